@@ -1,0 +1,34 @@
+"""gemmetry: generate, prove, measure, explain and compare matrix multiplies.
+
+Importing this package loads the standard library only; everything heavy is imported by the
+module that needs it. Start reading at ``docs/map.md``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gemmetry.api import Results, bench, load, profile
+
+__version__ = "0.1.0"
+
+_EXPORTS = {
+    "Results": "gemmetry.api",
+    "bench": "gemmetry.api",
+    "load": "gemmetry.api",
+    "profile": "gemmetry.api",
+}
+
+__all__ = ["Results", "__version__", "bench", "load", "profile"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _EXPORTS:
+        return getattr(importlib.import_module(_EXPORTS[name]), name)
+    raise AttributeError(f"module 'gemmetry' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""L3: pure functions, table -> table."""

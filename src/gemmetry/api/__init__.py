@@ -1,0 +1,1 @@
+"""L5: the public Python surface. Start at ``results.py``."""

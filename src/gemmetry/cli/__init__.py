@@ -1,0 +1,1 @@
+"""L6: one file a command."""

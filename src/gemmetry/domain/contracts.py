@@ -1,0 +1,171 @@
+"""The protocols between layers. A provider implements the first three; the rest is ours.
+
+A *buffer* is whatever a device hands out for memory on it (a torch tensor, a HAL buffer view, a
+numpy array); only its own device looks inside. A *host array* is a C-contiguous numpy array of a
+tensor's ``storage_shape`` in its dtype (ml_dtypes for bf16 and fp8; float32 for tf32).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.errors import DispatchError
+from gemmetry.domain.operation import Operation, TensorSpec
+from gemmetry.domain.record import BuildFacts
+from gemmetry.domain.target import Target
+
+Buffer: TypeAlias = Any
+HostArray: TypeAlias = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """Where a provider may write, and how it may work."""
+
+    generated: Path
+    """Generated sources and binaries: ``<generated>/<dialect>/<kind>/<operation>/`` (iree),
+    ``<generated>/<provider>/<kind>/<operation>/`` (others). Shared by parallel compiles."""
+    jobs: int = 1
+    """Threads or processes one compile call may use."""
+    force: bool = False
+    """Compile again what is already there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """What became of one dispatch in a compile call: facts, or the error that is its outcome."""
+
+    dispatch: Dispatch
+    facts: BuildFacts = BuildFacts()
+    error: DispatchError | None = None
+
+
+class Device(Protocol):
+    """Memory and time of one device, for the worker process that owns it."""
+
+    last_level_cache_bytes: int
+
+    def allocate(self, spec: TensorSpec) -> Buffer:
+        """Uninitialised memory of ``spec.storage_shape``."""
+
+    def upload(self, array: HostArray, spec: TensorSpec) -> Buffer:
+        """A new buffer holding `array`."""
+
+    def download(self, buffer: Buffer, spec: TensorSpec) -> HostArray:
+        """The buffer's content as a host array; waits for the device."""
+
+    def fill_bytes(self, buffer: Buffer, pattern: int) -> None:
+        """Set every byte of the buffer to `pattern` (0–255)."""
+
+    def clone(self, buffer: Buffer) -> Buffer:
+        """A copy at another address."""
+
+    def synchronize(self) -> None:
+        """Wait for everything submitted to the device, on any stream.
+
+        Raises:
+            LaunchError: a launch failed meanwhile. DeviceLostError: the device is gone.
+        """
+
+    def time_calls(self, calls: Sequence[Callable[[], object]]) -> tuple[list[float], str]:
+        """Run each call once, in order; the duration of each in ns and the method used
+        (``wall_clock``, ``events``, ``graph`` or ``simulated``)."""
+
+    def free_memory_bytes(self) -> int:
+        """Memory that new buffers may take."""
+
+    def release(self) -> None:
+        """Give cached memory back."""
+
+    def float64_matmul(self) -> Callable[[HostArray, HostArray], HostArray] | None:
+        """``f(A, B) -> A @ B`` in float64 on this device, host arrays in and out, for references
+        of large shapes; None where the device is the host or has no float64."""
+
+
+class Executable(Protocol):
+    """A dispatch that runs on prepared buffers. Built, used and closed in one worker process."""
+
+    device: Device
+    facts: BuildFacts
+    writes_output: bool
+    """True: `run` fills the buffer it is given; False: it returns one that it allocated, and
+    checks on the output's surroundings do not apply."""
+
+    def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
+        """Submit one launch: inputs in the order of ``operation.inputs``; returns the buffer that
+        holds the result. May return before the device is done.
+
+        Raises:
+            LaunchError: the device rejected it. OutOfMemoryError: not enough memory.
+        """
+
+    def close(self) -> None:
+        """Free what the executable holds."""
+
+
+class Provider(Protocol):
+    """Turns dispatches into executables. Made anew in each process as ``Class(options)``.
+
+    Four methods are a provider; the others have defaults in ``providers/base.py``.
+    """
+
+    name: str
+
+    def available(self) -> str | None:
+        """None if it works on this machine, else the reason and what to install."""
+
+    def supports(self, operation: Operation, target: Target) -> str | None:
+        """None if it can do `operation` on `target`, else the reason."""
+
+    def configurations(self, operation: Operation, target: Target) -> Iterable[Configuration]:
+        """The configurations worth trying, validity filter applied, the default one first."""
+
+    def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
+        """Load (compiling if `compile` was not called) an executable.
+
+        Raises:
+            DispatchError: this dispatch cannot be built; the engine records it and goes on.
+        """
+
+    def parse_configuration(
+        self, name: str, operation: Operation, target: Target
+    ) -> Configuration | None:
+        """The configuration called `name`, also one that `configurations` does not list; None if
+        `name` is not of this provider's grammar."""
+
+    def targets(self) -> Sequence[Target]:
+        """The devices on this machine that it can run on, and architectures it can compile for
+        (those with ``index`` None)."""
+
+    def compiles_ahead(self, target: Target) -> bool:
+        """True if `compile` does work worth doing in parallel, before measuring."""
+
+    def generate(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Sequence[Path]:
+        """Write the sources of dispatches of one operation; the files written."""
+
+    def compile(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Iterable[Compiled]:
+        """Compile dispatches of one target, one result each; one that fails costs no other."""
+
+    def seconds_per_launch(self, dispatch: Dispatch) -> float | None:
+        """A cheap prediction of one launch's time (a smaller product, scaled), or None."""
+
+    def versions(self) -> Mapping[str, str]:
+        """Libraries whose version matters -> version."""
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """Watches a run without knowing what runs. All methods are called in the worker process."""
+
+    def start(self) -> None:
+        """Before a sampling round."""
+
+    def sample(self) -> None:
+        """Between samples; must take less than a millisecond."""
+
+    def stop(self) -> Mapping[str, float | str | tuple[str, ...]]:
+        """After the round: fields of ``Telemetry`` by name."""

@@ -1,0 +1,129 @@
+"""Every exception gemmetry raises on purpose, as one tree.
+
+::
+
+    GemmetryError
+    ├── RequestError            the request itself is wrong                    exit status 2
+    │   ├── NameSyntaxError     an operation or dispatch name does not parse
+    │   ├── UnknownNameError    no such dtype, layout, provider, column ...
+    │   ├── EmptySelectionError a pattern or range selects nothing
+    │   ├── SpecError           one or more mistakes in a spec, each with file:line:column
+    │   └── PlanMismatchError   the experiment folder belongs to another plan
+    ├── EnvironmentFailure      this machine failed, not the request           exit status 3
+    │   ├── StorageError        disk full, folder not writable
+    │   ├── JournalDamagedError the experiment's database cannot be read
+    │   └── DeviceLostError     the device disappeared in the middle of a run
+    └── DispatchError           one dispatch cannot go on; becomes its Outcome, never ends a run
+        ├── UnsupportedError    the provider cannot do this operation on this target
+        ├── CompileError        a compiler rejected the configuration
+        ├── LaunchError         the device rejected the launch
+        └── OutOfMemoryError    host or device memory did not suffice
+
+Each message names the object, the cause and what to do next; ``hint`` holds the last part so
+that the command line can set it off.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class GemmetryError(Exception):
+    """Root of the tree; catch this to catch everything gemmetry raises on purpose."""
+
+    exit_status = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  {self.hint}" if self.hint else self.message
+
+
+class RequestError(GemmetryError):
+    """What was asked for cannot be done as it was asked; nothing was run."""
+
+    exit_status = 2
+
+
+class NameSyntaxError(RequestError):
+    """A name does not follow the grammar of docs/names.md."""
+
+
+class UnknownNameError(RequestError):
+    """A dtype, layout, provider, column ... that does not exist; the nearest names are told."""
+
+    def __init__(self, what: str, name: str, known: Iterable[str], *, where: str = "") -> None:
+        names = sorted(set(known))
+        near = nearest(name, names)
+        if near:
+            hint = f"Did you mean {' or '.join(near)}?"
+        else:
+            hint = f"Known: {', '.join(names[:40])}" if names else "None is known here."
+        place = f" in {where}" if where else ""
+        super().__init__(f"unknown {what} {name!r}{place}", hint=hint)
+        self.name = name
+
+
+class EmptySelectionError(RequestError):
+    """A selection, range or product of axes holds nothing."""
+
+
+class SpecError(RequestError):
+    """A spec has mistakes; ``mistakes`` holds one ``file:line:column: text`` line each."""
+
+    def __init__(self, mistakes: Iterable[str], *, hint: str = "") -> None:
+        self.mistakes = tuple(mistakes)
+        super().__init__("\n".join(self.mistakes), hint=hint)
+
+
+class PlanMismatchError(RequestError):
+    """The experiment folder was made by another plan; nothing in it was touched."""
+
+
+class EnvironmentFailure(GemmetryError):
+    """The machine failed; what was measured before is kept, and the same command resumes."""
+
+    exit_status = 3
+
+
+class StorageError(EnvironmentFailure):
+    """A file or the journal cannot be written."""
+
+
+class JournalDamagedError(EnvironmentFailure):
+    """The experiment's database is damaged; it was not changed."""
+
+
+class DeviceLostError(EnvironmentFailure):
+    """The device disappeared; the rest of the plan is kept for resume."""
+
+
+class DispatchError(GemmetryError):
+    """One dispatch cannot go on. The engine turns it into that dispatch's Outcome."""
+
+
+class UnsupportedError(DispatchError):
+    """The provider cannot do this operation on this target, and says why."""
+
+
+class CompileError(DispatchError):
+    """A compiler rejected the configuration; the first useful line of its output is the reason."""
+
+
+class LaunchError(DispatchError):
+    """The device rejected the launch (resources, arguments, architecture)."""
+
+
+class OutOfMemoryError(DispatchError):
+    """Host or device memory did not suffice for this dispatch."""
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """The names most like `name`, best first; empty when none is near."""
+    lowered = {candidate.lower(): candidate for candidate in known}
+    matches = difflib.get_close_matches(name.lower(), lowered, n=count, cutoff=0.5)
+    return [lowered[match] for match in matches]

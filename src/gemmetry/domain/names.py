@@ -1,0 +1,226 @@
+"""Names of operations and dispatches, and their inverse. The grammar is in docs/names.md.
+
+operation = kind "_" shape { "_" geometry } "_" operand "_" operand "_" operand { "_" modifier }
+dispatch  = operation "_" configuration
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+from gemmetry.domain.dtypes import DTYPES, DType
+from gemmetry.domain.errors import NameSyntaxError, RequestError
+from gemmetry.domain.operation import (
+    Conv2dShape,
+    EpilogueStep,
+    Layout,
+    MatmulShape,
+    Operation,
+    OperationKind,
+    Scaling,
+    Signature,
+    check_shape,
+)
+
+_DTYPE_PATTERN = "|".join(sorted(DTYPES, key=len, reverse=True))
+_OPERAND = re.compile(rf"({_DTYPE_PATTERN})(nhwc|hwcf|t|n)$")
+_NUMBER = r"m?\d+(?:p\d+)?(?:e(?:m?\d+))?"
+_MODIFIER = re.compile(
+    rf"slices(?P<slices>\d+)|acc(?P<acc>{_DTYPE_PATTERN})|scale(?P<scale>tensor|row)"
+    rf"|alpha(?P<alpha>{_NUMBER})|beta(?P<beta>{_NUMBER})"
+    rf"|(?P<step>{'|'.join(EpilogueStep)})"
+)
+_RANK = {"slices": 0, "acc": 1, "scale": 2, "alpha": 3, "beta": 4, "step": 5}
+_SIZES = {
+    OperationKind.MATMUL: "MxNxK",
+    OperationKind.MATMUL_SPLITK: "MxNxK",
+    OperationKind.BATCH_MATMUL: "BxMxNxK",
+    OperationKind.CONV2D: "NxHxWxC_RxSxF",
+}
+
+
+def print_number(value: float) -> str:
+    """A float as a name part: ``m`` for minus, ``p`` for the point (-0.5 -> ``m0p5``)."""
+    text = repr(float(value)).removesuffix(".0").replace(".0e", "e").replace("+", "")
+    return text.replace("-", "m").replace(".", "p")
+
+
+def parse_number(text: str) -> float:
+    """The inverse of :func:`print_number`."""
+    return float(text.replace("m", "-").replace("p", "."))
+
+
+@lru_cache(maxsize=4096)
+def _suffix(signature: Signature) -> str:
+    s = signature
+    parts = [
+        f"{s.lhs}{s.lhs_layout}",
+        f"{s.rhs}{s.rhs_layout}",
+        f"{s.result}{s.result_layout}",
+    ]
+    if s.split_k_slices > 1:
+        parts.append(f"slices{s.split_k_slices}")
+    plain = Signature(OperationKind.MATMUL, s.lhs, s.rhs, s.result)
+    if s.accumulator is not plain.accumulator:
+        parts.append(f"acc{s.accumulator}")
+    if s.scaling is not Scaling.NONE:
+        parts.append(f"scale{s.scaling}")
+    if s.alpha != 1:
+        parts.append(f"alpha{print_number(s.alpha)}")
+    if s.beta != 0:
+        parts.append(f"beta{print_number(s.beta)}")
+    parts.extend(s.epilogue)
+    return "_" + "_".join(parts)
+
+
+def operation_namer(signature: Signature) -> Callable[[MatmulShape | Conv2dShape], str]:
+    """A function from shape to name for one signature; what enumerating millions of names uses."""
+    prefix, suffix = f"{signature.kind}_", _suffix(signature)
+    if signature.kind is OperationKind.CONV2D:
+
+        def name_conv(shape: MatmulShape | Conv2dShape) -> str:
+            n, h, w, c, r, s, f, stride_h, stride_w, pad_h, pad_w = Conv2dShape(*shape)
+            return (
+                f"{prefix}{n}x{h}x{w}x{c}_{r}x{s}x{f}"
+                f"_stride{stride_h}x{stride_w}_pad{pad_h}x{pad_w}{suffix}"
+            )
+
+        return name_conv
+    if signature.kind is OperationKind.BATCH_MATMUL:
+
+        def name_batch(shape: MatmulShape | Conv2dShape) -> str:
+            m, n, k, batch = shape[:4]
+            return f"{prefix}{batch}x{m}x{n}x{k}{suffix}"
+
+        return name_batch
+
+    def name_matmul(shape: MatmulShape | Conv2dShape) -> str:
+        return f"{prefix}{shape[0]}x{shape[1]}x{shape[2]}{suffix}"
+
+    return name_matmul
+
+
+def operation_name(operation: Operation) -> str:
+    """The canonical name, e.g. ``matmul_3456x1024x2048_f16t_f16t_f16t``."""
+    return operation_namer(operation.signature)(operation.shape)
+
+
+def parse_operation(name: str) -> Operation:
+    """The operation named `name`; the inverse of :func:`operation_name`.
+
+    Raises:
+        NameSyntaxError: the name does not parse, or something follows the operation.
+    """
+    operation, configuration = split_dispatch_name(name)
+    if configuration:
+        raise _syntax(name, f"{configuration!r} follows the operation")
+    return operation
+
+
+def split_dispatch_name(name: str) -> tuple[Operation, str]:
+    """Split a dispatch's name into its operation and its configuration's name ("" if absent).
+
+    Raises:
+        NameSyntaxError: no operation stands at the front, or its parts contradict each other.
+    """
+    kind = next((kind for kind in _KINDS if name.startswith(f"{kind}_")), None)
+    if kind is None:
+        raise _syntax(name, f"it starts with no operation kind ({', '.join(OperationKind)})")
+    parts = name[len(kind) + 1 :].split("_")
+    shape, used = _parse_shape(name, kind, parts)
+    operands: list[tuple[DType, Layout]] = []
+    for part in parts[used : used + 3]:
+        match = _OPERAND.match(part)
+        if match is None:
+            raise _syntax(name, f"{part!r} is no operand (dtype and layout, as in f16t)")
+        operands.append((DTYPES[match[1]], Layout(match[2])))
+    if len(operands) < 3:
+        raise _syntax(name, "it needs three operands: A, B and C, as in f16t_f16t_f32t")
+    used += 3
+    modifiers, used = _parse_modifiers(name, parts, used)
+    (lhs, lhs_layout), (rhs, rhs_layout), (result, result_layout) = operands
+    try:
+        signature = _signature(
+            kind, lhs, rhs, result, lhs_layout, rhs_layout, result_layout, modifiers
+        )
+        check_shape(signature, shape)
+    except RequestError as error:
+        raise _syntax(name, error.message) from None
+    return Operation(signature, shape), "_".join(parts[used:])
+
+
+_KINDS = sorted(OperationKind, key=len, reverse=True)
+_Modifiers = tuple[tuple[str, str], ...]
+
+
+@lru_cache(maxsize=4096)
+def _signature(
+    kind: OperationKind,
+    lhs: DType,
+    rhs: DType,
+    result: DType,
+    lhs_layout: Layout,
+    rhs_layout: Layout,
+    result_layout: Layout,
+    modifiers: _Modifiers,
+) -> Signature:
+    values = {key: text for key, text in modifiers if key != "step"}
+    return Signature(
+        kind, lhs, rhs, result, lhs_layout, rhs_layout, result_layout,
+        accumulator=DTYPES[values["acc"]] if "acc" in values else None,  # type: ignore[arg-type]
+        split_k_slices=int(values.get("slices", "1")),
+        scaling=Scaling(values.get("scale", "none")),
+        alpha=parse_number(values.get("alpha", "1")),
+        beta=parse_number(values.get("beta", "0")),
+        epilogue=tuple(EpilogueStep(text) for key, text in modifiers if key == "step"),
+    )  # fmt: skip
+
+
+def _parse_shape(
+    name: str, kind: OperationKind, parts: list[str]
+) -> tuple[MatmulShape | Conv2dShape, int]:
+    if kind is not OperationKind.CONV2D:
+        rank = 4 if kind is OperationKind.BATCH_MATMUL else 3
+        sizes = _sizes(name, kind, parts[0], rank)
+        return (MatmulShape(*sizes) if rank == 3 else MatmulShape(*sizes[1:], batch=sizes[0])), 1
+    image = _sizes(name, kind, parts[0], 4)
+    filters = _sizes(name, kind, parts[1] if len(parts) > 1 else "", 3)
+    stride, pad, used = [1, 1], [0, 0], 2
+    if len(parts) > used and parts[used].startswith("stride"):
+        stride = _sizes(name, kind, parts[used].removeprefix("stride"), 2)
+        used += 1
+    if len(parts) > used and parts[used].startswith("pad"):
+        pad = _sizes(name, kind, parts[used].removeprefix("pad"), 2)
+        used += 1
+    return Conv2dShape(*image, *filters, *stride, *pad), used
+
+
+def _sizes(name: str, kind: OperationKind, text: str, rank: int) -> list[int]:
+    fields = text.split("x")
+    if len(fields) != rank or not all(f.isascii() and f.isdigit() for f in fields):
+        raise _syntax(name, f"{text!r} is not of the form {_SIZES[kind]} for {kind}")
+    if any(len(f) > 12 for f in fields):
+        raise _syntax(name, f"a size in {text!r} has more than 12 digits")
+    return [int(f) for f in fields]
+
+
+def _parse_modifiers(name: str, parts: list[str], used: int) -> tuple[_Modifiers, int]:
+    found: list[tuple[str, str]] = []
+    rank = -1
+    while used < len(parts) and (match := _MODIFIER.fullmatch(parts[used])):
+        key = str(match.lastgroup)
+        if _RANK[key] < rank or (_RANK[key] == rank and key != "step"):
+            raise _syntax(name, f"{parts[used]!r} stands out of order or twice")
+        rank = _RANK[key]
+        found.append((key, match[key]))
+        used += 1
+    return tuple(found), used
+
+
+def _syntax(name: str, problem: str) -> NameSyntaxError:
+    return NameSyntaxError(
+        f"cannot read the name {name[:200]!r}: {problem}",
+        hint="The grammar is in docs/names.md; for example matmul_768x512x1024_f16t_f16t_f32t.",
+    )

@@ -1,0 +1,53 @@
+"""What became of a dispatch."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """The end of a dispatch; each but ``ok`` comes with a reason a person can act on."""
+
+    OK = "ok"
+    WRONG = "wrong"
+    COMPILE_ERROR = "compile_error"
+    LAUNCH_ERROR = "launch_error"
+    CRASH = "crash"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    UNSUPPORTED = "unsupported"
+    SKIPPED = "skipped"
+
+    @property
+    def is_failure(self) -> bool:
+        """True for outcomes that make the run exit with 1 by themselves (design section 6)."""
+        return self in _FAILURES
+
+    @property
+    def may_have_time(self) -> bool:
+        """Only an ``ok`` dispatch carries timings."""
+        return self is Outcome.OK
+
+
+_FAILURES = {Outcome.WRONG, Outcome.CRASH, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY}
+
+
+class Stage(StrEnum):
+    """The stages of a dispatch, in order; each has its own deadline."""
+
+    GENERATE = "generate"
+    COMPILE = "compile"
+    BUILD = "build"
+    """Loading what was compiled and preparing inputs on the device."""
+    VERIFY = "verify"
+    MEASURE = "measure"
+
+
+class Verification(StrEnum):
+    """What is known of a dispatch's correctness."""
+
+    PASSED = "passed"
+    WARNED = "warned"
+    """Within the bound that cannot be exceeded by a right kernel, above what is usual."""
+    FAILED = "failed"
+    NOT_VERIFIED = "not_verified"

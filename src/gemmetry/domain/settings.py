@@ -1,0 +1,63 @@
+"""How a run is done: seeds, budgets and deadlines. Part of the plan, so stored with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gemmetry.domain.outcome import Stage
+
+DEFAULT_SEED = 42
+"""The seed of the grid tracing document (RANDOM_SEED)."""
+
+DISTRIBUTIONS = ("offset_uniform", "uniform", "uniform_signed", "normal", "integers", "zeros")
+"""Names accepted for the inputs' distribution; numerics/inputs.py defines each per dtype."""
+
+
+def _default_deadlines() -> dict[Stage, float]:
+    return {
+        Stage.GENERATE: 60.0,
+        Stage.COMPILE: 300.0,
+        Stage.BUILD: 120.0,
+        Stage.VERIFY: 120.0,
+        Stage.MEASURE: 120.0,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """Everything about a run that is neither an operation nor a provider; SI units."""
+
+    seed: int = DEFAULT_SEED
+    distribution: str = "offset_uniform"
+    verify: bool = True
+    verification_level: str = "standard"
+    verification_providers: tuple[str, ...] = ("numpy",)
+    """Who computes the reference; the first that can. ``device``: the device's own float64."""
+    measure: bool = True
+    regime: str = "burst"
+    interval_width: float | None = None
+    """Asked relative half-width of the median's 95 % interval; None: 0.005 GPU, 0.02 CPU."""
+    time_budget_s: float = 2.0
+    """Sampling time of one dispatch."""
+    warmup_iterations: int = 3
+    min_samples: int = 10
+    max_samples: int = 1000
+    repetitions: int | None = None
+    """Exact number of samples instead of the adaptive stop (--benchmark-repetitions)."""
+    launches_per_sample: int | None = None
+    """Launches timed as one sample (--batch-size); None: chosen so that a sample is long enough
+    for the clock."""
+    cold_cache: bool = True
+    max_seconds_per_launch: float = 10.0
+    """A dispatch whose cost probe predicts more is skipped, with the prediction as the reason."""
+    deadlines_s: Mapping[Stage, float] = field(default_factory=_default_deadlines)
+    jobs: int = 0
+    """Parallel compiles; 0: one per processor."""
+    memory_budget_bytes: int = 0
+    """Of a device, for executables kept warm side by side; 0: half of what is free."""
+    threads: int = 0
+    """CPU threads of a provider; 0: every processor this process may use."""
+    force_compile: bool = False
+    save_commands: bool = False
+    tags: Mapping[str, str] = field(default_factory=dict)

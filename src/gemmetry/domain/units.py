@@ -1,0 +1,85 @@
+"""Formatting of SI values for people, and parsing what people type. Stored values stay SI."""
+
+from __future__ import annotations
+
+import re
+
+from gemmetry.domain.errors import RequestError
+
+_TIME_NS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9, "h": 3600e9}
+_BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+          "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}  # fmt: skip
+
+
+def format_ns(value: float | None) -> str:
+    """A duration in ns with the unit that reads best: ``847 ns``, ``14.7 ms``."""
+    if value is None:
+        return "–"
+    for unit, factor in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if abs(value) >= factor:
+            return f"{_three_digits(value / factor)} {unit}"
+    return f"{_three_digits(value)} ns"
+
+
+def format_bytes(value: float | None) -> str:
+    """Bytes with a decimal prefix: ``33.6 MB``."""
+    return _scaled(value, "B", (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)))
+
+
+def format_gflops(value: float | None) -> str:
+    """10⁹ FLOP/s as ``GFLOP/s`` or ``TFLOP/s``."""
+    return _scaled(value, "GFLOP/s", (("PFLOP/s", 1e6), ("TFLOP/s", 1e3)))
+
+
+def format_percent(value: float | None) -> str:
+    """A fraction as a percentage: 0.123 -> ``12.3 %``."""
+    return "–" if value is None else f"{_three_digits(value * 100)} %"
+
+
+def parse_duration_s(text: str) -> float:
+    """``90``, ``90s``, ``1.5min``, ``200ms`` -> seconds.
+
+    Raises:
+        RequestError: not a duration.
+    """
+    match = re.fullmatch(r"\s*([0-9.]+)\s*(ns|us|µs|ms|s|min|h)?\s*", text)
+    try:
+        if match is None:
+            raise ValueError(text)
+        return float(match[1]) * _TIME_NS[match[2] or "s"] / 1e9
+    except ValueError:
+        raise RequestError(
+            f"{text!r} is not a duration", hint="Write 90s, 1.5min or 200ms."
+        ) from None
+
+
+def parse_bytes(text: str) -> int:
+    """``2GiB``, ``500MB``, ``4096`` -> bytes.
+
+    Raises:
+        RequestError: not a size.
+    """
+    match = re.fullmatch(r"\s*([0-9.]+)\s*([kmgt]?i?b?)\s*", text.lower())
+    try:
+        if match is None:
+            raise ValueError(text)
+        unit = match[2] if match[2] in _BYTES else f"{match[2]}b"
+        return int(float(match[1]) * _BYTES[unit])
+    except (ValueError, KeyError):
+        raise RequestError(
+            f"{text!r} is not a memory size", hint="Write 2GiB, 500MB or a number of bytes."
+        ) from None
+
+
+def _three_digits(value: float) -> str:
+    magnitude = abs(value)
+    return f"{value:.0f}" if magnitude >= 100 else f"{value:.3g}"
+
+
+def _scaled(value: float | None, unit: str, steps: tuple[tuple[str, float], ...]) -> str:
+    if value is None:
+        return "–"
+    for name, factor in steps:
+        if abs(value) >= factor:
+            return f"{_three_digits(value / factor)} {name}"
+    return f"{_three_digits(value)} {unit}"

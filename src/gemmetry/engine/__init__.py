@@ -1,0 +1,1 @@
+"""L3: plan -> isolated workers -> journal -> resume."""

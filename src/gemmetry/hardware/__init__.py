@@ -1,0 +1,1 @@
+"""L1: table of devices with sources, peaks, roofline arithmetic."""

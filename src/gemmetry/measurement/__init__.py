@@ -1,0 +1,1 @@
+"""L2: samples that can be believed."""

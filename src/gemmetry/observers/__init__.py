@@ -1,0 +1,1 @@
+"""L2: telemetry attached to a run."""

@@ -1,0 +1,1 @@
+"""L4: results -> console, files, HTML."""

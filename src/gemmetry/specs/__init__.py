@@ -1,0 +1,1 @@
+"""L1: YAML and command line -> domain."""

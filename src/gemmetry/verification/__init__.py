@@ -1,0 +1,1 @@
+"""L2: proves an executable right."""
