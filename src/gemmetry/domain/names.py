@@ -25,12 +25,13 @@ from gemmetry.domain.operation import (
 )
 
 _DTYPE_PATTERN = "|".join(sorted(DTYPES, key=len, reverse=True))
-_OPERAND = re.compile(rf"({_DTYPE_PATTERN})(nhwc|hwcf|t|n)$")
+_OPERAND = re.compile(rf"({_DTYPE_PATTERN})(nhwc|hwcf|t|n)")
 _NUMBER = r"m?\d+(?:p\d+)?(?:e(?:m?\d+))?"
 _MODIFIER = re.compile(
-    rf"slices(?P<slices>\d+)|acc(?P<acc>{_DTYPE_PATTERN})|scale(?P<scale>tensor|row)"
+    rf"slices(?P<slices>\d{{1,12}})|acc(?P<acc>{_DTYPE_PATTERN})|scale(?P<scale>tensor|row)"
     rf"|alpha(?P<alpha>{_NUMBER})|beta(?P<beta>{_NUMBER})"
-    rf"|(?P<step>{'|'.join(EpilogueStep)})"
+    rf"|(?P<step>{'|'.join(EpilogueStep)})",
+    re.ASCII,
 )
 _RANK = {"slices": 0, "acc": 1, "scale": 2, "alpha": 3, "beta": 4, "step": 5}
 _SIZES = {
@@ -132,7 +133,7 @@ def split_dispatch_name(name: str) -> tuple[Operation, str]:
     shape, used = _parse_shape(name, kind, parts)
     operands: list[tuple[DType, Layout]] = []
     for part in parts[used : used + 3]:
-        match = _OPERAND.match(part)
+        match = _OPERAND.fullmatch(part)
         if match is None:
             raise _syntax(name, f"{part!r} is no operand (dtype and layout, as in f16t)")
         operands.append((DTYPES[match[1]], Layout(match[2])))
@@ -184,7 +185,8 @@ def _parse_shape(
     if kind is not OperationKind.CONV2D:
         rank = 4 if kind is OperationKind.BATCH_MATMUL else 3
         sizes = _sizes(name, kind, parts[0], rank)
-        return (MatmulShape(*sizes) if rank == 3 else MatmulShape(*sizes[1:], batch=sizes[0])), 1
+        m, n, k = sizes[-3:]
+        return MatmulShape(m, n, k, batch=sizes[0] if rank == 4 else 1), 1
     image = _sizes(name, kind, parts[0], 4)
     filters = _sizes(name, kind, parts[1] if len(parts) > 1 else "", 3)
     stride, pad, used = [1, 1], [0, 0], 2

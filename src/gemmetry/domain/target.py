@@ -53,7 +53,7 @@ class Target:
         return self.name
 
 
-_TARGET = re.compile(r"(?P<kind>[a-z]+)(?:-(?P<arch>[a-z0-9_]+))?(?::(?P<index>\d+))?")
+_TARGET = re.compile(r"(?P<kind>[a-z]+)(?:-(?P<arch>[a-z0-9_]+))?(?::(?P<index>[0-9]{1,4}))?")
 
 
 def parse_target(text: str) -> Target:

@@ -65,7 +65,7 @@ def parse_bytes(text: str) -> int:
             raise ValueError(text)
         unit = match[2] if match[2] in _BYTES else f"{match[2]}b"
         return int(float(match[1]) * _BYTES[unit])
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, OverflowError):
         raise RequestError(
             f"{text!r} is not a memory size", hint="Write 2GiB, 500MB or a number of bytes."
         ) from None

@@ -1,1 +1,34 @@
-"""L3: plan -> isolated workers -> journal -> resume."""
+"""L3: plan -> isolated workers -> journal -> resume.
+
+May import L0 to L2. ``session.py`` is a run from above; ``device.py`` measures one device's
+dispatches through ``worker_process.py``; ``worker.py`` and ``bench.py`` run inside the workers;
+``protocol.py`` is what they say to each other.
+
+The functions load when they are first used, so that a worker imports only what it needs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gemmetry.engine.session import run
+    from gemmetry.engine.stages import compile, compile_plan, generate  # noqa: A004
+    from gemmetry.engine.summary import RunSummary
+
+_EXPORTS = {
+    "RunSummary": "gemmetry.engine.summary",
+    "compile": "gemmetry.engine.stages",
+    "compile_plan": "gemmetry.engine.stages",
+    "generate": "gemmetry.engine.stages",
+    "run": "gemmetry.engine.session",
+}
+
+__all__ = ["RunSummary", "compile", "compile_plan", "generate", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _EXPORTS:
+        return getattr(importlib.import_module(_EXPORTS[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

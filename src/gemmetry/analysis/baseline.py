@@ -1,0 +1,130 @@
+"""Best dispatches, and how fast providers are relative to one of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gemmetry.domain.errors import UnknownNameError
+from gemmetry.domain.record import Record
+
+PREFERRED_BASELINES = ("torch", "numpy")
+"""Vendor libraries (cuBLAS, hipBLASLt, MKL, OpenBLAS) are what readers hold a kernel against."""
+
+Problem = tuple[str, str, str, str]
+"""(target, device, operation, distribution): only dispatches of one problem are held against each
+other, because two devices of a kind differ and the distribution of the inputs changes the speed."""
+
+
+_RecordId = tuple[Problem, str, str, str]
+
+
+def _record_id(record: Record) -> _RecordId:
+    """Unique also among merged experiments, where two environments hold the same dispatch."""
+    return (problem_of(record), record.provider, record.dispatch, record.environment_id)
+
+
+def problem_of(record: Record) -> Problem:
+    """The problem that the record's dispatch solves."""
+    return (record.target, record.device, record.operation, record.distribution)
+
+
+def group_by_problem(records: Iterable[Record]) -> dict[Problem, list[Record]]:
+    """Records of each problem, problems in the order in which they appear."""
+    groups: dict[Problem, list[Record]] = {}
+    for record in records:
+        groups.setdefault(problem_of(record), []).append(record)
+    return groups
+
+
+def duration_ns(record: Record) -> float | None:
+    """Median duration of one launch; None without a measurement."""
+    return None if record.measurement is None else record.measurement.median_ns
+
+
+def fastest(records: Iterable[Record]) -> Record | None:
+    """The record with the shortest median; None if none was measured."""
+    measured = [(ns, record) for record in records if (ns := duration_ns(record)) is not None]
+    return min(measured, key=lambda pair: pair[0])[1] if measured else None
+
+
+def fastest_per_provider(records: Iterable[Record]) -> dict[str, Record]:
+    """The fastest measured record of each provider; meant for the records of one problem."""
+    by_provider: dict[str, list[Record]] = {}
+    for record in records:
+        by_provider.setdefault(record.provider, []).append(record)
+    best = {provider: fastest(group) for provider, group in by_provider.items()}
+    return {provider: record for provider, record in best.items() if record is not None}
+
+
+def geometric_mean(values: Iterable[float]) -> float | None:
+    """exp(mean(log x)); None for no values. The mean of ratios that does not depend on which
+    side is the baseline (Fleming and Wallace, CACM 29(3), 1986)."""
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs)) if logs else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeanSpeedup:
+    """Geometric mean of best-against-best over `problems` problems that both solved."""
+
+    ratio: float
+    problems: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speedups:
+    """Speed relative to the baseline's best dispatch of the same problem; above 1 is faster."""
+
+    baseline: str
+    ratios: Mapping[_RecordId, float]
+    """Record -> baseline's median / record's median."""
+    means: Mapping[str, MeanSpeedup]
+    """Provider -> mean over the problems that it and the baseline solved; without the baseline."""
+
+    def of(self, record: Record) -> float | None:
+        """The record's ratio; None if it or the baseline has no measurement."""
+        return self.ratios.get(_record_id(record))
+
+
+def default_baseline(records: Iterable[Record]) -> str | None:
+    """The provider to compare with when none is named: a vendor library if one was measured,
+    else None. None as well where only one provider was measured."""
+    measured = {record.provider for record in records if record.measurement is not None}
+    if len(measured) < 2:
+        return None
+    return next((name for name in PREFERRED_BASELINES if name in measured), None)
+
+
+def speedups(records: Iterable[Record], baseline: str) -> Speedups:
+    """Every measured record's speed relative to the provider `baseline`.
+
+    Raises:
+        UnknownNameError: no record is of that provider.
+    """
+    records = list(records)
+    providers = {record.provider for record in records}
+    if baseline not in providers:
+        raise UnknownNameError("baseline provider", baseline, providers)
+    ratios: dict[_RecordId, float] = {}
+    bests: dict[str, list[float]] = {}
+    for group in group_by_problem(records).values():
+        best = fastest_per_provider(group)
+        reference = duration_ns(best[baseline]) if baseline in best else None
+        if not reference:
+            continue
+        for record in group:
+            ns = duration_ns(record)
+            if ns:
+                ratios[_record_id(record)] = reference / ns
+        for provider, record in best.items():
+            ns = duration_ns(record)
+            if provider != baseline and ns:
+                bests.setdefault(provider, []).append(reference / ns)
+    means = {
+        provider: MeanSpeedup(ratio=mean, problems=len(values))
+        for provider, values in bests.items()
+        if (mean := geometric_mean(values)) is not None
+    }
+    return Speedups(baseline=baseline, ratios=ratios, means=means)

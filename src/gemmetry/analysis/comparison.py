@@ -1,0 +1,259 @@
+"""Experiments against each other: one row a dispatch, with an interval and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gemmetry.analysis.baseline import geometric_mean
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.record import Record
+from gemmetry.domain.resultset import ResultSet
+from gemmetry.statistics.comparison import Comparison, Difference, compare_medians
+
+DEFAULT_THRESHOLD = 0.02
+"""A slowdown that is shown but smaller is no regression: the interval tells how sure a median is
+within its run, and runs of one binary differ by about this much from each other through memory
+layout and temperature (Mytkowicz et al., "Producing Wrong Data Without Doing Anything Obviously
+Wrong!", ASPLOS 2009, report layout effects of that order and above)."""
+
+JoinKey = tuple[str, str, str, str]
+"""(target, device, provider, dispatch); the device only where an experiment used several."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One dispatch of a candidate against the same of the first experiment."""
+
+    before: Record
+    after: Record
+    comparison: Comparison | None = None
+    """Of the raw samples, candidate over first; None where a side has none."""
+    note: str = ""
+    """Why there is no comparison, or what weakens it."""
+    is_regression: bool = False
+
+    @property
+    def ratio(self) -> float | None:
+        """Candidate's median duration over the first one's; below 1 is faster."""
+        if self.comparison is not None:
+            return self.comparison.ratio
+        if self.before.measurement is None or self.after.measurement is None:
+            return None
+        return self.after.measurement.median_ns / self.before.measurement.median_ns
+
+    @property
+    def verdict(self) -> str:
+        """faster, slower, no difference shown, or what became of a side that has no time."""
+        if self.comparison is not None:
+            return str(self.comparison.verdict)
+        if self.after.outcome is not self.before.outcome:
+            return f"{self.before.outcome} → {self.after.outcome}"
+        if self.ratio is not None:
+            return "no samples"
+        return "not measured" if self.after.outcome is Outcome.OK else str(self.after.outcome)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateComparison:
+    """One candidate against the first experiment."""
+
+    label: str
+    title: str
+    changes: tuple[Change, ...]
+    """One for each dispatch that both have, in the order of the first experiment."""
+    only_first: tuple[JoinKey, ...]
+    """Dispatches that the candidate lacks."""
+    only_candidate: tuple[JoinKey, ...]
+    environment_differences: tuple[str, ...]
+    input_differences: tuple[str, ...]
+    """Distributions and seeds that differ, where the caller allowed that."""
+
+    @property
+    def geometric_mean(self) -> float | None:
+        """Of the ratios of duration of all dispatches that both measured; below 1 is faster."""
+        return geometric_mean(c.ratio for c in self.changes if c.ratio is not None)
+
+    @property
+    def regressions(self) -> list[Change]:
+        return [change for change in self.changes if change.is_regression]
+
+    def counted(self, verdict: Difference) -> int:
+        """How many changes have that verdict."""
+        return sum(c.comparison is not None and c.comparison.verdict is verdict
+                   for c in self.changes)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentComparison:
+    """Every candidate against the first experiment."""
+
+    title: str
+    candidates: tuple[CandidateComparison, ...]
+    threshold: float
+    confidence: float
+
+    @property
+    def has_regression(self) -> bool:
+        """True if any candidate is slower by more than the threshold, or lost a dispatch that
+        was ok; continuous integration fails on it."""
+        return any(candidate.regressions for candidate in self.candidates)
+
+
+def compare_experiments(
+    result_sets: Sequence[ResultSet],
+    *,
+    allow_different_inputs: bool = False,
+    threshold: float = DEFAULT_THRESHOLD,
+    confidence: float = 0.95,
+) -> ExperimentComparison:
+    """Compare experiments, the first being what the others are held against.
+
+    Dispatches are joined on (target, provider, name). A change is a regression if it is shown to
+    be slower and its ratio exceeds 1 + `threshold`, or if a dispatch that was ok no longer is.
+
+    Raises:
+        RequestError: fewer than two experiments, none with a dispatch of the first, or inputs of
+            different distributions (data changes speed) that were not allowed.
+    """
+    if len(result_sets) < 2:
+        raise RequestError("nothing to compare with", hint="Give two experiments or more.")
+    first = result_sets[0]
+    candidates = tuple(
+        _compare(first, candidate, chr(ord("B") + index), allow_different_inputs,
+                 threshold, confidence)
+        for index, candidate in enumerate(result_sets[1:])
+    )  # fmt: skip
+    return ExperimentComparison(
+        title=_title(first), candidates=candidates, threshold=threshold, confidence=confidence
+    )
+
+
+def _compare(
+    first: ResultSet,
+    candidate: ResultSet,
+    label: str,
+    allow_different_inputs: bool,
+    threshold: float,
+    confidence: float,
+) -> CandidateComparison:
+    by_device = _uses_several_devices(first) or _uses_several_devices(candidate)
+    before = _by_key(first, by_device)
+    after = _by_key(candidate, by_device)
+    shared = [key for key in before if key in after]
+    if not shared:
+        raise RequestError(
+            f"{_title(first)} and {_title(candidate)} have no dispatch in common",
+            hint="Dispatches are joined on target, provider and name; compare experiments that "
+            "ran some of the same.",
+        )
+    pairs = [(before[key], after[key]) for key in shared]
+    input_differences = _input_differences(pairs)
+    _refuse_different_inputs(first, candidate, pairs, allow_different_inputs)
+    return CandidateComparison(
+        label=label,
+        title=_title(candidate),
+        changes=tuple(
+            _change(first, candidate, *pair, threshold, confidence) for pair in pairs
+        ),
+        only_first=tuple(key for key in before if key not in after),
+        only_candidate=tuple(key for key in after if key not in before),
+        environment_differences=tuple(_environment_differences(first, candidate, pairs)),
+        input_differences=tuple(input_differences),
+    )
+
+
+def _change(
+    first: ResultSet,
+    candidate: ResultSet,
+    before: Record,
+    after: Record,
+    threshold: float,
+    confidence: float,
+) -> Change:
+    if before.measurement is None or after.measurement is None:
+        lost = before.outcome is Outcome.OK and after.outcome is not Outcome.OK
+        note = after.reason if lost else ""
+        return Change(before=before, after=after, note=note, is_regression=lost)
+    old, new = first.samples(before), candidate.samples(after)
+    if not old or not new:
+        return Change(
+            before=before, after=after, note="raw samples are missing, so no interval is known"
+        )
+    comparison = compare_medians(old, new, confidence=confidence)
+    slower = comparison.verdict is Difference.SLOWER and comparison.ratio > 1 + threshold
+    return Change(
+        before=before,
+        after=after,
+        comparison=comparison,
+        note=comparison.note,
+        is_regression=slower,
+    )
+
+
+def _by_key(result_set: ResultSet, by_device: bool) -> dict[JoinKey, Record]:
+    """Records by what joins them; of a dispatch done in two environments the later one counts."""
+    return {
+        (record.target, record.device if by_device else "", record.provider, record.dispatch):
+            record
+        for record in result_set.records
+    }  # fmt: skip
+
+
+def _uses_several_devices(result_set: ResultSet) -> bool:
+    devices: dict[str, set[str]] = {}
+    for record in result_set.records:
+        devices.setdefault(record.target, set()).add(record.device)
+    return any(len(names) > 1 for names in devices.values())
+
+
+def _refuse_different_inputs(
+    first: ResultSet,
+    candidate: ResultSet,
+    pairs: Iterable[tuple[Record, Record]],
+    allowed: bool,
+) -> None:
+    different = next(
+        ((before, after) for before, after in pairs if before.distribution != after.distribution),
+        None,
+    )
+    if different is None or allowed:
+        return
+    before, after = different
+    raise RequestError(
+        f"{_title(first)} ran on {before.distribution} inputs and {_title(candidate)} on "
+        f"{after.distribution}: data changes speed, so the difference would not be the code's",
+        hint="Measure both with one --distribution, or compare all the same with "
+        "--allow-different-inputs.",
+    )
+
+
+def _input_differences(pairs: Iterable[tuple[Record, Record]]) -> list[str]:
+    found: dict[str, None] = {}
+    for before, after in pairs:
+        if before.distribution != after.distribution:
+            found[f"distribution: {before.distribution} vs {after.distribution}"] = None
+        if before.seed != after.seed:
+            found[f"seed: {before.seed} vs {after.seed}"] = None
+    return list(found)
+
+
+def _environment_differences(
+    first: ResultSet, candidate: ResultSet, pairs: Iterable[tuple[Record, Record]]
+) -> list[str]:
+    """One line a differing field, over every pair of environments that joined records ran in."""
+    found: dict[str, None] = {}
+    for old, new in {(b.environment_id, a.environment_id): None for b, a in pairs}:
+        mine, theirs = first.environments.get(old), candidate.environments.get(new)
+        if old == new:
+            continue
+        if mine is None or theirs is None:
+            found["the environment of one side is not stored"] = None
+        else:
+            found.update(dict.fromkeys(mine.differences(theirs)))
+    return list(found)
+
+
+def _title(result_set: ResultSet) -> str:
+    return result_set.path or result_set.title

@@ -1,0 +1,46 @@
+"""What is installed here, for specs and listings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from gemmetry.domain.contracts import Provider
+from gemmetry.domain.target import Target
+from gemmetry.providers.registry import load_provider, provider_names
+
+
+class InstalledCatalogue:
+    """Answers from the registry; each provider is made once for each set of options."""
+
+    def __init__(self) -> None:
+        self._loaded: list[tuple[str, dict[str, Any], Provider]] = []
+
+    def provider_names(self) -> Sequence[str]:
+        return _names()
+
+    def provider(self, name: str, options: Mapping[str, Any] | None = None) -> Provider:
+        """The provider itself.
+
+        Raises:
+            UnknownNameError: no such provider. RequestError: it cannot be imported.
+        """
+        wanted = dict(options or {})
+        for known, known_options, provider in self._loaded:
+            if (known, known_options) == (name, wanted):
+                return provider
+        provider = load_provider(name, wanted)
+        self._loaded.append((name, wanted, provider))
+        return provider
+
+    def unavailable(self, name: str, options: Mapping[str, Any]) -> str | None:
+        return self.provider(name, options).available()
+
+    def targets(self, name: str, options: Mapping[str, Any]) -> Sequence[Target]:
+        return self.provider(name, options).targets()
+
+
+@cache
+def _names() -> tuple[str, ...]:
+    return tuple(provider_names())

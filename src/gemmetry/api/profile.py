@@ -1,0 +1,119 @@
+"""Profile from Python: a spec or keyword values in, results out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gemmetry.api.catalogue import InstalledCatalogue
+from gemmetry.domain.columns import COLUMNS_BY_NAME
+from gemmetry.domain.events import Listener, ignore_events
+from gemmetry.domain.plan import Plan
+from gemmetry.specs.defaults import Defaults
+from gemmetry.specs.loader import Known, load_spec, make_spec
+from gemmetry.specs.model import ProfileSpec
+from gemmetry.specs.planning import make_plan
+
+if TYPE_CHECKING:
+    from gemmetry.api.results import Results
+
+DEFAULT_FOLDER = Path("gemmetry-out")
+"""Where experiments go when no folder is given, in the working directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request that is ready to run."""
+
+    spec: ProfileSpec
+    plan: Plan
+    experiment: Path
+    notes: tuple[str, ...]
+    """What was chosen or left out, one sentence each."""
+
+
+def read_spec(
+    source: ProfileSpec | str | PathLike[str] | Mapping[str, Any] | None = None,
+    values: Mapping[str, Any] | None = None,
+    *,
+    known: Known | None = None,
+) -> ProfileSpec:
+    """A spec from a file, a mapping or nothing, with `values` on top.
+
+    Raises:
+        SpecError: every mistake, each with its place. RequestError: the file cannot be read.
+    """
+    known = known or known_names()
+    values = dict(values or {})
+    if isinstance(source, ProfileSpec):
+        source = source.model_dump(exclude_unset=True)
+    if source is None or isinstance(source, Mapping):
+        return make_spec({**(source or {}), **values}, known=known)
+    return load_spec(Path(source), known=known, overrides=values)
+
+
+def known_names() -> Known:
+    """Providers and columns that a spec may name."""
+    return Known(
+        providers=InstalledCatalogue().provider_names(),
+        columns=(*COLUMNS_BY_NAME, *COLUMN_PRESETS),
+    )
+
+
+COLUMN_PRESETS = ("gemmetry", "all", "summary", "dispatch-profiler")
+"""Names that stand for several columns; ``all`` is another name of ``gemmetry``."""
+
+
+def prepare(
+    spec: ProfileSpec, *, defaults: Defaults | None = None, base: Path | None = None
+) -> Prepared:
+    """Plan and folder of `spec`; nothing runs and nothing is written.
+
+    Raises:
+        RequestError: what is asked for does not exist or does not fit.
+    """
+    planned = make_plan(spec, InstalledCatalogue(), defaults=defaults, base=base)
+    folder = Path(spec.experiment) if spec.experiment else None
+    if folder is None:
+        folder = DEFAULT_FOLDER / f"{planned.plan.name}-{planned.plan.hash}"
+    return Prepared(spec, planned.plan, folder, planned.notes)
+
+
+def profile(
+    spec: ProfileSpec | str | PathLike[str] | Mapping[str, Any] | None = None,
+    *,
+    experiment: str | PathLike[str] | None = None,
+    listener: Listener = ignore_events,
+    fresh: bool = False,
+    **values: Any,
+) -> Results:
+    """Generate, compile, verify and measure dispatches.
+
+    `spec` is a spec file's path, a mapping or a ProfileSpec; `values` are further keys, which
+    win: ``profile(shapes="512x512x512", dtypes=["f32", "bf16"], providers="torch,numpy")``.
+    The results stand in the folder `experiment` and are resumed from there; `fresh` starts over.
+
+    Raises:
+        RequestError: the request is wrong, with every mistake told.
+        EnvironmentFailure: disk full, device lost ...; what was measured is kept.
+    """
+    from gemmetry.api.results import load
+    from gemmetry.engine import run
+
+    if experiment is not None:
+        values["experiment"] = str(experiment)
+    is_file = isinstance(spec, str | PathLike)
+    base = Path(spec).parent if is_file else None  # type: ignore[arg-type]
+    prepared = prepare(read_spec(spec, values), base=base)
+    run(
+        prepared.plan,
+        prepared.experiment,
+        listener=listener,
+        fresh=fresh,
+        command=f"{Path(sys.argv[0]).name}: gemmetry.profile(...)",
+    )
+    return load(prepared.experiment)

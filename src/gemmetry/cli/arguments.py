@@ -1,0 +1,122 @@
+"""Arguments as the dispatch profiler's documents write them, made into what typer parses.
+
+``--flag=true``, ``--flag true``, ``--flag a b c``, ``--under_scores`` and old names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperOption
+
+from gemmetry.specs.keys import KEYS
+
+TRUE = frozenset(("true", "yes", "on", "1"))
+FALSE = frozenset(("false", "no", "off", "0"))
+
+_NEGATIVE_NUMBER = re.compile(r"-\d")
+
+OPTION_ALIASES: dict[str, str] = {
+    f"--{alias.replace('_', '-')}": key.option for key in KEYS.values() for alias in key.aliases
+}
+"""Old option -> the option that it is another name of."""
+
+
+class WorkbenchCommand(TyperCommand):
+    """A command whose arguments may be written in the old ways."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        has_arguments = any(p.param_type_name == "argument" for p in self.params)
+        options = [p for p in self.params if isinstance(p, TyperOption)]
+        return super().parse_args(ctx, list(normalize(args, options, has_arguments)))
+
+
+def normalize(
+    arguments: Sequence[str], options: Iterable[TyperOption], has_arguments: bool = False
+) -> Iterator[str]:
+    """`arguments` in the form that the parser of `options` knows.
+
+    `has_arguments`: the command takes positional arguments, so words after an option's value
+    are not gathered into a list.
+
+    Raises:
+        typer.BadParameter: a flag has a value that is neither true nor false.
+    """
+    named = {name: o for o in options for name in (*o.opts, *o.secondary_opts)}
+    waiting = list(reversed(arguments))
+    while waiting:
+        word = waiting.pop()
+        if word == "--":
+            yield word
+            yield from reversed(waiting)
+            return
+        if not word.startswith("--"):
+            yield word
+            option = named.get(word)
+            if option is not None and not option.is_flag and waiting:
+                yield waiting.pop()
+            continue
+        name, equals, text = word.partition("=")
+        name = canonical_option(name, named)
+        value = text if equals else None
+        option = named.get(name)
+        if option is None:
+            yield f"{name}={value}" if equals else name
+        elif option.is_flag:
+            if value is None and not has_arguments and waiting and _is_truth(waiting[-1]):
+                value = waiting.pop()
+            yield _flag(name, value, option)
+        else:
+            yield from _values(name, value, option, waiting, has_arguments)
+
+
+def canonical_option(name: str, known: Mapping[str, object]) -> str:
+    """The option's present name; unknown ones unchanged, so that the parser tells the nearest."""
+    hyphened = name.replace("_", "-")
+    for candidate in (hyphened, hyphened.lower()):
+        candidate = OPTION_ALIASES.get(candidate, candidate)
+        negated = OPTION_ALIASES.get(candidate.replace("--no-", "--", 1))
+        if candidate in known:
+            return candidate
+        if negated is not None and candidate.startswith("--no-"):
+            return negated.replace("--", "--no-", 1)
+    return name
+
+
+def _is_truth(word: str) -> bool:
+    return word.lower() in TRUE | FALSE
+
+
+def _flag(name: str, value: str | None, option: TyperOption) -> str:
+    if value is None or value.lower() in TRUE:
+        return name
+    if value.lower() not in FALSE:
+        raise typer.BadParameter(f"{name} takes true or false, not {value!r}")
+    opposite = option.secondary_opts if name in option.opts else option.opts
+    if not opposite:
+        raise typer.BadParameter(f"{name} cannot be turned off; leave it out")
+    return opposite[0]
+
+
+def _values(
+    name: str,
+    value: str | None,
+    option: TyperOption,
+    waiting: list[str],
+    has_arguments: bool,
+) -> Iterator[str]:
+    if value is None:
+        if not waiting:
+            yield name
+            return
+        value = waiting.pop()
+    yield f"{name}={value}"
+    while option.multiple and not has_arguments and waiting and _is_value(waiting[-1]):
+        yield f"{name}={waiting.pop()}"
+
+
+def _is_value(word: str) -> bool:
+    return not word.startswith("-") or _NEGATIVE_NUMBER.match(word) is not None

@@ -1,0 +1,90 @@
+"""What the shell offers after an option; each imports only what its answer needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+
+def _list(names: Callable[[], Sequence[str]]) -> Callable[[str], list[str]]:
+    """Completes the last item of a comma-separated list."""
+
+    def complete(incomplete: str) -> list[str]:
+        done, comma, part = incomplete.rpartition(",")
+        given = set(done.split(","))
+        return [
+            f"{done}{comma}{name}" for name in names() if name.startswith(part) and name not in given
+        ]
+
+    return complete
+
+
+def _providers() -> Sequence[str]:
+    from gemmetry.providers.registry import provider_names
+
+    return provider_names()
+
+
+def _dtypes() -> Sequence[str]:
+    from gemmetry.domain.dtypes import DTYPES
+
+    return list(DTYPES)
+
+
+def _kinds() -> Sequence[str]:
+    from gemmetry.domain.operation import OperationKind
+
+    return [*OperationKind, "all"]
+
+
+def _epilogues() -> Sequence[str]:
+    from gemmetry.domain.operation import EpilogueStep
+
+    return ["none", *EpilogueStep]
+
+
+def _distributions() -> Sequence[str]:
+    from gemmetry.domain.settings import DISTRIBUTIONS
+
+    return DISTRIBUTIONS
+
+
+def _presets() -> Sequence[str]:
+    from gemmetry.specs.shapes import PRESETS
+
+    return list(PRESETS)
+
+
+def _columns() -> Sequence[str]:
+    from gemmetry.domain.columns import COLUMNS_BY_NAME
+
+    return ["gemmetry", "summary", "dispatch-profiler", *COLUMNS_BY_NAME]
+
+
+def _fixed(*names: str) -> Callable[[], Sequence[str]]:
+    return lambda: names
+
+
+_DTYPE_LIST = _list(_dtypes)
+
+COMPLETERS: dict[str, Callable[[str], list[str]]] = {
+    "providers": _list(_providers),
+    "baseline": _list(_providers),
+    "dtypes": _DTYPE_LIST,
+    "precisions": _DTYPE_LIST,
+    "result_dtype": _DTYPE_LIST,
+    "accumulator": _DTYPE_LIST,
+    "operation_kind": _list(_kinds),
+    "layouts": _list(_fixed("tt", "tn", "nt", "nn")),
+    "epilogues": _list(_epilogues),
+    "distribution": _list(_distributions),
+    "shapes": _list(_presets),
+    "columns": _list(_columns),
+    "device": _list(_fixed("cpu", "cuda", "cuda:0", "cuda:1", "cuda-sm_80", "hip", "vulkan")),
+    "format": _list(_fixed("table", "block", "csv", "md", "none")),
+    "regime": _list(_fixed("burst", "sustained")),
+    "scaling": _list(_fixed("none", "tensor", "row")),
+    "result_layout": _list(_fixed("t", "n")),
+    "verification_level": _list(_fixed("quick", "standard", "full")),
+    "verification_providers": _list(_fixed("numpy", "device")),
+}
+"""Key of a spec -> its completion."""

@@ -1,0 +1,249 @@
+"""What a worker does with dispatches on its device: open (build, verify, prepare), sample, close."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from gemmetry.domain.contracts import Executable, HostArray, Provider, Workspace
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.errors import DeviceLostError, GemmetryError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import Operation
+from gemmetry.domain.outcome import Stage, Verification
+from gemmetry.domain.record import BuildFacts, Verdict
+from gemmetry.domain.settings import RunSettings
+from gemmetry.engine.failures import describe
+from gemmetry.engine.protocol import (
+    Channel,
+    ChannelClosed,
+    Close,
+    Closed,
+    Entered,
+    Failure,
+    Hello,
+    Open,
+    Opened,
+    Sample,
+    Sampled,
+    WireDispatch,
+)
+from gemmetry.measurement.sampler import Sampler
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.references import Reference, compute_reference
+from gemmetry.observers import make_observers
+from gemmetry.verification.protocol import verify
+from gemmetry.verification.recheck import find_problem
+from gemmetry.verification.reference_cache import ReferenceCache
+
+_T = TypeVar("_T")
+
+HOST_REFERENCE_FLOPS = 2e11
+"""Products up to this size get their float64 reference from the host, larger ones from the device
+where it can: two cores of a small machine need about 5 s for it (measured, 40 GFLOP/s)."""
+
+KEPT_BYTES = 2 << 30
+"""Host memory for inputs and references of recent operations; the latest is kept in any case."""
+
+
+@dataclass(slots=True)
+class OpenDispatch:
+    """An executable with its sampler, between Open and Close."""
+
+    dispatch: Dispatch
+    executable: Executable
+    sampler: Sampler | None
+    is_verified: bool
+
+
+class Answers:
+    """Inputs and references of operations, the latest used kept in memory."""
+
+    def __init__(self, references: Path, settings: RunSettings) -> None:
+        self._cache = ReferenceCache(references)
+        self._settings = settings
+        self._inputs: OrderedDict[Operation, tuple[HostArray, ...]] = OrderedDict()
+        self._references: OrderedDict[Operation, Reference] = OrderedDict()
+
+    def inputs(self, operation: Operation) -> tuple[HostArray, ...]:
+        """Host arrays of the operation's inputs."""
+        found = self._inputs.get(operation)
+        if found is None:
+            settings = self._settings
+            found = make_inputs(operation, distribution=settings.distribution, seed=settings.seed)
+            self._inputs[operation] = found
+            _trim(self._inputs, lambda arrays: sum(array.nbytes for array in arrays))
+        self._inputs.move_to_end(operation)
+        return found
+
+    def reference(self, operation: Operation, executable: Executable) -> Reference:
+        """The operation's reference: from memory, from the experiment, or computed now."""
+        found = self._references.get(operation)
+        if found is None:
+            settings = self._settings
+
+            def compute() -> Reference:
+                matmul = None
+                large = operation.flops > HOST_REFERENCE_FLOPS
+                if large or settings.verification_providers[:1] == ("device",):
+                    matmul = executable.device.float64_matmul()
+                return compute_reference(operation, self.inputs(operation), matmul=matmul)
+
+            found = self._cache.get(operation, settings.distribution, settings.seed, compute)
+            self._references[operation] = found
+            _trim(self._references, lambda reference: reference.nbytes)
+        self._references.move_to_end(operation)
+        return found
+
+
+class Bench:
+    """Serves Open, Sample and Close for one provider on one device."""
+
+    def __init__(
+        self, channel: Channel, provider: Provider, hello: Hello, workspace: Workspace
+    ) -> None:
+        self._channel = channel
+        self._provider = provider
+        self._hello = hello
+        self._workspace = workspace
+        self._answers = Answers(Path(hello.references), hello.settings)
+        self._observers = make_observers(hello.target)
+        self._open: dict[int, OpenDispatch] = {}
+
+    def handle(self, request: Open | Sample | Close) -> None:
+        """Answer each part of the request with one reply."""
+        match request:
+            case Open():
+                for wire in request.dispatches:
+                    self._channel.send(self._open_one(wire))
+            case Sample():
+                for dispatch_id, count in request.requests:
+                    self._channel.send(self._sample_one(dispatch_id, count))
+            case Close():
+                for dispatch_id in request.ids:
+                    self._channel.send(self._close_one(dispatch_id))
+
+    def _open_one(self, wire: WireDispatch) -> Opened:
+        self._channel.send(Entered(wire.id, Stage.BUILD))
+        dispatch = Dispatch(
+            parse_operation(wire.operation),
+            wire.configuration,
+            self._hello.provider,
+            self._hello.target,
+        )
+        executable: Executable | None = None
+        try:
+            slow = self._too_slow(dispatch)
+            if slow:
+                return Opened(wire.id, BuildFacts(), None, None, slow, 0)
+            executable = self._provider.build(dispatch, self._workspace)
+            verdict = self._verify(wire, dispatch, executable)
+            if verdict is not None and verdict.status is Verification.FAILED:
+                executable.close()
+                return Opened(wire.id, executable.facts, verdict, None, "", 0)
+            sampler = self._prepare(wire, dispatch, executable)
+            is_verified = verdict is not None or not wire.verify
+            self._open[wire.id] = OpenDispatch(dispatch, executable, sampler, is_verified)
+            free = executable.device.free_memory_bytes()
+            return Opened(wire.id, executable.facts, verdict, None, "", free)
+        except ChannelClosed:
+            raise
+        except Exception as error:  # noqa: BLE001  # the isolation boundary
+            facts = BuildFacts() if executable is None else executable.facts
+            return Opened(wire.id, facts, None, self._failure(error, executable), "", 0)
+
+    def _too_slow(self, dispatch: Dispatch) -> str:
+        limit_s = self._hello.settings.max_seconds_per_launch
+        predicted_s = self._provider.seconds_per_launch(dispatch)
+        if predicted_s is None or predicted_s <= limit_s:
+            return ""
+        return (
+            f"one launch is predicted to take {predicted_s:.3g} s, more than the "
+            f"{limit_s:.3g} s allowed; raise --max-seconds-per-launch to run it"
+        )
+
+    def _verify(
+        self, wire: WireDispatch, dispatch: Dispatch, executable: Executable
+    ) -> Verdict | None:
+        settings = self._hello.settings
+        if not (settings.verify and wire.verify):
+            return None
+        self._channel.send(Entered(wire.id, Stage.VERIFY))
+        operation = dispatch.operation
+        return verify(
+            executable,
+            operation,
+            self._answers.inputs(operation),
+            self._answers.reference(operation, executable),
+            level=settings.verification_level,
+            seed=settings.seed,
+        )
+
+    def _prepare(
+        self, wire: WireDispatch, dispatch: Dispatch, executable: Executable
+    ) -> Sampler | None:
+        settings = self._hello.settings
+        if not settings.measure:
+            return None
+        self._channel.send(Entered(wire.id, Stage.MEASURE))
+        inputs: Sequence[HostArray] = self._answers.inputs(dispatch.operation)
+        sampler = Sampler(executable, dispatch.operation, inputs, settings, self._observers)
+        sampler.prepare()
+        return sampler
+
+    def _sample_one(self, dispatch_id: int, count: int) -> Sampled:
+        item = self._open[dispatch_id]
+        began = time.perf_counter()
+        try:
+            assert item.sampler is not None
+            taken = item.sampler.sample_round(count)
+            return Sampled(dispatch_id, taken, time.perf_counter() - began, None)
+        except Exception as error:  # noqa: BLE001  # the isolation boundary
+            failure = self._failure(error, item.executable)
+            del self._open[dispatch_id]
+            return Sampled(dispatch_id, None, time.perf_counter() - began, failure)
+
+    def _close_one(self, dispatch_id: int) -> Closed:
+        item = self._open.pop(dispatch_id)
+        try:
+            problem = self._recheck(item)
+            if item.sampler is not None:
+                item.sampler.close()
+            item.executable.close()
+            return Closed(dispatch_id, problem, None)
+        except Exception as error:  # noqa: BLE001  # the isolation boundary
+            return Closed(dispatch_id, "", self._failure(error, item.executable))
+
+    def _recheck(self, item: OpenDispatch) -> str:
+        """What is wrong with the outputs that the timed launches left; "" if nothing."""
+        if item.sampler is None or not (self._hello.settings.verify and item.is_verified):
+            return ""
+        operation = item.dispatch.operation
+        reference = self._answers.reference(operation, item.executable)
+        for name, array in item.sampler.recheck():
+            problem = find_problem(operation, array, reference)
+            if problem:
+                return f"{name}: {problem}"
+        return ""
+
+    def _failure(self, error: Exception, executable: Executable | None) -> Failure:
+        """Describe `error`, and find out whether the device still answers after it."""
+        spoiled = False
+        if executable is not None and not isinstance(error, DeviceLostError):
+            try:
+                executable.device.synchronize()
+            except GemmetryError:
+                spoiled = True
+        return describe(error, worker_is_spoiled=spoiled)
+
+
+def _trim(kept: OrderedDict[Operation, _T], size: Callable[[_T], int]) -> None:
+    """Drop the least recently used until the rest fits; the newest stays."""
+    total = sum(size(value) for value in kept.values())
+    while total > KEPT_BYTES and len(kept) > 1:
+        _, dropped = kept.popitem(last=False)
+        total -= size(dropped)

@@ -1,0 +1,185 @@
+"""A dispatch on its way through the engine, and the record it ends as."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.operation import Operation
+from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.record import BuildFacts, Measurement, Record, Verdict
+from gemmetry.domain.settings import RunSettings
+from gemmetry.engine.failures import Ending
+from gemmetry.engine.protocol import WireDispatch
+from gemmetry.engine.reproduce import reproduction_command
+from gemmetry.hardware.roofline import roofline
+from gemmetry.measurement.sampler import Round
+from gemmetry.store.rows import Lane, StoredRound
+
+_PATHS = ("source_path", "binary_path", "assembly_path")
+
+
+@dataclass(slots=True)
+class Candidate:
+    """What is known of one dispatch so far."""
+
+    id: int
+    lane: Lane
+    operation: Operation
+    operation_name: str
+    configuration: Configuration
+    facts: BuildFacts = BuildFacts()
+    verdict: Verdict | None = None
+    rounds: list[Round] = field(default_factory=list)
+    samples: list[float] = field(default_factory=list)
+    seconds_spent: float = 0.0
+    stage: Stage = Stage.BUILD
+    runs_alone: bool = False
+    """It ran out of memory beside others and gets a second chance without them."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.operation_name}_{self.configuration.name}"
+
+    def __str__(self) -> str:
+        return f"{self.lane.provider}:{self.name}"
+
+    @property
+    def wire(self) -> WireDispatch:
+        """As it travels; a dispatch that was verified is not verified again when it is reopened
+        in a fresh worker."""
+        verify = self.verdict is None
+        return WireDispatch(self.id, self.operation_name, self.configuration, verify)
+
+    def add_round(self, taken: Round, seconds: float) -> StoredRound:
+        """Take in a round; what the store keeps of it."""
+        number = len(self.rounds)
+        self._count(taken, seconds)
+        document = msgspec.to_builtins(taken)
+        samples = document.pop("samples_ns")
+        return StoredRound(self.id, number, samples, seconds, document)
+
+    def restore(self, stored: Sequence[StoredRound]) -> None:
+        """Take in rounds of an earlier run."""
+        for one in stored:
+            values = {**one.document, "samples_ns": one.samples.tolist()}
+            self._count(msgspec.convert(values, Round), one.seconds)
+
+    def _count(self, taken: Round, seconds: float) -> None:
+        self.rounds.append(taken)
+        self.samples.extend(taken.samples_ns)
+        self.seconds_spent += seconds
+
+
+@dataclass(frozen=True, slots=True)
+class RecordMaker:
+    """Makes records of one run."""
+
+    settings: RunSettings
+    environment_id: str
+    folder: Path
+
+    def failed(
+        self,
+        lane: Lane,
+        operation: Operation,
+        configuration: Configuration,
+        outcome: Outcome,
+        reason: str,
+    ) -> Record:
+        """A dispatch that ended before anything was done with it."""
+        name = str(operation)
+        candidate = Candidate(0, lane, operation, name, configuration)
+        return self._record(candidate, outcome=outcome, reason=reason)
+
+    def ended(self, candidate: Candidate, ending: Ending) -> Record:
+        """A dispatch that did not come through."""
+        return self._record(
+            candidate,
+            outcome=ending.outcome,
+            stage=candidate.stage,
+            reason=ending.reason,
+            output_tail=ending.output_tail,
+        )
+
+    def done(self, candidate: Candidate, measurement: Measurement | None) -> Record:
+        """A dispatch that is ok."""
+        fraction, source = None, ""
+        if measurement is not None and measurement.median_ns > 0:
+            roof = roofline(candidate.lane.target, candidate.operation)
+            if roof is not None:
+                speed = candidate.operation.flops / (measurement.median_ns / 1e9)
+                fraction, source = speed / roof.attainable_flops_per_s, roof.source
+        return self._record(
+            candidate,
+            outcome=Outcome.OK,
+            measurement=measurement,
+            roofline_fraction=fraction,
+            roofline_source=source,
+        )
+
+    def _record(
+        self,
+        candidate: Candidate,
+        *,
+        outcome: Outcome,
+        stage: Stage | None = None,
+        reason: str = "",
+        output_tail: str = "",
+        measurement: Measurement | None = None,
+        roofline_fraction: float | None = None,
+        roofline_source: str = "",
+    ) -> Record:
+        lane, operation, settings = candidate.lane, candidate.operation, self.settings
+        parameters: Mapping[str, object] = candidate.configuration.parameters
+        return Record(
+            dispatch=candidate.name,
+            provider=lane.provider,
+            target=lane.target.name,
+            device=lane.target.device,
+            operation=candidate.operation_name,
+            configuration=candidate.configuration.name,
+            outcome=outcome,
+            stage=stage,
+            reason=reason,
+            output_tail=output_tail,
+            distribution=settings.distribution,
+            seed=settings.seed,
+            flops=operation.flops,
+            bytes=operation.bytes,
+            configuration_parameters=parameters,
+            verdict=candidate.verdict or Verdict(status=Verification.NOT_VERIFIED),
+            measurement=measurement,
+            facts=self._relative(candidate.facts),
+            roofline_fraction=roofline_fraction,
+            roofline_source=roofline_source,
+            reproduce=reproduction_command(lane, candidate.name, settings),
+            tags=settings.tags,
+            environment_id=self.environment_id,
+        )
+
+    def _relative(self, facts: BuildFacts) -> BuildFacts:
+        """Paths inside the experiment relative to it, so that the folder can move."""
+        changed = {}
+        for name in _PATHS:
+            text = getattr(facts, name)
+            if text and Path(text).is_absolute() and Path(text).is_relative_to(self.folder):
+                changed[name] = str(Path(text).relative_to(self.folder))
+        return dataclasses.replace(facts, **changed) if changed else facts
+
+
+def merge_facts(compiled: BuildFacts, built: BuildFacts) -> BuildFacts:
+    """What building told, completed by what compiling told."""
+    if compiled == BuildFacts():
+        return built
+    values = {
+        item.name: getattr(built, item.name)
+        for item in dataclasses.fields(built)
+        if getattr(built, item.name) not in (None, ())
+    }
+    return dataclasses.replace(compiled, **values)

@@ -1,0 +1,362 @@
+"""Measures the dispatches of one device: warm workers side by side, one of them working at a time.
+
+This thread holds the device's measuring token simply by being the only one that talks to its
+workers. A worker that is lost costs the dispatch that it was working on; the others that it held
+are opened again in a fresh one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from gemmetry.domain.errors import DeviceLostError
+from gemmetry.domain.events import StageProgress
+from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.record import Record
+from gemmetry.domain.target import Target
+from gemmetry.engine.candidate import Candidate, RecordMaker, merge_facts
+from gemmetry.engine.failures import Ending, WorkerLost, ending_of
+from gemmetry.engine.grouping import Budget, groups
+from gemmetry.engine.journal import Journal
+from gemmetry.engine.protocol import (
+    Answered,
+    Close,
+    Closed,
+    Entered,
+    Failure,
+    Open,
+    Opened,
+    Sample,
+    Sampled,
+)
+from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
+from gemmetry.measurement.stopping import StopPolicy
+from gemmetry.measurement.summary import summarize
+from gemmetry.store.rows import StoredRound
+
+_DOING = {Stage.BUILD: "building", Stage.VERIFY: "verifying", Stage.MEASURE: "measuring"}
+_RECHECK = "after_timing"
+
+
+class DeviceSession:
+    """One device's workers and their work."""
+
+    def __init__(
+        self, target: Target, context: WorkerContext, journal: Journal, records: RecordMaker
+    ) -> None:
+        self._settings = context.settings
+        self._context = context
+        self._journal = journal
+        self._records = records
+        self._policy = StopPolicy(context.settings, target)
+        self._budget = Budget(target, context.settings)
+        self._target = target
+        self._workers: dict[int, WorkerProcess] = {}
+        self._broken: dict[int, Ending] = {}
+        self._open: dict[int, Candidate] = {}
+        self._finished: dict[int, Record] = {}
+        self._alone: list[Candidate] = []
+        self._group_size = 0
+        self._answered = 0
+
+    def measure(self, candidates: Iterable[Candidate]) -> None:
+        """Bring every candidate to its record.
+
+        Raises:
+            DeviceLostError: the device is gone; what is not finished stays for resume.
+            StorageError: the journal cannot be written.
+            RunStopped: the run is being ended.
+        """
+        for group in groups(candidates, self._budget):
+            self._measure_group(group)
+        alone, self._alone = self._alone, []
+        for candidate in alone:
+            candidate.runs_alone = True
+            self._measure_group([candidate])
+
+    def close(self) -> None:
+        """End the workers."""
+        for worker in self._workers.values():
+            worker.stop()
+        self._workers.clear()
+
+    def kill(self) -> None:
+        """End the workers at once."""
+        for worker in self._workers.values():
+            worker.kill()
+        self._workers.clear()
+
+    # -- a group -------------------------------------------------------------------------------
+
+    def _measure_group(self, group: Sequence[Candidate]) -> None:
+        stored = self._journal.experiment.rounds(candidate.id for candidate in group)
+        for candidate in group:
+            if not candidate.rounds:
+                candidate.restore(stored.get(candidate.id, ()))
+        self._group_size, self._answered = len(group), 0
+        for lane, members in _by_lane(group):
+            self._open_all(lane, members)
+        self._flush()
+        if self._settings.measure:
+            self._sample_until_done(group[0].id)
+        self._close_all()
+        self._flush()
+
+    def _sample_until_done(self, group_seed: int) -> None:
+        number = 0
+        total = len(self._open)
+        while True:
+            wanted = {
+                key: count
+                for key, candidate in self._open.items()
+                if (count := self._policy.next_count(candidate.samples, candidate.seconds_spent))
+            }
+            if not wanted:
+                return
+            self._progress(Stage.MEASURE, total - len(wanted), total, "")
+            order = list(wanted)
+            # Another order each round, so that nobody always follows the same neighbour; seeded,
+            # so that a run can be done again.
+            random.Random(f"{self._settings.seed}:{group_seed}:{number}").shuffle(order)
+            rounds: list[StoredRound] = []
+            for lane, keys in groupby(order, key=lambda key: self._open_lane(key)):
+                requests = [(key, wanted[key]) for key in keys if key in self._open]
+                if requests and lane is not None:
+                    rounds += self._sample(lane, requests)
+            self._journal.add_rounds(rounds)
+            self._flush()
+            number += 1
+
+    def _open_lane(self, key: int) -> int | None:
+        candidate = self._open.get(key)
+        return None if candidate is None else candidate.lane.id
+
+    # -- conversations -------------------------------------------------------------------------
+
+    def _open_all(self, lane: int, members: Iterable[Candidate]) -> None:
+        """Open candidates in the lane's worker, replacing the worker as often as it is lost."""
+        waiting = deque(members)
+        while waiting:
+            try:
+                worker = self._worker(waiting[0])
+            except WorkerLost as lost:
+                for candidate in waiting:
+                    self._end(candidate, lost.ending)
+                return
+            try:
+                worker.send(Open(tuple(candidate.wire for candidate in waiting)))
+                self._hear_opened(worker, waiting)
+            except WorkerLost as lost:
+                self._blame(waiting.popleft() if waiting else None, lost.ending)
+                self._flush()  # a deadline may have passed on this one: it must not again
+                waiting.extendleft(reversed(self._drop_worker(lane)))
+
+    def _hear_opened(self, worker: WorkerProcess, waiting: deque[Candidate]) -> None:
+        self._enter(worker, Stage.BUILD)
+        while True:
+            match worker.receive():
+                case Answered():
+                    return
+                case Entered(id=_, stage=stage):
+                    waiting[0].stage = stage
+                    self._enter(worker, stage)
+                case Opened() as opened:
+                    candidate = waiting[0]
+                    if opened.failure is not None:
+                        # Raises where the worker is spoiled, with the candidate still to blame.
+                        self._heed(worker, opened.failure)
+                    waiting.popleft()
+                    self._take_opened(worker, candidate, opened)
+                    self._answered += 1
+                    done = min(self._answered, self._group_size)
+                    self._progress(Stage.VERIFY, done, self._group_size, str(candidate))
+                    worker.mark_output()
+                    self._enter(worker, Stage.BUILD)
+
+    def _take_opened(self, worker: WorkerProcess, candidate: Candidate, opened: Opened) -> None:
+        candidate.facts = merge_facts(candidate.facts, opened.facts)
+        if opened.verdict is not None:
+            candidate.verdict = opened.verdict
+        if opened.failure is not None:
+            self._blame(candidate, ending_of(opened.failure, worker.output_tail()))
+        elif opened.skip_reason:
+            self._end(candidate, Ending(Outcome.SKIPPED, opened.skip_reason))
+        elif candidate.verdict is not None and candidate.verdict.status is Verification.FAILED:
+            reason = candidate.verdict.reason or candidate.verdict.first_bad or "wrong result"
+            self._end(candidate, Ending(Outcome.WRONG, reason, worker.output_tail()))
+        else:
+            self._open[candidate.id] = candidate
+            self._budget.observe(opened.free_memory_bytes)
+
+    def _sample(self, lane: int, requests: Sequence[tuple[int, int]]) -> list[StoredRound]:
+        """One worker's part of a round; what its loss leaves out comes with the next round."""
+        worker = self._workers[lane]
+        waiting = deque(key for key, _ in requests)
+        rounds: list[StoredRound] = []
+        try:
+            worker.send(Sample(tuple(requests)))
+            while True:
+                self._enter(worker, Stage.MEASURE)
+                match worker.receive():
+                    case Answered():
+                        return rounds
+                    case Sampled() as sampled:
+                        candidate = self._open[waiting[0]]
+                        if sampled.failure is not None:
+                            self._heed(worker, sampled.failure)
+                            del self._open[waiting.popleft()]
+                            tail = worker.output_tail()
+                            self._blame(candidate, ending_of(sampled.failure, tail))
+                        elif sampled.round is not None:
+                            waiting.popleft()
+                            rounds.append(candidate.add_round(sampled.round, sampled.seconds))
+                        worker.mark_output()
+        except WorkerLost as lost:
+            blamed = self._open.pop(waiting[0]) if waiting else None
+            self._blame(blamed, lost.ending)
+            self._open_all(lane, self._drop_worker(lane))
+        return rounds
+
+    def _close_all(self) -> None:
+        for lane, members in _by_lane(list(self._open.values())):
+            self._close(lane, members)
+        self._open.clear()
+
+    def _close(self, lane: int, members: Iterable[Candidate]) -> None:
+        waiting = deque(members)
+        worker = self._workers[lane]
+        try:
+            worker.send(Close(tuple(candidate.id for candidate in waiting)))
+            while True:
+                self._enter(worker, Stage.VERIFY)
+                match worker.receive():
+                    case Answered():
+                        return
+                    case Closed() as closed:
+                        candidate = waiting[0]
+                        if closed.failure is not None:
+                            self._heed(worker, closed.failure)
+                        waiting.popleft()
+                        self._take_closed(worker, candidate, closed)
+                        worker.mark_output()
+        except WorkerLost as lost:
+            self._blame(waiting.popleft() if waiting else None, lost.ending)
+            self._drop_worker(lane)
+            for candidate in waiting:
+                self._complete(candidate, "not applicable: the worker was lost before this check")
+
+    def _take_closed(self, worker: WorkerProcess, candidate: Candidate, closed: Closed) -> None:
+        if closed.failure is not None:
+            self._blame(candidate, ending_of(closed.failure, worker.output_tail()))
+        elif closed.problem:
+            self._add_check(candidate, f"failed: {closed.problem}")
+            reason = f"right when verified, wrong after timing: {closed.problem}"
+            self._end(candidate, Ending(Outcome.WRONG, reason, worker.output_tail()))
+        else:
+            self._complete(candidate, "passed")
+
+    # -- outcomes ------------------------------------------------------------------------------
+
+    def _complete(self, candidate: Candidate, recheck: str) -> None:
+        measurement = None
+        if candidate.rounds and self._settings.measure:
+            self._add_check(candidate, recheck)
+            measurement = summarize(
+                candidate.rounds,
+                stop_reason=self._policy.reason(candidate.samples, candidate.seconds_spent),
+                regime=self._settings.regime,
+                target=candidate.lane.target,
+                settings=self._settings,
+            )
+        self._finished[candidate.id] = self._records.done(candidate, measurement)
+
+    def _add_check(self, candidate: Candidate, text: str) -> None:
+        verdict = candidate.verdict
+        if verdict is None:
+            return
+        checks = {**verdict.checks, _RECHECK: text}
+        failed = text.startswith("failed")
+        candidate.verdict = dataclasses.replace(
+            verdict,
+            checks=checks,
+            status=Verification.FAILED if failed else verdict.status,
+            reason=text if failed else verdict.reason,
+        )
+
+    def _blame(self, candidate: Candidate | None, ending: Ending) -> None:
+        if candidate is None:
+            return
+        beside_others = len(self._open) > 0 and not candidate.runs_alone
+        if ending.outcome is Outcome.OUT_OF_MEMORY and beside_others:
+            self._alone.append(candidate)
+            return
+        self._end(candidate, ending)
+
+    def _end(self, candidate: Candidate, ending: Ending) -> None:
+        self._finished[candidate.id] = self._records.ended(candidate, ending)
+
+    def _flush(self) -> None:
+        finished, self._finished = self._finished, {}
+        self._journal.finish(finished)
+
+    def _heed(self, worker: WorkerProcess, failure: Failure) -> None:
+        """Act on a failure that concerns more than its dispatch."""
+        if failure.kind == DeviceLostError.__name__:
+            raise DeviceLostError(
+                failure.message,
+                hint="The same command resumes when the device is back.",
+            )
+        if failure.worker_is_spoiled:
+            ending = ending_of(failure, worker.output_tail())
+            worker.kill()
+            raise WorkerLost(ending)
+
+    # -- workers -------------------------------------------------------------------------------
+
+    def _worker(self, candidate: Candidate) -> WorkerProcess:
+        lane = candidate.lane
+        worker = self._workers.get(lane.id)
+        if worker is not None:
+            return worker
+        if lane.id in self._broken:
+            raise WorkerLost(self._broken[lane.id])
+        force = self._settings.force_compile
+        hello = self._context.hello(lane, jobs=1, force_compile=force)
+        worker = WorkerProcess(lane, self._context, hello)
+        try:
+            failure = worker.wait_ready(self._settings.deadlines_s[Stage.BUILD])
+        except WorkerLost as lost:
+            self._broken[lane.id] = lost.ending
+            raise
+        if failure is not None:
+            worker.kill()
+            self._broken[lane.id] = ending_of(failure, worker.output_tail())
+            raise WorkerLost(self._broken[lane.id])
+        self._workers[lane.id] = worker
+        return worker
+
+    def _drop_worker(self, lane: int) -> list[Candidate]:
+        """Forget a lost worker; the candidates that it held open."""
+        worker = self._workers.pop(lane, None)
+        if worker is not None:
+            worker.kill()
+        held = [candidate for candidate in self._open.values() if candidate.lane.id == lane]
+        for candidate in held:
+            del self._open[candidate.id]
+        return held
+
+    def _enter(self, worker: WorkerProcess, stage: Stage) -> None:
+        worker.set_deadline(self._settings.deadlines_s[stage], _DOING[stage])
+
+    def _progress(self, stage: Stage, done: int, total: int, current: str) -> None:
+        self._journal.tell(StageProgress(stage, done, total, current))
+
+
+def _by_lane(candidates: Sequence[Candidate]) -> Iterator[tuple[int, list[Candidate]]]:
+    ordered = sorted(candidates, key=lambda candidate: candidate.lane.id)
+    for lane, members in groupby(ordered, key=lambda candidate: candidate.lane.id):
+        yield lane, list(members)

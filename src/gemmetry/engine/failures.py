@@ -1,0 +1,138 @@
+"""What exceptions and deaths of workers mean for the dispatch that ran."""
+
+from __future__ import annotations
+
+import re
+import signal
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+from gemmetry.domain import errors
+from gemmetry.domain.errors import GemmetryError
+from gemmetry.domain.outcome import Outcome
+from gemmetry.engine.protocol import Failure
+
+TAIL_BYTES = 4000
+"""Of a worker's output, kept with an outcome that it may explain."""
+
+_OUTCOMES = {
+    "CompileError": Outcome.COMPILE_ERROR,
+    "LaunchError": Outcome.LAUNCH_ERROR,
+    "OutOfMemoryError": Outcome.OUT_OF_MEMORY,
+    "MemoryError": Outcome.OUT_OF_MEMORY,
+    "UnsupportedError": Outcome.UNSUPPORTED,
+}
+_LOOKS_USEFUL = re.compile(r"error|fatal|fault|abort|assert|fail|exception", re.IGNORECASE)
+_NOISE = re.compile(r"^\s*(File \"|Traceback|Extension modules|Thread 0x|Current thread|$)")
+_MAX_REASON = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a dispatch ended that is not ok."""
+
+    outcome: Outcome
+    reason: str
+    output_tail: str = ""
+
+
+class WorkerLost(Exception):
+    """The worker died or was killed; `ending` is for the dispatch that it was working on."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.reason)
+        self.ending = ending
+
+
+def describe(error: BaseException, *, worker_is_spoiled: bool = False) -> Failure:
+    """An exception as it travels from worker to parent."""
+    if isinstance(error, GemmetryError):
+        return Failure(_known_kind(error), str(error), "", worker_is_spoiled)
+    if isinstance(error, MemoryError):
+        text = str(error) or "the process could not allocate memory"
+        return Failure("MemoryError", text, "", worker_is_spoiled)
+    trace = "".join(traceback.format_exception(error))[-TAIL_BYTES:]
+    return Failure(type(error).__name__, str(error), trace, worker_is_spoiled)
+
+
+def ending_of(failure: Failure, output_tail: str) -> Ending:
+    """The outcome of a dispatch whose worker raised `failure`.
+
+    An exception that nobody raised on purpose is a ``crash``: something in the provider or the
+    kernel is broken, not this configuration rejected.
+    """
+    tail = "\n".join(part for part in (output_tail, failure.trace) if part)
+    outcome = _OUTCOMES.get(failure.kind)
+    if outcome is None and _is_request_error(failure.kind):
+        outcome = Outcome.UNSUPPORTED
+    if outcome is not None:
+        return Ending(outcome, first_useful_line(failure.message) or failure.kind, tail)
+    reason = f"{failure.kind}: {first_useful_line(failure.message)}".rstrip(": ")
+    return Ending(Outcome.CRASH, reason, tail)
+
+
+def ending_of_death(status: int, output_tail: str, *, memory_ran_out: bool) -> Ending:
+    """The outcome of the dispatch that ran when its worker ended with `status` (Popen's
+    returncode)."""
+    told = _first_complaint(output_tail)
+    suffix = f": {told}" if told else ""
+    if status >= 0:
+        return Ending(
+            Outcome.CRASH, f"the worker process ended with status {status}{suffix}", output_tail
+        )
+    name = _signal_name(-status)
+    if -status == signal.SIGKILL and memory_ran_out:
+        return Ending(
+            Outcome.OUT_OF_MEMORY, "the system killed the worker for want of memory", output_tail
+        )
+    return Ending(Outcome.CRASH, f"the worker process died of {name}{suffix}", output_tail)
+
+
+def first_useful_line(text: str) -> str:
+    """The line of a message or of a compiler's output that says most: the first that speaks of an
+    error, else the first that is not empty."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    useful = next((line for line in lines if re.search(r"\berror\b", line, re.IGNORECASE)), "")
+    if lines and not useful:
+        useful = lines[0]
+    return useful[:_MAX_REASON]
+
+
+def oom_kills() -> int:
+    """How many processes the kernel has killed for want of memory since it started."""
+    try:
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    except OSError:
+        pass
+    return 0
+
+
+def _first_complaint(output: str) -> str:
+    """The first line that looks like the cause of a death; no file and line of a traceback."""
+    for line in output.splitlines():
+        if _LOOKS_USEFUL.search(line) and not _NOISE.match(line):
+            return line.strip()[:_MAX_REASON]
+    return ""
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _known_kind(error: GemmetryError) -> str:
+    """The nearest class of domain/errors.py, so that a provider may derive its own from it."""
+    for kind in type(error).__mro__:
+        if kind.__module__ == errors.__name__:
+            return kind.__name__
+    return type(error).__name__
+
+
+def _is_request_error(kind: str) -> bool:
+    found = getattr(errors, kind, None)
+    return isinstance(found, type) and issubclass(found, errors.RequestError)

@@ -1,0 +1,40 @@
+"""The one place where results become durable and are then told to the listener."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from gemmetry.domain.events import DispatchFinished, Event, Listener, Message
+from gemmetry.domain.record import Record
+from gemmetry.store.experiment import Experiment
+from gemmetry.store.rows import StoredRound
+
+
+class Journal:
+    """Used by the threads of all devices; listeners are called one at a time."""
+
+    def __init__(self, experiment: Experiment, listener: Listener) -> None:
+        self.experiment = experiment
+        self._listener = listener
+        self._mutex = threading.RLock()
+
+    def finish(self, records: Mapping[int, Record]) -> None:
+        """Store records in one transaction, then tell of them."""
+        self.experiment.finish(records)
+        for record in records.values():
+            self.tell(DispatchFinished(record))
+
+    def add_rounds(self, rounds: Sequence[StoredRound]) -> None:
+        """Store one pass's rounds in one transaction."""
+        if rounds:
+            self.experiment.add_rounds(rounds)
+
+    def tell(self, event: Event) -> None:
+        """Pass an event on."""
+        with self._mutex:
+            self._listener(event)
+
+    def warn(self, text: str) -> None:
+        """A sentence that people should read."""
+        self.tell(Message(text, "warning"))

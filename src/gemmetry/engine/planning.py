@@ -1,0 +1,268 @@
+"""Enumerates a plan: operations × targets × providers × configurations, as rows for the store.
+
+The inner loop runs a million times for a large plan (``benchmarks/engine.py`` holds it to 3 s),
+so it makes names with :func:`operation_namer`, keeps configurations by number and builds no
+object per dispatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from gemmetry.domain.contracts import Provider
+from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration
+from gemmetry.domain.errors import EmptySelectionError, RequestError, nearest
+from gemmetry.domain.names import operation_name, operation_namer
+from gemmetry.domain.operation import Operation, Signature
+from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.plan import NamedDispatch, Plan
+from gemmetry.domain.record import Record
+from gemmetry.store.rows import Lane, PlanBatch
+
+BATCH_ROWS = 50_000
+"""Rows handed to the store at once: large enough that its cost is one call a batch, small enough
+that a plan of any size needs a few MB."""
+
+NAMES_FOR_SUGGESTIONS = 4000
+"""Names that are compared with a pattern that matched nothing."""
+
+LoadProvider = Callable[[str, Mapping[str, object]], Provider]
+MakeRecord = Callable[[Lane, Operation, Configuration, Outcome, str], Record]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneProvider:
+    """A lane and its provider as this process has it, for questions that run nothing."""
+
+    lane: Lane
+    provider: Provider
+    unavailable: str | None
+    """Why the provider does not work on this machine; None if it does."""
+
+    def refusal(self, operation: Operation) -> str | None:
+        """Why the provider cannot do `operation` on the lane's target; None if it can."""
+        return self.unavailable or self.provider.supports(operation, self.lane.target)
+
+
+def make_lanes(plan: Plan, load: LoadProvider) -> list[LaneProvider]:
+    """A lane for each target × provider, numbered from 1, targets outermost.
+
+    Raises:
+        RequestError: the plan has no target or no provider; a provider does not exist.
+    """
+    if not plan.targets or not plan.providers:
+        missing = "targets" if not plan.targets else "providers"
+        raise RequestError(
+            f"the plan {plan.name} has no {missing}", hint=f"Name some with --{missing}."
+        )
+    loaded = [(request, load(request.name, request.options)) for request in plan.providers]
+    reasons = [provider.available() for _, provider in loaded]
+    lanes: list[LaneProvider] = []
+    for target in plan.targets:
+        for (request, provider), reason in zip(loaded, reasons, strict=True):
+            lane = Lane(len(lanes) + 1, request.name, request.options, target)
+            lanes.append(LaneProvider(lane, provider, reason))
+    return lanes
+
+
+def enumerate_plan(
+    plan: Plan, lanes: Sequence[LaneProvider], make_record: MakeRecord
+) -> Iterator[PlanBatch]:
+    """The plan's rows in batches.
+
+    A provider that cannot do an operation contributes one row, the default configuration, that
+    is finished as ``unsupported``.
+
+    Raises:
+        EmptySelectionError: nothing is left; the message tells the nearest names.
+        RequestError: no provider knows a configuration asked for by name.
+    """
+    rows = _Rows(plan, lanes, make_record)
+    yield from rows.product()
+    yield from rows.named()
+    if rows.count == 0:
+        raise _nothing_left(plan, rows.seen_names)
+
+
+class _Rows:
+    def __init__(self, plan: Plan, lanes: Sequence[LaneProvider], make_record: MakeRecord) -> None:
+        self._plan = plan
+        self._lanes = lanes
+        self._make_record = make_record
+        selection = plan.selection
+        self._matches = None if selection is None or selection.everything else selection.matches
+        self._named_ids: dict[Operation, int] = {}
+        self._named_keys: set[tuple[int, int, int]] = set()
+        self._named = {named.operation for named in plan.named}
+        self._configuration_ids: dict[str, int] = {}
+        self._operation_count = 0
+        self.count = 0
+        self.seen_names: list[str] = []
+        self._new_batch()
+
+    def _new_batch(self) -> None:
+        self._operations: list[tuple[int, str]] = []
+        self._configurations: list[tuple[int, str]] = []
+        self._dispatches: list[tuple[int, int, int, int]] = []
+        self._finished: list[tuple[int, Record]] = []
+
+    def _take(self) -> PlanBatch:
+        batch = PlanBatch(self._operations, self._configurations, self._dispatches, self._finished)
+        self._new_batch()
+        return batch
+
+    def product(self) -> Iterator[PlanBatch]:
+        """Rows of operations × targets × providers × configurations, filtered."""
+        signature: Signature | None = None
+        namer = None
+        for operation in self._plan.operations:
+            if operation.signature is not signature or namer is None:
+                signature = operation.signature
+                namer = operation_namer(signature)
+            self._add_operation(operation, namer(operation.shape))
+            if len(self._dispatches) >= BATCH_ROWS:
+                yield self._take()
+        yield self._take()
+
+    def _add_operation(self, operation: Operation, name: str) -> None:
+        matches, configuration_ids = self._matches, self._configuration_ids
+        only_default = self._plan.default_configurations_only
+        operation_id = self._operation_count + 1
+        dispatch_id = self.count
+        append = self._dispatches.append
+        for item in self._lanes:
+            lane = item.lane
+            configurations: Iterable[Configuration]
+            reason = item.refusal(operation)
+            if reason is None:
+                configurations = item.provider.configurations(operation, lane.target)
+            else:
+                configurations = (_DEFAULT,)
+            for configuration in configurations:
+                text = configuration.name
+                if matches is not None and not self._wanted(operation, name, lane, text):
+                    if only_default:
+                        break
+                    continue
+                configuration_id = configuration_ids.get(text)
+                if configuration_id is None:
+                    configuration_id = self._add_configuration(text)
+                dispatch_id += 1
+                append((dispatch_id, operation_id, lane.id, configuration_id))
+                if reason is not None:
+                    record = self._make_record(
+                        lane, operation, configuration, Outcome.UNSUPPORTED, reason
+                    )
+                    self._finished.append((dispatch_id, record))
+                if only_default:
+                    break
+        if dispatch_id == self.count:
+            return
+        self.count = dispatch_id
+        self._operation_count = operation_id
+        self._operations.append((operation_id, name))
+        if self._named and operation in self._named:
+            self._named_ids[operation] = operation_id
+            self._named_keys.update(
+                (row[1], row[2], row[3]) for row in self._dispatches if row[1] == operation_id
+            )
+
+    def _wanted(self, operation: Operation, name: str, lane: Lane, configuration: str) -> bool:
+        full = f"{name}_{configuration}"
+        if len(self.seen_names) < NAMES_FOR_SUGGESTIONS:
+            self.seen_names.append(full)
+        assert self._matches is not None
+        return self._matches(lane.provider, full, operation)
+
+    def _add_configuration(self, name: str) -> int:
+        number = len(self._configuration_ids) + 1
+        self._configuration_ids[name] = number
+        self._configurations.append((number, name))
+        return number
+
+    def named(self) -> Iterator[PlanBatch]:
+        """Rows of dispatches asked for by their whole names, unless the product has them."""
+        for named in self._plan.named:
+            found = [item for item in self._lanes if self._knows(item, named)]
+            if not found:
+                raise _unknown_configuration(named, self._lanes)
+            for item in found:
+                self._add_named(item, named)
+            if len(self._dispatches) >= BATCH_ROWS:
+                yield self._take()
+        yield self._take()
+
+    def _knows(self, item: LaneProvider, named: NamedDispatch) -> bool:
+        if named.provider not in (None, item.lane.provider):
+            return False
+        found = item.provider.parse_configuration(
+            named.configuration, named.operation, item.lane.target
+        )
+        return found is not None
+
+    def _add_named(self, item: LaneProvider, named: NamedDispatch) -> None:
+        operation_id = self._named_ids.get(named.operation)
+        if operation_id is None:
+            self._operation_count += 1
+            operation_id = self._named_ids[named.operation] = self._operation_count
+            self._operations.append((operation_id, operation_name(named.operation)))
+        configuration_id = self._configuration_ids.get(named.configuration)
+        if configuration_id is None:
+            configuration_id = self._add_configuration(named.configuration)
+        key = (operation_id, item.lane.id, configuration_id)
+        if key in self._named_keys:
+            return
+        self._named_keys.add(key)
+        self.count += 1
+        self._dispatches.append((self.count, *key))
+        reason = item.refusal(named.operation)
+        if reason is not None:
+            configuration = Configuration(named.configuration)
+            record = self._make_record(
+                item.lane, named.operation, configuration, Outcome.UNSUPPORTED, reason
+            )
+            self._finished.append((self.count, record))
+
+
+_DEFAULT = Configuration(DEFAULT_CONFIGURATION)
+
+
+def _unknown_configuration(named: NamedDispatch, lanes: Sequence[LaneProvider]) -> RequestError:
+    known: list[str] = []
+    for item in lanes:
+        if named.provider in (None, item.lane.provider) and not item.refusal(named.operation):
+            target = item.lane.target
+            known.extend(c.name for c in item.provider.configurations(named.operation, target))
+            if len(known) > NAMES_FOR_SUGGESTIONS:
+                break
+    asked = named.provider or ", ".join(dict.fromkeys(item.lane.provider for item in lanes))
+    near = nearest(named.configuration, known[:NAMES_FOR_SUGGESTIONS])
+    hint = f"Did you mean {' or '.join(near)}?" if near else _known_hint(known)
+    return RequestError(
+        f"no provider of {asked} knows the configuration {named.configuration!r} "
+        f"for {named.operation}",
+        hint=hint,
+    )
+
+
+def _known_hint(known: Sequence[str]) -> str:
+    if not known:
+        return "Add the provider that it belongs to with --providers."
+    return f"Known here: {', '.join(known[:8])}; all of them: gemmetry list configurations."
+
+
+def _nothing_left(plan: Plan, names: Sequence[str]) -> EmptySelectionError:
+    if plan.selection is None or not names:
+        return EmptySelectionError(
+            f"the plan {plan.name} holds no dispatch: its providers offer no configuration "
+            "for its operations",
+            hint="Check the shapes, dtypes and providers with gemmetry list configurations.",
+        )
+    patterns = [str(getattr(p, "text", p)) for p in getattr(plan.selection, "include", ())]
+    text = ", ".join(patterns) or str(plan.selection)
+    near = nearest(text.strip("*"), names) or list(names[:3])
+    return EmptySelectionError(
+        f"the selection {text} matches none of the plan's dispatches",
+        hint=f"The nearest names: {', '.join(near)}.",
+    )

@@ -1,0 +1,220 @@
+"""What parent and worker say to each other: length-prefixed msgpack frames over a socket pair.
+
+Never the standard output (a provider's libraries print there) and never pickle. The parent sends
+one request and reads replies until the request is answered; a worker answers the dispatches of a
+request in order, so the one that is running is always the first without an answer.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.outcome import Stage
+from gemmetry.domain.record import BuildFacts, Verdict
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target
+from gemmetry.measurement.sampler import Round
+
+_LENGTH = struct.Struct("<I")
+_CHUNK = 1 << 20
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Base of all frames."""
+
+
+class WireDispatch(msgspec.Struct, frozen=True, array_like=True):
+    """A dispatch as it travels; `operation` is the canonical name, which parses back."""
+
+    id: int
+    operation: str
+    configuration: Configuration
+    verify: bool = True
+
+
+class Failure(msgspec.Struct, frozen=True, array_like=True):
+    """An exception in a worker."""
+
+    kind: str
+    """Its place in the tree of domain/errors.py (``CompileError`` ...), ``MemoryError``, or the
+    name of an exception that nobody raised on purpose."""
+    message: str
+    trace: str = ""
+    """Traceback of an exception that nobody raised on purpose."""
+    worker_is_spoiled: bool = False
+    """True where the device did not answer after the failure, as after an illegal access on a
+    GPU: nothing that the worker does from here on can be believed."""
+
+
+class Hello(Message, frozen=True):
+    """First request: who the worker is."""
+
+    provider: str
+    options: Mapping[str, Any]
+    target: Target
+    settings: RunSettings
+    generated: str
+    references: str
+    jobs: int
+    force_compile: bool
+
+
+class Compile(Message, frozen=True):
+    """Compile dispatches of one operation; answered by one Compiled each, in any order."""
+
+    dispatches: tuple[WireDispatch, ...]
+
+
+class Open(Message, frozen=True):
+    """Build, verify and prepare dispatches for sampling; one Opened each."""
+
+    dispatches: tuple[WireDispatch, ...]
+
+
+class Sample(Message, frozen=True):
+    """Take a round of samples of open dispatches: (id, count) each; one Sampled each."""
+
+    requests: tuple[tuple[int, int], ...]
+
+
+class Close(Message, frozen=True):
+    """Check what the timed launches left, free everything; one Closed each."""
+
+    ids: tuple[int, ...]
+
+
+class Shutdown(Message, frozen=True):
+    """End the process."""
+
+
+class Ready(Message, frozen=True):
+    """Answer to Hello; `failure` says why the provider does not work here."""
+
+    failure: Failure | None = None
+
+
+class Entered(Message, frozen=True):
+    """The dispatch enters a stage, which starts that stage's deadline."""
+
+    id: int
+    stage: Stage
+
+
+class Compiled(Message, frozen=True):
+    """One dispatch is through its compiler."""
+
+    id: int
+    facts: BuildFacts
+    failure: Failure | None
+
+
+class Opened(Message, frozen=True):
+    """One dispatch is ready to be sampled, or `failure` says why not."""
+
+    id: int
+    facts: BuildFacts
+    verdict: Verdict | None
+    failure: Failure | None
+    skip_reason: str
+    """Why it is not worth starting (predicted too slow); empty otherwise."""
+    free_memory_bytes: int
+
+
+class Sampled(Message, frozen=True):
+    """One round of one dispatch."""
+
+    id: int
+    round: Round | None
+    seconds: float
+    failure: Failure | None
+
+
+class Closed(Message, frozen=True):
+    """One dispatch is closed; `problem` tells of outputs that were wrong after timing."""
+
+    id: int
+    problem: str
+    failure: Failure | None
+
+
+class Answered(Message, frozen=True):
+    """Every part of the request is answered."""
+
+
+Request: TypeAlias = Hello | Compile | Open | Sample | Close | Shutdown
+Reply: TypeAlias = Ready | Entered | Compiled | Opened | Sampled | Closed | Answered
+
+
+class ChannelClosed(Exception):
+    """The other side is gone."""
+
+
+class Channel:
+    """One end of the socket pair."""
+
+    def __init__(self, connection: socket.socket, incoming: Any) -> None:
+        """`incoming` is the union of messages that this side reads."""
+        self._socket = connection
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(incoming)
+        self._buffer = bytearray()
+
+    def send(self, message: Message) -> None:
+        """Send one frame.
+
+        Raises:
+            ChannelClosed: the other side is gone.
+        """
+        payload = self._encoder.encode(message)
+        try:
+            self._socket.settimeout(None)
+            self._socket.sendall(_LENGTH.pack(len(payload)) + payload)
+        except OSError as error:
+            raise ChannelClosed from error
+
+    def receive(self, timeout_s: float | None = None) -> Any:
+        """The next message.
+
+        Raises:
+            ChannelClosed: the other side is gone. TimeoutError: nothing came in time.
+        """
+        ends = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            if len(self._buffer) >= _LENGTH.size:
+                (length,) = _LENGTH.unpack_from(self._buffer)
+                end = _LENGTH.size + length
+                if len(self._buffer) >= end:
+                    with memoryview(self._buffer) as view:
+                        message = self._decoder.decode(view[_LENGTH.size : end])
+                    del self._buffer[:end]
+                    return message
+            self._fill(ends)
+
+    def _fill(self, ends: float | None) -> None:
+        if ends is not None:
+            left = ends - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            self._socket.settimeout(left)
+        else:
+            self._socket.settimeout(None)
+        try:
+            data = self._socket.recv(_CHUNK)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise ChannelClosed from error
+        if not data:
+            raise ChannelClosed
+        self._buffer += data
+
+    def close(self) -> None:
+        """Close this end."""
+        self._socket.close()

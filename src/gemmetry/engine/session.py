@@ -1,0 +1,267 @@
+"""A run: plan -> journal -> compile pool and device sessions -> summary."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from gemmetry.domain.environment import Environment
+from gemmetry.domain.errors import DeviceLostError
+from gemmetry.domain.events import (
+    DispatchFinished,
+    Listener,
+    Message,
+    PlanReady,
+    StageProgress,
+    ignore_events,
+)
+from gemmetry.domain.outcome import Outcome, Stage
+from gemmetry.domain.plan import Plan
+from gemmetry.domain.record import Record
+from gemmetry.domain.target import Target
+from gemmetry.engine.candidate import Candidate, RecordMaker
+from gemmetry.engine.candidates import Resolver
+from gemmetry.engine.compiling import CompilePool, Failed, Progress, collect
+from gemmetry.engine.device import DeviceSession
+from gemmetry.engine.failures import Ending
+from gemmetry.engine.journal import Journal
+from gemmetry.engine.planning import LaneProvider, enumerate_plan, make_lanes
+from gemmetry.engine.summary import RunSummary, summarize_run
+from gemmetry.engine.worker_process import WorkerContext
+from gemmetry.hardware.environment import capture_environment
+from gemmetry.providers.registry import load_provider
+from gemmetry.store.experiment import Experiment
+
+CHUNK = 128
+"""Dispatches that are compiled, then measured: enough to keep a pool busy, few enough that the
+first results come soon and little is lost by a kill."""
+
+
+def run(
+    plan: Plan,
+    experiment: Path,
+    *,
+    listener: Listener = ignore_events,
+    fresh: bool = False,
+    command: str = "",
+    generated: Path | None = None,
+) -> RunSummary:
+    """Do what `plan` says and keep everything in the folder `experiment`; resume what is there.
+
+    Args:
+        generated: where providers write sources and binaries; None: in the experiment.
+
+    Raises:
+        RequestError: the plan cannot be run as it was asked for, or the folder is another plan's.
+        StorageError, JournalDamagedError: the folder cannot be used; what was stored is kept.
+        KeyboardInterrupt: after the workers are ended and the journal is closed.
+    """
+    lanes = make_lanes(plan, load_provider)
+    environment = _environment(plan, lanes)
+    records = RecordMaker(plan.settings, environment.id, experiment.resolve())
+    with Experiment.create_or_open(
+        experiment,
+        plan,
+        fresh=fresh,
+        environment=environment,
+        command=command,
+        enumerate_plan=lambda: (
+            [item.lane for item in lanes],
+            enumerate_plan(plan, lanes, records.failed),
+        ),
+    ) as store:
+        context = WorkerContext(
+            settings=plan.settings,
+            generated=(generated or experiment / "artifacts" / "generated").resolve(),
+            references=(experiment / "references").resolve(),
+            logs=(experiment / "artifacts" / "logs").resolve(),
+        )
+        journal = Journal(store, listener)
+        kept, samples_kept = _announce(journal, environment)
+        failure = _Run(lanes, context, journal, records).work()
+        return summarize_run(store, kept=kept, samples_kept=samples_kept, failure=failure)
+
+
+def _environment(plan: Plan, lanes: Sequence[LaneProvider]) -> Environment:
+    versions: dict[str, str] = {}
+    for item in lanes:
+        if item.unavailable is None:
+            versions.update(item.provider.versions())
+    environment = capture_environment(versions)
+    threads = plan.settings.threads or environment.cpu_count
+    variables = {**environment.variables, "OMP_NUM_THREADS": str(threads)}
+    return dataclasses.replace(environment, variables=variables)
+
+
+def _announce(journal: Journal, environment: Environment) -> tuple[int, int]:
+    """Tell what is planned and what is kept; how many dispatches and samples that is."""
+    store = journal.experiment
+    dropped = store.drop_foreign_rounds()
+    counts = store.outcome_counts()
+    kept = 0 if store.is_new else sum(counts.values())
+    samples_kept = store.samples_count()
+    journal.tell(PlanReady(store.total(), kept, samples_kept, str(store.path)))
+    if store.is_new:
+        if counts:
+            for record in store.records():
+                journal.tell(DispatchFinished(record))
+        return 0, 0
+    journal.tell(Message(f"Resuming: {kept} dispatches and {samples_kept} samples are kept."))
+    changes = [
+        line
+        for key, other in store.environments().items()
+        if key != environment.id
+        for line in other.differences(environment)
+    ]
+    if changes:
+        text = "; ".join(dict.fromkeys(changes))
+        journal.warn(f"The environment changed since this experiment began: {text}")
+    if dropped:
+        journal.warn(f"{dropped} samples of unfinished dispatches from before are taken again.")
+    return kept, samples_kept
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Counts compiled dispatches of a chunk for the listener."""
+
+    journal: Journal
+    total: int
+    done: int = 0
+
+    def __call__(self, count: int, current: str) -> None:
+        self.done += count
+        self.journal.tell(StageProgress(Stage.COMPILE, self.done, self.total, current))
+
+
+class _Run:
+    def __init__(
+        self,
+        lanes: Sequence[LaneProvider],
+        context: WorkerContext,
+        journal: Journal,
+        records: RecordMaker,
+    ) -> None:
+        self._lanes: Mapping[int, LaneProvider] = {item.lane.id: item for item in lanes}
+        self._context = context
+        self._journal = journal
+        self._records = records
+        settings = context.settings
+        self._compile_only = not (settings.measure or settings.verify)
+        self._targets = list(dict.fromkeys((i.lane.target, i.lane.target.index) for i in lanes))
+
+    def work(self) -> str:
+        """Do everything; why it ended early, "" if it did not."""
+        pool = CompilePool(self._context)
+        try:
+            targets = [target for target, _ in self._targets]
+            if len(targets) == 1:
+                return self._work_on(targets[0], pool)
+            return self._work_on_all(targets, pool)
+        finally:
+            self._context.stop.set()
+            pool.close()
+
+    def _work_on_all(self, targets: Sequence[Target], pool: CompilePool) -> str:
+        """A thread for each device; one that is lost does not hold up the others."""
+        with ThreadPoolExecutor(len(targets), thread_name_prefix="device") as threads:
+            running = {threads.submit(self._work_on, target, pool) for target in targets}
+            failures: list[str] = []
+            try:
+                while running:
+                    done, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
+                    failures += [failure for one in done if (failure := one.result())]
+            except BaseException:
+                self._context.stop.set()
+                raise
+        return "; ".join(failures)
+
+    def _work_on(self, target: Target, pool: CompilePool) -> str:
+        session = DeviceSession(target, self._context, self._journal, self._records)
+        try:
+            for chunk in self._compiled_chunks(target, pool):
+                session.measure(chunk)
+        except DeviceLostError as lost:
+            session.kill()
+            self._journal.warn(str(lost))
+            return f"{target.device or target.name}: {lost.message}"
+        except BaseException:
+            session.kill()
+            raise
+        session.close()
+        return ""
+
+    def _compiled_chunks(self, target: Target, pool: CompilePool) -> Iterator[list[Candidate]]:
+        """Candidates of `target` that are ready to be built, chunk by chunk.
+
+        On a GPU the next chunk compiles while one is measured; on a CPU that would disturb it.
+        """
+        waiting: tuple[list[Candidate], list[Future[list[Failed]]]] | None = None
+        for chunk in _chunks(self._candidates(target), CHUNK):
+            started = (chunk, self._start_compiling(chunk, pool))
+            if not target.is_gpu:
+                yield self._compiled(*started)
+                continue
+            if waiting is not None:
+                yield self._compiled(*waiting)
+            waiting = started
+        if waiting is not None:
+            yield self._compiled(*waiting)
+
+    def _candidates(self, target: Target) -> Iterator[Candidate]:
+        mine = {
+            key: item
+            for key, item in self._lanes.items()
+            if (item.lane.target, item.lane.target.index) == (target, target.index)
+        }
+        rows = self._journal.experiment.remaining(list(mine))
+        return Resolver(mine).candidates(rows)
+
+    def _start_compiling(
+        self, chunk: Sequence[Candidate], pool: CompilePool
+    ) -> list[Future[list[Failed]]]:
+        wanted = [c for c in chunk if self._compile_only or self._compiles_ahead(c)]
+        progress: Progress = _Progress(self._journal, len(wanted))
+        return pool.submit(wanted, progress)
+
+    def _compiled(
+        self, chunk: Sequence[Candidate], futures: Sequence[Future[list[Failed]]]
+    ) -> list[Candidate]:
+        """Wait for a chunk's compilers; whoever is to be built."""
+        failed = {item.candidate.id: item for item in collect(futures)}
+        records = {
+            key: self._records.ended(item.candidate, item.ending) for key, item in failed.items()
+        }
+        ready: list[Candidate] = []
+        for candidate in chunk:
+            if candidate.id in failed:
+                continue
+            if self._compile_only or candidate.lane.target.index is None:
+                records[candidate.id] = self._compile_only_record(candidate)
+            else:
+                ready.append(candidate)
+        self._journal.finish(records)
+        return ready
+
+    def _compile_only_record(self, candidate: Candidate) -> Record:
+        target = candidate.lane.target
+        if target.index is None and not self._compiles_ahead(candidate):
+            reason = (
+                f"{candidate.lane.provider} compiles nothing for {target.name} without the device"
+            )
+            return self._records.ended(candidate, Ending(Outcome.UNSUPPORTED, reason))
+        return self._records.done(candidate, None)
+
+    def _compiles_ahead(self, candidate: Candidate) -> bool:
+        lane = candidate.lane
+        return self._lanes[lane.id].provider.compiles_ahead(lane.target)
+
+
+def _chunks(candidates: Iterable[Candidate], size: int) -> Iterator[list[Candidate]]:
+    iterator = iter(candidates)
+    while chunk := list(islice(iterator, size)):
+        yield chunk

@@ -1,0 +1,96 @@
+"""Stages of a run alone: writing sources, and compiling."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from pathlib import Path
+
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.errors import DispatchError
+from gemmetry.domain.events import Listener, Message, StageProgress, ignore_events
+from gemmetry.domain.outcome import Stage
+from gemmetry.domain.plan import Plan
+from gemmetry.domain.record import Record
+from gemmetry.engine.candidate import RecordMaker
+from gemmetry.engine.candidates import Resolver
+from gemmetry.engine.planning import enumerate_plan, make_lanes
+from gemmetry.engine.session import run
+from gemmetry.engine.summary import RunSummary
+from gemmetry.providers.registry import load_provider
+from gemmetry.store.rows import PlannedDispatch
+
+
+def compile_plan(plan: Plan) -> Plan:
+    """The plan that compiles what `plan` would measure; it has a hash of its own, so that its
+    records do not pass for the other's."""
+    settings = dataclasses.replace(plan.settings, measure=False, verify=False)
+    document = {**plan.document, "stages": ["compile"]}
+    return dataclasses.replace(plan, settings=settings, document=document)
+
+
+def compile(  # noqa: A001  # the verb of the command line
+    plan: Plan,
+    experiment: Path,
+    *,
+    listener: Listener = ignore_events,
+    fresh: bool = False,
+    command: str = "",
+    generated: Path | None = None,
+) -> RunSummary:
+    """Compile every dispatch of `plan` and keep what became of it; nothing is run.
+
+    Raises what :func:`gemmetry.engine.session.run` raises.
+    """
+    return run(
+        compile_plan(plan),
+        experiment,
+        listener=listener,
+        fresh=fresh,
+        command=command,
+        generated=generated,
+    )
+
+
+def generate(plan: Plan, workspace: Workspace, *, listener: Listener = ignore_events) -> list[Path]:
+    """Write the sources of every dispatch of `plan`, in this process; the files, in order.
+
+    What a provider cannot generate is told as a warning and left out.
+
+    Raises:
+        RequestError: the plan cannot be done as it was asked for.
+    """
+    lanes = {item.lane.id: item for item in make_lanes(plan, load_provider)}
+    records = RecordMaker(plan.settings, "", workspace.generated)
+    names: dict[int, str] = {}
+    configurations: dict[int, str] = {}
+    rows: dict[tuple[int, int], list[PlannedDispatch]] = defaultdict(list)
+    refused: list[Record] = []
+    for batch in enumerate_plan(plan, list(lanes.values()), records.failed):
+        names.update(batch.operations)
+        configurations.update(batch.configurations)
+        done = {key for key, _ in batch.finished}
+        refused += [record for _, record in batch.finished]
+        for key, operation, lane, configuration in batch.dispatches:
+            if key not in done:
+                row = PlannedDispatch(key, names[operation], lane, configurations[configuration])
+                rows[operation, lane].append(row)
+    for record in refused:
+        listener(Message(f"{record.provider}:{record.operation}: {record.reason}", "warning"))
+    resolver = Resolver(lanes)
+    paths: dict[Path, None] = {}
+    for number, group in enumerate(rows.values(), 1):
+        candidates = list(resolver.candidates(group))
+        item = lanes[candidates[0].lane.id]
+        dispatches = [
+            Dispatch(c.operation, c.configuration, c.lane.provider, c.lane.target)
+            for c in candidates
+        ]
+        current = f"{item.lane.provider}:{candidates[0].operation_name}"
+        try:
+            paths.update(dict.fromkeys(item.provider.generate(dispatches, workspace)))
+        except DispatchError as error:
+            listener(Message(f"{current}: {error.message}", "warning"))
+        listener(StageProgress(Stage.GENERATE, number, len(rows), current))
+    return list(paths)

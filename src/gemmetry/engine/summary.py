@@ -1,0 +1,58 @@
+"""What a run came to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gemmetry.domain.errors import EnvironmentFailure
+from gemmetry.domain.outcome import Outcome
+from gemmetry.store.experiment import Experiment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """Counts over the whole experiment, earlier runs included."""
+
+    experiment: Path
+    total: int
+    """Dispatches of the plan."""
+    kept: int = 0
+    """Dispatches that were done before this run."""
+    samples_kept: int = 0
+    outcomes: Mapping[Outcome, int] = field(default_factory=dict)
+    operations_without_ok: int = 0
+    """Operations of which no dispatch is ok."""
+    failure: str = ""
+    """Why the run ended before its plan did; the same command resumes."""
+
+    @property
+    def finished(self) -> int:
+        """Dispatches with an outcome."""
+        return sum(self.outcomes.values())
+
+    @property
+    def exit_status(self) -> int:
+        """0 done; 1 something was wrong, crashed, timed out or ran out of memory, or an operation
+        has no ok dispatch; 3 the environment failed. (2, a wrong request, is raised; 130, an
+        interrupt, is KeyboardInterrupt.)"""
+        if self.failure:
+            return EnvironmentFailure.exit_status
+        failed = any(outcome.is_failure and count for outcome, count in self.outcomes.items())
+        return 1 if failed or self.operations_without_ok else 0
+
+
+def summarize_run(
+    experiment: Experiment, *, kept: int, samples_kept: int, failure: str = ""
+) -> RunSummary:
+    """Count what stands in the journal."""
+    return RunSummary(
+        experiment=experiment.path,
+        total=experiment.total(),
+        kept=kept,
+        samples_kept=samples_kept,
+        outcomes={Outcome(name): count for name, count in experiment.outcome_counts().items()},
+        operations_without_ok=experiment.operations_without_ok(),
+        failure=failure,
+    )

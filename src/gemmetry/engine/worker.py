@@ -1,0 +1,140 @@
+"""The worker process: one provider on one target, apart from everything that must survive it.
+
+Started as ``python -m gemmetry.engine.worker SOCKET LIFE`` in a session of its own, with the
+descriptors of its socket and of a pipe whose other end only the parent holds. Whatever happens
+to the parent, the kernel then ends this process and its children (see :func:`die_with_parent`).
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from gemmetry.domain.contracts import Provider, Workspace
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.errors import UnsupportedError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.record import BuildFacts
+from gemmetry.engine.failures import describe
+from gemmetry.engine.protocol import (
+    Answered,
+    Channel,
+    ChannelClosed,
+    Close,
+    Compile,
+    Compiled,
+    Hello,
+    Open,
+    Ready,
+    Request,
+    Sample,
+    Shutdown,
+    WireDispatch,
+)
+from gemmetry.providers.registry import load_provider
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until the parent says so or is gone."""
+    faulthandler.enable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection = socket.socket(fileno=int(arguments[0]))
+    die_with_parent(int(arguments[1]))
+    channel = Channel(connection, Request)
+    try:
+        hello = channel.receive()
+        if isinstance(hello, Hello):
+            _serve(channel, hello)
+    except ChannelClosed:
+        return 0
+    return 0
+
+
+def die_with_parent(life: int) -> None:
+    """Have the kernel kill this process group when the other end of the pipe `life` closes.
+
+    The signal comes with the pipe's hang-up (``F_SETOWN`` to the group, ``F_SETSIG``), so it
+    works while native code holds the interpreter, takes compilers started here along, and needs
+    no thread. Elsewhere than on Linux a worker ends when it next waits for the parent.
+    """
+    if sys.platform == "linux":
+        import fcntl
+
+        fcntl.fcntl(life, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
+        flags = fcntl.fcntl(life, fcntl.F_GETFL)
+        fcntl.fcntl(life, fcntl.F_SETFL, flags | os.O_ASYNC | os.O_NONBLOCK)
+        try:
+            if os.read(life, 1) == b"":
+                raise ChannelClosed  # the parent died before the signal was asked for
+        except BlockingIOError:
+            pass
+
+
+def _serve(channel: Channel, hello: Hello) -> None:
+    try:
+        provider = load_provider(hello.provider, hello.options)
+        reason = provider.available()
+        if reason is not None:
+            raise UnsupportedError(reason)
+    except Exception as error:  # noqa: BLE001  # the isolation boundary
+        channel.send(Ready(describe(error)))
+        return
+    channel.send(Ready())
+    workspace = Workspace(
+        generated=Path(hello.generated), jobs=hello.jobs, force=hello.force_compile
+    )
+    bench = None
+    while True:
+        request = channel.receive()
+        match request:
+            case Shutdown():
+                return
+            case Compile():
+                _compile(channel, provider, hello, workspace, request)
+            case Open() | Sample() | Close():
+                if bench is None:
+                    # Compile workers do without numpy, inputs and verification.
+                    from gemmetry.engine.bench import Bench
+
+                    bench = Bench(channel, provider, hello, workspace)
+                bench.handle(request)
+        channel.send(Answered())
+
+
+def make_dispatch(wire: WireDispatch, hello: Hello) -> Dispatch:
+    """The dispatch that a frame names."""
+    return Dispatch(
+        parse_operation(wire.operation), wire.configuration, hello.provider, hello.target
+    )
+
+
+def _compile(
+    channel: Channel, provider: Provider, hello: Hello, workspace: Workspace, request: Compile
+) -> None:
+    ids = {}
+    dispatches = []
+    for wire in request.dispatches:
+        dispatch = make_dispatch(wire, hello)
+        ids[dispatch.configuration.name] = wire.id
+        dispatches.append(dispatch)
+    try:
+        for compiled in provider.compile(dispatches, workspace):
+            failure = None if compiled.error is None else describe(compiled.error)
+            name = compiled.dispatch.configuration.name
+            channel.send(Compiled(ids.pop(name), compiled.facts, failure))
+    except ChannelClosed:
+        raise
+    except Exception as error:  # noqa: BLE001  # the isolation boundary
+        # Without a result of their own the rest is tried one by one, so that each costs itself.
+        if len(ids) == 1:
+            (left,) = ids.values()
+            channel.send(Compiled(left, BuildFacts(), describe(error)))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

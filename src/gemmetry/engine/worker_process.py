@@ -1,0 +1,284 @@
+"""A worker process as its parent sees it: start, ask, listen with a deadline, kill."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.settings import RunSettings
+from gemmetry.engine.failures import (
+    TAIL_BYTES,
+    Ending,
+    WorkerLost,
+    ending_of_death,
+    oom_kills,
+)
+from gemmetry.engine.protocol import (
+    Channel,
+    ChannelClosed,
+    Failure,
+    Hello,
+    Message,
+    Ready,
+    Reply,
+    Shutdown,
+)
+from gemmetry.store.rows import Lane
+
+POLL_S = 0.5
+"""Between looks at the stop flag, the worker's memory and its output file."""
+
+MAX_OUTPUT_BYTES = 8 << 20
+"""Of a worker's output file; beyond it only the end is kept."""
+
+SHUTDOWN_S = 2.0
+"""A healthy worker ends in milliseconds; one that takes longer is killed."""
+
+MIN_FREE_SHARE = 0.04
+"""Of the machine's memory: with less left while a worker works, the worker is ended before the
+kernel chooses somebody else."""
+
+LARGE_SHARE = 0.25
+"""Of the machine's memory: only a worker that holds this much is taken for the cause."""
+
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+
+
+class RunStopped(Exception):
+    """The run is being ended (interrupt, failure elsewhere); nobody is to blame."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerContext:
+    """What all workers of a run share."""
+
+    settings: RunSettings
+    generated: Path
+    references: Path
+    logs: Path
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def hello(self, lane: Lane, *, jobs: int, force_compile: bool) -> Hello:
+        """The first request to a worker of `lane`."""
+        return Hello(
+            lane.provider,
+            {**lane.options, "threads": self.threads},
+            lane.target,
+            self.settings,
+            str(self.generated),
+            str(self.references),
+            jobs,
+            force_compile,
+        )
+
+    @property
+    def threads(self) -> int:
+        """CPU threads of a provider."""
+        return self.settings.threads or len(os.sched_getaffinity(0))
+
+
+class WorkerProcess:
+    """One worker. Methods that talk to it raise WorkerLost when it is gone (then it is dead, with
+    its children) and RunStopped when the run is being ended."""
+
+    _numbers = iter(range(1, 1 << 62))
+
+    def __init__(self, lane: Lane, context: WorkerContext, hello: Hello) -> None:
+        self.lane = lane
+        self._context = context
+        self._log = context.logs / f"{lane.provider}-{next(self._numbers)}.log"
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        self._oom_kills = oom_kills()
+        ours, theirs = socket.socketpair()
+        life_read, life_write = os.pipe()
+        self._life = life_write
+        try:
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    [
+                        sys.executable,
+                        "-m",
+                        "gemmetry.engine.worker",
+                        str(theirs.fileno()),
+                        str(life_read),
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(theirs.fileno(), life_read),
+                    start_new_session=True,
+                    env=_environment(context.threads),
+                )
+        finally:
+            theirs.close()
+            os.close(life_read)
+        self._channel = Channel(ours, Reply)
+        self._mark = 0
+        self._deadline = 0.0
+        self._deadline_name = ""
+        self.send(hello)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_ready(self, deadline_s: float) -> Failure | None:
+        """The provider's own objection to working here, if it has one."""
+        self.set_deadline(deadline_s, "starting")
+        reply = self.receive()
+        assert isinstance(reply, Ready)
+        return reply.failure
+
+    def send(self, message: Message) -> None:
+        """Send a request; output from here on belongs to it."""
+        self._mark = self._log_size()
+        try:
+            self._channel.send(message)
+        except ChannelClosed:
+            raise WorkerLost(self._reap()) from None
+
+    def set_deadline(self, seconds: float, stage: str) -> None:
+        """From now on the next reply must come within `seconds`; `stage` is for the message."""
+        self._deadline = time.monotonic() + seconds
+        self._deadline_name = f"{stage} took longer than {seconds:g} s"
+
+    def receive(self) -> Reply:
+        """The next reply.
+
+        Raises:
+            WorkerLost: it died, or was killed because the deadline passed or memory ran out.
+            RunStopped: the run is being ended; the worker is killed.
+        """
+        while True:
+            if self._context.stop.is_set():
+                self.kill()
+                raise RunStopped
+            left = self._deadline - time.monotonic()
+            try:
+                reply: Reply = self._channel.receive(max(0.0, min(POLL_S, left)))
+                return reply
+            except ChannelClosed:
+                raise WorkerLost(self._reap()) from None
+            except TimeoutError:
+                self._look_after(left)
+
+    def mark_output(self) -> None:
+        """Output from here on belongs to the next dispatch."""
+        self._mark = self._log_size()
+
+    def output_tail(self) -> str:
+        """The end of what was printed since the last mark."""
+        try:
+            with self._log.open("rb") as log:
+                size = log.seek(0, os.SEEK_END)
+                log.seek(max(min(self._mark, size), size - TAIL_BYTES))
+                return log.read(TAIL_BYTES).decode(errors="replace").strip()
+        except OSError:
+            return ""
+
+    def stop(self) -> None:
+        """End a healthy worker; kill it if it does not."""
+        try:
+            self._channel.send(Shutdown())
+            self._process.wait(SHUTDOWN_S)
+        except (ChannelClosed, subprocess.TimeoutExpired):
+            pass
+        self.kill()
+
+    def kill(self) -> None:
+        """End the worker and whatever it started; harmless when it is dead."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._channel.close()
+        if self._life >= 0:
+            os.close(self._life)
+            self._life = -1
+        with contextlib.suppress(OSError):
+            if self._log.stat().st_size == 0:
+                self._log.unlink()
+
+    def _look_after(self, left_s: float) -> None:
+        if left_s <= 0:
+            ending = Ending(Outcome.TIMEOUT, self._deadline_name, self.output_tail())
+            self.kill()
+            raise WorkerLost(ending)
+        held = _resident_bytes(self._process.pid)
+        if _memory_is_short(held):
+            ending = Ending(
+                Outcome.OUT_OF_MEMORY,
+                f"the machine's memory ran out; the worker held {held / 1e9:.1f} GB",
+                self.output_tail(),
+            )
+            self.kill()
+            raise WorkerLost(ending)
+        self._trim_output()
+
+    def _reap(self) -> Ending:
+        """The ending that a dead worker's status means."""
+        try:
+            status = self._process.wait(SHUTDOWN_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return Ending(
+                Outcome.CRASH, "the worker closed its connection and hung", self.output_tail()
+            )
+        tail = self.output_tail()
+        self.kill()
+        return ending_of_death(status, tail, memory_ran_out=oom_kills() > self._oom_kills)
+
+    def _log_size(self) -> int:
+        try:
+            return self._log.stat().st_size
+        except OSError:
+            return 0
+
+    def _trim_output(self) -> None:
+        """Keep the output file small; the worker appends, so it goes on behind what is left."""
+        if self._log_size() <= MAX_OUTPUT_BYTES:
+            return
+        self._mark = 0
+        tail = self.output_tail().encode()
+        with contextlib.suppress(OSError):
+            os.truncate(self._log, 0)
+            with self._log.open("ab") as log:
+                log.write(tail + b"\n")
+
+
+def _environment(threads: int) -> dict[str, str]:
+    return {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(threads))}
+
+
+def _memory_is_short(held_bytes: int) -> bool:
+    """Whether the machine has almost no memory left, and a worker holding `held_bytes` is why."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        facts = {name: int(text.split()[0]) for name, text in (x.split(":", 1) for x in lines)}
+        available, total = facts["MemAvailable"] * 1024, facts["MemTotal"] * 1024
+    except (OSError, KeyError, ValueError):
+        return False
+    return available < MIN_FREE_SHARE * total and held_bytes > LARGE_SHARE * total
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

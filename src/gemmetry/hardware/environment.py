@@ -1,0 +1,83 @@
+"""Captures what makes two results comparable."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+import subprocess
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+from gemmetry.domain.environment import Environment
+from gemmetry.hardware.detect import (
+    amd_gpus,
+    cpu_facts,
+    nvidia_gpus,
+    total_memory_bytes,
+    usable_cores,
+)
+
+_VARIABLES = re.compile(
+    r"(OMP|MKL|OPENBLAS|BLIS|NUMEXPR|VECLIB|KMP|GOMP)_.*"  # threads and kernels of CPU libraries
+    r"|(CUDA|NVIDIA|NCCL|CUBLAS|CUBLASLT|NVTE|CUDNN)_.*"
+    r"|(HIP|ROCR|HSA|AMD|ROCBLAS|HIPBLASLT|TENSILE|RCCL|GPU_MAX_HW_QUEUES).*"
+    r"|(TORCH|PYTORCH|TRITON|IREE|TORCHINDUCTOR)_.*"
+    r"|ATEN_CPU_CAPABILITY|DNNL_.*|ONEDNN_.*|LD_PRELOAD|MALLOC_.*|PYTHONMALLOC"
+)
+"""Variables that choose threads, devices, kernels or allocators of the libraries providers use."""
+
+_SECRETS = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|API_?KEY", re.IGNORECASE)
+_GIT_SECONDS = 5
+
+
+def capture_environment(packages: Mapping[str, str]) -> Environment:
+    """The machine, software and devices of this process.
+
+    What cannot be learned is left empty; nothing raises.
+
+    Args:
+        packages: library -> version, from the providers; gemmetry's own is added.
+    """
+    gpus = (*nvidia_gpus().gpus, *amd_gpus().gpus)
+    drivers = sorted({gpu.driver for gpu in gpus if gpu.driver})
+    return Environment(
+        hostname=socket.gethostname(),
+        operating_system=platform.platform(),
+        python=platform.python_version(),
+        cpu=cpu_facts().name,
+        cpu_count=usable_cores(),
+        memory_bytes=total_memory_bytes(),
+        devices=tuple(gpu.name for gpu in gpus),
+        driver=", ".join(drivers),
+        packages={"gemmetry": version("gemmetry"), **packages},
+        git_revision=git_revision(Path.cwd()),
+        variables=_variables(os.environ),
+    )
+
+
+def git_revision(folder: Path) -> str:
+    """Commit of the repository that `folder` is in, ``-dirty`` added where files differ from it;
+    "" if it is in none or git is not installed."""
+    try:
+        result = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=_GIT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return result.stdout.strip() if result.returncode == 0 else ""
+
+
+def _variables(environ: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in sorted(environ.items())
+        if _VARIABLES.fullmatch(name) and not _SECRETS.search(name)
+    }

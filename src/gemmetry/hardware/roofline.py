@@ -1,0 +1,112 @@
+"""The roofline of an operation on a target: the least of peak and intensity × bandwidth.
+
+Model: S. Williams, A. Waterman, D. Patterson, "Roofline: An Insightful Visual Performance Model
+for Multicore Architectures", CACM 52(4), 2009. Intensity here is FLOPs over *compulsory* bytes,
+so the roof is one that no kernel with cold caches passes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gemmetry.domain.dtypes import F16, F64, DType
+from gemmetry.domain.operation import Operation
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.hardware import bandwidth
+from gemmetry.hardware.cpu import peak_flops_per_s
+from gemmetry.hardware.detect import CpuFacts, cpu_facts
+from gemmetry.hardware.devices import DeviceSpec, devices_of, find_device, rate_class
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline:
+    """Roofs of one operation on one target."""
+
+    attainable_flops_per_s: float
+    peak_flops_per_s: float
+    peak_bytes_per_s: float | None
+    """None where it is unknown; then only the peak bounds."""
+    source: str
+    """Where the peaks come from, for people."""
+
+
+def roofline(
+    target: Target, operation: Operation, *, measure_bandwidth: bool = False
+) -> Roofline | None:
+    """Roofs of `operation` on `target`; None where its peak is unknown.
+
+    A GPU's row is found by the product's name, or by the architecture if only one product has it.
+
+    Args:
+        measure_bandwidth: for the CPU, measure the memory bandwidth (once a process, under a
+            second) instead of leaving it out.
+    """
+    if target.kind is TargetKind.CPU:
+        return _cpu_roofline(operation, measure_bandwidth)
+    spec = device_of(target)
+    if spec is None:
+        return None
+    peak = _gpu_peak(spec, operation)
+    if peak is None:
+        return None
+    return Roofline(
+        attainable_flops_per_s=attainable(operation, peak, spec.bandwidth_bytes_per_s),
+        peak_flops_per_s=peak,
+        peak_bytes_per_s=spec.bandwidth_bytes_per_s,
+        source=f"{spec.name}, dense: {spec.source}",
+    )
+
+
+def device_of(target: Target) -> DeviceSpec | None:
+    """The row of the table for a GPU target; None if there is no certain one."""
+    if target.product:
+        return find_device(target.product)
+    rows = devices_of(target.architecture)
+    return rows[0] if len(rows) == 1 else None
+
+
+def attainable(operation: Operation, peak: float, bytes_per_s: float | None) -> float:
+    """min(peak, FLOPs / compulsory bytes × bandwidth), in FLOP/s."""
+    if bytes_per_s is None or operation.bytes == 0:
+        return peak
+    return min(peak, operation.flops / operation.bytes * bytes_per_s)
+
+
+def limiting_dtype(operation: Operation) -> DType:
+    """The format whose rate bounds the product: the wider input, f64 where it accumulates so."""
+    signature = operation.signature
+    if signature.accumulator is F64:
+        return F64
+    lhs, rhs = signature.lhs, signature.rhs
+    return lhs if lhs.storage_bits >= rhs.storage_bits else rhs
+
+
+def _gpu_peak(spec: DeviceSpec, operation: Operation) -> float | None:
+    key = rate_class(limiting_dtype(operation))
+    if operation.signature.accumulator is F16 and key in spec.narrow_accumulator_peaks:
+        return spec.narrow_accumulator_peaks[key]
+    return spec.peaks.get(key)
+
+
+def _cpu_roofline(operation: Operation, measure_bandwidth: bool) -> Roofline | None:
+    found = peak_flops_per_s(_facts(), limiting_dtype(operation))
+    if found is None:
+        return None
+    peak, source = found
+    bytes_per_s = bandwidth.measure_host_bandwidth() if measure_bandwidth else None
+    if bytes_per_s is None:
+        source += "; memory bandwidth not measured, so the peak alone bounds"
+    else:
+        source += f"; {bytes_per_s / 1e9:.1f} GB/s by a numpy triad on this machine"
+    return Roofline(
+        attainable_flops_per_s=attainable(operation, peak, bytes_per_s),
+        peak_flops_per_s=peak,
+        peak_bytes_per_s=bytes_per_s,
+        source=source,
+    )
+
+
+@lru_cache(maxsize=1)
+def _facts() -> CpuFacts:
+    return cpu_facts()

@@ -1,0 +1,5 @@
+"""L1: the kernels that this project writes itself, as source.
+
+``triton_matmul`` (Triton) is imported only by who launches or compiles it, because importing it
+imports triton; nothing is imported here.
+"""

@@ -1,0 +1,74 @@
+"""Rounds of samples -> the Measurement that is stored."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from gemmetry.domain.record import Measurement, Telemetry
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target
+from gemmetry.measurement import marks
+from gemmetry.measurement.sampler import Round
+from gemmetry.statistics.intervals import median_interval
+
+_NUMBERS = ("sm_clock_hz", "memory_clock_hz", "power_w", "temperature_c", "load_average")
+
+
+def summarize(
+    rounds: Sequence[Round],
+    *,
+    stop_reason: str,
+    regime: str,
+    target: Target,
+    settings: RunSettings,
+) -> Measurement:
+    """Statistics over all samples of all rounds.
+
+    Args:
+        rounds: at least one round with at least one sample.
+        stop_reason: from ``StopPolicy.reason``.
+
+    Raises:
+        ValueError: no samples.
+    """
+    samples = np.array([value for item in rounds for value in item.samples_ns], dtype=np.float64)
+    if samples.size == 0:
+        raise ValueError("a measurement needs at least one sample")
+    low, high = median_interval(samples.tolist()) if samples.size > 1 else (samples[0], samples[0])
+    last = rounds[-1]
+    measurement = Measurement(
+        median_ns=float(np.median(samples)),
+        ci_low_ns=float(low),
+        ci_high_ns=float(high),
+        min_ns=float(samples.min()),
+        p95_ns=float(np.quantile(samples, 0.95)),
+        sample_count=int(samples.size),
+        launches_per_sample=last.launches_per_sample,
+        rounds=len(rounds),
+        method=last.method,
+        regime=regime,
+        stop_reason=stop_reason,
+        input_sets=last.input_sets,
+        first_launch_ns=rounds[0].first_launch_ns,
+        telemetry=_combine_telemetry(rounds),
+    )
+    found = marks.find_marks(measurement, samples, last, target, settings)
+    return dataclasses.replace(measurement, marks=found)
+
+
+def _combine_telemetry(rounds: Sequence[Round]) -> Telemetry:
+    """Medians over the rounds; throttle reasons of any round."""
+    numbers: dict[str, float] = {}
+    for name in _NUMBERS:
+        values = [item.telemetry[name] for item in rounds if name in item.telemetry]
+        floats = [float(value) for value in values if isinstance(value, (int, float))]
+        if floats:
+            numbers[name] = float(np.median(floats))
+    reasons: list[str] = []
+    for item in rounds:
+        told = item.telemetry.get("throttle_reasons", ())
+        reasons.extend(told if isinstance(told, tuple) else (str(told),))
+    return Telemetry(throttle_reasons=tuple(sorted(set(reasons))), **numbers)

@@ -1,0 +1,59 @@
+"""The accuracy class: the arithmetic that the errors of a result are consistent with."""
+
+from __future__ import annotations
+
+import math
+
+from gemmetry.domain.dtypes import BF16, F16, F32, F64, TF32
+from gemmetry.domain.operation import Operation
+from gemmetry.numerics.bounds import BLOCK, FP8_PROMOTED, FP8_UNIT, probabilistic_error
+
+EXACT = "exact"
+"""Class of integer results without an error."""
+
+NO_CLASS = "none"
+"""Worse than every class: such a result is wrong, or its inputs were."""
+
+
+def class_errors(operation: Operation) -> dict[str, float]:
+    """Class -> the largest error / M that its arithmetic is expected to make at this K, in
+    ascending order; only classes that the input formats make possible.
+
+    ``fp32`` and ``fp32-accumulated`` have the same bound and differ in their inputs: products of
+    formats up to tf32 are exact, so only the sums of the latter round. ``tf32`` adds the rounding
+    of both inputs to 11 bits, 2·2⁻¹¹. The bounds are the warn tier's of
+    :mod:`gemmetry.numerics.bounds`.
+    """
+    s = operation.signature
+    k = operation.matmul_shape.k
+    narrow = max(s.lhs.significand_bits, s.rhs.significand_bits) <= TF32.significand_bits
+    float32 = probabilistic_error(k, F32.unit_roundoff)
+    classes = {
+        "fp64": 2 * probabilistic_error(k, F64.unit_roundoff),
+        "fp32-accumulated" if narrow else "fp32": float32,
+        "fp16-accumulated": probabilistic_error(k, F16.unit_roundoff),
+        "bf16-accumulated": probabilistic_error(k, BF16.unit_roundoff),
+    }
+    if not narrow:
+        classes["tf32"] = float32 + 2 * TF32.unit_roundoff
+    if s.lhs.is_fp8 or s.rhs.is_fp8:
+        classes["fp8-promoted"] = float32 + FP8_PROMOTED
+        classes["fp8-14bit"] = float32 + FP8_PROMOTED + k / BLOCK * FP8_UNIT
+    return dict(sorted(classes.items(), key=lambda item: item[1]))
+
+
+def accuracy_class(operation: Operation, largest_error: float) -> str:
+    """The best class whose bound holds.
+
+    Args:
+        largest_error: the largest error / M over all elements, without what rounding to the
+            result format alone explains.
+    """
+    if operation.signature.lhs.is_integer:
+        return EXACT if largest_error == 0 else NO_CLASS
+    if math.isnan(largest_error):
+        return NO_CLASS
+    return next(
+        (name for name, bound in class_errors(operation).items() if largest_error <= bound),
+        NO_CLASS,
+    )

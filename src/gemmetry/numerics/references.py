@@ -1,0 +1,240 @@
+"""The right answer of every operation, in float64 (integers: exactly), with what bounds need.
+
+The matrix product is injected: numpy's BLAS on the host by default, a device's own float64 for
+shapes where the host takes too long, never the provider under test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmetry.domain.dtypes import F64
+from gemmetry.domain.operation import (
+    Conv2dShape,
+    EpilogueStep,
+    Layout,
+    Operation,
+    TensorSpec,
+)
+from gemmetry.numerics.gelu import GELU_LIPSCHITZ, gelu
+from gemmetry.numerics.storage import Array, Float64Array, to_float32, to_float64
+
+REFERENCE_VERSION = 1
+"""Raised whenever the same inputs would give another reference; part of a cached one's key."""
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+Matmul = Callable[[Array, Array], Array]
+"""A (…, M, K) times B (…, K, N); given and returning float64 (or float32 for magnitudes)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a result is compared with; all arrays in the result's *logical* shape."""
+
+    value: Array
+    """float64, or int64 for integer operations (exact)."""
+    magnitude: Float64Array
+    """alpha·scale·|A||B| + |beta·C| + |bias| + |residual|, grown by the slope of gelu where there
+    is one: the scale of componentwise error bounds. May be the same array as ``value``."""
+    extra_rounding: Float64Array | None = None
+    """Sum of the magnitudes that an epilogue kept in the result format, instead of in the
+    accumulator, would round on the way; None where there is no such step."""
+
+    def rows(self, count: int) -> Iterator[tuple[slice, Reference]]:
+        """The reference in pieces of at least one and about `count` elements: slices over the
+        first axis of the arrays seen as (-1, last axis), and the piece, two-dimensional."""
+        width = self.value.shape[-1]
+        step = max(1, count // max(1, width))
+        value = self.value.reshape(-1, width)
+        magnitude = self.magnitude.reshape(-1, width)
+        extra = None if self.extra_rounding is None else self.extra_rounding.reshape(-1, width)
+        for start in range(0, value.shape[0], step):
+            part = slice(start, start + step)
+            yield (
+                part,
+                Reference(value[part], magnitude[part], None if extra is None else extra[part]),
+            )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the distinct arrays."""
+        extra = 0 if self.extra_rounding is None else self.extra_rounding.nbytes
+        shared = self.magnitude is self.value
+        return self.value.nbytes + extra + (0 if shared else self.magnitude.nbytes)
+
+
+def compute_reference(
+    operation: Operation, inputs: Sequence[Array], *, matmul: Matmul | None = None
+) -> Reference:
+    """The reference for `inputs` (host arrays of ``operation.inputs``, in storage shapes).
+
+    Args:
+        matmul: ``f(A, B) -> A @ B`` in float64, host arrays in and out; None: numpy's BLAS, whose
+            own error, at most γ_K(2⁻⁵³)·|A||B|, :mod:`gemmetry.numerics.bounds` accounts for.
+    """
+    tensors = logical_tensors(operation, inputs)
+    multiply = matmul or cast(Matmul, np.matmul)
+    lhs, rhs = to_float64(tensors["lhs"]), to_float64(tensors["rhs"])
+    product = to_float64(_contract(operation, lhs, rhs, multiply))
+    if operation.signature.lhs.is_integer:
+        value = apply_epilogue(operation, product, tensors)
+        return Reference(np.rint(value).astype(np.int64), np.abs(value))
+    s = operation.signature
+    if (
+        s.alpha > 0
+        and s.beta == 0
+        and not s.epilogue
+        and _is_nonnegative(tensors["lhs"], tensors["rhs"])
+    ):
+        value = apply_epilogue(operation, product, tensors)
+        return Reference(value, value)
+    magnitude = _magnitude_product(operation, tensors, matmul)
+    return with_epilogue(operation, product, magnitude, tensors)
+
+
+def logical_tensors(operation: Operation, inputs: Sequence[Array]) -> dict[str, Array]:
+    """Role -> view of the host array in its logical shape."""
+    return {
+        spec.role: to_logical(array, spec)
+        for spec, array in zip(operation.inputs, inputs, strict=True)
+    }
+
+
+def to_logical(array: npt.NDArray[Scalar], spec: TensorSpec) -> npt.NDArray[Scalar]:
+    """A view of `array`, which has ``spec.storage_shape``, in ``spec.shape``."""
+    return np.swapaxes(array, -1, -2) if spec.layout is Layout.COLUMN else array
+
+
+def to_storage(array: Array, spec: TensorSpec) -> Array:
+    """The inverse of :func:`to_logical`, C-contiguous."""
+    return np.ascontiguousarray(to_logical(array, spec))
+
+
+def exact_product(operation: Operation, inputs: Sequence[Array], matmul: Matmul) -> Float64Array:
+    """A·B in float64, for inputs on which no sum rounds in the operation's accumulator; `matmul`
+    is given float32 arrays where that accumulator is a float of at most 24 bits, as that is
+    twice as fast and exact too."""
+    tensors = logical_tensors(operation, inputs)
+    narrow = operation.signature.accumulator.significand_bits in range(1, 25)
+    widen = to_float32 if narrow else to_float64
+    product = _contract(operation, widen(tensors["lhs"]), widen(tensors["rhs"]), matmul)
+    return to_float64(product)
+
+
+def apply_epilogue(
+    operation: Operation, product: Float64Array, tensors: Mapping[str, Array]
+) -> Float64Array:
+    """epilogue(alpha·scale_a·scale_b·product + beta·C) in float64."""
+    value = _scaled(operation, product, tensors)
+    for step in operation.signature.epilogue:
+        value = _apply_step(step, value, tensors)
+    return value
+
+
+def _scaled(
+    operation: Operation, product: Float64Array, tensors: Mapping[str, Array]
+) -> Float64Array:
+    s = operation.signature
+    value = product
+    if s.alpha != 1:
+        value = value * s.alpha
+    for role in ("scale_a", "scale_b"):
+        if role in tensors:
+            value = value * to_float64(tensors[role])
+    if "addend" in tensors:
+        value = value + s.beta * to_float64(tensors["addend"])
+    return value
+
+
+def _apply_step(
+    step: EpilogueStep, value: Float64Array, tensors: Mapping[str, Array]
+) -> Float64Array:
+    if step is EpilogueStep.RELU:
+        return np.maximum(value, 0.0)
+    if step is EpilogueStep.GELU:
+        return gelu(value)
+    return value + to_float64(tensors[str(step)])
+
+
+def with_epilogue(
+    operation: Operation,
+    product: Float64Array,
+    magnitude: Float64Array,
+    tensors: Mapping[str, Array],
+) -> Reference:
+    """The reference from A·B and |A||B|: sums of the epilogue add magnitudes, relu keeps them (its
+    slope is at most 1), gelu grows them by :data:`GELU_LIPSCHITZ`."""
+    s = operation.signature
+    value = _scaled(operation, product, tensors)
+    scale = abs(s.alpha) * magnitude
+    for role in ("scale_a", "scale_b"):
+        if role in tensors:
+            scale = scale * np.abs(to_float64(tensors[role]))
+    extra: Float64Array | None = None
+    if "addend" in tensors:
+        addend = np.abs(s.beta * to_float64(tensors["addend"]))
+        scale = scale + addend
+        extra = np.abs(value) + addend
+    for step in s.epilogue:
+        if step is not EpilogueStep.RELU:
+            extra = np.abs(value) + (0.0 if extra is None else extra)
+        value = _apply_step(step, value, tensors)
+        if step is EpilogueStep.GELU:
+            scale = scale * GELU_LIPSCHITZ
+            extra = None if extra is None else extra * GELU_LIPSCHITZ
+        elif step is not EpilogueStep.RELU:
+            scale = scale + np.abs(to_float64(tensors[str(step)]))
+    return Reference(value, scale, extra)
+
+
+def _magnitude_product(
+    operation: Operation, tensors: Mapping[str, Array], matmul: Matmul | None
+) -> Float64Array:
+    """|A||B|. On the host in float32, as a scale of bounds needs no more; the factor makes up for
+    what rounding may have lost, γ_K(2⁻²⁴) < 2⁻⁶ for K up to 2¹⁸."""
+    if matmul is not None or F64 in (operation.signature.lhs, operation.signature.rhs):
+        lhs, rhs = to_float64(tensors["lhs"]), to_float64(tensors["rhs"])
+        return to_float64(
+            _contract(operation, np.abs(lhs), np.abs(rhs), matmul or cast(Matmul, np.matmul))
+        )
+    lhs32, rhs32 = np.abs(to_float32(tensors["lhs"])), np.abs(to_float32(tensors["rhs"]))
+    product = to_float64(_contract(operation, lhs32, rhs32, cast(Matmul, np.matmul)))
+    product *= 1.0 + 2.0**-24 * operation.matmul_shape.k
+    return product
+
+
+def _is_nonnegative(*arrays: Array) -> bool:
+    return all(float(np.min(to_float32(array), initial=0.0)) >= 0 for array in arrays)
+
+
+def _contract(operation: Operation, lhs: Array, rhs: Array, multiply: Matmul) -> Array:
+    shape = operation.shape
+    if isinstance(shape, Conv2dShape):
+        return _convolve(shape, lhs, rhs, multiply)
+    return multiply(lhs, rhs)
+
+
+def _convolve(shape: Conv2dShape, lhs: Array, rhs: Array, multiply: Matmul) -> Array:
+    """nhwc × hwcf -> npqf as one product for each position of the filter, so that no im2col
+    matrix (r·s times the input) is ever in memory."""
+    padding = ((0, 0), (shape.pad_h, shape.pad_h), (shape.pad_w, shape.pad_w), (0, 0))
+    padded = np.pad(lhs, padding)
+    result: Array | None = None
+    for r in range(shape.r):
+        for s in range(shape.s):
+            window = padded[
+                :,
+                r : r + (shape.p - 1) * shape.stride_h + 1 : shape.stride_h,
+                s : s + (shape.q - 1) * shape.stride_w + 1 : shape.stride_w,
+            ]
+            rows = np.ascontiguousarray(window).reshape(-1, shape.c)
+            part = multiply(rows, np.ascontiguousarray(rhs[r, s]))
+            result = part if result is None else cast(Array, np.add(result, part))
+    assert result is not None
+    return result.reshape(shape.n, shape.p, shape.q, shape.f)

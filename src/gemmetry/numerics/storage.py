@@ -1,0 +1,163 @@
+"""How the number formats lie in host memory, and conversions between them.
+
+bf16 and the fp8 formats come from the ml_dtypes package; tf32 has no storage of its own and is
+held in float32 whose 13 low mantissa bits are zero.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, cast
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from gemmetry.domain.dtypes import (
+    BF16,
+    E4M3,
+    E4M3FNUZ,
+    E5M2,
+    E5M2FNUZ,
+    F16,
+    F32,
+    F64,
+    S8,
+    S32,
+    TF32,
+    DType,
+)
+
+Array = npt.NDArray[np.generic]
+Float32Array = npt.NDArray[np.float32]
+Float64Array = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.floating[Any]]
+
+_STORAGE: dict[DType, np.dtype[np.generic]] = {
+    F64: np.dtype(np.float64),
+    F32: np.dtype(np.float32),
+    TF32: np.dtype(np.float32),
+    F16: np.dtype(np.float16),
+    BF16: np.dtype(ml_dtypes.bfloat16),
+    E4M3: np.dtype(ml_dtypes.float8_e4m3fn),
+    E5M2: np.dtype(ml_dtypes.float8_e5m2),
+    E4M3FNUZ: np.dtype(ml_dtypes.float8_e4m3fnuz),
+    E5M2FNUZ: np.dtype(ml_dtypes.float8_e5m2fnuz),
+    S8: np.dtype(np.int8),
+    S32: np.dtype(np.int32),
+}
+
+_SMALLEST_NORMAL_EXPONENT = {
+    F64: -1022,
+    F32: -126,
+    TF32: -126,
+    BF16: -126,
+    F16: -14,
+    E4M3: -6,
+    E5M2: -14,
+    E4M3FNUZ: -7,
+    E5M2FNUZ: -15,
+}
+"""IEEE 754-2019 table 3.5 (f16, f32, f64); "FP8 Formats for Deep Learning", arXiv 2209.05433,
+table 1 (e4m3, e5m2); the fnuz formats have a bias larger by one (LLVM's APFloat semantics)."""
+
+FORMATS_WITHOUT_INFINITY = frozenset({E4M3, E4M3FNUZ, E5M2FNUZ})
+"""Overflow in these becomes NaN or, where a cast saturates, the largest finite value."""
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[np.generic]:
+    """The numpy dtype that holds `dtype` on the host (ml_dtypes for bf16 and fp8)."""
+    return _STORAGE[dtype]
+
+
+def smallest_normal(dtype: DType) -> float:
+    """The smallest positive normal number of a floating-point format."""
+    return float(2.0 ** _SMALLEST_NORMAL_EXPONENT[dtype])
+
+
+def smallest_subnormal(dtype: DType) -> float:
+    """The distance between neighbours around zero: 2**(emin + 1 - significand_bits)."""
+    # Multiplying in two steps keeps f64's 2**-1074 from underflowing in an intermediate power.
+    return smallest_normal(dtype) * 2.0 ** (1 - dtype.significand_bits)
+
+
+def overflow_threshold(dtype: DType) -> float:
+    """The least magnitude that round-to-nearest no longer rounds to a finite number: the largest
+    finite value plus half its distance to the (missing) next one, IEEE 754-2019 section 4.3.1."""
+    _, exponent = np.frexp(dtype.maximum)
+    half_gap = float(np.ldexp(0.5, int(exponent) - dtype.significand_bits))
+    return dtype.maximum + half_gap if dtype is not F64 else float("inf")
+
+
+def round_to_tf32(values: Float32Array) -> Float32Array:
+    """`values` (float32, any shape) rounded to nearest even at 10 mantissa bits.
+
+    A carry out of the mantissa moves into the exponent by itself, as the bits of neighbouring
+    floats are consecutive integers; infinities stay, NaN payloads are kept as they are.
+    """
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    last_kept = (bits >> np.uint32(13)) & np.uint32(1)
+    rounded = (bits + np.uint32(0x0FFF) + last_kept) & np.uint32(0xFFFFE000)
+    result = rounded.view(np.float32)
+    return np.where(np.isfinite(values), result, values)
+
+
+def quantize(values: Floats, dtype: DType) -> Array:
+    """`values` in the storage of `dtype`, rounded once, to nearest even; for integers the values
+    must be whole already."""
+    if dtype is TF32:
+        return round_to_tf32(values.astype(np.float32))
+    if values.dtype == np.float64 and dtype not in (F64, F32, F16) and not dtype.is_integer:
+        values = _round_to_odd(values)
+    return cast(Array, values.astype(numpy_dtype(dtype), copy=False))
+
+
+def _round_to_odd(values: Floats) -> Float32Array:
+    """float64 to float32 such that a further rounding to a narrower format is as if from float64.
+
+    ml_dtypes casts go through float32 and would round twice. Of the two float32 neighbours of an
+    inexact value the one with the odd mantissa never lies on a tie of the narrow format (Boldo &
+    Melquiond, "Emulation of FMA and correctly rounded sums", IEEE TC 2008, theorem 3).
+    """
+    rounded = values.astype(np.float32)
+    inexact = (rounded != values) & np.isfinite(rounded)
+    if not inexact.any():
+        return rounded
+    is_even = (rounded.view(np.uint32) & np.uint32(1)) == 0
+    towards = np.where(values > rounded, np.float32(np.inf), np.float32(-np.inf))
+    return np.where(inexact & is_even, np.nextafter(rounded, towards), rounded)
+
+
+def to_float64(array: Array) -> Float64Array:
+    """`array` in float64, exactly. The input itself where it is float64 already."""
+    return cast(Float64Array, _widen(array, np.dtype(np.float64)))
+
+
+def to_float32(array: Array) -> Float32Array:
+    """`array` in float32: exact for every format but f64 and large s32."""
+    return cast(Float32Array, _widen(array, np.dtype(np.float32)))
+
+
+def _widen(array: Array, wide: np.dtype[Any]) -> Array:
+    if array.dtype.itemsize == 1 and array.dtype != np.int8:
+        # A look-up is several times faster than the element-wise casts of the fp8 types.
+        return _table(array.dtype, wide)[array.view(np.uint8)]
+    return array.astype(wide, copy=False)
+
+
+@cache
+def _table(narrow: np.dtype[Any], wide: np.dtype[Any]) -> Array:
+    return cast(Array, np.arange(256, dtype=np.uint8).view(narrow).astype(wide))
+
+
+def count_zeros(array: Array) -> int:
+    """Zeros of either sign in `array`, exactly, by their bits."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if flat.dtype.kind in "iu":
+        return int(flat.size - np.count_nonzero(flat))
+    unsigned = flat.view(np.dtype(f"u{flat.dtype.itemsize}"))
+    zeros = unsigned.size - np.count_nonzero(unsigned)
+    if flat.dtype in (numpy_dtype(E4M3FNUZ), numpy_dtype(E5M2FNUZ)):
+        return int(zeros)  # One zero; the bit pattern of "-0" is their NaN.
+    negative_zero = 1 << (8 * flat.dtype.itemsize - 1)
+    return int(zeros + np.count_nonzero(unsigned == negative_zero))

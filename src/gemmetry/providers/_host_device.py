@@ -1,0 +1,233 @@
+"""Memory and time of the host: buffers are numpy arrays, durations come from a monotonic clock."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from gemmetry.domain.contracts import HostArray
+from gemmetry.domain.errors import LaunchError, OutOfMemoryError
+from gemmetry.domain.operation import TensorSpec
+from gemmetry.domain.units import format_bytes
+from gemmetry.numerics.storage import numpy_dtype
+
+RED_ZONE_BYTES = 256
+"""Bytes before and after every buffer; a kernel that writes past its output lands in them."""
+
+RED_ZONE_PATTERN = 0xA5
+
+ALIGNMENT_BYTES = 64
+"""Of a buffer's first byte: a cache line, and the widest vector register (AVX-512)."""
+
+FALLBACK_CACHE_BYTES = 32 * 2**20
+"""Last-level cache assumed where the system does not tell: what one slice of a current server
+processor has (AMD EPYC: 32 MiB each core complex); larger than a laptop's, so that rotating
+input sets errs on the cold side."""
+
+FALLBACK_MEMORY_BYTES = 2**30
+"""Free memory assumed where neither /proc nor sysconf tells."""
+
+_SYSFS_CPUS = Path("/sys/devices/system/cpu")
+_CGROUPS = Path("/sys/fs/cgroup")
+_MEMINFO = Path("/proc/meminfo")
+_OWN_CGROUPS = Path("/proc/self/cgroup")
+
+HostBuffer = np.ndarray[Any, np.dtype[Any]]
+
+
+class HostDevice:
+    """The host as a :class:`gemmetry.domain.contracts.Device`.
+
+    A buffer is a C-contiguous array of ``spec.storage_shape``, aligned to a cache line, inside an
+    allocation that has a red zone on each side.
+    """
+
+    def __init__(self) -> None:
+        self.last_level_cache_bytes = last_level_cache_bytes()
+
+    def allocate(self, spec: TensorSpec) -> HostBuffer:
+        """Uninitialised memory of ``spec.storage_shape``.
+
+        Raises:
+            OutOfMemoryError: the system refused it.
+        """
+        return _allocate(spec.storage_shape, numpy_dtype(spec.dtype))
+
+    def upload(self, array: HostArray, spec: TensorSpec) -> HostBuffer:
+        """A new buffer holding `array`, of ``spec.storage_shape`` in the spec's own dtype.
+
+        Raises:
+            LaunchError: the array has another shape or dtype.
+        """
+        buffer = self.allocate(spec)
+        if array.shape != buffer.shape or array.dtype != buffer.dtype:
+            raise LaunchError(
+                f"{spec.role} must be {buffer.dtype} of shape {buffer.shape}, "
+                f"not {array.dtype} of shape {array.shape}"
+            )
+        buffer[...] = array
+        return buffer
+
+    def download(self, buffer: HostBuffer, spec: TensorSpec) -> HostArray:
+        """A copy of the buffer's content."""
+        return np.array(buffer, order="C", copy=True)
+
+    def fill_bytes(self, buffer: HostBuffer, pattern: int) -> None:
+        """Set every byte of the buffer to `pattern` (0–255); the red zones keep theirs."""
+        buffer.reshape(-1).view(np.uint8).fill(pattern)
+
+    def clone(self, buffer: HostBuffer) -> HostBuffer:
+        """A copy at another address, as aligned as the original."""
+        copy = _allocate(buffer.shape, buffer.dtype)
+        copy[...] = buffer
+        return copy
+
+    def synchronize(self) -> None:
+        """Nothing to wait for: every launch on the host ends before it returns."""
+
+    def time_calls(self, calls: Sequence[Callable[[], object]]) -> tuple[list[float], str]:
+        """Duration of each call in ns by ``perf_counter_ns`` (on Linux CLOCK_MONOTONIC)."""
+        durations: list[float] = []
+        for call in calls:
+            start = perf_counter_ns()
+            call()
+            durations.append(float(perf_counter_ns() - start))
+        return durations, "wall_clock"
+
+    def free_memory_bytes(self) -> int:
+        """What the system can give without swapping, within this process's cgroup limit."""
+        return free_memory_bytes()
+
+    def release(self) -> None:
+        """Nothing to give back: numpy frees an array's memory with the array."""
+
+    def float64_matmul(self) -> Callable[[HostArray, HostArray], HostArray] | None:
+        """None: the host is where references are computed anyway."""
+        return None
+
+    def red_zones_intact(self, buffer: HostBuffer) -> bool:
+        """Whether nothing was written just before or just after a buffer of :meth:`allocate`."""
+        return all(bool((zone == RED_ZONE_PATTERN).all()) for zone in red_zones(buffer))
+
+
+def _allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostBuffer:
+    size = math.prod(shape) * dtype.itemsize
+    try:
+        memory = np.empty(size + 2 * RED_ZONE_BYTES + ALIGNMENT_BYTES, np.uint8)
+    except (MemoryError, ValueError):  # ValueError: more bytes than an address can count
+        raise OutOfMemoryError(
+            f"the host has no {format_bytes(size)} left for an array of {dtype} {shape}",
+            hint="Choose a smaller shape, or run with more memory.",
+        ) from None
+    start = RED_ZONE_BYTES + -(memory.ctypes.data + RED_ZONE_BYTES) % ALIGNMENT_BYTES
+    end = start + size
+    memory[start - RED_ZONE_BYTES : start] = RED_ZONE_PATTERN
+    memory[end : end + RED_ZONE_BYTES] = RED_ZONE_PATTERN
+    return memory[start:end].view(dtype).reshape(shape)
+
+
+def red_zones(buffer: HostBuffer) -> tuple[HostBuffer, HostBuffer]:
+    """The bytes before and after a buffer of :meth:`HostDevice.allocate`, writable.
+
+    Raises:
+        ValueError: the buffer was not made by it.
+    """
+    memory = buffer.base
+    if not isinstance(memory, np.ndarray) or memory.dtype != np.uint8:
+        raise ValueError("this array is not a buffer of HostDevice.allocate")
+    start = buffer.ctypes.data - memory.ctypes.data
+    end = start + buffer.nbytes
+    return memory[start - RED_ZONE_BYTES : start], memory[end : end + RED_ZONE_BYTES]
+
+
+@cache
+def last_level_cache_bytes(sysfs: Path = _SYSFS_CPUS) -> int:
+    """All of the last-level cache that this process's processors reach, from Linux's sysfs.
+
+    Caches of the highest level are summed over the distinct groups of processors sharing one (a
+    processor of several core complexes has several). Elsewhere: ``FALLBACK_CACHE_BYTES``.
+    """
+    caches: dict[tuple[int, str], int] = {}
+    for cpu in _usable_cpus():
+        for index in sorted((sysfs / f"cpu{cpu}" / "cache").glob("index*")):
+            try:
+                if (index / "type").read_text().strip() == "Instruction":
+                    continue
+                level = int((index / "level").read_text())
+                shared_by = (index / "shared_cpu_list").read_text().strip()
+                caches[level, shared_by] = _sysfs_bytes((index / "size").read_text())
+            except (OSError, ValueError):
+                continue
+    if not caches:
+        return FALLBACK_CACHE_BYTES
+    last = max(level for level, _ in caches)
+    return sum(size for (level, _), size in caches.items() if level == last)
+
+
+def free_memory_bytes(
+    meminfo: Path = _MEMINFO, own_cgroups: Path = _OWN_CGROUPS, cgroups: Path = _CGROUPS
+) -> int:
+    """The smaller of MemAvailable and what the cgroup (v1 or v2) leaves; 0 at least."""
+    room = [_available_memory_bytes(meminfo), *_cgroup_room(own_cgroups, cgroups)]
+    return max(0, min(room))
+
+
+def _usable_cpus() -> Sequence[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return range(os.cpu_count() or 1)
+
+
+def _sysfs_bytes(text: str) -> int:
+    """``32768K`` -> bytes; sysfs writes cache sizes in K, rarely M."""
+    factors = {"K": 2**10, "M": 2**20, "G": 2**30}
+    text = text.strip()
+    return int(text[:-1]) * factors[text[-1]] if text[-1:] in factors else int(text)
+
+
+def _available_memory_bytes(meminfo: Path) -> int:
+    try:
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        # Physical memory, halved: without MemAvailable nothing tells what others use.
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    except (ValueError, OSError, AttributeError):
+        return FALLBACK_MEMORY_BYTES
+
+
+def _cgroup_room(own_cgroups: Path, cgroups: Path) -> list[int]:
+    """Limit minus use for this process's memory cgroup and its ancestors; empty: no limit."""
+    try:
+        lines = own_cgroups.read_text().splitlines()
+    except OSError:
+        return []
+    room = []
+    for line in lines:
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if controllers == "":
+            root, limit, used = cgroups, "memory.max", "memory.current"
+        elif "memory" in controllers.split(","):
+            root, limit, used = cgroups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+        else:
+            continue
+        own = root / path.lstrip("/")
+        for folder in (own, *own.parents):
+            try:
+                # "max" (v2, no limit) is no number; v1 writes a number near 2**63 instead.
+                room.append(int((folder / limit).read_text()) - int((folder / used).read_text()))
+            except (OSError, ValueError):
+                pass
+            if folder == root:
+                break
+    return room

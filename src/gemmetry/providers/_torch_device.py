@@ -1,0 +1,382 @@
+"""Memory and time of a CPU or GPU through torch; shared by the torch, triton and user providers.
+
+torch calls CUDA and ROCm devices both "cuda"; a :class:`TorchDevice` is told which one it is only
+for its messages.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from gemmetry.domain.contracts import Buffer, HostArray
+from gemmetry.domain.dtypes import (
+    BF16,
+    E4M3,
+    E4M3FNUZ,
+    E5M2,
+    E5M2FNUZ,
+    F16,
+    F32,
+    F64,
+    S8,
+    S32,
+    TF32,
+    DType,
+)
+from gemmetry.domain.errors import (
+    DeviceLostError,
+    GemmetryError,
+    LaunchError,
+    OutOfMemoryError,
+)
+from gemmetry.domain.operation import TensorSpec
+from gemmetry.domain.target import Target, TargetKind
+
+_FORMATS: dict[DType, tuple[torch.dtype, type[Any], torch.dtype, type[Any]]] = {
+    # dtype -> torch's, numpy's, and the integers of the same size through which they exchange bytes
+    F64: (torch.float64, np.float64, torch.int64, np.int64),
+    F32: (torch.float32, np.float32, torch.int32, np.int32),
+    TF32: (torch.float32, np.float32, torch.int32, np.int32),
+    F16: (torch.float16, np.float16, torch.int16, np.int16),
+    BF16: (torch.bfloat16, ml_dtypes.bfloat16, torch.int16, np.int16),
+    E4M3: (torch.float8_e4m3fn, ml_dtypes.float8_e4m3fn, torch.uint8, np.uint8),
+    E5M2: (torch.float8_e5m2, ml_dtypes.float8_e5m2, torch.uint8, np.uint8),
+    E4M3FNUZ: (torch.float8_e4m3fnuz, ml_dtypes.float8_e4m3fnuz, torch.uint8, np.uint8),
+    E5M2FNUZ: (torch.float8_e5m2fnuz, ml_dtypes.float8_e5m2fnuz, torch.uint8, np.uint8),
+    S8: (torch.int8, np.int8, torch.int8, np.int8),
+    S32: (torch.int32, np.int32, torch.int32, np.int32),
+}
+
+TORCH_ERRORS = (RuntimeError, ValueError, MemoryError)
+"""What torch raises for failed launches, refused arguments and exhausted memory."""
+
+_LOST_CODES = frozenset({46, 100, 214, 220, 802, 999})
+"""cudaErrorDevicesUnavailable, NoDevice, ECCUncorrectable, NvlinkUncorrectable, SystemNotReady and
+Unknown, from the enumeration cudaError of the CUDA Runtime API."""
+_LOST_TEXTS = ("uncorrectable ECC", "no CUDA-capable device", "no ROCm-capable device",
+               "busy or unavailable", "NVLink error", "system not yet initialized")  # fmt: skip
+
+_CALLS_PER_BACKLOG = 64
+"""Timed behind one backlog: with two events each they stay far below the 1024 launches after which
+the driver makes the host wait."""
+_FIRST_SUBMIT_NS = 100_000.0
+"""Host time of one call that the first backlog assumes; later ones use what was seen."""
+_SUBMIT_MARGIN = 1.5
+_AMD_INFINITY_CACHE_BYTES = {"gfx942": 256 * 2**20, "gfx950": 256 * 2**20}
+"""The level behind the L2 that torch reports; AMD CDNA 3 and CDNA 4 architecture white papers."""
+_DEFAULT_CACHE_BYTES = 32 * 2**20
+"""Assumed where the operating system does not tell the size of the CPU's last-level cache."""
+
+
+def torch_dtype(dtype: DType) -> torch.dtype:
+    """torch's name for `dtype` (tf32 is stored as float32)."""
+    return _FORMATS[dtype][0]
+
+
+def to_tensor(array: HostArray, dtype: DType) -> torch.Tensor:
+    """A CPU tensor holding a copy of the host array `array` of `dtype`, same shape."""
+    torch_type, _, torch_int, numpy_int = _FORMATS[dtype]
+    tensor = torch.empty(array.shape, dtype=torch_type)
+    if tensor.numel():
+        np.copyto(tensor.view(torch_int).numpy(), np.ascontiguousarray(array).view(numpy_int))
+    return tensor
+
+
+def to_host(tensor: torch.Tensor, dtype: DType) -> HostArray:
+    """A host array of `dtype` with a copy of the tensor's content; waits for its device.
+
+    Raises:
+        LaunchError: the tensor is not of `dtype`.
+    """
+    torch_type, numpy_type, torch_int, _ = _FORMATS[dtype]
+    if tensor.dtype != torch_type:
+        raise LaunchError(
+            f"the result is {tensor.dtype}, the operation asks for {torch_type}",
+            hint="Return a tensor of the result's dtype.",
+        )
+    on_host = tensor.detach().contiguous().view(torch_int).to("cpu", copy=True)
+    return on_host.numpy().view(numpy_type)
+
+
+class TorchDevice:
+    """:class:`gemmetry.domain.contracts.Device` on torch; buffers are contiguous tensors."""
+
+    def __init__(self, kind: str, index: int = 0, *, graphs: bool = False) -> None:
+        """
+        Args:
+            kind: ``cpu``, ``cuda`` or ``hip`` (a TargetKind will do).
+            index: which GPU.
+            graphs: time GPU calls as replays of a captured graph where they can be captured. It
+                takes the host's launches out of very short calls, and each call costs a capture.
+        """
+        self.kind = str(kind)
+        self.is_gpu = self.kind != "cpu"
+        self.index = index
+        self.graphs = graphs and self.is_gpu
+        self.torch_device = torch.device("cuda", index) if self.is_gpu else torch.device("cpu")
+        self._ns_per_sleep_cycle = 0.0
+        self._submit_ns = _FIRST_SUBMIT_NS
+        if self.is_gpu:
+            with self.errors("opening the device"):
+                torch.cuda.set_device(index)
+                properties = torch.cuda.get_device_properties(index)
+            beyond_l2 = _AMD_INFINITY_CACHE_BYTES.get(_architecture(properties), 0)
+            self.last_level_cache_bytes = max(int(properties.L2_cache_size), beyond_l2)
+        else:
+            self.last_level_cache_bytes = cpu_cache_bytes()
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.index}" if self.is_gpu else self.kind
+
+    @contextmanager
+    def errors(self, doing: str) -> Iterator[None]:
+        """Turn what torch raises inside into LaunchError, OutOfMemoryError or DeviceLostError."""
+        try:
+            yield
+        except TORCH_ERRORS as error:
+            raise self.translate(error, doing) from error
+
+    def translate(self, error: BaseException, doing: str) -> GemmetryError:
+        """The error of our tree for one that torch or the driver raised while `doing` something.
+
+        After a LaunchError whose text is a CUDA or HIP error, the process cannot use the device
+        any more (such errors stick to the context); its owner starts a fresh one.
+        """
+        text = str(error).strip()
+        line = next(
+            (part.strip() for part in text.splitlines() if part.strip()), type(error).__name__
+        )
+        code = getattr(error, "error_code", None)
+        if code in _LOST_CODES or any(part in text for part in _LOST_TEXTS):
+            return DeviceLostError(
+                f"{self} was lost while {doing}: {line}",
+                hint="Check the driver's log (nvidia-smi, dmesg), then run the same command again.",
+            )
+        if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in text:
+            return OutOfMemoryError(
+                f"{self} ran out of memory while {doing}: {line}",
+                hint="Use a smaller shape, or free memory that other processes hold.",
+            )
+        return LaunchError(f"{self} failed while {doing}: {line}")
+
+    def allocate(self, spec: TensorSpec) -> Buffer:
+        with self.errors(f"allocating {spec.bytes} bytes for {spec.role}"):
+            return torch.empty(
+                spec.storage_shape, dtype=torch_dtype(spec.dtype), device=self.torch_device
+            )
+
+    def upload(self, array: HostArray, spec: TensorSpec) -> Buffer:
+        with self.errors(f"uploading {spec.role}"):
+            return to_tensor(array, spec.dtype).to(self.torch_device)
+
+    def download(self, buffer: Buffer, spec: TensorSpec) -> HostArray:
+        if tuple(buffer.shape) != spec.storage_shape:
+            raise LaunchError(
+                f"the {spec.role} has the shape {tuple(buffer.shape)}, "
+                f"the operation asks for {spec.storage_shape}",
+                hint="Return the result as it is stored: a column-major C is an (N, M) array.",
+            )
+        with self.errors(f"downloading {spec.role}"):
+            return to_host(buffer, spec.dtype)
+
+    def fill_bytes(self, buffer: Buffer, pattern: int) -> None:
+        with self.errors("filling a buffer"):
+            buffer.view(torch.uint8).fill_(pattern)
+
+    def clone(self, buffer: Buffer) -> Buffer:
+        with self.errors("copying a buffer"):
+            return buffer.clone()
+
+    def synchronize(self) -> None:
+        if self.is_gpu:
+            with self.errors("running what was submitted before"):
+                torch.cuda.synchronize(self.index)
+
+    def free_memory_bytes(self) -> int:
+        if not self.is_gpu:
+            return _available_host_bytes()
+        with self.errors("asking for free memory"):
+            free, _ = torch.cuda.mem_get_info(self.index)
+            cached = torch.cuda.memory_reserved(self.index) - torch.cuda.memory_allocated(
+                self.index
+            )
+        return int(free + cached)
+
+    def release(self) -> None:
+        if self.is_gpu:
+            torch.cuda.empty_cache()
+
+    def time_calls(self, calls: Sequence[Callable[[], object]]) -> tuple[list[float], str]:
+        """Durations in ns and the method: ``wall_clock`` on a CPU; on a GPU an event pair around
+        each call (``events``) or around the replay of its captured graph (``graph``).
+
+        GPU calls are submitted while the device still works off a spinning kernel, so that they
+        follow each other without waiting for the host and no host gap is timed. An event pair
+        itself adds one to two microseconds, so calls should be made of enough launches.
+        """
+        if not self.is_gpu:
+            return _time_on_host(calls), "wall_clock"
+        method = "events"
+        with self.errors("timing"):
+            if self.graphs and (replays := _capture(calls)) is not None:
+                calls, method = replays, "graph"
+            durations: list[float] = []
+            for start in range(0, len(calls), _CALLS_PER_BACKLOG):
+                durations += self._time_chunk(calls[start : start + _CALLS_PER_BACKLOG])
+        return durations, method
+
+    def _time_chunk(self, calls: Sequence[Callable[[], object]]) -> list[float]:
+        if not self._ns_per_sleep_cycle:
+            self._ns_per_sleep_cycle = self._calibrate_sleep()
+        pairs = [
+            (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+            for _ in calls
+        ]
+        backlog_ns = self._submit_ns * len(calls) * _SUBMIT_MARGIN
+        torch.cuda._sleep(int(backlog_ns / self._ns_per_sleep_cycle))
+        before = time.perf_counter_ns()
+        for call, (start, end) in zip(calls, pairs, strict=True):
+            start.record()
+            call()
+            end.record()
+        seen_ns = (time.perf_counter_ns() - before) / len(calls)
+        torch.cuda.synchronize(self.index)
+        # Host time that waited for the device (a full launch queue, an allocation that
+        # synchronises) would let the backlog grow without end, so growth is bounded.
+        self._submit_ns = min(max(seen_ns, 2_000.0), 2 * self._submit_ns)
+        return [start.elapsed_time(end) * 1e6 for start, end in pairs]
+
+    def _calibrate_sleep(self) -> float:
+        """ns per unit of ``torch.cuda._sleep``, which counts clock cycles that differ by device."""
+        cycles = 1_000_000
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(cycles)
+        start.record()
+        torch.cuda._sleep(cycles)
+        end.record()
+        torch.cuda.synchronize(self.index)
+        return max(float(start.elapsed_time(end)) * 1e6 / cycles, 1e-3)
+
+    def float64_matmul(self) -> Callable[[HostArray, HostArray], HostArray] | None:
+        """``f(A, B)`` for (…, M, K) and (…, K, N) arrays, cut into tiles that fit the device;
+        None on a CPU, where numpy is as good."""
+        return self._float64_product if self.is_gpu else None
+
+    def _float64_product(self, lhs: HostArray, rhs: HostArray) -> HostArray:
+        if lhs.ndim > 2:
+            return np.stack([self._float64_product(a, b) for a, b in zip(lhs, rhs, strict=True)])
+        (m, k), n = lhs.shape, rhs.shape[1]
+        # A third of what is free for B, one for A and C together, one for the library's workspace.
+        budget = max(self.free_memory_bytes() // 3, 8 * (2 * k + 1))
+        columns = min(n, max(1, budget // (8 * k)))
+        rows = min(m, max(1, budget // (8 * (k + columns))))
+        result = np.empty((m, n), np.float64)
+        with self.errors(f"computing the float64 reference of {m}x{n}x{k}"):
+            for j in range(0, n, columns):
+                b = self._as_float64(rhs[:, j : j + columns])
+                for i in range(0, m, rows):
+                    product = self._as_float64(lhs[i : i + rows]) @ b
+                    result[i : i + rows, j : j + columns] = product.cpu().numpy()
+        return result
+
+    def _as_float64(self, array: HostArray) -> torch.Tensor:
+        wide = np.array(array, dtype=np.float64, order="C")
+        return torch.from_numpy(wide).to(self.torch_device)
+
+
+def gpu_targets() -> list[Target]:
+    """The GPUs that torch sees on this machine."""
+    if not torch.cuda.is_available():
+        return []
+    found = []
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        if torch.version.hip:
+            kind, architecture = TargetKind.HIP, _architecture(properties)
+        else:
+            kind, architecture = TargetKind.CUDA, f"sm_{properties.major}{properties.minor}"
+        found.append(Target(kind, architecture, index, product=properties.name))
+    return found
+
+
+def open_device(target: Target, *, threads: int = 0, graphs: bool = False) -> TorchDevice:
+    """The device of `target`, with torch's CPU threads set (0: left as they are).
+
+    Raises:
+        LaunchError: torch does not see that device.
+    """
+    if threads > 0 and threads != torch.get_num_threads():
+        torch.set_num_threads(threads)
+    return _opened_device(target.kind, target.index or 0, graphs)
+
+
+@cache
+def _opened_device(kind: TargetKind, index: int, graphs: bool) -> TorchDevice:
+    return TorchDevice(kind, index, graphs=graphs)
+
+
+def _architecture(properties: Any) -> str:
+    return str(getattr(properties, "gcnArchName", "")).partition(":")[0]
+
+
+def _time_on_host(calls: Sequence[Callable[[], object]]) -> list[float]:
+    durations = []
+    clock = time.perf_counter_ns
+    for call in calls:
+        before = clock()
+        call()
+        durations.append(float(clock() - before))
+    return durations
+
+
+def _capture(calls: Sequence[Callable[[], object]]) -> list[Callable[[], object]] | None:
+    """Each call as the replay of its graph, or None if one of them cannot be captured."""
+    captured: dict[int, torch.cuda.CUDAGraph] = {}
+    torch.cuda.synchronize()
+    try:
+        for call in calls:
+            if id(call) not in captured:
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    call()
+                captured[id(call)] = graph
+    except RuntimeError:
+        # A capture that failed leaves nothing launched; a device error would show again below.
+        torch.cuda.synchronize()
+        return None
+    return [captured[id(call)].replay for call in calls]
+
+
+def cpu_cache_bytes(root: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
+    """Size of the CPU's last-level cache, from Linux's sysfs (Documentation/ABI/testing/
+    sysfs-devices-system-cpu); 32 MiB where it does not tell."""
+    sizes = {0: _DEFAULT_CACHE_BYTES}
+    for folder in root.glob("index*"):
+        try:
+            level = int((folder / "level").read_text())
+            text = (folder / "size").read_text().strip()
+            sizes[level] = int(text.removesuffix("K")) * (1024 if text.endswith("K") else 1)
+        except (OSError, ValueError):
+            continue
+    return sizes[max(sizes)]
+
+
+def _available_host_bytes() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return math.prod(os.sysconf(name) for name in ("SC_AVPHYS_PAGES", "SC_PAGE_SIZE"))

@@ -1,0 +1,128 @@
+"""What torch can compute natively, decided from the operation and the target alone.
+
+Each rule was tried on torch 2.13 (CPU) and 2.11 with CUDA 13.0 on an H200; docs/torch.md has the
+table. A product that torch could do only by converting operands first is not offered: the
+conversion would be timed as if it were the product.
+"""
+
+from __future__ import annotations
+
+from gemmetry.domain.dtypes import (
+    BF16,
+    E4M3,
+    E4M3FNUZ,
+    E5M2,
+    E5M2FNUZ,
+    F16,
+    F32,
+    F64,
+    S8,
+    TF32,
+    default_accumulator,
+)
+from gemmetry.domain.operation import Layout, Operation, OperationKind, Scaling, Signature
+from gemmetry.domain.target import Target, TargetKind
+
+_BLAS_INPUTS = (F64, F32, TF32, F16, BF16)
+_FNUZ_ARCHITECTURES = ("gfx940", "gfx941", "gfx942")
+"""AMD CDNA 3 has the FNUZ formats only (AMD Instinct MI300 ISA guide); later ones the OCP ones."""
+_FIRST_FP8_CUDA = 89
+"""Compute capability 8.9, Ada: PTX ISA, ``mma`` with .e4m3 and .e5m2."""
+_INT_MM_MIN_ROWS = 17
+_INT_MM_MULTIPLE = 8
+_SCALED_MM_MULTIPLE = 16
+"""Checked by ATen: ``_int_mm`` and ``_scaled_mm`` on CUDA refuse other sizes."""
+
+
+def reason_against(operation: Operation, target: Target) -> str | None:
+    """None if torch computes `operation` on `target` with one of its own calls, else why not."""
+    s = operation.signature
+    if target.kind not in (TargetKind.CPU, TargetKind.CUDA, TargetKind.HIP):
+        return f"torch has no {target.kind} device"
+    if target.index is None:
+        return "torch compiles for no device that is not here"
+    if s.scaling is not Scaling.NONE and not s.lhs.is_fp8:
+        return f"torch scales fp8 operands only (_scaled_mm), not {s.lhs}"
+    return _accumulator_reason(s, target) or _product_reason(operation, target)
+
+
+def _accumulator_reason(s: Signature, target: Target) -> str | None:
+    if s.accumulator is default_accumulator(s.lhs, s.rhs, s.result):
+        return None
+    if s.accumulator is F16 and s.lhs is s.rhs is s.result is F16:
+        if target.kind is not TargetKind.CUDA or s.kind in (
+            OperationKind.CONV2D,
+            OperationKind.MATMUL_SPLITK,
+        ):
+            return "torch accumulates f16 in f16 for matmul and batch_matmul on CUDA only"
+        return None
+    return f"torch has no switch that makes {s.lhs} accumulate in {s.accumulator}"
+
+
+def _product_reason(operation: Operation, target: Target) -> str | None:
+    s = operation.signature
+    if s.lhs.is_fp8 or s.rhs.is_fp8:
+        return _fp8_reason(operation, target)
+    if s.lhs is S8 and s.rhs is S8:
+        return _int8_reason(operation, target)
+    if s.lhs not in _BLAS_INPUTS or s.lhs is not s.rhs:
+        return f"torch has no product of {s.lhs} and {s.rhs}"
+    if s.lhs is TF32 and target.kind is not TargetKind.CUDA:
+        return f"torch offers tf32 on CUDA; on {target.kind} it would compute in f32"
+    own_result = F32 if s.lhs is TF32 else s.lhs
+    needs_wide_partials = s.kind is OperationKind.MATMUL_SPLITK and s.lhs in (F16, BF16)
+    if s.result is not own_result or needs_wide_partials:
+        widens = s.lhs in (F16, BF16) and (s.result is F32 or s.result is own_result)
+        what = "f32 partial sums" if s.result is own_result else f"the result {s.result}"
+        if not widens or s.kind is OperationKind.CONV2D:
+            return f"torch has no {s.kind} of {s.lhs} with {what}"
+        if target.kind is not TargetKind.CUDA:
+            return (
+                f"torch has no {s.lhs} product with {what} on {target.kind} (out_dtype is CUDA's)"
+            )
+    return None
+
+
+def _fp8_reason(operation: Operation, target: Target) -> str | None:
+    s = operation.signature
+    if s.kind is not OperationKind.MATMUL:
+        return f"torch's fp8 product (_scaled_mm) does matmul only, not {s.kind}"
+    fnuz = target.kind is TargetKind.HIP and target.architecture in _FNUZ_ARCHITECTURES
+    formats = (E4M3FNUZ, E5M2FNUZ) if fnuz else (E4M3, E5M2)
+    if s.lhs not in formats or s.rhs not in formats:
+        return f"{target} multiplies {formats[0]} and {formats[1]}, not {s.lhs} with {s.rhs}"
+    if s.result not in (BF16, F16, F32):
+        return f"_scaled_mm ends in bf16, f16 or f32 without a result scale, not in {s.result}"
+    if target.kind is TargetKind.CPU:
+        return None
+    if target.kind is TargetKind.CUDA and _capability(target) < _FIRST_FP8_CUDA:
+        return f"{target} has no fp8 tensor cores (the first are those of sm_89)"
+    if s.lhs.name.startswith("e5m2") and s.rhs.name.startswith("e5m2"):
+        return "cuBLASLt multiplies no two e5m2 matrices"
+    if s.lhs_layout is not Layout.ROW or s.rhs_layout is not Layout.COLUMN:
+        return "_scaled_mm on a GPU takes A row-major and B column-major (layouts t, n)"
+    m, n, k, _ = operation.matmul_shape
+    free_size = m if s.result_layout is Layout.COLUMN else n
+    if free_size % _SCALED_MM_MULTIPLE or k % _SCALED_MM_MULTIPLE:
+        name = "M" if s.result_layout is Layout.COLUMN else "N"
+        return f"_scaled_mm on a GPU takes K and {name} in multiples of {_SCALED_MM_MULTIPLE}"
+    return None
+
+
+def _int8_reason(operation: Operation, target: Target) -> str | None:
+    s = operation.signature
+    if s.kind is not OperationKind.MATMUL:
+        return f"torch's s8 product (_int_mm) does matmul only; torch's {s.kind} would wrap in s8"
+    if target.kind is TargetKind.CPU:
+        return None
+    m, n, k, _ = operation.matmul_shape
+    rows, columns = (n, m) if s.result_layout is Layout.COLUMN else (m, n)
+    if rows < _INT_MM_MIN_ROWS or columns % _INT_MM_MULTIPLE or k % _INT_MM_MULTIPLE:
+        names = ("N", "M") if s.result_layout is Layout.COLUMN else ("M", "N")
+        return f"_int_mm on a GPU takes {names[0]} above 16, {names[1]} and K in multiples of 8"
+    return None
+
+
+def _capability(target: Target) -> int:
+    digits = target.architecture.removeprefix("sm_").rstrip("af")
+    return int(digits) if digits.isdigit() else 0

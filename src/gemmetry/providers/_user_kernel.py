@@ -1,0 +1,334 @@
+"""A user's own kernel: a function in a file, what it takes, and its configurations by name."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import math
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Parameter
+from gemmetry.domain.errors import NameSyntaxError, RequestError, UnknownNameError
+from gemmetry.domain.names import print_number, split_dispatch_name
+
+CONFIGURATIONS_ATTRIBUTE = "CONFIGURATIONS"
+"""Module-level list of mappings, keyword -> value, used where the request gives none."""
+
+BACKEND_ATTRIBUTE = "BACKEND"
+"""Module-level ``"numpy"`` or ``"torch"``: what the functions take."""
+
+ARRAYS = ("numpy", "torch")
+
+FOREIGN_ERRORS = (
+    ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError,
+    LookupError, NameError, OSError, RuntimeError, SyntaxError, TypeError, ValueError, Warning,
+    SystemExit,
+)  # fmt: skip
+"""What somebody else's code may raise and we explain; memory is not among them. SystemExit: a
+script that ends itself when it is imported."""
+
+RESERVED_KEYWORDS = frozenset(
+    {
+        "a", "b", "out", "out_dtype", "addend", "scale_a", "scale_b", "bias", "residual",
+        "alpha", "beta", "epilogue", "stride", "padding", "slices",
+    }
+)  # fmt: skip
+"""What the operation passes; a configuration cannot set these."""
+
+_LONGEST_NAME = 80
+_ANY_OPERATION = "matmul_1x1x1_f32t_f32t_f32t"
+
+
+@dataclass(frozen=True)
+class UserKernel:
+    """A function of a file: ``function(a, b, **configuration)`` returns C, or fills ``out=``."""
+
+    path: Path
+    function_name: str
+    function: Callable[..., Any]
+    arrays: str
+    """``numpy`` or ``torch``."""
+    configurations: Mapping[str, Mapping[str, Parameter]]
+    """Configuration's name -> keyword values, in the order given."""
+    parameters: frozenset[str] = field(default=frozenset())
+    """Names of its parameters, as far as Python can tell."""
+    signature: inspect.Signature | None = None
+
+    def __str__(self) -> str:
+        return f"{self.path.name}:{self.function_name}"
+
+    @property
+    def writes_output(self) -> bool:
+        return "out" in self.parameters
+
+    @property
+    def wants_dtype(self) -> bool:
+        """Whether it asks to be told the result's dtype, which A's and B's need not be."""
+        return "out_dtype" in self.parameters
+
+    @cached_property
+    def digest(self) -> str:
+        """Twelve hex digits over the file: results of an edited kernel are results of another."""
+        return hashlib.sha256(self.path.read_bytes()).hexdigest()[:12]
+
+    def refusal(self, keywords: Iterable[str]) -> str | None:
+        """Why a call with these keywords (and the first configuration's) cannot be made."""
+        keywords = list(keywords)
+        missing = [keyword for keyword in keywords if keyword not in self.parameters]
+        if missing:
+            return f"{self} takes no parameter {', '.join(missing)}, which this operation needs"
+        if self.signature is None:
+            return None
+        configuration = next(iter(self.configurations.values()))
+        given = {**dict.fromkeys(keywords), **configuration}
+        for keyword in {"out", "out_dtype"} & self.parameters:
+            given[keyword] = None
+        try:
+            self.signature.bind(None, None, **given)
+        except TypeError as error:
+            return f"{self} cannot be called for this operation: {error}"
+        return None
+
+
+def load_kernel(
+    text: str, *, configurations: Any = None, arrays: str | None = None, prefix: bool = False
+) -> UserKernel:
+    """Import ``path/file.py:function``.
+
+    Args:
+        text: file and function; a relative path starts at the current directory.
+        configurations: sequence of mappings, keyword -> value; None: the module's own list.
+        arrays: ``numpy`` or ``torch``; None: decided by :func:`decide_arrays`.
+        prefix: put the function's name in front of each configuration's, which tells several
+            kernels of one run apart.
+
+    Raises:
+        RequestError: the file is missing or cannot be imported, the function or a configuration
+            is not one.
+        UnknownNameError: the file has no such function.
+    """
+    file_text, colon, function_name = text.rpartition(":")
+    if not colon or not function_name.isidentifier():
+        raise RequestError(
+            f"{text!r} does not name a kernel", hint="Write path/to/file.py:function."
+        )
+    path = Path(file_text)
+    if not path.is_file():
+        raise RequestError(
+            f"there is no kernel file {file_text!r}",
+            hint="The path is relative to the directory that gemmetry is started in.",
+        )
+    module = import_file(path)
+    function = getattr(module, function_name, None)
+    if function is None:
+        raise UnknownNameError("function", function_name, _functions(module), where=file_text)
+    if not callable(function):
+        raise RequestError(
+            f"{function_name!r} in {file_text} is a {type(function).__name__}, not a function"
+        )
+    if configurations is None:
+        configurations = getattr(module, CONFIGURATIONS_ATTRIBUTE, None) or [{}]
+    signature = _signature(function)
+    kernel = UserKernel(
+        path=path,
+        function_name=function_name,
+        function=function,
+        arrays=decide_arrays(module, function, arrays),
+        configurations=name_configurations(
+            configurations, prefix=f"{function_name}_" if prefix else ""
+        ),
+        parameters=_named_parameters(signature),
+        signature=signature,
+    )
+    _check_configurations(kernel)
+    return kernel
+
+
+def import_file(path: Path) -> ModuleType:
+    """Execute a file as a module under a private name; modules beside it can be imported.
+
+    ``import helper`` and ``from .helper import f`` both find ``helper.py`` in the same folder.
+
+    Raises:
+        RequestError: it is no Python file, or executing it raises.
+    """
+    folder = str(path.resolve().parent)
+    name = f"gemmetry_user_kernel_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=[folder])
+    if spec is None or spec.loader is None:
+        raise RequestError(f"{path} is no Python file", hint="Its name must end in .py.")
+    module = importlib.util.module_from_spec(spec)
+    # Code that looks its own module up (dataclasses, triton) needs it to be registered.
+    sys.modules[name] = module
+    sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(module)
+    except FOREIGN_ERRORS as error:
+        sys.modules.pop(name, None)
+        raise RequestError(
+            f"importing the kernel file {path} raised {describe_error(error, path)}",
+            hint="Run the file with python by itself to see the whole traceback.",
+        ) from error
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+    return module
+
+
+def describe_error(error: BaseException, path: Path) -> str:
+    """``ValueError: text (file.py line 12)``, with the line where it passed through the file."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return f"{text}{error_line(error, path)}"
+
+
+def error_line(error: BaseException, path: Path) -> str:
+    """`` (file.py line 12)``: the innermost line of the file; empty if it is not in it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).name == path.name]
+    return f" ({path.name} line {lines[-1]})" if lines else ""
+
+
+def decide_arrays(module: ModuleType, function: Callable[..., Any], asked: str | None) -> str:
+    """What the function takes: as asked, as the module's BACKEND says, as its first parameter is
+    annotated, or torch if the module imports torch or triton; else numpy.
+
+    Raises:
+        UnknownNameError: neither numpy nor torch was asked for.
+    """
+    stated = asked or getattr(module, BACKEND_ATTRIBUTE, None)
+    if stated is not None:
+        if stated not in ARRAYS:
+            raise UnknownNameError("kind of arrays", str(stated), ARRAYS)
+        return str(stated)
+    annotations = list(getattr(function, "__annotations__", {}).values())
+    first = str(annotations[0]) if annotations else ""
+    for word, arrays in (("torch", "torch"), ("Tensor", "torch"), ("ndarray", "numpy")):
+        if word in first:
+            return arrays
+    imported = {
+        value.__name__.partition(".")[0]
+        for value in vars(module).values()
+        if isinstance(value, ModuleType)
+    }
+    return "torch" if imported & {"torch", "triton"} else "numpy"
+
+
+def name_configurations(
+    configurations: Any, *, prefix: str = ""
+) -> dict[str, Mapping[str, Parameter]]:
+    """Names for keyword values: ``{"tile": 32, "stages": 2}`` becomes ``tile32_stages2``.
+
+    Equal configurations are kept once; names that would be equal are numbered.
+
+    Raises:
+        RequestError: not a sequence of mappings from keywords to numbers, texts or booleans.
+    """
+    if isinstance(configurations, str | Mapping) or not isinstance(configurations, Sequence):
+        raise RequestError(
+            f"configurations of a kernel are a list of mappings, not {configurations!r}",
+            hint='For example [{"tile": 32}, {"tile": 64}].',
+        )
+    named: dict[str, Mapping[str, Parameter]] = {}
+    for values in configurations:
+        _check_values(values)
+        values = dict(values)
+        # {"flag": 1} and {"flag": True} compare equal in Python, and mean different calls.
+        if any(repr(values) == repr(known) for known in named.values()):
+            continue
+        plain = name = _usable_name(prefix + configuration_name(values))
+        number = 1
+        while name in named:
+            number += 1
+            name = f"{plain}_{number}"
+        named[name] = values
+    return named
+
+
+def configuration_name(values: Mapping[str, Parameter]) -> str:
+    """Letters, digits and ``_`` only; not always unique."""
+    parts = []
+    for key, value in values.items():
+        if isinstance(value, bool | str):
+            parts.append(f"{key}_{str(value).lower() if isinstance(value, bool) else value}")
+        else:
+            parts.append(f"{key}{print_number(value)}")
+    text = re.sub(r"[^A-Za-z0-9]+", "_", "_".join(parts)).strip("_")
+    if len(text) > _LONGEST_NAME:
+        digest = hashlib.sha256(repr(values).encode()).hexdigest()[:8]
+        text = f"{text[:_LONGEST_NAME].rstrip('_')}_{digest}"
+    return text or DEFAULT_CONFIGURATION
+
+
+def _usable_name(name: str) -> str:
+    """The name, with a word in front where an operation's modifier would swallow its start."""
+    try:
+        _, remainder = split_dispatch_name(f"{_ANY_OPERATION}_{name}")
+    except NameSyntaxError:
+        remainder = ""
+    return name if remainder == name else f"config_{name}"
+
+
+def _check_values(values: Any) -> None:
+    problem = ""
+    if not isinstance(values, Mapping):
+        problem = f"{values!r} is no mapping from keywords to values"
+    else:
+        for key, value in values.items():
+            if not isinstance(key, str) or not key.isidentifier():
+                problem = f"{key!r} is no keyword"
+            elif key in RESERVED_KEYWORDS:
+                problem = f"the operation decides {key!r}, a configuration cannot"
+            elif not isinstance(value, int | float | str | bool):
+                problem = f"{key}={value!r} is no number, text or boolean"
+            elif isinstance(value, float) and not math.isfinite(value):
+                problem = f"{key}={value!r} is not finite"
+    if problem:
+        raise RequestError(
+            f"not a configuration of a kernel: {problem}",
+            hint='Write keyword values, for example {"tile": 32, "order": "ikj"}.',
+        )
+
+
+def _check_configurations(kernel: UserKernel) -> None:
+    if kernel.signature is None:
+        return
+    for name, values in kernel.configurations.items():
+        try:
+            kernel.signature.bind_partial(None, None, **values)
+        except TypeError as error:
+            raise RequestError(
+                f"{kernel} cannot be called with the configuration {name}: {error}",
+                hint=f"Its parameters are {', '.join(kernel.signature.parameters) or 'none'}.",
+            ) from None
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None  # some functions written in C do not tell
+
+
+def _named_parameters(signature: inspect.Signature | None) -> frozenset[str]:
+    if signature is None:
+        return frozenset()
+    by_keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return frozenset(p.name for p in signature.parameters.values() if p.kind in by_keyword)
+
+
+def _functions(module: ModuleType) -> list[str]:
+    return [name for name, value in vars(module).items() if inspect.isfunction(value)]
+
+
+def as_configurations(kernel: UserKernel) -> list[Configuration]:
+    """The kernel's configurations as the domain's."""
+    return [Configuration(name, values) for name, values in kernel.configurations.items()]

@@ -1,0 +1,296 @@
+"""Memory, time and launches through ``iree.runtime``, in this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from gemmetry.domain.contracts import HostArray
+from gemmetry.domain.errors import (
+    DeviceLostError,
+    GemmetryError,
+    LaunchError,
+    OutOfMemoryError,
+)
+from gemmetry.domain.operation import TensorSpec
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.numerics.storage import numpy_dtype
+from gemmetry.providers._host_device import HostDevice
+from gemmetry.providers.iree_provider.targets import cuda_free_bytes, cuda_l2_bytes, device_uri
+
+FALLBACK_L2_BYTES = 256 << 20
+"""Assumed where the driver does not tell: the largest last-level cache of today's GPUs (the
+256 MiB Infinity Cache of CDNA 3), so that rotated inputs are cold on all of them."""
+
+_ELEMENT_TYPES = {
+    "f64": "FLOAT_64", "f32": "FLOAT_32", "f16": "FLOAT_16", "bf16": "BFLOAT_16",
+    "e4m3": "FLOAT_8_E4M3_FN", "e5m2": "FLOAT_8_E5M2",
+    "e4m3fnuz": "FLOAT_8_E4M3_FNUZ", "e5m2fnuz": "FLOAT_8_E5M2_FNUZ",
+    "s8": "SINT_8", "s32": "SINT_32",
+}  # fmt: skip
+_RAW = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype("u8")}
+
+
+@dataclass(slots=True)
+class IreeBuffer:
+    """A HAL buffer view; on the CPU with the host memory that it is a view of."""
+
+    view: Any
+    memory: HostArray | None = None
+
+
+class IreeDevice:
+    """One device of IREE's runtime as a :class:`gemmetry.domain.contracts.Device`.
+
+    On the CPU (``local-task``) buffers are host arrays with red zones, imported without a copy.
+    Launches on a GPU are chained by fences; durations are wall-clock with a wait at the end,
+    as the runtime's Python interface has no events.
+
+    Args:
+        target: an attached device.
+        threads: worker threads of ``local-task``; 0: one per usable processor. The first device
+            of a process decides.
+
+    Raises:
+        DeviceLostError: the device cannot be opened.
+    """
+
+    def __init__(self, target: Target, threads: int = 0) -> None:
+        import iree.runtime
+
+        self._runtime = iree.runtime
+        self._target = target
+        self._host = HostDevice() if target.kind is TargetKind.CPU else None
+        if self._host is not None:
+            count = threads or usable_processors()
+            iree.runtime.flags.parse_flags(f"--task_topology_group_count={count}")
+        try:
+            self.hal = iree.runtime.get_device(device_uri(target))
+        except (RuntimeError, ValueError) as error:
+            raise DeviceLostError(
+                f"IREE cannot open {device_uri(target)}: {first_line(error)}",
+                hint="`gemmetry doctor` tells which devices IREE finds on this machine.",
+            ) from error
+        self.instance = iree.runtime.VmInstance()
+        self.hal_module = iree.runtime.create_hal_module(self.instance, self.hal)
+        self._semaphore = self.hal.create_semaphore(0)
+        self._submitted = 0
+        self.last_level_cache_bytes = self._cache_bytes()
+
+    def _cache_bytes(self) -> int:
+        if self._host is not None:
+            return self._host.last_level_cache_bytes
+        if self._target.kind is TargetKind.CUDA:
+            return cuda_l2_bytes(self._target.index or 0) or FALLBACK_L2_BYTES
+        return FALLBACK_L2_BYTES
+
+    def next_fences(self) -> tuple[Any, Any]:
+        """The fence that a launch waits for (all launches before it) and the one it signals."""
+        create = self._runtime.HalFence.create_at
+        wait = create(self._semaphore, self._submitted)
+        self._submitted += 1
+        return wait, create(self._semaphore, self._submitted)
+
+    def allocate(self, spec: TensorSpec) -> IreeBuffer:
+        """Uninitialised memory of ``spec.storage_shape``."""
+        if self._host is not None:
+            return self._imported(self._host.allocate(spec), spec)
+        rt = self._runtime
+        try:
+            buffer = self.hal.allocator.allocate_buffer(
+                rt.MemoryType.DEVICE_LOCAL, rt.BufferUsage.DEFAULT, spec.bytes
+            )
+        except (RuntimeError, ValueError, MemoryError) as error:
+            raise translate(error, f"{spec.bytes} bytes for {spec.role}") from error
+        return IreeBuffer(rt.HalBufferView(buffer, spec.storage_shape, self._element(spec)))
+
+    def upload(self, array: HostArray, spec: TensorSpec) -> IreeBuffer:
+        """A new buffer holding `array`."""
+        if self._host is not None:
+            return self._imported(self._host.upload(array, spec), spec)
+        rt = self._runtime
+        try:
+            view = self.hal.allocator.allocate_buffer_copy(
+                rt.MemoryType.DEVICE_LOCAL,
+                rt.BufferUsage.DEFAULT,
+                self.hal,
+                np.ascontiguousarray(array).view(_RAW[spec.dtype.itemsize]),
+                self._element(spec),
+            )
+        except (RuntimeError, ValueError, MemoryError) as error:
+            raise translate(error, f"{spec.bytes} bytes for {spec.role}") from error
+        return IreeBuffer(view)
+
+    def download(self, buffer: IreeBuffer, spec: TensorSpec) -> HostArray:
+        """A copy of the buffer's content; waits for the device."""
+        self.synchronize()
+        if self._host is not None and buffer.memory is not None:
+            return self._host.download(buffer.memory, spec)
+        raw = np.empty(spec.storage_shape, _RAW[spec.dtype.itemsize])
+        rt = self._runtime
+        source = buffer.view.get_buffer()
+        staging = self.hal.allocator.allocate_buffer(
+            int(rt.MemoryType.HOST_LOCAL | rt.MemoryType.DEVICE_VISIBLE),
+            int(rt.BufferUsage.TRANSFER_TARGET | rt.BufferUsage.MAPPING_SCOPED),
+            spec.bytes,
+        )
+        self._copy(source, staging)
+        raw[...] = staging.map().asarray(raw.shape, raw.dtype)
+        return raw.view(numpy_dtype(spec.dtype))
+
+    def fill_bytes(self, buffer: IreeBuffer, pattern: int) -> None:
+        """Set every byte of the buffer to `pattern` (0–255)."""
+        self.synchronize()
+        if self._host is not None and buffer.memory is not None:
+            self._host.fill_bytes(buffer.memory, pattern)
+            return
+        rt = self._runtime
+        commands = rt.HalCommandBuffer(self.hal)
+        commands.fill(buffer.view.get_buffer(), np.array([pattern], np.uint8), end=True)
+        wait, signal = self.next_fences()
+        self.hal.queue_execute(commands, wait, signal)
+        self.synchronize()
+
+    def clone(self, buffer: IreeBuffer) -> IreeBuffer:
+        """A copy at another address."""
+        self.synchronize()
+        if self._host is not None and buffer.memory is not None:
+            view = buffer.view
+            return self._import(self._host.clone(buffer.memory), view.element_type)
+        rt = self._runtime
+        source = buffer.view.get_buffer()
+        copy = self.hal.allocator.allocate_buffer(
+            rt.MemoryType.DEVICE_LOCAL, rt.BufferUsage.DEFAULT, source.byte_length()
+        )
+        self._copy(source, copy)
+        return IreeBuffer(rt.HalBufferView(copy, buffer.view.shape, buffer.view.element_type))
+
+    def synchronize(self) -> None:
+        """Wait for everything submitted.
+
+        Raises:
+            LaunchError: a launch failed meanwhile. DeviceLostError: the device is gone.
+        """
+        if self._submitted == 0:
+            return
+        try:
+            self._runtime.HalFence.create_at(self._semaphore, self._submitted).wait()
+        except RuntimeError as error:
+            # A failed semaphore stays failed; later launches get a new timeline.
+            self._semaphore, self._submitted = self.hal.create_semaphore(0), 0
+            raise translate(error, "a launch") from error
+
+    def time_calls(self, calls: Sequence[Callable[[], object]]) -> tuple[list[float], str]:
+        """Duration of each call in ns by the host's monotonic clock, waiting after each."""
+        durations: list[float] = []
+        for call in calls:
+            start = perf_counter_ns()
+            call()
+            self.synchronize()
+            durations.append(float(perf_counter_ns() - start))
+        return durations, "wall_clock"
+
+    def free_memory_bytes(self) -> int:
+        """Memory that new buffers may take."""
+        if self._host is not None:
+            return self._host.free_memory_bytes()
+        free = None
+        if self._target.kind is TargetKind.CUDA:
+            free = cuda_free_bytes(self._target.index or 0)
+        # ROCm's runtime tells nothing here; 1 GiB is safe on every data-centre GPU.
+        return free if free is not None else 1 << 30
+
+    def release(self) -> None:
+        """Give cached memory back."""
+        self.hal.allocator.trim()
+
+    def float64_matmul(self) -> Callable[[HostArray, HostArray], HostArray] | None:
+        """None: references are left to the host or to torch."""
+        return None
+
+    def red_zones_intact(self, buffer: IreeBuffer) -> bool:
+        """Whether nothing was written around a buffer; GPU buffers have no red zones (True)."""
+        if self._host is None or buffer.memory is None:
+            return True
+        return self._host.red_zones_intact(buffer.memory)
+
+    def _element(self, spec: TensorSpec) -> Any:
+        return getattr(self._runtime.HalElementType, _ELEMENT_TYPES[spec.dtype.name])
+
+    def _imported(self, memory: HostArray, spec: TensorSpec) -> IreeBuffer:
+        return self._import(memory, self._element(spec))
+
+    def _import(self, memory: HostArray, element_type: Any) -> IreeBuffer:
+        rt = self._runtime
+        buffer = self.hal.allocator.import_host_allocation(
+            memory.reshape(-1).view(np.uint8),
+            int(rt.MemoryType.DEVICE_LOCAL | rt.MemoryType.HOST_VISIBLE),
+            int(rt.BufferUsage.DEFAULT | rt.BufferUsage.MAPPING),
+        )
+        return IreeBuffer(rt.HalBufferView(buffer, memory.shape, element_type), memory)
+
+    def _copy(self, source: Any, target: Any) -> None:
+        wait, signal = self.next_fences()
+        self.hal.queue_copy(source, target, wait, signal)
+        self.synchronize()
+
+
+class LoadedModule:
+    """A ``.vmfb`` loaded into a device: one VM context, its functions by name."""
+
+    def __init__(self, device: IreeDevice, path: Path) -> None:
+        import iree.runtime
+
+        try:
+            self.module = iree.runtime.VmModule.mmap(device.instance, str(path))
+            self.context = iree.runtime.VmContext(
+                device.instance, [device.hal_module, self.module]
+            )
+        except (RuntimeError, ValueError) as error:
+            raise translate(error, f"loading {path.name}") from error
+
+    def function(self, name: str) -> Any:
+        """The function called `name`.
+
+        Raises:
+            LaunchError: the module has no such function.
+        """
+        function = self.module.lookup_function(name)
+        if function is None:
+            raise LaunchError(f"the compiled module has no function {name}")
+        return function
+
+
+def usable_processors() -> int:
+    """Processors that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error of IREE's runtime, without its C source location."""
+    text = str(error).strip().splitlines()
+    line = text[0] if text else type(error).__name__
+    return line.partition(".c:")[2].partition(": ")[2] or line
+
+
+def translate(error: BaseException, what: str) -> GemmetryError:
+    """An error of IREE's runtime as one of ours."""
+    text = str(error)
+    if "RESOURCE_EXHAUSTED" in text or "OUT_OF_MEMORY" in text or isinstance(error, MemoryError):
+        return OutOfMemoryError(
+            f"IREE ran out of memory: {what}: {first_line(error)}",
+            hint="Choose a smaller shape, or lower the number of executables kept warm.",
+        )
+    if "UNAVAILABLE" in text or "DEVICE_LOST" in text:
+        return DeviceLostError(f"IREE lost its device: {what}: {first_line(error)}")
+    return LaunchError(f"IREE's runtime rejected {what}: {first_line(error)}")
+
+

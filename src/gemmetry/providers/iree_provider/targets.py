@@ -1,0 +1,175 @@
+"""What IREE 3.13 can compile for and run on, and the compiler flags of each target."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from gemmetry.domain.dtypes import E4M3, E5M2
+from gemmetry.domain.operation import Operation
+from gemmetry.domain.target import Target, TargetKind
+
+COMPILE_ONLY = (
+    Target(TargetKind.CUDA, "sm_80", None),
+    Target(TargetKind.CUDA, "sm_86", None),
+    Target(TargetKind.CUDA, "sm_89", None),
+    Target(TargetKind.HIP, "gfx942", None),
+    Target(TargetKind.HIP, "gfx950", None),
+    Target(TargetKind.VULKAN, "ada", None),
+)
+"""Architectures that code can be generated for without such a device."""
+
+SM90_NOTE = (
+    "IREE 3.13 has no sm_90 or sm_100 target: code for such GPUs is compiled as sm_80 (fp8: "
+    "sm_89) PTX that the driver translates. It uses mma.sync, not wgmma or tcgen05, so expect a "
+    "fraction of cuBLAS."
+)
+"""For ``gemmetry doctor`` and the facts of every dispatch that this happens to."""
+
+COMMON_FLAGS = ("--iree-input-demote-f64-to-f32=false",)
+"""By default the compiler quietly turns f64 into f32 and changes the function's signature."""
+
+_NATIVE_CUDA = (80, 86, 87, 89)
+_DRIVERS = {TargetKind.CUDA: "cuda", TargetKind.HIP: "hip", TargetKind.VULKAN: "vulkan"}
+
+_COMPUTE_CAPABILITY_MAJOR = 75
+_COMPUTE_CAPABILITY_MINOR = 76
+_L2_CACHE_SIZE = 38
+"""CUdevice_attribute values of the CUDA driver API."""
+
+
+def compile_architecture(target: Target, operation: Operation) -> str:
+    """The architecture that code is generated for; ``host`` on the CPU.
+
+    A CUDA architecture without a target of its own gets the newest older one that has what the
+    operation needs: PTX is forward compatible, and the driver translates it for the device.
+    """
+    if target.kind is TargetKind.CPU:
+        return "host"
+    if target.kind is not TargetKind.CUDA:
+        return target.architecture
+    number = cuda_number(target.architecture)
+    if number in _NATIVE_CUDA:
+        return f"sm_{number}"
+    return "sm_89" if uses_fp8(operation) and number >= 89 else "sm_80"
+
+
+def cuda_number(architecture: str) -> int:
+    """``sm_90a`` -> 90; 0 if it is no such name."""
+    match = re.fullmatch(r"sm_(\d+)[a-z]?", architecture)
+    return int(match[1]) if match else 0
+
+
+def uses_fp8(operation: Operation) -> bool:
+    """True if A, B or C is an fp8 format."""
+    s = operation.signature
+    return any(dtype.is_fp8 for dtype in (s.lhs, s.rhs, s.result))
+
+
+def uses_ocp_fp8(operation: Operation) -> bool:
+    """True if A or B is an OCP fp8 format, which gfx942 lacks."""
+    s = operation.signature
+    return any(dtype in (E4M3, E5M2) for dtype in (s.lhs, s.rhs, s.result))
+
+
+def target_flags(target: Target, operation: Operation, options: Mapping[str, Any]) -> list[str]:
+    """``iree-compile`` flags that name the target, ``options["compile_flags"]`` last.
+
+    On a GPU the functions take and signal fences, so that launches queue up behind each other
+    as they do in a real program; on the CPU a call returns when it is done.
+    """
+    architecture = compile_architecture(target, operation)
+    if target.kind is TargetKind.CPU:
+        flags = [
+            "--iree-hal-target-device=local",
+            "--iree-hal-local-target-device-backends=llvm-cpu",
+            f"--iree-llvmcpu-target-cpu={architecture}",
+        ]
+    else:
+        name = {TargetKind.CUDA: "cuda", TargetKind.HIP: "rocm", TargetKind.VULKAN: "vulkan"}
+        flags = [f"--iree-hal-target-device={_DRIVERS[target.kind]}"]
+        if architecture:
+            flags.append(f"--iree-{name[target.kind]}-target={architecture}")
+        flags.append("--iree-execution-model=async-external")
+    return [*flags, *COMMON_FLAGS, *options.get("compile_flags", ())]
+
+
+def device_uri(target: Target) -> str:
+    """How IREE's tools and runtime address the device, e.g. ``cuda://0``."""
+    if target.kind is TargetKind.CPU:
+        return "local-task"
+    return f"{_DRIVERS[target.kind]}://{target.index or 0}"
+
+
+def attached_targets() -> Sequence[Target]:
+    """GPUs that IREE's runtime finds on this machine; empty where a driver library is missing."""
+    import iree.runtime
+
+    found: list[Target] = []
+    available = iree.runtime.query_available_drivers()
+    for kind in (TargetKind.CUDA, TargetKind.HIP):
+        if _DRIVERS[kind] not in available:
+            continue
+        try:
+            devices = iree.runtime.get_driver(_DRIVERS[kind]).query_available_devices()
+        except (RuntimeError, ValueError):
+            # The driver library (libcuda.so, libamdhip64.so) or the device is not there.
+            continue
+        for index, device in enumerate(devices):
+            architecture = _cuda_architecture(index) if kind is TargetKind.CUDA else ""
+            found.append(Target(kind, architecture, index, str(device.get("name", ""))))
+    return found
+
+
+def cuda_l2_bytes(index: int) -> int | None:
+    """Size of a CUDA device's L2 cache; None if the driver does not tell."""
+    return _cuda_attribute(index, _L2_CACHE_SIZE)
+
+
+def cuda_free_bytes(index: int) -> int | None:
+    """Free memory of a CUDA device, from the driver; None if it does not tell."""
+    driver = _libcuda()
+    if driver is None:
+        return None
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    if driver.cuDeviceGet(ctypes.byref(device), index):
+        return None
+    if driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device):
+        return None
+    try:
+        if driver.cuCtxPushCurrent_v2(context):
+            return None
+        status = driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
+        driver.cuCtxPopCurrent_v2(ctypes.byref(context))
+    finally:
+        driver.cuDevicePrimaryCtxRelease_v2(device)
+    return None if status else int(free.value)
+
+
+def _cuda_architecture(index: int) -> str:
+    major = _cuda_attribute(index, _COMPUTE_CAPABILITY_MAJOR)
+    minor = _cuda_attribute(index, _COMPUTE_CAPABILITY_MINOR)
+    return "" if major is None or minor is None else f"sm_{major}{minor}"
+
+
+def _cuda_attribute(index: int, attribute: int) -> int | None:
+    driver = _libcuda()
+    device, value = ctypes.c_int(), ctypes.c_int()
+    if driver is None or driver.cuDeviceGet(ctypes.byref(device), index):
+        return None
+    if driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device):
+        return None
+    return value.value
+
+
+@cache
+def _libcuda() -> ctypes.CDLL | None:
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    return driver if driver.cuInit(0) == 0 else None

@@ -1,0 +1,200 @@
+"""numpy on the host: every operation through the BLAS that numpy was built with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from time import perf_counter_ns
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gemmetry.domain.contracts import Device, Executable, Workspace
+from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Dispatch
+from gemmetry.domain.dtypes import F32, F64, S8, TF32
+from gemmetry.domain.errors import OutOfMemoryError, RequestError, UnsupportedError
+from gemmetry.domain.operation import (
+    Conv2dShape,
+    EpilogueStep,
+    MatmulShape,
+    Operation,
+    OperationKind,
+    Signature,
+)
+from gemmetry.domain.record import BuildFacts
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.numerics.storage import numpy_dtype
+from gemmetry.providers._blas_threads import blas_name, blas_threads, set_blas_threads
+from gemmetry.providers._host_device import HostBuffer, HostDevice
+from gemmetry.providers._host_math import compute_dtype_of_accumulator, evaluate
+from gemmetry.providers.base import BaseProvider
+
+PROBE_SIZE = 128
+"""Largest extent of the small product that predicts a launch's time: about 0.1 ms in BLAS and,
+with the conversions of narrow types, a millisecond."""
+
+
+class NumpyExecutable:
+    """One operation as numpy calls on host arrays; fills the output it is given."""
+
+    writes_output = True
+
+    def __init__(self, operation: Operation, facts: BuildFacts) -> None:
+        self.device: Device = HostDevice()
+        self.facts = facts
+        self._operation = operation
+        self._compute_dtype = compute_dtype_of_accumulator(operation)
+
+    def run(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> HostBuffer:
+        """Compute into `output`.
+
+        Raises:
+            OutOfMemoryError: the scratch memory for conversions does not fit.
+        """
+        try:
+            evaluate(self._operation, inputs, output, self._compute_dtype)
+        except MemoryError as error:
+            raise OutOfMemoryError(
+                f"numpy ran out of memory computing {self._operation}: {error}",
+                hint="Choose a smaller shape; narrow types need room for their conversion.",
+            ) from None
+        return output
+
+    def close(self) -> None:
+        """Nothing is held between launches."""
+
+
+class NumpyProvider(BaseProvider):
+    """Options: ``threads``, the BLAS threads to use (0 or absent: what the BLAS chose itself)."""
+
+    name: ClassVar[str] = "numpy"
+    description: ClassVar[str] = "numpy's BLAS on the host; narrow types convert at each launch"
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        super().__init__(options)
+        self._seconds_per_flop: dict[tuple[Signature, int], float] = {}
+
+    def available(self) -> str | None:
+        return None
+
+    def supports(self, operation: Operation, target: Target) -> str | None:
+        signature = operation.signature
+        if target.kind is not TargetKind.CPU:
+            return f"numpy computes on the CPU, not on {target}"
+        if target.index is None:
+            return "numpy compiles for no processor that is not here"
+        if TF32 in (signature.lhs, signature.rhs):
+            return "no BLAS on the CPU multiplies in tf32; compare with f32 instead"
+        if signature.accumulator.is_integer:
+            if signature.lhs is not S8 or signature.rhs is not S8:
+                return f"numpy multiplies s8 exactly, not {signature.lhs} by {signature.rhs}"
+        elif signature.accumulator not in (F32, F64):
+            return f"BLAS accumulates in f32 or f64, not in {signature.accumulator}"
+        return None
+
+    def configurations(self, operation: Operation, target: Target) -> Iterable[Configuration]:
+        return (Configuration(DEFAULT_CONFIGURATION),)
+
+    def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
+        reason = self.supports(dispatch.operation, dispatch.target)
+        if reason is not None:
+            raise UnsupportedError(f"{dispatch}: {reason}")
+        thread_notes = self._apply_threads()
+        threads = blas_threads()
+        facts = BuildFacts(
+            default_configuration=blas_name() + (f", {threads} threads" if threads else ""),
+            notes=(*_notes(dispatch.operation), *thread_notes),
+        )
+        return NumpyExecutable(dispatch.operation, facts)
+
+    def seconds_per_launch(self, dispatch: Dispatch) -> float | None:
+        """Time of a product of at most ``PROBE_SIZE`` in each extent, scaled by the FLOPs.
+
+        An overestimate for large shapes, where BLAS and conversions work at a better rate.
+        """
+        operation = dispatch.operation
+        if self.supports(operation, dispatch.target) is not None:
+            return None
+        self._apply_threads()
+        small = _shrink(operation)
+        key = (small.signature, small.flops)
+        if key not in self._seconds_per_flop:
+            self._seconds_per_flop[key] = _time_launch(small) / small.flops
+        return self._seconds_per_flop[key] * operation.flops
+
+    def versions(self) -> Mapping[str, str]:
+        return {"numpy": np.__version__, "numpy's BLAS": blas_name()}
+
+    def _apply_threads(self) -> tuple[str, ...]:
+        threads = self.options.get("threads", 0)
+        if not isinstance(threads, int) or isinstance(threads, bool) or threads < 0:
+            raise RequestError(
+                f"numpy: threads must be a number of threads, not {threads!r}",
+                hint="Give 0 to leave the choice to the BLAS.",
+            )
+        if threads and blas_threads() != threads and not set_blas_threads(threads):
+            return (
+                f"{blas_name()} did not take {threads} threads; set OPENBLAS_NUM_THREADS or "
+                "OMP_NUM_THREADS before the start",
+            )
+        return ()
+
+
+def _notes(operation: Operation) -> tuple[str, ...]:
+    """What a reader must know to judge the time."""
+    signature = operation.signature
+    compute = compute_dtype_of_accumulator(operation)
+    notes = []
+    if signature.accumulator.is_integer:
+        notes.append(
+            f"s8 is converted to {compute}, in which the sums are exact, and multiplied by BLAS; "
+            "the conversions are part of each launch"
+        )
+    elif {numpy_dtype(t) for t in (signature.lhs, signature.rhs, signature.result)} != {compute}:
+        notes.append(
+            f"operands are converted to {compute}, the result is rounded to {signature.result} "
+            "once; the conversions are part of each launch"
+        )
+    if operation.kind is OperationKind.CONV2D:
+        notes.append("im2col and one matrix multiply; the copy is part of each launch")
+    if operation.kind is OperationKind.MATMUL_SPLITK:
+        notes.append(f"{signature.split_k_slices} products in sequence, summed in {compute}")
+    if EpilogueStep.GELU in signature.epilogue:
+        notes.append("numpy has no erf: gelu goes through a float64 table and a Taylor series")
+    return tuple(notes)
+
+
+def _shrink(operation: Operation) -> Operation:
+    """The operation with every extent at most ``PROBE_SIZE`` (batch and image side less)."""
+    shape = operation.shape
+    if isinstance(shape, Conv2dShape):
+        smaller = shape._replace(
+            n=1,
+            h=min(shape.h, max(16, shape.r)),
+            w=min(shape.w, max(16, shape.s)),
+            c=min(shape.c, PROBE_SIZE),
+            f=min(shape.f, PROBE_SIZE),
+        )
+        return replace(operation, shape=smaller)
+    slices = operation.signature.split_k_slices
+    depth = max(1, min(shape.k, PROBE_SIZE) // slices) * slices
+    rows, columns = min(shape.m, PROBE_SIZE), min(shape.n, PROBE_SIZE)
+    return replace(operation, shape=MatmulShape(rows, columns, depth, min(shape.batch, 4)))
+
+
+def _time_launch(operation: Operation) -> float:
+    """Seconds of the second launch, on ones; the first one warms caches and threads up."""
+    executable = NumpyExecutable(operation, BuildFacts())
+    device = executable.device
+    inputs = [
+        device.upload(np.ones(spec.storage_shape, numpy_dtype(spec.dtype)), spec)
+        for spec in operation.inputs
+    ]
+    output = device.allocate(operation.output)
+    executable.run(inputs, output)
+    start = perf_counter_ns()
+    executable.run(inputs, output)
+    return (perf_counter_ns() - start) / 1e9
+
+
+PROVIDER = NumpyProvider

@@ -1,0 +1,12 @@
+"""The ``triton`` provider: this project's own Triton kernel with its tuning configurations.
+
+``tiles`` holds the configurations and their names, ``architectures`` the facts about GPUs,
+``plan`` maps an operation to kernel arguments, ``compiling`` compiles and reads the machine code,
+``provider`` ties them together. Nothing here imports triton or torch until it is used.
+"""
+
+from gemmetry.providers.triton_provider.provider import TritonProvider
+
+PROVIDER = TritonProvider
+
+__all__ = ["PROVIDER", "TritonProvider"]

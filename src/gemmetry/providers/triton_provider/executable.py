@@ -1,0 +1,86 @@
+"""Our kernel, loaded and launched on torch tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from gemmetry.domain.contracts import Buffer, Device, Executable
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.errors import LaunchError
+from gemmetry.domain.record import BuildFacts
+from gemmetry.kernels.triton_matmul import matmul_kernel
+from gemmetry.providers._torch_device import TORCH_ERRORS, TorchDevice
+from gemmetry.providers.triton_provider.compiling import Built, as_compile_error
+from gemmetry.providers.triton_provider.plan import ALIGNMENT, KernelPlan
+
+
+class TritonExecutable:
+    """One kernel with its arguments; only the pointers change from launch to launch."""
+
+    writes_output = True
+
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        plan: KernelPlan,
+        launch: Callable[..., object],
+        device: TorchDevice,
+        facts: BuildFacts,
+    ) -> None:
+        self.device: Device = device
+        self.facts = facts
+        self._name = dispatch.name
+        self._launch = launch
+        self._torch_device = device
+        names = matmul_kernel.arg_names
+        self._arguments: list[Any] = plan.arguments(names)
+        self._inputs = [(names.index(name), index) for name, index in plan.inputs.items()]
+        self._output = names.index("c")
+
+    def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
+        arguments = self._arguments.copy()
+        for position, index in self._inputs:
+            arguments[position] = self._aligned(inputs[index])
+        arguments[self._output] = self._aligned(output)
+        try:
+            self._launch(*arguments)
+        except TORCH_ERRORS as error:
+            raise self._torch_device.translate(error, f"running {self._name}") from error
+        return output
+
+    def close(self) -> None:
+        del self._launch
+        self._torch_device.release()
+
+    def _aligned(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.data_ptr() % ALIGNMENT:
+            raise LaunchError(
+                f"{self._name} was compiled for buffers aligned to {ALIGNMENT} bytes",
+                hint="Pass whole allocations, not slices that begin in the middle of one.",
+            )
+        return tensor
+
+
+def load(dispatch: Dispatch, plan: KernelPlan, built: Built, device: TorchDevice) -> Executable:
+    """Load the compiled kernel onto the current device.
+
+    Raises:
+        CompileError: the device has not the resources it needs.
+    """
+    with as_compile_error(dispatch):
+        launch = built.kernel[(plan.programs, 1, 1)]
+    facts = built.facts
+    if facts.registers is None:
+        facts = replace(facts, registers=built.kernel.n_regs)
+    return TritonExecutable(dispatch, plan, launch, device, facts)
+
+
+def interpreted(dispatch: Dispatch, plan: KernelPlan, device: TorchDevice) -> Executable:
+    """The kernel in Triton's interpreter, on CPU tensors."""
+    facts = BuildFacts(matrix_instruction="none", notes=("ran in Triton's interpreter",))
+    launch = matmul_kernel[(plan.programs,)]
+    return TritonExecutable(dispatch, plan, launch, device, facts)

@@ -1,0 +1,135 @@
+"""From an operation and a tile to the kernel's signature, constants and arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gemmetry.domain.dtypes import F16, TF32
+from gemmetry.domain.operation import Layout, Operation, Scaling
+from gemmetry.providers.triton_provider.architectures import TRITON_TYPES
+from gemmetry.providers.triton_provider.tiles import Tile
+
+ALIGNMENT = 16
+"""Bytes; Triton's ``tt.divisibility``: what lets it load 16 bytes at a time."""
+_IMPRECISE_STEPS = 128
+"""fp8 products summed in Hopper's 14-bit accumulator before f32 takes over: the interval of
+DeepSeek-V3 (arXiv 2412.19437, section 3.5.2), and what the error bounds assume."""
+
+_POINTERS = {
+    "a": "lhs",
+    "b": "rhs",
+    "c": "result",
+    "addend": "addend",
+    "scale_a": "scale_a",
+    "scale_b": "scale_b",
+    "bias": "bias",
+    "residual": "residual",
+}
+"""Pointer arguments of the kernel, in order -> role of the tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPlan:
+    """Everything about one launch but the pointers."""
+
+    pointers: Mapping[str, str]
+    """Pointer argument -> Triton type, in order; absent tensors are left out."""
+    inputs: Mapping[str, int]
+    """Pointer argument -> index into ``operation.inputs`` (not for ``c``)."""
+    integers: Mapping[str, int]
+    constants: Mapping[str, Any]
+    programs: int
+    warps: int
+    stages: int
+
+    def signature(self, names: Sequence[str]) -> dict[str, str]:
+        """Argument -> type for all `names` of the kernel, as ``ASTSource`` wants it."""
+        return {
+            name: self.pointers.get(name) or self._integer_type(name) or "constexpr"
+            for name in names
+        }
+
+    def _integer_type(self, name: str) -> str | None:
+        value = self.integers.get(name)
+        if value is None:
+            return None
+        return "i32" if value < 2**31 else "i64"
+
+    def attributes(self, names: Sequence[str]) -> dict[tuple[int], list[list[Any]]]:
+        """Arguments divisible by 16, by position."""
+        return {
+            (position,): [["tt.divisibility", ALIGNMENT]]
+            for position, name in enumerate(names)
+            if name in self.pointers or self.integers.get(name, 1) % ALIGNMENT == 0
+        }
+
+    def arguments(self, names: Sequence[str]) -> list[Any]:
+        """The launch's arguments with None in the place of pointers."""
+        values = {**self.constants, **self.integers}
+        return [values.get(name) for name in names]
+
+    def document(self) -> dict[str, Any]:
+        """The plan as JSON values, for people to read."""
+        return {
+            "kernel": "matmul_kernel",
+            "pointers": dict(self.pointers),
+            "integers": dict(self.integers),
+            "constants": dict(self.constants),
+            "programs": self.programs,
+            "num_warps": self.warps,
+            "num_stages": self.stages,
+        }
+
+
+def make_plan(operation: Operation, tile: Tile) -> KernelPlan:
+    """The plan of `operation` with `tile`."""
+    s = operation.signature
+    m, n, k, _ = operation.matmul_shape
+    roles = {spec.role: index for index, spec in enumerate(operation.inputs)}
+    tensors = (*operation.inputs, operation.output)
+    types = {spec.role: f"*{TRITON_TYPES[spec.dtype]}" for spec in tensors}
+    steps = [str(step) for step in s.epilogue]
+    constants: dict[str, Any] = {
+        "A_ROW_MAJOR": s.lhs_layout is Layout.ROW,
+        "B_ROW_MAJOR": s.rhs_layout is Layout.ROW,
+        "C_ROW_MAJOR": s.result_layout is Layout.ROW,
+        "EVEN_M": m % tile.block_m == 0,
+        "EVEN_N": n % tile.block_n == 0,
+        "EVEN_K": k % tile.block_k == 0,
+        "INPUT_PRECISION": "tf32" if s.lhs is TF32 else "ieee",
+        "IMPRECISE_STEPS": min(tile.block_k, _IMPRECISE_STEPS) if s.lhs.is_fp8 else None,
+        "ACCUMULATE_F16": s.accumulator is F16,
+        "ROW_SCALING": s.scaling is Scaling.ROW,
+        "ALPHA": s.alpha,
+        "BETA": s.beta,
+        "BLOCK_M": tile.block_m,
+        "BLOCK_N": tile.block_n,
+        "BLOCK_K": tile.block_k,
+        "GROUP_M": tile.group,
+    }
+    for position in range(4):
+        constants[f"STEP_{position + 1}"] = steps[position] if position < len(steps) else None
+    for name, role in _POINTERS.items():
+        if role not in types:
+            constants[name] = None
+    return KernelPlan(
+        pointers={name: types[role] for name, role in _POINTERS.items() if role in types},
+        inputs={name: roles[role] for name, role in _POINTERS.items() if role in roles},
+        integers={
+            "m": m,
+            "n": n,
+            "k": k,
+            "lda": k if s.lhs_layout is Layout.ROW else m,
+            "ldb": n if s.rhs_layout is Layout.ROW else k,
+            "ldc": n if s.result_layout is Layout.ROW else m,
+            "stride_a": m * k,
+            "stride_b": k * n,
+            "stride_c": m * n,
+        },
+        constants=constants,
+        programs=tile.tiles(operation),
+        warps=tile.warps,
+        stages=tile.stages,
+    )

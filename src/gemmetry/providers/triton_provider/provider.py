@@ -1,0 +1,183 @@
+"""The provider: what the kernel can do, its configurations, compiling ahead and building."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from gemmetry.domain.contracts import Compiled, Executable, Workspace
+from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Dispatch
+from gemmetry.domain.errors import CompileError, DispatchError, UnsupportedError
+from gemmetry.domain.operation import Operation
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers.base import BaseProvider
+from gemmetry.providers.triton_provider import tiles
+from gemmetry.providers.triton_provider.architectures import architecture_of, cross_targets
+from gemmetry.providers.triton_provider.plan import make_plan
+from gemmetry.providers.triton_provider.support import reason_against
+
+if TYPE_CHECKING:
+    from gemmetry.providers.triton_provider.compiling import Built
+
+_INTERPRETED_STEP_S = 1e-3
+"""Time of one tile step in Triton's interpreter, about; it is numpy with overhead."""
+
+
+class TritonProvider(BaseProvider):
+    """Options: ``interpret`` (true: run in Triton's interpreter, on the CPU; slow, for checking),
+    ``graphs`` (true: time launches as graph replays)."""
+
+    name: ClassVar[str] = "triton"
+    description: ClassVar[str] = "this project's own Triton kernel with tile configurations"
+
+    @property
+    def interprets(self) -> bool:
+        return bool(self.options.get("interpret", False))
+
+    def available(self) -> str | None:
+        missing = [name for name in ("triton", "torch") if importlib.util.find_spec(name) is None]
+        if missing:
+            extras = ",".join(sorted(missing, reverse=True))
+            return f"{' and '.join(missing)} not installed; pip install 'gemmetry[{extras}]'"
+        return None
+
+    def targets(self) -> Sequence[Target]:
+        if self.interprets:
+            return [Target(TargetKind.CPU)]
+        if self.available() is not None:
+            return cross_targets()
+        from gemmetry.providers._torch_device import gpu_targets
+
+        return [*gpu_targets(), *cross_targets()]
+
+    def supports(self, operation: Operation, target: Target) -> str | None:
+        return reason_against(operation, target, interprets=self.interprets)
+
+    def configurations(self, operation: Operation, target: Target) -> Iterable[Configuration]:
+        return tiles.configurations(operation, architecture_of(target))
+
+    def parse_configuration(
+        self, name: str, operation: Operation, target: Target
+    ) -> Configuration | None:
+        if name == DEFAULT_CONFIGURATION:
+            return next(iter(self.configurations(operation, target)))
+        tile = tiles.parse_tile(name)
+        return tile.configuration if tile else None
+
+    def compiles_ahead(self, target: Target) -> bool:
+        return target.is_gpu
+
+    def generate(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Sequence[Path]:
+        """The kernel's source, and per dispatch what it is compiled with as JSON."""
+        from gemmetry.providers.triton_provider.files import (
+            kernel_source,
+            output_folder,
+            write_atomically,
+        )
+
+        written: dict[Path, bytes] = {}
+        for dispatch in dispatches:
+            folder = output_folder(workspace.generated, dispatch)
+            plan = make_plan(dispatch.operation, self._tile(dispatch))
+            text = json.dumps(plan.document(), indent=2) + "\n"
+            written[folder / "triton_matmul.py"] = kernel_source()
+            stem = f"{dispatch.configuration.name}.{_architecture_name(dispatch)}"
+            written[folder / f"{stem}.json"] = text.encode()
+        return [write_atomically(path, data) for path, data in written.items()]
+
+    def compile(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Iterable[Compiled]:
+        if self.interprets:
+            return [Compiled(dispatch=dispatch) for dispatch in dispatches]
+        self.generate(dispatches, workspace)
+
+        def one(dispatch: Dispatch) -> Compiled:
+            try:
+                return Compiled(dispatch=dispatch, facts=self._compile(dispatch, workspace).facts)
+            except DispatchError as error:
+                return Compiled(dispatch=dispatch, error=error)
+
+        with ThreadPoolExecutor(max(workspace.jobs, 1)) as pool:
+            return list(pool.map(one, dispatches))
+
+    def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
+        if reason := self.supports(dispatch.operation, dispatch.target):
+            raise UnsupportedError(reason)
+        if self.interprets:
+            return self._build_interpreted(dispatch)
+        if dispatch.target.index is None:
+            raise UnsupportedError(
+                f"no {dispatch.target} device is here, so {dispatch.name} can only be compiled"
+            )
+        from gemmetry.providers._torch_device import open_device
+        from gemmetry.providers.triton_provider.executable import load
+
+        device = open_device(dispatch.target, graphs=bool(self.options.get("graphs", False)))
+        built = self._compile(dispatch, replace(workspace, force=False))
+        plan = make_plan(dispatch.operation, self._tile(dispatch))
+        return load(dispatch, plan, built, device)
+
+    def seconds_per_launch(self, dispatch: Dispatch) -> float | None:
+        if not self.interprets:
+            return None
+        tile = self._tile(dispatch)
+        steps = -(-dispatch.operation.matmul_shape.k // tile.block_k)
+        return tile.tiles(dispatch.operation) * (steps + 1) * _INTERPRETED_STEP_S
+
+    def versions(self) -> Mapping[str, str]:
+        if self.available() is not None:
+            return {}
+        import torch
+        import triton
+
+        return {"triton": triton.__version__, "torch": torch.__version__}
+
+    def _tile(self, dispatch: Dispatch) -> tiles.Tile:
+        architecture = architecture_of(dispatch.target)
+        return tiles.tile_of(dispatch.configuration, dispatch.operation, architecture)
+
+    def _compile(self, dispatch: Dispatch, workspace: Workspace) -> Built:
+        from gemmetry.providers.triton_provider.compiling import compile_kernel
+
+        architecture = architecture_of(dispatch.target)
+        if reason := self.supports(dispatch.operation, dispatch.target):
+            raise UnsupportedError(reason)
+        assert architecture is not None
+        tile = self._tile(dispatch)
+        if reason := tiles.why_invalid(tile, dispatch.operation, architecture):
+            raise CompileError(reason, hint="List valid ones with `gemmetry list configurations`.")
+        plan = make_plan(dispatch.operation, tile)
+        built = compile_kernel(
+            dispatch, plan, architecture, workspace.generated, force=workspace.force
+        )
+        if dispatch.configuration.name != DEFAULT_CONFIGURATION:
+            return built
+        return built._replace(facts=replace(built.facts, default_configuration=tile.name))
+
+    def _build_interpreted(self, dispatch: Dispatch) -> Executable:
+        _require_interpreter()
+        from gemmetry.providers._torch_device import open_device
+        from gemmetry.providers.triton_provider.executable import interpreted
+
+        plan = make_plan(dispatch.operation, self._tile(dispatch))
+        return interpreted(dispatch, plan, open_device(dispatch.target))
+
+
+def _architecture_name(dispatch: Dispatch) -> str:
+    return dispatch.target.architecture or str(dispatch.target.kind)
+
+
+def _require_interpreter() -> None:
+    """Triton decides when it is imported whether its functions are interpreted."""
+    if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
+        raise UnsupportedError(
+            "triton is already imported as a compiler in this process",
+            hint="Set TRITON_INTERPRET=1 before starting.",
+        )
+    os.environ["TRITON_INTERPRET"] = "1"

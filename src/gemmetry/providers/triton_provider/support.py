@@ -1,0 +1,69 @@
+"""What our Triton kernel computes, decided from the operation and the target alone."""
+
+from __future__ import annotations
+
+from gemmetry.domain.dtypes import BF16, F16, F32, S8, S32, TF32, default_accumulator
+from gemmetry.domain.operation import Operation, OperationKind, Signature
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers.triton_provider.architectures import Architecture, architecture_of
+
+_RESULTS = (F32, F16, BF16)
+_LARGEST_STRIDE = 2**22
+"""Elements between two rows or columns: offsets within a tile (up to 256 of them) are 32-bit."""
+_LARGEST_GRID = 2**31 - 1
+"""Blocks along x: CUDA C++ Programming Guide, technical specifications."""
+_SMALLEST_TILE = 16
+
+
+def reason_against(operation: Operation, target: Target, *, interprets: bool) -> str | None:
+    """None if the kernel computes `operation` on `target`, else why not."""
+    s = operation.signature
+    architecture = architecture_of(target)
+    if interprets:
+        if target.kind is not TargetKind.CPU:
+            return "the interpreter runs on the CPU only"
+    elif architecture is None:
+        return f"the Triton kernel runs on NVIDIA from sm_80 and AMD CDNA 2 to 4, not on {target}"
+    if s.kind not in (OperationKind.MATMUL, OperationKind.BATCH_MATMUL):
+        return f"the Triton kernel does matmul and batch_matmul, not {s.kind}"
+    return (
+        _type_reason(s, architecture)
+        or _accumulator_reason(s, architecture)
+        or _size_reason(operation)
+    )
+
+
+def _type_reason(s: Signature, architecture: Architecture | None) -> str | None:
+    if s.lhs.is_fp8 and s.rhs.is_fp8:
+        formats = architecture.fp8 if architecture else (s.lhs, s.rhs)
+        if s.lhs not in formats or s.rhs not in formats:
+            own = " and ".join(str(dtype) for dtype in formats) or "no fp8"
+            name = architecture.name if architecture else "cpu"
+            return f"{name} multiplies {own}, not {s.lhs} with {s.rhs}"
+    elif s.lhs is not s.rhs or s.lhs not in (F32, TF32, F16, BF16, S8):
+        return f"the Triton kernel has no product of {s.lhs} and {s.rhs}"
+    if s.lhs is TF32 and not (architecture and architecture.tf32):
+        return "tf32 needs NVIDIA tensor cores"
+    results = (S32,) if s.lhs is S8 else (F32,) if s.lhs in (F32, TF32) else _RESULTS
+    if s.result not in results:
+        return f"the Triton kernel stores {', '.join(map(str, results))}, not {s.result}"
+    return None
+
+
+def _accumulator_reason(s: Signature, architecture: Architecture | None) -> str | None:
+    if s.accumulator is default_accumulator(s.lhs, s.rhs, s.result):
+        return None
+    if s.accumulator is F16 and s.lhs is F16:
+        if architecture is None or architecture.is_amd:
+            return "f16 accumulators need NVIDIA tensor cores (AMD's mfma accumulates in f32)"
+        return None
+    return f"no matrix instruction accumulates {s.lhs} in {s.accumulator}"
+
+
+def _size_reason(operation: Operation) -> str | None:
+    m, n, k, batch = operation.matmul_shape
+    if max(m, n, k) > _LARGEST_STRIDE:
+        return f"sizes above {_LARGEST_STRIDE} overflow the kernel's 32-bit offsets"
+    if -(-m // _SMALLEST_TILE) * -(-n // _SMALLEST_TILE) * batch > _LARGEST_GRID:
+        return f"more than {_LARGEST_GRID} tiles do not fit one launch"
+    return None

@@ -1,0 +1,205 @@
+"""Tuning configurations of the Triton kernel: names, what is worth trying, what is possible.
+
+A configuration is called ``tile_<BLOCK_M>x<BLOCK_N>x<BLOCK_K>_warps<W>_stages<S>_group<G>``;
+``default`` leaves the choice to :func:`choose`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration
+from gemmetry.domain.dtypes import F32, TF32
+from gemmetry.domain.operation import Layout, Operation
+from gemmetry.providers.triton_provider.architectures import Architecture
+
+_NAME = re.compile(
+    r"tile_([1-9]\d*)x([1-9]\d*)x([1-9]\d*)_warps([1-9]\d*)_stages([1-9]\d*)_group([1-9]\d*)"
+)
+_LARGEST_BLOCK = 1024
+_FEWEST_TILES = 100
+"""`choose` goes to smaller tiles while a tile size gives fewer: about one per multiprocessor of
+a large GPU (H200: 132)."""
+_ACCUMULATOR_SHARE = 0.55
+"""Of a thread's registers, at most, for the accumulator: on an H200, tiles at 128 of 255 registers
+ran without spills and those at 256 spilled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The parameters of one configuration."""
+
+    block_m: int
+    block_n: int
+    block_k: int
+    warps: int
+    stages: int
+    group: int = 8
+
+    @property
+    def name(self) -> str:
+        return (
+            f"tile_{self.block_m}x{self.block_n}x{self.block_k}"
+            f"_warps{self.warps}_stages{self.stages}_group{self.group}"
+        )
+
+    @property
+    def configuration(self) -> Configuration:
+        return Configuration(self.name, self.parameters)
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        return {
+            "block_m": self.block_m,
+            "block_n": self.block_n,
+            "block_k": self.block_k,
+            "warps": self.warps,
+            "stages": self.stages,
+            "group": self.group,
+        }
+
+    def tiles(self, operation: Operation) -> int:
+        """Programs that one launch starts."""
+        m, n, _, batch = operation.matmul_shape
+        return -(-m // self.block_m) * -(-n // self.block_n) * batch
+
+
+def parse_tile(name: str) -> Tile | None:
+    """The inverse of ``Tile.name``; None for other names and for sizes Triton cannot have
+    (blocks and warps are powers of two)."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    tile = Tile(*(int(text) for text in match.groups()))
+    powers = (tile.block_m, tile.block_n, tile.block_k, tile.warps)
+    if any(size & (size - 1) for size in powers) or max(powers[:3]) > _LARGEST_BLOCK:
+        return None
+    return tile
+
+
+def shared_memory_bytes(tile: Tile, operation: Operation, architecture: Architecture) -> int:
+    """What the software pipeline needs: ``stages`` buffers of an A and a B tile; on AMD one fewer,
+    because there one stage stays in registers (both read off Triton's own metadata)."""
+    s = operation.signature
+    a_tile = tile.block_m * tile.block_k * s.lhs.itemsize
+    b_tile = tile.block_k * tile.block_n * s.rhs.itemsize
+    buffers = max(tile.stages - 1, 1) if architecture.is_amd else tile.stages
+    return buffers * (a_tile + b_tile)
+
+
+def why_invalid(tile: Tile, operation: Operation, architecture: Architecture) -> str | None:
+    """Why `tile` cannot work for `operation` on `architecture`, or None."""
+    needed = shared_memory_bytes(tile, operation, architecture)
+    if needed > architecture.shared_memory_bytes:
+        return (
+            f"{tile.name} needs {needed} bytes of shared memory, "
+            f"{architecture.name} has {architecture.shared_memory_bytes} per block"
+        )
+    threads = tile.warps * architecture.warp_size
+    if threads > 1024:
+        return f"{tile.name} has {threads} threads per block, 1024 is the most"
+    accumulator = tile.block_m * tile.block_n / threads
+    if accumulator > _ACCUMULATOR_SHARE * architecture.registers_per_thread:
+        return f"{tile.name} keeps {accumulator:.0f} accumulators in each thread's registers"
+    smallest = 32 if operation.signature.lhs.itemsize == 1 else 16
+    if min(tile.block_m, tile.block_n) < 16 or tile.block_k < smallest:
+        return f"{tile.name} is smaller than the matrix instructions (16x16x{smallest})"
+    return None
+
+
+def _make(*rows: tuple[int, ...]) -> tuple[Tile, ...]:
+    return tuple(Tile(*row) for row in rows)
+
+
+# Best first for large products, by what an H200 measured at 4096³; the last ones are for few rows.
+_SIXTEEN_BIT = _make(
+    (128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (128, 128, 64, 4, 3), (256, 128, 64, 8, 3),
+    (256, 128, 64, 8, 4), (128, 128, 64, 4, 4), (128, 128, 64, 8, 3), (64, 256, 64, 4, 4),
+    (128, 256, 64, 8, 3, 4), (128, 256, 64, 8, 3, 16), (128, 128, 32, 4, 4), (64, 128, 64, 4, 4),
+    (128, 64, 64, 4, 4), (64, 64, 64, 4, 4), (64, 64, 128, 4, 4), (32, 64, 128, 4, 4),
+    (16, 64, 256, 4, 3), (16, 64, 128, 4, 4), (16, 32, 256, 4, 3),
+)  # fmt: skip
+_EIGHT_BIT = _make(
+    (128, 128, 128, 8, 3), (128, 256, 128, 8, 3), (256, 128, 128, 8, 3), (128, 128, 128, 4, 4),
+    (128, 128, 64, 4, 4), (128, 256, 64, 8, 4), (128, 128, 128, 8, 4), (128, 128, 128, 8, 3, 16),
+    (64, 128, 128, 4, 4), (128, 64, 128, 4, 4), (64, 64, 128, 4, 4), (32, 64, 256, 4, 3),
+    (16, 64, 256, 4, 3), (16, 64, 128, 4, 4), (16, 32, 256, 4, 3),
+)  # fmt: skip
+_TENSOR_F32 = _make(
+    (128, 256, 32, 8, 4), (128, 256, 32, 8, 3), (128, 128, 32, 4, 4), (128, 128, 32, 8, 3),
+    (256, 128, 32, 8, 3), (128, 64, 32, 4, 4), (64, 128, 32, 4, 4), (64, 64, 32, 4, 4),
+    (64, 64, 64, 4, 3), (32, 64, 64, 4, 4), (16, 64, 64, 4, 4), (16, 32, 128, 4, 3),
+)  # fmt: skip
+_PLAIN_F32 = _make(
+    (64, 64, 32, 4, 3), (64, 64, 16, 4, 4), (64, 128, 16, 4, 4), (128, 64, 16, 4, 3),
+    (128, 128, 16, 8, 3), (128, 128, 32, 8, 2), (32, 64, 32, 4, 3), (32, 32, 32, 4, 3),
+    (16, 64, 64, 4, 3), (16, 32, 64, 4, 3),
+)  # fmt: skip
+# AMD: two stages, as in Triton's own tuning for CDNA; not measured by this project.
+_AMD = _make(
+    (256, 256, 64, 8, 2), (256, 128, 64, 8, 2), (128, 128, 64, 4, 2), (128, 128, 32, 4, 2),
+    (128, 64, 64, 4, 2), (64, 128, 64, 4, 2), (64, 64, 64, 4, 2), (64, 64, 128, 4, 2),
+    (32, 64, 128, 4, 2), (16, 64, 128, 4, 2),
+)  # fmt: skip
+_SMALLEST = Tile(16, 16, 32, 4, 1)
+_INTERPRETED = _make((32, 32, 32, 4, 1), (16, 32, 64, 4, 1))
+
+
+def _candidates(operation: Operation, architecture: Architecture | None) -> tuple[Tile, ...]:
+    lhs = operation.signature.lhs
+    if architecture is None:
+        return _INTERPRETED
+    if architecture.is_amd:
+        return _AMD
+    if lhs.itemsize == 1:
+        return _EIGHT_BIT
+    if lhs is TF32:
+        return _TENSOR_F32
+    return _PLAIN_F32 if lhs is F32 else _SIXTEEN_BIT
+
+
+def valid_tiles(operation: Operation, architecture: Architecture | None) -> list[Tile]:
+    """The tiles worth trying that pass the filter; architecture None: the interpreter."""
+    return [
+        tile
+        for tile in _candidates(operation, architecture)
+        if architecture is None or why_invalid(tile, operation, architecture) is None
+    ]
+
+
+def choose(operation: Operation, architecture: Architecture | None) -> Tile:
+    """The tile that ``default`` stands for: the first that is not much larger than C and gives
+    about one program per multiprocessor, else the one that gives the most programs."""
+    tiles = valid_tiles(operation, architecture)
+    if operation.signature.rhs_layout is Layout.COLUMN and len(tiles) > 2:
+        # A column-major B: on an H200 128x128x64 ran at 746 TFLOP/s in bf16, 128x256x64 at 569.
+        tiles.sort(key=lambda tile: tile.block_n > 128)
+    m, n, _, _ = operation.matmul_shape
+    fitting = [tile for tile in tiles if tile.block_m < 2 * max(m, 16)]
+    fitting = [tile for tile in fitting if tile.block_n < 2 * max(n, 32)] or fitting or tiles
+    for tile in fitting:
+        if tile.tiles(operation) >= _FEWEST_TILES:
+            return tile
+    return max(fitting, key=lambda tile: tile.tiles(operation), default=_SMALLEST)
+
+
+def configurations(
+    operation: Operation, architecture: Architecture | None
+) -> Iterator[Configuration]:
+    """``default`` (with the parameters it stands for), then every valid tile."""
+    yield Configuration(DEFAULT_CONFIGURATION, choose(operation, architecture).parameters)
+    for tile in valid_tiles(operation, architecture):
+        yield tile.configuration
+
+
+def tile_of(
+    configuration: Configuration, operation: Operation, architecture: Architecture | None
+) -> Tile:
+    """The tile behind a configuration of this provider."""
+    if configuration.name == DEFAULT_CONFIGURATION:
+        return choose(operation, architecture)
+    tile = parse_tile(configuration.name)
+    assert tile is not None, configuration.name
+    return tile

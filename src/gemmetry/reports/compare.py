@@ -1,0 +1,210 @@
+"""A comparison of experiments on the console, as JSON, CSV and Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gemmetry.analysis.comparison import CandidateComparison, Change, ExperimentComparison
+from gemmetry.domain import units
+from gemmetry.domain.columns import SCHEMA_VERSION
+from gemmetry.domain.errors import RequestError
+from gemmetry.reports.files import write_atomically
+from gemmetry.reports.json_document import json_value, to_json_text
+from gemmetry.reports.labels import first_line, printable
+from gemmetry.reports.markdown_table import escape
+from gemmetry.statistics.comparison import Difference
+
+_SHOWN_UNCHANGED = 20
+"""Dispatches without a shown difference that the console lists; the rest is counted."""
+
+_STYLES = {str(Difference.FASTER): "green", str(Difference.SLOWER): "red"}
+
+
+def print_comparison(comparison: ExperimentComparison, console: Console) -> None:
+    """Print each candidate's table, worst first, and what makes the sides differ."""
+    for candidate in comparison.candidates:
+        title = f"{candidate.label} = {candidate.title}  against  A = {comparison.title}"
+        console.print(Text(printable(title), style="bold"), soft_wrap=True)
+        _print_warnings(candidate, console)
+        console.print(_table(candidate))
+        _print_summary(candidate, comparison, console)
+
+
+def _print_warnings(candidate: CandidateComparison, console: Console) -> None:
+    if candidate.input_differences:
+        text = f"! inputs differ: {'; '.join(candidate.input_differences)}"
+        console.print(Text(printable(text), style="yellow"), soft_wrap=True)
+    if candidate.environment_differences:
+        console.print(Text("! the environments differ:", style="yellow"))
+    for line in candidate.environment_differences:
+        console.print(Text(f"    {printable(line)}", style="yellow"), soft_wrap=True)
+
+
+def _table(candidate: CandidateComparison) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("dispatch", overflow="fold", ratio=1)
+    table.add_column("A", justify="right", no_wrap=True)
+    table.add_column(candidate.label, justify="right", no_wrap=True)
+    table.add_column(f"{candidate.label}/A", justify="right", no_wrap=True)
+    table.add_column("95 % interval", justify="right", no_wrap=True)
+    table.add_column("verdict", overflow="fold", max_width=21)
+    unchanged = 0
+    for change in _worst_first(candidate.changes):
+        if change.verdict == Difference.NONE_SHOWN:
+            unchanged += 1
+            if unchanged > _SHOWN_UNCHANGED:
+                continue
+        cells = _cells(change)
+        style = "bold red" if change.is_regression else _STYLES.get(change.verdict, "")
+        table.add_row(*(Text(printable(cell), style=style) for cell in cells))
+    return table
+
+
+def _worst_first(changes: Sequence[Change]) -> list[Change]:
+    return sorted(changes, key=lambda c: (not c.is_regression, -(c.ratio or 0.0)))
+
+
+def _cells(change: Change) -> list[str]:
+    before, after = change.before.measurement, change.after.measurement
+    comparison = change.comparison
+    interval = f"{comparison.ratio_low:.3f}–{comparison.ratio_high:.3f}" if comparison else "–"
+    return [
+        f"{change.after.provider}:{change.after.dispatch}",
+        units.format_ns(before.median_ns if before else None),
+        units.format_ns(after.median_ns if after else None),
+        "–" if change.ratio is None else f"{change.ratio:.3f}",
+        interval,
+        f"{change.verdict}{' !' if change.is_regression else ''}",
+    ]
+
+
+def _print_summary(
+    candidate: CandidateComparison, comparison: ExperimentComparison, console: Console
+) -> None:
+    counts = {verdict: candidate.counted(verdict) for verdict in Difference}
+    hidden = counts[Difference.NONE_SHOWN] - _SHOWN_UNCHANGED
+    if hidden > 0:
+        console.print(Text(f"… and {hidden} more without a shown difference", style="dim"))
+    mean = candidate.geometric_mean
+    if mean is not None:
+        console.print(Text(f"geometric mean of {candidate.label}/A: {mean:.3f} (below 1 is faster)"))
+    console.print(Text(", ".join(f"{count} {verdict}" for verdict, count in counts.items())))
+    for names, side in ((candidate.only_first, "A"), (candidate.only_candidate, candidate.label)):
+        if names:
+            shown = ", ".join(f"{key[2]}:{key[3]}" for key in names[:3])
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            text = f"only in {side}: {len(names)}: {shown}{more}"
+            console.print(Text(printable(text), style="yellow"), soft_wrap=True)
+    if candidate.regressions:
+        said = f"{len(candidate.regressions)} regression(s): slower by more than "
+        said += f"{comparison.threshold:.0%}, or no longer ok"
+        console.print(Text(said, style="bold red"))
+    console.print()
+
+
+def comparison_document(comparison: ExperimentComparison) -> dict[str, Any]:
+    """The comparison as JSON values: ``schema_version``, ``has_regression``, ``candidates``."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "title": comparison.title,
+        "threshold": comparison.threshold,
+        "confidence": comparison.confidence,
+        "has_regression": comparison.has_regression,
+        "candidates": [_candidate_document(candidate) for candidate in comparison.candidates],
+    }
+
+
+def _candidate_document(candidate: CandidateComparison) -> dict[str, Any]:
+    return {
+        "label": candidate.label,
+        "title": candidate.title,
+        "geometric_mean_ratio": candidate.geometric_mean,
+        "environment_differences": list(candidate.environment_differences),
+        "input_differences": list(candidate.input_differences),
+        "only_in_first": [":".join(key[2:]) for key in candidate.only_first],
+        "only_in_candidate": [":".join(key[2:]) for key in candidate.only_candidate],
+        "changes": [_change_document(change) for change in candidate.changes],
+    }
+
+
+def _change_document(change: Change) -> dict[str, Any]:
+    before, after, comparison = change.before, change.after, change.comparison
+    document = {
+        "target": after.target,
+        "device": after.device or None,
+        "provider": after.provider,
+        "dispatch": after.dispatch,
+        "outcome_before": str(before.outcome),
+        "outcome_after": str(after.outcome),
+        "median_ns_before": before.measurement.median_ns if before.measurement else None,
+        "median_ns_after": after.measurement.median_ns if after.measurement else None,
+        "ratio": change.ratio,
+        "ratio_low": comparison.ratio_low if comparison else None,
+        "ratio_high": comparison.ratio_high if comparison else None,
+        "effect_size": comparison.effect_size if comparison else None,
+        "verdict": change.verdict,
+        "is_regression": change.is_regression,
+        "note": change.note or None,
+    }
+    return {key: json_value(value) for key, value in document.items()}
+
+
+def write_comparison(comparison: ExperimentComparison, path: Path) -> None:
+    """Write the comparison to a json, csv or md file, whole or not at all.
+
+    Raises:
+        RequestError: another suffix. StorageError: the file cannot be written.
+    """
+    writers = {
+        ".json": lambda: to_json_text(comparison_document(comparison)),
+        ".csv": lambda: _to_csv(comparison),
+        ".md": lambda: _to_markdown(comparison),
+    }
+    suffix = path.suffix.lower()
+    if suffix not in writers:
+        raise RequestError(
+            f"cannot write a comparison to {path}",
+            hint=f"Give a name that ends in one of {', '.join(writers)}.",
+        )
+    write_atomically(path, writers[suffix]().encode())
+
+
+def _to_csv(comparison: ExperimentComparison) -> str:
+    rows = [
+        {"candidate": candidate.title, **_change_document(change)}
+        for candidate in comparison.candidates
+        for change in candidate.changes
+    ]
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({**row, "note": first_line(row["note"] or "")})
+    return buffer.getvalue()
+
+
+def _to_markdown(comparison: ExperimentComparison) -> str:
+    lines = [f"# Comparison with {escape(comparison.title)}", ""]
+    for candidate in comparison.candidates:
+        lines += [f"## {candidate.label}: {escape(candidate.title)}", ""]
+        differences = (*candidate.input_differences, *candidate.environment_differences)
+        lines += [f"- {escape(line)}" for line in differences]
+        lines += ["", f"| dispatch | A | {candidate.label} | {candidate.label}/A | 95 % interval "
+                      "| verdict |", "| --- | ---: | ---: | ---: | ---: | --- |"]  # fmt: skip
+        lines += [
+            f"| {' | '.join(escape(cell) for cell in _cells(change))} |"
+            for change in _worst_first(candidate.changes)
+        ]
+        mean = candidate.geometric_mean
+        if mean is not None:
+            lines += ["", f"Geometric mean of {candidate.label}/A: {mean:.3f}"]
+        lines.append("")
+    return "\n".join(lines)

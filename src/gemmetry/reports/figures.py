@@ -1,0 +1,219 @@
+"""What the plots show, as plain JSON values; plots.py and the HTML report both draw from these.
+
+Speeds are in 10⁹ FLOP/s, durations in ns, intensities in FLOP/byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from gemmetry.analysis.baseline import fastest, fastest_per_provider, group_by_problem
+from gemmetry.domain.names import split_dispatch_name
+from gemmetry.domain.operation import Operation, OperationKind
+from gemmetry.domain.record import Record
+from gemmetry.reports.labels import dtype_label, modifiers_label, shape_label
+
+_SAMPLED_RECORDS = 400
+_SAMPLES_SHOWN = 300
+"""Raw samples in the HTML report: of this many dispatches, this many each, so that a large
+experiment stays a file that opens. The experiment folder has all."""
+
+
+def figures_of(
+    records: Sequence[Record], samples: Callable[[Record], Sequence[float]]
+) -> dict[str, Any]:
+    """Every figure: ``roofline``, ``speed``, ``heat`` and ``samples``."""
+    return {
+        "roofline": roofline_figures(records),
+        "speed": speed_figures(records),
+        "heat": heat_figures(records),
+        "samples": sample_figures(records, samples),
+    }
+
+
+def roofline_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """One figure per target and dtypes: a point for every measured dispatch, and the roof.
+
+    The roof follows from the stored shares: speed / share is what the roofline allows at the
+    point's intensity. Its peak is the largest of these, its slope the largest of these over the
+    intensity, which is exact at every point.
+    """
+    figures = []
+    for (target, dtypes), group in _by_dtypes(records).items():
+        points = [_roofline_point(record, operation) for record, operation in group]
+        figures.append({
+            "label": f"{dtypes} on {target}",
+            "dtypes": dtypes,
+            "target": target,
+            "points": points,
+            "roof": _roof([(p["x"], p["allowed"]) for p in points if p["allowed"]]),
+            "source": next((r.roofline_source for r, _ in group if r.roofline_source), ""),
+        })  # fmt: skip
+    return figures
+
+
+def _roofline_point(record: Record, operation: Operation) -> dict[str, Any]:
+    share = record.roofline_fraction
+    speed = record.gflops or 0.0
+    return {
+        "provider": record.provider,
+        "name": record.dispatch,
+        "shape": shape_label(operation),
+        "configuration": record.configuration,
+        "x": record.flops / record.bytes if record.bytes else 0.0,
+        "y": speed,
+        "share": share,
+        "allowed": speed / share if share else None,
+        "verification": str(record.verdict.status),
+    }
+
+
+def _roof(allowed: Sequence[tuple[float, float]]) -> list[list[float]]:
+    """The roof's corners (intensity, speed), only as far as the points tell it."""
+    if not allowed:
+        return []
+    peak = max(speed for _, speed in allowed)
+    slope = max(speed / intensity for intensity, speed in allowed if intensity > 0)
+    ridge = peak / slope
+    low, high = min(x for x, _ in allowed), max(x for x, _ in allowed)
+    knows_slope = any(speed < peak * 0.999 for _, speed in allowed)
+    if knows_slope:
+        low, high = min(low, ridge) / 2, max(high, ridge) * 2
+    else:
+        low, high = low / 1.5, high * 1.5
+        return [[low, peak], [high, peak]]
+    return [[low, slope * low], [ridge, peak], [high, peak]]
+
+
+def speed_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """One figure per target and dtypes: each provider's best dispatch of each operation, with the
+    interval of its median turned into speeds."""
+    figures = []
+    for (target, dtypes), group in _by_dtypes(records).items():
+        problems = group_by_problem(record for record, _ in group)
+        operations = {record.operation: operation for record, operation in group}
+        ordered = sorted(problems.items(), key=lambda item: item[1][0].flops)
+        several = len({device for _, device, _, _ in problems}) > 1
+        providers = sorted({record.provider for record, _ in group})
+        labels = [
+            _operation_label(operations[name]) + (f" · {device}" if several else "")
+            for (_, device, name, _), _ in ordered
+        ]
+        bests = [fastest_per_provider(records) for _, records in ordered]
+        figures.append({
+            "label": f"{dtypes} on {target}",
+            "dtypes": dtypes,
+            "operations": _distinct(labels),
+            "series": [
+                {"provider": provider, "best": [_speed(best.get(provider)) for best in bests]}
+                for provider in providers
+            ],
+        })  # fmt: skip
+    return figures
+
+
+def _speed(record: Record | None) -> dict[str, Any] | None:
+    if record is None or record.measurement is None or record.gflops is None:
+        return None
+    m = record.measurement
+    return {
+        "y": record.gflops,
+        "low": record.flops / m.ci_high_ns if m.ci_high_ns > 0 else record.gflops,
+        "high": record.flops / m.ci_low_ns if m.ci_low_ns > 0 else record.gflops,
+        "ns": m.median_ns,
+        "configuration": record.configuration,
+    }
+
+
+def heat_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Best speed over M × N: one figure per everything else that defines an operation (target,
+    dtypes, layouts, K, batch, modifiers), those with most cells first. Convolutions have none."""
+    groups: dict[str, dict[tuple[int, int], list[Record]]] = {}
+    for record in records:
+        operation, _ = split_dispatch_name(record.operation)
+        if record.measurement is None or operation.kind is OperationKind.CONV2D:
+            continue
+        shape, s = operation.matmul_shape, operation.signature
+        parts = [f"K = {shape.k}", f"{dtype_label(s)} {s.layout_pair}", modifiers_label(s)]
+        if operation.kind is not OperationKind.MATMUL:
+            parts.append(f"{operation.kind}, batch {shape.batch}")
+        label = ", ".join([*(part for part in parts if part), record.device or record.target])
+        groups.setdefault(label, {}).setdefault((shape.m, shape.n), []).append(record)
+    figures = [_heat_figure(label, cells) for label, cells in groups.items()]
+    return sorted(figures, key=lambda figure: -int(figure["cells"]))
+
+
+def _heat_figure(label: str, cells: dict[tuple[int, int], list[Record]]) -> dict[str, Any]:
+    rows, columns = sorted({m for m, _ in cells}), sorted({n for _, n in cells})
+    bests = [[fastest(cells.get((m, n), ())) for n in columns] for m in rows]
+    return {
+        "label": label,
+        "cells": len(cells),
+        "m": rows,
+        "n": columns,
+        "gflops": [[None if best is None else best.gflops for best in row] for row in bests],
+        "best": [
+            ["" if best is None else f"{best.provider} {best.configuration}" for best in row]
+            for row in bests
+        ],
+    }
+
+
+def sample_figures(
+    records: Sequence[Record], samples: Callable[[Record], Sequence[float]]
+) -> list[dict[str, Any]]:
+    """Raw samples of the measured dispatches that have some, in the order they were taken."""
+    figures = []
+    for record in records:
+        if record.measurement is None or len(figures) == _SAMPLED_RECORDS:
+            continue
+        taken = list(samples(record))
+        if not taken:
+            continue
+        step = -(-len(taken) // _SAMPLES_SHOWN)
+        figures.append({
+            "name": f"{record.provider}:{record.dispatch}",
+            "provider": record.provider,
+            "operation": record.operation,
+            "ns": [round(value, 1) for value in taken[::step]],
+            "taken": len(taken),
+            "median": record.measurement.median_ns,
+            "low": record.measurement.ci_low_ns,
+            "high": record.measurement.ci_high_ns,
+        })  # fmt: skip
+    return figures
+
+
+def _by_dtypes(
+    records: Iterable[Record],
+) -> dict[tuple[str, str], list[tuple[Record, Operation]]]:
+    groups: dict[tuple[str, str], list[tuple[Record, Operation]]] = {}
+    for record in records:
+        if record.gflops is None:
+            continue
+        operation, _ = split_dispatch_name(record.operation)
+        key = (record.target, dtype_label(operation.signature))
+        groups.setdefault(key, []).append((record, operation))
+    return groups
+
+
+def _operation_label(operation: Operation) -> str:
+    """The shape, with what else tells operations of the same dtypes apart."""
+    s = operation.signature
+    parts = [shape_label(operation), s.layout_pair if s.layout_pair != "tt" else ""]
+    if operation.kind is OperationKind.BATCH_MATMUL:
+        parts.insert(0, "batch")
+    elif operation.kind is OperationKind.CONV2D:
+        parts = ["conv", shape_label(operation)]
+    return " ".join(part for part in [*parts, modifiers_label(s)] if part)
+
+
+def _distinct(labels: Sequence[str]) -> list[str]:
+    """Labels made different by a count, because an axis merges equal ones."""
+    seen: dict[str, int] = {}
+    result = []
+    for label in labels:
+        seen[label] = seen.get(label, 0) + 1
+        result.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
+    return result

@@ -1,0 +1,59 @@
+"""Writing a report so that the old file stays whole until the new one is complete."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+
+from gemmetry.domain.errors import RequestError, StorageError
+
+_HINTS = {
+    errno.ENOSPC: "The disk is full; free some space and write the report again.",
+    errno.EDQUOT: "Your disk quota is used up; free some space and write the report again.",
+    errno.EACCES: "Choose a folder that you may write to.",
+    errno.EPERM: "Choose a folder that you may write to.",
+    errno.EROFS: "The file system is read-only; choose another folder.",
+}
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Put `content` at `path` through a temporary file beside it and a rename.
+
+    Missing folders are made. A path that exists and is no regular file (a pipe, ``/dev/stdout``)
+    is written to directly.
+
+    Raises:
+        RequestError: `path` is a folder.
+        StorageError: disk full, no permission ...; an older file at `path` is unchanged.
+    """
+    if path.is_dir():
+        raise RequestError(f"{path} is a folder", hint="Give the name of a file.")
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+            return
+        # A symbolic link keeps pointing where it did.
+        target = path.resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _replace(target, content)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {path}: {error.strerror or error}",
+            hint=_HINTS.get(error.errno or 0, "Choose another place for the report."),
+        ) from error
+
+
+def _replace(target: Path, content: bytes) -> None:
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise

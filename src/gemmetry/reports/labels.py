@@ -1,0 +1,161 @@
+"""Short texts for people: operations, dtypes, configurations, marks. All plain text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from gemmetry.domain.dtypes import default_accumulator
+from gemmetry.domain.operation import Conv2dShape, Operation, OperationKind, Scaling, Signature
+from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.domain.record import Measurement, Record
+
+VERIFICATION_MARKS = {
+    Verification.PASSED: "✓",
+    Verification.WARNED: "~",
+    Verification.FAILED: "✗",
+    Verification.NOT_VERIFIED: "?",
+}
+VERIFICATION_LEGEND = "✓ verified   ~ warned   ✗ wrong   ? not verified"
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """`text` without control and bidirectional characters, which a terminal would obey."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
+def first_line(text: str) -> str:
+    """The first line that says something."""
+    return next((line.strip() for line in printable(text).splitlines() if line.strip()), "")
+
+
+def shape_label(operation: Operation) -> str:
+    """``3456×1024×2048`` (M×N×K; batched: B×M×N×K); convolutions: image, filter, stride, pad."""
+    shape = operation.shape
+    if isinstance(shape, Conv2dShape):
+        image = f"{shape.n}×{shape.h}×{shape.w}×{shape.c}"
+        extra = "" if shape[7:9] == (1, 1) else f" stride {shape.stride_h}×{shape.stride_w}"
+        extra += "" if shape[9:11] == (0, 0) else f" pad {shape.pad_h}×{shape.pad_w}"
+        return f"{image} ∗ {shape.r}×{shape.s}×{shape.f}{extra}"
+    sizes = (shape.m, shape.n, shape.k)
+    if operation.kind is OperationKind.BATCH_MATMUL:
+        sizes = (shape.batch, *sizes)  # type: ignore[assignment]
+    return "×".join(str(size) for size in sizes)
+
+
+def dtype_label(signature: Signature) -> str:
+    """``f32``, ``bf16→f32``, ``e4m3×e5m2→bf16``; the accumulator where it is not the usual one."""
+    s = signature
+    text = s.lhs.name if s.lhs is s.rhs else f"{s.lhs}×{s.rhs}"
+    if s.result is not s.lhs or s.lhs is not s.rhs:
+        text += f"→{s.result}"
+    if s.accumulator is not default_accumulator(s.lhs, s.rhs, s.result):
+        text += f" acc {s.accumulator}"
+    return text
+
+
+def modifiers_label(signature: Signature) -> str:
+    """Split-k, scaling, alpha, beta and epilogue, as far as they are not the plain product."""
+    s = signature
+    parts = []
+    if s.split_k_slices > 1:
+        parts.append(f"{s.split_k_slices} slices")
+    if s.scaling is not Scaling.NONE:
+        parts.append(f"scale per {s.scaling}")
+    if s.alpha != 1:
+        parts.append(f"alpha {s.alpha:g}")
+    if s.beta != 0:
+        parts.append(f"beta {s.beta:g}")
+    if s.epilogue:
+        parts.append("+".join(s.epilogue))
+    return ", ".join(parts)
+
+
+def operation_title(operation: Operation) -> str:
+    """One line that says all of an operation: ``matmul 257×129×65  f32 tt  bias+relu``."""
+    s = operation.signature
+    parts = [f"{s.kind} {shape_label(operation)}", f"{dtype_label(s)} {s.layout_pair}"]
+    if modifiers := modifiers_label(s):
+        parts.append(modifiers)
+    return "  ".join(parts)
+
+
+def half_width(measurement: Measurement) -> float | None:
+    """Relative half-width of the median's interval, its larger side; 0.005 is ±0.5 %."""
+    if measurement.median_ns <= 0:
+        return None
+    below = measurement.median_ns - measurement.ci_low_ns
+    above = measurement.ci_high_ns - measurement.median_ns
+    return max(below, above) / measurement.median_ns
+
+
+def format_half_width(measurement: Measurement) -> str:
+    """``±0.5%``."""
+    value = half_width(measurement)
+    if value is None:
+        return "–"
+    percent = value * 100
+    return f"±{percent:.0f}%" if percent >= 10 else f"±{percent:.1f}%"
+
+
+def format_ratio(value: float | None) -> str:
+    """``1.42×``."""
+    if value is None:
+        return "–"
+    return f"{value:.0f}×" if value >= 100 else f"{value:.3g}×" if value >= 10 else f"{value:.2f}×"
+
+
+def outcome_counts(records: Sequence[Record]) -> dict[Outcome, int]:
+    """How many records had each outcome, in the order of the enum; absent ones left out."""
+    counts = {outcome: sum(r.outcome is outcome for r in records) for outcome in Outcome}
+    return {outcome: count for outcome, count in counts.items() if count}
+
+
+def shorten_configurations(names: Sequence[str], width: int) -> dict[str, str]:
+    """Each name -> a text of at most `width` characters, different for different names.
+
+    The tokens (between ``_``) that all tile configurations share are left out first; what is then
+    still too long loses its middle.
+    """
+    unique = list(dict.fromkeys(names))
+    tokens = {name: name.split("_") for name in unique if "_" in name}
+    lead, tail = _shared_ends(list(tokens.values()))
+    shortened = {}
+    for name in unique:
+        text = name
+        if name in tokens and len(name) > width:
+            parts = tokens[name]
+            text = "_".join(parts[lead : len(parts) - tail])
+        shortened[name] = _elide(printable(text), width)
+    if len(set(shortened.values())) == len(unique):
+        return shortened
+    return {
+        name: f"#{index} {_elide(printable(name), width - len(str(index)) - 2)}"
+        for index, name in enumerate(unique, start=1)
+    }
+
+
+def _shared_ends(names: list[list[str]]) -> tuple[int, int]:
+    """How many tokens all names share at the front and at the end, leaving each at least one."""
+    if not names:
+        return 0, 0
+    if len(names) == 1:
+        return (2, 0) if names[0][:2] == ["tile", "config"] and len(names[0]) > 2 else (0, 0)
+    shortest = min(len(parts) for parts in names)
+    lead = 0
+    while lead < shortest - 1 and len({parts[lead] for parts in names}) == 1:
+        lead += 1
+    tail = 0
+    while tail < shortest - lead - 1 and len({parts[-1 - tail] for parts in names}) == 1:
+        tail += 1
+    return lead, tail
+
+
+def _elide(text: str, width: int) -> str:
+    if len(text) <= width:
+        return text
+    front = max(1, (width - 1) * 2 // 3)
+    back = max(0, width - 1 - front)
+    return f"{text[:front]}…{text[len(text) - back :]}" if back else f"{text[:front]}…"

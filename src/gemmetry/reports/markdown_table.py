@@ -1,0 +1,50 @@
+"""Results as a Markdown table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gemmetry.domain.resultset import ResultSet
+from gemmetry.reports.labels import printable
+from gemmetry.reports.tables import TableColumn, cell_text, select_columns, table_rows, tag_names
+
+
+def to_markdown(result_set: ResultSet, columns: Sequence[str] | None = None) -> str:
+    """A heading, the table with values formatted for people (`summary` columns by default), and
+    the command.
+
+    Raises:
+        UnknownNameError: no such column.
+    """
+    chosen = select_columns(columns, default="summary", tags=tag_names(result_set.records))
+    rows = [
+        [column.heading for column in chosen],
+        ["---:" if _is_number(column) else "---" for column in chosen],
+        *(
+            [_text(column, value) for column, value in zip(chosen, values, strict=True)]
+            for values in table_rows(result_set.records, chosen)
+        ),
+    ]
+    parts = [f"# {escape(result_set.title)}", "\n".join(f"| {' | '.join(row)} |" for row in rows)]
+    if result_set.command:
+        parts.append(f"    {printable(result_set.command).replace(chr(10), ' ')}")
+    return "\n\n".join(parts) + "\n"
+
+
+def escape(text: str) -> str:
+    """`text` as it is, whatever Markdown or HTML it looks like, on one line."""
+    text = printable(text).replace("\n", " ").replace("&", "&amp;").replace("<", "&lt;")
+    for character in "\\`*[]|":
+        text = text.replace(character, f"\\{character}")
+    return text
+
+
+def _text(column: TableColumn, value: Any) -> str:
+    if column.column is not None:
+        return escape(column.column.text(value))
+    return escape("" if value is None else str(cell_text(value)))
+
+
+def _is_number(column: TableColumn) -> bool:
+    return column.column is not None and column.column.format is not None

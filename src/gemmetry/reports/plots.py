@@ -1,0 +1,144 @@
+"""Static pictures (PNG, SVG) of the figures: roofline, speed per provider, heat map."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+from gemmetry.analysis.baseline import default_baseline, speedups
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.resultset import ResultSet
+from gemmetry.reports.extras import require
+from gemmetry.reports.figures import heat_figures, roofline_figures, speed_figures
+from gemmetry.reports.labels import format_ratio
+
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f")
+"""Okabe and Ito's colours, which people with any colour vision can tell apart; the HTML report
+has the same."""
+
+_MARKERS = ("o", "s", "D", "^", "P", "*", "h", "X")
+_MAXIMUM_BARS = 60
+"""Operations of one speed plot; a picture cannot be scrolled, so the largest are shown."""
+
+
+def render_picture(result_set: ResultSet, format_name: str, *, baseline: str | None = None) -> bytes:
+    """All plots of the results below each other, as ``png`` or ``svg``.
+
+    Raises:
+        RequestError: nothing was measured, or matplotlib is not installed.
+        UnknownNameError: no such baseline provider.
+    """
+    matplotlib = require("matplotlib", extra="plot")
+    figure_module = require("matplotlib.figure", extra="plot")
+    records = result_set.records
+    rooflines, speeds = roofline_figures(records), _shortened(speed_figures(records))
+    heats = [figure for figure in heat_figures(records) if int(figure["cells"]) > 1]
+    if not rooflines:
+        raise RequestError(
+            "there is nothing to draw: no dispatch was measured",
+            hint="gemmetry report tells what became of each.",
+        )
+    painter = _Painter(sorted({record.provider for record in records}))
+    rows = [*((painter.roofline, f, 3.6) for f in rooflines),
+            *((painter.speed, f, _bar_height(f)) for f in speeds),
+            *((painter.heat, f, 1.4 + 0.35 * len(f["m"])) for f in heats)]  # fmt: skip
+    heights = [height for _, _, height in rows]
+    # Texts of results are no mathematics and no markup; letters stay letters in an SVG.
+    settings = {"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "gemmetry"}
+    with matplotlib.rc_context(settings):
+        figure = figure_module.Figure(figsize=(9, sum(heights) + 0.6), layout="constrained")
+        figure.suptitle(_title(result_set, baseline), fontsize=11)
+        grid = figure.subplots(len(rows), 1, height_ratios=heights, squeeze=False)
+        for axes, (draw, data, _) in zip(grid[:, 0], rows, strict=True):
+            draw(axes, data)
+        buffer = io.BytesIO()
+        metadata = {"Date": None} if format_name == "svg" else None
+        figure.savefig(buffer, format=format_name, dpi=120, metadata=metadata)
+    return buffer.getvalue()
+
+
+def _title(result_set: ResultSet, baseline: str | None) -> str:
+    name = baseline or default_baseline(result_set.records)
+    if name is None:
+        return result_set.title
+    means = speedups(result_set.records, name).means
+    said = ", ".join(f"{provider} {format_ratio(m.ratio)}" for provider, m in means.items())
+    return f"{result_set.title}\ngeometric mean against {name}: {said}" if said else result_set.title
+
+
+def _bar_height(figure: dict[str, Any]) -> float:
+    return 1.2 + 0.16 * len(figure["operations"]) * len(figure["series"])
+
+
+def _shortened(figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {
+            **figure,
+            "operations": figure["operations"][-_MAXIMUM_BARS:],
+            "series": [
+                {**series, "best": series["best"][-_MAXIMUM_BARS:]} for series in figure["series"]
+            ],
+        }
+        for figure in figures
+    ]
+
+
+class _Painter:
+    """Draws each kind of figure into matplotlib axes, providers in colours of their own."""
+
+    def __init__(self, providers: list[str]) -> None:
+        self._index = {provider: index for index, provider in enumerate(providers)}
+
+    def _colour(self, provider: str) -> str:
+        return _COLOURS[self._index[provider] % len(_COLOURS)]
+
+    def _marker(self, provider: str) -> str:
+        return _MARKERS[self._index[provider] % len(_MARKERS)]
+
+    def roofline(self, axes: Any, figure: dict[str, Any]) -> None:
+        if figure["roof"]:
+            xs, ys = zip(*figure["roof"], strict=True)
+            axes.plot(xs, ys, color="#555555", linewidth=1.5, label="roof")
+        for provider in self._index:
+            points = [point for point in figure["points"] if point["provider"] == provider]
+            if points:
+                axes.scatter([p["x"] for p in points], [p["y"] for p in points], label=provider,
+                             color=self._colour(provider), marker=self._marker(provider),
+                             s=28, alpha=0.8)  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("FLOP / byte")
+        axes.set_ylabel("GFLOP/s")
+        axes.set_title(f"Roofline: {figure['label']}", loc="left", fontsize=10)
+        axes.grid(visible=True, which="major", alpha=0.3)
+        axes.legend(fontsize=8)
+
+    def speed(self, axes: Any, figure: dict[str, Any]) -> None:
+        operations, count = figure["operations"], len(figure["series"])
+        height = 0.8 / count
+        for index, series in enumerate(figure["series"]):
+            shown = [(row, b) for row, b in enumerate(series["best"]) if b is not None]
+            ys = [row + (index - (count - 1) / 2) * height for row, _ in shown]
+            values = [b["y"] for _, b in shown]
+            errors = [[b["y"] - b["low"] for _, b in shown], [b["high"] - b["y"] for _, b in shown]]
+            axes.barh(ys, values, height=height, xerr=errors, label=series["provider"],
+                      color=self._colour(series["provider"]),
+                      error_kw={"elinewidth": 0.9, "capsize": 2})  # fmt: skip
+        axes.set_yticks(range(len(operations)), operations, fontsize=8)
+        axes.invert_yaxis()
+        axes.set_xlabel("GFLOP/s (95 % interval of the median)")
+        axes.set_title(f"Speed: {figure['label']}", loc="left", fontsize=10)
+        axes.grid(visible=True, axis="x", alpha=0.3)
+        axes.legend(fontsize=8)
+
+    def heat(self, axes: Any, figure: dict[str, Any]) -> None:
+        cells = [[math.nan if v is None else v for v in row] for row in figure["gflops"]]
+        image = axes.imshow(cells, aspect="auto", origin="lower", cmap="viridis")
+        axes.figure.colorbar(image, ax=axes, label="GFLOP/s")
+        axes.set_xticks(range(len(figure["n"])), figure["n"])
+        axes.set_yticks(range(len(figure["m"])), figure["m"])
+        axes.set_xlabel("N")
+        axes.set_ylabel("M")
+        axes.set_title(f"Best speed: {figure['label']}", loc="left", fontsize=10)
+

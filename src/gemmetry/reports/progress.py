@@ -1,0 +1,173 @@
+"""Progress of a run on stderr: a live view on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from gemmetry.domain import units
+from gemmetry.domain.events import DispatchFinished, Event, Message, PlanReady, StageProgress
+from gemmetry.domain.names import split_dispatch_name
+from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.record import Record
+from gemmetry.reports.labels import first_line, operation_title, printable
+
+_SHOWN_OPERATIONS = 5
+"""Operations whose best dispatch the live view shows: the ones that moved last."""
+
+
+class ProgressListener:
+    """Listens to a run's events; use as a context manager around it.
+
+    On a terminal: bar, share done, estimated time left, current stage, failures so far and the
+    best dispatch of the latest operations. Elsewhere: one line for each finished dispatch.
+    """
+
+    def __init__(self, console: Console | None = None, *, live: bool | None = None) -> None:
+        """`console` defaults to stderr; `live` forces the live view on or off (default: on if
+        the console is a terminal)."""
+        self._console = console or Console(stderr=True, highlight=False)
+        self._is_live = self._console.is_terminal if live is None else live
+        self._total = 0
+        self._done = 0
+        self._failures = 0
+        self._stage = ""
+        self._best: dict[str, Record] = {}
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self._console,
+            expand=True,
+        )
+        self._task = self._progress.add_task("dispatches", total=None)
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        if self._is_live:
+            self._live = Live(
+                get_renderable=self._render,
+                console=self._console,
+                refresh_per_second=8,
+                transient=True,
+            )
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def __call__(self, event: Event) -> None:
+        """Take one event of the engine."""
+        match event:
+            case PlanReady():
+                self._plan_ready(event)
+            case StageProgress():
+                self._stage_progress(event)
+            case DispatchFinished(record):
+                self._finished(record)
+            case Message(text, level):
+                prefix = "" if level == "info" else f"{level}: "
+                self._line(Text(f"{prefix}{printable(text)}", style=_LEVEL_STYLES.get(level, "")))
+
+    def _plan_ready(self, event: PlanReady) -> None:
+        self._total, self._done = event.total, event.kept
+        self._progress.update(self._task, total=event.total, completed=event.kept)
+        kept = ""
+        if event.kept or event.samples_kept:
+            kept = (
+                f"; {event.kept} done in an earlier run are kept"
+                f" ({event.samples_kept} samples)"
+            )
+        noun = "dispatch" if event.total == 1 else "dispatches"
+        self._line(Text(f"{event.total} {noun} in {printable(event.experiment)}{kept}"))
+
+    def _stage_progress(self, event: StageProgress) -> None:
+        self._stage = f"{event.stage} {event.done}/{event.total}"
+        if event.current:
+            self._stage += f"  {printable(event.current)}"
+        if not self._is_live and event.done == event.total:
+            self._line(Text(f"{event.stage}: {event.done}/{event.total}"))
+
+    def _finished(self, record: Record) -> None:
+        self._done += 1
+        self._progress.update(self._task, completed=self._done)
+        if record.outcome.is_failure:
+            self._failures += 1
+        improved = self._note_best(record)
+        if not self._is_live:
+            self._line(Text(f"[{self._done:>{len(str(self._total))}}/{self._total}] "
+                            f"{_describe(record)}{'  best so far' if improved else ''}"))  # fmt: skip
+        elif record.outcome.is_failure:
+            self._line(Text(_describe(record), style="red"))
+
+    def _note_best(self, record: Record) -> bool:
+        """Remember the record if it is the fastest of its operation; True if it displaced one."""
+        if record.measurement is None:
+            return False
+        title = f"{record.target} {record.operation}"
+        old = self._best.get(title)
+        if old is not None and old.measurement is not None:
+            if old.measurement.median_ns <= record.measurement.median_ns:
+                return False
+            del self._best[title]  # so that it moves to the end, among the latest
+        self._best[title] = record
+        return old is not None
+
+    def _line(self, text: Text) -> None:
+        # Behind a live view rich prints above it; long lines are left to the terminal.
+        self._console.print(text, soft_wrap=True)
+
+    def _render(self) -> Group:
+        failures = Text(f"{self._failures} failed" if self._failures else "", style="red")
+        status = Text(self._stage, style="dim", no_wrap=True, overflow="ellipsis")
+        best = Table.grid(padding=(0, 2, 0, 0))
+        best.add_column(no_wrap=True, overflow="ellipsis")
+        best.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+        best.add_column(justify="right", no_wrap=True)
+        for record in list(self._best.values())[-_SHOWN_OPERATIONS:]:
+            operation, _ = split_dispatch_name(record.operation)
+            best.add_row(
+                Text(operation_title(operation)),
+                Text(f"{record.provider} {record.configuration}", style="cyan"),
+                Text(units.format_gflops(record.gflops), style="green"),
+            )
+        heading = [Text("best so far", style="bold")] if self._best else []
+        parts = [failures] if self._failures else []
+        return Group(*heading, best, *parts, status, self._progress)
+
+
+_LEVEL_STYLES = {"warning": "yellow", "error": "red"}
+
+
+def _describe(record: Record) -> str:
+    name = printable(f"{record.provider}:{record.dispatch}")
+    if record.outcome is not Outcome.OK:
+        return f"{record.outcome} {name}: {first_line(record.reason)}"
+    if record.measurement is None:
+        return f"ok {name}  {record.verdict.status}"
+    time = units.format_ns(record.measurement.median_ns)
+    return f"ok {name}  {time}  {units.format_gflops(record.gflops)}  {record.verdict.status}"

@@ -1,0 +1,56 @@
+"use strict";
+// Text for people; the same rules as the console's.
+
+function threeDigits(value) {
+  return Math.abs(value) >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
+}
+
+function scaled(value, unit, steps) {
+  for (const [name, factor] of steps) {
+    if (Math.abs(value) >= factor) return `${threeDigits(value / factor)} ${name}`;
+  }
+  return `${threeDigits(value)} ${unit}`;
+}
+
+const formatNs = (v) => scaled(v, "ns", [["s", 1e9], ["ms", 1e6], ["µs", 1e3]]);
+const formatGflops = (v) => scaled(v, "GFLOP/s", [["PFLOP/s", 1e6], ["TFLOP/s", 1e3]]);
+const formatBytes = (v) => scaled(v, "B", [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]);
+const formatPercent = (v) => `${threeDigits(v * 100)} %`;
+const formatRatio = (v) => `${v >= 10 ? threeDigits(v) : v.toFixed(2)}×`;
+
+// A stored value with its column's unit.
+function formatValue(value, column) {
+  if (Array.isArray(value)) return value.join(", ");
+  if (value !== null && typeof value === "object") {
+    return Object.entries(value).map(([k, v]) => `${k}: ${v}`).join(", ");
+  }
+  if (typeof value !== "number") return String(value);
+  if (column.unit === "ns") return formatNs(value);
+  if (column.unit === "B") return formatBytes(value);
+  if (column.name === "gflops") return formatGflops(value);
+  if (column.name.endsWith("_fraction") || column.name.endsWith("_share")) return formatPercent(value);
+  const number = Number.isInteger(value) ? value.toLocaleString("en") : threeDigits(value);
+  return column.unit ? `${number} ${column.unit}` : number;
+}
+
+// Everything that came from names or messages enters the page as a text node, never as markup.
+function element(tag, attributes, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (name === "class") node.className = value;
+    else if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== undefined) node.setAttribute(name, value);
+  }
+  for (const child of children) {
+    if (child !== null && child !== undefined) node.append(child);
+  }
+  return node;
+}
+
+function fillSelect(select, options, chosen) {
+  select.replaceChildren(...options.map(([value, text]) => {
+    const option = element("option", { value }, text);
+    option.selected = value === chosen;
+    return option;
+  }));
+}

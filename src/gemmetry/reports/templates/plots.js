@@ -1,0 +1,202 @@
+"use strict";
+// The plots, drawn by plotly from the neutral figures in the page's data.
+
+// Okabe and Ito's colours, which people with any colour vision can tell apart.
+const PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f"];
+const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross", "star", "hexagon", "x"];
+
+// Plotly reads a little markup in texts; names must stay names.
+const escapeText = (text) =>
+  String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+
+class Plots {
+  constructor(data) {
+    this.figures = data.figures;
+    this.baseline = data.baseline;
+    this.providers = [...new Set(data.derived.map((_, i) => data.rows[i][1]))].sort();
+    this.theme = this.readTheme();
+  }
+
+  readTheme() {
+    const style = getComputedStyle(document.documentElement);
+    const get = (name) => style.getPropertyValue(name).trim();
+    return { ink: get("--ink"), quiet: get("--quiet"), grid: get("--grid"), line: get("--line"), panel: get("--panel") };
+  }
+
+  color(provider) { return PALETTE[this.providers.indexOf(provider) % PALETTE.length]; }
+  symbol(provider) { return SYMBOLS[this.providers.indexOf(provider) % SYMBOLS.length]; }
+
+  axis(title, more) {
+    const { grid, line, quiet } = this.theme;
+    return { title: { text: title }, gridcolor: grid, linecolor: line, zerolinecolor: line, tickcolor: line,
+      color: quiet, automargin: true, ...more };
+  }
+
+  layout(more) {
+    return {
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      font: { color: this.theme.ink, size: 12, family: "system-ui, 'Segoe UI', Roboto, Arial, 'DejaVu Sans', sans-serif" },
+      margin: { l: 60, r: 16, t: 36, b: 48 }, hovermode: "closest",
+      hoverlabel: { align: "left" },
+      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 } },
+      ...more,
+    };
+  }
+
+  plot(target, traces, layout) {
+    const config = { displaylogo: false, responsive: true,
+      modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+    target.classList.remove("empty");
+    Plotly.react(target, traces, layout, config);
+  }
+
+  empty(target, text) {
+    Plotly.purge(target);
+    target.classList.add("empty");
+    target.textContent = text;
+  }
+
+  drawAll() {
+    this.theme = this.readTheme();
+    this.drawRooflines();
+    this.drawSpeed();
+    this.drawHeat();
+    this.drawBaseline();
+    this.drawSamples();
+  }
+
+  drawRooflines() {
+    const home = document.getElementById("plots-roofline");
+    const figures = this.figures.roofline;
+    if (!figures.length) { home.textContent = "Nothing was measured."; home.classList.add("empty"); return; }
+    while (home.children.length < figures.length) {
+      home.append(element("div", { class: "plot", style: "height: 360px" }));
+    }
+    figures.forEach((figure, index) => this.drawRoofline(home.children[index], figure));
+  }
+
+  drawRoofline(target, figure) {
+    const traces = [];
+    if (figure.roof.length) {
+      traces.push({ x: figure.roof.map((p) => p[0]), y: figure.roof.map((p) => p[1]), mode: "lines", name: "roof",
+        line: { color: this.theme.quiet, width: 2 }, hovertemplate: `${escapeText(figure.source)}<br>%{y:.4s} GFLOP/s<extra></extra>` });
+    }
+    for (const provider of this.providers) {
+      const points = figure.points.filter((p) => p.provider === provider);
+      if (!points.length) continue;
+      traces.push({ x: points.map((p) => p.x), y: points.map((p) => p.y), mode: "markers", name: escapeText(provider),
+        marker: { color: this.color(provider), symbol: this.symbol(provider), size: 9, opacity: 0.8,
+          line: { color: this.theme.panel, width: 1 } },
+        text: points.map((p) => `<b>${escapeText(p.provider)}</b> ${escapeText(p.configuration)}<br>${escapeText(p.shape)}<br>` +
+          `${formatGflops(p.y)}${p.share ? `, ${formatPercent(p.share)} of the roofline` : ""}<br>${escapeText(p.verification)}`),
+        hovertemplate: "%{text}<extra></extra>" });
+    }
+    this.plot(target, traces, this.layout({
+      title: { text: escapeText(figure.label), font: { size: 14 }, x: 0, xref: "paper" },
+      margin: { l: 60, r: 16, t: 64, b: 48 },
+      xaxis: this.axis("FLOP / byte", { type: "log", dtick: 1 }), yaxis: this.axis("GFLOP/s", { type: "log", exponentformat: "SI" }),
+    }));
+  }
+
+  figureOf(list, id) { return list[Number(document.getElementById(id).value) || 0]; }
+
+  // Bars need room: a row for each provider of each operation.
+  barHeight(figure) { return Math.max(240, 110 + figure.operations.length * (figure.series.length * 15 + 14)); }
+
+  // The axis writes escaped text; keys and the texts that people read are kept apart.
+  categories(figure) {
+    return { type: "category", autorange: "reversed", tickvals: figure.operations.map((_, i) => i),
+      ticktext: figure.operations.map(escapeText) };
+  }
+
+  drawSpeed() {
+    const target = document.getElementById("plot-speed");
+    const figure = this.figureOf(this.figures.speed, "speed-select");
+    if (!figure) { this.empty(target, "Nothing was measured."); return; }
+    const positions = figure.operations.map((_, i) => i);
+    const traces = figure.series.map((series) => {
+      const best = series.best;
+      return { type: "bar", orientation: "h", name: escapeText(series.provider), y: positions,
+        x: best.map((b) => (b ? b.y : null)), marker: { color: this.color(series.provider) },
+        error_x: { type: "data", symmetric: false, array: best.map((b) => (b ? b.high - b.y : 0)),
+          arrayminus: best.map((b) => (b ? b.y - b.low : 0)), color: this.theme.ink, thickness: 1.2, width: 3 },
+        text: best.map((b, i) => (b ? `<b>${escapeText(series.provider)}</b> ${escapeText(b.configuration)}<br>` +
+          `${escapeText(figure.operations[i])}<br>${formatGflops(b.y)} (${formatNs(b.ns)})` : "")),
+        textposition: "none", hovertemplate: "%{text}<extra></extra>" };
+    });
+    target.style.height = `${this.barHeight(figure)}px`;
+    this.plot(target, traces, this.layout({ barmode: "group", bargap: 0.25,
+      xaxis: this.axis("GFLOP/s, more is better", { rangemode: "tozero", exponentformat: "SI" }),
+      yaxis: this.axis("", { ...this.categories(figure), type: "linear" }) }));
+  }
+
+  drawHeat() {
+    const target = document.getElementById("plot-heat");
+    const figure = this.figureOf(this.figures.heat, "heat-select");
+    if (!figure) { this.empty(target, "A heat map needs measured matrix products."); return; }
+    const cellText = figure.gflops.map((row) => row.map((v) => (v === null ? "" : threeDigits(v))));
+    target.style.height = `${Math.min(760, Math.max(260, 130 + figure.m.length * 40))}px`;
+    const crowded = figure.m.length * figure.n.length > 400;
+    this.plot(target, [{ type: "heatmap", x: figure.n.map(String), y: figure.m.map(String), z: figure.gflops,
+      text: cellText, texttemplate: crowded ? "" : "%{text}", customdata: figure.best.map((row) => row.map(escapeText)),
+      colorscale: "Viridis", xgap: 1, ygap: 1, hoverongaps: false, colorbar: { title: { text: "GFLOP/s" }, thickness: 14, outlinewidth: 0 },
+      hovertemplate: "M %{y}, N %{x}<br>%{z:.4s} GFLOP/s<br>%{customdata}<extra></extra>" }],
+    this.layout({ margin: { l: 60, r: 16, t: 16, b: 48 },
+      xaxis: this.axis("N", { type: "category", showgrid: false }), yaxis: this.axis("M", { type: "category", showgrid: false }) }));
+  }
+
+  drawBaseline() {
+    const target = document.getElementById("plot-baseline");
+    if (!target) return;
+    const baseline = document.getElementById("baseline-select").value;
+    const figure = this.figureOf(this.figures.speed, "baseline-dtypes");
+    const reference = figure && figure.series.find((s) => s.provider === baseline);
+    if (!reference) { this.empty(target, "The baseline measured nothing of these types."); return; }
+    const traces = figure.series.filter((s) => s !== reference).map((series) => {
+      const ratios = series.best.map((b, i) => (b && reference.best[i] ? reference.best[i].ns / b.ns : null));
+      return { type: "scatter", mode: "markers", name: escapeText(series.provider), x: ratios, y: figure.operations.map((_, i) => i),
+        marker: { color: this.color(series.provider), symbol: this.symbol(series.provider), size: 10, line: { color: this.theme.panel, width: 1 } },
+        text: ratios.map((r, i) => (r ? `<b>${escapeText(series.provider)}</b> ${escapeText(series.best[i].configuration)}<br>` +
+          `${escapeText(figure.operations[i])}<br>${formatRatio(r)} the speed of ${escapeText(baseline)}` : "")),
+        hovertemplate: "%{text}<extra></extra>" };
+    });
+    target.style.height = `${Math.max(220, 120 + figure.operations.length * 28)}px`;
+    this.plot(target, traces, this.layout({
+      xaxis: this.axis(`× ${escapeText(baseline)}, right is faster`, { type: "log",
+        tickvals: [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100], ticksuffix: "×" }),
+      yaxis: this.axis("", { ...this.categories(figure), type: "linear", range: undefined }),
+      shapes: [{ type: "line", x0: 1, x1: 1, yref: "paper", y0: 0, y1: 1, line: { color: this.theme.quiet, width: 1.5, dash: "dot" } }] }));
+  }
+
+  drawSamples() {
+    const target = document.getElementById("plot-samples");
+    const operation = document.getElementById("samples-select").value;
+    const chosen = this.figures.samples.filter((s) => s.operation === operation)
+      .sort((a, b) => a.median - b.median).slice(0, 8);
+    if (!chosen.length) { this.empty(target, "No raw samples are stored."); return; }
+    const largest = Math.max(...chosen.map((s) => s.median));
+    const [unit, factor] = largest >= 1e9 ? ["s", 1e9] : largest >= 1e6 ? ["ms", 1e6] : largest >= 1e3 ? ["µs", 1e3] : ["ns", 1];
+    const seen = {};
+    const traces = chosen.flatMap((samples) => {
+      const dash = ["solid", "dash", "dot", "dashdot"][(seen[samples.provider] = (seen[samples.provider] ?? -1) + 1) % 4];
+      const short = samples.name.replace(`${samples.operation}_`, "");
+      const values = samples.ns.map((ns) => ns / factor);
+      const ordered = [...values].sort((a, b) => a - b);
+      const shared = { name: escapeText(short), legendgroup: samples.name,
+        marker: { color: this.color(samples.provider), size: 5, opacity: 0.75 }, line: { color: this.color(samples.provider), dash, width: 2 } };
+      const hover = `${escapeText(short)}<br>%{y:.4g} ${unit}, sample %{x}<extra></extra>`;
+      return [
+        { ...shared, type: "scatter", mode: "markers", y: values, x: values.map((_, i) => i + 1), showlegend: false, hovertemplate: hover },
+        { ...shared, type: "scatter", mode: "lines", x: ordered, y: ordered.map((_, i) => (i + 1) / ordered.length), xaxis: "x2", yaxis: "y2",
+          line: { ...shared.line, shape: "hv" }, hovertemplate: `${escapeText(short)}<br>%{y:.0%} take at most %{x:.4g} ${unit}<extra></extra>` },
+      ];
+    });
+    const narrow = target.clientWidth < 700;
+    target.style.height = `${(narrow ? 640 : 380) + 20 * chosen.length}px`;
+    this.plot(target, traces, this.layout({
+      grid: narrow ? { rows: 2, columns: 1, pattern: "independent" } : { rows: 1, columns: 2, pattern: "independent" },
+      xaxis: this.axis("sample, in the order taken", { rangemode: "tozero" }), yaxis: this.axis(`duration of a launch, ${unit}`),
+      xaxis2: this.axis(`duration of a launch, ${unit}`), yaxis2: this.axis("share of samples at or below", { tickformat: ".0%", range: [0, 1.02] }),
+    }));
+  }
+}

@@ -1,0 +1,48 @@
+"use strict";
+// Ties the page together once it is loaded.
+
+(function main() {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  new ResultsTable(data);
+
+  const plots = new Plots(data);
+  const { speed, heat, samples } = plots.figures;
+  const numbered = (figures, text) => figures.map((figure, index) => [String(index), text(figure)]);
+  const watch = (id, options, chosen, draw) => {
+    const select = document.getElementById(id);
+    if (!select) return;
+    fillSelect(select, options, chosen);
+    select.closest(".controls").hidden = options.length === 0;
+    select.addEventListener("change", draw);
+  };
+  watch("speed-select", numbered(speed, (f) => f.label), "0", () => plots.drawSpeed());
+  watch("heat-select", numbered(heat, (f) => `${f.label} (${f.cells} shape${f.cells === 1 ? "" : "s"})`), "0", () => plots.drawHeat());
+  watch("baseline-dtypes", numbered(speed, (f) => f.label), "0", () => plots.drawBaseline());
+  watch("baseline-select", plots.providers.map((p) => [p, p]), plots.baseline, () => plots.drawBaseline());
+  const operations = [...new Set(samples.map((s) => s.operation))];
+  watch("samples-select", operations.map((o) => [o, o]), operations[0], () => plots.drawSamples());
+  plots.drawAll();
+
+  // A change of theme, and printing, need the plots' colours read again.
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plots.drawAll());
+  addEventListener("beforeprint", () => plots.drawAll());
+  addEventListener("afterprint", () => plots.drawAll());
+
+  for (const button of document.querySelectorAll(".copy")) {
+    button.addEventListener("click", async () => {
+      const done = await copyText(button.dataset.copy);
+      button.textContent = done ? "Copied" : "Select and copy by hand";
+      setTimeout(() => { button.textContent = "Copy"; }, 1500);
+    });
+  }
+  document.documentElement.dataset.ready = "true";
+
+  async function copyText(text) {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      return false; // pages opened from a file may not be allowed to
+    }
+  }
+})();

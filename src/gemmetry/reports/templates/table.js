@@ -1,0 +1,197 @@
+"use strict";
+// The table of results: sorting, filters, details of a row.
+
+class ResultsTable {
+  constructor(data) {
+    this.data = data;
+    this.names = data.columns.map((column) => column.name);
+    this.rows = data.rows.map((values, index) => this.makeRow(values, data.derived[index], index));
+    this.columns = this.makeColumns();
+    this.sorting = { key: null, descending: false };
+    this.limit = 300;
+    this.opened = new Set();
+    this.fillFilters();
+    this.makeHead();
+    this.draw();
+  }
+
+  makeRow(values, derived, index) {
+    const record = Object.fromEntries(this.names.map((name, i) => [name, values[i]]));
+    const words = [
+      record.provider, record.dispatch, record.target, record.outcome, record.verification,
+      record.reason, derived.shape, derived.dtypes, ...Object.entries(record.tags || {}).flat(),
+    ];
+    return { record, derived, index, text: words.filter(Boolean).join(" ").toLowerCase() };
+  }
+
+  makeColumns() {
+    const { rows } = this;
+    const has = (get) => rows.some((row) => get(row) !== null && get(row) !== undefined);
+    const several = (get) => new Set(rows.map(get)).size > 1;
+    const all = [
+      { key: "kind", title: "kind", value: (r) => r.record.kind, shown: several((r) => r.record.kind) },
+      { key: "shape", title: "shape", value: (r) => r.derived.shape, order: (r) => r.record.flops },
+      { key: "dtypes", title: "types", value: (r) => r.derived.dtypes },
+      { key: "layouts", title: "layouts", value: (r) => r.record.layouts },
+      { key: "target", title: "device", value: (r) => r.record.device || r.record.target,
+        shown: several((r) => r.record.device || r.record.target) },
+      { key: "provider", title: "provider", value: (r) => r.record.provider },
+      { key: "configuration", title: "configuration", value: (r) => r.record.configuration, style: "configuration" },
+      { key: "time", title: "time", value: (r) => r.record.median_ns, text: formatNs, number: true },
+      { key: "half", title: "±", value: (r) => r.derived.half, number: true,
+        text: (v, r) => `±${(v * 100).toFixed(1)} %${r.record.marks.length ? " !" : ""}`,
+        hint: (r) => r.record.marks.join("\n") },
+      { key: "gflops", title: "GFLOP/s", value: (r) => r.record.gflops, number: true,
+        text: (v) => v.toLocaleString("en", { maximumSignificantDigits: v >= 1000 ? 6 : 4, maximumFractionDigits: v >= 100 ? 0 : 2 }) },
+      { key: "roofline", title: "roofline", value: (r) => r.record.roofline_fraction, text: formatPercent, number: true },
+      { key: "ratio", title: `× ${this.data.baseline}`, value: (r) => r.derived.ratio, text: formatRatio, number: true,
+        shown: this.data.baseline !== "" },
+      { key: "verification", title: "verified", value: (r) => r.record.verification, style: "verification" },
+      { key: "outcome", title: "outcome", value: (r) => r.record.outcome, style: "outcome" },
+    ];
+    return all.filter((c) => c.shown !== false && (!c.number || has(c.value)));
+  }
+
+  fillFilters() {
+    const choices = (id, get) => {
+      const found = [...new Set(this.rows.map(get))].sort();
+      fillSelect(document.getElementById(id), [["", "all"], ...found.map((v) => [v, v])], "");
+    };
+    choices("filter-provider", (r) => r.record.provider);
+    choices("filter-dtypes", (r) => r.derived.dtypes);
+    choices("filter-outcome", (r) => r.record.outcome);
+    const form = document.querySelector(".filters");
+    form.addEventListener("input", () => this.draw());
+    form.addEventListener("reset", () => setTimeout(() => this.draw()));
+    form.addEventListener("submit", (event) => event.preventDefault());
+    document.getElementById("show-all").addEventListener("click", () => {
+      this.limit = Infinity;
+      this.draw();
+    });
+  }
+
+  makeHead() {
+    const cells = this.columns.map((column) => {
+      const button = element("button", { type: "button", onclick: () => this.sortBy(column) },
+        column.title, element("span", { class: "arrow", "aria-hidden": "true" }));
+      return element("th", { scope: "col", class: column.number ? "number" : "", "data-key": column.key }, button);
+    });
+    const blank = element("th", {}, element("span", { hidden: "" }, "details"));
+    document.querySelector("#table thead").replaceChildren(element("tr", {}, blank, ...cells));
+  }
+
+  // Numbers sort largest first where large is good; a second press turns the order around.
+  sortBy(column) {
+    const first = ["gflops", "roofline", "ratio"].includes(column.key);
+    const same = this.sorting.key === column.key;
+    this.sorting = { key: column.key, descending: same ? !this.sorting.descending : first };
+    for (const head of document.querySelectorAll("#table thead th[data-key]")) {
+      const active = head.dataset.key === column.key;
+      const direction = this.sorting.descending ? "descending" : "ascending";
+      if (active) head.setAttribute("aria-sort", direction);
+      else head.removeAttribute("aria-sort");
+      head.querySelector(".arrow").textContent = active ? (this.sorting.descending ? "▼" : "▲") : "";
+    }
+    this.draw();
+  }
+
+  selected() {
+    const value = (id) => document.getElementById(id).value;
+    const words = value("filter-text").toLowerCase().split(/\s+/).filter(Boolean);
+    const provider = value("filter-provider");
+    const dtypes = value("filter-dtypes");
+    const outcome = value("filter-outcome");
+    const onlyBest = document.getElementById("filter-best").checked;
+    return this.rows.filter((row) =>
+      words.every((word) => row.text.includes(word)) &&
+      (!provider || row.record.provider === provider) &&
+      (!dtypes || row.derived.dtypes === dtypes) &&
+      (!outcome || row.record.outcome === outcome) &&
+      (!onlyBest || row.derived.best));
+  }
+
+  sorted(rows) {
+    const column = this.columns.find((c) => c.key === this.sorting.key);
+    if (!column) return rows;
+    const get = column.order || column.value;
+    const sign = this.sorting.descending ? -1 : 1;
+    return [...rows].sort((left, right) => {
+      const [a, b] = [get(left), get(right)];
+      if (a === b) return left.index - right.index;
+      if (a === null || a === undefined) return 1; // what has no value stands last, either way
+      if (b === null || b === undefined) return -1;
+      return sign * (typeof a === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
+    });
+  }
+
+  draw() {
+    const rows = this.sorted(this.selected());
+    const body = document.querySelector("#table tbody");
+    body.replaceChildren(...rows.slice(0, this.limit).flatMap((row) => this.drawRow(row)));
+    if (!rows.length) {
+      const cell = element("td", { colspan: this.columns.length + 1, class: "empty" }, "No dispatch matches the filter.");
+      body.append(element("tr", {}, cell));
+    }
+    document.getElementById("count").textContent = `${rows.length} of ${this.rows.length}`;
+    const more = document.getElementById("show-all");
+    more.hidden = rows.length <= this.limit;
+    more.textContent = `Show all ${rows.length}`;
+  }
+
+  drawRow(row) {
+    const isOpen = this.opened.has(row.index);
+    const toggle = element("button", {
+      type: "button", class: "expand", "aria-expanded": String(isOpen),
+      "aria-label": `Details of ${row.record.dispatch}`,
+      onclick: () => this.toggle(row),
+    }, isOpen ? "▾" : "▸");
+    const cells = this.columns.map((column) => this.drawCell(row, column));
+    const line = element("tr", { class: `row${row.derived.best ? " best" : ""}`, "data-index": row.index },
+      element("td", {}, toggle), ...cells);
+    if (!isOpen) return [line];
+    const details = element("td", { colspan: cells.length + 1 }, this.drawDetails(row));
+    return [line, element("tr", { class: "details" }, details)];
+  }
+
+  toggle(row) {
+    if (!this.opened.delete(row.index)) this.opened.add(row.index);
+    this.draw();
+    const button = document.querySelector(`#table tr[data-index="${row.index}"] .expand`);
+    if (button) button.focus();
+  }
+
+  drawCell(row, column) {
+    const value = column.value(row);
+    const missing = value === null || value === undefined;
+    const text = missing ? "–" : column.text ? column.text(value, row) : String(value);
+    if (column.style === "outcome") {
+      return element("td", { title: row.record.reason }, element("span", { class: `outcome ${value}` }, text));
+    }
+    if (column.style === "verification") {
+      const marks = { passed: "✓ passed", warned: "~ warned", failed: "✗ wrong", not_verified: "– not verified" };
+      return element("td", { class: `mark-${value}` }, marks[value] || text);
+    }
+    const hint = column.hint ? column.hint(row) : column.style === "configuration" ? text : "";
+    const styles = [column.number ? "number" : "", column.style || "", column.key === "half" && hint ? "noisy" : ""];
+    return element("td", { class: styles.join(" ").trim(), title: hint || null }, text);
+  }
+
+  drawDetails(row) {
+    const facts = this.data.columns
+      .map((column) => [column, row.record[column.name]])
+      .filter(([, v]) => v !== null && v !== "" && !(typeof v === "object" && Object.keys(v).length === 0))
+      .map(([column, v]) => this.fact(column.name, formatValue(v, column), column.description));
+    for (const [check, result] of Object.entries(row.derived.checks)) {
+      facts.push(this.fact(`check ${check}`, result, ""));
+    }
+    if (row.derived.why) facts.push(this.fact("verdict", row.derived.why, ""));
+    const list = element("dl", { class: "facts" }, ...facts);
+    if (!row.derived.tail) return list;
+    return element("div", {}, list, element("p", { class: "quiet" }, "End of its output"), element("pre", {}, row.derived.tail));
+  }
+
+  fact(name, text, description) {
+    return element("div", { class: text.length > 60 ? "long" : "", title: description || null },
+      element("dt", {}, name.replaceAll("_", " ")), element("dd", {}, text));
+  }
+}

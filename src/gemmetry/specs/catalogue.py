@@ -1,0 +1,21 @@
+"""What exists on this machine, as the caller tells it; specs themselves look nothing up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from gemmetry.domain.target import Target
+
+
+class Catalogue(Protocol):
+    """Answers about providers. Each answer may cost an import, so ask only what is needed."""
+
+    def provider_names(self) -> Sequence[str]:
+        """Names of all providers, without importing any."""
+
+    def unavailable(self, name: str, options: Mapping[str, Any]) -> str | None:
+        """None if the provider works here, else the reason and what to install."""
+
+    def targets(self, name: str, options: Mapping[str, Any]) -> Sequence[Target]:
+        """The devices it runs on here, and architectures it compiles for (``index`` None)."""

@@ -1,0 +1,274 @@
+"""Types of spec fields: each reads what people write and refuses the rest with our messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from gemmetry.domain import units
+from gemmetry.domain.dtypes import parse_dtype
+from gemmetry.domain.errors import GemmetryError, RequestError, UnknownNameError
+from gemmetry.domain.operation import EpilogueStep, Layout, OperationKind
+from gemmetry.domain.target import parse_target
+from gemmetry.specs.ranges import parse_sizes, split_list
+from gemmetry.specs.selection import parse_pattern, split_patterns
+from gemmetry.specs.shapes import parse_shape
+
+LAYOUT_PAIRS = ("tt", "tn", "nt", "nn")
+
+
+def told(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`parse` with its request errors as validation errors, so that all mistakes are collected."""
+
+    @wraps(parse)
+    def validate(value: Any) -> Any:
+        try:
+            return parse(value)
+        except GemmetryError as error:
+            text = f"{error.message}. {error.hint}" if error.hint else error.message
+            raise PydanticCustomError("request", "{text}", {"text": text}) from None
+
+    return validate
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return split_list(value)
+    if isinstance(value, list | tuple) and all(isinstance(item, str | int) for item in value):
+        return [part for item in value for part in split_list(str(item))]
+    raise RequestError(f"{_shown(value)} is not a list of names", hint="Write [a, b] or 'a, b'.")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _sizes(value: Any) -> tuple[int | str, ...]:
+    items = list(value) if isinstance(value, list | tuple) else [value]
+    clean: list[int | str] = []
+    for item in items:
+        if isinstance(item, bool) or not isinstance(item, int | float | str):
+            raise RequestError(
+                f"{_shown(item)} is not a size", hint="Write 256, 64:1024:128 or a list of these."
+            )
+        if isinstance(item, float):
+            if not item.is_integer():
+                raise RequestError(f"{item} is not a whole size", hint="Sizes are whole numbers.")
+            item = int(item)
+        clean.extend(split_list(item) if isinstance(item, str) else [item])
+    numbers = [int(i) if isinstance(i, str) and i.isascii() and i.isdigit() else i for i in clean]
+    parse_sizes(numbers)
+    return tuple(numbers)
+
+
+def canonical_dtypes(value: Any) -> str:
+    """``f32``, or ``f16:f16:f32`` for A, B and C; names by their aliases too.
+
+    Raises:
+        RequestError: not one, two or three formats. UnknownNameError: no such format.
+    """
+    if isinstance(value, str):
+        parts = value.replace(",", ":").split(":")
+    elif isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        parts = list(value)
+    else:
+        raise RequestError(f"{_shown(value)} is not a dtype", hint="Write f32 or f16:f16:f32.")
+    if len(parts) not in (1, 2, 3):
+        raise RequestError(
+            f"{_shown(value)} names {len(parts)} formats",
+            hint="Write one (f32), A:B (e4m3:e5m2) or A:B:C (f16:f16:f32).",
+        )
+    names = [parse_dtype(part).name for part in parts]
+    return names[0] if len(names) == 2 and names[0] == names[1] else ":".join(names)
+
+
+def _dtypes(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return tuple(dict.fromkeys(canonical_dtypes(part) for part in split_list(value)))
+    if isinstance(value, list | tuple):
+        return tuple(dict.fromkeys(canonical_dtypes(item) for item in value))
+    raise RequestError(f"{_shown(value)} is not a list of dtypes", hint="Write [f16, f32].")
+
+
+def _formats(value: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(parse_dtype(text).name for text in _texts(value)))
+
+
+def _one_of(what: str, known: tuple[str, ...]) -> Callable[[Any], tuple[str, ...]]:
+    def parse(value: Any) -> tuple[str, ...]:
+        found = []
+        for text in _texts(value):
+            name = text.strip().lower().replace("-", "_")
+            if name not in known:
+                raise UnknownNameError(what, text, known)
+            found.append(name)
+        return tuple(dict.fromkeys(found))
+
+    return parse
+
+
+def _epilogues(value: Any) -> tuple[str, ...]:
+    items = split_list(value) if isinstance(value, str) else value
+    if not isinstance(items, list | tuple):
+        raise RequestError(f"{_shown(value)} is not a list of epilogues", hint="Write bias+relu.")
+    found = []
+    for item in items:
+        steps = item.split("+") if isinstance(item, str) else list(item)
+        steps = [str(step).strip().lower() for step in steps]
+        for step in steps:
+            if step not in (*EpilogueStep, "none"):
+                raise UnknownNameError("epilogue step", step, [*EpilogueStep, "none"])
+        if "none" in steps and len(steps) > 1:
+            raise RequestError(
+                f"the epilogue {'+'.join(steps)!r} joins none with steps", hint="Write none, bias."
+            )
+        found.append("+".join(steps))
+    return tuple(dict.fromkeys(found))
+
+
+def _shapes(value: Any) -> tuple[str, ...]:
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list | tuple):
+        raise RequestError(f"{_shown(value)} is not a list of shapes", hint="Write [256x256x256].")
+    found: list[str] = []
+    for item in items:
+        if isinstance(item, str):
+            found.extend(split_list(item))
+        elif isinstance(item, int) and not isinstance(item, bool):
+            found.append(f"{item}x{item}x{item}")
+        elif isinstance(item, list | tuple) and len(item) in (3, 4):
+            found.append("x".join(str(size) for size in item))
+        elif isinstance(item, Mapping) and set(item) <= {"m", "n", "k", "batch", "b"}:
+            batch = item.get("batch", item.get("b"))
+            sizes = [item.get(axis, "") for axis in ("m", "n", "k")]
+            found.append("x".join(str(s) for s in ([batch, *sizes] if batch else sizes)))
+        else:
+            raise RequestError(
+                f"{_shown(item)} is not a shape",
+                hint="Write MxNxK, [m, n, k] or {m: …, n: …, k: …}.",
+            )
+    for text in found:
+        if text[:1].isdigit() or text[:1] == "-":
+            parse_shape(text)
+    return tuple(dict.fromkeys(found))
+
+
+def _patterns(value: Any) -> tuple[str, ...]:
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
+        raise RequestError(f"{_shown(value)} is not a pattern", hint="Write a name, with * or re:.")
+    patterns = [pattern for item in items for pattern in split_patterns(item)]
+    for pattern in patterns:
+        parse_pattern(pattern)
+    return tuple(dict.fromkeys(patterns))
+
+
+def _devices(value: Any) -> tuple[str, ...]:
+    names = [DEVICE_ALIASES.get(text.lower(), text.lower()) for text in _texts(value)]
+    for name in names:
+        parse_target(name)
+    return tuple(dict.fromkeys(names))
+
+
+DEVICE_ALIASES = {"llvm-cpu": "cpu", "rocm": "hip", "vulkan-spirv": "vulkan", "gpu": "cuda"}
+"""Names of IREE's and torch's back ends that people type for a device."""
+
+
+def _tags(value: Any) -> dict[str, str]:
+    if isinstance(value, Mapping):
+        return {str(key): str(item) for key, item in value.items()}
+    tags = {}
+    for text in _texts(value):
+        key, colon, item = text.partition(":")
+        if not colon or not key:
+            raise RequestError(f"{text!r} is not a tag", hint="Write column:value,column:value.")
+        tags[key] = item
+    return tags
+
+
+def _duration(value: Any) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    seconds = float(value) if is_number else units.parse_duration_s(str(value))
+    if not 0 < seconds < float("inf"):
+        raise RequestError(f"the duration {value!r} is not above zero", hint="Write 2s or 500ms.")
+    return seconds
+
+
+def _memory(value: Any) -> int:
+    return value if isinstance(value, int) else units.parse_bytes(str(value))
+
+
+def _any_of(*kinds: str) -> WithJsonSchema:
+    item = {"type": ["string", "integer"]}
+    forms: dict[str, dict[str, Any]] = {"array": {"type": "array", "items": item}}
+    return WithJsonSchema({"anyOf": [forms.get(kind, {"type": kind}) for kind in kinds]})
+
+
+_LIST = _any_of("string", "array")
+
+Sizes = Annotated[
+    tuple[int | str, ...], BeforeValidator(told(_sizes)), _any_of("integer", "string", "array")
+]
+Names = Annotated[tuple[str, ...], BeforeValidator(told(lambda v: tuple(_texts(v)))), _LIST]
+Dtypes = Annotated[
+    tuple[str, ...],
+    BeforeValidator(told(_dtypes)),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {
+                    "type": "array",
+                    "items": {
+                        "anyOf": [
+                            {"type": "string"},
+                            {"type": "array", "items": {"type": "string"}, "maxItems": 3},
+                        ]
+                    },
+                },
+            ]
+        }
+    ),
+]
+Formats = Annotated[tuple[str, ...], BeforeValidator(told(_formats)), _LIST]
+Layouts = Annotated[
+    tuple[str, ...], BeforeValidator(told(_one_of("layout pair", LAYOUT_PAIRS))), _LIST
+]
+Kinds = Annotated[
+    tuple[str, ...],
+    BeforeValidator(told(_one_of("operation kind", (*OperationKind, "all")))),
+    _LIST,
+]
+Epilogues = Annotated[tuple[str, ...], BeforeValidator(told(_epilogues)), _LIST]
+Shapes = Annotated[
+    tuple[str, ...],
+    BeforeValidator(told(_shapes)),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {
+                    "type": "array",
+                    "items": {
+                        "anyOf": [
+                            {"type": "string"},
+                            {"type": "array", "items": {"type": "integer"}},
+                            {"type": "object", "additionalProperties": {"type": "integer"}},
+                        ]
+                    },
+                },
+            ]
+        }
+    ),
+]
+Patterns = Annotated[tuple[str, ...], BeforeValidator(told(_patterns)), _LIST]
+Devices = Annotated[tuple[str, ...], BeforeValidator(told(_devices)), _LIST]
+Tags = Annotated[dict[str, str], BeforeValidator(told(_tags)), _any_of("string", "object")]
+Duration = Annotated[float, BeforeValidator(told(_duration)), _any_of("number", "string")]
+Memory = Annotated[int, BeforeValidator(told(_memory)), _any_of("integer", "string")]
+RESULT_LAYOUTS = (str(Layout.ROW), str(Layout.COLUMN))

@@ -1,0 +1,190 @@
+"""Every key of a spec, once: its panel, its form on the command line, its other names, its text.
+
+The model's JSON schema, the command line's options, shell completion and the documents' tables
+all read this table. Standard library only, because ``--help`` imports it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Form(StrEnum):
+    """How a key is written as an option."""
+
+    TEXT = "text"
+    """One value."""
+    LIST = "list"
+    """Comma- or space-separated values, or the option several times."""
+    FLAG = "flag"
+    """``--key``, ``--key=true``, ``--no-key``."""
+    SPEC_ONLY = "spec only"
+    """A mapping: in a file, or with ``--set key.part=value``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of a spec."""
+
+    name: str
+    panel: str
+    form: Form
+    text: str
+    aliases: tuple[str, ...] = ()
+    short: str = ""
+    metavar: str = ""
+
+    @property
+    def option(self) -> str:
+        """``--problem-m``."""
+        return f"--{self.name.replace('_', '-')}"
+
+
+WHAT = "What is computed"
+GRID = "Grid settings (of the grid tracing document)"
+WHO = "Who computes it, and where"
+HOW = "How it is run"
+RESULTS = "Results"
+PANELS = (WHAT, WHO, HOW, RESULTS, GRID)
+
+_T, _L, _F = Form.TEXT, Form.LIST, Form.FLAG
+
+_ROWS = (
+    Key("operation_kind", WHAT, _L, "Kinds of operation: matmul, batch_matmul, matmul_splitk, "
+        "conv2d, all.", ("op_kind",), metavar="KIND"),
+    Key("problem_m", WHAT, _L, "Sizes of M: 256, 64:1024:128 (end excluded), log2:64:8192 "
+        "(included), lists.", metavar="SIZES"),
+    Key("problem_n", WHAT, _L, "Sizes of N.", metavar="SIZES"),
+    Key("problem_k", WHAT, _L, "Sizes of K.", metavar="SIZES"),
+    Key("problem_b", WHAT, _L, "Batches of a batch_matmul.", metavar="SIZES"),
+    Key("shapes", WHAT, _L, "Shapes MxNxK or BxMxNxK, presets (squares, llm, legacy, first), or "
+        "files (.csv, .yaml, .txt).", ("shape",), metavar="SHAPES"),
+    Key("conv_shapes", WHAT, _L, "conv2d shapes NxHxWxC_RxSxF[_strideAxB][_padAxB].",
+        metavar="SHAPES"),
+    Key("dtypes", WHAT, _L, "Formats of A and B (f32, bf16, s8 ...), or A:B:C as in f16:f16:f32.",
+        ("dtype",), metavar="DTYPES"),
+    Key("result_dtype", WHAT, _L, "Formats of C where --dtypes leaves it open.", metavar="DTYPES"),
+    Key("accumulator", WHAT, _L, "Formats of the accumulator.", ("accumulators",),
+        metavar="DTYPES"),
+    Key("layouts", WHAT, _L, "Layouts of A and B: tt, tn, nt, nn (t row-major, n column-major).",
+        ("layout",), metavar="PAIRS"),
+    Key("result_layout", WHAT, _T, "Layout of C: t or n.", metavar="LETTER"),
+    Key("epilogues", WHAT, _L, "Fused steps joined by +: none, bias+relu, gelu, residual.",
+        ("epilogue",), metavar="STEPS"),
+    Key("alpha", WHAT, _T, "Factor of the product.", metavar="NUMBER"),
+    Key("beta", WHAT, _T, "Factor of the C that is added.", metavar="NUMBER"),
+    Key("scaling", WHAT, _T, "Dequantising factors of A and B: none, tensor or row.",
+        metavar="NAME"),
+    Key("split_k_slices", WHAT, _L, "Slices of a matmul_splitk; those that do not divide K are "
+        "left out.", ("iree_flow_split_matmul_reduction",), metavar="SIZES"),
+    Key("providers", WHO, _L, "Who computes: torch, numpy, iree, triton, null, user. Default: all "
+        "that work on the device.", ("provider",), metavar="NAMES"),
+    Key("kernel", WHO, _L, "Kernels of your own, file.py:function.", metavar="FILE:FUNCTION"),
+    Key("device", WHO, _L, "Devices: cpu, cuda, cuda:1; cuda-sm_80 only compiles. Default: the "
+        "first GPU, else the CPU.", ("devices", "iree_hal_target_backends"), metavar="DEVICE"),
+    Key("cuda_arch", WHO, _T, "With --device cuda: compile for this architecture, run nothing.",
+        ("iree_hal_cuda_llvm_target_arch",), metavar="sm_XX"),
+    Key("dispatches", WHO, _L, "Dispatches wanted: globs on the name, re:REGEX, key=value, or "
+        "full names, which are made.", ("dispatch",), metavar="PATTERNS"),
+    Key("exclude", WHO, _L, "Dispatches not wanted, by the same patterns.", metavar="PATTERNS"),
+    Key("default_config", WHO, _F, "Only the configuration that leaves every choice to the "
+        "provider."),
+    Key("verification_enabled", HOW, _F, "Prove each dispatch right before it is timed."),
+    Key("verification_providers", HOW, _L, "Who computes the reference: numpy, or device (its "
+        "own float64).", metavar="NAMES"),
+    Key("verification_level", HOW, _T, "How much verification does: quick, standard or full.",
+        metavar="NAME"),
+    Key("profiling_enabled", HOW, _F, "Measure.", ("benchmark",)),
+    Key("benchmark_repetitions", HOW, _T, "Exactly this many samples. Default: until the "
+        "interval is narrow.", ("repeat_count",), metavar="COUNT"),
+    Key("dispatch_repeat_count", HOW, _T, "Launches timed as one sample. Default: as the clock "
+        "needs.", ("batch_size", "iree_hal_benchmark_dispatch_repeat_count"), metavar="COUNT"),
+    Key("warmup_iterations", HOW, _T, "Launches before sampling.", metavar="COUNT"),
+    Key("min_samples", HOW, _T, "Fewest samples.", metavar="COUNT"),
+    Key("max_samples", HOW, _T, "Most samples.", metavar="COUNT"),
+    Key("time_budget", HOW, _T, "Sampling time of one dispatch: 2s, 500ms.", metavar="TIME"),
+    Key("interval_width", HOW, _T, "Wanted relative half-width of the median's 95 % interval. "
+        "Default: 0.005 on a GPU, 0.02 on a CPU.", metavar="FRACTION"),
+    Key("max_seconds_per_launch", HOW, _T, "A dispatch predicted to take longer is skipped.",
+        metavar="TIME"),
+    Key("deadlines", HOW, Form.SPEC_ONLY, "Seconds that a stage may take, as in {compile: 300}."),
+    Key("regime", HOW, _T, "Thermal regime: burst or sustained.", metavar="NAME"),
+    Key("cold_cache", HOW, _F, "Rotate inputs so that no cache holds them."),
+    Key("distribution", HOW, _T, "Distribution of the inputs: offset_uniform, uniform, "
+        "uniform_signed, normal, integers, zeros.", metavar="NAME"),
+    Key("seed", HOW, _T, "Seed of the inputs.", ("random_seed",), metavar="NUMBER"),
+    Key("threads", HOW, _T, "CPU threads of a provider; 0: all.", metavar="COUNT"),
+    Key("jobs", HOW, _T, "Parallel compiles; 0 or -1: one per processor.", ("num_cpu",), "-j",
+        metavar="COUNT"),
+    Key("memory_budget", HOW, _T, "Device memory for executables kept warm: 2GiB; 0: half of "
+        "what is free.", metavar="BYTES"),
+    Key("force_compile", HOW, _F, "Compile again what is already there."),
+    Key("save_cmds", HOW, _F, "Keep the compile and run commands with their output as files.",
+        ("save_commands",)),
+    Key("tags", HOW, _L, "Extra columns in front of the others: column:value,...",
+        metavar="COLUMN:VALUE"),
+    Key("name", RESULTS, _T, "Name of the experiment.", metavar="NAME"),
+    Key("experiment", RESULTS, _T, "Folder of the experiment. Default: "
+        "gemmetry-out/<name>-<hash of the plan>.", metavar="DIR"),
+    Key("generated_dir", RESULTS, _T, "Folder under which generated/ is written. Default: the "
+        "experiment's.", metavar="DIR"),
+    Key("output", RESULTS, _L, "Files to write; the suffix picks csv, json, parquet, xlsx, md, "
+        "html, xml (JUnit), png, svg.", (), "-o", metavar="FILE"),
+    Key("append", RESULTS, _F, "Add to the CSV files of --output instead of replacing them."),
+    Key("html", RESULTS, _T, "Where the HTML report goes. Default: report.html in the "
+        "experiment.", metavar="FILE"),
+    Key("format", RESULTS, _T, "What is printed: table, block (the dispatch profiler's), csv, md "
+        "or none.", metavar="NAME"),
+    Key("columns", RESULTS, _L, "Columns: gemmetry (all), summary, dispatch-profiler (the old "
+        "CSV's), or names.", metavar="NAMES"),
+    Key("baseline", RESULTS, _T, "Provider that the others are compared with.", metavar="NAME"),
+    Key("matrix_sizes", GRID, _L, "Sizes MxNxK, in YAML [m, n, k]; one number is a square.",
+        metavar="SHAPES"),
+    Key("precisions", GRID, _L, "Formats, as in fp32,fp16,bf16,int8.", metavar="DTYPES"),
+    Key("batch_sizes", GRID, _L, "Batches; 1 is a plain matmul.", metavar="SIZES"),
+    Key("transpose_a", GRID, _F, "A is stored transposed (layout n)."),
+    Key("transpose_b", GRID, _F, "B is stored transposed (layout n)."),
+    Key("enable_size_search", GRID, _F, "All matrix sizes; off: the first only."),
+    Key("enable_precision_search", GRID, _F, "All precisions; off: the first only."),
+    Key("enable_layout_search", GRID, _F, "All four layout pairs."),
+    Key("enable_batch_search", GRID, _F, "All batch sizes; off: the first only."),
+    Key("enable_rectangular", GRID, _F, "Also sizes that are not square; off: leave them out."),
+    Key("wait_steps", GRID, _T, "Launches before the warm-up, not measured either.",
+        metavar="COUNT"),
+    Key("active_steps", GRID, _T, "Launches in each repeat.", metavar="COUNT"),
+)  # fmt: skip
+
+KEYS: dict[str, Key] = {key.name: key for key in _ROWS}
+
+ALIASES: dict[str, str] = {alias: key.name for key in _ROWS for alias in key.aliases}
+"""Other names of keys -> the key: the dispatch profiler's options, the grid's settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """An option of the dispatch profiler that is accepted and does nothing, and why."""
+
+    option: str
+    aliases: tuple[str, ...]
+    takes_value: bool
+    reason: str
+
+
+RETIRED = (
+    Retired("--build-dir", (), True, "IREE's tools come from the installed package"),
+    Retired("--iree-bin-dir", (), True, "IREE's tools come from the installed package"),
+    Retired("--mlir-dialect", (), True, "linalg is the only dialect that is generated"),
+    Retired("--use-mma-sync", ("--iree-codegen-llvmgpu-use-mma-sync",), False,
+            "today's IREE takes the instruction from the configuration"),
+    Retired("--use-wmma", ("--iree-codegen-llvmgpu-use-wmma",), False,
+            "today's IREE takes the instruction from the configuration"),
+    Retired("--print-ir-after-all", ("--mlir-print-ir-after-all",), False,
+            "`gemmetry show` gives the compile command; add --mlir-print-ir-after-all to it"),
+)  # fmt: skip
+
+
+def canonical_key(key: str) -> str:
+    """``Batch-Size`` -> ``dispatch_repeat_count``: hyphens, capitals and aliases removed."""
+    name = key.strip().lower().replace("-", "_")
+    return ALIASES.get(name, name)

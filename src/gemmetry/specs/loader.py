@@ -1,0 +1,129 @@
+"""Files, mappings and ``key=value`` settings -> a spec, every mistake told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from gemmetry.domain.errors import RequestError, SpecError, UnknownNameError
+from gemmetry.specs.keys import canonical_key
+from gemmetry.specs.model import ProfileSpec
+from gemmetry.specs.yaml_text import read_yaml
+
+_HINT = "docs/specs.md explains every key; `gemmetry schema` lets editors check them."
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Names that a spec may use; None where the caller does not know them."""
+
+    providers: Sequence[str] | None = None
+    columns: Sequence[str] | None = None
+
+
+def load_spec(
+    path: Path, *, known: Known = Known(), overrides: Mapping[str, Any] | None = None
+) -> ProfileSpec:
+    """The spec in the YAML (or JSON) file `path`, with `overrides` on top.
+
+    Raises:
+        RequestError: the file cannot be read.
+        SpecError: mistakes, one ``file:line:column: …`` line each.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(
+            f"cannot read the spec {path}: {error}", hint="Give the path of a YAML file."
+        ) from error
+    document = read_yaml(text, str(path), canonical_key)
+    if not isinstance(document.value, dict):
+        raise SpecError([f"{path}:1:1: a spec is a mapping of keys to values"], hint=_HINT)
+    overrides = overrides or {}
+
+    def place(location: tuple[str | int, ...], of_key: bool) -> str:
+        if location and location[0] in overrides:
+            return flag_place(location, of_key)
+        return document.place(location, of_key=of_key)
+
+    return _validate({**document.value, **overrides}, known, place, document.mistakes)
+
+
+def make_spec(values: Mapping[str, Any], *, known: Known = Known()) -> ProfileSpec:
+    """A spec of `values`, keys as in a file; mistakes are told by the option's name.
+
+    Raises:
+        SpecError: mistakes, one line each.
+    """
+    canonical = {canonical_key(key): value for key, value in values.items()}
+    return _validate(canonical, known, flag_place, [])
+
+
+def flag_place(location: tuple[str | int, ...], _of_key: bool) -> str:
+    """Where a mistake stands on a command line: the option's name."""
+    return f"--{str(location[0]).replace('_', '-')}" if location else "the request"
+
+
+def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
+    """``key=value`` texts (values in YAML) -> values; ``a.b=c`` sets b within a.
+
+    Raises:
+        SpecError: an item has no key or its value is not YAML.
+    """
+    values: dict[str, Any] = {}
+    for text in settings:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise SpecError(
+                [f"--set {text!r}: not of the form key=value"], hint="Write --set seed=7."
+            )
+        head, *rest = key.strip().split(".")
+        into, name = values, canonical_key(head)
+        for part in rest:
+            into = into.setdefault(name, {})
+            name = part
+        into[name] = read_yaml(value, f"--set {key}").value if value.strip() else ""
+    return values
+
+
+def _validate(
+    values: Mapping[str, Any],
+    known: Known,
+    place: Callable[[tuple[str | int, ...], bool], str],
+    mistakes: Sequence[str],
+) -> ProfileSpec:
+    context = {"providers": known.providers, "columns": known.columns}
+    try:
+        spec = ProfileSpec.model_validate(dict(values), context=context)
+    except ValidationError as error:
+        told = [_line(item, place) for item in error.errors()]
+        raise SpecError(sorted({*mistakes, *told}, key=_by_line), hint=_HINT) from None
+    if mistakes:
+        raise SpecError(mistakes, hint=_HINT)
+    return spec
+
+
+def _line(error: Any, place: Callable[[tuple[str | int, ...], bool], str]) -> str:
+    location = tuple(error["loc"])
+    is_unknown = error["type"] == "extra_forbidden"
+    where = place(location, is_unknown)
+    if is_unknown:
+        name = str(location[-1])
+        if len(location) == 1:
+            unknown = UnknownNameError("key", name, ProfileSpec.model_fields)
+            return f"{where}: {unknown.message}. {unknown.hint}"
+        return f"{where}: unknown key {name!r}"
+    name = str(location[0]) if location else "spec"
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{where}: {name}: {message}"
+
+
+def _by_line(text: str) -> tuple[str, int, int, str]:
+    file, *rest = text.split(":", 3)
+    numbers = [int(part) if part.isdigit() else 0 for part in rest[:2]]
+    line, column = (*numbers, 0, 0)[:2]
+    return (file, line, column, text)

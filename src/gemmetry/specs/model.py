@@ -1,0 +1,217 @@
+"""The spec: everything that a request can say, as one validated object.
+
+Keys have the names of the command line's options with ``_`` for ``-``; the keys of the grid
+tracing document are its settings in lower case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from gemmetry.domain.errors import UnknownNameError
+from gemmetry.domain.outcome import Stage
+from gemmetry.domain.settings import DEFAULT_SEED, DISTRIBUTIONS
+from gemmetry.specs import fields as f
+from gemmetry.specs.fields import told
+from gemmetry.specs.keys import KEYS
+
+if TYPE_CHECKING:
+    from gemmetry.domain.plan import Plan
+    from gemmetry.specs.catalogue import Catalogue
+
+
+def _known(what: str, name: str, known: Any) -> str:
+    def check(value: str) -> str:
+        if value not in known:
+            raise UnknownNameError(what, value, known)
+        return value
+
+    return str(told(check)(name))
+
+
+def _key(name: str, default: Any, **limits: Any) -> Any:
+    """A field with the text of ``keys.py``."""
+    return Field(default, description=KEYS[name].text, **limits)
+
+
+class ProviderSpec(BaseModel):
+    """A provider with its options."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(description="The provider's registered name.")
+    configurations: tuple[str | dict[str, int | float | str | bool], ...] = Field(
+        default=(),
+        description="Only these configurations: globs on their names, or for `user` the keyword "
+        "values of the function, one mapping each.",
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="What the provider's constructor is given."
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _known_name(cls, value: str, info: ValidationInfo) -> str:
+        known = (info.context or {}).get("providers")
+        return value if known is None else _known("provider", value, known)
+
+
+def _provider_list(value: Any) -> Any:
+    """Names, a mapping of names to options, or a list of names and mappings -> mappings."""
+    if isinstance(value, Mapping):
+        return [{"name": name, "options": options or {}} for name, options in value.items()]
+    items: list[Any] = []
+    for item in value if isinstance(value, list | tuple) else [value]:
+        # YAML reads the name of the provider `null` as nothing.
+        if item is None or isinstance(item, str):
+            items.extend({"name": name} for name in (item or "null").replace(",", " ").split())
+        elif isinstance(item, Mapping) and item.get("name", "") is None:
+            items.append({**item, "name": "null"})
+        else:
+            items.append(item)
+    return items
+
+
+Providers = Annotated[tuple[ProviderSpec, ...], BeforeValidator(_provider_list)]
+_Count = Annotated[int, Field(ge=1)]
+
+
+_SAME_THING = (
+    ("dispatch_repeat_count", "active_steps"),
+    ("layouts", "transpose_a"),
+    ("layouts", "transpose_b"),
+    ("layouts", "enable_layout_search"),
+)
+
+
+class ProfileSpec(BaseModel):
+    """A request to profile: operations × providers × devices, a selection, and how to run.
+
+    Raises:
+        pydantic.ValidationError: holding every mistake; ``loader.py`` turns it into SpecError.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = _key("name", "profile", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+    # What is computed
+    operation_kind: f.Kinds = _key("operation_kind", ())
+    problem_m: f.Sizes = _key("problem_m", ())
+    problem_n: f.Sizes = _key("problem_n", ())
+    problem_k: f.Sizes = _key("problem_k", ())
+    problem_b: f.Sizes = _key("problem_b", ())
+    shapes: f.Shapes = _key("shapes", ())
+    conv_shapes: f.Shapes = _key("conv_shapes", ())
+    dtypes: f.Dtypes = _key("dtypes", ())
+    result_dtype: f.Formats = _key("result_dtype", ())
+    accumulator: f.Formats = _key("accumulator", ())
+    layouts: f.Layouts = _key("layouts", ())
+    result_layout: Literal["t", "n"] = _key("result_layout", "t")
+    epilogues: f.Epilogues = _key("epilogues", ())
+    alpha: float = _key("alpha", 1.0, allow_inf_nan=False)
+    beta: float = _key("beta", 0.0, allow_inf_nan=False)
+    scaling: Literal["none", "tensor", "row"] = _key("scaling", "none")
+    split_k_slices: f.Sizes = _key("split_k_slices", ())
+    # Who computes it, and where
+    providers: Providers = _key("providers", ())
+    kernel: f.Names = _key("kernel", ())
+    device: f.Devices = _key("device", ())
+    cuda_arch: str | None = _key("cuda_arch", None, pattern=r"^sm_\d+a?$")
+    dispatches: f.Patterns = _key("dispatches", ())
+    exclude: f.Patterns = _key("exclude", ())
+    default_config: bool = _key("default_config", False)
+    # How it is run
+    verification_enabled: bool = _key("verification_enabled", True)
+    verification_providers: f.Names = _key("verification_providers", ("numpy",))
+    verification_level: Literal["quick", "standard", "full"] = _key(
+        "verification_level", "standard"
+    )
+    profiling_enabled: bool = _key("profiling_enabled", True)
+    benchmark_repetitions: _Count | None = _key("benchmark_repetitions", None)
+    dispatch_repeat_count: _Count | None = _key("dispatch_repeat_count", None)
+    warmup_iterations: int = _key("warmup_iterations", 3, ge=0)
+    min_samples: _Count = _key("min_samples", 10)
+    max_samples: _Count = _key("max_samples", 1000)
+    time_budget: f.Duration = _key("time_budget", 2.0)
+    interval_width: float | None = _key("interval_width", None, gt=0, lt=1)
+    max_seconds_per_launch: f.Duration = _key("max_seconds_per_launch", 10.0)
+    deadlines: dict[Stage, f.Duration] = _key("deadlines", {})
+    regime: Literal["burst", "sustained"] = _key("regime", "burst")
+    cold_cache: bool = _key("cold_cache", True)
+    distribution: str = _key("distribution", "offset_uniform")
+    seed: int = _key("seed", DEFAULT_SEED, ge=0)
+    threads: int = _key("threads", 0, ge=0)
+    jobs: int = _key("jobs", 0, ge=-1)
+    memory_budget: f.Memory = _key("memory_budget", 0, ge=0)
+    force_compile: bool = _key("force_compile", False)
+    save_cmds: bool = _key("save_cmds", False)
+    tags: f.Tags = _key("tags", {})
+    # Results
+    experiment: str | None = _key("experiment", None)
+    generated_dir: str | None = _key("generated_dir", None)
+    output: tuple[str, ...] = _key("output", ())
+    append: bool = _key("append", False)
+    html: str | None = _key("html", None)
+    format: Literal["table", "block", "csv", "md", "none"] = _key("format", "table")
+    columns: f.Names = _key("columns", ())
+    baseline: str | None = _key("baseline", None)
+    # Grid settings
+    matrix_sizes: f.Shapes = _key("matrix_sizes", ())
+    precisions: f.Dtypes = _key("precisions", ())
+    batch_sizes: f.Sizes = _key("batch_sizes", ())
+    transpose_a: bool | None = _key("transpose_a", None)
+    transpose_b: bool | None = _key("transpose_b", None)
+    enable_size_search: bool | None = _key("enable_size_search", None)
+    enable_precision_search: bool | None = _key("enable_precision_search", None)
+    enable_layout_search: bool | None = _key("enable_layout_search", None)
+    enable_batch_search: bool | None = _key("enable_batch_search", None)
+    enable_rectangular: bool | None = _key("enable_rectangular", None)
+    wait_steps: int = _key("wait_steps", 0, ge=0)
+    active_steps: _Count | None = _key("active_steps", None)
+
+    @field_validator("output", mode="before")
+    @classmethod
+    def _one_output(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+    @field_validator("distribution")
+    @classmethod
+    def _known_distribution(cls, value: str) -> str:
+        return _known("distribution", value, DISTRIBUTIONS)
+
+    @field_validator("columns")
+    @classmethod
+    def _known_columns(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        known = (info.context or {}).get("columns")
+        if known is not None:
+            for name in value:
+                _known("column", name, known)
+        return value
+
+    @model_validator(mode="after")
+    def _said_once(self) -> ProfileSpec:
+        given = self.model_fields_set
+        for one, other in _SAME_THING:
+            if {one, other} <= given and getattr(self, one) and getattr(self, other) is not None:
+                raise ValueError(f"{one} and {other} say the same thing; give one of them")
+        if self.min_samples > self.max_samples:
+            raise ValueError(f"min_samples {self.min_samples} is above max_samples")
+        return self
+
+    def to_plan(self, catalogue: Catalogue, *, base: Path | None = None) -> Plan:
+        """The plan that this spec asks for; see :func:`gemmetry.specs.planning.make_plan`."""
+        from gemmetry.specs.planning import make_plan
+
+        return make_plan(self, catalogue, base=base).plan

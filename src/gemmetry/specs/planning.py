@@ -1,0 +1,225 @@
+"""Spec -> plan: providers and targets that exist, operations, selection, settings."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gemmetry.domain.errors import NameSyntaxError, RequestError
+from gemmetry.domain.outcome import Stage
+from gemmetry.domain.plan import NamedDispatch, Plan, ProviderRequest
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.specs.axes import expand
+from gemmetry.specs.catalogue import Catalogue
+from gemmetry.specs.defaults import Defaults, first_run
+from gemmetry.specs.model import ProfileSpec
+from gemmetry.specs.resolve import resolve_providers, resolve_targets
+from gemmetry.specs.selection import (
+    PatternSelection,
+    named_dispatch,
+    parse_pattern,
+    pattern_operation,
+)
+
+_HOW_NOT_WHAT = ("jobs", "force_compile", "save_commands", "memory_budget_bytes")
+"""Settings that change neither which dispatches run nor their results: another value resumes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan, and sentences about what was chosen or left out for the person who asked."""
+
+    plan: Plan
+    notes: tuple[str, ...]
+
+
+def make_plan(
+    spec: ProfileSpec,
+    catalogue: Catalogue,
+    *,
+    defaults: Defaults | None = None,
+    base: Path | None = None,
+) -> Planned:
+    """The plan that `spec` asks for.
+
+    `base` is the folder that paths in the spec are relative to (default: the working directory);
+    `defaults` fill what the spec leaves out (default: a first run on the device).
+
+    Raises:
+        RequestError: a provider, device, shape or pattern does not exist or fit.
+    """
+    requests = _requests(spec, base, defaults)
+    targets, notes = resolve_targets(spec, requests, catalogue, defaults)
+    requests, more = resolve_providers(spec, requests, targets, catalogue)
+    notes.extend(more)
+    defaults = defaults or first_run(targets[0].kind)
+
+    known = catalogue.provider_names()
+    named = _named(spec.dispatches, known)
+    operations = [pattern_operation(pattern, known) for pattern in spec.dispatches]
+    is_open = not spec.dispatches or any(operation is None for operation in operations)
+    expansion = expand(
+        spec,
+        defaults,
+        base=base,
+        singles=[operation for operation in operations if operation is not None],
+        use_default_shapes=is_open,
+    )
+    notes.extend(expansion.notes)
+    selection = _selection(spec, requests, targets, defaults)
+    settings = run_settings(spec)
+    return Planned(
+        Plan(
+            name=spec.name,
+            operations=expansion.operations,
+            providers=tuple(requests),
+            targets=tuple(targets),
+            selection=None if selection.everything else selection,
+            named=tuple(named),
+            default_configurations_only=spec.default_config,
+            settings=settings,
+            document=_document(
+                spec, expansion.document, requests, targets, selection, settings, base
+            ),
+        ),
+        tuple(dict.fromkeys(notes)),
+    )
+
+
+def _requests(
+    spec: ProfileSpec, base: Path | None, defaults: Defaults | None
+) -> list[ProviderRequest]:
+    """The providers asked for by name, one `user` for each kernel; empty: the caller chooses."""
+    requests = []
+    for provider in spec.providers:
+        options = dict(provider.options)
+        values = [item for item in provider.configurations if isinstance(item, Mapping)]
+        if values:
+            options["configurations"] = [dict(item) for item in values]
+        requests.append(ProviderRequest(name=provider.name, options=options))
+    if not requests and defaults is not None and defaults.provider is not None:
+        requests.append(ProviderRequest(name=defaults.provider))
+    if spec.kernel:
+        given = next((request for request in requests if request.name == "user"), None)
+        options = {**(given.options if given else {})}
+        kernels = [_kernel(text, base) for text in spec.kernel]
+        options["kernel"] = kernels if len(kernels) > 1 else kernels[0]
+        requests = [request for request in requests if request.name != "user"]
+        requests.append(ProviderRequest(name="user", options=options))
+    return requests
+
+
+def _kernel(text: str, base: Path | None) -> str:
+    """``file.py:function`` with the file's full path, because workers run in other folders."""
+    hint = "Write --kernel file.py:function."
+    path, colon, function = text.rpartition(":")
+    if not colon or not path or not function:
+        raise RequestError(f"cannot read the kernel {text!r}", hint=hint)
+    file = (base / path if base is not None else Path(path)).resolve()
+    if not file.is_file():
+        raise RequestError(f"the kernel's file {file} does not exist", hint=hint)
+    return f"{file}:{function}"
+
+
+def _named(patterns: Sequence[str], known: Sequence[str]) -> list[NamedDispatch]:
+    named = []
+    for pattern in patterns:
+        try:
+            dispatch = named_dispatch(pattern, known)
+        except NameSyntaxError:
+            continue  # A word that is no name selects like any glob, here nothing.
+        if dispatch is not None:
+            named.append(dispatch)
+    return named
+
+
+def _selection(
+    spec: ProfileSpec,
+    requests: Sequence[ProviderRequest],
+    targets: Sequence[Target],
+    defaults: Defaults,
+) -> PatternSelection:
+    exclude = [parse_pattern(text) for text in spec.exclude]
+    names_default = spec.default_config or spec.dispatches
+    is_cuda = all(target.kind is TargetKind.CUDA for target in targets)
+    if not (defaults.includes_default_configuration or names_default) and is_cuda:
+        exclude.append(parse_pattern("configuration=default"))
+    only = {
+        provider.name: tuple(item for item in provider.configurations if isinstance(item, str))
+        for provider in spec.providers
+    }
+    return PatternSelection(
+        tuple(parse_pattern(text) for text in spec.dispatches),
+        tuple(exclude),
+        {name: globs for name, globs in only.items() if globs},
+    )
+
+
+def run_settings(spec: ProfileSpec) -> RunSettings:
+    """How the spec wants the run done."""
+    defaults = RunSettings()
+    return RunSettings(
+        seed=spec.seed,
+        distribution=spec.distribution,
+        verify=spec.verification_enabled,
+        verification_level=spec.verification_level,
+        verification_providers=spec.verification_providers,
+        measure=spec.profiling_enabled,
+        regime=spec.regime,
+        interval_width=spec.interval_width,
+        time_budget_s=spec.time_budget,
+        warmup_iterations=spec.warmup_iterations + spec.wait_steps,
+        min_samples=spec.min_samples,
+        max_samples=spec.max_samples,
+        repetitions=spec.benchmark_repetitions,
+        launches_per_sample=spec.dispatch_repeat_count or spec.active_steps,
+        cold_cache=spec.cold_cache,
+        max_seconds_per_launch=spec.max_seconds_per_launch,
+        deadlines_s={**defaults.deadlines_s, **spec.deadlines},
+        jobs=max(spec.jobs, 0),
+        memory_budget_bytes=spec.memory_budget,
+        threads=spec.threads,
+        force_compile=spec.force_compile,
+        save_commands=spec.save_cmds,
+        tags=spec.tags,
+    )
+
+
+def _document(
+    spec: ProfileSpec,
+    axes: Mapping[str, object],
+    requests: Sequence[ProviderRequest],
+    targets: Sequence[Target],
+    selection: PatternSelection,
+    settings: RunSettings,
+    base: Path | None,
+) -> dict[str, Any]:
+    how = {key: value for key, value in asdict(settings).items() if key not in _HOW_NOT_WHAT}
+    how["deadlines_s"] = {str(Stage(k)): v for k, v in settings.deadlines_s.items()}
+    how["verification_providers"] = list(settings.verification_providers)
+    how["tags"] = dict(settings.tags)
+    return {
+        "name": spec.name,
+        "operations": dict(axes),
+        "providers": [_provider_document(request) for request in requests],
+        "targets": [{"name": target.name, "device": target.device} for target in targets],
+        "selection": selection.document(),
+        "default_configurations_only": spec.default_config,
+        "settings": how,
+    }
+
+
+def _provider_document(request: ProviderRequest) -> dict[str, Any]:
+    document: dict[str, Any] = {"name": request.name, "options": dict(request.options)}
+    kernels = request.options.get("kernel") or []
+    digests = {}
+    for kernel in [kernels] if isinstance(kernels, str) else kernels:
+        # An edited kernel is another plan: its old results must not be taken for its new ones.
+        file = Path(str(kernel).rpartition(":")[0])
+        if file.is_file():
+            digests[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
+    return {**document, "kernel_sha256": digests} if digests else document

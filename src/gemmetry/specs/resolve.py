@@ -1,0 +1,131 @@
+"""Providers and devices: what the request names, against what exists here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gemmetry.domain.errors import RequestError, UnknownNameError
+from gemmetry.domain.plan import ProviderRequest
+from gemmetry.domain.target import Target, TargetKind, parse_target
+from gemmetry.specs.catalogue import Catalogue
+from gemmetry.specs.defaults import Defaults
+from gemmetry.specs.model import ProfileSpec
+
+ONLY_WHEN_NAMED = frozenset({"null", "user"})
+"""Providers that no default run takes: a pretend device, and kernels that must be given."""
+
+_BASELINES = ("torch", "numpy")
+"""What a kernel of one's own is compared with when no provider is named; the first available."""
+
+_BEST_FIRST = (TargetKind.CUDA, TargetKind.HIP, TargetKind.CPU, TargetKind.VULKAN, TargetKind.NULL)
+
+
+def resolve_targets(
+    spec: ProfileSpec,
+    requests: Sequence[ProviderRequest],
+    catalogue: Catalogue,
+    defaults: Defaults | None,
+) -> tuple[list[Target], list[str]]:
+    """The devices or architectures asked for, or the best device of the providers in question.
+
+    Raises:
+        RequestError: a device is not here, or no provider works here.
+    """
+    names = list(spec.device)
+    if not names and defaults is not None and defaults.device is not None and not spec.cuda_arch:
+        names = [defaults.device]
+    if spec.cuda_arch:
+        names = [f"cuda-{spec.cuda_arch}" if n == "cuda" else n for n in names or ["cuda"]]
+    if names == ["cpu"]:
+        return [Target(TargetKind.CPU)], []
+    found = _known_targets(requests, catalogue)
+    if names:
+        return [_find(parse_target(name), found) for name in dict.fromkeys(names)], []
+    devices = [target for target in found if target.index is not None]
+    if not devices:
+        raise RequestError(
+            "no provider of this request works on this machine",
+            hint="`gemmetry doctor` says what is missing; --device cuda-sm_80 only compiles.",
+        )
+    best = min(devices, key=lambda target: (_BEST_FIRST.index(target.kind), target.index or 0))
+    return [best], [f"device: {best.device} (--device picks another)"]
+
+
+def _known_targets(requests: Sequence[ProviderRequest], catalogue: Catalogue) -> list[Target]:
+    asked = {request.name: request.options for request in requests}
+    if not asked or set(asked) == {"user"}:
+        # A kernel of one's own may run wherever its baseline does.
+        names = (name for name in catalogue.provider_names() if name not in ONLY_WHEN_NAMED)
+        asked |= {name: {} for name in names}
+    targets: dict[Target, None] = {}
+    for name, options in asked.items():
+        if name not in catalogue.provider_names():
+            raise UnknownNameError("provider", name, catalogue.provider_names())
+        if catalogue.unavailable(name, options) is None:
+            targets.update(dict.fromkeys(catalogue.targets(name, options)))
+    return list(targets)
+
+
+def _find(wanted: Target, known: Sequence[Target]) -> Target:
+    if wanted.index is None or wanted.kind is TargetKind.CPU:
+        return wanted
+    for target in known:
+        if (target.kind, target.index) == (wanted.kind, wanted.index) and (
+            not wanted.architecture or wanted.architecture == target.architecture
+        ):
+            return target
+    here = sorted({target.device for target in known if target.device})
+    raise RequestError(
+        f"there is no device {wanted.device} for the providers of this request",
+        hint=f"Devices here: {', '.join(here) or 'none'}; `gemmetry doctor` says why. "
+        "--device cuda-sm_80 compiles without a device.",
+    )
+
+
+def resolve_providers(
+    spec: ProfileSpec,
+    requests: Sequence[ProviderRequest],
+    targets: Sequence[Target],
+    catalogue: Catalogue,
+) -> tuple[list[ProviderRequest], list[str]]:
+    """The providers in question, checked. If the spec names none: all available ones that serve
+    one of the targets, or a kernel of one's own beside one library to compare it with.
+
+    Raises:
+        RequestError: a provider does not work here, or none serves the targets.
+    """
+    chosen = list(requests)
+    for request in chosen:
+        reason = catalogue.unavailable(request.name, request.options)
+        if reason is not None:
+            raise RequestError(
+                f"the provider {request.name} does not work here: {reason}",
+                hint="Leave it out of --providers, or install what it needs.",
+            )
+    has_kernel = bool(spec.kernel)
+    if spec.providers or (chosen and not has_kernel):
+        return chosen, []
+    for name in _BASELINES if has_kernel else catalogue.provider_names():
+        if name not in ONLY_WHEN_NAMED and _serves(name, targets, catalogue):
+            chosen.append(ProviderRequest(name=name))
+            if has_kernel:
+                break
+    if not chosen:
+        raise RequestError(
+            f"no available provider serves {', '.join(t.device or t.name for t in targets)}",
+            hint="`gemmetry list providers` tells what each needs.",
+        )
+    names = ", ".join(request.name for request in chosen)
+    return chosen, [f"providers: {names} (--providers picks others)"]
+
+
+def _serves(name: str, targets: Sequence[Target], catalogue: Catalogue) -> bool:
+    if name not in catalogue.provider_names() or catalogue.unavailable(name, {}) is not None:
+        return False
+    offered = catalogue.targets(name, {})
+    return any(
+        target.kind is other.kind
+        and (target.index is None or (other.index is not None and target.index == other.index))
+        for target in targets
+        for other in offered
+    )

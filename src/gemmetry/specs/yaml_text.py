@@ -1,0 +1,133 @@
+"""YAML with the places of its keys and values, and without the traps of YAML 1.1.
+
+``no``, ``on`` and ``12:30`` stay text, ``1e5`` and ``0o17`` are numbers, a key that stands twice
+is a mistake.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from gemmetry.domain.errors import SpecError
+
+try:
+    from yaml import CSafeLoader as _BaseLoader
+except ImportError:  # PyYAML built without libyaml
+    from yaml import SafeLoader as _BaseLoader  # type: ignore[assignment]
+
+Path = tuple[str | int, ...]
+
+
+class _Loader(_BaseLoader):
+    """Safe loader that resolves only what YAML 1.2's core schema does."""
+
+    yaml_implicit_resolvers: dict[str | None, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+
+
+for _tag, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)"
+     r"|\.(nan|NaN|NAN)", "-+0123456789."),
+):  # fmt: skip
+    _Loader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first)
+    )
+
+
+def _integer(loader: Any, node: yaml.ScalarNode) -> int:
+    text = loader.construct_scalar(node)
+    return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+
+
+def _float(loader: Any, node: yaml.ScalarNode) -> float:
+    return float(loader.construct_scalar(node).replace(".inf", "inf").replace(".nan", "nan"))
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _integer)
+_Loader.add_constructor("tag:yaml.org,2002:float", _float)
+
+
+@dataclass
+class Document:
+    """The value of a YAML text, and where its parts stand (``line:column``, from 1)."""
+
+    value: Any
+    file: str
+    keys: dict[Path, str] = field(default_factory=dict)
+    values: dict[Path, str] = field(default_factory=dict)
+    mistakes: list[str] = field(default_factory=list)
+    """What YAML itself allows but a spec does not: a key that stands twice."""
+
+    def place(self, path: Path, *, of_key: bool = False) -> str:
+        """``file:line:column`` of the deepest part of `path` that the text has."""
+        for length in range(len(path), -1, -1):
+            part = path[:length]
+            if of_key and part in self.keys:
+                return f"{self.file}:{self.keys[part]}"
+            if part in self.values:
+                return f"{self.file}:{self.values[part]}"
+        return f"{self.file}:1:1"
+
+
+def read_yaml(text: str, file: str, canonical_key: Callable[[str], str] = str) -> Document:
+    """`text` as plain values; the names of top-level keys go through `canonical_key`.
+
+    Raises:
+        SpecError: the text is not YAML; the message has file:line:column.
+    """
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        document = Document({}, file)
+        if node is not None:
+            document.value = _walk(loader, node, (), document, canonical_key)
+        return document
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
+        problem = " ".join(part for part in (error.context, error.problem) if part)
+        raise SpecError(
+            [f"{file}:{place}: not YAML: {problem}"], hint="Indent with spaces; quote odd texts."
+        ) from error
+    except yaml.YAMLError as error:
+        raise SpecError(
+            [f"{file}:1:1: not YAML: {error}"], hint="Save it as UTF-8 text."
+        ) from error
+    finally:
+        loader.dispose()
+
+
+def _walk(
+    loader: Any, node: yaml.Node, path: Path, document: Document, canonical: Callable[[str], str]
+) -> Any:
+    document.values[path] = _position(node)
+    if isinstance(node, yaml.SequenceNode):
+        return [_walk(loader, n, (*path, i), document, canonical) for i, n in enumerate(node.value)]
+    if not isinstance(node, yaml.MappingNode):
+        return loader.construct_object(node)
+    mapping: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        written = str(key_node.value)
+        key = canonical(written) if not path else written
+        place = (*path, key)
+        if key in mapping:
+            also = f" (or {key})" if key != written else ""
+            document.mistakes.append(
+                f"{document.file}:{_position(key_node)}: the key {written!r}{also} stands twice; "
+                f"first at {document.keys[place]}"
+            )
+            continue
+        document.keys[place] = _position(key_node)
+        mapping[key] = _walk(loader, value_node, place, document, canonical)
+    return mapping
+
+
+def _position(node: yaml.Node) -> str:
+    return f"{node.start_mark.line + 1}:{node.start_mark.column + 1}"

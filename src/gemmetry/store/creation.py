@@ -1,0 +1,151 @@
+"""Makes a journal: whole, under another name, then renamed into place.
+
+What exists under the final name is therefore never half a plan, and the old journal is set aside
+only when the new one is complete.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gemmetry.domain.record import Record
+from gemmetry.domain.target import Target
+from gemmetry.store.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    now,
+    sync_folder,
+    write_manifest,
+)
+from gemmetry.store.rows import Lane, PlanBatch
+from gemmetry.store.schema import FORMAT_VERSION, JOURNAL_NAME, create_journal
+
+PREVIOUS_NAME = "previous"
+INSERT_RECORD = "INSERT INTO records VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_NEW_JOURNAL = ".journal.new"
+
+
+def create(
+    folder: Path,
+    head: Manifest,
+    command: str,
+    enumerate_plan: Callable[[], tuple[Sequence[Lane], Iterable[PlanBatch]]] | None,
+) -> Manifest:
+    """Make the journal of a new experiment in `folder`; an old one goes to ``previous/``."""
+    manifest = complete_manifest(head, command, created=now())
+
+    def fill(connection: sqlite3.Connection) -> None:
+        if enumerate_plan is not None:
+            lanes, batches = enumerate_plan()
+            store_plan(connection, lanes, batches)
+
+    create_filled(folder, manifest, fill)
+    return manifest
+
+
+def create_filled(
+    folder: Path, manifest: Manifest, fill: Callable[[sqlite3.Connection], None]
+) -> None:
+    """Make a journal, let `fill` write its rows, and put it and the manifest into place."""
+    temporary = folder / _NEW_JOURNAL
+    temporary.unlink(missing_ok=True)
+    try:
+        connection = create_journal(temporary)
+        try:
+            connection.execute("BEGIN")
+            meta = {
+                "format_version": str(FORMAT_VERSION),
+                "plan_hash": manifest.plan_hash,
+                "created": manifest.created,
+            }
+            connection.executemany("INSERT INTO meta VALUES(?, ?)", meta.items())
+            fill(connection)
+            connection.execute("COMMIT")
+        finally:
+            connection.close()
+        _flush(temporary)
+        _set_aside(folder)
+        temporary.replace(folder / JOURNAL_NAME)
+    finally:
+        temporary.unlink(missing_ok=True)
+    write_manifest(folder, manifest)
+    sync_folder(folder)
+
+
+def complete_manifest(head: Manifest, command: str, *, created: str) -> Manifest:
+    """The manifest of a new experiment."""
+    return replace(head, created=created).with_command(command)
+
+
+def store_plan(
+    connection: sqlite3.Connection, lanes: Iterable[Lane], batches: Iterable[PlanBatch]
+) -> None:
+    """Write a plan's rows as they are enumerated."""
+    connection.executemany("INSERT INTO lanes VALUES(?, ?, ?, ?)", map(_lane_row, lanes))
+    for batch in batches:
+        connection.executemany("INSERT INTO operations VALUES(?, ?)", batch.operations)
+        connection.executemany("INSERT INTO configurations VALUES(?, ?)", batch.configurations)
+        connection.executemany("INSERT INTO plan VALUES(?, ?, ?, ?)", batch.dispatches)
+        rows = (record_row(key, record, 0) for key, record in batch.finished)
+        connection.executemany(INSERT_RECORD, rows)
+
+
+def record_row(key: int, record: Record, finished_ns: int) -> tuple[Any, ...]:
+    """The row of the table ``records``."""
+    return (
+        key,
+        record.target,
+        record.device,
+        record.provider,
+        record.dispatch,
+        record.operation,
+        record.environment_id,
+        record.distribution,
+        record.seed,
+        str(record.outcome),
+        finished_ns,
+        msgspec.json.encode(record),
+    )
+
+
+def decode_lane(row: Sequence[Any]) -> Lane:
+    """The inverse of a row of the table ``lanes``."""
+    options: Mapping[str, Any] = msgspec.json.decode(row[2])
+    return Lane(row[0], row[1], options, msgspec.json.decode(row[3], type=Target))
+
+
+def _lane_row(lane: Lane) -> tuple[int, str, str, str]:
+    options = msgspec.json.encode(lane.options).decode()
+    return (lane.id, lane.provider, options, msgspec.json.encode(lane.target).decode())
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _set_aside(folder: Path) -> None:
+    """Move an existing journal, its write-ahead log and the manifest into ``previous/``."""
+    journal = folder / JOURNAL_NAME
+    if not journal.exists():
+        return
+    previous = folder / PREVIOUS_NAME
+    shutil.rmtree(previous, ignore_errors=True)
+    previous.mkdir()
+    # The log first: a journal without its log is still an older state of itself, a log beside
+    # another journal is not.
+    for name in (MANIFEST_NAME, f"{JOURNAL_NAME}-shm", f"{JOURNAL_NAME}-wal", JOURNAL_NAME):
+        source = folder / name
+        if source.exists():
+            source.replace(previous / name)

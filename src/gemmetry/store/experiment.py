@@ -1,0 +1,359 @@
+"""An experiment folder: ``manifest.json``, ``journal.sqlite``, ``references/``, ``artifacts/``.
+
+One process writes it (:meth:`Experiment.create_or_open`), any number read it meanwhile
+(:meth:`Experiment.open`). A commit is on the disk when the call that made it returns.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+
+from gemmetry.domain.environment import Environment
+from gemmetry.domain.errors import PlanMismatchError, RequestError
+from gemmetry.domain.plan import Plan
+from gemmetry.domain.record import Record
+from gemmetry.domain.resultset import ResultSet
+from gemmetry.store import creation
+from gemmetry.store.lock import FolderLock
+from gemmetry.store.manifest import Manifest, read_manifest, write_manifest
+from gemmetry.store.rows import Lane, PlanBatch, PlannedDispatch, StoredRound
+from gemmetry.store.schema import (
+    JOURNAL_NAME,
+    check_journal,
+    connect_reader,
+    connect_writer,
+    damaged,
+    told_errors,
+)
+
+_RECORD_DECODER = msgspec.json.Decoder(Record)
+_PAGE = 4096
+"""Rows read at once while streaming; bounds memory, not results."""
+
+EnumeratePlan = Callable[[], tuple[Sequence[Lane], Iterable[PlanBatch]]]
+"""Makes the plan's rows; called only when a new journal is made."""
+
+
+class Experiment:
+    """One run's folder. Methods that write raise StorageError where the disk does not take it."""
+
+    def __init__(
+        self,
+        path: Path,
+        manifest: Manifest,
+        connection: sqlite3.Connection,
+        lock: FolderLock | None = None,
+    ) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._connection = connection
+        self._folder_lock = lock
+        self._mutex = threading.RLock()
+        self._environment_id = ""
+        self.is_new = False
+        """True if :meth:`create_or_open` made it instead of going on with it."""
+
+    # -- opening -----------------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, path: Path) -> Experiment:
+        """Open for reading; a run in progress is no obstacle and is not disturbed.
+
+        Raises:
+            RequestError: no experiment is there. JournalDamagedError: it cannot be read.
+        """
+        if not (path / JOURNAL_NAME).is_file():
+            raise RequestError(
+                f"no experiment in {path}: it has no {JOURNAL_NAME}",
+                hint="Give the folder that a profile run printed as its experiment.",
+            )
+        manifest = read_manifest(path)
+        if manifest is None:
+            raise damaged(path, "its manifest.json is missing; the same profile command makes it")
+        check_journal(path)
+        with told_errors(path):
+            return cls(path, manifest, connect_reader(path / JOURNAL_NAME))
+
+    @classmethod
+    def create_or_open(
+        cls,
+        path: Path,
+        plan: Plan,
+        *,
+        fresh: bool = False,
+        environment: Environment,
+        command: str = "",
+        enumerate_plan: EnumeratePlan | None = None,
+    ) -> Experiment:
+        """Open for writing: resume what `plan` left in `path`, or make a new journal.
+
+        `fresh` sets an existing journal aside in ``previous/`` (replacing what is there).
+
+        Raises:
+            PlanMismatchError: the folder belongs to another plan.
+            JournalDamagedError: the journal or manifest cannot be read; nothing is changed.
+            StorageError: the folder cannot be written.
+            RequestError: another process works in it.
+        """
+        head = Manifest(name=plan.name, plan_hash=plan.hash, document=dict(plan.document))
+        with told_errors(path):
+            existed = path.exists()
+            path.mkdir(parents=True, exist_ok=True)
+            lock = FolderLock(path)
+        try:
+            with told_errors(path):
+                manifest = None if fresh else _resumable(path, head)
+                is_new = manifest is None
+                if manifest is None:
+                    manifest = creation.create(path, head, command, enumerate_plan)
+                elif manifest.with_command(command) != manifest:
+                    manifest = manifest.with_command(command)
+                    write_manifest(path, manifest)
+                connection = connect_writer(path / JOURNAL_NAME)
+            experiment = cls(path, manifest, connection, lock)
+            experiment.is_new = is_new
+            experiment._set_environment(environment)
+        except BaseException:
+            lock.release()
+            if not existed and not (path / JOURNAL_NAME).exists():
+                shutil.rmtree(path, ignore_errors=True)
+            raise
+        return experiment
+
+    def close(self) -> None:
+        """Close the journal and let other processes write."""
+        with self._mutex:
+            self._connection.close()
+            if self._folder_lock is not None:
+                self._folder_lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def records(self) -> Iterator[Record]:
+        """All records in plan order, read page by page."""
+        last = 0
+        while True:
+            rows = self._query(
+                "SELECT id, document FROM records WHERE id > ? ORDER BY id LIMIT ?", (last, _PAGE)
+            )
+            for _, document in rows:
+                yield self._decode_record(document)
+            if len(rows) < _PAGE:
+                return
+            last = rows[-1][0]
+
+    def samples(self, record: Record) -> list[float]:
+        """Raw samples of `record` in ns per launch, in the order they were taken."""
+        rows = self._query(
+            "SELECT r.samples FROM records d JOIN rounds r ON r.dispatch = d.id WHERE"
+            " d.dispatch = ? AND d.target = ? AND d.device = ? AND d.provider = ?"
+            " AND d.environment = ? AND d.distribution = ? AND d.seed = ? ORDER BY r.round",
+            (
+                record.dispatch,
+                record.target,
+                record.device,
+                record.provider,
+                record.environment_id,
+                record.distribution,
+                record.seed,
+            ),
+        )
+        return [sample for row in rows for sample in np.frombuffer(row[0]).tolist()]
+
+    def environments(self) -> dict[str, Environment]:
+        """Every environment that records refer to, by its id."""
+        rows = self._query("SELECT id, document FROM environments")
+        try:
+            return {key: msgspec.json.decode(text, type=Environment) for key, text in rows}
+        except msgspec.MsgspecError as error:
+            raise damaged(self.path, f"an environment does not read: {error}") from error
+
+    def result_set(self) -> ResultSet:
+        """All results, loaded; samples stay in the journal until asked for."""
+        return ResultSet(
+            title=self.manifest.name,
+            records=list(self.records()),
+            environments=self.environments(),
+            samples=self.samples,
+            command=self.manifest.commands[-1] if self.manifest.commands else "",
+            path=str(self.path),
+            created=self.manifest.created,
+            document=self.manifest.document,
+        )
+
+    def total(self) -> int:
+        """Dispatches of the plan."""
+        return int(self._query("SELECT count(*) FROM plan")[0][0])
+
+    def outcome_counts(self) -> dict[str, int]:
+        """Outcome -> number of records."""
+        return dict(self._query("SELECT outcome, count(*) FROM records GROUP BY outcome"))
+
+    def operations_without_ok(self) -> int:
+        """Finished operations of which no dispatch is ok."""
+        rows = self._query(
+            "SELECT count(*) FROM (SELECT 1 FROM records GROUP BY operation"
+            " HAVING sum(outcome = 'ok') = 0)"
+        )
+        return int(rows[0][0])
+
+    def lanes(self) -> list[Lane]:
+        """The plan's provider × target pairs."""
+        rows = self._query("SELECT id, provider, options, target FROM lanes ORDER BY id")
+        return [creation.decode_lane(row) for row in rows]
+
+    def remaining(self, lanes: Sequence[int] | None = None) -> Iterator[PlannedDispatch]:
+        """Dispatches without a record, in plan order, read page by page; of `lanes` only."""
+        of_lanes = (
+            "" if lanes is None else f"AND p.lane IN ({','.join(str(int(i)) for i in lanes)})"
+        )
+        last = 0
+        while True:
+            rows = self._query(
+                "SELECT p.id, o.name, p.lane, c.name FROM plan p"
+                " JOIN operations o ON o.id = p.operation"
+                " JOIN configurations c ON c.id = p.configuration"
+                " LEFT JOIN records r ON r.id = p.id"
+                f" WHERE r.id IS NULL AND p.id > ? {of_lanes} ORDER BY p.id LIMIT ?",
+                (last, _PAGE),
+            )
+            for row in rows:
+                yield PlannedDispatch(*row)
+            if len(rows) < _PAGE:
+                return
+            last = rows[-1][0]
+
+    def rounds(self, dispatches: Iterable[int]) -> dict[int, list[StoredRound]]:
+        """Stored rounds of the dispatches that have any, in order."""
+        found: dict[int, list[StoredRound]] = {}
+        for dispatch in dispatches:
+            rows = self._query(
+                "SELECT round, samples, seconds, document FROM rounds WHERE dispatch = ?"
+                " ORDER BY round",
+                (dispatch,),
+            )
+            if rows:
+                found[dispatch] = [
+                    StoredRound(
+                        dispatch, number, np.frombuffer(blob), seconds, msgspec.json.decode(text)
+                    )
+                    for number, blob, seconds, text in rows
+                ]
+        return found
+
+    def samples_count(self) -> int:
+        """Samples stored so far, of finished and started dispatches."""
+        return int(self._query("SELECT coalesce(sum(length(samples)), 0) / 8 FROM rounds")[0][0])
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def add_rounds(self, rounds: Sequence[StoredRound]) -> None:
+        """Store rounds in one transaction; a round that is there already is an error."""
+        rows = [
+            (
+                one.dispatch,
+                one.round,
+                self._environment_id,
+                one.seconds,
+                np.ascontiguousarray(one.samples, dtype=np.float64).tobytes(),
+                msgspec.json.encode(one.document),
+            )
+            for one in rounds
+        ]
+        with self._transaction() as connection:
+            connection.executemany("INSERT INTO rounds VALUES(?, ?, ?, ?, ?, ?)", rows)
+
+    def finish(self, records: Mapping[int, Record]) -> None:
+        """Store the records of dispatches (by their plan id) in one transaction."""
+        if not records:
+            return
+        finished_ns = time.time_ns()
+        rows = [creation.record_row(key, record, finished_ns) for key, record in records.items()]
+        with self._transaction() as connection:
+            connection.executemany(creation.INSERT_RECORD, rows)
+
+    def drop_foreign_rounds(self) -> int:
+        """Forget rounds of unfinished dispatches that another environment took: samples of two
+        environments do not mix in one measurement. Returns how many samples that were."""
+        where = "environment <> ? AND dispatch NOT IN (SELECT id FROM records)"
+        with self._transaction() as connection:
+            dropped = connection.execute(
+                f"SELECT coalesce(sum(length(samples)), 0) / 8 FROM rounds WHERE {where}",
+                (self._environment_id,),
+            ).fetchone()[0]
+            connection.execute(f"DELETE FROM rounds WHERE {where}", (self._environment_id,))
+        return int(dropped)
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _set_environment(self, environment: Environment) -> None:
+        self._environment_id = environment.id
+        with self._transaction() as connection:
+            connection.execute(
+                "INSERT OR IGNORE INTO environments VALUES(?, ?)",
+                (environment.id, msgspec.json.encode(environment)),
+            )
+
+    def _decode_record(self, document: bytes) -> Record:
+        try:
+            return _RECORD_DECODER.decode(document)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise damaged(self.path, f"a record does not read: {error}") from error
+
+    def _query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with self._mutex, told_errors(self.path):
+            return self._connection.execute(sql, parameters).fetchall()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._mutex, told_errors(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+
+def _resumable(path: Path, head: Manifest) -> Manifest | None:
+    """The manifest of the experiment to go on with; None if the folder has no journal yet."""
+    if not (path / JOURNAL_NAME).exists():
+        return None
+    meta = check_journal(path)
+    manifest = read_manifest(path)
+    if meta.get("plan_hash") != head.plan_hash:
+        theirs = manifest.name if manifest else "?"
+        raise PlanMismatchError(
+            f"{path} belongs to the plan {theirs} ({meta.get('plan_hash')}), "
+            f"this command makes the plan {head.name} ({head.plan_hash})",
+            hint="Give another folder with --experiment, or add --fresh to set the old results "
+            "aside and start again.",
+        )
+    if manifest is None:
+        manifest = creation.complete_manifest(head, "", created=meta["created"])
+        write_manifest(path, manifest)
+    return manifest

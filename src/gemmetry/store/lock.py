@@ -1,0 +1,45 @@
+"""One writer per experiment folder, across processes."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+
+from gemmetry.domain.errors import RequestError
+
+LOCK_NAME = "lock"
+
+
+class FolderLock:
+    """An exclusive ``flock`` on ``<folder>/lock``; the kernel drops it when the process ends,
+    however it ends, so no stale lock is possible."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the lock.
+
+        Raises:
+            RequestError: another process works in the folder.
+            OSError: the folder is not writable.
+        """
+        path = folder / LOCK_NAME
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip()
+            os.close(self._descriptor)
+            raise RequestError(
+                f"the experiment {folder} is in use by process {holder or 'unknown'}",
+                hint="Wait for it, end it, or give another --experiment folder.",
+            ) from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let the next process in; harmless twice."""
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+            self._descriptor = -1

@@ -1,0 +1,89 @@
+"""``manifest.json``: what an experiment is, readable without a database."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gemmetry.store.schema import FORMAT_VERSION, damaged
+
+MANIFEST_NAME = "manifest.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """The head of an experiment."""
+
+    name: str
+    plan_hash: str
+    document: Mapping[str, Any] = field(default_factory=dict)
+    """The plan's document; its hash decides whether a command may resume this experiment."""
+    commands: tuple[str, ...] = ()
+    """Every command line that worked on this experiment, oldest first, none twice."""
+    created: str = ""
+    """ISO 8601, UTC."""
+    format_version: int = FORMAT_VERSION
+
+    def with_command(self, command: str) -> Manifest:
+        """The same manifest, `command` added."""
+        if not command or command in self.commands:
+            return self
+        return replace(self, commands=(*self.commands, command))
+
+
+def now() -> str:
+    """The time in ISO 8601, UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """The manifest of `folder`; None if it has none.
+
+    Raises:
+        JournalDamagedError: it does not read, or is of another format.
+    """
+    try:
+        text = (folder / MANIFEST_NAME).read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        manifest = msgspec.json.decode(text, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise damaged(folder, f"{MANIFEST_NAME} does not read: {error}") from error
+    if manifest.format_version != FORMAT_VERSION:
+        raise damaged(
+            folder,
+            f"its format is {manifest.format_version}, this gemmetry reads {FORMAT_VERSION}",
+        )
+    return manifest
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Replace the manifest at once, so that a reader finds the old one or the new one."""
+    text = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+    write_durably(folder / MANIFEST_NAME, text)
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Write a file under another name, flush it to the disk and rename it into place."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush the folder itself, so that a rename in it survives a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,121 @@
+"""Joins experiments: the records, samples and environments of several folders in a new one."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.store.creation import INSERT_RECORD, complete_manifest, create_filled
+from gemmetry.store.experiment import Experiment
+from gemmetry.store.lock import FolderLock
+from gemmetry.store.manifest import Manifest, now
+from gemmetry.store.schema import JOURNAL_NAME, connect_reader, told_errors
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSummary:
+    """What became of the records of the merged experiments."""
+
+    kept: int
+    replaced: int
+    """Records that a newer one of the same dispatch, conditions and environment replaced."""
+
+
+def merge(paths: Sequence[Path], into: Path, *, command: str = "") -> MergeSummary:
+    """Write the experiments `paths` as one into the folder `into`, which must hold none yet.
+
+    Records of the same dispatch on the same device that agree in environment, distribution and
+    seed are one result measured again: the newest stays. Where any of these differ they are
+    different results and all stay, each with its ``environment_id``.
+
+    Raises:
+        RequestError: a path holds no experiment, or `into` holds one already.
+        JournalDamagedError: an experiment cannot be read. StorageError: `into` is not writable.
+    """
+    if len(paths) < 2:
+        raise RequestError("merging needs two experiments or more", hint="Name their folders.")
+    sources = [Experiment.open(path) for path in paths]
+    heads = [source.manifest for source in sources]
+    for source in sources:
+        source.close()
+    if (into / JOURNAL_NAME).exists():
+        raise RequestError(
+            f"{into} already holds an experiment", hint="Name a folder that does not exist yet."
+        )
+    winners, replaced = _winners(paths)
+    with told_errors(into):
+        into.mkdir(parents=True, exist_ok=True)
+        lock = FolderLock(into)
+        try:
+            create_filled(into, _head(heads, command), lambda new: _copy(new, paths, winners))
+        finally:
+            lock.release()
+    return MergeSummary(len(winners), replaced)
+
+
+def _head(heads: Sequence[Manifest], command: str) -> Manifest:
+    hashes = [head.plan_hash for head in heads]
+    digest = hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:10]
+    name = " + ".join(dict.fromkeys(head.name for head in heads))
+    document = {"merged": [{"name": head.name, "plan_hash": head.plan_hash} for head in heads]}
+    head = Manifest(name=name, plan_hash=f"merge-{digest}", document=document)
+    return complete_manifest(head, command, created=now())
+
+
+def _winners(paths: Iterable[Path]) -> tuple[dict[tuple[Any, ...], tuple[int, int, int]], int]:
+    """Key -> (finished_ns, index of the source, id there) of the newest record; and how many
+    records lost."""
+    newest: dict[tuple[Any, ...], tuple[int, int, int]] = {}
+    seen = 0
+    for index, path in enumerate(paths):
+        connection = connect_reader(path / JOURNAL_NAME)
+        try:
+            rows = connection.execute(
+                "SELECT target, device, provider, dispatch, environment, distribution, seed,"
+                " finished_ns, id FROM records ORDER BY id"
+            )
+            for *key, finished_ns, row_id in rows:
+                seen += 1
+                candidate = (finished_ns, index, row_id)
+                known = newest.get(tuple(key))
+                if known is None or candidate > known:
+                    newest[tuple(key)] = candidate
+        finally:
+            connection.close()
+    return newest, seen - len(newest)
+
+
+def _copy(
+    new: sqlite3.Connection,
+    paths: Sequence[Path],
+    winners: dict[tuple[Any, ...], tuple[int, int, int]],
+) -> None:
+    next_id = 1
+    for index, path in enumerate(paths):
+        wanted = sorted(row_id for _, source, row_id in winners.values() if source == index)
+        old = connect_reader(path / JOURNAL_NAME)
+        try:
+            new.executemany(
+                "INSERT OR IGNORE INTO environments VALUES(?, ?)",
+                old.execute("SELECT id, document FROM environments"),
+            )
+            for row_id in wanted:
+                record = old.execute("SELECT * FROM records WHERE id = ?", (row_id,)).fetchone()
+                new.execute(INSERT_RECORD, (next_id, *record[1:]))
+                rounds = old.execute(
+                    "SELECT round, environment, seconds, samples, document FROM rounds"
+                    " WHERE dispatch = ?",
+                    (row_id,),
+                )
+                new.executemany(
+                    "INSERT INTO rounds VALUES(?, ?, ?, ?, ?, ?)",
+                    ((next_id, *row) for row in rounds),
+                )
+                next_id += 1
+        finally:
+            old.close()

@@ -1,0 +1,157 @@
+"""The journal's tables, its connections, and what SQLite's errors mean to people.
+
+A journal is written whole under a temporary name with its plan inside and renamed into place, so
+one that exists is complete. From then on it is in WAL mode with ``synchronous=FULL``: a commit is
+on the disk when it returns (https://www.sqlite.org/pragma.html#pragma_synchronous).
+"""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from gemmetry.domain.errors import EnvironmentFailure, JournalDamagedError, StorageError
+
+FORMAT_VERSION = 1
+"""Of the experiment folder; raised when an older gemmetry could misread it."""
+
+JOURNAL_NAME = "journal.sqlite"
+
+TABLES = """
+CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE lanes(id INTEGER PRIMARY KEY, provider TEXT NOT NULL, options TEXT NOT NULL,
+    target TEXT NOT NULL);
+CREATE TABLE operations(id INTEGER PRIMARY KEY, name TEXT NOT NULL);
+CREATE TABLE configurations(id INTEGER PRIMARY KEY, name TEXT NOT NULL);
+CREATE TABLE plan(id INTEGER PRIMARY KEY, operation INTEGER NOT NULL, lane INTEGER NOT NULL,
+    configuration INTEGER NOT NULL);
+CREATE TABLE records(id INTEGER PRIMARY KEY, target TEXT NOT NULL, device TEXT NOT NULL,
+    provider TEXT NOT NULL, dispatch TEXT NOT NULL, operation TEXT NOT NULL,
+    environment TEXT NOT NULL, distribution TEXT NOT NULL, seed INTEGER NOT NULL,
+    outcome TEXT NOT NULL, finished_ns INTEGER NOT NULL, document BLOB NOT NULL);
+CREATE INDEX records_by_dispatch ON records(dispatch);
+CREATE TABLE rounds(dispatch INTEGER NOT NULL, round INTEGER NOT NULL, environment TEXT NOT NULL,
+    seconds REAL NOT NULL, samples BLOB NOT NULL, document BLOB NOT NULL,
+    PRIMARY KEY(dispatch, round)) WITHOUT ROWID;
+CREATE TABLE environments(id TEXT PRIMARY KEY, document BLOB NOT NULL) WITHOUT ROWID;
+"""
+
+_SPACE = "Free some space or choose another --experiment folder; the same command then resumes."
+_DAMAGED_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+
+
+@contextmanager
+def told_errors(folder: Path) -> Iterator[None]:
+    """Turn errors of SQLite and of the file system about `folder` into ours.
+
+    Raises:
+        StorageError: disk full, folder not writable, input or output failed.
+        JournalDamagedError: the journal is not a database or is malformed.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _sqlite_failure(folder, error) from error
+    except OSError as error:
+        raise os_failure(folder, error) from error
+
+
+def os_failure(folder: Path, error: OSError) -> EnvironmentFailure:
+    """The StorageError that says what a failed file operation in `folder` means."""
+    place = error.filename or folder
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return StorageError(f"no space left to write {place}: {error.strerror}", hint=_SPACE)
+    return StorageError(
+        f"cannot write the experiment folder {folder}: {error.strerror or error} ({place})",
+        hint="Give --experiment a folder that you may write.",
+    )
+
+
+def _sqlite_failure(folder: Path, error: sqlite3.Error) -> EnvironmentFailure:
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    journal = folder / JOURNAL_NAME
+    if code == sqlite3.SQLITE_FULL:
+        return StorageError(f"no space left to write {journal}: {error}", hint=_SPACE)
+    if code == sqlite3.SQLITE_IOERR:
+        return StorageError(f"reading or writing {journal} failed: {error}", hint=_SPACE)
+    if code in _DAMAGED_CODES:
+        return damaged(folder, str(error))
+    return StorageError(
+        f"cannot use {journal}: {error}",
+        hint="Check that you may write the folder and that no other program holds the journal.",
+    )
+
+
+def damaged(folder: Path, cause: str) -> JournalDamagedError:
+    """The error for a journal or manifest that cannot be read."""
+    return JournalDamagedError(
+        f"the experiment {folder} is damaged: {cause}",
+        hint="Nothing in it was changed. Restore it from a copy, give another --experiment, or "
+        "add --fresh to set it aside (in previous/) and start again.",
+    )
+
+
+def create_journal(path: Path) -> sqlite3.Connection:
+    """An empty journal at `path` (a temporary name), fast to fill because nobody relies on it
+    before it is renamed."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode=OFF")
+    connection.execute("PRAGMA synchronous=OFF")
+    connection.executescript(TABLES)
+    return connection
+
+
+def connect_writer(path: Path) -> sqlite3.Connection:
+    """A connection for the one writer, usable from its threads under a lock."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    return connection
+
+
+def connect_reader(path: Path) -> sqlite3.Connection:
+    """A connection that changes nothing, beside a writer if there is one.
+
+    In a folder that cannot be written SQLite may not make the WAL's index; where no WAL is left
+    over the file is then read as it stands.
+    """
+    uri = f"file:{quote(str(path))}?mode=ro"
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master")
+    except sqlite3.OperationalError:
+        connection.close()
+        if path.with_name(f"{path.name}-wal").exists():
+            raise
+        connection = sqlite3.connect(
+            f"{uri}&immutable=1", uri=True, isolation_level=None, check_same_thread=False
+        )
+    return connection
+
+
+def check_journal(folder: Path) -> dict[str, str]:
+    """Look at a journal without changing it; its ``meta`` table.
+
+    Raises:
+        JournalDamagedError: not a database, truncated, malformed, or of another format.
+    """
+    path = folder / JOURNAL_NAME
+    with told_errors(folder):
+        connection = connect_reader(path)
+        try:
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if found != "ok":
+                raise damaged(folder, found)
+            meta = dict(connection.execute("SELECT key, value FROM meta"))
+        finally:
+            connection.close()
+    version = meta.get("format_version")
+    if version != str(FORMAT_VERSION):
+        raise damaged(
+            folder, f"its format is {version}, this gemmetry reads format {FORMAT_VERSION}"
+        )
+    return meta

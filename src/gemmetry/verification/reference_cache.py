@@ -1,0 +1,122 @@
+"""References kept across dispatches (in memory) and across runs (on disk)."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from gemmetry.domain.names import operation_name
+from gemmetry.domain.operation import Operation
+from gemmetry.numerics.inputs import GENERATOR_VERSION
+from gemmetry.numerics.references import REFERENCE_VERSION, Reference
+from gemmetry.numerics.storage import Array
+
+MAX_FILE_BYTES = 2**30
+"""References above 1 GiB are not written: computing them again costs about what reading does."""
+
+MEMORY_BYTES = 2**30
+"""What is kept in memory; the newest reference is, whatever its size."""
+
+_MAGNITUDE_IS_VALUE = "magnitude_is_value"
+
+
+class ReferenceCache:
+    """References by operation, distribution and seed; one ``.npz`` file each.
+
+    A file is written beside its place and renamed, and every array in it carries a CRC, so a
+    reader sees a whole file or recomputes. That the folder cannot be written costs time, not
+    results, and is passed over in silence.
+
+    Args:
+        directory: where files go, made when first needed; None keeps to memory.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = directory
+        self._memory: OrderedDict[str, Reference] = OrderedDict()
+
+    def get(
+        self,
+        operation: Operation,
+        distribution: str,
+        seed: int,
+        compute: Callable[[], Reference],
+    ) -> Reference:
+        """The reference of `operation` for these inputs: from memory, from disk, or computed."""
+        name = operation_name(operation)
+        header = {
+            "operation": name,
+            "distribution": distribution,
+            "seed": seed,
+            "generator_version": GENERATOR_VERSION,
+            "reference_version": REFERENCE_VERSION,
+            "numpy": np.__version__,
+        }
+        text = json.dumps(header, sort_keys=True)
+        key = hashlib.sha256(text.encode()).hexdigest()[:20]
+        if key in self._memory:
+            self._memory.move_to_end(key)
+            return self._memory[key]
+        shape = operation.output.shape
+        reference = self._read(key, text, shape)
+        if reference is None:
+            reference = compute()
+            self._write(key, text, reference)
+        self._remember(key, reference)
+        return reference
+
+    def _remember(self, key: str, reference: Reference) -> None:
+        self._memory[key] = reference
+        while len(self._memory) > 1 and self._held_bytes() > MEMORY_BYTES:
+            self._memory.popitem(last=False)
+
+    def _held_bytes(self) -> int:
+        return sum(reference.nbytes for reference in self._memory.values())
+
+    def _read(self, key: str, header: str, shape: tuple[int, ...]) -> Reference | None:
+        if self._directory is None:
+            return None
+        try:
+            with np.load(self._directory / f"{key}.npz", allow_pickle=False) as arrays:
+                if str(arrays["header"]) != header:
+                    return None
+                value = arrays["value"]
+                magnitude = value if _MAGNITUDE_IS_VALUE in arrays else arrays["magnitude"]
+                extra = arrays.get("extra_rounding")
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            # Absent, cut short or damaged: zip members carry a CRC that reading checks.
+            return None
+        parts = [value, magnitude, *([] if extra is None else [extra])]
+        if any(part.shape != shape for part in parts):
+            return None
+        return Reference(value, magnitude, extra)
+
+    def _write(self, key: str, header: str, reference: Reference) -> None:
+        if self._directory is None or reference.nbytes > MAX_FILE_BYTES:
+            return
+        arrays: dict[str, Array] = {"header": np.array(header), "value": reference.value}
+        if reference.magnitude is reference.value:
+            arrays[_MAGNITUDE_IS_VALUE] = np.array(True)
+        else:
+            arrays["magnitude"] = reference.magnitude
+        if reference.extra_rounding is not None:
+            arrays["extra_rounding"] = reference.extra_rounding
+        with contextlib.suppress(OSError):
+            self._directory.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=self._directory, suffix=".tmp")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    np.savez(file, allow_pickle=False, **arrays)
+                Path(temporary).replace(self._directory / f"{key}.npz")
+            except BaseException:
+                Path(temporary).unlink(missing_ok=True)
+                raise

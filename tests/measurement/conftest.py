@@ -1,0 +1,122 @@
+"""A device with a clock that only its executables move, and executables on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.names import split_dispatch_name
+from gemmetry.domain.operation import Operation, TensorSpec
+from gemmetry.domain.record import BuildFacts
+
+
+class FakeDevice:
+    """Numpy memory; `durations_ns` is repeated for the launches, an empty call takes `empty_ns`."""
+
+    def __init__(
+        self,
+        *,
+        durations_ns: Sequence[float] = (1000.0,),
+        method: str = "wall_clock",
+        cache_bytes: int = 0,
+        memory_bytes: int = 2**30,
+        empty_ns: float = 0.0,
+    ) -> None:
+        self.last_level_cache_bytes = cache_bytes
+        self.durations_ns = durations_ns
+        self.method = method
+        self.memory_bytes = memory_bytes
+        self.empty_ns = empty_ns
+        self.clock_ns = 0.0
+        self.timed: list[int] = []
+        self.clones = self.releases = 0
+
+    def allocate(self, spec: TensorSpec) -> Any:
+        return np.zeros(spec.storage_shape, np.float32)
+
+    def upload(self, array: Any, spec: TensorSpec) -> Any:
+        return array.copy()
+
+    def download(self, buffer: Any, spec: TensorSpec) -> Any:
+        return buffer.copy()
+
+    def fill_bytes(self, buffer: Any, pattern: int) -> None:
+        buffer.reshape(-1).view(np.uint8).fill(pattern)
+
+    def clone(self, buffer: Any) -> Any:
+        self.clones += 1
+        return buffer.copy()
+
+    def synchronize(self) -> None: ...
+
+    def time_calls(self, calls: Sequence[Callable[[], object]]) -> tuple[list[float], str]:
+        self.timed.append(len(calls))
+        durations = []
+        for call in calls:
+            before = self.clock_ns
+            call()
+            durations.append(self.clock_ns - before + self.empty_ns)
+        return durations, self.method
+
+    def free_memory_bytes(self) -> int:
+        return self.memory_bytes
+
+    def release(self) -> None:
+        self.releases += 1
+
+    def float64_matmul(self) -> None:
+        return None
+
+
+class FakeExecutable:
+    """A float32 matmul that remembers which buffers it was given."""
+
+    facts = BuildFacts()
+
+    def __init__(self, device: FakeDevice, *, writes_output: bool = True) -> None:
+        self.device = device
+        self.writes_output = writes_output
+        self.launches = 0
+        self.input_ids: list[int] = []
+        self.output_ids: list[int] = []
+        self.after: Callable[[int, Any], None] | None = None
+
+    def run(self, inputs: Sequence[Any], output: Any) -> Any:
+        durations = self.device.durations_ns
+        self.device.clock_ns += durations[self.launches % len(durations)]
+        self.launches += 1
+        self.input_ids.append(id(inputs[0]))
+        self.output_ids.append(id(output))
+        result = output if self.writes_output else np.empty_like(output)
+        np.matmul(inputs[0], inputs[1], out=result)
+        if self.after is not None:
+            self.after(self.launches, result)
+        return result
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def operation() -> Operation:
+    return split_dispatch_name("matmul_8x4x16_f32t_f32t_f32t")[0]
+
+
+@pytest.fixture
+def host_inputs(operation: Operation) -> tuple[np.ndarray, ...]:
+    generator = np.random.default_rng(7)
+    return tuple(
+        generator.random(spec.storage_shape, dtype=np.float32) for spec in operation.inputs
+    )
+
+
+@pytest.fixture
+def make_device() -> type[FakeDevice]:
+    return FakeDevice
+
+
+@pytest.fixture
+def make_executable() -> type[FakeExecutable]:
+    return FakeExecutable

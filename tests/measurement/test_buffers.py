@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmetry.measurement import buffers
+
+
+def test_sets_exceed_twice_the_cache(operation, make_device) -> None:
+    device = make_device(cache_bytes=10 * operation.bytes)
+    assert buffers.wanted_sets(operation, device, cold_cache=True) == 20
+
+
+@pytest.mark.parametrize(
+    ("cache_sets", "memory_sets", "expected"),
+    [(0, 1000, 2), (1, 1000, 2), (1000, 8, 4), (10**6, 10**7, buffers.MAX_SETS), (100, 1, 1)],
+)
+def test_sets_are_at_least_two_and_fit_half_the_memory(
+    operation, make_device, cache_sets, memory_sets, expected
+) -> None:
+    size = operation.bytes
+    device = make_device(cache_bytes=cache_sets * size, memory_bytes=memory_sets * size)
+    assert buffers.wanted_sets(operation, device, cold_cache=True) == expected
+
+
+def test_warm_cache_takes_one_set(operation, make_device) -> None:
+    device = make_device(cache_bytes=2**30)
+    assert buffers.wanted_sets(operation, device, cold_cache=False) == 1
+
+
+def test_sets_are_copies_at_other_addresses(operation, host_inputs, make_device) -> None:
+    sets = buffers.make_sets(make_device(), operation, host_inputs, 3, rotate_outputs=True)
+    addresses = {item.inputs[0].ctypes.data for item in sets} | {
+        item.output.ctypes.data for item in sets
+    }
+    assert len(addresses) == 6
+    for item in sets:
+        np.testing.assert_array_equal(item.inputs[1], host_inputs[1])
+        assert np.isnan(item.output).all(), "outputs hold the sentinel before a launch"
+
+
+def test_one_output_where_the_executable_allocates_its_own(
+    operation, host_inputs, make_device
+) -> None:
+    sets = buffers.make_sets(make_device(), operation, host_inputs, 3, rotate_outputs=False)
+    assert len({id(item.output) for item in sets}) == 1
+
+
+def test_copies_stop_when_they_take_too_long(
+    operation, host_inputs, make_device, monkeypatch
+) -> None:
+    monkeypatch.setattr(buffers, "CLONE_BUDGET_S", 0.0)
+    sets = buffers.make_sets(make_device(), operation, host_inputs, 50, rotate_outputs=True)
+    assert len(sets) == 2
+
+
+def test_poison_hides_what_was_computed_before(operation, host_inputs, make_device) -> None:
+    device = make_device()
+    sets = buffers.make_sets(device, operation, host_inputs, 2, rotate_outputs=True)
+    for item in sets:
+        item.output[...] = 1.0
+        item.launched = True
+    buffers.poison_outputs(device, sets)
+    assert all(np.isnan(item.output).all() and not item.launched for item in sets)

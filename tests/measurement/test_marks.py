@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.measurement.sampler import Round
+from gemmetry.measurement.summary import summarize
+
+STEADY = tuple(1e6 + i for i in range(40))
+
+
+def _marks(samples=STEADY, telemetry=None, settings=None, **how):
+    taken = Round(samples_ns=tuple(samples), method="wall_clock", telemetry=telemetry or {}, **how)
+    target = Target(TargetKind.CPU)
+    return summarize(
+        [taken],
+        stop_reason="interval",
+        regime="burst",
+        target=target,
+        settings=settings or RunSettings(),
+    ).marks
+
+
+def test_a_quiet_measurement_has_no_mark() -> None:
+    assert _marks(overhead_ns=100.0, telemetry={"load_average": 0.9}) == ()
+
+
+def test_noise_is_told_with_both_widths() -> None:
+    [mark] = _marks([1e6 * (1 + 0.01 * i) for i in range(40)])
+    assert mark.startswith("noisy: interval ±5.4")
+    assert "asked ±2 %" in mark
+    assert "--time-budget" in mark
+
+
+def test_exact_repetitions_promise_no_width() -> None:
+    noisy = [1e6 * (1 + 0.01 * i) for i in range(40)]
+    assert _marks(noisy, settings=RunSettings(repetitions=40)) == ()
+    asked = RunSettings(repetitions=40, interval_width=0.01)
+    assert _marks(noisy, settings=asked)[0].startswith("noisy")
+
+
+def test_few_samples_name_the_option_that_limits_them() -> None:
+    [mark] = _marks([1.0, 1.0, 1.0])
+    assert mark.startswith("few samples: 3 ")
+    assert "--time-budget" in mark
+    [mark] = _marks([1.0, 1.0, 1.0], settings=RunSettings(repetitions=3))
+    assert "--benchmark-repetitions" in mark
+
+
+def test_throttling_is_told_with_the_clock_and_what_to_do() -> None:
+    [mark] = _marks(telemetry={"throttle_reasons": ("sw_power_cap",), "sm_clock_hz": 1.41e9})
+    assert mark.startswith("throttled: sw_power_cap at 1410 MHz; ")
+    assert "--regime sustained" in mark
+
+
+def test_clocks_that_somebody_set_are_no_fault() -> None:
+    assert _marks(telemetry={"throttle_reasons": ("applications_clocks_setting",)}) == ()
+
+
+def test_an_unknown_reason_is_still_told() -> None:
+    [mark] = _marks(telemetry={"throttle_reasons": ("sync_boost",)})
+    assert mark.startswith("throttled: sync_boost; ")
+
+
+@pytest.mark.parametrize(("load", "marked"), [(1.0, False), (1.5, False), (3.1, True)])
+def test_load_of_neighbours(load: float, marked: bool) -> None:
+    marks = _marks(telemetry={"load_average": load})
+    assert bool(marks) is marked
+    if marked:
+        assert marks[0].startswith("load average 3.1 per core while measuring")
+
+
+def test_harness_overhead_counts_per_timed_sample() -> None:
+    [mark] = _marks(overhead_ns=20_000.0)
+    assert mark.startswith("harness: timing an empty call takes 20 µs, 2 % of a sample")
+    assert _marks(overhead_ns=20_000.0, launches_per_sample=10) == ()
+
+
+def test_two_modes_are_told_with_their_shares() -> None:
+    fast, slow = [1.0e6 + i for i in range(30)], [1.3e6 + i for i in range(10)]
+    marks = _marks([*slow, *fast], settings=RunSettings(interval_width=1.0))
+    [mark] = [mark for mark in marks if mark.startswith("two modes")]
+    assert mark.startswith("two modes: 1 ms (75 %) and 1.3 ms (25 %)")
+
+
+def test_a_few_outliers_are_not_a_mode() -> None:
+    assert _marks([*STEADY, 2e6, 2e6, 2e6]) == ()
+
+
+def test_warm_caches_are_told_unless_they_were_asked_for() -> None:
+    small = {"input_sets": 4, "bytes_per_set": 1000, "last_level_cache_bytes": 2**20}
+    [mark] = _marks(**small)
+    assert mark.startswith("warm cache: 4 sets of buffers take 4 kB")
+    assert _marks(**small, settings=RunSettings(cold_cache=False)) == ()

@@ -1,0 +1,7 @@
+from __future__ import annotations
+
+from gemmetry.measurement.overhead import measure_overhead
+
+
+def test_median_of_empty_calls(make_device) -> None:
+    assert measure_overhead(make_device(empty_ns=120.0)) == 120.0

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.settings import RunSettings
+from gemmetry.measurement import sampler as sampler_module
+from gemmetry.measurement.sampler import Sampler
+
+
+class Recorder:
+    """An observer that counts its calls."""
+
+    def __init__(self) -> None:
+        self.starts = self.samples = 0
+
+    def start(self) -> None:
+        self.starts += 1
+
+    def sample(self) -> None:
+        self.samples += 1
+
+    def stop(self):
+        return {"power_w": 100.0 + self.samples, "throttle_reasons": ("sw_power_cap",)}
+
+
+def _prepared(executable, operation, inputs, observers=(), **settings) -> Sampler:
+    sampler = Sampler(executable, operation, inputs, RunSettings(**settings), observers)
+    sampler.prepare()
+    return sampler
+
+
+def test_first_launch_is_told_apart_from_the_rest(
+    operation, host_inputs, make_device, make_executable
+) -> None:
+    device = make_device(durations_ns=[5e6, *[2e5] * 1000])
+    sampler = _prepared(make_executable(device), operation, host_inputs)
+    assert sampler.first_launch_ns == 5e6
+    assert sampler.launch_ns == 2e5
+    assert set(sampler.sample_round(6).samples_ns) == {2e5}
+
+
+def test_short_launches_are_gathered_until_the_clock_resolves_them(
+    operation, host_inputs, make_device, make_executable
+) -> None:
+    executable = make_executable(make_device(durations_ns=[3000.0]))
+    sampler = _prepared(executable, operation, host_inputs)
+    assert sampler.launches_per_sample == 34  # 34 · 3 µs is the first length over 100 µs
+    before = executable.launches
+    result = sampler.sample_round(5)
+    assert executable.launches - before == 5 * 34 + 1, "one untimed launch before the round"
+    assert result.samples_ns == pytest.approx([3000.0] * 5)
+    assert result.launches_per_sample == 34
+
+
+@pytest.mark.parametrize(
+    ("method", "launch_ns", "empty_ns", "expected"),
+    [
+        ("simulated", 10.0, 0.0, 1),
+        ("wall_clock", 5e5, 0.0, 1),
+        ("wall_clock", 1.0, 0.0, sampler_module.MAX_LAUNCHES_PER_SAMPLE),
+        ("events", 48_000.0, 2000.0, 4),  # 100 times the overhead of 2 µs, at 50 µs a launch
+        ("events", 1000.0, 2000.0, sampler_module.MAX_DEVICE_LAUNCHES_PER_SAMPLE),
+        ("graph", 1e6, 2000.0, 1),
+    ],
+)
+def test_launches_per_sample_follow_the_clock(
+    operation, host_inputs, make_device, make_executable, method, launch_ns, empty_ns, expected
+) -> None:
+    device = make_device(durations_ns=[launch_ns], method=method, empty_ns=empty_ns)
+    sampler = _prepared(make_executable(device), operation, host_inputs)
+    assert sampler.launches_per_sample == expected
+
+
+def test_asked_launches_per_sample_are_kept(
+    operation, host_inputs, make_device, make_executable
+) -> None:
+    executable = make_executable(make_device())
+    sampler = _prepared(executable, operation, host_inputs, launches_per_sample=7)
+    assert sampler.sample_round(2).launches_per_sample == 7
+
+
+def test_launches_rotate_through_all_sets_across_rounds(
+    operation, host_inputs, make_device, make_executable
+) -> None:
+    device = make_device(cache_bytes=2 * operation.bytes, durations_ns=[1e6], method="simulated")
+    executable = make_executable(device)
+    sampler = _prepared(executable, operation, host_inputs)
+    executable.input_ids.clear()
+    sampler.sample_round(3)
+    sampler.sample_round(5)
+    ids = executable.input_ids
+    assert len(set(ids)) == 4
+    assert all(ids[i] == ids[i + 4] for i in range(4))
+    assert len(set(executable.output_ids)) == 4
+
+
+def test_warm_launch_of_a_round_is_not_on_the_next_timed_set(
+    operation, host_inputs, make_device, make_executable
+) -> None:
+    executable = make_executable(make_device(durations_ns=[1e6]))
+    sampler = _prepared(executable, operation, host_inputs)
+    executable.input_ids.clear()
+    sampler.sample_round(1)
+    warm, timed = executable.input_ids
+    assert warm != timed
+
+
+def test_a_launch_longer_than_the_budget_gives_few_samples(
+    operation, host_inputs, make_device, make_executable, monkeypatch
+) -> None:
+    now = [0.0]
+    device = make_device(durations_ns=[60e9])
+    executable = make_executable(device)
+    executable.after = lambda _count, _result: now.__setitem__(0, now[0] + 60.0)
+    monkeypatch.setattr(sampler_module.time, "perf_counter", lambda: now[0])
+    sampler = _prepared(executable, operation, host_inputs, time_budget_s=100.0)
+    assert executable.launches == 2, "the first launch, and what the budget allows of the warm-up"
+    result = sampler.sample_round(10)
+    assert len(result.samples_ns) == 2
+    assert result.seconds == 120.0
+
+
+def test_observers_see_each_round(operation, host_inputs, make_device, make_executable) -> None:
+    observer = Recorder()
+    device = make_device(durations_ns=[30e6], method="events")
+    sampler = _prepared(make_executable(device), operation, host_inputs, [observer])
+    result = sampler.sample_round(4)
+    assert (observer.starts, observer.samples) == (1, 4)
+    assert result.telemetry == {"power_w": 104.0, "throttle_reasons": ("sw_power_cap",)}
+
+
+def test_rounds_of_short_launches_are_one_timed_batch(
+    operation, host_inputs, make_device, make_executable
+) -> None:
+    device = make_device(method="simulated")
+    sampler = _prepared(make_executable(device), operation, host_inputs)
+    device.timed.clear()
+    sampler.sample_round(10)
+    assert device.timed == [10]
+
+
+def test_sustained_regime_loads_the_device_before_sampling(
+    operation, host_inputs, make_device, make_executable, monkeypatch
+) -> None:
+    now = [0.0]
+    executable = make_executable(make_device(durations_ns=[1e6]))
+    executable.after = lambda _count, _result: now.__setitem__(0, now[0] + 1e-3)
+    monkeypatch.setattr(sampler_module.time, "perf_counter", lambda: now[0])
+    sampler = _prepared(executable, operation, host_inputs, regime="sustained")
+    assert now[0] >= sampler_module.SUSTAINED_LOAD_S
+    result = sampler.sample_round(3)
+    assert result.load_s >= sampler_module.SUSTAINED_RELOAD_S
+    assert result.seconds == pytest.approx(3e-3)
+
+
+def test_recheck_gives_equal_outputs_once(
+    operation, host_inputs, make_device, make_executable
+) -> None:
+    sampler = _prepared(make_executable(make_device()), operation, host_inputs)
+    sampler.sample_round(4)
+    outputs = sampler.recheck()
+    assert [name for name, _ in outputs] == ["output 0 after timing"]
+    np.testing.assert_array_equal(outputs[0][1], host_inputs[0] @ host_inputs[1])
+
+
+def test_recheck_shows_an_output_that_went_wrong_while_timed(
+    operation, host_inputs, make_device, make_executable
+) -> None:
+    executable = make_executable(make_device(method="simulated"))
+    sampler = _prepared(executable, operation, host_inputs)
+    last = executable.launches + 4
+
+    def falsify(launch, result) -> None:
+        if launch == last:
+            result[0, 0] += 1
+
+    executable.after = falsify
+    sampler.sample_round(4)
+    outputs = [array for _, array in sampler.recheck()]
+    assert len(outputs) == 2
+    assert outputs[0][0, 0] != outputs[1][0, 0]
+
+
+def test_recheck_shows_launches_that_wrote_nothing(
+    operation, host_inputs, make_device, make_executable
+) -> None:
+    executable = make_executable(make_device(method="simulated"))
+    sampler = _prepared(executable, operation, host_inputs)
+    executable.run = lambda inputs, output: output
+    sampler._launches = [sampler._launcher(item) for item in sampler._sets]
+    sampler.sample_round(2)
+    [(_, array)] = sampler.recheck()
+    assert np.isnan(array).all(), "the result of the warm-up must not count"
+
+
+def test_recheck_leaves_out_sets_that_never_ran(
+    operation, host_inputs, make_device, make_executable
+) -> None:
+    device = make_device(cache_bytes=4 * operation.bytes, method="simulated")
+    sampler = _prepared(make_executable(device), operation, host_inputs)
+    sampler.sample_round(1)
+    [(_, array)] = sampler.recheck()
+    assert not np.isnan(array).any()
+
+
+def test_recheck_launches_again_where_the_output_is_the_executables_own(
+    operation, host_inputs, make_device, make_executable
+) -> None:
+    executable = make_executable(make_device(), writes_output=False)
+    sampler = _prepared(executable, operation, host_inputs)
+    sampler.sample_round(2)
+    launches = executable.launches
+    [(_, array)] = sampler.recheck()
+    assert executable.launches == launches + 1
+    np.testing.assert_array_equal(array, host_inputs[0] @ host_inputs[1])
+
+
+def test_close_drops_the_buffers(operation, host_inputs, make_device, make_executable) -> None:
+    device = make_device()
+    sampler = _prepared(make_executable(device), operation, host_inputs)
+    sampler.close()
+    assert device.releases == 1
+    assert not sampler._sets

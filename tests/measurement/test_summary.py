@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.measurement.sampler import Round
+from gemmetry.measurement.summary import summarize
+
+CPU = Target(TargetKind.CPU)
+
+
+def _summarize(*rounds: Round, **changes):
+    arguments = {"stop_reason": "interval", "regime": "burst", "target": CPU,
+                 "settings": RunSettings(), **changes}  # fmt: skip
+    return summarize(rounds, **arguments)
+
+
+def test_statistics_over_all_rounds() -> None:
+    first = Round(
+        samples_ns=(1.0, 2.0, 3.0, 4.0, 5.0), method="events", first_launch_ns=50.0, input_sets=9
+    )
+    second = Round(
+        samples_ns=(6.0, 7.0, 8.0, 9.0, 10.0), method="events", first_launch_ns=50.0, input_sets=9,
+        launches_per_sample=3,
+    )  # fmt: skip
+    found = _summarize(first, second, stop_reason="max_samples", regime="sustained")
+    assert found.median_ns == 5.5
+    assert (found.ci_low_ns, found.ci_high_ns) == (2.0, 9.0)  # order statistics 2 and 9 of 10
+    assert found.min_ns == 1.0
+    assert found.p95_ns == pytest.approx(9.55)
+    assert (found.sample_count, found.rounds, found.input_sets) == (10, 2, 9)
+    assert (found.method, found.regime, found.stop_reason) == ("events", "sustained", "max_samples")
+    assert (found.first_launch_ns, found.launches_per_sample) == (50.0, 3)
+
+
+def test_telemetry_is_the_median_of_rounds_and_the_union_of_reasons() -> None:
+    rounds = [
+        Round(samples_ns=(1.0,) * 5, method="events", telemetry={"power_w": 300.0}),
+        Round(
+            samples_ns=(1.0,) * 5,
+            method="events",
+            telemetry={"power_w": 500.0, "throttle_reasons": ("sw_power_cap",)},
+        ),
+        Round(samples_ns=(1.0,) * 5, method="events", telemetry={"power_w": 400.0}),
+    ]
+    telemetry = _summarize(*rounds).telemetry
+    assert telemetry.power_w == 400.0
+    assert telemetry.throttle_reasons == ("sw_power_cap",)
+    assert telemetry.sm_clock_hz is None
+
+
+def test_a_single_sample_is_its_own_interval() -> None:
+    found = _summarize(Round(samples_ns=(7.0,), method="wall_clock"))
+    assert found.ci_low_ns == found.median_ns == found.ci_high_ns == 7.0
+
+
+def test_no_samples_is_a_mistake_of_the_caller() -> None:
+    with pytest.raises(ValueError, match="at least one sample"):
+        _summarize(Round(samples_ns=(), method="wall_clock"))

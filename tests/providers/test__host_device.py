@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from gemmetry.domain.dtypes import DTYPES, F32
+from gemmetry.domain.errors import LaunchError, OutOfMemoryError
+from gemmetry.domain.operation import Layout, TensorSpec
+from gemmetry.numerics.storage import numpy_dtype
+from gemmetry.providers import _host_device
+from gemmetry.providers._host_device import HostDevice, red_zones
+
+
+@pytest.fixture
+def device() -> HostDevice:
+    return HostDevice()
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+def test_upload_download_round_trip_keeps_bytes_and_storage_shape(device, dtype):
+    spec = TensorSpec("lhs", (3, 5), dtype, Layout.COLUMN)
+    array = np.arange(15, dtype=np.float64).reshape(5, 3).astype(numpy_dtype(dtype))
+    buffer = device.upload(array, spec)
+    back = device.download(buffer, spec)
+    assert back.shape == (5, 3)
+    assert back.dtype == array.dtype
+    assert back.tobytes() == array.tobytes()
+    assert back.flags.c_contiguous
+    assert not np.shares_memory(back, buffer)
+
+
+def test_buffers_are_aligned_and_clones_have_their_own_memory(device):
+    for extent in range(1, 40):
+        buffer = device.allocate(TensorSpec("result", (extent, 3), F32))
+        assert buffer.ctypes.data % _host_device.ALIGNMENT_BYTES == 0
+        buffer[...] = 1
+        copy = device.clone(buffer)
+        assert copy.ctypes.data % _host_device.ALIGNMENT_BYTES == 0
+        copy[...] = 2
+        assert (buffer == 1).all()
+
+
+def test_fill_bytes_sets_the_buffer_and_leaves_the_red_zones(device):
+    buffer = device.allocate(TensorSpec("result", (4, 4), F32))
+    device.fill_bytes(buffer, 0xFF)
+    assert np.isnan(buffer).all()
+    assert device.red_zones_intact(buffer)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("end", [0, -1])
+def test_a_write_beyond_the_buffer_is_seen(device, side, end):
+    buffer = device.allocate(TensorSpec("result", (4, 4), F32))
+    zone = red_zones(buffer)[side]
+    assert zone.size == _host_device.RED_ZONE_BYTES
+    zone[end] ^= 1
+    assert not device.red_zones_intact(buffer)
+
+
+def test_red_zones_touch_the_buffer(device):
+    buffer = device.allocate(TensorSpec("result", (4, 4), F32))
+    before, after = red_zones(buffer)
+    assert before.ctypes.data + before.nbytes == buffer.ctypes.data
+    assert after.ctypes.data == buffer.ctypes.data + buffer.nbytes
+
+
+def test_red_zones_of_a_foreign_array_are_refused():
+    with pytest.raises(ValueError, match="not a buffer"):
+        red_zones(np.zeros(4))
+
+
+def test_upload_refuses_another_shape_or_dtype(device):
+    spec = TensorSpec("lhs", (2, 3), F32)
+    with pytest.raises(LaunchError, match=r"lhs must be float32 of shape \(2, 3\)"):
+        device.upload(np.zeros((3, 2), np.float32), spec)
+    with pytest.raises(LaunchError, match="not bfloat16"):
+        device.upload(np.zeros((2, 3), ml_dtypes.bfloat16), spec)
+
+
+def test_no_memory_is_an_out_of_memory_error(device):
+    with pytest.raises(OutOfMemoryError, match="the host has no"):
+        device.allocate(TensorSpec("lhs", (2**31, 2**31), F32))
+
+
+def test_time_calls_runs_each_once_in_order(device):
+    seen = []
+    durations, method = device.time_calls([lambda i=i: seen.append(i) for i in range(5)])
+    assert seen == [0, 1, 2, 3, 4]
+    assert method == "wall_clock"
+    assert len(durations) == 5
+    assert all(duration >= 0 for duration in durations)
+
+
+def _write_cache(root, cpu, index, level, kind, size, shared):
+    folder = root / f"cpu{cpu}" / "cache" / f"index{index}"
+    folder.mkdir(parents=True)
+    for name, text in (("level", level), ("type", kind), ("size", size)):
+        (folder / name).write_text(f"{text}\n")
+    (folder / "shared_cpu_list").write_text(f"{shared}\n")
+
+
+def test_last_level_caches_of_distinct_groups_are_summed(tmp_path, monkeypatch):
+    monkeypatch.setattr(_host_device, "_usable_cpus", lambda: [0, 1, 2])
+    for cpu, shared in ((0, "0-1"), (1, "0-1"), (2, "2-3")):
+        _write_cache(tmp_path, cpu, 0, 1, "Data", "48K", str(cpu))
+        _write_cache(tmp_path, cpu, 1, 1, "Instruction", "64K", str(cpu))
+        _write_cache(tmp_path, cpu, 2, 3, "Unified", "32M", shared)
+    assert _host_device.last_level_cache_bytes(tmp_path) == 2 * 32 * 2**20
+
+
+def test_without_sysfs_the_stated_cache_is_assumed(tmp_path):
+    assert _host_device.last_level_cache_bytes(tmp_path) == _host_device.FALLBACK_CACHE_BYTES
+
+
+def _meminfo(tmp_path, kib):
+    path = tmp_path / "meminfo"
+    path.write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {kib} kB\n")
+    return path
+
+
+def test_free_memory_is_mem_available_without_a_cgroup(tmp_path):
+    free = _host_device.free_memory_bytes(_meminfo(tmp_path, 5000), tmp_path / "none", tmp_path)
+    assert free == 5000 * 1024
+
+
+@pytest.mark.parametrize(
+    ("line", "folder", "limit_file", "used_file"),
+    [
+        ("0::/job/step", "job", "memory.max", "memory.current"),
+        ("4:cpu,memory:/job", "memory/job", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ],
+)
+def test_free_memory_obeys_the_cgroup_and_its_parents(
+    tmp_path, line, folder, limit_file, used_file
+):
+    own = tmp_path / "cgroup"
+    own.write_text(f"3:cpuset:/\n{line}\n")
+    group = tmp_path / "fs" / folder
+    group.mkdir(parents=True)
+    (group / limit_file).write_text("1000000\n")
+    (group / used_file).write_text("400000\n")
+    meminfo = _meminfo(tmp_path, 5000)
+    assert _host_device.free_memory_bytes(meminfo, own, tmp_path / "fs") == 600000
+    (group / limit_file).write_text("max\n")
+    assert _host_device.free_memory_bytes(meminfo, own, tmp_path / "fs") == 5000 * 1024
+
+
+def test_a_cgroup_above_its_limit_leaves_nothing(tmp_path):
+    own = tmp_path / "cgroup"
+    own.write_text("0::/\n")
+    (tmp_path / "memory.max").write_text("10")
+    (tmp_path / "memory.current").write_text("20")
+    assert _host_device.free_memory_bytes(_meminfo(tmp_path, 5000), own, tmp_path) == 0
+
+
+def test_the_real_machine_tells_plausible_numbers(device):
+    assert device.last_level_cache_bytes >= 2**18
+    assert 2**20 < device.free_memory_bytes() < 2**50
+    assert device.float64_matmul() is None

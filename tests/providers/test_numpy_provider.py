@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.errors import RequestError, UnsupportedError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers._blas_threads import blas_threads, set_blas_threads
+from gemmetry.providers._host_math import exact_integer_dtype
+from gemmetry.providers.numpy_provider import NumpyProvider
+
+CPU = Target(TargetKind.CPU)
+
+OPERATIONS = [
+    *(
+        f"matmul_37x29x41_f32{a}_f32{b}_f32{c}"
+        for a in "tn" for b in "tn" for c in "tn"
+    ),
+    "matmul_1x1x1_f64t_f64t_f64t",
+    "matmul_37x29x41_f64n_f64n_f64n_alpha0p5_betam2_bias_gelu_residual",
+    "matmul_37x29x41_f32t_f32t_f32n_bias_relu",
+    "matmul_37x29x41_f32t_f32t_f32t_accf64",
+    "matmul_37x29x41_f16t_f16n_f16t_residual_relu",
+    "matmul_37x29x41_f16t_f16n_f32t",
+    "matmul_37x29x41_bf16n_bf16t_bf16n_beta1",
+    "matmul_37x29x41_e4m3t_e5m2n_bf16t_scaletensor",
+    "matmul_37x29x41_e4m3fnuzt_e4m3fnuzn_f32n_scalerow_alpha2",
+    "batch_matmul_3x17x5x19_f32n_f32t_f32n",
+    "batch_matmul_3x17x5x19_bf16t_bf16n_bf16t_scalerow_bias",
+    "matmul_splitk_16x8x60_f32t_f32n_f32n_slices5",
+    "matmul_splitk_16x8x60_f16t_f16t_f16t_slices4_bias",
+    "matmul_33x17x2000_s8t_s8n_s32t",
+    "matmul_33x17x20_s8n_s8t_s32n_beta1_bias_relu_residual",
+    "conv2d_2x9x11x5_3x2x7_stride2x1_pad1x2_f32nhwc_f32hwcf_f32nhwc",
+    "conv2d_1x8x8x16_1x1x4_stride1x1_pad0x0_f16nhwc_f16hwcf_f16nhwc_bias_relu",
+    "conv2d_2x9x9x3_3x3x8_stride3x3_pad1x1_s8nhwc_s8hwcf_s32nhwc",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_results_agree_with_the_reference(launch, name):
+    launched = launch(NumpyProvider(), name, "default", CPU)
+    assert launched.result is launched.output
+    signature = launched.operation.signature
+    if signature.lhs.is_integer:
+        assert launched.worst_error() == 0
+        return
+    # K roundings of the accumulator and one of the result, on the scale |A||B|.
+    terms = launched.operation.matmul_shape.k + 8
+    bound = terms * signature.accumulator.unit_roundoff + signature.result.unit_roundoff
+    assert launched.worst_error() <= bound
+
+
+def test_inputs_and_red_zones_are_left_alone(launch):
+    for name in OPERATIONS:
+        launched = launch(NumpyProvider(), name, "default", CPU)
+        device = launched.executable.device
+        assert device.red_zones_intact(launched.output), name
+        for before, buffer in zip(launched.inputs, launched.buffers, strict=True):
+            assert before.tobytes() == buffer.tobytes(), name
+            assert device.red_zones_intact(buffer), name
+
+
+def test_extreme_integers_are_exact(launch):
+    name = "matmul_4x4x1024_s8t_s8t_s32t"
+    low = np.full((4, 1024), -128, np.int8)
+    launched = launch(NumpyProvider(), name, "default", CPU, inputs=(low, low.T.copy()))
+    assert (launched.host_result == 1024 * 2**14).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("matmul_4x4x1024_s8t_s8t_s32t", np.float32),
+        ("matmul_4x4x1025_s8t_s8t_s32t", np.float64),
+        ("matmul_4x4x8_s8t_s8t_s32t_bias", np.float64),
+    ],
+)
+def test_s8_uses_float32_only_where_it_is_exact(name, dtype):
+    assert exact_integer_dtype(parse_operation(name)) == dtype
+
+
+def test_s32_sums_wrap_around(launch):
+    """2^18 products of 2^14 are 2^32, which is 0 in 32 bits."""
+    k = 2**18
+    low = np.full((1, k), -128, np.int8)
+    name = f"matmul_1x1x{k}_s8t_s8t_s32t"
+    launched = launch(NumpyProvider(), name, "default", CPU, inputs=(low, low.reshape(k, 1)))
+    assert launched.host_result.item() == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("matmul_8x8x8_tf32t_tf32t_f32t", "no BLAS"),
+        ("matmul_8x8x8_f16t_f16t_f16t_accf16", "accumulates in f32 or f64, not in f16"),
+        ("matmul_8x8x8_s32t_s32t_s32t", "s8"),
+    ],
+)
+def test_what_it_cannot_do_is_unsupported_with_the_reason(build, name, words):
+    reason = NumpyProvider().supports(parse_operation(name), CPU)
+    assert reason is not None
+    assert words in reason
+    with pytest.raises(UnsupportedError, match=words):
+        build(NumpyProvider(), name, "default", CPU)
+
+
+def test_other_targets_are_refused():
+    operation = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
+    for target in (Target(TargetKind.CUDA, "sm_90"), Target(TargetKind.CPU, "znver5", None)):
+        assert NumpyProvider().supports(operation, target) is not None
+
+
+def test_nan_passes_through_relu(launch):
+    a = np.full((2, 2), np.nan, np.float32)
+    b = np.ones((2, 2), np.float32)
+    bias = np.zeros(2, np.float32)
+    name = "matmul_2x2x2_f32t_f32t_f32t_bias_relu"
+    launched = launch(NumpyProvider(), name, "default", CPU, inputs=(a, b, bias))
+    assert np.isnan(launched.host_result).all()
+
+
+def test_notes_say_what_a_launch_includes(build):
+    cases = {
+        "matmul_8x8x8_f32t_f32t_f32t": "",
+        "matmul_8x8x8_f16t_f16t_f16t": "converted to float32",
+        "matmul_8x8x8_s8t_s8t_s32t": "exact",
+        "matmul_splitk_8x8x8_f32t_f32t_f32t_slices2": "2 products",
+        "conv2d_1x8x8x4_3x3x4_stride1x1_pad0x0_f32nhwc_f32hwcf_f32nhwc": "im2col",
+    }
+    for name, words in cases.items():
+        notes = build(NumpyProvider(), name, "default", CPU).facts.notes
+        assert words in " ".join(notes)
+        assert bool(notes) == bool(words)
+
+
+def test_threads_option_sets_the_blas():
+    before = blas_threads()
+    if before is None:
+        pytest.skip("this BLAS does not tell its number of threads")
+    operation = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
+    dispatch = Dispatch(operation, Configuration(), "numpy", CPU)
+    try:
+        assert set_blas_threads(2)
+        NumpyProvider({"threads": 1}).seconds_per_launch(dispatch)
+        assert blas_threads() == 1
+        NumpyProvider({"threads": 0}).seconds_per_launch(dispatch)
+        assert blas_threads() == 1
+    finally:
+        set_blas_threads(before)
+
+
+@pytest.mark.parametrize("threads", [-1, "two", True, 1.5])
+def test_bad_thread_counts_are_refused(build, threads):
+    with pytest.raises(RequestError, match="threads must be a number"):
+        build(NumpyProvider({"threads": threads}), "matmul_8x8x8_f32t_f32t_f32t", "default", CPU)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_the_cost_probe_predicts_every_kind(name):
+    dispatch = Dispatch(parse_operation(name), Configuration(), "numpy", CPU)
+    predicted = NumpyProvider().seconds_per_launch(dispatch)
+    assert predicted is not None
+    assert 0 < predicted < 1
+
+
+def test_the_cost_probe_grows_with_the_work():
+    provider = NumpyProvider()
+    small, large = (
+        provider.seconds_per_launch(
+            Dispatch(parse_operation(f"matmul_{n}x{n}x{n}_f32t_f32t_f32t"), Configuration(), "", CPU)
+        )
+        for n in (512, 4096)
+    )
+    assert large == pytest.approx(512 * small)
+
+
+def test_it_has_one_configuration_and_tells_its_versions():
+    provider = NumpyProvider()
+    operation = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
+    assert [c.name for c in provider.configurations(operation, CPU)] == ["default"]
+    assert provider.parse_configuration("fast", operation, CPU) is None
+    assert provider.available() is None
+    assert provider.versions()["numpy"] == np.__version__

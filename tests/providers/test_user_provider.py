@@ -1,0 +1,450 @@
+from __future__ import annotations
+
+import re
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmetry.domain.errors import (
+    LaunchError,
+    OutOfMemoryError,
+    RequestError,
+    UnknownNameError,
+    UnsupportedError,
+)
+from gemmetry.domain.names import parse_operation, split_dispatch_name
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers._user_kernel import (
+    configuration_name,
+    import_file,
+    load_kernel,
+    name_configurations,
+)
+from gemmetry.providers.user_provider import UserProvider
+
+CPU = Target(TargetKind.CPU)
+NAME = "matmul_17x13x11_f32t_f32t_f32t"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    """Write a kernel file; returns the provider for its function f."""
+
+    def write(source, function="f", **options):
+        path = tmp_path / "my_kernel.py"
+        path.write_text(textwrap.dedent(source))
+        return UserProvider({"kernel": f"{path}:{function}", **options})
+
+    return write
+
+
+PLAIN = """
+import numpy as np
+def f(a, b):
+    return a @ b
+"""
+
+
+# Right kernels
+
+
+@pytest.mark.parametrize("a", "tn")
+@pytest.mark.parametrize("b", "tn")
+@pytest.mark.parametrize("c", "tn")
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@pytest.mark.parametrize("out", [False, True])
+def test_kernels_see_logical_shapes_whatever_the_layout(kernel, launch, backend, a, b, c, out):
+    if backend == "torch":
+        pytest.importorskip("torch")
+    body = "out[...] = a @ b" if out else "return a @ b"
+    provider = kernel(
+        f"""
+        import {backend}
+        def f(a, b{", out" if out else ""}):
+            assert tuple(a.shape) == (17, 11) and tuple(b.shape) == (11, 13)
+            {body}
+        """
+    )
+    launched = launch(provider, f"matmul_17x13x11_f32{a}_f32{b}_f32{c}", "default", CPU)
+    assert launched.executable.writes_output is out
+    assert launched.worst_error() < 1e-6
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_extra_tensors_and_scalars_come_as_keywords(kernel, launch, backend):
+    if backend == "torch":
+        pytest.importorskip("torch")
+    provider = kernel(
+        """
+        def f(a, b, *, alpha=1.0, beta=0.0, addend=None, bias=None, residual=None, epilogue=(),
+              scale_a=None, scale_b=None):
+            c = a @ b
+            if scale_a is not None:
+                c = c * scale_a * scale_b
+            c = alpha * c
+            if addend is not None:
+                c = c + beta * addend
+            for step in epilogue or [n for n, v in (("bias", bias), ("residual", residual))
+                                     if v is not None]:
+                if step == "relu":
+                    c = c * (c > 0)
+                else:
+                    c = c + {"bias": bias, "residual": residual}[step]
+            return c
+        """,
+        arrays=backend,
+    )
+    for suffix in (
+        "alpha0p5_beta2", "bias", "bias_residual", "relu", "bias_relu_residual",
+        "scalerow_alpha2_bias",
+    ):  # fmt: skip
+        launched = launch(provider, f"{NAME}_{suffix}", "default", CPU)
+        assert launched.worst_error() < 1e-5, suffix
+
+
+def test_split_k_and_convolutions_need_their_keywords(kernel, launch):
+    source = """
+    import numpy as np
+    def f(a, b, *, slices=1):
+        k = a.shape[1] // slices
+        return sum(a[:, i * k : (i + 1) * k] @ b[i * k : (i + 1) * k] for i in range(slices))
+    def conv(a, b, *, stride, padding):
+        n, h, w, c = a.shape
+        r, s, _, f = b.shape
+        a = np.pad(a, ((0, 0), (padding[0],) * 2, (padding[1],) * 2, (0, 0)))
+        p, q = (h + 2 * padding[0] - r) // stride[0] + 1, (w + 2 * padding[1] - s) // stride[1] + 1
+        out = np.zeros((n, p, q, f), a.dtype)
+        for i in range(r):
+            for j in range(s):
+                rows = slice(i, i + stride[0] * p, stride[0])
+                columns = slice(j, j + stride[1] * q, stride[1])
+                out += a[:, rows, columns][:, :p, :q] @ b[i, j]
+        return out
+    """
+    split = "matmul_splitk_8x6x20_f32t_f32t_f32t_slices4"
+    conv = "conv2d_2x9x8x3_3x2x4_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc"
+    assert launch(kernel(source), split, "default", CPU).worst_error() < 1e-6
+    assert launch(kernel(source, "conv"), conv, "default", CPU).worst_error() < 1e-6
+    reason = kernel(source).supports(parse_operation(conv), CPU)
+    assert reason == (
+        "my_kernel.py:f takes no parameter stride, padding, which this operation needs"
+    )
+    assert "slices" in (kernel(source, "conv").supports(parse_operation(split), CPU) or "")
+
+
+def test_a_kernel_can_ask_for_the_results_dtype(kernel, launch):
+    source = """
+    def f(a, b, *, out_dtype):
+        return (a.astype("f4") @ b.astype("f4")).astype(out_dtype)
+    """
+    for result in ("f16", "f32"):
+        name = f"matmul_17x13x11_f16t_f16t_{result}t"
+        launched = launch(kernel(source), name, "default", CPU)
+        assert launched.worst_error() < 2e-3
+
+
+def test_configurations_of_the_module_and_of_the_request(kernel, launch):
+    source = """
+    CONFIGURATIONS = [{"tile": 4}, {"tile": 8, "order": "i-k/j"}]
+    def f(a, b, tile=1, order="ijk"):
+        assert tile in (4, 8, 16)
+        return a @ b
+    """
+    operation = parse_operation(NAME)
+    provider = kernel(source)
+    assert [c.name for c in provider.configurations(operation, CPU)] == [
+        "tile4",
+        "tile8_order_i_k_j",
+    ]
+    found = provider.parse_configuration("tile8_order_i_k_j", operation, CPU)
+    assert found is not None
+    assert dict(found.parameters) == {"tile": 8, "order": "i-k/j"}
+    assert provider.parse_configuration("tile16", operation, CPU) is None
+    launch(provider, NAME, "tile8_order_i_k_j", CPU)
+    asked = kernel(source, configurations=[{"tile": 16}])
+    assert [c.name for c in asked.configurations(operation, CPU)] == ["tile16"]
+
+
+def test_several_kernels_are_told_apart_by_their_function(tmp_path, launch):
+    path = tmp_path / "two.py"
+    path.write_text(
+        "def one(a, b):\n    return a @ b\n"
+        "def two(a, b, *, slices=1, tile=1):\n    return a @ b\n"
+    )
+    provider = UserProvider({"kernel": [f"{path}:one", f"{path}:two"]})
+    operation = parse_operation(NAME)
+    names = [c.name for c in provider.configurations(operation, CPU)]
+    assert names == ["one_default", "two_default"]
+    split = parse_operation("matmul_splitk_8x6x20_f32t_f32t_f32t_slices4")
+    assert provider.supports(split, CPU) is None
+    assert [c.name for c in provider.configurations(split, CPU)] == ["two_default"]
+    launch(provider, NAME, "two_default", CPU)
+    twice = UserProvider({"kernel": [f"{path}:one", f"{path}:one"]})
+    with pytest.raises(RequestError, match="both have a configuration called one_default"):
+        list(twice.configurations(operation, CPU))
+
+
+def test_modules_beside_the_file_can_be_imported(tmp_path, launch):
+    (tmp_path / "gemmetry_test_helper.py").write_text("def product(a, b):\n    return a @ b\n")
+    path = tmp_path / "with_helper.py"
+    path.write_text(
+        "from gemmetry_test_helper import product\n"
+        "from .gemmetry_test_helper import product as again\n"
+        "def f(a, b):\n    return product(a, b)\n"
+    )
+    before = list(sys.path)
+    launched = launch(UserProvider({"kernel": f"{path}:f"}), NAME, "default", CPU)
+    assert launched.worst_error() < 1e-6
+    assert sys.path == before
+    assert "with_helper" not in sys.modules
+
+
+def test_an_edited_file_is_another_kernel(tmp_path):
+    path = tmp_path / "edited.py"
+    digests = []
+    for factor in (1, 2):
+        path.write_text(f"def f(a, b):\n    return {factor} * (a @ b)\n")
+        provider = UserProvider({"kernel": f"{path}:f"})
+        digests.append(provider.versions()["kernel edited.py:f"])
+        kernel = load_kernel(f"{path}:f")
+        assert kernel.function(np.eye(2), np.eye(2))[0, 0] == factor
+    assert digests[0] != digests[1]
+
+
+# What the arrays are
+
+
+@pytest.mark.parametrize(
+    ("source", "arrays"),
+    [
+        ("def f(a, b): ...", "numpy"),
+        ("import numpy as np\ndef f(a, b): ...", "numpy"),
+        ("import torch\ndef f(a, b): ...", "torch"),
+        ("import torch as t\ndef f(a, b): ...", "torch"),
+        ("import torch\nBACKEND = 'numpy'\ndef f(a, b): ...", "numpy"),
+        ("import torch, numpy as np\ndef f(a: np.ndarray, b): ...", "numpy"),
+        ("def f(a: 'torch.Tensor', b): ...", "torch"),
+    ],
+)
+def test_arrays_are_decided_by_the_module(tmp_path, source, arrays):
+    pytest.importorskip("torch")
+    path = tmp_path / "arrays.py"
+    path.write_text(source)
+    assert load_kernel(f"{path}:f").arrays == arrays
+    assert load_kernel(f"{path}:f", arrays="numpy").arrays == "numpy"
+
+
+def test_numpy_kernels_run_on_the_cpu_only(kernel):
+    provider = kernel(PLAIN)
+    assert list(provider.targets()) == [CPU]
+    reason = provider.supports(parse_operation(NAME), Target(TargetKind.CUDA, "sm_90"))
+    assert reason == "my_kernel.py:f takes numpy arrays, which live on the CPU"
+    assert provider.supports(parse_operation(NAME), Target(TargetKind.CPU, "znver5", None))
+
+
+# Mistakes in the request
+
+
+def test_without_a_kernel_it_says_what_to_add():
+    assert "--kernel file.py:function" in (UserProvider().available() or "")
+    with pytest.raises(RequestError, match="has no kernel"):
+        list(UserProvider().configurations(parse_operation(NAME), CPU))
+
+
+@pytest.mark.parametrize("text", ["my_gemm.py", "my_gemm.py:", "my_gemm.py:1x", ""])
+def test_a_kernel_needs_file_and_function(text):
+    with pytest.raises(RequestError, match="does not name a kernel"):
+        load_kernel(text)
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(RequestError, match=r"no kernel file 'nowhere/x.py'"):
+        load_kernel("nowhere/x.py:f")
+
+
+def test_a_missing_function_suggests_the_nearest(tmp_path):
+    path = tmp_path / "k.py"
+    path.write_text("def blocked(a, b): ...\nSIZE = 3\n")
+    with pytest.raises(UnknownNameError, match="Did you mean blocked"):
+        load_kernel(f"{path}:bloked")
+    with pytest.raises(RequestError, match="'SIZE' in .* is a int, not a function"):
+        load_kernel(f"{path}:SIZE")
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("import nothing_of_that_name", "ModuleNotFoundError"),
+        ("x = 1\ny = 1 / 0", r"ZeroDivisionError: division by zero \(broken.py line 2\)"),
+        ("def f(a, b:\n", "SyntaxError"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_says_why(tmp_path, source, words):
+    path = tmp_path / "broken.py"
+    path.write_text(source)
+    before, modules = list(sys.path), set(sys.modules)
+    with pytest.raises(RequestError, match=words):
+        load_kernel(f"{path}:f")
+    assert sys.path == before
+    assert {name for name in sys.modules if "user_kernel" in name} <= modules
+
+
+def test_a_file_that_is_not_python_is_refused(tmp_path):
+    path = tmp_path / "kernel.cu"
+    path.write_text("")
+    with pytest.raises(RequestError, match="no Python file"):
+        import_file(path)
+
+
+@pytest.mark.parametrize(
+    ("configurations", "words"),
+    [
+        ("tile=3", "list of mappings"),
+        ({"tile": 3}, "list of mappings"),
+        ([3], "no mapping"),
+        ([{"not a word": 3}], "is no keyword"),
+        ([{"bias": 3}], "the operation decides 'bias'"),
+        ([{"tile": [1, 2]}], "no number, text or boolean"),
+        ([{"tile": float("nan")}], "not finite"),
+        ([{"tlie": 3}], "unexpected keyword argument 'tlie'"),
+    ],
+)
+def test_bad_configurations_are_refused(kernel, configurations, words):
+    provider = kernel("def f(a, b, tile=1): ...", configurations=configurations)
+    with pytest.raises(RequestError, match=words):
+        list(provider.configurations(parse_operation(NAME), CPU))
+
+
+def test_a_parameter_that_nobody_gives_makes_it_unsupported(kernel, build):
+    provider = kernel("def f(a, b, tile): ...")
+    with pytest.raises(UnsupportedError, match="missing a required argument: 'tile'"):
+        build(kernel("def f(a, b, tile): ..."), NAME, "default", CPU)
+    assert provider.supports(parse_operation(NAME), CPU) is not None
+
+
+# Mistakes of the kernel
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("return None", "returned None"),
+        ("return 3.0", "returned a float"),
+        ("return (a @ b).T", r"returned a numpy.ndarray of float32, shape \(13, 17\)"),
+        ("return (a @ b).astype('f8')", "of float64"),
+        ("return a[:, :1] + b[:1]*0 if False else np.lib.stride_tricks.as_strided(a, (17, 13))",
+         "view of one of its inputs"),
+        ("return np.ones(3) @ np.ones(4)", r"raised ValueError: .*my_kernel.py line 4"),
+        ("raise KeyError('tile')", "raised KeyError: 'tile'"),
+        ("raise SystemExit", "raised SystemExit"),
+    ],
+)  # fmt: skip
+def test_bad_results_are_launch_errors(kernel, launch, body, words):
+    provider = kernel(f"import numpy as np\n\ndef f(a, b):\n    {body}\n")
+    with pytest.raises(LaunchError, match=words):
+        launch(provider, NAME, "default", CPU)
+
+
+def test_running_out_of_memory_is_its_own_outcome(kernel, launch):
+    with pytest.raises(OutOfMemoryError, match="ran out of memory"):
+        launch(kernel("def f(a, b):\n    raise MemoryError"), NAME, "default", CPU)
+
+
+def test_a_torch_kernel_that_raises_is_explained(kernel, launch):
+    pytest.importorskip("torch")
+    provider = kernel("import torch\n\ndef f(a, b):\n    return a @ a\n")
+    with pytest.raises(LaunchError, match=r"running my_kernel.py:f \(my_kernel.py line 4\)"):
+        launch(provider, NAME, "default", CPU)
+
+
+@pytest.mark.parametrize("body", ["return a @ b", "return out.copy()"])
+def test_a_kernel_with_out_must_use_it(kernel, launch, body):
+    provider = kernel(f"def f(a, b, out):\n    out[...] = a @ b\n    {body}\n")
+    with pytest.raises(LaunchError, match="takes out= but returned"):
+        launch(provider, NAME, "default", CPU)
+
+
+@pytest.mark.parametrize("body", ["return out", "return out[:]", "return"])
+def test_a_kernel_with_out_may_return_it(kernel, launch, body):
+    provider = kernel(f"def f(a, b, out):\n    out[...] = a @ b\n    {body}\n")
+    assert launch(provider, NAME, "default", CPU).worst_error() < 1e-6
+
+
+# Names of configurations
+
+_VALUES = st.dictionaries(
+    st.from_regex(r"[a-z_][a-z0-9_]{0,10}", fullmatch=True),
+    st.one_of(
+        st.integers(-(10**6), 10**6),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.booleans(),
+        st.text(max_size=20),
+    ),
+    max_size=4,
+)
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({}, "default"),
+        ({"tile": 32, "stages": 2}, "tile32_stages2"),
+        ({"rate": 0.5, "shift": -2}, "rate0p5_shiftm2"),
+        ({"swap": True, "order": "k;j/../i"}, "swap_true_order_k_j_i"),
+        ({"s": "\n; rm -rf <b>"}, "s_rm_rf_b"),
+    ],
+)
+def test_golden_names_of_configurations(values, name):
+    assert configuration_name(values) == name
+
+
+@given(st.lists(_VALUES, max_size=6))
+@settings(deadline=None, max_examples=60)
+def test_names_of_configurations_are_clean_unique_and_split_from_the_operation(configurations):
+    reserved = {"a", "b", "out", "bias", "alpha", "beta", "stride", "slices"}
+    configurations = [values for values in configurations if not reserved & set(values)]
+    named = name_configurations(configurations)
+    assert sorted(map(repr, named.values())) == sorted({repr(values) for values in configurations})
+    for name in named:
+        assert re.fullmatch(r"[A-Za-z0-9_]+", name)
+        assert split_dispatch_name(f"{NAME}_{name}") == (parse_operation(NAME), name)
+
+
+def test_names_that_would_clash_are_numbered():
+    named = name_configurations([{"s": "a b"}, {"s": "a-b"}, {"s": "a b"}])
+    assert list(named) == ["s_a_b", "s_a_b_2"]
+
+
+def test_a_name_that_an_operation_would_swallow_gets_a_word_in_front():
+    assert list(name_configurations([{"slices2": 1}, {"relu": "6"}])) == [
+        "slices21",
+        "config_relu_6",
+    ] or list(name_configurations([{"relu": "6"}])) == ["config_relu_6"]
+
+
+# The examples of the docs
+
+
+@pytest.mark.parametrize("configuration", ["tile32", "tile64", "tile128"])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_the_example_is_right(launch, configuration, dtype):
+    provider = UserProvider({"kernel": f"{EXAMPLES / 'my_gemm.py'}:blocked"})
+    name = f"matmul_257x129x65_{dtype}t_{dtype}t_{dtype}t"
+    assert launch(provider, name, configuration, CPU).worst_error() < 1e-5
+
+
+def test_the_wrong_example_is_wrong_where_a_partial_block_is_left(launch):
+    provider = UserProvider({"kernel": f"{EXAMPLES / 'my_wrong_gemm.py'}:blocked"})
+    odd = "matmul_257x129x65_f32t_f32t_f32t"
+    assert launch(provider, odd, "tile32", CPU).worst_error() > 1e-3
+    assert launch(provider, odd, "tile64", CPU).worst_error() > 1e-3
+    assert launch(provider, odd, "tile65", CPU).worst_error() < 1e-5
+    even = "matmul_128x128x128_f32t_f32t_f32t"
+    assert launch(provider, even, "tile32", CPU).worst_error() < 1e-5

@@ -1,0 +1,241 @@
+"""A realistic experiment made up by hand: providers, dtypes, every outcome, hostile names."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.environment import Environment
+from gemmetry.domain.names import split_dispatch_name
+from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.record import BuildFacts, Measurement, Record, Telemetry, Verdict
+from gemmetry.domain.resultset import ResultSet
+
+HOSTILE = "<script>alert(1)</script>"
+FORMULA = '=HYPERLINK("http://x")'
+
+ENVIRONMENT = Environment(
+    hostname="bench-7",
+    operating_system="Linux 6.1",
+    python="3.11.7",
+    cpu="Example CPU @ 2.80GHz",
+    cpu_count=2,
+    memory_bytes=25_000_000_000,
+    packages={"gemmetry": "0.1.0", "torch": "2.13.0+cpu", "numpy": "2.4.6"},
+    git_revision="0123abc",
+    variables={"OMP_NUM_THREADS": "2"},
+)
+
+PEAK_FLOPS_PER_S = {"f32": 450e9, "bf16": 900e9, "s8": 1800e9}
+BYTES_PER_S = 25e9
+
+
+def make_record(
+    operation: str,
+    configuration: str = "default",
+    *,
+    provider: str = "torch",
+    gflops: float | None = 200.0,
+    outcome: Outcome = Outcome.OK,
+    **fields,
+) -> Record:
+    """A record with a plausible measurement, whose numbers follow from its arguments alone."""
+    parsed, _ = split_dispatch_name(operation)
+    dispatch = f"{operation}_{configuration}"
+    measurement = None
+    if outcome is Outcome.OK and gflops is not None:
+        median = parsed.flops / gflops
+        measurement = Measurement(
+            median_ns=median,
+            ci_low_ns=median * 0.991,
+            ci_high_ns=median * 1.013,
+            min_ns=median * 0.97,
+            p95_ns=median * 1.08,
+            sample_count=60,
+            launches_per_sample=4,
+            rounds=3,
+            method="wall_clock",
+            stop_reason="interval",
+            input_sets=5,
+            first_launch_ns=median * 3,
+            telemetry=Telemetry(load_average=0.4),
+            marks=tuple(fields.pop("marks", ())),
+        )
+    name = parsed.signature.lhs.name
+    fraction = None
+    if measurement is not None and name in PEAK_FLOPS_PER_S:
+        allowed = min(PEAK_FLOPS_PER_S[name], parsed.flops / parsed.bytes * BYTES_PER_S)
+        fraction = gflops * 1e9 / allowed
+    defaults = {
+        "target": "cpu",
+        "device": "cpu",
+        "stage": None,
+        "reason": "",
+        "distribution": "offset_uniform",
+        "seed": 42,
+        "verdict": Verdict(
+            status=Verification.PASSED if measurement else Verification.NOT_VERIFIED,
+            checks={"values": "passed", "repeat": "passed", "guards": "not applicable: host"},
+            max_error_ratio=0.031,
+            relative_frobenius_error=2.1e-7,
+            signed_bias=-1.2e-9,
+            accuracy_class="f32 accumulation",
+            zero_share=0.0,
+        ),
+        "facts": BuildFacts(),
+        "roofline_fraction": fraction,
+        "roofline_source": "measured on this machine" if fraction else "",
+        "reproduce": f"gemmetry profile --providers {provider} --dispatches {dispatch}",
+        "environment_id": ENVIRONMENT.id,
+    }
+    return Record(
+        dispatch=dispatch,
+        provider=provider,
+        operation=operation,
+        configuration=configuration,
+        outcome=outcome,
+        flops=parsed.flops,
+        bytes=parsed.bytes,
+        measurement=measurement,
+        **{**defaults, **fields},
+    )
+
+
+def fake_samples(record: Record) -> list[float]:
+    """Samples whose median is near the record's, with a right tail; the same on every call."""
+    if record.measurement is None:
+        return []
+    digest = hashlib.sha256(record.dispatch.encode() + record.provider.encode()).digest()
+    noise = np.random.default_rng(list(digest[:8])).gamma(2.0, 0.008, 60)
+    return [float(value) for value in record.measurement.median_ns * (0.985 + noise)]
+
+
+_TILES = ("64x64_32", "128x64_32", "64x128_64", "128x128_16")
+_SPEEDS = {"f32": 210.0, "bf16": 380.0, "s8": 700.0}
+_OPERANDS = {"f32": "f32t_f32t_f32t", "bf16": "bf16t_bf16t_f32t", "s8": "s8t_s8t_s32t"}
+
+
+def _measured_records() -> list[Record]:
+    records = []
+    shapes = [(m, n, 512) for m in (128, 256, 512, 1024) for n in (128, 256, 512, 1024)]
+    for dtype, operands in _OPERANDS.items():
+        chosen = [*shapes, (257, 129, 65)] if dtype == "f32" else [(512, 512, 512), (257, 129, 65)]
+        for m, n, k in chosen:
+            operation = f"matmul_{m}x{n}x{k}_{operands}"
+            size = m * n * k / (m * n * k + 4e6)
+            factors = {
+                ("torch", "default"): 1.0,
+                ("numpy", "default"): 0.9 if dtype == "f32" else 0.05,
+                ("iree", "default"): 0.6,
+                **{("iree", f"tile_{tile}"): 0.8 + 0.15 * i for i, tile in enumerate(_TILES)},
+            }
+            for (provider, configuration), factor in factors.items():
+                # A spread that looks like life and is the same on every run.
+                jitter = 0.9 + (zlib.crc32(f"{operation}{provider}".encode()) % 200) / 1000
+                records.append(make_record(
+                    operation, configuration, provider=provider,
+                    gflops=_SPEEDS[dtype] * size * factor * jitter,
+                ))  # fmt: skip
+    return records
+
+
+def _other_records() -> list[Record]:
+    square = "matmul_512x512x512_f32t_f32t_f32t"
+    odd = "matmul_257x129x65_bf16t_bf16t_f32t"
+    return [
+        make_record(
+            "matmul_512x512x512_f16t_f16t_f16t",
+            provider="torch",
+            gflops=1.1,
+            marks=("interval ±8 %: raise --time-budget",),
+            verdict=Verdict(status=Verification.WARNED, max_error_ratio=0.8),
+        ),
+        make_record(
+            "batch_matmul_16x128x64x128_f32t_f32n_f32t",
+            provider="numpy",
+            gflops=90.0,
+            verdict=Verdict(status=Verification.NOT_VERIFIED),
+        ),
+        make_record("conv2d_1x58x58x64_3x3x128_stride1x1_pad1x1_f32nhwc_f32hwcf_f32nhwc",
+                    provider="iree", gflops=120.0),
+        make_record("matmul_splitk_128x128x12288_f32t_f32t_f32t_slices4", provider="iree",
+                    gflops=80.0),
+        make_record("matmul_512x512x512_f32t_f32t_f32t_bias_relu", provider="torch", gflops=190.0),
+        make_record(
+            square, "tile_256x256_64", provider="iree", outcome=Outcome.COMPILE_ERROR,
+            stage=Stage.COMPILE,
+            reason="One or more operations with large vector sizes (32768 bytes)\nwere found",
+            facts=BuildFacts(compile_command="iree-compile a.mlir -o a.vmfb", compile_ns=610_000),
+        ),
+        make_record(
+            square, "wrong", provider="user", outcome=Outcome.WRONG, stage=Stage.VERIFY,
+            reason="3 of 262144 elements outside their bound; the first at (511, 511)",
+            verdict=Verdict(status=Verification.FAILED, max_error_ratio=4.1e3,
+                            first_bad="(511, 511): 0.0, expected 171.3",
+                            reason="values outside the bound", checks={"values": "failed: 3"}),
+        ),
+        make_record(square, "hangs", provider="null", outcome=Outcome.TIMEOUT,
+                    stage=Stage.MEASURE, reason="no answer within 120 s at stage measure"),
+        make_record(
+            odd, "crashes", provider="null", outcome=Outcome.CRASH, stage=Stage.BUILD,
+            reason=f"{HOSTILE} the worker died with signal 11 (SIGSEGV)",
+            output_tail=f"Fatal error \x1b[31mred\x1b[0m {HOSTILE}\nbehind it",
+            tags={"note": HOSTILE},
+        ),
+        make_record(odd, "big", provider="torch", outcome=Outcome.OUT_OF_MEMORY,
+                    stage=Stage.BUILD, reason="a" * 500),
+        *(
+            make_record(odd, f"tile_{tile}", provider="numpy", outcome=Outcome.UNSUPPORTED,
+                        stage=Stage.GENERATE, reason="numpy has no bf16 product")
+            for tile in _TILES
+        ),
+        make_record(square, "formula", provider="user", outcome=Outcome.LAUNCH_ERROR,
+                    stage=Stage.MEASURE, reason=FORMULA, tags={"note": "@SUM(A1)"}),
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def result_set() -> ResultSet:
+    """109 measured dispatches of three providers, and one of every outcome."""
+    records = [*_measured_records(), *_other_records()]
+    return ResultSet(
+        title=f"demo {HOSTILE}",
+        records=records,
+        environments={ENVIRONMENT.id: ENVIRONMENT},
+        samples=fake_samples,
+        command=f"gemmetry profile --tags 'note={HOSTILE}' --output data.csv",
+        path="gemmetry-out/demo-0123456789",
+        created="2026-11-20T10:11:12Z",
+    )
+
+
+@pytest.fixture
+def small_result_set() -> ResultSet:
+    """Few records, for pinned texts."""
+    operation = "matmul_3456x1024x2048_f16t_f16t_f16t"
+    lead = "tile_config"
+    return ResultSet(
+        title="small",
+        records=[
+            make_record(operation, f"{lead}_128x128_32x5_tensorcore_mmasync", provider="iree",
+                        gflops=233_798.62),
+            make_record(operation, f"{lead}_64x64_32x10_tensorcore_mmasync", provider="iree",
+                        gflops=140_733.15, verdict=Verdict(status=Verification.NOT_VERIFIED)),
+            make_record(operation, provider="torch", gflops=250_000.0, tags={}),
+            make_record(operation, f"{lead}_256x128_32x3_tensorcore_mmasync", provider="iree",
+                        outcome=Outcome.COMPILE_ERROR, stage=Stage.COMPILE,
+                        reason="shared memory: 196608 bytes needed, 166912 there\nsecond line"),
+            make_record("batch_matmul_16x512x64x512_f32t_f32t_f32t", provider="torch",
+                        gflops=9_000.0),
+            make_record("matmul_splitk_128x128x12288_f32t_f32t_f32t_slices4", provider="numpy",
+                        outcome=Outcome.UNSUPPORTED, stage=Stage.GENERATE,
+                        reason="numpy does not split the reduction"),
+        ],
+        environments={ENVIRONMENT.id: ENVIRONMENT},
+        samples=fake_samples,
+        command="gemmetry profile --providers iree,torch",
+        created="2026-11-20T10:11:12Z",
+    )  # fmt: skip
