@@ -71,6 +71,14 @@ def test_load_of_neighbours(load: float, marked: bool) -> None:
         assert marks[0].startswith("load average 3.1 per core while measuring")
 
 
+@pytest.mark.parametrize(("share", "marked"), [(0.0, False), (0.05, False), (0.31, True)])
+def test_threads_that_waited_for_a_processor(share: float, marked: bool) -> None:
+    marks = _marks(telemetry={"cpu_wait_share": share})
+    assert bool(marks) is marked
+    if marked:
+        assert marks[0].startswith("waiting: a thread was without a processor for 31 % of the time")
+
+
 def test_harness_overhead_counts_per_timed_sample() -> None:
     [mark] = _marks(overhead_ns=20_000.0)
     assert mark.startswith("harness: timing an empty call takes 20 µs, 2 % of a sample")

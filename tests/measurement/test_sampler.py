@@ -106,6 +106,29 @@ def test_warm_launch_of_a_round_is_not_on_the_next_timed_set(
     assert warm != timed
 
 
+def test_a_round_begins_when_the_neighbours_threads_are_quiet(
+    operation, host_inputs, make_device, make_executable
+) -> None:
+    device = make_device(durations_ns=[1e6])
+    executable = make_executable(device)
+    sampler = _prepared(executable, operation, host_inputs)
+    device.durations_ns = [4e6] * (executable.launches + 3) + [1.2e6] * 100
+    result = sampler.sample_round(5)
+    assert set(result.samples_ns) == {1.2e6}, "three slow launches and a quiet one go untimed"
+
+
+def test_a_round_begins_all_the_same_where_it_never_gets_quiet(
+    operation, host_inputs, make_device, make_executable
+) -> None:
+    device = make_device(durations_ns=[1e6])
+    executable = make_executable(device)
+    sampler = _prepared(executable, operation, host_inputs)
+    device.durations_ns = [4e6]
+    before = executable.launches
+    assert set(sampler.sample_round(5).samples_ns) == {4e6}
+    assert executable.launches - before == 8 + 5, "30 ms of settling are eight launches of 4 ms"
+
+
 def test_a_launch_longer_than_the_budget_gives_few_samples(
     operation, host_inputs, make_device, make_executable, monkeypatch
 ) -> None:

@@ -52,7 +52,7 @@ def test_stops_when_the_interval_is_narrow() -> None:
 
 def test_asks_for_about_what_the_width_needs() -> None:
     policy = StopPolicy(RunSettings(), CPU)
-    samples = _spread(40, 0.16)
+    samples = _spread(40, 0.09)
     width = relative_half_width(samples)
     expected = math.ceil(40 * (width / 0.02) ** 2) - 40
     assert 10 <= expected <= 80, "the example must be within the limits of growth"

@@ -61,9 +61,7 @@ def workspace(tmp_path: Path) -> Workspace:
 def build(workspace: Workspace) -> Callable[[Provider, str, str, Target], Executable]:
     """Build the executable of provider, operation's name, configuration's name and target."""
 
-    def make(
-        provider: Provider, operation: str, configuration: str, target: Target
-    ) -> Executable:
+    def make(provider: Provider, operation: str, configuration: str, target: Target) -> Executable:
         parsed = parse_operation(operation)
         found = provider.parse_configuration(configuration, parsed, target)
         assert found is not None, configuration

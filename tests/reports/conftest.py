@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import zlib
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from gemmetry.domain.environment import Environment
 from gemmetry.domain.names import split_dispatch_name
@@ -239,3 +241,28 @@ def small_result_set() -> ResultSet:
         command="gemmetry profile --providers iree,torch",
         created="2026-11-20T10:11:12Z",
     )  # fmt: skip
+
+
+@pytest.fixture(name="make_record")
+def make_record_fixture():
+    """The function that makes records."""
+    return make_record
+
+
+@pytest.fixture(name="console_text")
+def console_text_fixture():
+    """A function that runs a printer on a plain console and returns the text."""
+
+    def run(print_to, width: int = 80) -> str:
+        console = Console(
+            width=width,
+            file=io.StringIO(),
+            color_system=None,
+            force_terminal=False,
+            highlight=False,
+        )
+        print_to(console)
+        lines = console.file.getvalue().splitlines()
+        return "\n".join(line.rstrip() for line in lines) + "\n"
+
+    return run

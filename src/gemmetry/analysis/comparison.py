@@ -101,7 +101,7 @@ class ExperimentComparison:
         return any(candidate.regressions for candidate in self.candidates)
 
 
-def compare_experiments(
+def compare(
     result_sets: Sequence[ResultSet],
     *,
     allow_different_inputs: bool = False,
@@ -154,9 +154,7 @@ def _compare(
     return CandidateComparison(
         label=label,
         title=_title(candidate),
-        changes=tuple(
-            _change(first, candidate, *pair, threshold, confidence) for pair in pairs
-        ),
+        changes=tuple(_change(first, candidate, *pair, threshold, confidence) for pair in pairs),
         only_first=tuple(key for key in before if key not in after),
         only_candidate=tuple(key for key in after if key not in before),
         environment_differences=tuple(_environment_differences(first, candidate, pairs)),
@@ -225,7 +223,7 @@ def _refuse_different_inputs(
         f"{_title(first)} ran on {before.distribution} inputs and {_title(candidate)} on "
         f"{after.distribution}: data changes speed, so the difference would not be the code's",
         hint="Measure both with one --distribution, or compare all the same with "
-        "--allow-different-inputs.",
+        "--across-distributions.",
     )
 
 

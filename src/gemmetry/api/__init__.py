@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+# Not lazy: a later import of the module would bind this name to it instead of the function.
+from gemmetry.api.profile import profile
 
 if TYPE_CHECKING:
     from gemmetry.api.decorators import bench
-    from gemmetry.api.profile import profile
     from gemmetry.api.results import Results, load
-
-_EXPORTS = {
-    "Results": "gemmetry.api.results",
-    "bench": "gemmetry.api.decorators",
-    "load": "gemmetry.api.results",
-    "profile": "gemmetry.api.profile",
-}
 
 __all__ = ["Results", "bench", "load", "profile"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
-        value = getattr(importlib.import_module(_EXPORTS[name]), name)
-        # Importing gemmetry.api.profile sets this package's attribute `profile` to the module;
-        # the function is what the name promises.
-        globals()[name] = value
-        return value
+    if name in ("Results", "load"):
+        from gemmetry.api import results
+
+        return getattr(results, name)
+    if name == "bench":
+        from gemmetry.api.decorators import bench
+
+        return bench
     raise AttributeError(f"module 'gemmetry.api' has no attribute {name!r}")
 
 

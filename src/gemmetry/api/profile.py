@@ -35,6 +35,12 @@ class Prepared:
     notes: tuple[str, ...]
     """What was chosen or left out, one sentence each."""
 
+    @property
+    def generated(self) -> Path | None:
+        """Where sources go; None: into the experiment."""
+        folder = self.spec.generated_dir
+        return None if folder is None else Path(folder) / "generated"
+
 
 def read_spec(
     source: ProfileSpec | str | PathLike[str] | Mapping[str, Any] | None = None,
@@ -115,5 +121,6 @@ def profile(
         listener=listener,
         fresh=fresh,
         command=f"{Path(sys.argv[0]).name}: gemmetry.profile(...)",
+        generated=prepared.generated,
     )
     return load(prepared.experiment)

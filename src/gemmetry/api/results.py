@@ -57,10 +57,10 @@ class Results(Sequence[Record]):
         Raises:
             RequestError: the input distributions differ and `allow_different_inputs` is false.
         """
-        from gemmetry.analysis.comparison import compare_experiments
+        from gemmetry.analysis.comparison import compare
 
         sets = [self.result_set, *(other.result_set for other in others)]
-        return compare_experiments(sets, allow_different_inputs=allow_different_inputs)
+        return compare(sets, allow_different_inputs=allow_different_inputs)
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """One flat dict a record with every column of docs/columns.md."""

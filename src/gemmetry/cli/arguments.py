@@ -28,6 +28,12 @@ OPTION_ALIASES: dict[str, str] = {
 class WorkbenchCommand(TyperCommand):
     """A command whose arguments may be written in the old ways."""
 
+    def __init__(self, name: str | None, *, help: str | None = None, **rest: Any) -> None:
+        # A docstring's line breaks are its source's, not the terminal's.
+        paragraphs = (help or "").split("\n\n")
+        text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+        super().__init__(name, help=text, **rest)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         has_arguments = any(p.param_type_name == "argument" for p in self.params)
         options = [p for p in self.params if isinstance(p, TyperOption)]

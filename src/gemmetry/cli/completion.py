@@ -12,7 +12,9 @@ def _list(names: Callable[[], Sequence[str]]) -> Callable[[str], list[str]]:
         done, comma, part = incomplete.rpartition(",")
         given = set(done.split(","))
         return [
-            f"{done}{comma}{name}" for name in names() if name.startswith(part) and name not in given
+            f"{done}{comma}{name}"
+            for name in names()
+            if name.startswith(part) and name not in given
         ]
 
     return complete

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
@@ -29,7 +30,7 @@ class Environment:
     @property
     def id(self) -> str:
         """Short hash of everything here; equal ids mean comparable results."""
-        text = repr(sorted(asdict(self).items(), key=lambda item: item[0]))
+        text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def differences(self, other: Environment) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gemmetry.engine.session import run
-    from gemmetry.engine.stages import compile, compile_plan, generate  # noqa: A004
+    from gemmetry.engine.stages import compile, compile_plan, generate
     from gemmetry.engine.summary import RunSummary
 
 _EXPORTS = {

@@ -1,13 +1,12 @@
-"""What a worker does with dispatches on its device: open (build, verify, prepare), sample, close."""
+"""What a worker does with dispatches: open (build, verify, prepare), sample, close."""
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from gemmetry.domain.contracts import Executable, HostArray, Provider, Workspace
 from gemmetry.domain.dispatch import Dispatch
@@ -36,18 +35,16 @@ from gemmetry.measurement.sampler import Sampler
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference
 from gemmetry.observers import make_observers
-from gemmetry.verification.protocol import verify
-from gemmetry.verification.recheck import find_problem
+from gemmetry.verification.checks import CheckResult
+from gemmetry.verification.protocol import recheck, verify
 from gemmetry.verification.reference_cache import ReferenceCache
-
-_T = TypeVar("_T")
 
 HOST_REFERENCE_FLOPS = 2e11
 """Products up to this size get their float64 reference from the host, larger ones from the device
 where it can: two cores of a small machine need about 5 s for it (measured, 40 GFLOP/s)."""
 
 KEPT_BYTES = 2 << 30
-"""Host memory for inputs and references of recent operations; the latest is kept in any case."""
+"""Host memory for inputs of recent operations; the latest are kept in any case."""
 
 
 @dataclass(slots=True)
@@ -61,43 +58,41 @@ class OpenDispatch:
 
 
 class Answers:
-    """Inputs and references of operations, the latest used kept in memory."""
+    """Inputs and references of operations, those last used kept in memory."""
 
     def __init__(self, references: Path, settings: RunSettings) -> None:
         self._cache = ReferenceCache(references)
         self._settings = settings
         self._inputs: OrderedDict[Operation, tuple[HostArray, ...]] = OrderedDict()
-        self._references: OrderedDict[Operation, Reference] = OrderedDict()
+        self._held_bytes = 0
 
     def inputs(self, operation: Operation) -> tuple[HostArray, ...]:
         """Host arrays of the operation's inputs."""
         found = self._inputs.get(operation)
-        if found is None:
-            settings = self._settings
-            found = make_inputs(operation, distribution=settings.distribution, seed=settings.seed)
-            self._inputs[operation] = found
-            _trim(self._inputs, lambda arrays: sum(array.nbytes for array in arrays))
-        self._inputs.move_to_end(operation)
+        if found is not None:
+            self._inputs.move_to_end(operation)
+            return found
+        settings = self._settings
+        found = make_inputs(operation, distribution=settings.distribution, seed=settings.seed)
+        self._inputs[operation] = found
+        self._held_bytes += _bytes(found)
+        while self._held_bytes > KEPT_BYTES and len(self._inputs) > 1:
+            _, dropped = self._inputs.popitem(last=False)
+            self._held_bytes -= _bytes(dropped)
         return found
 
     def reference(self, operation: Operation, executable: Executable) -> Reference:
         """The operation's reference: from memory, from the experiment, or computed now."""
-        found = self._references.get(operation)
-        if found is None:
-            settings = self._settings
+        settings = self._settings
 
-            def compute() -> Reference:
-                matmul = None
-                large = operation.flops > HOST_REFERENCE_FLOPS
-                if large or settings.verification_providers[:1] == ("device",):
-                    matmul = executable.device.float64_matmul()
-                return compute_reference(operation, self.inputs(operation), matmul=matmul)
+        def compute() -> Reference:
+            matmul = None
+            large = operation.flops > HOST_REFERENCE_FLOPS
+            if large or settings.verification_providers[:1] == ("device",):
+                matmul = executable.device.float64_matmul()
+            return compute_reference(operation, self.inputs(operation), matmul=matmul)
 
-            found = self._cache.get(operation, settings.distribution, settings.seed, compute)
-            self._references[operation] = found
-            _trim(self._references, lambda reference: reference.nbytes)
-        self._references.move_to_end(operation)
-        return found
+        return self._cache.get(operation, settings.distribution, settings.seed, compute)
 
 
 class Bench:
@@ -210,25 +205,21 @@ class Bench:
     def _close_one(self, dispatch_id: int) -> Closed:
         item = self._open.pop(dispatch_id)
         try:
-            problem = self._recheck(item)
+            check = self._recheck(item)
             if item.sampler is not None:
                 item.sampler.close()
             item.executable.close()
-            return Closed(dispatch_id, problem, None)
+            return Closed(dispatch_id, check, None)
         except Exception as error:  # noqa: BLE001  # the isolation boundary
-            return Closed(dispatch_id, "", self._failure(error, item.executable))
+            return Closed(dispatch_id, None, self._failure(error, item.executable))
 
-    def _recheck(self, item: OpenDispatch) -> str:
-        """What is wrong with the outputs that the timed launches left; "" if nothing."""
+    def _recheck(self, item: OpenDispatch) -> CheckResult | None:
+        """Judge the outputs that the timed launches left; None where nothing is verified."""
         if item.sampler is None or not (self._hello.settings.verify and item.is_verified):
-            return ""
+            return None
         operation = item.dispatch.operation
         reference = self._answers.reference(operation, item.executable)
-        for name, array in item.sampler.recheck():
-            problem = find_problem(operation, array, reference)
-            if problem:
-                return f"{name}: {problem}"
-        return ""
+        return recheck(operation, item.sampler.recheck(), reference)
 
     def _failure(self, error: Exception, executable: Executable | None) -> Failure:
         """Describe `error`, and find out whether the device still answers after it."""
@@ -241,9 +232,5 @@ class Bench:
         return describe(error, worker_is_spoiled=spoiled)
 
 
-def _trim(kept: OrderedDict[Operation, _T], size: Callable[[_T], int]) -> None:
-    """Drop the least recently used until the rest fits; the newest stays."""
-    total = sum(size(value) for value in kept.values())
-    while total > KEPT_BYTES and len(kept) > 1:
-        _, dropped = kept.popitem(last=False)
-        total -= size(dropped)
+def _bytes(arrays: Sequence[HostArray]) -> int:
+    return sum(int(array.nbytes) for array in arrays)

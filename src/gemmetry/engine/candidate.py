@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -165,7 +166,7 @@ class RecordMaker:
 
     def _relative(self, facts: BuildFacts) -> BuildFacts:
         """Paths inside the experiment relative to it, so that the folder can move."""
-        changed = {}
+        changed: dict[str, Any] = {}
         for name in _PATHS:
             text = getattr(facts, name)
             if text and Path(text).is_absolute() and Path(text).is_relative_to(self.folder):

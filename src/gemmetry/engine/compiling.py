@@ -7,7 +7,6 @@ configuration that breaks its compiler costs its own row and no other.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +19,7 @@ from gemmetry.engine.candidate import Candidate
 from gemmetry.engine.failures import Ending, WorkerLost, ending_of
 from gemmetry.engine.protocol import Answered, Compile, Compiled
 from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
+from gemmetry.hardware.detect import usable_cores
 
 MAX_BATCH = 32
 """Dispatches compiled in one call: a provider shares work among them, and a larger batch would
@@ -42,7 +42,7 @@ class CompilePool:
 
     def __init__(self, context: WorkerContext) -> None:
         self._context = context
-        self._jobs = context.settings.jobs or len(os.sched_getaffinity(0))
+        self._jobs = context.settings.jobs or usable_cores()
         self._threads = ThreadPoolExecutor(self._jobs, thread_name_prefix="compile")
         self._local = threading.local()
         self._workers: set[WorkerProcess] = set()

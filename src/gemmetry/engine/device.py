@@ -7,8 +7,8 @@ are opened again in a fresh one.
 
 from __future__ import annotations
 
-import dataclasses
 import random
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -37,9 +37,14 @@ from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
 from gemmetry.measurement.stopping import StopPolicy
 from gemmetry.measurement.summary import summarize
 from gemmetry.store.rows import StoredRound
+from gemmetry.verification.checks import CheckOutcome, CheckResult
+from gemmetry.verification.protocol import with_check
 
 _DOING = {Stage.BUILD: "building", Stage.VERIFY: "verifying", Stage.MEASURE: "measuring"}
-_RECHECK = "after_timing"
+
+STORE_EVERY_S = 0.2
+"""A round that ends later than this after the last commit is stored at once. A commit takes below
+a millisecond on a solid-state disk, so that this costs little, and it bounds what a kill loses."""
 
 
 class DeviceSession:
@@ -60,6 +65,8 @@ class DeviceSession:
         self._open: dict[int, Candidate] = {}
         self._finished: dict[int, Record] = {}
         self._alone: list[Candidate] = []
+        self._unstored: list[StoredRound] = []
+        self._stored_at = 0.0
         self._group_size = 0
         self._answered = 0
 
@@ -122,12 +129,11 @@ class DeviceSession:
             # Another order each round, so that nobody always follows the same neighbour; seeded,
             # so that a run can be done again.
             random.Random(f"{self._settings.seed}:{group_seed}:{number}").shuffle(order)
-            rounds: list[StoredRound] = []
             for lane, keys in groupby(order, key=lambda key: self._open_lane(key)):
                 requests = [(key, wanted[key]) for key in keys if key in self._open]
                 if requests and lane is not None:
-                    rounds += self._sample(lane, requests)
-            self._journal.add_rounds(rounds)
+                    self._sample(lane, requests)
+            self._store_rounds()
             self._flush()
             number += 1
 
@@ -192,18 +198,17 @@ class DeviceSession:
             self._open[candidate.id] = candidate
             self._budget.observe(opened.free_memory_bytes)
 
-    def _sample(self, lane: int, requests: Sequence[tuple[int, int]]) -> list[StoredRound]:
+    def _sample(self, lane: int, requests: Sequence[tuple[int, int]]) -> None:
         """One worker's part of a round; what its loss leaves out comes with the next round."""
         worker = self._workers[lane]
         waiting = deque(key for key, _ in requests)
-        rounds: list[StoredRound] = []
         try:
             worker.send(Sample(tuple(requests)))
             while True:
                 self._enter(worker, Stage.MEASURE)
                 match worker.receive():
                     case Answered():
-                        return rounds
+                        return
                     case Sampled() as sampled:
                         candidate = self._open[waiting[0]]
                         if sampled.failure is not None:
@@ -213,13 +218,23 @@ class DeviceSession:
                             self._blame(candidate, ending_of(sampled.failure, tail))
                         elif sampled.round is not None:
                             waiting.popleft()
-                            rounds.append(candidate.add_round(sampled.round, sampled.seconds))
+                            self._keep(candidate.add_round(sampled.round, sampled.seconds))
                         worker.mark_output()
         except WorkerLost as lost:
             blamed = self._open.pop(waiting[0]) if waiting else None
             self._blame(blamed, lost.ending)
             self._open_all(lane, self._drop_worker(lane))
-        return rounds
+
+    def _keep(self, taken: StoredRound) -> None:
+        """Rounds of a pass share a transaction while they come quickly."""
+        self._unstored.append(taken)
+        if time.monotonic() - self._stored_at > STORE_EVERY_S:
+            self._store_rounds()
+
+    def _store_rounds(self) -> None:
+        self._journal.add_rounds(self._unstored)
+        self._unstored = []
+        self._stored_at = time.monotonic()
 
     def _close_all(self) -> None:
         for lane, members in _by_lane(list(self._open.values())):
@@ -247,24 +262,32 @@ class DeviceSession:
             self._blame(waiting.popleft() if waiting else None, lost.ending)
             self._drop_worker(lane)
             for candidate in waiting:
-                self._complete(candidate, "not applicable: the worker was lost before this check")
+                self._skip_recheck(candidate)
+                self._complete(candidate)
 
     def _take_closed(self, worker: WorkerProcess, candidate: Candidate, closed: Closed) -> None:
         if closed.failure is not None:
             self._blame(candidate, ending_of(closed.failure, worker.output_tail()))
-        elif closed.problem:
-            self._add_check(candidate, f"failed: {closed.problem}")
-            reason = f"right when verified, wrong after timing: {closed.problem}"
-            self._end(candidate, Ending(Outcome.WRONG, reason, worker.output_tail()))
-        else:
-            self._complete(candidate, "passed")
+            return
+        if closed.check is not None and candidate.verdict is not None:
+            candidate.verdict = with_check(candidate.verdict, closed.check)
+            if candidate.verdict.status is Verification.FAILED:
+                reason = f"right when verified, wrong after timing: {closed.check.detail}"
+                self._end(candidate, Ending(Outcome.WRONG, reason, worker.output_tail()))
+                return
+        self._complete(candidate)
+
+    def _skip_recheck(self, candidate: Candidate) -> None:
+        if candidate.verdict is not None:
+            detail = "the worker was lost before its outputs were looked at"
+            check = CheckResult("after_timing", CheckOutcome.NOT_APPLICABLE, detail)
+            candidate.verdict = with_check(candidate.verdict, check)
 
     # -- outcomes ------------------------------------------------------------------------------
 
-    def _complete(self, candidate: Candidate, recheck: str) -> None:
+    def _complete(self, candidate: Candidate) -> None:
         measurement = None
         if candidate.rounds and self._settings.measure:
-            self._add_check(candidate, recheck)
             measurement = summarize(
                 candidate.rounds,
                 stop_reason=self._policy.reason(candidate.samples, candidate.seconds_spent),
@@ -273,19 +296,6 @@ class DeviceSession:
                 settings=self._settings,
             )
         self._finished[candidate.id] = self._records.done(candidate, measurement)
-
-    def _add_check(self, candidate: Candidate, text: str) -> None:
-        verdict = candidate.verdict
-        if verdict is None:
-            return
-        checks = {**verdict.checks, _RECHECK: text}
-        failed = text.startswith("failed")
-        candidate.verdict = dataclasses.replace(
-            verdict,
-            checks=checks,
-            status=Verification.FAILED if failed else verdict.status,
-            reason=text if failed else verdict.reason,
-        )
 
     def _blame(self, candidate: Candidate | None, ending: Ending) -> None:
         if candidate is None:

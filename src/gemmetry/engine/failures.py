@@ -48,12 +48,12 @@ class WorkerLost(Exception):
 def describe(error: BaseException, *, worker_is_spoiled: bool = False) -> Failure:
     """An exception as it travels from worker to parent."""
     if isinstance(error, GemmetryError):
-        return Failure(_known_kind(error), str(error), "", worker_is_spoiled)
+        return Failure(_known_kind(error), error.message, error.hint, "", worker_is_spoiled)
     if isinstance(error, MemoryError):
         text = str(error) or "the process could not allocate memory"
-        return Failure("MemoryError", text, "", worker_is_spoiled)
+        return Failure("MemoryError", text, "", "", worker_is_spoiled)
     trace = "".join(traceback.format_exception(error))[-TAIL_BYTES:]
-    return Failure(type(error).__name__, str(error), trace, worker_is_spoiled)
+    return Failure(type(error).__name__, str(error), "", trace, worker_is_spoiled)
 
 
 def ending_of(failure: Failure, output_tail: str) -> Ending:
@@ -62,12 +62,14 @@ def ending_of(failure: Failure, output_tail: str) -> Ending:
     An exception that nobody raised on purpose is a ``crash``: something in the provider or the
     kernel is broken, not this configuration rejected.
     """
-    tail = "\n".join(part for part in (output_tail, failure.trace) if part)
+    text = failure.message if "\n" in failure.message.strip() else ""
+    tail = "\n".join(part for part in (output_tail, text, failure.trace) if part)[-TAIL_BYTES:]
     outcome = _OUTCOMES.get(failure.kind)
     if outcome is None and _is_request_error(failure.kind):
         outcome = Outcome.UNSUPPORTED
     if outcome is not None:
-        return Ending(outcome, first_useful_line(failure.message) or failure.kind, tail)
+        line = first_useful_line(failure.message) or failure.kind
+        return Ending(outcome, f"{line} ({failure.hint})" if failure.hint else line, tail)
     reason = f"{failure.kind}: {first_useful_line(failure.message)}".rstrip(": ")
     return Ending(Outcome.CRASH, reason, tail)
 

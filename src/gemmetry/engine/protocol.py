@@ -21,6 +21,7 @@ from gemmetry.domain.record import BuildFacts, Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target
 from gemmetry.measurement.sampler import Round
+from gemmetry.verification.checks import CheckResult
 
 _LENGTH = struct.Struct("<I")
 _CHUNK = 1 << 20
@@ -46,6 +47,7 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
     """Its place in the tree of domain/errors.py (``CompileError`` ...), ``MemoryError``, or the
     name of an exception that nobody raised on purpose."""
     message: str
+    hint: str = ""
     trace: str = ""
     """Traceback of an exception that nobody raised on purpose."""
     worker_is_spoiled: bool = False
@@ -137,10 +139,11 @@ class Sampled(Message, frozen=True):
 
 
 class Closed(Message, frozen=True):
-    """One dispatch is closed; `problem` tells of outputs that were wrong after timing."""
+    """One dispatch is closed; `check` judges what its timed launches left, where there is a
+    reference to judge by."""
 
     id: int
-    problem: str
+    check: CheckResult | None
     failure: Failure | None
 
 

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from gemmetry.domain.environment import Environment
@@ -31,10 +30,11 @@ from gemmetry.engine.failures import Ending
 from gemmetry.engine.journal import Journal
 from gemmetry.engine.planning import LaneProvider, enumerate_plan, make_lanes
 from gemmetry.engine.summary import RunSummary, summarize_run
-from gemmetry.engine.worker_process import WorkerContext
+from gemmetry.engine.worker_process import WorkerContext, thread_variables
 from gemmetry.hardware.environment import capture_environment
 from gemmetry.providers.registry import load_provider
 from gemmetry.store.experiment import Experiment
+from gemmetry.store.schema import os_failure
 
 CHUNK = 128
 """Dispatches that are compiled, then measured: enough to keep a pool busy, few enough that the
@@ -82,7 +82,10 @@ def run(
         )
         journal = Journal(store, listener)
         kept, samples_kept = _announce(journal, environment)
-        failure = _Run(lanes, context, journal, records).work()
+        try:
+            failure = _Run(lanes, context, journal, records).work()
+        except OSError as error:
+            raise os_failure(experiment, error) from error
         return summarize_run(store, kept=kept, samples_kept=samples_kept, failure=failure)
 
 
@@ -90,10 +93,11 @@ def _environment(plan: Plan, lanes: Sequence[LaneProvider]) -> Environment:
     versions: dict[str, str] = {}
     for item in lanes:
         if item.unavailable is None:
-            versions.update(item.provider.versions())
+            # str(): torch's version is a class of its own, which does not encode.
+            versions.update({name: str(text) for name, text in item.provider.versions().items()})
     environment = capture_environment(versions)
     threads = plan.settings.threads or environment.cpu_count
-    variables = {**environment.variables, "OMP_NUM_THREADS": str(threads)}
+    variables = {**environment.variables, **thread_variables(threads)}
     return dataclasses.replace(environment, variables=variables)
 
 
@@ -152,16 +156,15 @@ class _Run:
         self._records = records
         settings = context.settings
         self._compile_only = not (settings.measure or settings.verify)
-        self._targets = list(dict.fromkeys((i.lane.target, i.lane.target.index) for i in lanes))
+        self._targets = list(dict.fromkeys(item.lane.target for item in lanes))
 
     def work(self) -> str:
         """Do everything; why it ended early, "" if it did not."""
         pool = CompilePool(self._context)
         try:
-            targets = [target for target, _ in self._targets]
-            if len(targets) == 1:
-                return self._work_on(targets[0], pool)
-            return self._work_on_all(targets, pool)
+            if len(self._targets) == 1:
+                return self._work_on(self._targets[0], pool)
+            return self._work_on_all(self._targets, pool)
         finally:
             self._context.stop.set()
             pool.close()
@@ -213,11 +216,7 @@ class _Run:
             yield self._compiled(*waiting)
 
     def _candidates(self, target: Target) -> Iterator[Candidate]:
-        mine = {
-            key: item
-            for key, item in self._lanes.items()
-            if (item.lane.target, item.lane.target.index) == (target, target.index)
-        }
+        mine = {key: item for key, item in self._lanes.items() if item.lane.target == target}
         rows = self._journal.experiment.remaining(list(mine))
         return Resolver(mine).candidates(rows)
 
@@ -262,6 +261,14 @@ class _Run:
 
 
 def _chunks(candidates: Iterable[Candidate], size: int) -> Iterator[list[Candidate]]:
-    iterator = iter(candidates)
-    while chunk := list(islice(iterator, size)):
+    """Parts of about `size` candidates that end where an operation does, unless it is huge."""
+    chunk: list[Candidate] = []
+    for candidate in candidates:
+        if len(chunk) >= size and (
+            candidate.operation_name != chunk[-1].operation_name or len(chunk) >= 4 * size
+        ):
+            yield chunk
+            chunk = []
+        chunk.append(candidate)
+    if chunk:
         yield chunk

@@ -30,7 +30,7 @@ def compile_plan(plan: Plan) -> Plan:
     return dataclasses.replace(plan, settings=settings, document=document)
 
 
-def compile(  # noqa: A001  # the verb of the command line
+def compile(
     plan: Plan,
     experiment: Path,
     *,

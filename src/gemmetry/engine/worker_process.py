@@ -32,6 +32,7 @@ from gemmetry.engine.protocol import (
     Reply,
     Shutdown,
 )
+from gemmetry.hardware.detect import usable_cores
 from gemmetry.store.rows import Lane
 
 POLL_S = 0.5
@@ -58,6 +59,11 @@ _THREAD_VARIABLES = (
     "VECLIB_MAXIMUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 )
+
+_QUIET_WHEN_IDLE = {"KMP_BLOCKTIME": "1", "OPENBLAS_THREAD_TIMEOUT": "20"}
+"""Threads of a worker whose turn is over must not spin on the processors that the next one is
+measured on. Intel's OpenMP spins for 200 ms (its manual's KMP_BLOCKTIME), OpenBLAS for 2²⁶ cycles
+(driver/others/blas_server.c); here 1 ms and 2²⁰ cycles. A user's own setting has precedence."""
 
 
 class RunStopped(Exception):
@@ -90,7 +96,7 @@ class WorkerContext:
     @property
     def threads(self) -> int:
         """CPU threads of a provider."""
-        return self.settings.threads or len(os.sched_getaffinity(0))
+        return self.settings.threads or usable_cores()
 
 
 class WorkerProcess:
@@ -261,8 +267,13 @@ class WorkerProcess:
                 log.write(tail + b"\n")
 
 
+def thread_variables(threads: int) -> dict[str, str]:
+    """Environment variables that hold CPU libraries to `threads` threads."""
+    return dict.fromkeys(_THREAD_VARIABLES, str(threads))
+
+
 def _environment(threads: int) -> dict[str, str]:
-    return {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(threads))}
+    return {**_QUIET_WHEN_IDLE, **os.environ, **thread_variables(threads)}
 
 
 def _memory_is_short(held_bytes: int) -> bool:

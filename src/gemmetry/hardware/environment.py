@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import platform
 import re
 import socket
 import subprocess
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 
 from gemmetry.domain.environment import Environment
@@ -52,7 +52,10 @@ def capture_environment(packages: Mapping[str, str]) -> Environment:
         memory_bytes=total_memory_bytes(),
         devices=tuple(gpu.name for gpu in gpus),
         driver=", ".join(drivers),
-        packages={"gemmetry": version("gemmetry"), **packages},
+        packages={
+            "gemmetry": _own_version(),
+            **{name: str(text) for name, text in packages.items()},  # torch's is its own class
+        },
         git_revision=git_revision(Path.cwd()),
         variables=_variables(os.environ),
     )
@@ -73,6 +76,12 @@ def git_revision(folder: Path) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return result.stdout.strip() if result.returncode == 0 else ""
+
+
+def _own_version() -> str:
+    # Not a plain import: the root package names the api in its annotations, which is a higher
+    # layer. Not the installed metadata: a checkout on PYTHONPATH has none.
+    return str(importlib.import_module("gemmetry").__version__)
 
 
 def _variables(environ: Mapping[str, str]) -> dict[str, str]:

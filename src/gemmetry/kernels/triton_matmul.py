@@ -26,11 +26,11 @@ def _load_tile(
     if EVEN_ROWS and EVEN_COLUMNS:
         tile = tl.load(pointers)
     elif EVEN_ROWS:
-        tile = tl.load(pointers, mask=columns_inside, other=0)
+        tile = tl.load(pointers, mask=columns_inside, other=0.0)
     elif EVEN_COLUMNS:
         tile = tl.load(pointers, mask=rows_inside, other=0)
     else:
-        tile = tl.load(pointers, mask=rows_inside & columns_inside, other=0)
+        tile = tl.load(pointers, mask=rows_inside & columns_inside, other=0.0)
     return tile
 
 

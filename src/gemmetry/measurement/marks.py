@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +19,17 @@ BUSY_LOAD_PER_CORE = 1.5
 """Load average per core above which neighbours must be competing: the measured program alone
 keeps at most one runnable thread a core."""
 
+WAIT_SHARE = 0.05
+"""Share of a round that a thread may wait for a processor unmarked: more than that, and the work
+split among the threads waits for the one that lost its processor."""
+
 OVERHEAD_SHARE = 0.01
 """Share of a sample that the harness may take unmarked."""
 
 MIN_SAMPLES_FOR_INTERVAL = 6
 """With fewer, no pair of order statistics holds the median with 95 % (2·0.5⁵ = 6.3 %)."""
 
-_MODE_GAP = 0.05
+_MODE_GAP = 0.1
 _MODE_SHARE = 0.2
 _MIN_SAMPLES_FOR_MODES = 20
 
@@ -45,7 +49,7 @@ _THROTTLE_ADVICE = {
 def find_marks(
     measurement: Measurement,
     samples: npt.NDArray[np.float64],
-    last: Round,
+    rounds: Sequence[Round],
     target: Target,
     settings: RunSettings,
 ) -> tuple[str, ...]:
@@ -53,13 +57,14 @@ def find_marks(
 
     Args:
         samples: ns per launch, in the order they were taken.
-        last: the last round, for how samples were taken.
+        rounds: for how the samples were taken, and telemetry that the record has no field for.
     """
+    last = rounds[-1]
     return (
         *_throttling(measurement),
         *_precision(measurement, target, settings),
         *_modes(samples),
-        *_load(measurement),
+        *_load(measurement, rounds),
         *_overhead(measurement, last),
         *_warm_cache(last, settings),
     )
@@ -96,7 +101,7 @@ def _precision(measurement: Measurement, target: Target, settings: RunSettings) 
 
 
 def _modes(samples: npt.NDArray[np.float64]) -> Iterator[str]:
-    """Two clusters: a gap of 5 % of the median with at least a fifth of the samples each side."""
+    """Two clusters: a gap of 10 % of the median with at least a fifth of the samples each side."""
     count = samples.size
     if count < _MIN_SAMPLES_FOR_MODES:
         return
@@ -114,7 +119,14 @@ def _modes(samples: npt.NDArray[np.float64]) -> Iterator[str]:
     )
 
 
-def _load(measurement: Measurement) -> Iterator[str]:
+def _load(measurement: Measurement, rounds: Sequence[Round]) -> Iterator[str]:
+    waits = [item.telemetry.get("cpu_wait_share") for item in rounds]
+    share = float(np.median([wait for wait in waits if isinstance(wait, float)] or [0.0]))
+    if share > WAIT_SHARE:
+        yield (
+            f"waiting: a thread was without a processor for {format_percent(share)} of the time; "
+            "stop other programs and rerun, or give fewer --threads"
+        )
     load = measurement.telemetry.load_average
     if load is not None and load > BUSY_LOAD_PER_CORE:
         yield (

@@ -41,8 +41,14 @@ SUSTAINED_RELOAD_S = 0.2
 """Load before each sustained round: what happened between rounds may have idled the device."""
 
 _ROUND_WARMUP_NS = 50e6
-"""A launch shorter than this runs once untimed before each round: other candidates ran meanwhile,
-so threads sleep, and instruction caches and TLBs are theirs."""
+"""A launch shorter than this runs untimed before each round: other candidates ran meanwhile, so
+threads sleep, and instruction caches and TLBs are theirs."""
+
+_SETTLE_NS = 30e6
+_SETTLED = 1.25
+"""On a CPU the untimed launches go on until one takes at most so many times the shortest one seen,
+or until that time is up: the threads of the candidate that ran before spin on for a while (OpenBLAS
+for 2²⁶ cycles, about 20 ms; OpenMP for some ms) and take processors away from this one."""
 
 _SLICE_NS = 20e6
 """Samples between two looks at the telemetry take about this long."""
@@ -262,9 +268,20 @@ class Sampler:
         if self._settings.regime == "sustained":
             return self._load(SUSTAINED_RELOAD_S)
         if self.launch_ns < _ROUND_WARMUP_NS:
-            self._launches[(self._next - 1) % len(self._launches)]()  # not the next set: warm
-            self._device.synchronize()
+            self._settle()
         return 0.0
+
+    def _settle(self) -> None:
+        """Launch on the set that was used last, so that the next one stays cold."""
+        call = self._launches[(self._next - 1) % len(self._launches)]
+        spent_ns = 0.0
+        while spent_ns < _SETTLE_NS:
+            durations, _ = self._device.time_calls([call])
+            spent_ns += max(durations[0], 1.0)
+            is_settled = durations[0] <= _SETTLED * self.launch_ns
+            self.launch_ns = min(self.launch_ns, durations[0])
+            if is_settled or self.method != "wall_clock":
+                break
 
     def _load(self, seconds: float) -> float:
         """Launch without a pause for `seconds`; how long it really was."""

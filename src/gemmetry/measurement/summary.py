@@ -55,7 +55,7 @@ def summarize(
         first_launch_ns=rounds[0].first_launch_ns,
         telemetry=_combine_telemetry(rounds),
     )
-    found = marks.find_marks(measurement, samples, last, target, settings)
+    found = marks.find_marks(measurement, samples, rounds, target, settings)
     return dataclasses.replace(measurement, marks=found)
 
 

@@ -21,19 +21,20 @@ def class_errors(operation: Operation) -> dict[str, float]:
 
     ``fp32`` and ``fp32-accumulated`` have the same bound and differ in their inputs: products of
     formats up to tf32 are exact, so only the sums of the latter round. ``tf32`` adds the rounding
-    of both inputs to 11 bits, 2·2⁻¹¹. The bounds are the warn tier's of
-    :mod:`gemmetry.numerics.bounds`.
+    of both inputs to 11 bits, 2·2⁻¹¹. Only a result in f64 can show ``fp64``. The bounds are the
+    warn tier's of :mod:`gemmetry.numerics.bounds`.
     """
     s = operation.signature
     k = operation.matmul_shape.k
     narrow = max(s.lhs.significand_bits, s.rhs.significand_bits) <= TF32.significand_bits
     float32 = probabilistic_error(k, F32.unit_roundoff)
     classes = {
-        "fp64": 2 * probabilistic_error(k, F64.unit_roundoff),
         "fp32-accumulated" if narrow else "fp32": float32,
         "fp16-accumulated": probabilistic_error(k, F16.unit_roundoff),
         "bf16-accumulated": probabilistic_error(k, BF16.unit_roundoff),
     }
+    if s.result is F64:
+        classes["fp64"] = 2 * probabilistic_error(k, F64.unit_roundoff)
     if not narrow:
         classes["tf32"] = float32 + 2 * TF32.unit_roundoff
     if s.lhs.is_fp8 or s.rhs.is_fp8:

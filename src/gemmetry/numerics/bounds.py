@@ -2,9 +2,11 @@
 
 ::
 
-    |got - reference| <= u_out·|reference| + (1 + u_out)·E·M + absolute
+    |got - reference| <= E·M + half_ulp(|reference| + E·M) + absolute
 
-with M the magnitude |A||B| (carried through the epilogue) and E the error of the accumulation:
+with M the magnitude |A||B| (carried through the epilogue), half_ulp half the distance between
+neighbours in the result format (at most u_out·|x|), absolute the cost of underflow, and E the
+error of the accumulation:
 
 =====  ==========================================  ============================================
 tier   E                                           meaning when exceeded
@@ -92,28 +94,38 @@ def error_bounds(operation: Operation, reference: Reference, *, exact_sums: bool
     if operation.signature.lhs.is_integer:
         zero = np.zeros(reference.value.shape)
         return Bounds(zero, zero)
-    factor = accumulation_error(operation, exact_sums=exact_sums)
-    growth = 1.0 + operation.signature.result.unit_roundoff
-    warn = rounding_allowance(operation, reference, fused=not exact_sums)
-    fail = rounding_allowance(operation, reference, fused=False)
-    warn += (factor.warn * growth) * reference.magnitude
-    fail += (factor.fail * growth) * reference.magnitude
+    error = accumulation_error(operation, exact_sums=exact_sums)
+    size = np.abs(to_float64(reference.value))
+    warn = _bound(operation, reference, size, error.warn)
+    fail = _bound(operation, reference, size, error.fail)
+    extra = reference.extra_rounding
+    if extra is not None:
+        # An epilogue may keep its intermediates in the result format; a fused one does not.
+        extra = operation.signature.result.unit_roundoff * extra
+        fail += extra
+        if exact_sums:
+            warn += extra
+    warn += _absolute(operation, flushed=False)
+    fail += _absolute(operation, flushed=True)
     return Bounds(np.minimum(warn, fail), fail)
 
 
-def rounding_allowance(operation: Operation, reference: Reference, *, fused: bool) -> Float64Array:
-    """What rounding to the result format alone may cost each element.
+def half_ulp(size: Float64Array, dtype: DType) -> Float64Array:
+    """Half the distance between neighbours of `dtype` at each of the (non-negative) `size`:
+    2**(e - p) for sizes in [2**e, 2**(e + 1)); 0 below float64's normal numbers."""
+    exponent_bits = size.view(np.uint64) & np.uint64(0x7FF0_0000_0000_0000)
+    power: Float64Array = exponent_bits.view(np.float64)
+    power *= dtype.unit_roundoff
+    return power
 
-    Half an ulp is at most u_out·|reference|. ``fused`` False also grants the roundings of an
-    epilogue that keeps its intermediates in the result format, and the flushing of subnormal
-    numbers that compilers may do for the 8-bit-exponent formats (CUDA's ``-ftz``).
-    """
-    result = operation.signature.result
-    allowance: Float64Array = np.abs(to_float64(reference.value)) * result.unit_roundoff
-    if not fused and reference.extra_rounding is not None:
-        allowance += result.unit_roundoff * reference.extra_rounding
-    allowance += _absolute(operation, flushed=not fused)
-    return allowance
+
+def _bound(
+    operation: Operation, reference: Reference, size: Float64Array, error: float
+) -> Float64Array:
+    drift: Float64Array = error * reference.magnitude
+    bound = half_ulp(size + drift, operation.signature.result)
+    bound += drift
+    return bound
 
 
 def accumulation_error(operation: Operation, *, exact_sums: bool = False) -> AccumulationError:
@@ -163,7 +175,8 @@ def _epilogue_roundings(operation: Operation) -> int:
 
 
 def _absolute(operation: Operation, *, flushed: bool) -> float:
-    """What underflow may cost, whatever the size of the result."""
+    """What underflow may cost, whatever the size of the result. ``flushed`` grants that compilers
+    flush subnormal numbers of the formats with 8 exponent bits (CUDA's ``-ftz``)."""
     s = operation.signature
     products = operation.matmul_shape.k * _underflow(s.accumulator, flushed=flushed)
     return products + _underflow(s.result, flushed=flushed)

@@ -93,7 +93,7 @@ def exact_integer_limit(operation: Operation) -> int:
     for a chance of 2·exp(-32) each (Hoeffding's inequality), so r = 1 is kept while 8√K ≤ 2ᵖ.
     r also stays within what the input format counts exactly (2ᵖ of the format), and so small
     that results six standard deviations large, 6√K·(r + 1)(2r + 1)/6 (the fraction is the mean
-    square of ±[1, r]), stay finite in the result format. fp8 products are held to 2¹³, because
+    square of ±[1, r]), stay finite in the result format after alpha. fp8 products are held to 2¹³, because
     Hopper's fp8 accumulator keeps 14 bits (PyTorch blog, "Some Matrix Multiplication Engines Are
     Not As Accurate As We Thought").
     """
@@ -108,7 +108,7 @@ def exact_integer_limit(operation: Operation) -> int:
     if limit == 0 and 8 * math.sqrt(k) <= 2**bits:
         limit = 1
     limit = min(limit, 2**s.lhs.significand_bits, 2**s.rhs.significand_bits)
-    room = s.result.maximum / math.sqrt(k)
+    room = s.result.maximum / math.sqrt(k) / max(1.0, abs(s.alpha))
     if limit > 1 and (limit + 1) * (2 * limit + 1) > room:
         # The positive root of 2r² + 3r + 1 = room.
         limit = max(1, int((math.sqrt(1 + 8 * room) - 3) / 4))

@@ -107,9 +107,10 @@ def quantize(values: Floats, dtype: DType) -> Array:
     must be whole already."""
     if dtype is TF32:
         return round_to_tf32(values.astype(np.float32))
-    if values.dtype == np.float64 and dtype not in (F64, F32, F16) and not dtype.is_integer:
-        values = _round_to_odd(values)
-    return cast(Array, values.astype(numpy_dtype(dtype), copy=False))
+    with np.errstate(over="ignore", invalid="ignore"):
+        if values.dtype == np.float64 and dtype not in (F64, F32, F16) and not dtype.is_integer:
+            values = _round_to_odd(values)
+        return cast(Array, values.astype(numpy_dtype(dtype), copy=False))
 
 
 def _round_to_odd(values: Floats) -> Float32Array:
@@ -142,7 +143,8 @@ def _widen(array: Array, wide: np.dtype[Any]) -> Array:
     if array.dtype.itemsize == 1 and array.dtype != np.int8:
         # A look-up is several times faster than the element-wise casts of the fp8 types.
         return _table(array.dtype, wide)[array.view(np.uint8)]
-    return array.astype(wide, copy=False)
+    with np.errstate(invalid="ignore"):  # Signalling NaN in half-precision bit patterns.
+        return array.astype(wide, copy=False)
 
 
 @cache
@@ -161,3 +163,16 @@ def count_zeros(array: Array) -> int:
         return int(zeros)  # One zero; the bit pattern of "-0" is their NaN.
     negative_zero = 1 << (8 * flat.dtype.itemsize - 1)
     return int(zeros + np.count_nonzero(unsigned == negative_zero))
+
+
+def same_bytes(left: Array, right: Array) -> bool:
+    """Bitwise equality, so that NaN equals itself and -0 differs from 0."""
+    if left.shape != right.shape or left.dtype != right.dtype:
+        return False
+    return np.array_equal(as_bits(left), as_bits(right))
+
+
+def as_bits(array: Array) -> Array:
+    """The elements as unsigned integers of their size, flat."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(np.dtype(f"u{flat.dtype.itemsize}"))

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Parameter
+from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Parameter
 from gemmetry.domain.errors import NameSyntaxError, RequestError, UnknownNameError
 from gemmetry.domain.names import print_number, split_dispatch_name
 
@@ -327,8 +327,3 @@ def _named_parameters(signature: inspect.Signature | None) -> frozenset[str]:
 
 def _functions(module: ModuleType) -> list[str]:
     return [name for name, value in vars(module).items() if inspect.isfunction(value)]
-
-
-def as_configurations(kernel: UserKernel) -> list[Configuration]:
-    """The kernel's configurations as the domain's."""
-    return [Configuration(name, values) for name, values in kernel.configurations.items()]

@@ -38,7 +38,6 @@ from gemmetry.providers._host_device import HostDevice
 from gemmetry.providers._user_kernel import (
     FOREIGN_ERRORS,
     UserKernel,
-    as_configurations,
     describe_error,
     error_line,
     load_kernel,
@@ -251,12 +250,10 @@ class UserProvider(BaseProvider):
         self, signature: Signature, kind: TargetKind
     ) -> tuple[Configuration, ...]:
         """Configurations of the kernels that can."""
-        refusals = self._refusals(signature, kind)
         return tuple(
-            configuration
-            for kernel, refusal in zip(self._kernels, refusals, strict=True)
-            if refusal is None
-            for configuration in as_configurations(kernel)
+            Configuration(name, kernel.configurations[name])
+            for name, kernel in self._kernel_of.items()
+            if _refusal(kernel, signature, kind) is None
         )
 
     def _device(self, kernel: UserKernel, target: Target) -> Device:

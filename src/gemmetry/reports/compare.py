@@ -95,7 +95,9 @@ def _print_summary(
         console.print(Text(f"… and {hidden} more without a shown difference", style="dim"))
     mean = candidate.geometric_mean
     if mean is not None:
-        console.print(Text(f"geometric mean of {candidate.label}/A: {mean:.3f} (below 1 is faster)"))
+        console.print(
+            Text(f"geometric mean of {candidate.label}/A: {mean:.3f} (below 1 is faster)")
+        )
     console.print(Text(", ".join(f"{count} {verdict}" for verdict, count in counts.items())))
     for names, side in ((candidate.only_first, "A"), (candidate.only_candidate, candidate.label)):
         if names:

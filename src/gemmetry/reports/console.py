@@ -127,9 +127,7 @@ def _grid(layout: _Layout) -> Table:
     return grid
 
 
-def _print_groups(
-    records: Sequence[Record], console: Console, relative: Speedups | None
-) -> None:
+def _print_groups(records: Sequence[Record], console: Console, relative: Speedups | None) -> None:
     measured = [record for record in records if record.measurement is not None]
     unmeasured = [r for r in records if r.measurement is None and r.outcome is Outcome.OK]
     shown = [*measured, *unmeasured]
@@ -217,9 +215,7 @@ def _print_failures(records: Sequence[Record], console: Console) -> None:
         console.print(Text(f"  … and {len(not_run) - _MAXIMUM_FAILURES} more reasons"))
 
 
-def _print_footer(
-    records: Sequence[Record], console: Console, relative: Speedups | None
-) -> None:
+def _print_footer(records: Sequence[Record], console: Console, relative: Speedups | None) -> None:
     console.print()
     if relative is not None and relative.means:
         means = ", ".join(

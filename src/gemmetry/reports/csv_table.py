@@ -29,9 +29,7 @@ def to_csv(result_set: ResultSet, columns: Sequence[str] | None = None) -> str:
     return _lines([[column.heading for column in chosen]]) + _body(result_set, chosen)
 
 
-def append_csv(
-    result_set: ResultSet, path: Path, columns: Sequence[str] | None = None
-) -> str:
+def append_csv(result_set: ResultSet, path: Path, columns: Sequence[str] | None = None) -> str:
     """The text of the file at `path` with the results behind it.
 
     Raises:

@@ -46,9 +46,7 @@ def format_block(records: Iterable[Record]) -> str:
 def _block(record: Record) -> str:
     operation, _ = split_dispatch_name(record.operation)
     arguments = " ".join(f"--{key}={value}" for key, value in _arguments(operation).items())
-    wrapped = textwrap.fill(
-        arguments, width=80, subsequent_indent=" " * 16, break_on_hyphens=False
-    )
+    wrapped = textwrap.fill(arguments, width=80, subsequent_indent=" " * 16, break_on_hyphens=False)
     fields = {
         "Dispatch": record.dispatch,
         "Provider": _provider(record),

@@ -12,7 +12,7 @@ from gemmetry.analysis.baseline import fastest, fastest_per_provider, group_by_p
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation, OperationKind
 from gemmetry.domain.record import Record
-from gemmetry.reports.labels import dtype_label, modifiers_label, shape_label
+from gemmetry.reports.labels import dtype_label, modifiers_label, operation_label, shape_label
 
 _SAMPLED_RECORDS = 400
 _SAMPLES_SHOWN = 300
@@ -97,7 +97,7 @@ def speed_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
         several = len({device for _, device, _, _ in problems}) > 1
         providers = sorted({record.provider for record, _ in group})
         labels = [
-            _operation_label(operations[name]) + (f" · {device}" if several else "")
+            operation_label(operations[name]) + (f" · {device}" if several else "")
             for (_, device, name, _), _ in ordered
         ]
         bests = [fastest_per_provider(records) for _, records in ordered]
@@ -164,7 +164,7 @@ def sample_figures(
     records: Sequence[Record], samples: Callable[[Record], Sequence[float]]
 ) -> list[dict[str, Any]]:
     """Raw samples of the measured dispatches that have some, in the order they were taken."""
-    figures = []
+    figures: list[dict[str, Any]] = []
     for record in records:
         if record.measurement is None or len(figures) == _SAMPLED_RECORDS:
             continue
@@ -196,17 +196,6 @@ def _by_dtypes(
         key = (record.target, dtype_label(operation.signature))
         groups.setdefault(key, []).append((record, operation))
     return groups
-
-
-def _operation_label(operation: Operation) -> str:
-    """The shape, with what else tells operations of the same dtypes apart."""
-    s = operation.signature
-    parts = [shape_label(operation), s.layout_pair if s.layout_pair != "tt" else ""]
-    if operation.kind is OperationKind.BATCH_MATMUL:
-        parts.insert(0, "batch")
-    elif operation.kind is OperationKind.CONV2D:
-        parts = ["conv", shape_label(operation)]
-    return " ".join(part for part in [*parts, modifiers_label(s)] if part)
 
 
 def _distinct(labels: Sequence[str]) -> list[str]:

@@ -37,9 +37,10 @@ from gemmetry.reports.labels import (
     format_half_width,
     format_ratio,
     half_width,
-    modifiers_label,
+    operation_label,
     operation_title,
     outcome_counts,
+    printable,
     shape_label,
 )
 
@@ -91,15 +92,19 @@ def render_html(result_set: ResultSet, *, baseline: str | None = None) -> str:
 def render_notebook_table(result_set: ResultSet) -> str:
     """A small table for a notebook's cell, without scripts; the fastest of each operation bold."""
     records = result_set.records
-    rows = []
+    rows: list[dict[str, Any]] = []
     for group in group_by_problem(records).values():
         best = fastest(group)
         rows.extend(_notebook_row(record, record is best) for record in group)
-    return _templates().get_template("notebook.html.j2").render(
-        title=result_set.title,
-        counts=outcome_counts(records),
-        rows=rows[:_NOTEBOOK_ROWS],
-        hidden=max(0, len(rows) - _NOTEBOOK_ROWS),
+    return (
+        _templates()
+        .get_template("notebook.html.j2")
+        .render(
+            title=result_set.title,
+            counts=outcome_counts(records),
+            rows=rows[:_NOTEBOOK_ROWS],
+            hidden=max(0, len(rows) - _NOTEBOOK_ROWS),
+        )
     )
 
 
@@ -139,9 +144,7 @@ def _data(result_set: ResultSet, relative: Speedups | None) -> dict[str, Any]:
             {"name": column.name, "unit": column.unit, "description": column.description}
             for column in COLUMNS
         ],
-        "rows": [
-            [json_value(value) for value in row(record).values()] for record in records
-        ],
+        "rows": [[json_value(value) for value in row(record).values()] for record in records],
         "derived": [_derived(record, id(record) in bests, relative) for record in records],
         "baseline": relative.baseline if relative else "",
         "figures": json_value(figures_of(records, result_set.samples)),
@@ -153,14 +156,13 @@ def _derived(record: Record, is_best: bool, relative: Speedups | None) -> dict[s
     operation, _ = split_dispatch_name(record.operation)
     m = record.measurement
     ratio = relative.of(record) if relative else None
-    extra = modifiers_label(operation.signature)
     return {
-        "shape": shape_label(operation) + (f" {extra}" if extra else ""),
+        "shape": operation_label(operation),
         "dtypes": dtype_label(operation.signature),
         "best": is_best,
         "half": half_width(m) if m else None,
         "ratio": ratio,
-        "tail": record.output_tail,
+        "tail": printable(record.output_tail),
         "checks": dict(record.verdict.checks),
         "why": record.verdict.reason,
     }
@@ -222,9 +224,9 @@ def _failure(record: Record) -> dict[str, Any]:
         "stage": str(record.stage or ""),
         "name": f"{record.provider}:{record.dispatch}",
         "title": operation_title(operation),
-        "reason": record.reason,
+        "reason": printable(record.reason),
         "first": first_line(record.reason),
-        "tail": record.output_tail,
+        "tail": printable(record.output_tail),
         "reproduce": record.reproduce,
     }
 

@@ -27,7 +27,9 @@ def to_junit(result_set: ResultSet) -> bytes:
     root = ElementTree.Element("testsuites", name=_clean(result_set.title))
     totals = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
     for (target, device, operation, _), records in group_by_problem(result_set.records).items():
-        suite = ElementTree.SubElement(root, "testsuite", name=_clean(f"{device or target} {operation}"))
+        suite = ElementTree.SubElement(
+            root, "testsuite", name=_clean(f"{device or target} {operation}")
+        )
         counts = dict.fromkeys(totals, 0)
         has_ok = any(record.outcome is Outcome.OK for record in records)
         for record in records:
@@ -41,7 +43,8 @@ def to_junit(result_set: ResultSet) -> bytes:
             totals[key] += value
     root.attrib.update({key: str(value) for key, value in totals.items()})
     ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
+    text = ElementTree.tostring(root, encoding="unicode", xml_declaration=False)
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'.encode()
 
 
 def _add_case(suite: ElementTree.Element, record: Record, has_ok: bool) -> str:

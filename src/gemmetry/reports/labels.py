@@ -26,9 +26,10 @@ def printable(text: str) -> str:
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
-def first_line(text: str) -> str:
-    """The first line that says something."""
-    return next((line.strip() for line in printable(text).splitlines() if line.strip()), "")
+def first_line(text: str, limit: int = 200) -> str:
+    """The first line that says something, cut off behind `limit` characters."""
+    line = next((line.strip() for line in printable(text).splitlines() if line.strip()), "")
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def shape_label(operation: Operation) -> str:
@@ -71,6 +72,16 @@ def modifiers_label(signature: Signature) -> str:
     if s.epilogue:
         parts.append("+".join(s.epilogue))
     return ", ".join(parts)
+
+
+def operation_label(operation: Operation) -> str:
+    """What tells an operation from others of the same dtypes: kind unless it is a plain product,
+    shape, layouts unless row-major, modifiers."""
+    s = operation.signature
+    lead = {OperationKind.BATCH_MATMUL: "batch", OperationKind.CONV2D: "conv"}.get(s.kind, "")
+    layouts = "" if s.layout_pair in ("tt", "nhwc_hwcf") else s.layout_pair
+    parts = (lead, shape_label(operation), layouts, modifiers_label(s))
+    return " ".join(part for part in parts if part)
 
 
 def operation_title(operation: Operation) -> str:

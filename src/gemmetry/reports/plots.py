@@ -22,7 +22,9 @@ _MAXIMUM_BARS = 60
 """Operations of one speed plot; a picture cannot be scrolled, so the largest are shown."""
 
 
-def render_picture(result_set: ResultSet, format_name: str, *, baseline: str | None = None) -> bytes:
+def render_picture(
+    result_set: ResultSet, format_name: str, *, baseline: str | None = None
+) -> bytes:
     """All plots of the results below each other, as ``png`` or ``svg``.
 
     Raises:
@@ -39,7 +41,8 @@ def render_picture(result_set: ResultSet, format_name: str, *, baseline: str | N
             "there is nothing to draw: no dispatch was measured",
             hint="gemmetry report tells what became of each.",
         )
-    painter = _Painter(sorted({record.provider for record in records}))
+    ticker = require("matplotlib.ticker", extra="plot")
+    painter = _Painter(sorted({record.provider for record in records}), ticker)
     rows = [*((painter.roofline, f, 3.6) for f in rooflines),
             *((painter.speed, f, _bar_height(f)) for f in speeds),
             *((painter.heat, f, 1.4 + 0.35 * len(f["m"])) for f in heats)]  # fmt: skip
@@ -64,7 +67,9 @@ def _title(result_set: ResultSet, baseline: str | None) -> str:
         return result_set.title
     means = speedups(result_set.records, name).means
     said = ", ".join(f"{provider} {format_ratio(m.ratio)}" for provider, m in means.items())
-    return f"{result_set.title}\ngeometric mean against {name}: {said}" if said else result_set.title
+    return (
+        f"{result_set.title}\ngeometric mean against {name}: {said}" if said else result_set.title
+    )
 
 
 def _bar_height(figure: dict[str, Any]) -> float:
@@ -87,7 +92,8 @@ def _shortened(figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
 class _Painter:
     """Draws each kind of figure into matplotlib axes, providers in colours of their own."""
 
-    def __init__(self, providers: list[str]) -> None:
+    def __init__(self, providers: list[str], ticker: Any) -> None:
+        self._ticker = ticker
         self._index = {provider: index for index, provider in enumerate(providers)}
 
     def _colour(self, provider: str) -> str:
@@ -108,6 +114,10 @@ class _Painter:
                              s=28, alpha=0.8)  # fmt: skip
         axes.set_xscale("log")
         axes.set_yscale("log")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(self._ticker.LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter(self._ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.set_minor_formatter(self._ticker.NullFormatter())
         axes.set_xlabel("FLOP / byte")
         axes.set_ylabel("GFLOP/s")
         axes.set_title(f"Roofline: {figure['label']}", loc="left", fontsize=10)
@@ -141,4 +151,3 @@ class _Painter:
         axes.set_xlabel("N")
         axes.set_ylabel("M")
         axes.set_title(f"Best speed: {figure['label']}", loc="left", fontsize=10)
-

@@ -98,10 +98,7 @@ class ProgressListener:
         self._progress.update(self._task, total=event.total, completed=event.kept)
         kept = ""
         if event.kept or event.samples_kept:
-            kept = (
-                f"; {event.kept} done in an earlier run are kept"
-                f" ({event.samples_kept} samples)"
-            )
+            kept = f"; {event.kept} done in an earlier run are kept ({event.samples_kept} samples)"
         noun = "dispatch" if event.total == 1 else "dispatches"
         self._line(Text(f"{event.total} {noun} in {printable(event.experiment)}{kept}"))
 
@@ -119,8 +116,9 @@ class ProgressListener:
             self._failures += 1
         improved = self._note_best(record)
         if not self._is_live:
-            self._line(Text(f"[{self._done:>{len(str(self._total))}}/{self._total}] "
-                            f"{_describe(record)}{'  best so far' if improved else ''}"))  # fmt: skip
+            count = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
+            note = "  best so far" if improved else ""
+            self._line(Text(f"{count} {_describe(record)}{note}"))
         elif record.outcome.is_failure:
             self._line(Text(_describe(record), style="red"))
 

@@ -98,14 +98,13 @@ def _show(result_set: ResultSet, record: Record, console: Console) -> None:
     _print_files(console, Path(result_set.path), record)
     if record.tags:
         _section(console, "Tags", record.tags.items())
-    if record.reproduce:
-        _section(console, "Again", [("command", record.reproduce)])
+    _print_commands(console, record)
     console.print()
 
 
 def _section(console: Console, heading: str, facts: Iterable[tuple[str, str]]) -> None:
     grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(width=22)
+    grid.add_column(width=26)
     grid.add_column(overflow="fold")
     rows = [(name, printable(text)) for name, text in facts if text]
     if not rows:
@@ -191,10 +190,19 @@ def _build_facts(record: Record) -> list[tuple[str, str]]:
     return [
         *((n.replace("_", " "), t) for n in names if (t := _column_text(n, record)) != "–"),
         *(("note", note) for note in facts.notes),
-        ("compile command", facts.compile_command or ""),
-        ("benchmark command", facts.run_command or ""),
         ("environment", record.environment_id),
     ]
+
+
+def _print_commands(console: Console, record: Record) -> None:
+    """Commands on lines of their own, whole, so that they can be copied."""
+    facts = record.facts
+    commands = (("Compile it", facts.compile_command), ("The provider's own benchmark of it",
+                facts.run_command), ("Do it again", record.reproduce))  # fmt: skip
+    for heading, command in commands:
+        if command:
+            console.print(Text(heading, style="bold cyan"))
+            console.print(Text(f"  {printable(command)}"), soft_wrap=True)
 
 
 def _print_files(console: Console, folder: Path, record: Record) -> None:

@@ -62,9 +62,7 @@ def tag_names(records: Iterable[Record]) -> list[str]:
     return list(dict.fromkeys(name for record in records for name in record.tags))
 
 
-def table_rows(
-    records: Iterable[Record], columns: Sequence[TableColumn]
-) -> Iterable[list[Any]]:
+def table_rows(records: Iterable[Record], columns: Sequence[TableColumn]) -> Iterable[list[Any]]:
     """One list of values a record, in the order of `columns`."""
     for record in records:
         operation, _ = split_dispatch_name(record.operation)

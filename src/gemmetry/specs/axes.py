@@ -53,6 +53,8 @@ class Expansion:
 
     operations: Operations
     document: dict[str, object]
+    has_shapes: bool
+    """True if the spec gave shapes, so that the defaults' were not taken."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -106,7 +108,7 @@ def expand(
                 blocks.append(Block(signatures, shapes))
         notes.extend(refused)
     document = _document(spec, blocks, singles)
-    return Expansion(Operations(blocks, singles), document, notes)
+    return Expansion(Operations(blocks, singles), document, given.any, notes)
 
 
 def _given_shapes(

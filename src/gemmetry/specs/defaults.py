@@ -37,7 +37,8 @@ class Defaults:
     """The only provider when none is given; None: every available one."""
     device: str | None = None
     """The device when none is given; None: the best one here."""
-    includes_default_configuration: bool = True
+    dispatches: tuple[str, ...] = ()
+    """Patterns when neither shapes nor patterns are given."""
 
 
 def _first_run(preset: str, dtype: str) -> Defaults:
@@ -73,10 +74,11 @@ LEGACY = Defaults(
     slices=LEGACY_SPLIT_K_SLICES,
     provider="iree",
     device="cuda-sm_80",
-    includes_default_configuration=False,
+    dispatches=("configuration=tile_config_*_tensorcore_mmasync",),
 )
 """The dispatch profiler's own set: 109 dispatches for CUDA, made when `generate` or `compile` is
-told nothing. Shapes that are given replace it (``--shapes legacy,768x512x1024`` adds to it)."""
+told nothing. Shapes that are given replace it, with every configuration of the provider;
+``--shapes legacy,768x512x1024`` measures both shapes."""
 
 
 def first_run(kind: TargetKind) -> Defaults:

@@ -62,7 +62,8 @@ _ROWS = (
         "files (.csv, .yaml, .txt).", ("shape",), metavar="SHAPES"),
     Key("conv_shapes", WHAT, _L, "conv2d shapes NxHxWxC_RxSxF[_strideAxB][_padAxB].",
         metavar="SHAPES"),
-    Key("dtypes", WHAT, _L, "Formats of A and B (f32, bf16, s8 ...), or A:B:C as in f16:f16:f32.",
+    Key("dtypes", WHAT, _L, "Formats of A and B (f32, bf16, s8 ...), or of A, B and C as in "
+        "f16:f16:f32.",
         ("dtype",), metavar="DTYPES"),
     Key("result_dtype", WHAT, _L, "Formats of C where --dtypes leaves it open.", metavar="DTYPES"),
     Key("accumulator", WHAT, _L, "Formats of the accumulator.", ("accumulators",),

@@ -110,16 +110,20 @@ def _validate(
 def _line(error: Any, place: Callable[[tuple[str | int, ...], bool], str]) -> str:
     location = tuple(error["loc"])
     is_unknown = error["type"] == "extra_forbidden"
-    where = place(location, is_unknown)
+    is_key = location[-1:] == ("[key]",)
+    if is_key:
+        location = location[:-1]
+    where = place(location, is_unknown or is_key)
     if is_unknown:
         name = str(location[-1])
         if len(location) == 1:
             unknown = UnknownNameError("key", name, ProfileSpec.model_fields)
             return f"{where}: {unknown.message}. {unknown.hint}"
         return f"{where}: unknown key {name!r}"
-    name = str(location[0]) if location else "spec"
     message = error["msg"].removeprefix("Value error, ")
-    return f"{where}: {name}: {message}"
+    if where.startswith("--") or not location:
+        return f"{where}: {message}"
+    return f"{where}: {location[0]}: {message}"
 
 
 def _by_line(text: str) -> tuple[str, int, int, str]:

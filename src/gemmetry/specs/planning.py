@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmetry.domain.errors import NameSyntaxError, RequestError
+from gemmetry.domain.errors import RequestError
 from gemmetry.domain.outcome import Stage
 from gemmetry.domain.plan import NamedDispatch, Plan, ProviderRequest
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.specs.axes import expand
+from gemmetry.domain.target import Target
+from gemmetry.specs.axes import Expansion, expand
 from gemmetry.specs.catalogue import Catalogue
 from gemmetry.specs.defaults import Defaults, first_run
 from gemmetry.specs.model import ProfileSpec
@@ -70,7 +70,7 @@ def make_plan(
         use_default_shapes=is_open,
     )
     notes.extend(expansion.notes)
-    selection = _selection(spec, requests, targets, defaults)
+    selection = _selection(spec, expansion, defaults)
     settings = run_settings(spec)
     return Planned(
         Plan(
@@ -126,35 +126,21 @@ def _kernel(text: str, base: Path | None) -> str:
 
 
 def _named(patterns: Sequence[str], known: Sequence[str]) -> list[NamedDispatch]:
-    named = []
-    for pattern in patterns:
-        try:
-            dispatch = named_dispatch(pattern, known)
-        except NameSyntaxError:
-            continue  # A word that is no name selects like any glob, here nothing.
-        if dispatch is not None:
-            named.append(dispatch)
-    return named
+    found = (named_dispatch(pattern, known) for pattern in patterns)
+    return [dispatch for dispatch in found if dispatch is not None]
 
 
-def _selection(
-    spec: ProfileSpec,
-    requests: Sequence[ProviderRequest],
-    targets: Sequence[Target],
-    defaults: Defaults,
-) -> PatternSelection:
-    exclude = [parse_pattern(text) for text in spec.exclude]
-    names_default = spec.default_config or spec.dispatches
-    is_cuda = all(target.kind is TargetKind.CUDA for target in targets)
-    if not (defaults.includes_default_configuration or names_default) and is_cuda:
-        exclude.append(parse_pattern("configuration=default"))
+def _selection(spec: ProfileSpec, expansion: Expansion, defaults: Defaults) -> PatternSelection:
+    patterns = spec.dispatches
+    if not (patterns or expansion.has_shapes or spec.default_config):
+        patterns = defaults.dispatches
     only = {
         provider.name: tuple(item for item in provider.configurations if isinstance(item, str))
         for provider in spec.providers
     }
     return PatternSelection(
-        tuple(parse_pattern(text) for text in spec.dispatches),
-        tuple(exclude),
+        tuple(parse_pattern(text) for text in patterns),
+        tuple(parse_pattern(text) for text in spec.exclude),
         {name: globs for name, globs in only.items() if globs},
     )
 

@@ -9,15 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gemmetry.domain.errors import (
-    EmptySelectionError,
-    GemmetryError,
     NameSyntaxError,
     RequestError,
     UnknownNameError,
-    nearest,
 )
 from gemmetry.domain.names import operation_name, split_dispatch_name
-from gemmetry.domain.operation import Operation
+from gemmetry.domain.operation import Operation, OperationKind
 from gemmetry.domain.plan import NamedDispatch
 from gemmetry.specs.ranges import parse_sizes
 
@@ -54,6 +51,8 @@ KEYS = (*_TEXTS, *_INTEGERS)
 
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 _GLOB = re.compile(r"[*?\[{]")
+_NAME = re.compile(rf"(?:{'|'.join(OperationKind)})_\d")
+"""What begins like an operation's name is taken for one, so that a slip in it is told."""
 
 
 def split_patterns(text: str) -> list[str]:
@@ -87,7 +86,7 @@ class Pattern:
 
 def parse_pattern(text: str) -> Pattern:
     """``re:REGEX`` (searched in ``provider:name``), ``key=value``, or a glob on the full name,
-    with or without ``provider:`` in front.
+    with or without ``provider:`` in front. An operation's name stands for all its dispatches.
 
     Raises:
         RequestError: the regular expression or the value cannot be read.
@@ -105,10 +104,22 @@ def parse_pattern(text: str) -> Pattern:
     key, equals, value = text.partition("=")
     if equals:
         return Pattern(text, _key_test(key.strip(), value.strip()))
+    provider, _, name = text.rpartition(":")
+    wanted = None if _GLOB.search(text) else _operation_named(name)
+    if wanted is not None:
+        return Pattern(text, lambda p, n, o: o == wanted and provider in ("", p))
     glob = _glob(text)
     if ":" in text:
         return Pattern(text, lambda p, n, o: glob(f"{p}:{n}") is not None)
     return Pattern(text, lambda p, n, o: glob(n) is not None)
+
+
+def _operation_named(name: str) -> Operation | None:
+    try:
+        operation, configuration = split_dispatch_name(name)
+    except NameSyntaxError:
+        return None
+    return None if configuration else operation
 
 
 def _key_test(key: str, value: str) -> _Test:
@@ -207,6 +218,8 @@ def named_dispatch(pattern: str, providers: Sequence[str]) -> NamedDispatch | No
     if pattern.startswith("re:") or "=" in pattern or _GLOB.search(pattern):
         return None
     provider, name = _split_provider(pattern, providers)
+    if _NAME.match(name) is None:
+        return None
     operation, configuration = split_dispatch_name(name)
     if not configuration:
         return None
@@ -236,27 +249,3 @@ def _split_provider(pattern: str, providers: Sequence[str]) -> tuple[str | None,
     if provider not in providers and not _GLOB.search(provider):
         raise UnknownNameError("provider", provider, providers, where=repr(pattern))
     return provider, name
-
-
-def nothing_selected(
-    include: Iterable[str], names: Iterable[str], counts: Mapping[str, int] | None = None
-) -> GemmetryError:
-    """The error for patterns that select nothing of the dispatches called `names`."""
-    candidates = list(names)
-    patterns = [p for text in include for p in split_patterns(text)]
-    empty = [p for p in patterns if not (counts or {}).get(p)] or patterns
-    near = [match for p in empty for match in nearest(p.replace("*", ""), candidates, 2)][:4]
-    hint = (
-        f"Nearest: {', '.join(near)}."
-        if near
-        else (
-            f"There are {len(candidates)} dispatches, e.g. {candidates[0]}."
-            if candidates
-            else "No dispatch exists for these operations and providers."
-        )
-    )
-    if empty and not any(_GLOB.search(p) for p in empty):
-        hint += " A part of a name needs wildcards: *part*."
-    return EmptySelectionError(
-        f"no dispatch matches {', '.join(repr(p) for p in empty) or 'the selection'}", hint=hint
-    )

@@ -22,6 +22,11 @@ except ImportError:  # PyYAML built without libyaml
 
 Path = tuple[str | int, ...]
 
+MAX_NODES = 1_000_000
+"""Aliases can make a few lines stand for more values than memory holds, or for themselves."""
+
+_PLAIN_TAGS = frozenset(("tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"))
+
 
 class _Loader(_BaseLoader):
     """Safe loader that resolves only what YAML 1.2's core schema does."""
@@ -62,6 +67,7 @@ class Document:
     file: str
     keys: dict[Path, str] = field(default_factory=dict)
     values: dict[Path, str] = field(default_factory=dict)
+    nodes: int = 0
     mistakes: list[str] = field(default_factory=list)
     """What YAML itself allows but a spec does not: a key that stands twice."""
 
@@ -96,6 +102,8 @@ def read_yaml(text: str, file: str, canonical_key: Callable[[str], str] = str) -
         raise SpecError(
             [f"{file}:{place}: not YAML: {problem}"], hint="Indent with spaces; quote odd texts."
         ) from error
+    except RecursionError:
+        raise SpecError([f"{file}:1:1: an alias stands for itself"], hint="Remove it.") from None
     except yaml.YAMLError as error:
         raise SpecError(
             [f"{file}:1:1: not YAML: {error}"], hint="Save it as UTF-8 text."
@@ -108,6 +116,7 @@ def _walk(
     loader: Any, node: yaml.Node, path: Path, document: Document, canonical: Callable[[str], str]
 ) -> Any:
     document.values[path] = _position(node)
+    _check_node(node, document)
     if isinstance(node, yaml.SequenceNode):
         return [_walk(loader, n, (*path, i), document, canonical) for i, n in enumerate(node.value)]
     if not isinstance(node, yaml.MappingNode):
@@ -127,6 +136,19 @@ def _walk(
         document.keys[place] = _position(key_node)
         mapping[key] = _walk(loader, value_node, place, document, canonical)
     return mapping
+
+
+def _check_node(node: yaml.Node, document: Document) -> None:
+    document.nodes += 1
+    problem = ""
+    if document.nodes > MAX_NODES:
+        problem = f"aliases make it more than {MAX_NODES:,} values"
+    elif not isinstance(node, yaml.ScalarNode) and node.tag not in _PLAIN_TAGS:
+        problem = f"the tag {node.tag} has no meaning here"
+    if problem:
+        raise SpecError(
+            [f"{document.file}:{_position(node)}: {problem}"], hint="Write plain values."
+        )
 
 
 def _position(node: yaml.Node) -> str:

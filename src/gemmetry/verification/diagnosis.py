@@ -28,9 +28,12 @@ def guess_bug(operation: Operation, result: Array, expected: Array, bad: Mask) -
     got = to_float64(logical.reshape(bad.shape))
     want = to_float64(expected.reshape(bad.shape))
     place = _place(bad)
+    infinities = int(np.isinf(got[bad]).sum())
     not_numbers = int(np.isnan(got[bad]).sum())
     if not_numbers:
         return f"NaN: {not_numbers} of the wrong elements are NaN{place}"
+    if infinities:
+        return f"overflow: {infinities} of the wrong elements are infinite{place}"
     if not got[bad].any():
         return "zeros: every wrong element is 0" + place
     if place:
@@ -39,6 +42,8 @@ def guess_bug(operation: Operation, result: Array, expected: Array, bad: Mask) -
 
 
 def _by_value(got: Float64Array, want: Float64Array, bad: Mask) -> str:
+    if not np.isfinite(want[bad]).all():
+        return "overflow: finite where the result overflows"
     if got.shape[0] == got.shape[1] and _nearly(got.T, want):
         return "transposed: the result is the reference with rows and columns exchanged"
     wrong, right = got[bad], want[bad]
@@ -61,7 +66,7 @@ def _by_value(got: Float64Array, want: Float64Array, bad: Mask) -> str:
 
 def _nearly(left: Float64Array, right: Float64Array) -> bool:
     scale = float(np.median(np.abs(right))) or 1.0
-    return bool(np.median(np.abs(left - right)) < 0.02 * scale)
+    return bool(np.median(np.abs(left - right)) < 0.02 * scale) if np.isfinite(scale) else False
 
 
 def _place(bad: Mask) -> str:

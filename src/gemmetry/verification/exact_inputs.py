@@ -15,10 +15,12 @@ from typing import cast
 import numpy as np
 
 from gemmetry.domain.operation import Conv2dShape, MatmulShape, Operation, TensorSpec
+from gemmetry.numerics.bounds import rounds_once
 from gemmetry.numerics.inputs import exact_integer_limit, make_inputs
 from gemmetry.numerics.references import (
     Matmul,
     Reference,
+    apply_epilogue,
     exact_product,
     logical_tensors,
     to_storage,
@@ -29,12 +31,20 @@ from gemmetry.numerics.storage import Array, Float64Array, quantize, to_float64
 
 @dataclass(frozen=True, slots=True)
 class ExactCase:
-    """Inputs in storage shapes, and what comes out before it is rounded to the result format."""
+    """Inputs in storage shapes, and what must come out."""
 
     inputs: tuple[Array, ...]
-    reference: Reference
-    """Its magnitude is |A·B|, not |A||B|: as sums are exact, only the epilogue's roundings count,
-    and they are relative to what they round."""
+    expected: Array | None
+    """The result itself, in its format and logical shape, where it is known to the bit."""
+    reference: Reference | None
+    """Otherwise what to compare with. Its magnitude is |A·B|, not |A||B|: as sums are exact, only
+    the epilogue's roundings count, and they are relative to what they round."""
+
+    @property
+    def nbytes(self) -> int:
+        kept = sum(array.nbytes for array in self.inputs)
+        kept += 0 if self.expected is None else self.expected.nbytes
+        return kept + (0 if self.reference is None else self.reference.nbytes)
 
 
 ExactInputs = Callable[[Operation, int, Matmul], ExactCase | None]
@@ -93,7 +103,11 @@ def _selection(operation: Operation, seed: int, matmul: Matmul, *, codes: str) -
 
 def _case(operation: Operation, inputs: tuple[Array, ...], product: Float64Array) -> ExactCase:
     tensors = logical_tensors(operation, inputs)
-    return ExactCase(inputs, with_epilogue(operation, product, np.abs(product), tensors))
+    if operation.signature.lhs.is_integer or rounds_once(operation):
+        value = apply_epilogue(operation, product, tensors)
+        return ExactCase(inputs, quantize(value, operation.signature.result), None)
+    reference = with_epilogue(operation, product, np.abs(product), tensors)
+    return ExactCase(inputs, None, reference)
 
 
 def _codes(spec: TensorSpec, limit: int, seed: int) -> Array:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gemmetry.domain.contracts import Buffer, Executable
 from gemmetry.domain.operation import Operation
-from gemmetry.numerics.storage import Array, numpy_dtype
+from gemmetry.numerics.storage import Array, as_bits, numpy_dtype, same_bytes
 
 FLOAT_SENTINELS = (0xFF, 0x7F)
 """Bytes that make NaN (f64, f32, f16, bf16, e4m3, e5m2), then NaN or the largest numbers there
@@ -98,19 +98,6 @@ def _same(left: Buffer, right: Buffer) -> bool:
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
         return np.may_share_memory(left, right)
     return left is right
-
-
-def same_bytes(left: Array, right: Array) -> bool:
-    """Bitwise equality, so that NaN equals itself and -0 differs from 0."""
-    if left.shape != right.shape or left.dtype != right.dtype:
-        return False
-    return np.array_equal(as_bits(left), as_bits(right))
-
-
-def as_bits(array: Array) -> Array:
-    """The elements as unsigned integers of their size, flat."""
-    flat = np.ascontiguousarray(array).reshape(-1)
-    return flat.view(np.dtype(f"u{flat.dtype.itemsize}"))
 
 
 def sentinel_mask(array: Array, sentinel: int) -> npt.NDArray[np.bool_]:

@@ -174,9 +174,9 @@ def attribute_errors(messages: str, functions: Mapping[str, str]) -> dict[str, s
         match = _LOCATED.match(message)
         if match is None:
             continue
-        name = _named(match["file"], int(match["line"]), starts)
-        if name is not None:
-            found.setdefault(name, _shorten(match["text"]))
+        culprit = _named(match["file"], int(match["line"]), starts)
+        if culprit is not None:
+            found.setdefault(culprit, _shorten(match["text"]))
     return found
 
 

@@ -34,7 +34,12 @@ _ELEMENT_TYPES = {
     "e4m3fnuz": "FLOAT_8_E4M3_FNUZ", "e5m2fnuz": "FLOAT_8_E5M2_FNUZ",
     "s8": "SINT_8", "s32": "SINT_32",
 }  # fmt: skip
-_RAW = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype("u8")}
+_RAW: dict[int, np.dtype[Any]] = {
+    1: np.dtype(np.uint8),
+    2: np.dtype(np.uint16),
+    4: np.dtype(np.uint32),
+    8: np.dtype(np.uint64),
+}
 
 
 @dataclass(slots=True)
@@ -96,6 +101,10 @@ class IreeDevice:
         wait = create(self._semaphore, self._submitted)
         self._submitted += 1
         return wait, create(self._semaphore, self._submitted)
+
+    def abandon_launch(self) -> None:
+        """Take the last fences back: their launch was never submitted, nothing will signal."""
+        self._submitted -= 1
 
     def allocate(self, spec: TensorSpec) -> IreeBuffer:
         """Uninitialised memory of ``spec.storage_shape``."""
@@ -249,9 +258,7 @@ class LoadedModule:
 
         try:
             self.module = iree.runtime.VmModule.mmap(device.instance, str(path))
-            self.context = iree.runtime.VmContext(
-                device.instance, [device.hal_module, self.module]
-            )
+            self.context = iree.runtime.VmContext(device.instance, [device.hal_module, self.module])
         except (RuntimeError, ValueError) as error:
             raise translate(error, f"loading {path.name}") from error
 
@@ -292,5 +299,3 @@ def translate(error: BaseException, what: str) -> GemmetryError:
     if "UNAVAILABLE" in text or "DEVICE_LOST" in text:
         return DeviceLostError(f"IREE lost its device: {what}: {first_line(error)}")
     return LaunchError(f"IREE's runtime rejected {what}: {first_line(error)}")
-
-

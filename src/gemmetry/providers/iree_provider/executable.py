@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gemmetry.domain.contracts import Device
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.record import BuildFacts
 from gemmetry.providers.iree_provider.device import (
@@ -32,7 +33,8 @@ class IreeExecutable:
     ) -> None:
         import iree.runtime
 
-        self.device = device
+        self.device: Device = device
+        self._iree_device = device
         self.facts = facts
         self._list: Any = iree.runtime.VmVariantList
         self._function_name = function_name
@@ -56,12 +58,14 @@ class IreeExecutable:
             arguments.push_ref(buffer.view)
         arguments.push_ref(output.view)
         if self._is_async:
-            wait, signal = self.device.next_fences()
+            wait, signal = self._iree_device.next_fences()
             arguments.push_ref(wait)
             arguments.push_ref(signal)
         try:
             module.context.invoke(self._function, arguments, self._list(1))
         except (RuntimeError, ValueError) as error:
+            if self._is_async:
+                self._iree_device.abandon_launch()
             raise translate(error, f"launching {self._function_name}") from error
         return output
 

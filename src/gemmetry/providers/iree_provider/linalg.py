@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gemmetry.domain.dtypes import DType
+from gemmetry.domain.dtypes import F32, DType
 from gemmetry.domain.operation import (
     Conv2dShape,
     EpilogueStep,
@@ -79,6 +79,12 @@ def contraction_indexing_maps(operation: Operation) -> tuple[str, str, str]:
         operand("k", "n", rhs.is_transposed),
         one(lead + "mn"),
     )
+
+
+def contraction_types(operation: Operation) -> tuple[str, str]:
+    """MLIR element types of the emitted contraction's operands."""
+    lhs, rhs = _operands(operation)
+    return MLIR_TYPES[lhs.spec.dtype.name], MLIR_TYPES[rhs.spec.dtype.name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +181,8 @@ class _Writer:
         partial_zeros, partial_type = self._filled((slices, *rows_columns), "partial")
         maps = ", ".join(contraction_indexing_maps(self.operation))
         extend = [
-            self._convert("a", "%a", lhs.spec.dtype, self.signature.accumulator),
-            self._convert("b", "%b", rhs.spec.dtype, self.signature.accumulator),
+            convert("a", "%a", lhs.spec.dtype, self.signature.accumulator),
+            convert("b", "%b", rhs.spec.dtype, self.signature.accumulator),
         ]
         is_integer = self.accumulator == "i32"
         multiply, add = ("muli", "addi") if is_integer else ("mulf", "addf")
@@ -280,10 +286,6 @@ class _Writer:
             f"}} -> {storage_type(output)}",
         )
 
-    @staticmethod
-    def _convert(name: str, value: str, source: DType, target: DType) -> tuple[list[str], str]:
-        return convert(name, value, source, target)
-
 
 def convert(name: str, value: str, source: DType, target: DType) -> tuple[list[str], str]:
     """Lines that turn `value` into `target`'s type, and the name that then holds it."""
@@ -306,8 +308,6 @@ class _EpilogueBody:
     """The scalar code of the element-wise part, computed in f32 or wider."""
 
     def __init__(self, operation: Operation) -> None:
-        from gemmetry.domain.dtypes import F32
-
         s = operation.signature
         self.constants: list[str] = []
         self.lines: list[str] = []

@@ -8,16 +8,23 @@ _CPU = re.compile(r'\bcpu = "([^"]+)"')
 
 
 def chosen_configuration(configured: str) -> str | None:
-    """The first lowering_config and the translation_info of its function, on one line; None if
+    """The contraction's lowering_config and its function's translation_info, on one line; None if
     the IR has no lowering_config.
+
+    Fills and element-wise operations carry one too; the contraction's is the first that tiles a
+    reduction.
 
     Args:
         configured: text of one or more ``hal.executable`` after configuration.
     """
-    position = configured.find("lowering_config = ")
-    if position < 0:
+    found = [
+        (match.start(), _attribute(configured, match.end()))
+        for match in re.finditer("lowering_config = ", configured)
+    ]
+    if not found:
         return None
-    chosen = f"lowering_config = {_attribute(configured, position + len('lowering_config = '))}"
+    position, config = next((item for item in found if "reduction" in item[1]), found[0])
+    chosen = f"lowering_config = {config}"
     start = configured.rfind("translation_info = ", 0, position)
     if start >= 0:
         info = _attribute(configured, start + len("translation_info = "))

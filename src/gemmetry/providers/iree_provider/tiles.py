@@ -33,6 +33,9 @@ class Lowering:
     """Attribute of the contraction; None leaves it to the compiler."""
     flags: tuple[str, ...] = ()
     """Extra ``iree-compile`` flags, which need a compile call of their own."""
+    is_risky: bool = False
+    """The compiler will probably reject it. Only the compiler decides; risky functions are
+    compiled apart, so that their failure costs the others no second call."""
     notes: tuple[str, ...] = ()
     """What the record should say about the translation."""
 

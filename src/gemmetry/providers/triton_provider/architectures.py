@@ -41,6 +41,11 @@ class Architecture:
         return self.name.startswith("gfx")
 
     @property
+    def has_wgmma(self) -> bool:
+        """Its matrix instructions read shared memory: wgmma (9.x) or tcgen05 (10.x)."""
+        return not self.is_amd and 90 <= self.number < 120
+
+    @property
     def number(self) -> int:
         """90 for ``sm_90``."""
         return int(self.name.removeprefix("sm_"))

@@ -108,7 +108,12 @@ def as_compile_error(dispatch: Dispatch) -> Iterator[None]:
 
 
 def first_useful_line(error: BaseException) -> str:
-    """The line of a compiler's output that says what is wrong, not where it was noticed."""
+    """The line of a compiler's output that says what is wrong, not where it was noticed.
+
+    Triton's front end chains one error for each function it was inlining; the first cause tells.
+    """
+    while error.__cause__ is not None and str(error.__cause__).strip():
+        error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [
         line for line in lines if re.search(r"error|exceed|out of resource|assert", line, re.I)

@@ -8,6 +8,8 @@ from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.triton_provider.architectures import Architecture, architecture_of
 
 _RESULTS = (F32, F16, BF16)
+_INTERPRETED = {F32, F16, S8, S32}
+"""Triton 3.9's interpreter multiplies the bits of bf16 as integers and refuses fp8."""
 _LARGEST_STRIDE = 2**22
 """Elements between two rows or columns: offsets within a tile (up to 256 of them) are 32-bit."""
 _LARGEST_GRID = 2**31 - 1
@@ -26,6 +28,8 @@ def reason_against(operation: Operation, target: Target, *, interprets: bool) ->
         return f"the Triton kernel runs on NVIDIA from sm_80 and AMD CDNA 2 to 4, not on {target}"
     if s.kind not in (OperationKind.MATMUL, OperationKind.BATCH_MATMUL):
         return f"the Triton kernel does matmul and batch_matmul, not {s.kind}"
+    if interprets and not {s.lhs, s.result} <= _INTERPRETED:
+        return f"Triton's interpreter multiplies f32, f16 and s8 rightly, not {s.lhs} to {s.result}"
     return (
         _type_reason(s, architecture)
         or _accumulator_reason(s, architecture)

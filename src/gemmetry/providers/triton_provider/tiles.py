@@ -22,6 +22,8 @@ _LARGEST_BLOCK = 1024
 _FEWEST_TILES = 100
 """`choose` goes to smaller tiles while a tile size gives fewer: about one per multiprocessor of
 a large GPU (H200: 132)."""
+_SLIVER = 64
+"""Tiles with fewer rows or columns are for matrices that have no more."""
 _ACCUMULATOR_SHARE = 0.55
 """Of a thread's registers, at most, for the accumulator: on an H200, tiles at 128 of 255 registers
 ran without spills and those at 256 spilled."""
@@ -80,13 +82,19 @@ def parse_tile(name: str) -> Tile | None:
 
 
 def shared_memory_bytes(tile: Tile, operation: Operation, architecture: Architecture) -> int:
-    """What the software pipeline needs: ``stages`` buffers of an A and a B tile; on AMD one fewer,
-    because there one stage stays in registers (both read off Triton's own metadata)."""
+    """What the software pipeline needs: one A and one B tile per buffer.
+
+    The number of buffers was read off Triton's metadata (3.6 and 3.9): one for each stage where
+    the matrix instruction reads shared memory itself (wgmma and tcgen05, from 64 rows up) and on
+    gfx950, one fewer elsewhere, because there a stage stays in registers.
+    """
     s = operation.signature
     a_tile = tile.block_m * tile.block_k * s.lhs.itemsize
     b_tile = tile.block_k * tile.block_n * s.rhs.itemsize
-    buffers = max(tile.stages - 1, 1) if architecture.is_amd else tile.stages
-    return buffers * (a_tile + b_tile)
+    from_shared = architecture.has_wgmma and tile.block_m >= 64 and s.lhs is not F32
+    if from_shared or architecture.name == "gfx950":
+        return tile.stages * (a_tile + b_tile)
+    return max(tile.stages - 1, 1) * (a_tile + b_tile)
 
 
 def why_invalid(tile: Tile, operation: Operation, architecture: Architecture) -> str | None:
@@ -115,17 +123,23 @@ def _make(*rows: tuple[int, ...]) -> tuple[Tile, ...]:
 
 # Best first for large products, by what an H200 measured at 4096³; the last ones are for few rows.
 _SIXTEEN_BIT = _make(
-    (128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (128, 128, 64, 4, 3), (256, 128, 64, 8, 3),
-    (256, 128, 64, 8, 4), (128, 128, 64, 4, 4), (128, 128, 64, 8, 3), (64, 256, 64, 4, 4),
+    (128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (256, 128, 64, 8, 4), (256, 128, 64, 8, 3),
+    (128, 128, 64, 4, 3), (128, 128, 64, 4, 4), (128, 128, 64, 8, 3), (64, 256, 64, 4, 4),
     (128, 256, 64, 8, 3, 4), (128, 256, 64, 8, 3, 16), (128, 128, 32, 4, 4), (64, 128, 64, 4, 4),
     (128, 64, 64, 4, 4), (64, 64, 64, 4, 4), (64, 64, 128, 4, 4), (32, 64, 128, 4, 4),
     (16, 64, 256, 4, 3), (16, 64, 128, 4, 4), (16, 32, 256, 4, 3),
 )  # fmt: skip
-_EIGHT_BIT = _make(
-    (128, 128, 128, 8, 3), (128, 256, 128, 8, 3), (256, 128, 128, 8, 3), (128, 128, 128, 4, 4),
-    (128, 128, 64, 4, 4), (128, 256, 64, 8, 4), (128, 128, 128, 8, 4), (128, 128, 128, 8, 3, 16),
-    (64, 128, 128, 4, 4), (128, 64, 128, 4, 4), (64, 64, 128, 4, 4), (32, 64, 256, 4, 3),
-    (16, 64, 256, 4, 3), (16, 64, 128, 4, 4), (16, 32, 256, 4, 3),
+_FP8 = _make(
+    (256, 128, 128, 8, 3), (64, 128, 128, 4, 4), (128, 128, 128, 8, 4), (128, 128, 128, 8, 3, 16),
+    (128, 128, 128, 8, 3), (128, 128, 64, 4, 4), (128, 256, 64, 8, 4), (128, 64, 128, 4, 4),
+    (64, 64, 128, 4, 4), (32, 64, 256, 4, 3), (16, 64, 256, 4, 3), (16, 64, 128, 4, 4),
+    (16, 32, 256, 4, 3),
+)  # fmt: skip
+_INT8 = _make(
+    (128, 128, 128, 8, 3), (128, 128, 128, 8, 3, 16), (128, 128, 64, 4, 4), (128, 256, 128, 8, 3),
+    (256, 128, 128, 8, 3), (128, 128, 128, 4, 4), (128, 256, 64, 8, 4), (64, 128, 128, 4, 4),
+    (128, 64, 128, 4, 4), (64, 64, 128, 4, 4), (32, 64, 256, 4, 3), (16, 64, 256, 4, 3),
+    (16, 64, 128, 4, 4), (16, 32, 256, 4, 3),
 )  # fmt: skip
 _TENSOR_F32 = _make(
     (128, 256, 32, 8, 4), (128, 256, 32, 8, 3), (128, 128, 32, 4, 4), (128, 128, 32, 8, 3),
@@ -139,7 +153,7 @@ _PLAIN_F32 = _make(
 )  # fmt: skip
 # AMD: two stages, as in Triton's own tuning for CDNA; not measured by this project.
 _AMD = _make(
-    (256, 256, 64, 8, 2), (256, 128, 64, 8, 2), (128, 128, 64, 4, 2), (128, 128, 32, 4, 2),
+    (256, 128, 64, 8, 2), (256, 256, 32, 8, 2), (128, 128, 64, 4, 2), (128, 128, 32, 4, 2),
     (128, 64, 64, 4, 2), (64, 128, 64, 4, 2), (64, 64, 64, 4, 2), (64, 64, 128, 4, 2),
     (32, 64, 128, 4, 2), (16, 64, 128, 4, 2),
 )  # fmt: skip
@@ -154,7 +168,7 @@ def _candidates(operation: Operation, architecture: Architecture | None) -> tupl
     if architecture.is_amd:
         return _AMD
     if lhs.itemsize == 1:
-        return _EIGHT_BIT
+        return _FP8 if lhs.is_fp8 else _INT8
     if lhs is TF32:
         return _TENSOR_F32
     return _PLAIN_F32 if lhs is F32 else _SIXTEEN_BIT
@@ -173,16 +187,22 @@ def choose(operation: Operation, architecture: Architecture | None) -> Tile:
     """The tile that ``default`` stands for: the first that is not much larger than C and gives
     about one program per multiprocessor, else the one that gives the most programs."""
     tiles = valid_tiles(operation, architecture)
-    if operation.signature.rhs_layout is Layout.COLUMN and len(tiles) > 2:
-        # A column-major B: on an H200 128x128x64 ran at 746 TFLOP/s in bf16, 128x256x64 at 569.
+    s = operation.signature
+    if s.rhs_layout is Layout.COLUMN and s.lhs.itemsize == 2:
+        # A column-major B: on an H200 256x128x64 ran at 764 TFLOP/s in bf16, 128x256x64 at 569.
         tiles.sort(key=lambda tile: tile.block_n > 128)
     m, n, _, _ = operation.matmul_shape
-    fitting = [tile for tile in tiles if tile.block_m < 2 * max(m, 16)]
-    fitting = [tile for tile in fitting if tile.block_n < 2 * max(n, 32)] or fitting or tiles
+    fitting = [tile for tile in tiles if _fits(tile.block_m, m) and _fits(tile.block_n, n)]
+    fitting = fitting or [tile for tile in tiles if _fits(tile.block_m, m)] or tiles
     for tile in fitting:
         if tile.tiles(operation) >= _FEWEST_TILES:
             return tile
     return max(fitting, key=lambda tile: tile.tiles(operation), default=_SMALLEST)
+
+
+def _fits(block: int, size: int) -> bool:
+    """Neither much larger than the matrix nor, where it is large, a sliver of it."""
+    return block < 2 * max(size, 16) and block >= min(size, _SLIVER)
 
 
 def configurations(

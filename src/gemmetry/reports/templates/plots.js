@@ -3,6 +3,7 @@
 
 // Okabe and Ito's colours, which people with any colour vision can tell apart.
 const PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f"];
+const DARK_PALETTE = ["#4da3e0", "#ff8c4a", "#2cc295", "#e79cc4", "#f5b942", "#8fd3f4", "#b79be0", "#aab2bb"];
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross", "star", "hexagon", "x"];
 
 // Plotly reads a little markup in texts; names must stay names.
@@ -23,7 +24,11 @@ class Plots {
     return { ink: get("--ink"), quiet: get("--quiet"), grid: get("--grid"), line: get("--line"), panel: get("--panel") };
   }
 
-  color(provider) { return PALETTE[this.providers.indexOf(provider) % PALETTE.length]; }
+  color(provider) {
+    const palette = matchMedia("(prefers-color-scheme: dark)").matches && !matchMedia("print").matches ? DARK_PALETTE : PALETTE;
+    return palette[this.providers.indexOf(provider) % palette.length];
+  }
+
   symbol(provider) { return SYMBOLS[this.providers.indexOf(provider) % SYMBOLS.length]; }
 
   axis(title, more) {
@@ -32,20 +37,36 @@ class Plots {
       color: quiet, automargin: true, ...more };
   }
 
+  // Ticks of a logarithmic axis as whole numbers, as many as there is room for.
+  logAxis(title, values, more) {
+    const positive = values.filter((v) => v > 0);
+    let [low, high] = [Math.min(...positive), Math.max(...positive)];
+    if (high < low * 1.3) [low, high] = [low / 2, high * 2]; // a lone point still needs an axis
+    const decades = Math.log10(high / low);
+    const fine = innerWidth < 640 ? [1, 1.5, 2, 3, 5, 7] : [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9];
+    const steps = decades > 2.5 ? [1] : decades > 0.6 ? [1, 2, 5] : fine;
+    const ticks = [];
+    for (let e = Math.floor(Math.log10(low)) - 1; e <= Math.ceil(Math.log10(high)) + 1; e += 1) {
+      ticks.push(...steps.map((step) => Number((step * 10 ** e).toPrecision(3))));
+    }
+    const room = decades * 0.06;
+    return this.axis(title, { type: "log", tickvals: ticks, ticktext: ticks.map((v) => v.toLocaleString("en")),
+      tickangle: 0, range: [Math.log10(low) - room, Math.log10(high) + room], ...more });
+  }
+
   layout(more) {
     return {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: this.theme.ink, size: 12, family: "system-ui, 'Segoe UI', Roboto, Arial, 'DejaVu Sans', sans-serif" },
       margin: { l: 60, r: 16, t: 36, b: 48 }, hovermode: "closest",
-      hoverlabel: { align: "left" },
+      hoverlabel: { align: "left" }, modebar: { bgcolor: "rgba(0,0,0,0)", color: this.theme.quiet, activecolor: this.theme.ink },
       legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 } },
       ...more,
     };
   }
 
   plot(target, traces, layout) {
-    const config = { displaylogo: false, responsive: true,
-      modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+    const config = { displaylogo: false, responsive: true, modeBarButtons: [["toImage", "resetScale2d"]] };
     target.classList.remove("empty");
     Plotly.react(target, traces, layout, config);
   }
@@ -70,9 +91,10 @@ class Plots {
     const figures = this.figures.roofline;
     if (!figures.length) { home.textContent = "Nothing was measured."; home.classList.add("empty"); return; }
     while (home.children.length < figures.length) {
-      home.append(element("div", { class: "plot", style: "height: 360px" }));
+      const title = element("h3", {}, figures[home.children.length].label);
+      home.append(element("div", { class: "plot" }, title, element("div", { style: "height: 340px" })));
     }
-    figures.forEach((figure, index) => this.drawRoofline(home.children[index], figure));
+    figures.forEach((figure, index) => this.drawRoofline(home.children[index].lastElementChild, figure));
   }
 
   drawRoofline(target, figure) {
@@ -92,9 +114,8 @@ class Plots {
         hovertemplate: "%{text}<extra></extra>" });
     }
     this.plot(target, traces, this.layout({
-      title: { text: escapeText(figure.label), font: { size: 14 }, x: 0, xref: "paper" },
-      margin: { l: 60, r: 16, t: 64, b: 48 },
-      xaxis: this.axis("FLOP / byte", { type: "log", dtick: 1 }), yaxis: this.axis("GFLOP/s", { type: "log", exponentformat: "SI" }),
+      xaxis: this.logAxis("FLOP / byte", [...figure.points.map((p) => p.x), ...figure.roof.map((p) => p[0])]),
+      yaxis: this.logAxis("GFLOP/s", [...figure.points.map((p) => p.y), ...figure.roof.map((p) => p[1])]),
     }));
   }
 
@@ -103,10 +124,14 @@ class Plots {
   // Bars need room: a row for each provider of each operation.
   barHeight(figure) { return Math.max(240, 110 + figure.operations.length * (figure.series.length * 15 + 14)); }
 
-  // The axis writes escaped text; keys and the texts that people read are kept apart.
+  // Operations by number, the first on top, with their names as the ticks' texts.
   categories(figure) {
-    return { type: "category", autorange: "reversed", tickvals: figure.operations.map((_, i) => i),
-      ticktext: figure.operations.map(escapeText) };
+    const count = figure.operations.length;
+    const narrow = innerWidth < 640;
+    const short = (text) => (narrow && text.length > 16 ? `${text.slice(0, 15)}…` : text);
+    return { range: [count - 0.4, -0.6], tickvals: figure.operations.map((_, i) => i),
+      ticktext: figure.operations.map((text) => escapeText(short(text))), zeroline: false,
+      tickfont: { size: narrow ? 10 : 12 } };
   }
 
   drawSpeed() {
@@ -127,7 +152,7 @@ class Plots {
     target.style.height = `${this.barHeight(figure)}px`;
     this.plot(target, traces, this.layout({ barmode: "group", bargap: 0.25,
       xaxis: this.axis("GFLOP/s, more is better", { rangemode: "tozero", exponentformat: "SI" }),
-      yaxis: this.axis("", { ...this.categories(figure), type: "linear" }) }));
+      yaxis: this.axis("", this.categories(figure)) }));
   }
 
   drawHeat() {
@@ -162,9 +187,8 @@ class Plots {
     });
     target.style.height = `${Math.max(220, 120 + figure.operations.length * 28)}px`;
     this.plot(target, traces, this.layout({
-      xaxis: this.axis(`× ${escapeText(baseline)}, right is faster`, { type: "log",
-        tickvals: [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100], ticksuffix: "×" }),
-      yaxis: this.axis("", { ...this.categories(figure), type: "linear", range: undefined }),
+      xaxis: this.logAxis(`× ${escapeText(baseline)}, right is faster`, [0.9, 1.1, ...traces.flatMap((t) => t.x)]),
+      yaxis: this.axis("", this.categories(figure)),
       shapes: [{ type: "line", x0: 1, x1: 1, yref: "paper", y0: 0, y1: 1, line: { color: this.theme.quiet, width: 1.5, dash: "dot" } }] }));
   }
 

@@ -29,10 +29,8 @@ class ResultsTable {
     const has = (get) => rows.some((row) => get(row) !== null && get(row) !== undefined);
     const several = (get) => new Set(rows.map(get)).size > 1;
     const all = [
-      { key: "kind", title: "kind", value: (r) => r.record.kind, shown: several((r) => r.record.kind) },
-      { key: "shape", title: "shape", value: (r) => r.derived.shape, order: (r) => r.record.flops },
-      { key: "dtypes", title: "types", value: (r) => r.derived.dtypes },
-      { key: "layouts", title: "layouts", value: (r) => r.record.layouts },
+      { key: "shape", title: "operation", value: (r) => r.derived.shape, order: (r) => r.record.flops, style: "shape" },
+      { key: "dtypes", title: "types", value: (r) => `${r.derived.dtypes} ${r.record.layouts.replace("nhwc_hwcf", "")}`.trim() },
       { key: "target", title: "device", value: (r) => r.record.device || r.record.target,
         shown: several((r) => r.record.device || r.record.target) },
       { key: "provider", title: "provider", value: (r) => r.record.provider },
@@ -168,8 +166,8 @@ class ResultsTable {
       return element("td", { title: row.record.reason }, element("span", { class: `outcome ${value}` }, text));
     }
     if (column.style === "verification") {
-      const marks = { passed: "✓ passed", warned: "~ warned", failed: "✗ wrong", not_verified: "– not verified" };
-      return element("td", { class: `mark-${value}` }, marks[value] || text);
+      const marks = { passed: "✓", warned: "~ warned", failed: "✗ failed", not_verified: "– no" };
+      return element("td", { class: `mark-${value}`, title: text.replace("_", " ") }, marks[value] || text);
     }
     const hint = column.hint ? column.hint(row) : column.style === "configuration" ? text : "";
     const styles = [column.number ? "number" : "", column.style || "", column.key === "half" && hint ? "noisy" : ""];

@@ -1,0 +1,78 @@
+# Two commands set everything up on a fresh machine: `make demo` and `make test`.
+#
+#   PYTHON    interpreter to make the virtual environment with, 3.11 or newer
+#   VENV      folder of the virtual environment
+#   PIP_ARGS  more arguments for pip: --find-links FOLDER, --index-url URL, --extra-index-url URL ...
+#
+# torch is the one large dependency; its range stands in pyproject.toml. Which build pip takes
+# (CPU only or with CUDA or ROCm) depends on where pip looks: see README.md.
+
+VENV ?= .venv
+PIP_ARGS ?=
+
+FIND_PYTHON = for python in python3.11 python3.12 python3; do \
+  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
+  then echo "$$python"; break; fi; done
+ifndef PYTHON
+PYTHON := $(shell $(FIND_PYTHON))
+endif
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+DEMO_FOLDER := gemmetry-out/demo
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types docs bench clean
+
+help:
+	@echo "make demo   profile a few products on this machine's CPU and write an HTML report"
+	@echo "make test   lint, types, layers and the whole test suite"
+	@echo "make lint   ruff and the layer contract"
+	@echo "make types  mypy"
+	@echo "make docs   the documentation, in docs/_build/html"
+	@echo "make bench  the speed of gemmetry itself (docs/benchmarks.md)"
+	@echo "make clean  remove what the commands above made, $(VENV) included"
+	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) PIP_ARGS='$(PIP_ARGS)'"
+
+demo: $(VENV)/.demo-installed
+	$(BIN)/gemmetry profile --spec examples/demo.yaml --experiment $(DEMO_FOLDER) --fresh \
+	  --output $(DEMO_FOLDER)/report.html
+
+test: $(VENV)/.test-installed lint types
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.test-installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(VENV)/.test-installed
+	$(BIN)/mypy
+
+docs: $(VENV)/.test-installed
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+bench: $(VENV)/.test-installed
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) docs/_build build dist $(DEMO_FOLDER) .pytest_cache .mypy_cache .ruff_cache \
+	  .import_linter_cache .hypothesis
+
+# A stamp file remembers that a set is installed; it is older than pyproject.toml after a change.
+
+$(VENV)/.created:
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer found; install one, or give PYTHON=..." >&2; exit 1; }
+	"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gemmetry needs Python 3.11 or newer")'
+	"$(PYTHON)" -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.demo-installed: pyproject.toml | $(VENV)/.created
+	@echo "Installing gemmetry[demo] into $(VENV); the first time this takes minutes."
+	$(PIP) install --quiet $(PIP_ARGS) --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.test-installed: pyproject.toml | $(VENV)/.created
+	@echo "Installing gemmetry[test] into $(VENV); the first time this takes minutes."
+	$(PIP) install --quiet $(PIP_ARGS) --editable '.[test]'
+	@touch $@

@@ -1,0 +1,148 @@
+"""Costs of the engine itself: ``python benchmarks/engine.py`` prints one line a figure.
+
+The null provider computes tiny products and simulates their time, so what is measured is the
+engine: plan, workers, journal with durable commits. Limits come from the project's issue 2.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gemmetry.domain.dtypes import F32
+from gemmetry.domain.environment import Environment
+from gemmetry.domain.operation import MatmulShape, Operation, OperationKind, Signature
+from gemmetry.domain.plan import Plan, ProviderRequest
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine import run
+from gemmetry.engine.candidate import RecordMaker
+from gemmetry.engine.planning import enumerate_plan, make_lanes
+from gemmetry.providers.registry import load_provider
+from gemmetry.store.experiment import Experiment
+
+SIGNATURE = Signature(OperationKind.MATMUL, F32, F32, F32)
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Matmuls of every M, N, K below `sides`, made as they are asked for."""
+
+    m: int
+    n: int
+    k: int
+
+    def __iter__(self) -> Iterator[Operation]:
+        for m in range(1, self.m + 1):
+            for n in range(1, self.n + 1):
+                for k in range(1, self.k + 1):
+                    yield Operation(SIGNATURE, MatmulShape(m, n, k))
+
+
+def null_plan(shapes: Shapes, *, verify: bool = True, only_default: bool = False) -> Plan:
+    """The plan of `shapes` with the null provider's two usual configurations."""
+    return Plan(
+        name="benchmark",
+        operations=shapes,
+        providers=(ProviderRequest(name="null"),),
+        targets=(Target(TargetKind.NULL),),
+        settings=RunSettings(verify=verify),
+        default_configurations_only=only_default,
+        document={"shapes": [shapes.m, shapes.n, shapes.k], "verify": verify},
+    )
+
+
+def million_enumerated() -> float:
+    """Seconds to enumerate 1,000,000 null dispatches (500,000 operations × 2)."""
+    plan = null_plan(Shapes(100, 100, 50))
+    lanes = make_lanes(plan, load_provider)
+    records = RecordMaker(plan.settings, "", Path())
+    began = time.perf_counter()
+    count = sum(len(batch.dispatches) for batch in enumerate_plan(plan, lanes, records.failed))
+    seconds = time.perf_counter() - began
+    assert count == 1_000_000, count
+    return seconds
+
+
+def million_persisted() -> float:
+    """Seconds to enumerate and store 1,000,000 null dispatches, on the disk when it returns."""
+    plan = null_plan(Shapes(100, 100, 50))
+    lanes = make_lanes(plan, load_provider)
+    records = RecordMaker(plan.settings, "", Path())
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        experiment = Experiment.create_or_open(
+            Path(folder) / "experiment",
+            plan,
+            environment=Environment(),
+            enumerate_plan=lambda: (
+                [item.lane for item in lanes],
+                enumerate_plan(plan, lanes, records.failed),
+            ),
+        )
+        seconds = time.perf_counter() - began
+        assert experiment.total() == 1_000_000
+        experiment.close()
+    return seconds
+
+
+def million_memory() -> float:
+    """Most memory (bytes) of a process that enumerates and stores 1,000,000 dispatches."""
+    code = (
+        "import resource, sys; sys.path.insert(0, sys.argv[1]); import engine;"
+        "engine.million_persisted();"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)"
+    )
+    folder = str(Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", code, folder], capture_output=True, text=True, check=True
+    )
+    return float(done.stdout)
+
+
+def thousand_dispatches(*, verify: bool) -> float:
+    """Seconds for a whole run of 1,000 null dispatches (500 operations × 2), start included."""
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        summary = run(null_plan(Shapes(5, 10, 10), verify=verify), Path(folder) / "experiment")
+        seconds = time.perf_counter() - began
+        assert summary.exit_status == 0 and summary.finished == 1000, summary
+    return seconds
+
+
+def overhead_per_dispatch() -> float:
+    """Seconds per null dispatch in a healthy worker: how much 2,000 take longer than 200."""
+    times = []
+    for shapes in (Shapes(1, 10, 10), Shapes(10, 10, 10)):
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.perf_counter()
+            run(null_plan(shapes, verify=False), Path(folder) / "experiment")
+            times.append(time.perf_counter() - began)
+    return (times[1] - times[0]) / 1800
+
+
+def main() -> None:
+    """Print the table."""
+    rows = [
+        ("1,000,000 dispatches enumerated", million_enumerated(), 3.0, "s"),
+        ("1,000,000 dispatches enumerated and stored", million_persisted(), 7.0, "s"),
+        ("memory of that", million_memory() / 1e6, 500.0, "MB"),
+        ("1,000 null dispatches, verified", thousand_dispatches(verify=True), 5.0, "s"),
+        ("1,000 null dispatches, not verified", thousand_dispatches(verify=False), 5.0, "s"),
+        ("engine overhead per dispatch", overhead_per_dispatch() * 1e3, 2.0, "ms"),
+    ]
+    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} processors")
+    print(f"{'what':<44} {'measured':>12} {'limit':>10}")
+    for name, value, limit, unit in rows:
+        print(f"{name:<44} {value:>9.2f} {unit:<2} {limit:>7g} {unit}")
+
+
+if __name__ == "__main__":
+    main()

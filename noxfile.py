@@ -1,0 +1,50 @@
+"""Every check in an environment of its own: ``nox -s tests-3.12``, ``nox -s lint`` ...
+
+``make test`` does the same in one environment and needs no nox.
+"""
+
+from __future__ import annotations
+
+import tempfile
+
+import nox
+
+nox.options.sessions = ["lint", "types", "tests", "docs"]
+
+
+@nox.session(python=["3.11", "3.12"])
+def tests(session: nox.Session) -> None:
+    """The test suite; arguments behind ``--`` go to pytest."""
+    session.install("--editable", ".[test]")
+    session.run("pytest", "-n", "2", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style, and the layer contract."""
+    session.install("--editable", ".[test]")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("lint-imports")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """mypy in strict mode."""
+    session.install("--editable", ".[test]")
+    session.run("mypy")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation; a warning is an error."""
+    session.install("--editable", ".[docs]")
+    session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """The README's demo, in a folder that is thrown away."""
+    session.install("--editable", ".[demo]")
+    with tempfile.TemporaryDirectory() as folder:
+        session.run("gemmetry", "profile", "--spec", "examples/demo.yaml", "--experiment", folder)

@@ -1,0 +1,192 @@
+"""``@gemmetry.bench``: profile a function of one's own where it is defined."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
+
+from gemmetry.domain.errors import RequestError, UnknownNameError
+
+if TYPE_CHECKING:
+    from gemmetry.api.results import Results
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+R = TypeVar("R")
+
+SIZES = {"m": "problem_m", "n": "problem_n", "k": "problem_k", "b": "problem_b"}
+"""Short names of sizes -> keys of a spec."""
+
+_KERNEL_MODULE_PREFIX = "gemmetry_user_kernel_"
+"""Modules that the provider `user` imports kernels as, in this process and in workers."""
+
+_RUN_ARGUMENTS = ("experiment", "listener", "fresh")
+
+
+class Benchmarked(Protocol[P, R_co]):
+    """The decorated function: called as before, and with ``run``."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    def run(self, **overrides: Any) -> Results:
+        """Verify and measure the function; keywords replace those of the decorator."""
+
+
+def bench(
+    *,
+    against: Sequence[str] | None = None,
+    configurations: Sequence[Mapping[str, Any]] | None = None,
+    **keywords: Any,
+) -> Callable[[Callable[P, R]], Benchmarked[P, R]]:
+    """Make a function ``f(a, b, **configuration) -> C`` profile itself.
+
+    The function stays as it is and gains ``run(**overrides) -> Results``, which sends it through
+    the same verification, timing and comparison as every other provider::
+
+        @gemmetry.bench(m=[256, 512], n=256, k=256, dtypes=["f32"], tile=[16, 32])
+        def my_gemm(a, b, tile=16):
+            '''a: (M, K), b: (K, N) numpy arrays; returns (M, N).'''
+            ...
+
+        if __name__ == "__main__":
+            print(my_gemm.run().best())
+
+    Args:
+        against: providers to compare with; default torch if it is installed, else numpy.
+        configurations: keyword values of the function, one mapping a configuration.
+        keywords: a parameter of the function with its values (all combinations become
+            configurations); ``m``, ``n``, ``k``, ``b`` with sizes; any key of a spec
+            (``dtypes``, ``layouts``, ``time_budget``, ``device`` ...).
+
+    ``run`` also takes ``experiment`` (folder), ``listener`` and ``fresh``; see
+    :func:`gemmetry.profile`. A function of a notebook is written into a file beside the results,
+    with the imports and values of the notebook that it uses.
+
+    Raises:
+        UnknownNameError: a keyword is none of these.
+        RequestError: the function cannot be found again by its file and name.
+    """
+
+    def decorate(function: Callable[P, R]) -> Benchmarked[P, R]:
+        _split(function, keywords)
+        decorated = cast(Any, function)
+
+        def run(**overrides: Any) -> Results:
+            return _run(function, against, configurations, {**keywords, **overrides})
+
+        decorated.run = run
+        return cast(Benchmarked[P, R], decorated)
+
+    return decorate
+
+
+def _run(
+    function: Callable[..., Any],
+    against: Sequence[str] | None,
+    configurations: Sequence[Mapping[str, Any]] | None,
+    keywords: Mapping[str, Any],
+) -> Results:
+    from gemmetry.api.profile import profile
+
+    keywords = dict(keywords)
+    against = keywords.pop("against", against)
+    configurations = keywords.pop("configurations", configurations)
+    how = {name: keywords.pop(name) for name in _RUN_ARGUMENTS if name in keywords}
+    axes, values = _split(function, keywords)
+    user: dict[str, Any] = {"name": "user"}
+    chosen = [*(configurations or ()), *_product(axes)]
+    if chosen:
+        user["configurations"] = chosen
+    others = [{"name": name} for name in _baselines(against)]
+    request = {
+        "name": function.__name__,
+        **values,
+        "kernel": [kernel_text(function, how.get("experiment"))],
+        "providers": [user, *others],
+    }
+    return profile(request, **how)
+
+
+def _baselines(against: Sequence[str] | None) -> Sequence[str]:
+    if against is not None:
+        return [against] if isinstance(against, str) else against
+    return ["torch" if importlib.util.find_spec("torch") else "numpy"]
+
+
+def _split(
+    function: Callable[..., Any], keywords: Mapping[str, Any]
+) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+    """Axes of the function's configurations, and keys of the spec.
+
+    Raises:
+        UnknownNameError: a keyword is neither.
+        RequestError: it is a size's name and a parameter of the function.
+    """
+    from gemmetry.specs.model import ProfileSpec
+
+    parameters = list(inspect.signature(function).parameters)[2:]
+    axes: dict[str, list[Any]] = {}
+    values: dict[str, Any] = {}
+    for name, value in keywords.items():
+        if name in SIZES and name in parameters:
+            raise RequestError(
+                f"{name!r} is a size and a parameter of {function.__name__}",
+                hint="Rename the parameter.",
+            )
+        if name in parameters:
+            axes[name] = list(value) if isinstance(value, list | tuple | range) else [value]
+        elif name in SIZES:
+            values[SIZES[name]] = list(value) if isinstance(value, range) else value
+        elif name in ProfileSpec.model_fields:
+            values[name] = value
+        elif name not in _RUN_ARGUMENTS:
+            known = [*parameters, *SIZES, *ProfileSpec.model_fields]
+            raise UnknownNameError("keyword", name, known, where=f"bench of {function.__name__}")
+    return axes, values
+
+
+def _product(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Every combination of the axes' values; none where there is no axis."""
+    if not axes:
+        return []
+    return [dict(zip(axes, choice, strict=True)) for choice in itertools.product(*axes.values())]
+
+
+def kernel_text(function: Callable[..., Any], experiment: Any = None) -> str:
+    """``file.py:function``, writing the file if the function lives in a notebook.
+
+    Raises:
+        RequestError: workers could not find the function: it is nested in another, its source is
+            not known, or its file is being imported by a worker at this moment.
+        StorageError: the file cannot be written.
+    """
+    from gemmetry.api.notebook import write_notebook_kernel
+
+    if function.__module__.startswith(_KERNEL_MODULE_PREFIX):
+        raise RequestError(
+            f"{function.__name__}.run() was called while its own file was being imported",
+            hint='Put the call under: if __name__ == "__main__":',
+        )
+    if function.__qualname__ != function.__name__:
+        raise RequestError(
+            f"{function.__qualname__} is not at the top level of its file",
+            hint="Workers import the file and look the name up; move the function out.",
+        )
+    try:
+        source = inspect.getsourcefile(function)
+    except TypeError:
+        source = None
+    if source is not None and _is_module_file(Path(source)):
+        return f"{Path(source).resolve()}:{function.__name__}"
+    folder = None if experiment is None else Path(experiment)
+    return f"{write_notebook_kernel(function, folder)}:{function.__name__}"
+
+
+def _is_module_file(source: Path) -> bool:
+    """False also for the files that IPython may dump single cells to."""
+    is_cell = source.parent.name.startswith("ipykernel_") or "ipython-input" in source.name
+    return source.is_file() and source.suffix == ".py" and not is_cell

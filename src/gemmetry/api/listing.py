@@ -1,0 +1,55 @@
+"""What a plan holds, without running it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gemmetry.domain.plan import Plan
+from gemmetry.domain.target import Target
+from gemmetry.engine.candidate import RecordMaker
+from gemmetry.engine.planning import enumerate_plan, make_lanes
+from gemmetry.providers.registry import load_provider
+
+
+@dataclass(frozen=True, slots=True)
+class ListedDispatch:
+    """A dispatch of a plan by its names."""
+
+    provider: str
+    target: Target
+    operation: str
+    configuration: str
+    refusal: str
+    """Why the provider cannot do it; "" if it can."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.operation}_{self.configuration}"
+
+
+def list_dispatches(plan: Plan) -> Iterator[ListedDispatch]:
+    """The dispatches of `plan` in its order, as a run would find them.
+
+    Raises:
+        EmptySelectionError: nothing is selected. RequestError: a configuration is unknown.
+    """
+    lanes = make_lanes(plan, load_provider)
+    by_id = {item.lane.id: item.lane for item in lanes}
+    records = RecordMaker(plan.settings, "", Path())
+    names: dict[int, str] = {}
+    configurations: dict[int, str] = {}
+    for batch in enumerate_plan(plan, lanes, records.failed):
+        names.update(batch.operations)
+        configurations.update(batch.configurations)
+        refusals = {key: record.reason for key, record in batch.finished}
+        for key, operation, lane_id, configuration in batch.dispatches:
+            lane = by_id[lane_id]
+            yield ListedDispatch(
+                lane.provider,
+                lane.target,
+                names[operation],
+                configurations[configuration],
+                refusals.get(key, ""),
+            )

@@ -1,0 +1,65 @@
+"""``gemmetry compile``."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import typer
+
+from gemmetry.cli.arguments import WorkbenchCommand
+from gemmetry.cli.options import (
+    DryRun,
+    Fresh,
+    Json,
+    SaveSpec,
+    Settings,
+    SpecFile,
+    Verbose,
+    with_request,
+)
+
+app = typer.Typer(add_completion=False)
+
+COLUMNS = ("provider", "operation", "configuration", "outcome", "compile_ns", "registers",
+           "spill_bytes", "shared_memory_bytes", "matrix_instruction", "reason")  # fmt: skip
+"""What is printed when no --columns are given: facts of the build, no times."""
+
+
+@app.command("compile", cls=WorkbenchCommand)
+@with_request
+def compile_dispatches(
+    given: dict[str, Any],
+    spec: SpecFile = None,
+    save_spec: SaveSpec = None,
+    set: Settings = None,
+    dry_run: DryRun = False,
+    fresh: Fresh = False,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Compile dispatches, run nothing.
+
+    Without options: the dispatch profiler's own set for IREE on CUDA sm_80, as `generate`. One
+    row a dispatch tells what became of it; a configuration that the compiler rejects is a row
+    too, and costs no other.
+    """
+    from gemmetry.cli.profile_command import run_and_report
+    from gemmetry.cli.requests import Source, plan_request, read_request
+    from gemmetry.engine import compile_plan
+    from gemmetry.specs.defaults import LEGACY
+
+    source = Source(given=given, spec=spec, settings=set or (), save=save_spec)
+    request = read_request(source, name="compile", columns=COLUMNS)
+    prepared = plan_request(request, source, defaults=LEGACY, tell=verbose)
+    plan = compile_plan(prepared.plan)
+    if not request.experiment:
+        folder = prepared.experiment.parent / f"{plan.name}-{plan.hash}"
+        prepared = dataclasses.replace(prepared, experiment=folder)
+    prepared = dataclasses.replace(prepared, plan=plan)
+    if dry_run:
+        from gemmetry.cli.dry_run import tell_plan
+
+        tell_plan(prepared, as_json=json)
+        return
+    raise typer.Exit(run_and_report(prepared, fresh=fresh, json=json, verbose=verbose))

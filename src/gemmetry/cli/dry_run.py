@@ -1,0 +1,63 @@
+"""``--dry-run``: what a plan holds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from gemmetry.domain.columns import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from gemmetry.api.profile import Prepared
+
+_SHOWN = 20
+
+
+def tell_plan(prepared: Prepared, *, as_json: bool) -> None:
+    """Print the counts of a plan and its first dispatches; nothing is run or written."""
+    from gemmetry.api.listing import list_dispatches
+
+    counts: Counter[tuple[str, str]] = Counter()
+    refused: Counter[tuple[str, str]] = Counter()
+    operations: Counter[str] = Counter()
+    first: list[str] = []
+    for dispatch in list_dispatches(prepared.plan):
+        lane = (dispatch.provider, dispatch.target.name)
+        counts[lane] += 1
+        operations[dispatch.operation] += 1
+        refused[lane] += bool(dispatch.refusal)
+        if len(first) < _SHOWN:
+            text = f"  unsupported: {dispatch.refusal}" if dispatch.refusal else ""
+            first.append(f"{dispatch.provider}:{dispatch.name}{text}")
+    total = sum(counts.values())
+    if as_json:
+        document: dict[str, Any] = {
+            "schema_version": SCHEMA_VERSION,
+            "plan_hash": prepared.plan.hash,
+            "experiment": str(prepared.experiment),
+            "dispatches": total,
+            "operations": len(operations),
+            "providers": [
+                {"provider": provider, "target": target, "dispatches": count,
+                 "unsupported": refused[provider, target]}
+                for (provider, target), count in counts.items()
+            ],
+            "plan": prepared.plan.document,
+        }  # fmt: skip
+        json.dump(document, sys.stdout, ensure_ascii=False)
+        sys.stdout.write("\n")
+        return
+    typer.echo(f"{total} dispatches of {len(operations)} operations would run:")
+    for (provider, target), count in counts.items():
+        missing = refused[provider, target]
+        text = f" ({missing} unsupported)" if missing else ""
+        typer.echo(f"  {provider} on {target}: {count}{text}")
+    for line in first:
+        typer.echo(f"    {line}")
+    if total > len(first):
+        typer.echo(f"    ... and {total - len(first)} more")
+    typer.echo(f"experiment: {prepared.experiment}")

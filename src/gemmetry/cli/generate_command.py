@@ -1,0 +1,107 @@
+"""``gemmetry generate``."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from gemmetry.cli.arguments import WorkbenchCommand
+from gemmetry.cli.options import DryRun, Json, SaveSpec, Settings, SpecFile, Verbose, with_request
+
+if TYPE_CHECKING:
+    from gemmetry.api.profile import Prepared
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(cls=WorkbenchCommand)
+@with_request
+def generate(
+    given: dict[str, Any],
+    spec: SpecFile = None,
+    save_spec: SaveSpec = None,
+    set: Settings = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Write the sources of dispatches under --generated-dir (default: here), nothing else.
+
+    Without options: the dispatch profiler's own set for IREE on CUDA sm_80, 109 dispatches.
+    Shapes that are given replace that set; --shapes legacy,768x512x1024 adds to its matmuls.
+    """
+    from gemmetry.cli.requests import Source, plan_request, read_request
+    from gemmetry.specs.defaults import LEGACY
+
+    source = Source(given=given, spec=spec, settings=set or (), save=save_spec)
+    request = read_request(source, name="generate", generated_dir=".")
+    prepared = plan_request(request, source, defaults=LEGACY, tell=verbose)
+    if dry_run:
+        from gemmetry.cli.dry_run import tell_plan
+
+        tell_plan(prepared, as_json=json)
+        return
+    files = generate_files(prepared)
+    if json:
+        typer.echo(json_module.dumps({"schema_version": 1, "files": files}, ensure_ascii=False))
+        return
+    for file in files:
+        typer.echo(f"[Generating]: {file['path']}")
+        for configuration in file["configurations"]:
+            typer.echo(f"    Emitting tuning configuration : {configuration}")
+
+
+def generate_files(prepared: Prepared) -> list[dict[str, Any]]:
+    """Write the sources of a plan: path, provider, operation and configurations of each file.
+
+    Raises:
+        RequestError: no provider of the plan writes sources. StorageError: not writable.
+    """
+    from gemmetry.api.listing import list_dispatches
+    from gemmetry.cli.console import stderr_console
+    from gemmetry.domain.contracts import Workspace
+    from gemmetry.domain.errors import RequestError, StorageError
+    from gemmetry.domain.events import Event, Message
+    from gemmetry.engine import generate as generate_sources
+
+    console = stderr_console()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Message):
+            console.print(event.text, style="yellow", markup=False, soft_wrap=True)
+
+    folder = prepared.generated or Path("generated")
+    workspace = Workspace(generated=folder, force=prepared.spec.force_compile)
+    try:
+        paths = generate_sources(prepared.plan, workspace, listener=listen)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write under {folder}: {error.strerror or error}",
+            hint="Give a writable folder with --generated-dir.",
+        ) from error
+    if not paths:
+        names = ", ".join(request.name for request in prepared.plan.providers)
+        raise RequestError(
+            f"nothing was generated: {names} wrote no source for these operations",
+            hint="iree and triton write sources; the warnings above tell what they left out.",
+        )
+    configurations: dict[str, list[str]] = {}
+    for dispatch in list_dispatches(prepared.plan):
+        if not dispatch.refusal:
+            configurations.setdefault(dispatch.operation, []).append(dispatch.configuration)
+    return [
+        {
+            "path": _shown(path),
+            "operation": path.parent.name,
+            "configurations": configurations.get(path.parent.name, []),
+        }
+        for path in paths
+    ]
+
+
+def _shown(path: Path) -> str:
+    """Relative paths start with ``./``, as the dispatch profiler wrote them."""
+    return str(path) if path.is_absolute() else f"./{path}"

@@ -1,0 +1,110 @@
+"""The command `gemmetry`: commands by name, errors and exit statuses."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "profile": ("profile_command", "Generate, compile, verify, measure and report dispatches."),
+    "generate": ("generate_command", "Write the sources of dispatches, nothing else."),
+    "compile": ("compile_command", "Compile dispatches, run nothing."),
+    "verify": ("verify_command", "Prove dispatches right without timing them."),
+    "list": ("list_command", "List providers, configurations, operations, dtypes, columns."),
+    "report": ("report_command", "Render an experiment again."),
+    "show": ("show_command", "Tell everything about one dispatch of an experiment."),
+    "merge": ("merge_command", "Join experiments into one folder."),
+    "compare": ("compare_command", "Compare experiments; exit status 1 on a regression."),
+    "doctor": ("doctor_command", "Tell what this machine can do, and why not the rest."),
+    "schema": ("schema_command", "Print the JSON schema of spec files or of results."),
+}
+"""Command -> its module and one line of help; the module is imported when the command is run."""
+
+
+class LazyGroup(TyperGroup):
+    """Loads a command's module when it is called; the list of commands needs none."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in self.commands:
+            return self.commands[cmd_name]
+        if cmd_name not in COMMANDS:
+            return None
+        return TyperCommand(cmd_name, callback=None, help=COMMANDS[cmd_name][1])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name = args[0] if args else ""
+        if name in COMMANDS and name not in self.commands:
+            self.commands[name] = load_command(name)
+        for known in COMMANDS:
+            # Suggestions for a mistyped name come from what is registered.
+            self.commands.setdefault(known, TyperCommand(known, help=COMMANDS[known][1]))
+        return super().resolve_command(ctx, args)
+
+
+def load_command(name: str) -> Any:
+    """The command (or group of commands) called `name`."""
+    module = importlib.import_module(f"gemmetry.cli.{COMMANDS[name][0]}")
+    command = typer.main.get_command(module.app)
+    command.name = name
+    return command
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    no_args_is_help=True,
+    help="A workbench for matrix-multiply performance: generate, prove, measure, explain and "
+    "compare GEMM dispatches.",
+    epilog="gemmetry COMMAND --help tells a command's options. Exit status: 0 done, 1 something "
+    "was wrong or regressed, 2 the request was wrong, 3 the machine failed, 130 interrupted.",
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+@app.callback()
+def _root(
+    ctx: typer.Context,
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+) -> None:
+    if version:
+        from gemmetry import __version__
+
+        typer.echo(f"gemmetry {__version__}")
+        raise typer.Exit
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit status; errors are told on stderr.
+
+    An exception that gemmetry did not raise on purpose is a bug and keeps its traceback.
+    """
+    from gemmetry.domain.errors import GemmetryError
+
+    command = typer.main.get_command(app)
+    try:
+        command.main(args=arguments, prog_name="gemmetry")
+    except GemmetryError as error:
+        tell(error)
+        return error.exit_status
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(bool(stop.code))
+    return 0
+
+
+def tell(error: Any) -> None:
+    """Print an error of ours: one ``error:`` line for each mistake, then what to do."""
+    for line in getattr(error, "mistakes", None) or (error.message,):
+        typer.echo(f"error: {line}", err=True)
+    if error.hint:
+        typer.echo(f"hint: {error.hint}", err=True)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(run())

@@ -1,0 +1,30 @@
+"""``gemmetry merge``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gemmetry.cli.arguments import WorkbenchCommand
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(cls=WorkbenchCommand)
+def merge(
+    experiments: Annotated[
+        list[Path], typer.Argument(metavar="EXPERIMENT...", help="Folders of two or more.")
+    ],
+    into: Annotated[
+        Path, typer.Option("--into", metavar="DIR", help="Folder to make; it must hold none yet.")
+    ],
+) -> None:
+    """Join experiments into one folder; of a dispatch measured twice the newest stays."""
+    from gemmetry.cli.console import command_line
+    from gemmetry.store.merge import merge as merge_experiments
+
+    summary = merge_experiments(experiments, into, command=command_line())
+    replaced = f", {summary.replaced} older replaced" if summary.replaced else ""
+    typer.echo(f"{into}: {summary.kept} records{replaced}")

@@ -1,0 +1,160 @@
+"""Options that commands share, made from the table of spec keys."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gemmetry.cli.completion import COMPLETERS
+from gemmetry.specs.keys import KEYS, PANELS, RETIRED, Form, Key
+
+SPEC_PANEL = "Spec files"
+
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
+]
+Outputs = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--output", "-o", metavar="FILE",
+        help="Write a file; the suffix picks csv, json, parquet, xlsx, md, html.",
+    ),
+]  # fmt: skip
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--columns",
+        metavar="NAMES",
+        autocompletion=COMPLETERS["columns"],
+        help=KEYS["columns"].text,
+    ),
+]
+Baseline = Annotated[
+    str | None,
+    typer.Option(
+        "--baseline", metavar="NAME", autocompletion=COMPLETERS["baseline"],
+        help=KEYS["baseline"].text,
+    ),
+]  # fmt: skip
+Experiment = Annotated[Path, typer.Argument(metavar="EXPERIMENT", help="Folder of an experiment.")]
+SpecFile = Annotated[
+    Path | None,
+    typer.Option("--spec", metavar="FILE", rich_help_panel=SPEC_PANEL,
+                 help="Read a YAML spec; options override its keys."),
+]  # fmt: skip
+SaveSpec = Annotated[
+    Path | None,
+    typer.Option("--save-spec", metavar="FILE", rich_help_panel=SPEC_PANEL,
+                 help="Write this request as a YAML spec."),
+]  # fmt: skip
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", rich_help_panel=SPEC_PANEL,
+                 help="Set any key of the spec, values in YAML: --set deadlines.compile=60."),
+]  # fmt: skip
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would run, and stop.")]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Start over instead of resuming what the folder holds.")
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Also tell stages, choices and commands.")
+]
+
+
+def with_request(command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command` an option for every key of a spec.
+
+    Its parameter `given` receives the keys that were given, as text, lists of text and booleans;
+    its other parameters are options of its own.
+    """
+    own = [p for p in inspect.signature(command, eval_str=True).parameters.values()
+           if p.name != "given"]  # fmt: skip
+    keys = [key for panel in PANELS for key in KEYS.values()
+            if key.panel == panel and key.form is not Form.SPEC_ONLY]  # fmt: skip
+    taken = {parameter.name for parameter in own}
+    parameters = [_parameter(key) for key in keys if key.name not in taken]
+    retired = {_name(old.option): old for old in RETIRED}
+
+    def wrapper(**values: Any) -> None:
+        for name, old in retired.items():
+            value = values.pop(name)
+            if value:
+                _check_retired(old.option, value)
+                typer.echo(f"note: {old.option} has no effect: {old.reason}", err=True)
+        given = {key.name: values.pop(key.name) for key in keys if key.name in values}
+        command(given={name: v for name, v in given.items() if v not in (None, [])}, **values)
+
+    signature = [*own, *parameters, *(_retired_parameter(name) for name in retired)]
+    wrapper.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in signature]
+    )
+    wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
+    return wrapper
+
+
+def _parameter(key: Key) -> inspect.Parameter:
+    annotation: Any = {Form.TEXT: str | None, Form.LIST: list[str] | None, Form.FLAG: bool | None}[
+        key.form
+    ]
+    declaration = [key.option, key.short] if key.short else [key.option]
+    if key.form is Form.FLAG:
+        declaration = [f"{key.option}/--no-{key.option.removeprefix('--')}"]
+    option = typer.Option(
+        *declaration,
+        metavar=key.metavar or None,
+        help=(key.text + _aliases(key)).replace("[", r"\["),
+        rich_help_panel=key.panel,
+        autocompletion=COMPLETERS.get(key.name),
+    )
+    return inspect.Parameter(
+        key.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[annotation, option],
+    )
+
+
+def _aliases(key: Key) -> str:
+    names = [f"--{alias.replace('_', '-')}" for alias in key.aliases]
+    return f" (also {', '.join(names)})" if names else ""
+
+
+def _name(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
+
+
+def _retired_parameter(name: str) -> inspect.Parameter:
+    old = next(old for old in RETIRED if _name(old.option) == name)
+    opposite = "" if old.takes_value else f"/--no-{old.option.removeprefix('--')}"
+    annotation: Any = str | None if old.takes_value else bool | None
+    option = typer.Option(
+        f"{old.option}{opposite}", *old.aliases, hidden=True, help=f"No effect: {old.reason}."
+    )
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[annotation, option],
+    )
+
+
+def _check_retired(option: str, value: object) -> None:
+    if option == "--mlir-dialect" and value != "linalg":
+        raise typer.BadParameter(f"{option}={value}: linalg is the only dialect")
+
+
+_PATTERN_KEYS = frozenset(("dispatches", "exclude", "output", "shapes", "kernel"))
+"""Keys whose items may hold commas of their own."""
+
+
+def given_values(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as values of a spec: list options become one text, so that ``--dtypes a,b c`` and
+    a file's ``dtypes: "a, b, c"`` are read by the same code."""
+    return {
+        name: ",".join(value) if isinstance(value, list) and name not in _PATTERN_KEYS else value
+        for name, value in given.items()
+    }

@@ -1,0 +1,150 @@
+"""The reference page of all commands and options, made from the commands themselves.
+
+``python -m gemmetry.cli.reference > docs/command-line.md`` writes it; a test asserts that the
+page is up to date.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from typer.core import TyperGroup, TyperOption
+
+from gemmetry.cli.main import COMMANDS, load_command
+from gemmetry.specs.keys import KEYS, PANELS, RETIRED, Form
+
+_HEAD = """\
+# Command line
+
+This page is generated: `python -m gemmetry.cli.reference > docs/command-line.md`.
+
+`gemmetry COMMAND --help` shows the same on a terminal, and
+`gemmetry --install-completion` teaches the shell to complete commands, options, providers,
+dtypes, kinds and layouts.
+
+## Conventions
+
+- **Lists** are written with commas, with spaces, or by giving the option again:
+  `--dtypes f32,bf16`, `--dtypes f32 bf16`, `--dtypes f32 --dtypes bf16`.
+- **Flags** are `--flag`, `--flag=true`, `--flag=false` or `--no-flag`. Underscores may stand for
+  hyphens (`--problem_m`).
+- **Ranges**: `64:1024:128` excludes its end, `log2:64:8192` doubles and includes it.
+- **Shapes**: `MxNxK`, `BxMxNxK`, conv2d `NxHxWxC_RxSxF[_strideAxB][_padAxB]`, presets (`first`,
+  `first_gpu`, `squares`, `llm`, `legacy`, `conv`), and files (`.csv`, `.yaml`, `.txt`).
+- **Selection** (`--dispatches`, `--exclude`): a glob on the dispatch's name, with or without
+  `provider:` in front; `re:REGEX`; `key=value` on a column known before the run (`kind=conv2d`,
+  `m=64:512:64`, `dtype={f16,bf16}`). Commas separate patterns, inside brackets they belong to the
+  pattern. A name in full is *made*, whatever the other options say; so is the operation at the
+  front of a glob.
+- **Spec files**: every option under a panel below is a key of a spec file ([](specs.md)), with `_`
+  for `-`. Options override the file; `--save-spec` writes what was said.
+- **stdout** holds the results alone, with `--json` exactly one JSON document
+  (`gemmetry schema results`); progress, notes and errors go to stderr.
+- **Exit status**: 0 done (a configuration rejected by its compiler or device is a row, while its
+  operation has another that is ok); 1 something was wrong, crashed, timed out or ran out of
+  memory, an operation has no ok dispatch, or a comparison found a regression; 2 the request was
+  wrong; 3 the machine failed (disk full, folder not writable, device lost); 130 interrupted. The
+  same command goes on where the last one stopped.
+
+## Without options
+
+`gemmetry profile` measures three f32 shapes (256³, 512³ and the odd 257×129×65) with every
+provider that works on the device, in less than a minute on a laptop; on a GPU bf16 at 1024³,
+4096³ and 1023×511×257. `gemmetry generate` and `gemmetry compile` take the dispatch profiler's
+own set instead: IREE for CUDA sm_80, 109 dispatches of 17 operations. (The dispatch profiler wrote
+them to 13 files, because slices of a split-k overwrote each other.) Shapes that are given replace
+that set, with every configuration that the provider has; `--shapes legacy,768x512x1024` keeps the
+old matmul shapes beside.
+"""
+
+
+def command_reference() -> str:
+    """The whole page as Markdown."""
+    parts = [_HEAD]
+    for name in COMMANDS:
+        command = load_command(name)
+        if isinstance(command, TyperGroup):
+            for sub_name, sub_command in command.commands.items():
+                parts.append(_section(f"{name} {sub_name}", sub_command))
+        else:
+            parts.append(_section(name, command))
+    parts.append(_request_options())
+    parts.append(_retired_options())
+    return "\n".join(parts)
+
+
+def _section(name: str, command: Any) -> str:
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    usage = " ".join(["gemmetry", name, "[OPTIONS]", *(a.metavar for a in arguments)])
+    lines = [f"## gemmetry {name}", "", f"    {usage}", "", command.help or "", ""]
+    takes_request = any(parameter.name == "problem_m" for parameter in command.params)
+    if takes_request:
+        lines += ["Takes the [options of a request](#options-of-a-request), and:", ""]
+    options = [p for p in command.params if isinstance(p, TyperOption) and not p.hidden]
+    own = [p for p in options if not (takes_request and p.name in KEYS)]
+    rows = [(a.metavar, a.help or "") for a in arguments]
+    rows += [(_names(option), option.help or "") for option in own]
+    lines += _table(("argument or option", "what it does"), rows)
+    return "\n".join([*lines, ""])
+
+
+def _names(option: TyperOption) -> str:
+    names = ", ".join((*option.opts, *option.secondary_opts))
+    return f"{names} {option.metavar}" if option.metavar else names
+
+
+def _request_options() -> str:
+    from gemmetry.specs.model import ProfileSpec
+
+    lines = ["## Options of a request", ""]
+    for panel in PANELS:
+        rows = []
+        for key in (key for key in KEYS.values() if key.panel == panel):
+            default = ProfileSpec.model_fields[key.name].default
+            shown = "" if default in (None, (), {}, "") else f" Default: {_plain(default)}."
+            also = [f"--{alias.replace('_', '-')}" for alias in key.aliases]
+            aliases = f" Also: {', '.join(f'`{name}`' for name in also)}." if also else ""
+            names = ", ".join(name for name in (key.option, key.short) if name)
+            is_spec_only = key.form is Form.SPEC_ONLY
+            title = f"{key.name} (spec or --set)" if is_spec_only else f"{names} {key.metavar}"
+            rows.append((title.strip(), f"{key.text}{shown}{aliases}"))
+        lines += [f"### {panel}", "", *_table(("option", "what it does"), rows), ""]
+    return "\n".join(lines)
+
+
+def _plain(default: Any) -> str:
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    return ", ".join(default) if isinstance(default, tuple) else str(default)
+
+
+def _retired_options() -> str:
+    rows = [
+        (", ".join((old.option, *old.aliases)), f"{old.reason[0].upper()}{old.reason[1:]}.")
+        for old in RETIRED
+    ]
+    return "\n".join(
+        [
+            "## Options of the dispatch profiler without effect",
+            "",
+            "They are accepted, and a line on stderr says so.",
+            "",
+            *_table(("option", "why"), rows),
+            "",
+        ]
+    )
+
+
+def _table(heads: tuple[str, str], rows: list[tuple[str, str]]) -> list[str]:
+    body = [f"| `{name}` | {_escape(text)} |" for name, text in rows]
+    return [f"| {heads[0]} | {heads[1]} |", "| --- | --- |", *body]
+
+
+def _escape(text: str) -> str:
+    text = text.replace(r"\[", "[").replace("|", r"\|")
+    return text.replace("<", "&lt;").replace("*", r"\*").replace("_", r"\_")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(command_reference())

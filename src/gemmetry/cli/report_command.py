@@ -1,0 +1,58 @@
+"""``gemmetry report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gemmetry.cli.arguments import WorkbenchCommand
+from gemmetry.cli.completion import COMPLETERS
+from gemmetry.cli.options import Baseline, Columns, Experiment, Json, Outputs
+from gemmetry.specs.keys import KEYS
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(cls=WorkbenchCommand)
+def report(
+    experiment: Experiment,
+    json: Json = False,
+    output: Outputs = None,
+    append: Annotated[bool, typer.Option("--append", help=KEYS["append"].text)] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the HTML report.")
+    ] = None,
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            autocompletion=COMPLETERS["format"],
+            help=KEYS["format"].text,
+        ),
+    ] = "table",
+    columns: Columns = None,
+    baseline: Baseline = None,
+) -> None:
+    """Render an experiment again; nothing is run and nothing in its folder changes."""
+    from gemmetry.cli.results import Rendering, check_rendering, columns_of, render
+    from gemmetry.domain.errors import UnknownNameError
+    from gemmetry.store.experiment import Experiment as StoredExperiment
+
+    formats = ("table", "block", "csv", "md", "none")
+    if format not in formats:
+        raise UnknownNameError("format", format, formats)
+    rendering = Rendering(
+        outputs=tuple(output or ()),
+        append=append,
+        columns=columns_of(columns),
+        baseline=baseline,
+        format=format,
+        json=json,
+        html=html,
+    )
+    check_rendering(rendering)
+    with StoredExperiment.open(experiment) as stored:
+        render(stored.result_set(), rendering)

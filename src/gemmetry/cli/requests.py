@@ -1,0 +1,81 @@
+"""From options to a request: spec file, ``--set``, options on top; then the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gemmetry.cli.console import note
+from gemmetry.cli.options import given_values
+from gemmetry.domain.errors import StorageError
+
+if TYPE_CHECKING:
+    from gemmetry.api.profile import Prepared
+    from gemmetry.specs.defaults import Defaults
+    from gemmetry.specs.model import ProfileSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where a request comes from."""
+
+    given: Mapping[str, Any]
+    """Keys given as options."""
+    spec: Path | None = None
+    settings: Iterable[str] = ()
+    """``key=value`` of ``--set``."""
+    save: Path | None = None
+
+
+def read_request(source: Source, **defaults: Any) -> ProfileSpec:
+    """The spec of a command line; `defaults` are keys for what it leaves out.
+
+    Raises:
+        SpecError: every mistake, with its place or its option.
+        StorageError: the file of ``--save-spec`` cannot be written.
+    """
+    from gemmetry.api.profile import read_spec
+    from gemmetry.specs.loader import parse_settings
+
+    values = {**parse_settings(source.settings), **given_values(source.given)}
+    spec = read_spec(source.spec, values)
+    silent = {key: value for key, value in defaults.items() if key not in spec.model_fields_set}
+    if silent:
+        spec = spec.model_copy(update=silent)
+    if source.save is not None:
+        save_spec(spec, source.save)
+    return spec
+
+
+def save_spec(spec: ProfileSpec, path: Path) -> None:
+    """Write `spec` as YAML.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    from gemmetry.specs.writer import spec_text
+
+    try:
+        path.write_text(spec_text(spec), encoding="utf-8")
+    except OSError as error:
+        raise StorageError(
+            f"cannot write the spec {path}: {error.strerror}", hint="Choose a writable place."
+        ) from error
+    note(f"spec: {path}")
+
+
+def plan_request(
+    spec: ProfileSpec, source: Source, *, defaults: Defaults | None = None, tell: bool = True
+) -> Prepared:
+    """The plan of `spec`; what was chosen for the person is told on stderr."""
+    from gemmetry.api.profile import prepare
+
+    # Paths in a spec file are relative to it, those on the command line to where one stands.
+    is_from_file = source.spec is not None and not {"shapes", "kernel"} & set(source.given)
+    base = source.spec.parent if is_from_file and source.spec is not None else None
+    prepared = prepare(spec, defaults=defaults, base=base)
+    for text in prepared.notes if tell else ():
+        note(text)
+    return prepared

@@ -1,0 +1,171 @@
+"""Dispatches in, compiled dispatches out: what is there already, what is compiled together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gemmetry.domain.contracts import Compiled, Workspace
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.errors import CompileError
+from gemmetry.domain.record import BuildFacts
+from gemmetry.domain.target import TargetKind
+from gemmetry.providers.iree_provider import artefacts, readback, reproduce, sources, targets
+from gemmetry.providers.iree_provider.compiler import (
+    MAX_FUNCTIONS,
+    IreeCompiler,
+    Job,
+    JobResult,
+)
+from gemmetry.providers.iree_provider.tiles import DATA_TILING, DEFAULT, LEGACY_DEFAULT
+
+_COMPILER_CHOOSES = {DEFAULT.name, LEGACY_DEFAULT.name, DATA_TILING.name}
+
+
+class BatchCompiler:
+    """Compiles dispatches whose sources are written.
+
+    Args:
+        compiler: runs the jobs.
+        compiler_version: part of every key, so that an update compiles anew.
+        options: the provider's.
+    """
+
+    def __init__(
+        self, compiler: IreeCompiler, compiler_version: str, options: Mapping[str, Any]
+    ) -> None:
+        self._compiler = compiler
+        self._version = compiler_version
+        self._options = options
+
+    def compile(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Iterator[Compiled]:
+        """One result per dispatch, as soon as it is known."""
+        pending: dict[tuple[tuple[str, ...], bool], dict[str, Dispatch]] = {}
+        for dispatch in dispatches:
+            flags = self.flags(dispatch)
+            artefact = None if workspace.force else self._find(dispatch, flags, workspace)
+            if artefact is not None:
+                yield Compiled(dispatch=dispatch, facts=self._facts(dispatch, artefact, workspace))
+            else:
+                is_risky = sources.lowering_of(dispatch).is_risky
+                pending.setdefault((flags, is_risky), {})[dispatch.name] = dispatch
+        by_name = {name: dispatch for group in pending.values() for name, dispatch in group.items()}
+        jobs = [
+            job
+            for (flags, _), group in pending.items()
+            for job in _jobs(list(group.values()), flags, workspace.jobs)
+        ]
+        for job, results in self._compiler.run(jobs, max(1, workspace.jobs)):
+            for result in results:
+                yield from self._keep(by_name, job.flags, result, workspace)
+
+    def binary_path(self, dispatch: Dispatch, workspace: Workspace) -> Path:
+        """Where the binary of a compiled dispatch is.
+
+        Raises:
+            CompileError: it was not compiled.
+        """
+        artefact = self._find(dispatch, self.flags(dispatch), workspace)
+        if artefact is None:
+            raise CompileError(f"{dispatch.name} has no compiled binary")
+        return sources.operation_folder(workspace.generated, dispatch.operation) / artefact.binary
+
+    def flags(self, dispatch: Dispatch) -> tuple[str, ...]:
+        """Every flag of ``iree-compile`` but input and output."""
+        base = targets.target_flags(dispatch.target, dispatch.operation, self._options)
+        return (*base, *sources.lowering_of(dispatch).flags)
+
+    def _find(
+        self, dispatch: Dispatch, flags: Sequence[str], workspace: Workspace
+    ) -> artefacts.Artefact | None:
+        key = artefacts.artefact_key(dispatch, flags, self._version)
+        return artefacts.find_artefact(workspace.generated, dispatch, key)
+
+    def _keep(
+        self,
+        by_name: Mapping[str, Dispatch],
+        flags: tuple[str, ...],
+        result: JobResult,
+        workspace: Workspace,
+    ) -> Iterator[Compiled]:
+        """Store what a job made and tell what became of its dispatches."""
+        good = [by_name[name] for name in result.names]
+        binaries = artefacts.store_binary(workspace.generated, good, result.binary) if good else {}
+        share = result.duration_ns // max(1, len(good))
+        for dispatch in good:
+            configured = result.configured.get(dispatch.name, "")
+            chosen = None
+            if dispatch.configuration.name in _COMPILER_CHOOSES:
+                chosen = readback.chosen_configuration(configured)
+            artefact = artefacts.Artefact(
+                binary=binaries[dispatch],
+                compile_ns=share,
+                default_configuration=chosen,
+                compiled_for=_compiled_for(dispatch, configured),
+            )
+            key = artefacts.artefact_key(dispatch, flags, self._version)
+            artefacts.store_artefact(workspace.generated, dispatch, key, artefact)
+            yield Compiled(dispatch=dispatch, facts=self._facts(dispatch, artefact, workspace))
+        for name, error in result.errors.items():
+            dispatch = by_name[name]
+            facts = self._source_facts(dispatch, workspace)
+            yield Compiled(dispatch=dispatch, facts=facts, error=error)
+
+    def _source_facts(self, dispatch: Dispatch, workspace: Workspace) -> BuildFacts:
+        source = sources.source_path(workspace.generated, dispatch.operation)
+        return BuildFacts(
+            source_path=_relative(source, workspace),
+            compile_command=reproduce.compile_command(dispatch, source, self.flags(dispatch)),
+        )
+
+    def _facts(
+        self, dispatch: Dispatch, artefact: artefacts.Artefact, workspace: Workspace
+    ) -> BuildFacts:
+        source = sources.source_path(workspace.generated, dispatch.operation)
+        binary = source.parent / artefact.binary
+        has_device = dispatch.target.index is not None
+        return BuildFacts(
+            compiled_for=artefact.compiled_for,
+            default_configuration=artefact.default_configuration,
+            compile_ns=artefact.compile_ns,
+            source_path=_relative(source, workspace),
+            binary_path=_relative(binary, workspace),
+            compile_command=reproduce.compile_command(dispatch, source, self.flags(dispatch)),
+            run_command=reproduce.run_command(dispatch, binary) if has_device else None,
+            notes=_notes(dispatch, artefact),
+        )
+
+
+def _jobs(dispatches: Sequence[Dispatch], flags: tuple[str, ...], parallel: int) -> Iterator[Job]:
+    """Split into calls: as few as the limit allows, but enough for every processor."""
+    share = math.ceil(len(dispatches) / max(1, parallel))
+    size = max(1, min(MAX_FUNCTIONS, share))
+    for start in range(0, len(dispatches), size):
+        part = dispatches[start : start + size]
+        yield Job({d.name: sources.dispatch_function(d) for d in part}, flags)
+
+
+def _compiled_for(dispatch: Dispatch, configured: str) -> str | None:
+    if dispatch.target.kind is TargetKind.CPU:
+        return readback.host_cpu(configured)
+    architecture = targets.compile_architecture(dispatch.target, dispatch.operation)
+    return architecture if architecture != dispatch.target.architecture else None
+
+
+def _notes(dispatch: Dispatch, artefact: artefacts.Artefact) -> tuple[str, ...]:
+    notes = list(sources.lowering_of(dispatch).notes)
+    is_cuda = dispatch.target.kind is TargetKind.CUDA
+    if (
+        is_cuda
+        and targets.cuda_number(dispatch.target.architecture) >= 90
+        and artefact.compiled_for
+    ):
+        notes.append(targets.SM90_NOTE)
+    return tuple(notes)
+
+
+def _relative(path: Path, workspace: Workspace) -> str:
+    """Relative to the experiment folder, which holds the folder ``generated``."""
+    return str(path.relative_to(workspace.generated.parent))

@@ -1,0 +1,169 @@
+"""The provider ``iree``: linalg functions, compiled by iree-compile, run by iree.runtime."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakValueDictionary
+
+from gemmetry.domain.contracts import Compiled, Executable, Workspace
+from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.errors import CompileError, DispatchError, UnsupportedError
+from gemmetry.domain.operation import Operation
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers.base import BaseProvider
+from gemmetry.providers.iree_provider import batches, sources, targets, tiles
+from gemmetry.providers.iree_provider.compiler import IreeCompiler, find_program
+from gemmetry.providers.iree_provider.configurations import parse_tile, tiles_for
+from gemmetry.providers.iree_provider.support import unsupported_reason
+
+if TYPE_CHECKING:
+    from gemmetry.providers.iree_provider.device import IreeDevice, LoadedModule
+
+_PACKAGES = {"iree.compiler": "iree-base-compiler", "iree.runtime": "iree-base-runtime"}
+
+
+class IreeProvider(BaseProvider):
+    """IREE's code generation, one function per tuning configuration.
+
+    Options (all optional): ``iree_bin_dir``, a folder with ``iree-compile``; ``compile_flags``,
+    a list of more flags for it; ``compile_timeout_s``; ``threads`` of the CPU device.
+    """
+
+    name: ClassVar[str] = "iree"
+    description: ClassVar[str] = "IREE: linalg compiled for CPU, CUDA, ROCm and Vulkan"
+
+    doctor_notes: ClassVar[tuple[str, ...]] = (targets.SM90_NOTE,)
+    """What ``gemmetry doctor`` should tell besides ``available``."""
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        super().__init__(options)
+        self._devices: dict[str, IreeDevice] = {}
+        self._modules: WeakValueDictionary[tuple[str, str], LoadedModule] = WeakValueDictionary()
+
+    def available(self) -> str | None:
+        missing = [package for module, package in _PACKAGES.items() if not _is_installed(module)]
+        if missing:
+            return f"{' and '.join(missing)} not installed; pip install 'gemmetry[iree]'"
+        if self._compiler_path() is None:
+            where = self.options.get("iree_bin_dir") or "the iree-base-compiler package"
+            return f"no iree-compile in {where}"
+        return None
+
+    def supports(self, operation: Operation, target: Target) -> str | None:
+        return unsupported_reason(operation, target)
+
+    def configurations(self, operation: Operation, target: Target) -> Iterator[Configuration]:
+        return (tiles.configuration(tile) for tile in tiles_for(operation, target))
+
+    def parse_configuration(
+        self, name: str, operation: Operation, target: Target
+    ) -> Configuration | None:
+        tile = parse_tile(name, target)
+        return None if tile is None else tiles.configuration(tile)
+
+    def targets(self) -> Sequence[Target]:
+        attached = targets.attached_targets() if self.available() is None else ()
+        return (Target(TargetKind.CPU), *attached, *targets.COMPILE_ONLY)
+
+    def compiles_ahead(self, target: Target) -> bool:
+        return True
+
+    def generate(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Sequence[Path]:
+        operations: dict[Operation, list[Dispatch]] = {}
+        for dispatch in dispatches:
+            if self._refusal(dispatch) is None:
+                operations.setdefault(dispatch.operation, []).append(dispatch)
+        return [sources.write_source(workspace.generated, of) for of in operations.values()]
+
+    def compile(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Iterable[Compiled]:
+        good: list[Dispatch] = []
+        for dispatch in dispatches:
+            refusal = self._refusal(dispatch)
+            if refusal is None:
+                good.append(dispatch)
+            else:
+                yield Compiled(dispatch=dispatch, error=refusal)
+        if good:
+            self.generate(good, workspace)
+            yield from self._batches().compile(good, workspace)
+
+    def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
+        from gemmetry.providers.iree_provider.device import LoadedModule
+        from gemmetry.providers.iree_provider.executable import IreeExecutable
+
+        if dispatch.target.index is None:
+            raise UnsupportedError(
+                f"{dispatch.target.name} is not on this machine",
+                hint="`gemmetry compile` makes its code; measuring needs the device.",
+            )
+        (compiled,) = self.compile(
+            [dispatch], Workspace(generated=workspace.generated, jobs=workspace.jobs)
+        )
+        if compiled.error is not None:
+            raise compiled.error
+        device = self._device(dispatch.target)
+        path = self._batches().binary_path(dispatch, workspace)
+        key = (dispatch.target.device, str(path))
+        module = self._modules.get(key)
+        if module is None:
+            module = LoadedModule(device, path)
+            self._modules[key] = module
+        return IreeExecutable(device, module, dispatch.name, compiled.facts)
+
+    def versions(self) -> Mapping[str, str]:
+        return {
+            package: importlib.metadata.version(package)
+            for module, package in _PACKAGES.items()
+            if _is_installed(module)
+        }
+
+    def _refusal(self, dispatch: Dispatch) -> DispatchError | None:
+        """Why the dispatch is not even given to the compiler."""
+        reason = self.supports(dispatch.operation, dispatch.target)
+        tile = parse_tile(dispatch.configuration.name, dispatch.target)
+        if reason is None and tile is None:
+            reason = f"{dispatch.configuration.name!r} is no configuration for {dispatch.target}"
+        if reason is None and tile is not None:
+            reason = tile.problem(dispatch.operation)
+        if reason is None:
+            return None
+        return UnsupportedError(f"{dispatch.name}: {reason}")
+
+    def _batches(self) -> batches.BatchCompiler:
+        program = self._compiler_path()
+        if program is None:
+            raise CompileError(
+                "iree-compile is not installed",
+                hint="pip install 'gemmetry[iree]', or give --iree-bin-dir.",
+            )
+        timeout = self.options.get("compile_timeout_s")
+        compiler = IreeCompiler(program, None if timeout is None else float(timeout))
+        version = self.versions().get("iree-base-compiler", "") + str(program)
+        return batches.BatchCompiler(compiler, version, self.options)
+
+    def _compiler_path(self) -> Path | None:
+        packaged = None
+        spec = importlib.util.find_spec("iree.compiler") if _is_installed("iree.compiler") else None
+        if spec is not None and spec.submodule_search_locations:
+            packaged = Path(spec.submodule_search_locations[0]) / "_mlir_libs" / "iree-compile"
+        return find_program("iree-compile", self.options.get("iree_bin_dir"), packaged)
+
+    def _device(self, target: Target) -> IreeDevice:
+        from gemmetry.providers.iree_provider.device import IreeDevice
+
+        device = self._devices.get(target.device)
+        if device is None:
+            device = IreeDevice(target, int(self.options.get("threads", 0)))
+            self._devices[target.device] = device
+        return device
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

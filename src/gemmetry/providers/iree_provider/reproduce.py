@@ -1,0 +1,72 @@
+"""Command lines that do with IREE's own tools what gemmetry did, and their input files."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from gemmetry.domain.contracts import HostArray
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.operation import Operation, TensorSpec
+from gemmetry.providers.iree_provider.linalg import storage_type
+from gemmetry.providers.iree_provider.targets import device_uri
+
+_NPY_DTYPES = ("f64", "f32", "f16", "s8", "s32")
+"""What ``.npy`` files can hold; the others (bf16, fp8) are given as raw bytes."""
+
+
+def compile_command(dispatch: Dispatch, source: Path, flags: Sequence[str]) -> str:
+    """A shell line that compiles this one function out of the operation's file."""
+    pick = f"/^func.func @{dispatch.name}(/,/^}}/p"
+    words = ["iree-compile", "-", *flags, "-o", f"{dispatch.name}.vmfb"]
+    return f"sed -n {shlex.quote(pick)} {shlex.quote(str(source))} | {shlex.join(words)}"
+
+
+def run_command(dispatch: Dispatch, binary: Path) -> str:
+    """The ``iree-benchmark-module`` line that times the function on :func:`write_inputs`' files."""
+    folder = binary.parent / "inputs"
+    words = [
+        "iree-benchmark-module",
+        f"--module={binary}",
+        f"--device={device_uri(dispatch.target)}",
+        f"--function={dispatch.name}",
+    ]
+    words += [f"--input={_input(spec, folder)}" for spec in dispatch.operation.inputs]
+    words.append(f"--input={_shape(dispatch.operation.output)}=0")
+    return shlex.join(words)
+
+
+def write_inputs(operation: Operation, arrays: Sequence[HostArray], folder: Path) -> list[Path]:
+    """Write the operation's inputs the way :func:`run_command` names them.
+
+    Args:
+        operation: whose inputs `arrays` are, in the order of ``operation.inputs``.
+        arrays: host arrays in storage shapes.
+        folder: the ``inputs`` folder beside the binary; made if it is not there.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for spec, array in zip(operation.inputs, arrays, strict=True):
+        path = folder / _file_name(spec)
+        if path.suffix == ".npy":
+            np.save(path, array, allow_pickle=False)
+        else:
+            np.ascontiguousarray(array).tofile(path)
+        paths.append(path)
+    return paths
+
+
+def _file_name(spec: TensorSpec) -> str:
+    return f"{spec.role}.{'npy' if spec.dtype.name in _NPY_DTYPES else 'bin'}"
+
+
+def _shape(spec: TensorSpec) -> str:
+    return storage_type(spec).removeprefix("tensor<").removesuffix(">")
+
+
+def _input(spec: TensorSpec, folder: Path) -> str:
+    path = folder / _file_name(spec)
+    return f"@{path}" if path.suffix == ".npy" else f"{_shape(spec)}=@{path}"

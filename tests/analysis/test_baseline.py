@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmetry.analysis.baseline import (
+    default_baseline,
+    fastest,
+    fastest_per_provider,
+    geometric_mean,
+    group_by_problem,
+    speedups,
+)
+from gemmetry.domain.errors import UnknownNameError
+from gemmetry.domain.outcome import Outcome
+
+SQUARE = "matmul_512x512x512_f32t_f32t_f32t"
+ODD = "matmul_257x129x65_f32t_f32t_f32t"
+
+
+def test_ratio_is_the_baselines_best_over_the_records_time(make_record):
+    slow = make_record(SQUARE, "a", provider="torch", gflops=50.0)
+    best = make_record(SQUARE, "b", provider="torch", gflops=100.0)
+    other = make_record(SQUARE, provider="iree", gflops=150.0)
+    relative = speedups([slow, best, other], "torch")
+    assert relative.of(slow) == pytest.approx(0.5)
+    assert relative.of(best) == pytest.approx(1.0)
+    assert relative.of(other) == pytest.approx(1.5)
+
+
+def test_mean_is_geometric_over_the_problems_that_both_solved(make_record):
+    records = [
+        make_record(SQUARE, provider="torch", gflops=100.0),
+        make_record(SQUARE, provider="iree", gflops=400.0),
+        make_record(ODD, provider="torch", gflops=100.0),
+        make_record(ODD, provider="iree", gflops=100.0),
+        make_record("matmul_8x8x8_f32t_f32t_f32t", provider="iree", gflops=1.0),
+    ]
+    mean = speedups(records, "torch").means["iree"]
+    assert mean.ratio == pytest.approx(2.0)
+    assert mean.problems == 2
+
+
+def test_problems_keep_targets_devices_and_distributions_apart(make_record):
+    records = [
+        make_record(SQUARE),
+        make_record(SQUARE, target="cuda-sm_90", device="cuda:0"),
+        make_record(SQUARE, target="cuda-sm_90", device="cuda:1"),
+        make_record(SQUARE, distribution="normal"),
+    ]
+    assert len(group_by_problem(records)) == 4
+
+
+def test_failed_dispatches_are_never_the_fastest(make_record):
+    wrong = make_record(SQUARE, "a", outcome=Outcome.WRONG, reason="wrong")
+    right = make_record(SQUARE, "b", gflops=1.0)
+    assert fastest([wrong, right]) is right
+    assert fastest([wrong]) is None
+    assert fastest_per_provider([wrong]) == {}
+
+
+def test_the_same_dispatch_in_two_environments_keeps_two_ratios(make_record):
+    base = make_record(SQUARE, provider="torch", gflops=100.0)
+    old = make_record(SQUARE, provider="iree", gflops=50.0, environment_id="old")
+    new = make_record(SQUARE, provider="iree", gflops=200.0, environment_id="new")
+    relative = speedups([base, old, new], "torch")
+    assert relative.of(old) == pytest.approx(0.5)
+    assert relative.of(new) == pytest.approx(2.0)
+
+
+def test_default_baseline_is_a_library_measured_beside_others(make_record):
+    torch, numpy = make_record(SQUARE), make_record(SQUARE, provider="numpy")
+    iree, triton = make_record(SQUARE, provider="iree"), make_record(SQUARE, provider="triton")
+    assert default_baseline([torch, numpy, iree]) == "torch"
+    assert default_baseline([numpy, iree]) == "numpy"
+    assert default_baseline([torch]) is None
+    assert default_baseline([iree, triton]) is None
+
+
+def test_unknown_baseline_names_the_nearest(make_record):
+    with pytest.raises(UnknownNameError, match="torch"):
+        speedups([make_record(SQUARE)], "torhc")
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=20))
+def test_geometric_mean_lies_between_and_turns_around_with_its_values(values):
+    mean = geometric_mean(values)
+    assert min(values) * (1 - 1e-9) <= mean <= max(values) * (1 + 1e-9)
+    assert math.isclose(geometric_mean([1 / v for v in values]), 1 / mean, rel_tol=1e-9)
+
+
+def test_geometric_mean_of_nothing_is_nothing():
+    assert geometric_mean([]) is None

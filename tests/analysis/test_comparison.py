@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from gemmetry.analysis.comparison import compare
+from gemmetry.domain.environment import Environment
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.outcome import Outcome, Stage
+from gemmetry.domain.resultset import ResultSet
+from gemmetry.statistics.comparison import Difference
+
+SQUARE = "matmul_512x512x512_f32t_f32t_f32t"
+ODD = "matmul_257x129x65_f32t_f32t_f32t"
+
+
+def _samples(record):
+    noise = np.random.default_rng(7).normal(1.0, 0.01, 40)
+    return [] if record.measurement is None else list(record.measurement.median_ns * noise)
+
+
+def _experiment(title, records, **fields):
+    return ResultSet(title=title, records=records, samples=_samples, **fields)
+
+
+def test_a_slower_dispatch_is_a_regression_and_a_faster_one_is_not(make_record):
+    before = _experiment("a", [make_record(SQUARE), make_record(ODD)])
+    after = _experiment("b", [make_record(SQUARE, gflops=150.0), make_record(ODD, gflops=300.0)])
+    comparison = compare([before, after])
+    slower, faster = comparison.candidates[0].changes
+    assert slower.verdict == "slower"
+    assert slower.ratio == pytest.approx(200 / 150, rel=0.02)
+    assert slower.comparison.ratio_low > 1
+    assert slower.is_regression
+    assert faster.verdict == "faster"
+    assert not faster.is_regression
+    assert comparison.has_regression
+
+
+def test_an_experiment_against_itself_shows_no_difference(result_set):
+    comparison = compare([result_set, result_set])
+    candidate = comparison.candidates[0]
+    assert not comparison.has_regression
+    assert candidate.geometric_mean == pytest.approx(1.0)
+    assert candidate.counted(Difference.NONE_SHOWN) == 152
+    assert candidate.counted(Difference.SLOWER) == candidate.counted(Difference.FASTER) == 0
+    assert candidate.only_first == candidate.only_candidate == ()
+
+
+def test_a_slowdown_below_the_threshold_is_told_but_no_regression(make_record):
+    before = _experiment("a", [make_record(SQUARE, gflops=100.0)])
+    after = _experiment("b", [make_record(SQUARE, gflops=98.8)])
+    comparison = compare([before, after])
+    assert comparison.candidates[0].changes[0].verdict == "slower"
+    assert not comparison.has_regression
+    assert compare([before, after], threshold=0.0).has_regression
+
+
+def test_a_dispatch_that_is_no_longer_ok_is_a_regression(make_record):
+    before = _experiment("a", [make_record(SQUARE)])
+    broken = make_record(SQUARE, outcome=Outcome.CRASH, stage=Stage.VERIFY, reason="signal 11")
+    comparison = compare([before, _experiment("b", [broken])])
+    change = comparison.candidates[0].changes[0]
+    assert change.verdict == "ok → crash"
+    assert change.note == "signal 11"
+    assert comparison.has_regression
+    assert not compare([_experiment("b", [broken]), before]).has_regression
+
+
+def test_missing_dispatches_are_told_per_side(make_record):
+    before = _experiment("a", [make_record(SQUARE), make_record(ODD)])
+    after = _experiment("b", [make_record(SQUARE), make_record(ODD, provider="iree")])
+    candidate = compare([before, after]).candidates[0]
+    assert [key[2:] for key in candidate.only_first] == [("torch", f"{ODD}_default")]
+    assert [key[2:] for key in candidate.only_candidate] == [("iree", f"{ODD}_default")]
+
+
+def test_several_candidates_are_each_held_against_the_first(make_record):
+    sets = [_experiment(t, [make_record(SQUARE, gflops=g)]) for t, g in
+            (("a", 100.0), ("b", 120.0), ("c", 80.0))]  # fmt: skip
+    candidates = compare(sets).candidates
+    assert [candidate.label for candidate in candidates] == ["B", "C"]
+    assert [candidate.changes[0].verdict for candidate in candidates] == ["faster", "slower"]
+
+
+def test_other_input_distributions_are_refused_unless_asked_for(make_record):
+    before = _experiment("a", [make_record(SQUARE)])
+    after = _experiment("b", [make_record(SQUARE, distribution="normal", seed=7)])
+    with pytest.raises(RequestError, match="offset_uniform inputs and b on normal"):
+        compare([before, after])
+    candidate = compare([before, after], allow_different_inputs=True).candidates[0]
+    assert candidate.input_differences == (
+        "distribution: offset_uniform vs normal",
+        "seed: 42 vs 7",
+    )
+
+
+def test_differing_environments_are_said_aloud(make_record):
+    old, new = Environment(hostname="x", driver="550"), Environment(hostname="x", driver="560")
+    before = _experiment("a", [make_record(SQUARE, environment_id=old.id)],
+                         environments={old.id: old})  # fmt: skip
+    after = _experiment("b", [make_record(SQUARE, environment_id=new.id)],
+                        environments={new.id: new})  # fmt: skip
+    candidate = compare([before, after]).candidates[0]
+    assert candidate.environment_differences == ("driver: '550' vs '560'",)
+
+
+def test_without_samples_a_ratio_is_told_but_no_verdict(make_record):
+    before = _experiment("a", [make_record(SQUARE)])
+    after = dataclasses.replace(_experiment("b", [make_record(SQUARE, gflops=20.0)]),
+                                samples=lambda record: ())  # fmt: skip
+    comparison = compare([before, after])
+    change = comparison.candidates[0].changes[0]
+    assert change.verdict == "no samples"
+    assert change.ratio == pytest.approx(10.0)
+    assert not comparison.has_regression
+
+
+def test_devices_are_joined_one_by_one_where_there_are_several(make_record):
+    def on(device, gflops):
+        return make_record(SQUARE, target="cuda-sm_90", device=device, gflops=gflops)
+
+    before = _experiment("a", [on("cuda:0", 100.0), on("cuda:1", 200.0)])
+    after = _experiment("b", [on("cuda:1", 200.0), on("cuda:0", 100.0)])
+    changes = compare([before, after]).candidates[0].changes
+    assert [change.before.device for change in changes] == ["cuda:0", "cuda:1"]
+    assert [change.ratio for change in changes] == pytest.approx([1.0, 1.0])
+
+
+def test_one_experiment_or_nothing_in_common_is_refused(make_record):
+    first = _experiment("a", [make_record(SQUARE)])
+    with pytest.raises(RequestError, match="nothing to compare"):
+        compare([first])
+    with pytest.raises(RequestError, match="no dispatch in common"):
+        compare([first, _experiment("b", [make_record(ODD)])])

@@ -1,0 +1,321 @@
+from __future__ import annotations
+
+import re
+import string
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gemmetry.domain.dtypes import DTYPES, F32, parse_dtype
+from gemmetry.domain.errors import NameSyntaxError, RequestError
+from gemmetry.domain.names import (
+    operation_name,
+    operation_namer,
+    parse_number,
+    parse_operation,
+    print_number,
+    split_dispatch_name,
+)
+from gemmetry.domain.operation import (
+    Conv2dShape,
+    EpilogueStep,
+    Layout,
+    MatmulShape,
+    Operation,
+    OperationKind,
+    Scaling,
+    Signature,
+    check_shape,
+)
+
+PAGE = (Path(__file__).parents[2] / "docs" / "names.md").read_text(encoding="utf-8")
+
+
+def _rows(heading, columns):
+    """Cells of the rows of the table under a heading of the page, backticks taken off."""
+    section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")][2:]
+    rows = [tuple(cell.strip().strip("`") for cell in line.strip("|").split("|")) for line in lines]
+    assert all(len(row) == columns for row in rows)
+    return rows
+
+
+EXAMPLES = _rows("Examples", 9)
+
+
+# The page
+
+
+def test_the_page_has_enough_examples_of_everything():
+    assert len(EXAMPLES) >= 30
+    assert {row[1] for row in EXAMPLES} == set(OperationKind)
+    operations = [parse_operation(row[0]) for row in EXAMPLES]
+    used = {t for o in operations for t in (o.signature.lhs, o.signature.rhs, o.signature.result)}
+    assert used == set(DTYPES.values())
+    assert {step for o in operations for step in o.signature.epilogue} == set(EpilogueStep)
+    assert {o.signature.scaling for o in operations} == set(Scaling)
+    assert {o.signature.layout_pair for o in operations} >= {"tt", "tn", "nt", "nn"}
+    assert len({row[0] for row in EXAMPLES}) == len(EXAMPLES)
+
+
+@pytest.mark.parametrize("row", EXAMPLES, ids=lambda row: row[0])
+def test_examples_are_read_as_the_page_says(row):
+    name, kind, shape, dtypes, accumulator, layouts, modifiers, flops, size = row
+    operation = parse_operation(name)
+    signature = operation.signature
+    assert signature.kind == kind
+    assert operation.shape == _shape_of(kind, shape)
+    expected = [*re.split(r", | → ", dtypes), accumulator]
+    formats = (signature.lhs, signature.rhs, signature.result, signature.accumulator)
+    assert [str(dtype) for dtype in formats] == expected
+    placed = (signature.lhs_layout, signature.rhs_layout, signature.result_layout)
+    assert [str(layout) for layout in placed] == re.split(r", | → ", layouts)
+    assert _modifiers_of(signature) == modifiers
+    assert str(operation.flops) == flops
+    assert str(operation.bytes) == size
+
+
+@pytest.mark.parametrize("row", EXAMPLES, ids=lambda row: row[0])
+def test_examples_are_printed_as_the_page_says(row):
+    """Build the operation from the other columns; its name must be the first column."""
+    name, kind, shape, dtypes, accumulator, layouts, modifiers, _, _ = row
+    lhs, rhs, result = (parse_dtype(text) for text in re.split(r", | → ", dtypes))
+    words = {} if modifiers == "–" else dict(part.split(" ", 1) for part in modifiers.split("; "))
+    signature = Signature(
+        OperationKind(kind),
+        lhs,
+        rhs,
+        result,
+        *(Layout(text) for text in re.split(r", | → ", layouts)),
+        accumulator=parse_dtype(accumulator),
+        split_k_slices=int(words.get("slices", "1")),
+        scaling=Scaling(words.get("scaling", "none")),
+        alpha=float(words.get("alpha", "1")),
+        beta=float(words.get("beta", "0")),
+        epilogue=tuple(EpilogueStep(s) for s in words.get("then", "").split(", ") if s),
+    )
+    operation = Operation(signature, _shape_of(kind, shape))
+    assert operation_name(operation) == name
+    assert str(operation) == name
+
+
+@pytest.mark.parametrize(("read", "printed"), _rows("Other spellings that are understood", 2))
+def test_other_spellings_are_the_same_operation(read, printed):
+    assert parse_operation(read) == parse_operation(printed)
+    assert operation_name(parse_operation(read)) == printed
+
+
+@pytest.mark.parametrize(("name", "why"), _rows("Names that are refused", 2))
+def test_refused_names_say_why(name, why):
+    with pytest.raises(NameSyntaxError, match=re.escape(why)) as caught:
+        split_dispatch_name(name)
+    assert "docs/names.md" in caught.value.hint
+
+
+def test_every_dtype_and_layout_of_the_grammar_exists():
+    grammar = PAGE.split("```ebnf")[1].split("```")[0]
+    dtypes = grammar.split("dtype         =")[1].split(";")[0]
+    assert set(re.findall(r'"(\w+)"', dtypes)) == set(DTYPES)
+    layouts = grammar.split("layout        =")[1].split(";")[0]
+    assert set(re.findall(r'"(\w+)"', layouts)) == set(Layout)
+
+
+# Any operation
+
+
+def _signatures() -> st.SearchStrategy[Signature]:
+    floats = [dtype for dtype in DTYPES.values() if not dtype.is_integer]
+    finite = st.floats(allow_nan=False, allow_infinity=False)
+    steps = st.lists(st.sampled_from(list(EpilogueStep)), unique=True).map(tuple)
+    kinds = st.sampled_from(list(OperationKind))
+
+    def complete(kind: OperationKind) -> st.SearchStrategy[Signature | None]:
+        conv = kind is OperationKind.CONV2D
+        matrix = st.sampled_from([Layout.ROW, Layout.COLUMN])
+        layouts = (
+            st.just((Layout.NHWC, Layout.HWCF, Layout.NHWC))
+            if conv
+            else st.tuples(matrix, matrix, matrix)
+        )
+        slices = st.integers(2, 64) if kind is OperationKind.MATMUL_SPLITK else st.just(1)
+        return st.builds(
+            _signature_or_none,
+            st.just(kind),
+            st.tuples(*[st.sampled_from(floats)] * 3)
+            | st.just((DTYPES["s8"], DTYPES["s8"], DTYPES["s32"])),
+            layouts,
+            st.none() | st.sampled_from([DTYPES[name] for name in ("f64", "f32", "f16", "bf16")]),
+            slices,
+            st.just(Scaling.NONE) if conv else st.sampled_from(list(Scaling)),
+            st.just(1.0) if conv else finite | st.just(1.0),
+            st.just(0.0) if conv else finite | st.just(0.0),
+            steps,
+        )
+
+    return kinds.flatmap(complete).filter(lambda signature: signature is not None)
+
+
+def _signature_or_none(kind, dtypes, layouts, accumulator, slices, scaling, alpha, beta, steps):
+    if dtypes[0].is_integer:
+        accumulator, scaling, alpha, beta = None, Scaling.NONE, 1.0, float(beta != 0)
+        steps = tuple(step for step in steps if step is not EpilogueStep.GELU)
+    try:
+        return Signature(
+            kind, *dtypes, *layouts, accumulator=accumulator, split_k_slices=slices,
+            scaling=scaling, alpha=alpha, beta=beta, epilogue=steps,
+        )  # fmt: skip
+    except RequestError:
+        return None
+
+
+_SIZE = st.integers(1, 10**9)
+
+
+@st.composite
+def operations(draw) -> Operation:
+    signature = draw(_signatures())
+    if signature.kind is OperationKind.CONV2D:
+        r, s = draw(st.integers(1, 9)), draw(st.integers(1, 9))
+        small = st.integers(1, 9)
+        shape = Conv2dShape(
+            draw(_SIZE), r + draw(st.integers(0, 500)), s + draw(st.integers(0, 500)),
+            draw(_SIZE), r, s, draw(_SIZE), draw(small), draw(small),
+            draw(st.integers(0, 9)), draw(st.integers(0, 9)),
+        )  # fmt: skip
+    else:
+        batch = draw(_SIZE) if signature.kind is OperationKind.BATCH_MATMUL else 1
+        k = draw(_SIZE) * signature.split_k_slices
+        shape = MatmulShape(draw(_SIZE), draw(_SIZE), k, batch)
+    check_shape(signature, shape)
+    return Operation(signature, shape)
+
+
+_CONFIGURATION = st.from_regex(r"(tile|x|default|[A-Z0-9])[A-Za-z0-9_]{0,40}", fullmatch=True)
+
+
+@given(operations())
+@settings(deadline=None, max_examples=300)
+def test_every_operation_parses_back(operation):
+    name = operation_name(operation)
+    assert re.fullmatch(r"[a-z0-9_]+", name)
+    assert parse_operation(name) == operation
+    assert operation_namer(operation.signature)(operation.shape) == name
+
+
+@given(operations(), _CONFIGURATION)
+@settings(deadline=None, max_examples=200)
+def test_every_dispatch_splits_into_its_halves(operation, configuration):
+    name = f"{operation_name(operation)}_{configuration}"
+    assert split_dispatch_name(name) == (operation, configuration)
+    with pytest.raises(NameSyntaxError, match="follows the operation"):
+        parse_operation(name)
+
+
+@given(operations())
+@settings(deadline=None, max_examples=100)
+def test_flops_and_bytes_are_sums_over_the_tensors(operation):
+    m, n, k, batch = operation.matmul_shape
+    assert operation.flops == 2 * batch * m * n * k
+    tensors = (*operation.inputs, operation.output)
+    assert operation.bytes == sum(t.elements * t.dtype.itemsize for t in tensors)
+
+
+# Hostile names
+
+_PIECES = st.sampled_from(
+    ["matmul", "batch_matmul", "matmul_splitk", "conv2d", "_", "x", "1x2x3", "4x1x2x3", "3x3x8",
+     "f16t", "f32n", "s8t", "s32t", "bf16nhwc", "f32hwcf", "slices2", "accf16", "scalerow",
+     "alpha", "alpha1e999", "betam0p5", "bias", "relu", "stride2x2", "pad1x1", "0", "-1", "٣",
+     "９" * 3, "\n", "\x00", "9" * 5000, "slices" + "9" * 5000, "<script>", "../..", "é"]
+)  # fmt: skip
+
+
+@given(
+    st.text(max_size=60)
+    | st.text(alphabet=string.printable, max_size=60).map(lambda t: f"matmul_{t}")
+    | st.lists(_PIECES, max_size=12).map("_".join)
+    | st.lists(_PIECES, max_size=12).map("".join)
+)
+@example("matmul_1x1x1_f16t_f16t_f16t\n")
+@example("matmul_splitk_8x8x8_f16t_f16t_f16t_slices" + "9" * 5000)
+@example("matmul_1x1x1_f32t_f32t_f32t_alpha" + "9" * 5000)
+@example("matmul_" + "9" * 5000 + "x1x1_f32t_f32t_f32t")
+@example("")
+@settings(deadline=None, max_examples=500)
+def test_hostile_names_are_refused_or_understood_but_never_crash(name):
+    try:
+        operation, configuration = split_dispatch_name(name)
+    except NameSyntaxError as error:
+        assert len(str(error)) < 6000
+        return
+    canonical = operation_name(operation)
+    assert parse_operation(canonical) == operation
+    assert configuration == "" or name.endswith(configuration)
+
+
+@pytest.mark.parametrize("suffix", ["\n", " ", "\t", "\x00"])
+def test_nothing_may_follow_an_operand(suffix):
+    with pytest.raises(NameSyntaxError, match="is no operand"):
+        parse_operation(f"matmul_1x1x1_f16t_f16t_f16t{suffix}")
+
+
+def test_digits_of_other_scripts_are_no_digits():
+    with pytest.raises(NameSyntaxError):
+        parse_operation("matmul_٣x1x1_f16t_f16t_f16t")
+    _, configuration = split_dispatch_name("matmul_1x1x1_f16t_f16t_f16t_alpha٣")
+    assert configuration == "alpha٣"
+
+
+# Numbers
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+@settings(deadline=None)
+def test_numbers_parse_back(value):
+    text = print_number(value)
+    assert re.fullmatch(r"m?\d+(p\d+)?(em?\d+)?", text)
+    assert parse_number(text) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1, "1"), (-0.5, "m0p5"), (1e-5, "1em05"), (1.5e300, "1p5e300"), (100000.0, "100000"),
+     (1e16, "1e16"), (-0.0, "m0")],
+)  # fmt: skip
+def test_golden_numbers(value, text):
+    assert print_number(value) == text
+
+
+def test_names_of_many_shapes_share_one_signature():
+    signature = Signature(OperationKind.MATMUL, F32, F32, F32)
+    name = operation_namer(signature)
+    assert name(MatmulShape(1, 2, 3)) == "matmul_1x2x3_f32t_f32t_f32t"
+    first, second = (parse_operation(name(MatmulShape(m, 8, 8))).signature for m in (1, 2))
+    assert first is second
+
+
+def _shape_of(kind, text):
+    if kind == OperationKind.CONV2D:
+        image, filters, stride, pad = text.split(", ")
+        sizes = [image, filters, stride.removeprefix("stride "), pad.removeprefix("pad ")]
+        return Conv2dShape(*(int(size) for part in sizes for size in part.split("×")))
+    sizes, _, batch = text.partition(", batch ")
+    m, n, k = (int(size) for size in sizes.split("×"))
+    return MatmulShape(m, n, k, int(batch or 1))
+
+
+def _modifiers_of(signature):
+    parts = []
+    if signature.split_k_slices > 1:
+        parts.append(f"slices {signature.split_k_slices}")
+    if signature.scaling is not Scaling.NONE:
+        parts.append(f"scaling {signature.scaling}")
+    if signature.alpha != 1:
+        parts.append(f"alpha {signature.alpha:g}")
+    if signature.beta != 0:
+        parts.append(f"beta {signature.beta:g}")
+    if signature.epilogue:
+        parts.append("then " + ", ".join(signature.epilogue))
+    return "; ".join(parts) or "–"

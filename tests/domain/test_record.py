@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.record import Measurement, Record
+
+OPERATION = "matmul_4x4x4_f32t_f32t_f32t"
+
+
+def make_measurement(median_ns=100.0):
+    return Measurement(
+        median_ns=median_ns, ci_low_ns=90, ci_high_ns=110, min_ns=80, p95_ns=120, sample_count=10
+    )
+
+
+def make_record(**changes):
+    values = {
+        "dispatch": f"{OPERATION}_default",
+        "provider": "numpy",
+        "target": "cpu",
+        "device": "cpu",
+        "operation": OPERATION,
+        "configuration": "default",
+        "outcome": Outcome.OK,
+        "distribution": "normal",
+        "seed": 42,
+        "flops": 128,
+        "bytes": 192,
+    }
+    return Record(**{**values, **changes})
+
+
+def test_rates_are_per_nanosecond_of_the_median():
+    record = make_record(measurement=make_measurement(64.0))
+    assert record.gflops == 2.0
+    assert record.bandwidth_gb_per_s == 3.0
+    assert record.key == ("cpu", "numpy", f"{OPERATION}_default")
+
+
+def test_without_a_time_there_is_no_rate():
+    assert make_record().gflops is None
+    assert make_record().bandwidth_gb_per_s is None
+    zero = make_record(measurement=make_measurement(0.0))
+    assert zero.gflops is None
+    assert zero.bandwidth_gb_per_s is None
+
+
+@pytest.mark.parametrize("outcome", [o for o in Outcome if o is not Outcome.OK])
+def test_only_ok_carries_a_time_and_all_else_a_reason(outcome):
+    with pytest.raises(ValueError, match="carries no measurement"):
+        make_record(outcome=outcome, reason="x", measurement=make_measurement())
+    with pytest.raises(ValueError, match="needs a reason"):
+        make_record(outcome=outcome)
+    assert make_record(outcome=outcome, reason="x", stage=Stage.VERIFY).reason == "x"
+
+
+def test_nothing_is_verified_unless_it_says_so():
+    assert make_record().verdict.status is Verification.NOT_VERIFIED

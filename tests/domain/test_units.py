@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.units import (
+    format_bytes,
+    format_gflops,
+    format_ns,
+    format_percent,
+    parse_bytes,
+    parse_duration_s,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (0, "0 ns"), (847.3, "847 ns"), (1000, "1 µs"), (14_700_000, "14.7 ms"),
+     (2.5e9, "2.5 s"), (-1500, "-1.5 µs")],
+)  # fmt: skip
+def test_durations_for_people(value, text):
+    assert format_ns(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "–"), (12, "12 B"), (33_554_432, "33.6 MB"), (2e12, "2 TB")]
+)
+def test_bytes_for_people(value, text):
+    assert format_bytes(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (146.2, "146 GFLOP/s"), (670_900, "671 TFLOP/s"), (1.2e6, "1.2 PFLOP/s")],
+)
+def test_rates_for_people(value, text):
+    assert format_gflops(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, "–"), (0.123, "12.3 %"), (1, "100 %")])
+def test_shares_for_people(value, text):
+    assert format_percent(value) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("1.5min", 90), ("200ms", 0.2), (" 2 h ", 7200), ("5us", 5e-6),
+     ("5µs", 5e-6), ("10ns", 1e-8)],
+)  # fmt: skip
+def test_durations_people_type(text, seconds):
+    assert parse_duration_s(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("4096", 4096), ("4096B", 4096), ("500MB", 500_000_000), ("2GiB", 2**31), ("1.5k", 1500),
+     ("3 Ki", 3072), ("1tib", 2**40)],
+)  # fmt: skip
+def test_sizes_people_type(text, size):
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1s", "1 fortnight", "1.2.3s", "..", "1e3s", "1s 2s"])
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(RequestError, match="is not a duration"):
+        parse_duration_s(text)
+
+
+@pytest.mark.parametrize("text", ["", "B", "-1", "1 PB", "1.2.3", "1ib", "nan", "inf"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(RequestError, match="is not a memory size"):
+        parse_bytes(text)
+
+
+@given(st.text(max_size=20) | st.from_regex(r"[0-9.]{0,400} ?[a-zµ]{0,4}", fullmatch=True))
+@example("9" * 400)
+@example("9" * 5000 + "h")
+@settings(deadline=None)
+def test_any_text_is_a_value_or_a_request_error(text):
+    for parse in (parse_bytes, parse_duration_s):
+        try:
+            assert parse(text) >= 0
+        except RequestError:
+            pass

@@ -1,0 +1,92 @@
+"""``kill -9`` at ten random moments: no stored sample is lost or taken twice, no worker stays."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from gemmetry.domain.outcome import Outcome
+from gemmetry.engine import run
+from gemmetry.store.experiment import Experiment
+
+TARGET = Path(__file__).with_name("kill_target.py")
+Rounds = dict[tuple[int, int], bytes]
+
+
+def stored_rounds(folder: Path) -> Rounds:
+    """(dispatch, round) -> samples, as the journal has them."""
+    if not (folder / "journal.sqlite").exists():
+        return {}
+    connection = sqlite3.connect(f"file:{folder / 'journal.sqlite'}?mode=ro", uri=True)
+    try:
+        rows = connection.execute("SELECT dispatch, round, samples FROM rounds").fetchall()
+    finally:
+        connection.close()
+    return {(dispatch, number): samples for dispatch, number, samples in rows}
+
+
+def workers_with(marker: bytes) -> list[int]:
+    """Processes of workers that have `marker` in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if b"gemmetry.engine.worker" not in (folder / "cmdline").read_bytes():
+                continue
+            if marker in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_kill_at_ten_random_moments(tmp_path):
+    folder = tmp_path / "experiment"
+    marker = f"KILL_TEST={os.getpid()}-{tmp_path}"
+    environment = {**os.environ, "KILL_TEST": marker.partition("=")[2]}
+    moments = random.Random(4)
+    before: Rounds = {}
+    for _ in range(10):
+        process = subprocess.Popen(
+            [sys.executable, str(TARGET), str(folder)], env=environment, start_new_session=True
+        )
+        time.sleep(moments.uniform(0.2, 1.5))
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        deadline = time.monotonic() + 5
+        while workers_with(marker.encode()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert workers_with(marker.encode()) == [], "workers end with their parent"
+        now = stored_rounds(folder)
+        assert before.items() <= now.items(), "what was stored is still there, unchanged"
+        before = now
+    assert before, "the run got far enough to be worth killing"
+
+    spec = importlib.util.spec_from_file_location("kill_target", TARGET)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    summary = run(module.make_plan(), folder)
+    assert (summary.kept, summary.samples_kept) != (0, 0)
+    assert summary.finished == summary.total == 18
+    assert summary.outcomes == {
+        Outcome.OK: 12, Outcome.WRONG: 3, Outcome.COMPILE_ERROR: 3
+    }  # fmt: skip
+    final = stored_rounds(folder)
+    assert before.items() <= final.items()
+    by_dispatch: dict[int, list[int]] = {}
+    for dispatch, number in sorted(final):
+        by_dispatch.setdefault(dispatch, []).append(number)
+    assert all(numbers == list(range(len(numbers))) for numbers in by_dispatch.values())
+    with Experiment.open(folder) as experiment:
+        records = list(experiment.records())
+        assert len({record.key for record in records}) == 18
+        for record in records:
+            if record.outcome is Outcome.OK:
+                samples = experiment.samples(record)
+                assert len(samples) == record.measurement.sample_count == 20

@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gemmetry.domain.errors import (
+    EmptySelectionError,
+    PlanMismatchError,
+    RequestError,
+    StorageError,
+    UnknownNameError,
+)
+from gemmetry.domain.events import DispatchFinished, Message, PlanReady, StageProgress
+from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.plan import ProviderRequest
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine import run
+from gemmetry.store.experiment import Experiment
+
+
+def test_a_run_measures_verifies_and_stores(make_plan, run_plan, tmp_path):
+    ran = run_plan(make_plan(sizes=(8, 16), tags={"who": "me"}), command="gemmetry profile x")
+    assert ran.summary.exit_status == 0
+    assert (ran.summary.total, ran.summary.finished, ran.summary.kept) == (4, 4, 0)
+    assert ran.events[0] == PlanReady(4, 0, 0, str(tmp_path / "experiment"))
+    finished = ran.of(DispatchFinished)
+    assert {event.record.key for event in finished} == {record.key for record in ran.records}
+    for record in ran.records:
+        assert record.outcome is Outcome.OK
+        assert record.measurement.sample_count == 10
+        assert record.measurement.method == "simulated"
+        assert record.verdict.status is Verification.PASSED
+        assert record.verdict.checks["after_timing"] == "passed"
+        assert record.environment_id
+        assert record.tags == {"who": "me"}
+        assert record.configuration_parameters["behaviour"] == record.configuration
+        assert record.device == "null:0"
+    fast, slow = ran.records[1].measurement, ran.records[0].measurement
+    assert fast.median_ns == pytest.approx(0.8 * slow.median_ns, rel=0.02)
+    with Experiment.open(tmp_path / "experiment") as experiment:
+        assert len(experiment.samples(ran.records[0])) == 10
+        assert experiment.environments()[ran.records[0].environment_id].packages["gemmetry"]
+        assert experiment.manifest.commands == ("gemmetry profile x",)
+    # One pass over all four, so that candidates are interleaved.
+    assert [e.stage for e in ran.of(StageProgress)].count(Stage.VERIFY) == 4
+
+
+def test_every_outcome_is_a_row_and_the_rest_is_measured(make_plan, run_plan):
+    bad = ("hang", "crash", "wrong", "compile_error", "launch_error", "leak", "exit_3", "raises")
+    bad += ("late", "unsupported", "abort")
+    ran = run_plan(make_plan((*bad, "factor_2"), deadlines_s={Stage.VERIFY: 1.5}))
+    found = {record.configuration: (str(record.outcome), record.stage) for record in ran.records}
+    verify, build, measure = Stage.VERIFY, Stage.BUILD, Stage.MEASURE
+    assert found == {
+        "default": ("ok", None),
+        "fast": ("ok", None),
+        "factor_2": ("ok", None),
+        "hang": ("timeout", verify),
+        "crash": ("crash", verify),
+        "abort": ("crash", verify),
+        "exit_3": ("crash", verify),
+        "raises": ("crash", verify),
+        "wrong": ("wrong", verify),
+        "late": ("wrong", measure),
+        "leak": ("out_of_memory", verify),
+        "compile_error": ("compile_error", build),
+        "launch_error": ("launch_error", verify),
+        "unsupported": ("unsupported", build),
+    }
+    assert "SIGSEGV" in ran["crash"].reason
+    assert "SIGABRT" in ran["abort"].reason
+    assert "status 3" in ran["exit_3"].reason
+    assert "verifying took longer than 1.5 s" in ran["hang"].reason
+    assert "RuntimeError" in ran["raises"].reason
+    assert "_raise_foreign" in ran["raises"].output_tail, "the traceback explains it"
+    assert "1.5 times" in ran["wrong"].reason
+    assert "after timing" in ran["late"].reason
+    assert ran["late"].verdict.status is Verification.FAILED
+    assert "Choose another configuration" in ran["compile_error"].reason, "the hint is told"
+    for record in ran.records:
+        assert f"--dispatches {record.dispatch} " in record.reproduce
+    assert ran.summary.exit_status == 1
+    assert ran.summary.finished == 14
+
+
+def test_rejected_configurations_are_no_failure_while_another_is_ok(make_plan, run_plan):
+    ran = run_plan(make_plan(("compile_error", "launch_error")))
+    assert ran.summary.exit_status == 0
+    only_bad = make_plan(
+        ("compile_error",), plan={"selection": Only("compile_error")}, sizes=(8, 16)
+    )
+    ran = run_plan(only_bad, fresh=True)
+    assert ran.summary.outcomes == {Outcome.COMPILE_ERROR: 2}
+    assert ran.summary.exit_status == 1, "an operation has no ok dispatch"
+
+
+class Only:
+    """A selection of one configuration."""
+
+    everything = False
+
+    def __init__(self, configuration: str) -> None:
+        self.configuration = configuration
+
+    def matches(self, provider, name, operation):
+        return name.endswith(f"_{self.configuration}")
+
+
+def test_a_lost_device_stops_the_run_and_the_rest_stays(make_plan, run_plan):
+    plan = make_plan(("device_lost",), sizes=(8, 16))
+    ran = run_plan(plan)
+    assert ran.summary.exit_status == 3
+    assert "is gone" in ran.summary.failure
+    assert ran.summary.finished < ran.summary.total == 6
+    assert ran.of(Message)[-1].level == "warning"
+    again = run_plan(plan)
+    assert again.summary.exit_status == 3, "it is lost again, and nothing was counted twice"
+
+
+def test_a_slow_dispatch_is_skipped_by_its_prediction(make_plan, run_plan):
+    ran = run_plan(make_plan(("slow_20000",), max_seconds_per_launch=0.5))
+    record = ran["slow_20000"]
+    assert record.outcome is Outcome.SKIPPED
+    assert "predicted to take 20 s" in record.reason
+    assert ran.summary.exit_status == 0
+
+
+def test_without_verification_records_say_so(make_plan, run_plan):
+    ran = run_plan(make_plan(("wrong",), verify=False))
+    assert {str(record.outcome) for record in ran.records} == {"ok"}
+    assert {record.verdict.status for record in ran.records} == {Verification.NOT_VERIFIED}
+    assert ran["wrong"].measurement is not None
+
+
+def test_verification_alone(make_plan, run_plan):
+    ran = run_plan(make_plan(("wrong",), measure=False))
+    assert ran["wrong"].outcome is Outcome.WRONG
+    assert ran["default"].outcome is Outcome.OK
+    assert ran["default"].measurement is None
+    assert ran["default"].verdict.status is Verification.PASSED
+
+
+def test_compiling_ahead_costs_a_bad_configuration_its_own_row(make_plan, run_plan):
+    plan = make_plan(
+        ("compile_error", "compile_crash", "hang_compile", "factor_3"),
+        options={"seconds_per_compile": 0.01},
+        deadlines_s={Stage.COMPILE: 1.0},
+    )
+    ran = run_plan(plan)
+    found = {record.configuration: (str(record.outcome), record.stage) for record in ran.records}
+    assert found == {
+        "default": ("ok", None),
+        "fast": ("ok", None),
+        "factor_3": ("ok", None),
+        "compile_error": ("compile_error", Stage.COMPILE),
+        "compile_crash": ("crash", Stage.COMPILE),
+        "hang_compile": ("timeout", Stage.COMPILE),
+    }
+    assert ran["default"].facts.compile_ns > 5e6, "facts of the compiler are in the record"
+    assert ran["default"].facts.default_configuration == "pretend", "and those of the build"
+    compiled = [event for event in ran.of(StageProgress) if event.stage is Stage.COMPILE]
+    assert (compiled[-1].done, compiled[-1].total) == (6, 6)
+
+
+def test_compile_only_targets_compile_and_run_nothing(make_plan, run_plan):
+    target = Target(TargetKind.NULL, "sm_80", None)
+    ran = run_plan(make_plan(("wrong",), options={"seconds_per_compile": 0.0}, targets=(target,)))
+    assert {str(record.outcome) for record in ran.records} == {"ok"}
+    assert ran["wrong"].measurement is None
+    assert ran["wrong"].target == "null-sm_80"
+    ran = run_plan(make_plan(targets=(target,)), fresh=True)
+    assert {str(record.outcome) for record in ran.records} == {"unsupported"}
+
+
+def test_unsupported_pairs_are_rows_at_once(make_plan, run_plan):
+    plan = make_plan(
+        providers=(ProviderRequest(name="null"), ProviderRequest(name="numpy")), sizes=(8, 16)
+    )
+    ran = run_plan(plan)
+    unsupported = [r for r in ran.records if r.provider == "numpy"]
+    assert [str(r.outcome) for r in unsupported] == ["unsupported", "unsupported"]
+    assert all(r.reason for r in unsupported)
+    assert len(ran.of(DispatchFinished)) == 6
+    assert ran.summary.exit_status == 0
+
+
+def test_an_unavailable_provider_is_unsupported(make_plan, run_plan):
+    ran = run_plan(make_plan(options={"unavailable": "it is not there"}))
+    assert [record.reason for record in ran.records] == ["it is not there"]
+    assert ran.summary.exit_status == 1
+
+
+def test_several_devices_are_measured_at_once(make_plan, run_plan):
+    targets = [Target(TargetKind.NULL, "", index) for index in range(2)]
+    began = time.monotonic()
+    ran = run_plan(make_plan(("slow_20",), targets=targets, repetitions=30))
+    assert time.monotonic() - began < 30
+    assert [r.device for r in ran.records].count("null:1") == 3
+    assert ran.summary.outcomes == {Outcome.OK: 6}
+
+
+def test_one_lost_device_does_not_hold_up_the_other(make_plan, run_plan):
+    lost = make_plan(("device_lost",), targets=[Target(TargetKind.NULL, "", i) for i in range(2)])
+    ran = run_plan(lost)
+    assert ran.summary.exit_status == 3
+    assert ran.summary.failure.count("is gone") == 2
+
+
+def test_the_same_command_resumes_with_everything_kept(make_plan, run_plan):
+    plan = make_plan(sizes=(8, 16))
+    first = run_plan(plan)
+    again = run_plan(plan)
+    assert again.records == first.records
+    assert (again.summary.kept, again.summary.samples_kept) == (4, 40)
+    assert again.of(PlanReady)[0].kept == 4
+    assert again.of(DispatchFinished) == []
+    assert "4 dispatches and 40 samples" in again.of(Message)[0].text
+
+
+def test_a_changed_environment_is_told_and_recorded(make_plan, run_plan, monkeypatch):
+    plan = make_plan()
+    first = run_plan(plan)
+    monkeypatch.setenv("MKL_DEBUG_CPU_TYPE", "5")
+    again = run_plan(plan)
+    assert any("MKL_DEBUG_CPU_TYPE" in m.text for m in again.of(Message) if m.level == "warning")
+    assert again.records == first.records
+
+
+def test_another_plan_in_the_folder_is_refused(make_plan, run_plan):
+    run_plan(make_plan())
+    with pytest.raises(PlanMismatchError):
+        run_plan(make_plan(sizes=(9,)))
+    assert run_plan(make_plan(sizes=(9,)), fresh=True).summary.total == 2
+
+
+def test_wrong_requests_leave_nothing(make_plan, run_plan, tmp_path):
+    with pytest.raises(UnknownNameError, match="nul"):
+        run_plan(make_plan(providers=(ProviderRequest(name="nul"),)))
+    with pytest.raises(EmptySelectionError):
+        run_plan(make_plan(plan={"selection": Only("nothing")}))
+    with pytest.raises(RequestError, match="targets"):
+        run_plan(make_plan(targets=()))
+    assert not (tmp_path / "experiment").exists()
+
+
+def test_output_of_a_worker_explains_its_dispatch_and_stays_out_of_ours(make_plan, run_plan, capfd):
+    ran = run_plan(make_plan(("chatty", "exit_7")))
+    assert ran["chatty"].outcome is Outcome.OK
+    assert "something to say" not in ran["exit_7"].output_tail
+    captured = capfd.readouterr()
+    assert captured.out == captured.err == ""
+
+
+def test_an_interrupt_ends_the_workers_and_keeps_what_is_done(make_plan, tmp_path):
+    plan = make_plan(("slow_50",), repetitions=1000, time_budget_s=60.0)
+    timer = threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run(plan, tmp_path / "experiment")
+    timer.join()
+    assert time.monotonic() - began < 10
+    assert workers_of(os.getpid()) == []
+    with Experiment.open(tmp_path / "experiment") as experiment:
+        assert experiment.samples_count() > 0
+
+
+def workers_of(parent: int) -> list[int]:
+    """Worker processes that `parent` started and that still run."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            command = (stat.parent / "cmdline").read_bytes()
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if b"gemmetry.engine.worker" in command and int(fields[1]) == parent:
+            found.append(int(stat.parent.name))
+    return found
+
+
+def test_a_folder_that_fails_in_the_middle_ends_the_run(make_plan, tmp_path, monkeypatch):
+    def fail(self, rounds):
+        raise StorageError("no space left")
+
+    monkeypatch.setattr(Experiment, "add_rounds", fail)
+    with pytest.raises(StorageError):
+        run(make_plan(), tmp_path / "experiment")
+    monkeypatch.undo()
+    assert workers_of(os.getpid()) == []
+    assert run(make_plan(), tmp_path / "experiment").exit_status == 0
+
+
+def test_the_manifest_holds_the_plans_document(make_plan, run_plan, tmp_path):
+    run_plan(make_plan(("fast",)))
+    manifest = json.loads((tmp_path / "experiment" / "manifest.json").read_text())
+    assert manifest["document"] == {"configurations": ["fast"], "sizes": [8]}

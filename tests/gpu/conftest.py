@@ -1,0 +1,76 @@
+"""What the GPU tests share: one launch, checked against float64 within the error bound."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.contracts import Executable, Provider, Workspace
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.target import Target
+from gemmetry.numerics.bounds import error_bounds
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.references import compute_reference
+from gemmetry.numerics.storage import to_float64
+
+Check = Callable[..., Executable]
+
+
+@pytest.fixture(scope="session")
+def gpu() -> Target:
+    """The first GPU of this machine."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed")
+    from gemmetry.providers._torch_device import gpu_targets
+
+    targets = gpu_targets()
+    if not targets:
+        pytest.skip("torch sees no GPU on this machine")
+    return targets[0]
+
+
+@pytest.fixture
+def check(tmp_path: Path, gpu: Target) -> Check:
+    """Run one dispatch and assert that its result is right; None where it is unsupported."""
+
+    def run(
+        provider: Provider,
+        name: str,
+        configuration: str = "default",
+        *,
+        tier: str = "fail",
+        distribution: str = "uniform_signed",
+    ) -> Executable:
+        operation = parse_operation(name)
+        assert provider.supports(operation, gpu) is None, name
+        found = provider.parse_configuration(configuration, operation, gpu)
+        assert found is not None, configuration
+        dispatch = Dispatch(operation, found, provider.name, gpu)
+        executable = provider.build(dispatch, Workspace(generated=tmp_path / "generated"))
+        if operation.signature.lhs.is_integer:
+            distribution = "offset_uniform"
+        inputs = make_inputs(operation, distribution=distribution, seed=11)
+        device = executable.device
+        buffers = [device.upload(a, spec) for a, spec in zip(inputs, operation.inputs, strict=True)]
+        output = device.allocate(operation.output)
+        device.fill_bytes(output, 0xFF)
+        result = executable.run(buffers, output)
+        device.synchronize()
+        assert (result is output) == executable.writes_output
+        stored = to_float64(device.download(result, operation.output))
+        transposed = operation.output.storage_shape != operation.output.shape
+        transposed |= str(operation.output.layout) == "n"
+        got = stored.swapaxes(-1, -2) if transposed else stored
+        reference = compute_reference(operation, inputs)
+        bounds = error_bounds(operation, reference)
+        bound = bounds.fail if tier == "fail" else bounds.warn
+        error = np.abs(got - reference.value)
+        assert (error <= bound).all(), f"{name}: {float((error - bound).max())} above the bound"
+        return executable
+
+    return run

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gemmetry.hardware.detect import amd_gpus, cpu_facts, nvidia_gpus, total_memory_bytes
+
+CPUINFO = """\
+processor\t: 0
+vendor_id\t: GenuineIntel
+cpu family\t: 6
+model\t\t: 143
+model name\t: Intel(R) Xeon(R) Platinum 8480C
+cpu MHz\t\t: 2000.123
+flags\t\t: fpu fma avx512f amx_bf16
+
+processor\t: 1
+model name\t: something else
+"""
+
+ARM_CPUINFO = """\
+processor\t: 0
+Features\t: fp asimd bf16 i8mm
+CPU implementer\t: 0x41
+CPU part\t: 0xd4f
+"""
+
+
+def _write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def _cache(sysfs: Path, index: int, level: int, size: str, kind: str = "Unified") -> None:
+    for name, text in (("level", str(level)), ("size", size), ("type", kind)):
+        _write(sysfs / "cpu0" / "cache" / f"index{index}" / name, text + "\n")
+
+
+def test_facts_of_an_x86(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(6)), raising=False)
+    sysfs = tmp_path / "sysfs"
+    _cache(sysfs, 0, 1, "48K", "Data")
+    _cache(sysfs, 1, 1, "32K", "Instruction")
+    _cache(sysfs, 3, 3, "105M")
+    _write(sysfs / "cpu0" / "topology" / "thread_siblings_list", "0,56\n")
+    facts = cpu_facts(_write(tmp_path / "cpuinfo", CPUINFO), sysfs)
+    assert facts.name == "Intel(R) Xeon(R) Platinum 8480C"
+    assert (facts.vendor, facts.family, facts.model) == ("GenuineIntel", 6, 143)
+    assert "amx_bf16" in facts.flags
+    assert facts.last_level_cache_bytes == 105 * 2**20
+    assert (facts.usable_cores, facts.threads_per_core, facts.physical_cores) == (6, 2, 3)
+    assert facts.clock_hz == pytest.approx(2.000123e9)
+    assert facts.clock_source == "TSC; boost may exceed"
+
+
+def test_the_highest_clock_of_cpufreq_goes_before_the_present_one(tmp_path: Path) -> None:
+    _write(tmp_path / "cpu0" / "cpufreq" / "cpuinfo_max_freq", "3800000\n")
+    facts = cpu_facts(_write(tmp_path / "cpuinfo", CPUINFO), tmp_path)
+    assert (facts.clock_hz, facts.clock_source) == (3.8e9, "highest of cpufreq")
+
+
+def test_facts_of_an_arm(tmp_path: Path) -> None:
+    facts = cpu_facts(_write(tmp_path / "cpuinfo", ARM_CPUINFO), tmp_path)
+    assert facts.arm_part == 0xD4F
+    assert facts.flags == {"fp", "asimd", "bf16", "i8mm"}
+    assert facts.clock_hz is None
+    assert facts.last_level_cache_bytes is None
+
+
+def test_a_system_without_those_files_still_has_a_name(tmp_path: Path) -> None:
+    facts = cpu_facts(tmp_path / "none", tmp_path)
+    assert facts.name
+    assert facts.usable_cores >= 1
+
+
+MEMINFO = "MemTotal:       24684092 kB\nMemFree:        1 kB\n"
+
+
+@pytest.mark.parametrize(
+    ("own", "file", "limit", "expected"),
+    [
+        ("0::/box\n", "box/memory.max", "1073741824\n", 2**30),
+        ("0::/box\n", "box/memory.max", "max\n", 24684092 * 1024),
+        ("4:memory:/j\n", "memory/j/memory.limit_in_bytes", "2147483648\n", 2**31),
+        ("4:memory:/j\n", "memory/j/memory.limit_in_bytes", "9223372036854771712\n",
+         24684092 * 1024),
+        ("7:blkio:/j\n", "other", "1\n", 24684092 * 1024),
+        ("", "other", "1\n", 24684092 * 1024),
+    ],
+)  # fmt: skip
+def test_memory_is_limited_by_the_control_group(
+    tmp_path: Path, own: str, file: str, limit: str, expected: int
+) -> None:
+    meminfo = _write(tmp_path / "meminfo", MEMINFO)
+    own_cgroups = _write(tmp_path / "own", own)
+    _write(tmp_path / "cgroups" / file, limit)
+    assert total_memory_bytes(meminfo, own_cgroups, tmp_path / "cgroups") == expected
+
+
+def test_unknown_memory_is_zero(tmp_path: Path) -> None:
+    assert total_memory_bytes(tmp_path / "a", tmp_path / "b", tmp_path) == 0
+
+
+class FakeNvml:
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, count: int = 1, failing: str = "") -> None:
+        self.count, self.failing, self.shut_down = count, failing, False
+
+    def __getattr__(self, name: str) -> Any:
+        answers = {
+            "nvmlInit": None,
+            "nvmlSystemGetDriverVersion": "575.57",
+            "nvmlDeviceGetCount": self.count,
+            "nvmlDeviceGetHandleByIndex": object(),
+            "nvmlDeviceGetCudaComputeCapability": (9, 0),
+            "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=150_754_820_096),
+            "nvmlDeviceGetName": "NVIDIA H200",
+            "nvmlDeviceGetUUID": "GPU-1",
+        }
+
+        def call(*_arguments: Any) -> Any:
+            if name == self.failing:
+                raise self.NVMLError("no")
+            if name == "nvmlShutdown":
+                self.shut_down = True
+                return None
+            return answers[name]
+
+        return call
+
+
+def test_nvidia_gpus_are_listed() -> None:
+    nvml = FakeNvml(2)
+    found = nvidia_gpus(nvml)
+    assert [gpu.index for gpu in found.gpus] == [0, 1]
+    assert found.gpus[0].architecture == "sm_90"
+    assert found.gpus[0].memory_bytes == 150_754_820_096
+    assert found.gpus[0].driver == "575.57"
+    assert found.reason == ""
+    assert nvml.shut_down
+
+
+def test_a_gpu_that_hides_its_memory_is_listed_without() -> None:
+    assert nvidia_gpus(FakeNvml(failing="nvmlDeviceGetMemoryInfo")).gpus[0].memory_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("nvml", "reason"),
+    [
+        (FakeNvml(failing="nvmlInit"), "NVML does not start"),
+        (FakeNvml(failing="nvmlDeviceGetName"), "NVML cannot list"),
+        (FakeNvml(0), "the driver shows no NVIDIA GPU"),
+    ],
+)
+def test_no_nvidia_gpu_has_a_reason_and_a_next_step(nvml: FakeNvml, reason: str) -> None:
+    found = nvidia_gpus(nvml)
+    assert found.gpus == ()
+    assert found.reason.startswith(reason)
+    assert found.next_step
+
+
+class FakeAmdSmi:
+    class AmdSmiException(Exception):  # amdsmi's name
+        pass
+
+    def __init__(self, count: int = 1, failing: str = "") -> None:
+        self.count, self.failing = count, failing
+
+    def __getattr__(self, name: str) -> Any:
+        answers = {
+            "amdsmi_init": None,
+            "amdsmi_shut_down": None,
+            "amdsmi_get_processor_handles": list(range(self.count)),
+            "amdsmi_get_gpu_asic_info": {
+                "market_name": "AMD Instinct MI300X",
+                "target_graphics_version": "gfx942",
+            },
+            "amdsmi_get_gpu_driver_info": {"driver_version": "6.14"},
+            "amdsmi_get_gpu_device_uuid": "ff",
+        }
+
+        def call(*_arguments: Any) -> Any:
+            if name == self.failing:
+                raise self.AmdSmiException("no")
+            return answers[name]
+
+        return call
+
+
+def test_amd_gpus_are_listed() -> None:
+    [gpu] = amd_gpus(FakeAmdSmi()).gpus
+    assert (gpu.kind, gpu.name, gpu.architecture) == ("hip", "AMD Instinct MI300X", "gfx942")
+
+
+@pytest.mark.parametrize(
+    ("amdsmi", "reason"),
+    [
+        (FakeAmdSmi(failing="amdsmi_init"), "amdsmi does not start"),
+        (FakeAmdSmi(failing="amdsmi_get_gpu_asic_info"), "amdsmi cannot list"),
+        (FakeAmdSmi(0), "the driver shows no AMD GPU"),
+    ],
+)
+def test_no_amd_gpu_has_a_reason_and_a_next_step(amdsmi: FakeAmdSmi, reason: str) -> None:
+    found = amd_gpus(amdsmi)
+    assert found.gpus == ()
+    assert found.reason.startswith(reason)
+    assert found.next_step
+
+
+@pytest.mark.parametrize(
+    ("error", "nvidia", "amd"),
+    [
+        (ImportError("x"), "the NVML bindings are not installed", "amdsmi is not installed"),
+        (KeyError("libamd_smi.so"), None, "amdsmi does not load"),
+    ],
+)
+def test_bindings_that_do_not_import_are_a_reason(monkeypatch, error, nvidia, amd) -> None:
+    def fail(name: str) -> None:
+        raise error
+
+    monkeypatch.setattr("gemmetry.hardware.detect.importlib.import_module", fail)
+    if nvidia is not None:
+        assert nvidia_gpus().reason == nvidia
+    assert amd_gpus().reason.startswith(amd)

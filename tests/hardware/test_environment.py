@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import gemmetry
+from gemmetry.hardware.environment import _variables, capture_environment, git_revision
+
+
+def test_this_machine_is_described() -> None:
+    found = capture_environment({"numpy": "1.2.3"})
+    assert found.hostname
+    assert found.cpu
+    assert found.cpu_count >= 1
+    assert found.packages == {"gemmetry": gemmetry.__version__, "numpy": "1.2.3"}
+    assert found.id == capture_environment({"numpy": "1.2.3"}).id
+    assert found.id != capture_environment({"numpy": "1.2.4"}).id
+
+
+def test_versions_are_stored_as_plain_text() -> None:
+    class Version(str):
+        """What torch has for a version."""
+
+    packages = capture_environment({"torch": Version("2.13.0")}).packages
+    assert type(packages["torch"]) is str
+
+
+def test_only_variables_that_change_speed_are_kept_and_no_secrets() -> None:
+    environ = {
+        "OMP_NUM_THREADS": "2",
+        "CUDA_VISIBLE_DEVICES": "1",
+        "NCCL_MIN_NCHANNELS": "8",
+        "TRITON_CACHE_DIR": "x",
+        "HIP_VISIBLE_DEVICES": "0",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "HOME": "/home/me",
+        "MY_OMP_X": "1",
+        "NVIDIA_API_KEY": "hidden",
+        "TORCH_HUB_TOKEN": "hidden",
+    }
+    assert sorted(_variables(environ)) == [
+        "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "NCCL_MIN_NCHANNELS", "OMP_NUM_THREADS",
+        "ONEDNN_MAX_CPU_ISA", "TRITON_CACHE_DIR",
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_revision_of_a_repository(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "none"))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    assert git_revision(repository) == ""
+
+    def git(*arguments: str) -> None:
+        identity = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
+        subprocess.run(["git", *identity, *arguments], cwd=repository, check=True, timeout=30)
+
+    git("init", "--quiet")
+    (repository / "file").write_text("1")
+    git("add", "file")
+    git("commit", "--quiet", "--message", "first")
+    clean = git_revision(repository)
+    assert len(clean) == 12
+    assert int(clean, 16) > 0
+    (repository / "file").write_text("2")
+    assert git_revision(repository) == f"{clean}-dirty"
+
+
+def test_without_git_there_is_no_revision(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert git_revision(tmp_path) == ""

@@ -1,0 +1,65 @@
+"""Our Triton kernel in Triton's interpreter, in a process of its own.
+
+Whether Triton interprets is decided when it is first imported, so the check runs as a script.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import torch
+from gemmetry.kernels.triton_matmul import matmul_kernel
+
+m, n, k, batch = 19, 23, 37, 2
+generator = torch.Generator().manual_seed(3)
+
+def stored(rows, columns, row_major, padding):
+    # A matrix inside wider memory filled with NaN: reading past an edge would show.
+    shape = (batch, rows, columns + padding) if row_major else (batch, columns, rows + padding)
+    memory = torch.full(shape, float("nan"))
+    view = memory if row_major else memory.mT
+    view[:, :rows, :columns] = torch.randn(batch, rows, columns, generator=generator)
+    return memory, view[:, :rows, :columns]
+
+for a_row in (True, False):
+    for b_row in (True, False):
+        for c_row in (True, False):
+            (a, a_view), (b, b_view) = stored(m, k, a_row, 3), stored(k, n, b_row, 5)
+            c, c_view = stored(m, n, c_row, 7)
+            expected = a_view.double() @ b_view.double()
+            c_view.fill_(7.0)
+            c_before = c.clone()
+            programs = -(-m // 16) * -(-n // 16) * batch
+            matmul_kernel[(programs,)](
+                a, b, c, None, None, None, None, None, m, n, k,
+                a.stride(1), b.stride(1), c.stride(1), a.stride(0), b.stride(0), c.stride(0),
+                a_row, b_row, c_row, False, False, False, "ieee", None, False, False,
+                1.0, 0.0, None, None, None, None, 16, 16, 16, 2,
+            )
+            error = (c_view - expected).abs().max().item()
+            assert error < 1e-4, (a_row, b_row, c_row, error)
+            c_view.fill_(7.0)
+            assert torch.equal(c.nan_to_num(), c_before.nan_to_num()), "wrote outside C"
+print("all right")
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+def test_every_layout_with_padding_between_rows() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert run.stdout.strip() == "all right"

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import hashlib
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmetry.domain.dtypes import BF16, E4M3, E5M2, F16, F32, F64, S8, S32, TF32
+from gemmetry.domain.errors import UnknownNameError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import MatmulShape, Operation, OperationKind, Signature
+from gemmetry.domain.settings import DISTRIBUTIONS
+from gemmetry.numerics.inputs import exact_integer_limit, make_inputs, zero_share
+from gemmetry.numerics.storage import numpy_dtype, to_float64
+
+SMALL = "matmul_33x17x129"
+OPERATIONS = [
+    f"{SMALL}_f32t_f32t_f32t",
+    f"{SMALL}_f64t_f64n_f64t",
+    f"{SMALL}_tf32t_tf32t_f32t",
+    f"{SMALL}_f16n_f16t_f16t_accf16",
+    f"{SMALL}_bf16t_bf16t_bf16n_alpha0p5_beta2_bias_gelu_residual",
+    f"{SMALL}_e4m3t_e4m3n_bf16t_scalerow",
+    f"{SMALL}_e5m2t_e4m3n_e4m3t_scaletensor",
+    f"{SMALL}_s8t_s8n_s32t_bias",
+    "conv2d_2x9x7x3_3x2x5_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc_bias_relu",
+]
+
+# sha256 over the bytes of all inputs, first 16 digits; seed 42. A change here means that stored
+# references and results no longer belong to the inputs: raise GENERATOR_VERSION.
+GOLDEN = {
+    ("f32t_f32t_f32t", "offset_uniform"): "819f1baa7ad690ce",
+    ("f32t_f32t_f32t", "normal"): "a347e3c17a9910b6",
+    ("bf16t_bf16t_bf16t", "uniform_signed"): "238269d697d059cb",
+    ("e4m3t_e4m3n_bf16t_scalerow", "offset_uniform"): "a8a46e1081924d26",
+    ("s8t_s8t_s32t", "offset_uniform"): "09fae982bf7ddd71",
+    ("f16t_f16t_f16t", "integers"): "373d09a56044c007",
+}
+
+
+def digest(arrays):
+    return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()[:16]
+
+
+@pytest.mark.parametrize(("formats", "distribution"), list(GOLDEN))
+def test_bits_never_change(formats, distribution):
+    operation = parse_operation(f"{SMALL}_{formats}")
+    arrays = make_inputs(operation, distribution=distribution, seed=42)
+    assert digest(arrays) == GOLDEN[formats, distribution]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_arrays_follow_the_specs(name, distribution):
+    operation = parse_operation(name)
+    arrays = make_inputs(operation, distribution=distribution, seed=7)
+    assert len(arrays) == len(operation.inputs)
+    for array, spec in zip(arrays, operation.inputs, strict=True):
+        assert array.shape == spec.storage_shape
+        assert array.dtype == numpy_dtype(spec.dtype)
+        assert array.flags.c_contiguous
+        assert np.isfinite(to_float64(array)).all()
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("distribution", ["offset_uniform", "uniform_signed", "integers"])
+def test_no_zeros_where_none_are_promised(name, distribution):
+    arrays = make_inputs(parse_operation(name), distribution=distribution, seed=3)
+    assert zero_share(arrays) == 0.0
+
+
+def test_distributions_have_their_ranges():
+    operation = parse_operation("matmul_256x256x256_f32t_f32t_f32t")
+
+    def lhs(distribution):
+        return make_inputs(operation, distribution=distribution, seed=1)[0]
+
+    offset, signed, normal = lhs("offset_uniform"), lhs("uniform_signed"), lhs("normal")
+    assert 0.1 <= offset.min() < 0.101 and 1.099 < offset.max() < 1.1 + 1e-6
+    assert -1 < signed.min() < -0.999 and 0.999 < signed.max() < 1
+    assert abs(float(signed.mean())) < 0.01
+    assert abs(float(normal.std()) - 1) < 0.01
+    assert not lhs("zeros").any()
+    integers = lhs("integers")
+    assert (integers == np.rint(integers)).all() and integers.min() == -integers.max()
+
+
+def test_streams_differ_by_role_seed_and_shape_and_by_nothing_else():
+    operation = parse_operation("matmul_64x64x64_f32t_f32t_f32t_bias")
+    lhs, rhs, _ = make_inputs(operation, distribution="normal", seed=42)
+    other_seed, _, _ = make_inputs(operation, distribution="normal", seed=43)
+    plain = parse_operation("matmul_64x64x64_f32t_f32t_f32t")
+    assert not np.array_equal(lhs, rhs)
+    assert not np.array_equal(lhs, other_seed)
+    assert np.array_equal(lhs, make_inputs(plain, distribution="normal", seed=42)[0])
+
+
+def test_tf32_inputs_are_tf32_numbers():
+    lhs, rhs = make_inputs(
+        parse_operation("matmul_64x64x64_tf32t_tf32t_f32t"), distribution="normal", seed=42
+    )
+    assert not (lhs.view(np.uint32) & 0x1FFF).any()
+    assert not (rhs.view(np.uint32) & 0x1FFF).any()
+
+
+def test_f64_inputs_use_all_their_bits():
+    operation = parse_operation("matmul_64x64x64_f64t_f64t_f64t")
+    for distribution in ("offset_uniform", "uniform_signed", "normal"):
+        lhs, _ = make_inputs(operation, distribution=distribution, seed=42)
+        assert (lhs != lhs.astype(np.float32)).mean() > 0.99
+
+
+def test_s8_products_fit_s32_whatever_k():
+    operation = parse_operation("matmul_1x1x1000000_s8t_s8t_s32t_bias")
+    lhs, rhs, bias = make_inputs(operation, distribution="offset_uniform", seed=1)
+    largest = int(np.abs(lhs.astype(np.int64)).max()) * int(np.abs(rhs.astype(np.int64)).max())
+    assert largest * 1_000_000 + int(np.abs(bias).max()) < 2**31
+    assert np.abs(lhs.astype(np.int64)).max() > 1
+
+
+def test_scales_are_powers_of_two_and_vary_by_row():
+    operation = parse_operation("matmul_64x48x32_e4m3t_e4m3n_bf16t_scalerow")
+    *_, scale_a, scale_b = make_inputs(operation, distribution="offset_uniform", seed=1)
+    for scale in (scale_a, scale_b):
+        assert (np.frexp(scale)[0] == 0.5).all()
+        assert len(np.unique(scale)) == 4
+
+
+def test_fp8_results_stay_in_range():
+    operation = parse_operation("matmul_32x32x4096_e4m3t_e4m3n_e4m3t_scaletensor")
+    lhs, rhs, scale_a, scale_b = make_inputs(operation, distribution="offset_uniform", seed=5)
+    result = to_float64(lhs) @ to_float64(rhs).T * float(scale_a[0]) * float(scale_b[0])
+    assert 1 < result.max() <= 448
+
+
+def test_unknown_distribution_names_the_near_ones():
+    with pytest.raises(UnknownNameError, match="offset_unifrom"):
+        make_inputs(parse_operation(OPERATIONS[0]), distribution="offset_unifrom", seed=1)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.sampled_from(
+        [(F64, F64, F64), (F32, F32, F32), (TF32, F32, F32), (F16, F16, F32), (F16, F16, F16),
+         (BF16, BF16, F32), (BF16, BF16, BF16), (E4M3, BF16, F32), (E5M2, F16, F32), (S8, S32, S32)]
+    ),
+    st.integers(1, 200_000),
+)  # fmt: skip
+def test_exact_limit_keeps_sums_exact(formats, k):
+    operand, result, accumulator = formats
+    signature = Signature(OperationKind.MATMUL, operand, operand, result, accumulator=accumulator)
+    limit = exact_integer_limit(Operation(signature, MatmulShape(4, 4, k)))
+    exact_up_to = 2**31 - 1 if accumulator is S32 else 2**accumulator.significand_bits
+    if limit > 1:
+        assert k * limit**2 <= exact_up_to
+        assert limit <= (127 if operand is S8 else 2**operand.significand_bits)
+        assert math.sqrt(k) * (limit + 1) * (2 * limit + 1) <= result.maximum
+    elif limit == 1:
+        assert k <= exact_up_to or 8 * math.sqrt(k) <= exact_up_to
+    else:
+        assert 8 * math.sqrt(k) > exact_up_to
+
+
+def test_zero_share_of_nothing_is_zero():
+    assert zero_share([]) == 0.0
+    assert zero_share([np.array([0.0, -0.0, 1.0, 2.0], dtype=np.float32)]) == 0.5

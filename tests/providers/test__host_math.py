@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.dtypes import F32
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import Layout, TensorSpec
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.references import compute_reference
+from gemmetry.numerics.storage import numpy_dtype
+from gemmetry.providers._host_math import (
+    compute_dtype_of_accumulator,
+    evaluate,
+    exact_integer_dtype,
+    logical_view,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("matmul_4x4x1024_s8t_s8t_s32t", np.float32),
+        ("matmul_4x4x1025_s8t_s8t_s32t", np.float64),
+        ("matmul_4x4x8_s8t_s8t_s32t_bias", np.float64),
+    ],
+)
+def test_s8_uses_float32_only_where_it_is_exact(name, dtype):
+    assert exact_integer_dtype(parse_operation(name)) == dtype
+
+
+def test_logical_views_share_memory_with_what_is_stored():
+    stored = np.arange(6, dtype=np.float32).reshape(3, 2)
+    view = logical_view(stored, TensorSpec("lhs", (2, 3), F32, Layout.COLUMN))
+    assert view.shape == (2, 3)
+    assert np.shares_memory(view, stored)
+    assert logical_view(stored, TensorSpec("lhs", (3, 2), F32)) is stored
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "matmul_9x7x5_f16n_f16t_f16n_bias_gelu",
+        "conv2d_2x7x6x3_3x2x4_stride2x1_pad1x1_bf16nhwc_bf16hwcf_f32nhwc_residual_relu",
+        "matmul_9x7x5_s8t_s8n_s32n_beta1_bias",
+    ],
+)
+def test_float64_evaluation_is_the_reference_rounded_once(name):
+    operation = parse_operation(name)
+    inputs = make_inputs(operation, distribution="uniform_signed", seed=5)
+    dtype = numpy_dtype(operation.signature.result)
+    output = np.empty(operation.output.storage_shape, dtype)
+    evaluate(operation, inputs, output, np.dtype(np.float64))
+    expected = compute_reference(operation, inputs).value.astype(dtype)
+    assert np.array_equal(logical_view(output, operation.output), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("matmul_9x7x5_f16t_f16t_f16t", np.float32),
+        ("matmul_9x7x5_f32t_f32t_f32t_accf64", np.float64),
+        ("matmul_9x7x5_f64t_f64t_f64t", np.float64),
+        ("matmul_9x7x5_s8t_s8t_s32t", np.float32),
+    ],
+)
+def test_the_compute_dtype_is_the_accumulators(name, dtype):
+    assert compute_dtype_of_accumulator(parse_operation(name)) == dtype

@@ -1,0 +1,140 @@
+"""Tests of torch's memory and clock on the CPU (GPUs: tests/gpu/test_torch_cuda.py)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+import torch
+
+from gemmetry.domain.dtypes import BF16, DTYPES, F32, DType
+from gemmetry.domain.errors import DeviceLostError, LaunchError, OutOfMemoryError
+from gemmetry.domain.operation import Layout, TensorSpec
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.numerics.storage import numpy_dtype
+from gemmetry.providers._torch_device import (
+    TorchDevice,
+    cpu_cache_bytes,
+    open_device,
+    to_host,
+    torch_dtype,
+)
+
+
+@pytest.fixture
+def device() -> TorchDevice:
+    return TorchDevice("cpu")
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+def test_a_round_trip_keeps_every_bit(device: TorchDevice, dtype: DType) -> None:
+    spec = TensorSpec("lhs", (3, 5), dtype, Layout.COLUMN)
+    rng = np.random.default_rng(1)
+    raw = rng.integers(0, 256, size=(5, 3 * dtype.itemsize), dtype=np.uint8)
+    array = raw.view(numpy_dtype(dtype))
+    array.flags.writeable = False
+    buffer = device.upload(array, spec)
+    assert buffer.dtype == torch_dtype(dtype)
+    assert device.download(buffer, spec).view(np.uint8).tolist() == raw.tolist()
+
+
+def test_upload_and_download_copy(device: TorchDevice) -> None:
+    spec = TensorSpec("lhs", (2, 2), F32)
+    array = np.ones((2, 2), np.float32)
+    buffer = device.upload(array, spec)
+    array[:] = 2
+    host = device.download(buffer, spec)
+    buffer.fill_(3)
+    assert host.tolist() == [[1, 1], [1, 1]]
+
+
+def test_fill_and_clone(device: TorchDevice) -> None:
+    spec = TensorSpec("result", (4, 4), BF16)
+    buffer = device.allocate(spec)
+    device.fill_bytes(buffer, 0xA5)
+    copy = device.clone(buffer)
+    device.fill_bytes(buffer, 0)
+    assert copy.data_ptr() != buffer.data_ptr()
+    assert set(device.download(copy, spec).view(np.uint8).ravel()) == {0xA5}
+
+
+def test_a_result_of_another_shape_or_type_is_refused(device: TorchDevice) -> None:
+    spec = TensorSpec("result", (2, 3), F32, Layout.COLUMN)
+    with pytest.raises(LaunchError, match=r"shape \(2, 3\).*\(3, 2\)"):
+        device.download(torch.zeros(2, 3), spec)
+    with pytest.raises(LaunchError, match=r"float64.*float32"):
+        to_host(torch.zeros(3, 2, dtype=torch.float64), F32)
+
+
+def test_calls_are_timed_in_order_once_each(device: TorchDevice) -> None:
+    seen: list[int] = []
+    calls = [lambda i=i: seen.append(i) for i in range(5)]
+    durations, method = device.time_calls(calls)
+    assert seen == [0, 1, 2, 3, 4]
+    assert method == "wall_clock"
+    assert len(durations) == 5 and all(ns >= 0 for ns in durations)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), LaunchError),
+        (RuntimeError("CUDA error: uncorrectable ECC error encountered"), DeviceLostError),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+            OutOfMemoryError,
+        ),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), OutOfMemoryError),
+        (MemoryError(), OutOfMemoryError),
+    ],
+)
+def test_errors_are_sorted(
+    device: TorchDevice, error: Exception, expected: type[Exception]
+) -> None:
+    translated = device.translate(error, "running it")
+    assert type(translated) is expected
+    assert "running it" in str(translated)
+
+
+def test_a_lost_device_is_known_by_its_error_code(device: TorchDevice) -> None:
+    error = RuntimeError("CUDA error")
+    error.error_code = 46  # type: ignore[attr-defined]
+    assert isinstance(device.translate(error, "working"), DeviceLostError)
+
+
+def test_too_much_memory_is_out_of_memory(device: TorchDevice) -> None:
+    with pytest.raises(OutOfMemoryError, match="for lhs"):
+        device.allocate(TensorSpec("lhs", (2**24, 2**24), F32))
+
+
+def test_the_host_tells_cache_and_memory(device: TorchDevice) -> None:
+    assert device.last_level_cache_bytes >= 2**15
+    assert device.free_memory_bytes() > 2**20
+    assert device.float64_matmul() is None
+    device.synchronize()
+    device.release()
+
+
+def test_cache_size_is_read_from_sysfs(tmp_path: Path) -> None:
+    for index, level, size in ((0, "1", "48K"), (1, "3", "16384K"), (2, "2", "bad")):
+        folder = tmp_path / f"index{index}"
+        folder.mkdir()
+        (folder / "level").write_text(level)
+        (folder / "size").write_text(size)
+    assert cpu_cache_bytes(tmp_path) == 16 * 2**20
+    assert cpu_cache_bytes(tmp_path / "absent") == 32 * 2**20
+
+
+def test_threads_are_set_when_asked() -> None:
+    before = torch.get_num_threads()
+    try:
+        device = open_device(Target(TargetKind.CPU), threads=1)
+        assert torch.get_num_threads() == 1
+        assert open_device(Target(TargetKind.CPU)) is device
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)

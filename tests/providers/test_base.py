@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from gemmetry.domain import contracts
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers.base import BaseProvider
+
+CPU = Target(TargetKind.CPU)
+OPERATION = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
+
+
+class Smallest(BaseProvider):
+    """The four methods that make a provider."""
+
+    name = "smallest"
+
+    def available(self):
+        return None
+
+    def supports(self, operation, target):
+        return None
+
+    def configurations(self, operation, target):
+        yield Configuration("default")
+        yield Configuration("other", {"x": 1})
+
+    def build(self, dispatch, workspace):
+        raise NotImplementedError
+
+
+def test_four_methods_are_a_provider():
+    methods = [
+        name for name, value in vars(contracts.Provider).items() if inspect.isfunction(value)
+    ]
+    provider = Smallest()
+    for name in methods:
+        if not name.startswith("_"):
+            assert callable(getattr(provider, name)), name
+
+
+def test_leaving_one_out_is_noticed():
+    class Incomplete(BaseProvider):
+        name = "incomplete"
+
+    with pytest.raises(TypeError, match="abstract"):
+        Incomplete()  # type: ignore[abstract]
+
+
+def test_configurations_are_parsed_by_look_up():
+    provider = Smallest()
+    found = provider.parse_configuration("other", OPERATION, CPU)
+    assert found is not None
+    assert found.parameters == {"x": 1}
+    assert provider.parse_configuration("another", OPERATION, CPU) is None
+
+
+def test_without_ahead_of_time_work_compile_reports_no_error(tmp_path):
+    provider = Smallest({"a": 1})
+    workspace = Workspace(generated=tmp_path)
+    dispatches = [Dispatch(OPERATION, Configuration(name), "smallest", CPU) for name in "xy"]
+    compiled = list(provider.compile(dispatches, workspace))
+    assert [item.dispatch for item in compiled] == dispatches
+    assert all(item.error is None for item in compiled)
+    assert not provider.compiles_ahead(CPU)
+    assert list(provider.generate(dispatches, workspace)) == []
+    assert provider.seconds_per_launch(dispatches[0]) is None
+    assert provider.targets() == (CPU,)
+    assert provider.versions() == {}
+    assert provider.options == {"a": 1}
+    assert Smallest().options == {}

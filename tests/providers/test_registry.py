@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from gemmetry.domain.errors import RequestError, UnknownNameError
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers import registry
+
+PLUGIN = Path(__file__).parents[2] / "examples" / "provider_plugin"
+CPU = Target(TargetKind.CPU)
+
+
+@pytest.fixture
+def declare(monkeypatch):
+    """Pretend that installed packages declare these entry points in the providers' group."""
+
+    def fake(**values):
+        points = [EntryPoint(name, value, registry.ENTRY_POINT_GROUP)
+                  for name, value in values.items()]  # fmt: skip
+
+        def entry_points(*, group):
+            return [point for point in points if point.group == group]
+
+        monkeypatch.setattr(registry, "entry_points", entry_points)
+
+    return fake
+
+
+def test_built_in_providers_are_found_by_their_file_names():
+    assert {"null", "numpy", "user"} <= set(registry.provider_names())
+    assert all("_" not in name for name in registry.provider_names())
+
+
+@pytest.mark.parametrize("name", ["null", "numpy", "user"])
+def test_each_knows_its_own_name_and_gets_its_options(name):
+    provider = registry.load_provider(name, {"some": "option"})
+    assert provider.name == name
+    assert provider.options == {"some": "option"}  # type: ignore[attr-defined]
+
+
+def test_listing_and_loading_import_no_heavy_library():
+    code = (
+        "import sys\n"
+        "from gemmetry.providers.registry import load_provider, provider_names\n"
+        "provider_names()\n"
+        "for name in ('null', 'numpy', 'user'): load_provider(name)\n"
+        "print([m for m in ('torch', 'triton', 'iree', 'polars') if m in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_an_unknown_provider_suggests_the_nearest():
+    with pytest.raises(UnknownNameError, match="Did you mean numpy"):
+        registry.load_provider("numpi")
+
+
+def test_the_example_plugin_is_found_and_computes(declare, monkeypatch, launch):
+    point = _declared_by(PLUGIN / "pyproject.toml")
+    monkeypatch.syspath_prepend(PLUGIN)
+    declare(**point)
+    assert "einsum" in registry.provider_names()
+    provider = registry.load_provider("einsum")
+    assert provider.name == "einsum"
+    for name in ("matmul_17x13x11_f32n_f32t_f32n", "batch_matmul_3x17x13x11_f64t_f64n_f64t"):
+        for configuration in ("loops", "blas"):
+            launched = launch(provider, name, configuration, CPU)
+            assert launched.executable.device.red_zones_intact(launched.output)
+            assert launched.worst_error() < 1e-6
+
+
+def test_what_the_example_plugin_refuses_has_a_reason(declare, monkeypatch):
+    from gemmetry.domain.names import parse_operation
+
+    monkeypatch.syspath_prepend(PLUGIN)
+    declare(**_declared_by(PLUGIN / "pyproject.toml"))
+    provider = registry.load_provider("einsum")
+    for name in (
+        "matmul_8x8x8_f16t_f16t_f16t",
+        "matmul_8x8x8_f32t_f32t_f32t_bias",
+        "matmul_splitk_8x8x8_f32t_f32t_f32t_slices2",
+    ):
+        assert provider.supports(parse_operation(name), CPU)
+    cuda = Target(TargetKind.CUDA, "sm_90")
+    assert provider.supports(parse_operation("matmul_8x8x8_f32t_f32t_f32t"), cuda)
+
+
+@pytest.mark.parametrize("value", ["no_such_package_at_all:Thing", "json:NoSuchProvider"])
+def test_a_plugin_that_cannot_be_imported_is_named(declare, value):
+    declare(broken=value)
+    with pytest.raises(RequestError, match=f"the provider 'broken' of {value!r} cannot"):
+        registry.load_provider("broken")
+
+
+def test_a_plugin_cannot_replace_a_built_in_provider(declare):
+    declare(numpy="no_such_package_at_all:Thing")
+    assert registry.provider_names().count("numpy") == 1
+    assert type(registry.load_provider("numpy")).__name__ == "NumpyProvider"
+
+
+def _declared_by(pyproject):
+    import tomllib
+
+    return tomllib.loads(pyproject.read_text())["project"]["entry-points"][
+        registry.ENTRY_POINT_GROUP
+    ]

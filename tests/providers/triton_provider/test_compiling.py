@@ -1,0 +1,140 @@
+"""Tests of cross-compiling, and of reading what compilers print."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.errors import CompileError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.target import Target, TargetKind, parse_target
+from gemmetry.providers.triton_provider import PROVIDER
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="triton is not installed"
+)
+
+TILE = "tile_64x64x32_warps4_stages2_group8"
+
+
+def dispatch(target: str, operation: str, configuration: str = TILE) -> Dispatch:
+    parsed, on = parse_operation(operation), parse_target(target)
+    found = PROVIDER().parse_configuration(configuration, parsed, on)
+    assert found is not None
+    return Dispatch(parsed, found, "triton", on)
+
+
+@pytest.mark.parametrize(
+    ("target", "instruction", "forms"),
+    [("cuda-sm_90", "wgmma", {"ptx", "cubin"}), ("hip-gfx942", "mfma", {"amdgcn", "hsaco"})],
+)
+def test_cross_compiling_tells_what_is_in_the_machine_code(
+    workspace: Workspace, target: str, instruction: str, forms: set[str]
+) -> None:
+    wanted = dispatch(target, "matmul_64x64x64_bf16t_bf16t_bf16t")
+    (compiled,) = PROVIDER().compile([wanted], workspace)
+    assert compiled.error is None
+    facts = compiled.facts
+    assert facts.matrix_instruction == instruction
+    assert facts.registers is not None and 16 < facts.registers < 256
+    assert facts.spill_bytes == 0
+    assert facts.shared_memory_bytes and facts.compile_ns
+    folder = workspace.generated / "triton" / "matmul" / "matmul_64x64x64_bf16t_bf16t_bf16t"
+    names = {path.name for path in folder.iterdir()}
+    architecture = target.partition("-")[2]
+    stem = f"{TILE}.{architecture}"
+    assert {f"{stem}.{form}" for form in forms | {"ttir", "json"}} <= names
+    assert "triton_matmul.py" in names
+    for path in (facts.source_path, facts.binary_path, facts.assembly_path):
+        assert path is not None and (workspace.generated.parent / path).is_file()
+
+
+def test_a_rejected_configuration_costs_no_other(workspace: Workspace) -> None:
+    operation = "matmul_64x64x64_f16t_f16t_f16t"
+    tiles = ("tile_128x256x128_warps8_stages6_group8", TILE)
+    wanted = [dispatch("cuda-sm_90", operation, tile) for tile in tiles]
+    bad, good = PROVIDER().compile(wanted, workspace)
+    assert isinstance(bad.error, CompileError)
+    assert "shared memory" in bad.error.message
+    assert good.error is None and good.facts.matrix_instruction == "wgmma"
+
+
+@pytest.mark.parametrize(
+    ("target", "operation"),
+    [
+        ("cuda-sm_90", "matmul_65x33x70_e4m3n_e5m2t_bf16n_scalerow_bias_gelu"),
+        ("cuda-sm_80", "matmul_65x33x70_s8t_s8t_s32n_beta1_residual"),
+        ("hip-gfx942", "batch_matmul_2x65x33x70_e4m3fnuzt_e4m3fnuzn_f32t_alpha2"),
+    ],
+)
+def test_odd_sizes_compile(workspace: Workspace, target: str, operation: str) -> None:
+    (compiled,) = PROVIDER().compile([dispatch(target, operation)], workspace)
+    assert compiled.error is None
+    assert compiled.facts.matrix_instruction != "none"
+
+
+def test_default_tells_what_it_stands_for(workspace: Workspace) -> None:
+    wanted = dispatch("cuda-sm_80", "matmul_64x64x64_f32t_f32t_f32t", "default")
+    (compiled,) = PROVIDER().compile([wanted], workspace)
+    assert re.fullmatch(r"tile_\w+", compiled.facts.default_configuration or "")
+    assert compiled.facts.matrix_instruction == "none"
+
+
+def test_what_compilers_say_is_read() -> None:
+    from gemmetry.providers.triton_provider.compiling import (
+        amd_resources,
+        as_compile_error,
+        first_useful_line,
+        matrix_instruction,
+        parse_resource_usage,
+    )
+
+    usage = " Function matmul_kernel:\n  REG:210 STACK:16 SHARED:0 LOCAL:8"
+    assert parse_resource_usage(usage) == (210, 24)
+    assert parse_resource_usage("cuobjdump fatal: no file") == (None, None)
+    assembly = "    .vgpr_count:     196\n    .vgpr_spill_count: 3\n"
+    assert amd_resources(assembly) == (196, 12)
+    assert amd_resources("") == (None, None)
+    assert matrix_instruction("mma.sync.aligned.m16n8k16") == "mma.sync"
+    assert matrix_instruction("fma.rn.f32") == "none"
+    shown = ValueError("at 92:22:\n  tl.dot(a, b)\n  ^\nInput shapes should have K >= 16")
+    assert first_useful_line(shown) == "Input shapes should have K >= 16"
+    assert first_useful_line(RuntimeError("note: x\nptxas error: too many registers\nstack")) == (
+        "ptxas error: too many registers"
+    )
+    outer = ValueError("at 90:17:\n  tile = load(pointers)\n         ^")
+    outer.__cause__ = AssertionError("cannot cast int32 to fp8")
+    assert first_useful_line(outer) == "cannot cast int32 to fp8"
+    wanted = dispatch("cuda-sm_90", "matmul_64x64x64_f32t_f32t_f32t")
+    with pytest.raises(CompileError, match="PassManager"), as_compile_error(wanted):
+        raise RuntimeError("PassManager::run failed")
+
+
+def test_files_are_written_whole(tmp_path: Path) -> None:
+    from gemmetry.domain.errors import StorageError
+    from gemmetry.providers.triton_provider.files import kernel_source, write_atomically
+
+    path = write_atomically(tmp_path / "a" / "b.txt", kernel_source())
+    assert b"def matmul_kernel" in path.read_bytes()
+    assert [entry.name for entry in path.parent.iterdir()] == ["b.txt"]
+    with pytest.raises(StorageError, match=r"b\.txt"):
+        write_atomically(path / "c.txt", b"")
+
+
+def test_a_missing_device_is_told(workspace: Workspace) -> None:
+    wanted = dispatch("cuda-sm_90", "matmul_64x64x64_f32t_f32t_f32t")
+    with pytest.raises(Exception, match="only be compiled"):
+        PROVIDER().build(wanted, workspace)
+
+
+def test_a_configuration_is_found_by_name_only_if_it_is_one() -> None:
+    operation = parse_operation("matmul_64x64x64_f32t_f32t_f32t")
+    target = Target(TargetKind.CUDA, "sm_90", None)
+    assert PROVIDER().parse_configuration("nonsense", operation, target) is None
+    found = PROVIDER().parse_configuration(TILE, operation, target)
+    assert isinstance(found, Configuration) and found.parameters["block_k"] == 32

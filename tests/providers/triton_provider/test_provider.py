@@ -1,0 +1,160 @@
+"""Tests of the triton provider: what it does where, and right answers from the interpreter."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.target import Target, TargetKind, parse_target
+from gemmetry.providers.triton_provider import PROVIDER
+
+CPU = Target(TargetKind.CPU)
+
+OPERATIONS = [
+    *(f"matmul_33x17x65_f32{a}_f32{b}_f32{c}" for a in "tn" for b in "tn" for c in "tn"),
+    "matmul_32x32x64_f32t_f32t_f32t",
+    "matmul_1x1x1_f32t_f32t_f32t",
+    "matmul_33x17x65_f16t_f16n_f32t_scalerow",
+    "matmul_33x17x65_f16t_f16n_f16n_scaletensor_alpha2_beta0p5_bias_gelu_relu_residual",
+    "batch_matmul_3x33x17x20_f32n_f32t_f32n_beta2_relu_bias",
+    "batch_matmul_2x17x9x20_f32t_f32t_f32t_scalerow_residual",
+    "matmul_33x17x65_s8n_s8t_s32n_beta1_bias_relu_residual",
+]
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+import numpy as np
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.names import parse_operation
+from gemmetry.numerics.bounds import error_bounds
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.references import compute_reference
+from gemmetry.providers.registry import load_provider
+
+provider = load_provider("triton", {"interpret": True})
+(target,) = provider.targets()
+for name in json.load(sys.stdin):
+    operation = parse_operation(name)
+    configuration = next(iter(provider.configurations(operation, target)))
+    dispatch = Dispatch(operation, configuration, "triton", target)
+    executable = provider.build(dispatch, Workspace(generated=Path("unused")))
+    integers = operation.signature.lhs.is_integer
+    inputs = make_inputs(operation, distribution="integers" if integers else "normal", seed=5)
+    device = executable.device
+    buffers = [device.upload(array, spec) for array, spec in zip(inputs, operation.inputs)]
+    output = device.allocate(operation.output)
+    device.fill_bytes(output, 255)
+    assert executable.run(buffers, output) is output
+    stored = device.download(output, operation.output).astype(np.float64)
+    column_major = operation.output.layout == "n"
+    result = stored.swapaxes(-1, -2) if column_major else stored
+    reference = compute_reference(operation, inputs)
+    error = np.abs(result - reference.value)
+    assert (error <= error_bounds(operation, reference).warn).all(), (name, error.max())
+print("all right")
+"""
+
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None or importlib.util.find_spec("torch") is None,
+    reason="triton or torch is not installed",
+)
+
+
+@needs_triton
+def test_the_interpreter_computes_every_operation_rightly() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        input=json.dumps(OPERATIONS),
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+        env={key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"},
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert run.stdout.strip() == "all right"
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "reason"),
+    [
+        ("matmul_splitk_8x8x8_f32t_f32t_f32t_slices2", "cuda-sm_90", "not matmul_splitk"),
+        ("conv2d_1x8x8x8_3x3x8_f32nhwc_f32hwcf_f32nhwc", "cuda-sm_90", "not conv2d"),
+        ("matmul_8x8x8_f64t_f64t_f64t", "cuda-sm_90", "no product of f64"),
+        ("matmul_8x8x8_e4m3t_e4m3t_bf16t", "cuda-sm_80", "no fp8"),
+        ("matmul_8x8x8_e4m3t_e4m3t_bf16t", "hip-gfx942", "e4m3fnuz"),
+        ("matmul_8x8x8_e4m3t_e4m3t_e4m3t", "cuda-sm_90", "stores f32, f16, bf16"),
+        ("matmul_8x8x8_tf32t_tf32t_f32t", "hip-gfx942", "NVIDIA"),
+        ("matmul_8x8x8_f16t_f16t_f16t_accf16", "hip-gfx950", "mfma accumulates in f32"),
+        ("matmul_8x8x8_bf16t_bf16t_bf16t_accbf16", "cuda-sm_90", "accumulates bf16 in bf16"),
+        ("matmul_8x8x8_f32t_f32t_f32t", "cpu", "not on cpu"),
+        ("matmul_8x8x8_f32t_f32t_f32t", "cuda-sm_70", "from sm_80"),
+        ("matmul_8388608x8x8_f32t_f32t_f32t", "cuda-sm_90", "overflow"),
+        ("batch_matmul_1000000x4096x4096x8_f32t_f32t_f32t", "cuda-sm_90", "one launch"),
+    ],
+)
+def test_what_the_kernel_cannot_do_is_told(name: str, target: str, reason: str) -> None:
+    assert reason in str(PROVIDER().supports(parse_operation(name), parse_target(target)))
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("matmul_8x8x8_e4m3t_e5m2t_bf16t_scalerow", "cuda-sm_90"),
+        ("matmul_8x8x8_e4m3fnuzt_e4m3fnuzt_f32t", "hip-gfx942"),
+        ("matmul_8x8x8_e4m3t_e4m3t_f32t", "hip-gfx950"),
+        ("matmul_8x8x8_f16t_f16t_f16t_accf16", "cuda-sm_80"),
+        ("matmul_8x8x8_tf32t_tf32t_f32t", "cuda-sm_100"),
+        ("matmul_8x8x8_s8t_s8t_s32t", "cuda-sm_90a"),
+    ],
+)
+def test_what_the_kernel_does(name: str, target: str) -> None:
+    assert PROVIDER().supports(parse_operation(name), parse_target(target)) is None
+
+
+def test_the_interpreter_is_for_what_it_does_rightly() -> None:
+    provider = PROVIDER({"interpret": True})
+    assert provider.targets() == [CPU]
+    assert not provider.compiles_ahead(CPU)
+    operation = parse_operation("matmul_8x8x8_bf16t_bf16t_bf16t")
+    assert "bf16" in str(provider.supports(operation, CPU))
+    assert provider.supports(parse_operation("matmul_8x8x8_f16t_f16t_f32t"), CPU) is None
+    operation = parse_operation("matmul_4096x4096x4096_f32t_f32t_f32t")
+    dispatch = Dispatch(
+        operation, next(iter(provider.configurations(operation, CPU))), "triton", CPU
+    )
+    predicted = provider.seconds_per_launch(dispatch)
+    assert predicted is not None and predicted > 60
+
+
+@needs_triton
+def test_without_a_gpu_it_compiles_for_others() -> None:
+    provider = PROVIDER()
+    assert provider.available() is None
+    names = [target.name for target in provider.targets() if target.index is None]
+    assert names == ["cuda-sm_80", "cuda-sm_90", "cuda-sm_100", "hip-gfx942", "hip-gfx950"]
+    assert all(provider.compiles_ahead(target) for target in provider.targets())
+    assert set(provider.versions()) == {"triton", "torch"}
+
+
+def test_generating_writes_source_and_parameters(workspace: Workspace) -> None:
+    provider = PROVIDER()
+    target = parse_target("hip-gfx942")
+    operation = parse_operation("matmul_64x64x64_bf16t_bf16t_bf16t")
+    listed = list(provider.configurations(operation, target))[:2]
+    paths = provider.generate([Dispatch(operation, c, "triton", target) for c in listed], workspace)
+    assert sorted(path.suffix for path in paths) == [".json", ".json", ".py"]
+    document = json.loads(
+        next(path for path in paths if path.name == "default.gfx942.json").read_text()
+    )
+    assert document["pointers"] == {"a": "*bf16", "b": "*bf16", "c": "*bf16"}

@@ -1,0 +1,128 @@
+"""Tests of configuration names, the validity filter and the choice behind ``default``."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.names import parse_operation
+from gemmetry.providers.triton_provider.architectures import (
+    CROSS_COMPILED,
+    Architecture,
+    architecture_of,
+    cross_targets,
+)
+from gemmetry.providers.triton_provider.tiles import (
+    Tile,
+    choose,
+    configurations,
+    parse_tile,
+    shared_memory_bytes,
+    tile_of,
+    valid_tiles,
+    why_invalid,
+)
+
+BF16 = parse_operation("matmul_4096x4096x4096_bf16t_bf16t_bf16t")
+ARCHITECTURES = {target.architecture: architecture_of(target) for target in cross_targets()}
+
+
+def architecture(name: str) -> Architecture:
+    found = ARCHITECTURES[name]
+    assert found is not None
+    return found
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    sizes=st.tuples(*[st.integers(4, 9)] * 3),
+    warps=st.integers(0, 4),
+    stages=st.integers(1, 9),
+    group=st.integers(1, 64),
+)
+def test_names_parse_back(sizes: tuple[int, int, int], warps: int, stages: int, group: int) -> None:
+    tile = Tile(*(2**size for size in sizes), 2**warps, stages, group)
+    assert parse_tile(tile.name) == tile
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "default",
+        "tile_128x128x64",
+        "tile_0128x128x64_warps8_stages3_group8",
+        "tile_96x128x64_warps8_stages3_group8",
+        "tile_128x128x64_warps3_stages3_group8",
+        "tile_128x128x64_warps8_stages0_group8",
+        "tile_2048x128x64_warps8_stages3_group8",
+        "tile_128x128x64_warps8_stages3_group8_",
+    ],
+)
+def test_other_names_are_not_tiles(name: str) -> None:
+    assert parse_tile(name) is None
+
+
+def test_shared_memory_is_what_triton_was_seen_to_use() -> None:
+    tile = Tile(128, 256, 64, 8, 3)
+    assert shared_memory_bytes(tile, BF16, architecture("sm_90")) == 147456
+    assert shared_memory_bytes(tile, BF16, architecture("sm_80")) == 98304
+    tile = Tile(256, 128, 64, 8, 2)
+    assert shared_memory_bytes(tile, BF16, architecture("gfx942")) == 49152
+    assert shared_memory_bytes(tile, BF16, architecture("gfx950")) == 98304
+
+
+@pytest.mark.parametrize(
+    ("tile", "name", "reason"),
+    [
+        (Tile(128, 256, 64, 8, 5), "sm_90", "245760 bytes of shared memory, sm_90 has 232448"),
+        (Tile(256, 256, 64, 8, 2), "sm_90", "256 accumulators"),
+        (Tile(64, 64, 64, 64, 2), "sm_90", "2048 threads"),
+        (Tile(64, 64, 64, 32, 2), "gfx942", "2048 threads"),
+        (Tile(8, 64, 64, 4, 2), "sm_80", "smaller than the matrix instructions"),
+        (Tile(256, 256, 128, 8, 2), "gfx942", "has 65536"),
+    ],
+)
+def test_impossible_tiles_say_why(tile: Tile, name: str, reason: str) -> None:
+    assert reason in str(why_invalid(tile, BF16, architecture(name)))
+
+
+@pytest.mark.parametrize("name", CROSS_COMPILED)
+@pytest.mark.parametrize("types", ["bf16t_bf16t_bf16t", "f32t_f32n_f32t", "s8t_s8n_s32t"])
+def test_every_listed_configuration_is_valid_and_parses(name: str, types: str) -> None:
+    operation = parse_operation(f"matmul_1024x512x2048_{types}")
+    listed = list(configurations(operation, architecture(name)))
+    assert listed[0].name == "default"
+    assert len({configuration.name for configuration in listed}) == len(listed) >= 5
+    for configuration in listed[1:]:
+        tile = parse_tile(configuration.name)
+        assert tile is not None and tile.configuration == configuration
+        assert why_invalid(tile, operation, architecture(name)) is None
+
+
+def test_default_is_one_of_the_valid_tiles() -> None:
+    chosen = tile_of(Configuration(), BF16, architecture("sm_90"))
+    assert chosen == Tile(128, 256, 64, 8, 3)
+    assert chosen in valid_tiles(BF16, architecture("sm_90"))
+    named = Configuration("tile_64x64x64_warps4_stages4_group8")
+    assert tile_of(named, BF16, architecture("sm_90")) == Tile(64, 64, 64, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "largest_m", "largest_n"),
+    [
+        ("16x4096x4096", 16, 64),
+        ("64x4096x4096", 64, 256),
+        ("512x512x512", 64, 64),
+        ("1x1x1", 16, 64),
+    ],
+)
+def test_default_fits_the_shape(shape: str, largest_m: int, largest_n: int) -> None:
+    operation = parse_operation(f"matmul_{shape}_bf16t_bf16n_bf16t")
+    tile = choose(operation, architecture("sm_90"))
+    assert tile.block_m <= largest_m and tile.block_n <= largest_n
+
+
+def test_interpreted_tiles_are_small() -> None:
+    assert choose(BF16, None).block_m <= 32

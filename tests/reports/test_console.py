@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from gemmetry.domain.errors import UnknownNameError
+from gemmetry.domain.outcome import Outcome, Stage
+from gemmetry.domain.resultset import ResultSet
+from gemmetry.reports.console import print_table
+
+EXPECTED = Path(__file__).parent / "expected"
+
+
+def test_table_of_few_records_is_as_reviewed(small_result_set, console_text):
+    text = console_text(lambda console: print_table(small_result_set, console))
+    assert text == (EXPECTED / "table_80_columns.txt").read_text(encoding="utf-8")
+
+
+def test_groups_fit_into_80_columns(result_set, console_text):
+    text = console_text(lambda console: print_table(result_set, console))
+    groups = text.partition("Not ok:")[0].splitlines()
+    assert len(groups) > 150
+    assert max(len(line) for line in groups) <= 80
+
+
+def test_every_failure_tells_outcome_reason_and_command(result_set, console_text):
+    text = console_text(lambda console: print_table(result_set, console), width=100)
+    for record in result_set.records:
+        if record.outcome not in (Outcome.OK, Outcome.UNSUPPORTED):
+            assert f"{record.outcome}  {record.provider}:{record.dispatch}" in text
+            assert record.reason.splitlines()[0][:150] in text
+            assert f"$ {record.reproduce}" in text
+    assert "4 × numpy unsupported: numpy has no bf16 product" in text
+
+
+def test_terminal_sequences_and_markup_of_names_stay_text(make_record, console_text):
+    record = make_record(
+        "matmul_8x8x8_f32t_f32t_f32t",
+        outcome=Outcome.CRASH,
+        stage=Stage.BUILD,
+        reason="\x1b]0;title\x07[bold]not bold[/bold] [/nothing]",
+    )
+    text = console_text(lambda c: print_table(ResultSet(title="t", records=[record]), c))
+    assert "\x1b" not in text
+    assert "[bold]not bold[/bold] [/nothing]" in text
+
+
+def test_fastest_of_each_operation_is_marked_once(result_set, console_text):
+    text = console_text(lambda console: print_table(result_set, console))
+    groups = text.partition("Not ok:")[0]
+    problems = {(r.operation, r.distribution) for r in result_set.records if r.measurement}
+    assert groups.count("▸") == len(problems)
+
+
+def test_baseline_can_be_chosen_and_must_exist(small_result_set, console_text):
+    text = console_text(lambda c: print_table(small_result_set, c, baseline="iree"))
+    assert "×iree" in text
+    assert "torch 1.07× (1)" in text
+    with pytest.raises(UnknownNameError):
+        console_text(lambda c: print_table(small_result_set, c, baseline="cublas"))
+
+
+def test_chosen_columns_make_one_plain_table(small_result_set, console_text):
+    text = console_text(
+        lambda c: print_table(small_result_set, c, columns=["provider", "outcome", "gflops"])
+    )
+    lines = text.splitlines()
+    assert lines[0].split() == ["provider", "outcome", "gflops"]
+    assert lines[1].split() == ["iree", "ok", "234", "TFLOP/s"]
+    assert len(lines) == 7
+    with pytest.raises(UnknownNameError, match="gflops"):
+        console_text(lambda c: print_table(small_result_set, c, columns=["gflop"]))
+
+
+def test_nothing_measured_prints_no_empty_table(small_result_set, console_text):
+    failed = [r for r in small_result_set.records if r.measurement is None]
+    only = dataclasses.replace(small_result_set, records=failed)
+    text = console_text(lambda console: print_table(only, console))
+    assert "provider configuration" not in text
+    assert "2 dispatches: 1 compile_error, 1 unsupported" in text
+    empty = dataclasses.replace(small_result_set, records=[])
+    assert "0 dispatches" in console_text(lambda console: print_table(empty, console))
+
+
+def test_devices_are_told_where_there_are_several(make_record, console_text):
+    name = "matmul_8x8x8_f32t_f32t_f32t"
+    records = [make_record(name, target="cuda-sm_90", device=f"cuda:{i}") for i in (0, 1)]
+    text = console_text(lambda c: print_table(ResultSet(title="t", records=records), c))
+    assert "on cuda:0" in text
+    assert "on cuda:1" in text
+
+
+def test_long_lists_of_failures_are_counted(make_record, console_text):
+    name = "matmul_8x8x8_f32t_f32t_f32t"
+    records = [make_record(name, f"c{i}", outcome=Outcome.WRONG, reason="bad") for i in range(30)]
+    text = console_text(lambda c: print_table(ResultSet(title="t", records=records), c))
+    assert "Not ok: 30" in text
+    assert "… and 10 more" in text

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.record import Measurement
+from gemmetry.reports.labels import (
+    dtype_label,
+    first_line,
+    format_half_width,
+    format_ratio,
+    half_width,
+    operation_label,
+    operation_title,
+    printable,
+    shorten_configurations,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "label"),
+    [
+        ("matmul_3x4x5_f16t_f16n_f32t", "matmul 3×4×5  f16→f32 tn", "3×4×5 tn"),
+        ("batch_matmul_2x3x4x5_f32t_f32t_f32t", "batch_matmul 2×3×4×5  f32 tt", "batch 2×3×4×5"),
+        (
+            "matmul_splitk_8x8x64_f32t_f32t_f32t_slices4",
+            "matmul_splitk 8×8×64  f32 tt  4 slices",
+            "8×8×64 4 slices",
+        ),
+        (
+            "matmul_8x8x8_e4m3t_e5m2n_bf16t_scalerow_alpha0p5_beta1_bias_relu",
+            "matmul 8×8×8  e4m3×e5m2→bf16 tn  scale per row, alpha 0.5, beta 1, bias+relu",
+            "8×8×8 tn scale per row, alpha 0.5, beta 1, bias+relu",
+        ),
+        (
+            "conv2d_1x58x58x64_3x3x128_stride2x2_pad1x1_f32nhwc_f32hwcf_f32nhwc",
+            "conv2d 1×58×58×64 ∗ 3×3×128 stride 2×2 pad 1×1  f32 nhwc_hwcf",
+            "conv 1×58×58×64 ∗ 3×3×128 stride 2×2 pad 1×1",
+        ),
+    ],
+)
+def test_titles_and_labels(name, title, label):
+    operation = parse_operation(name)
+    assert operation_title(operation) == title
+    assert operation_label(operation) == label
+
+
+def test_unusual_accumulator_is_told():
+    assert dtype_label(parse_operation("matmul_8x8x8_f16t_f16t_f16t_accf16").signature) == (
+        "f16 acc f16"
+    )
+
+
+def test_half_width_is_the_larger_side():
+    m = Measurement(median_ns=100, ci_low_ns=99, ci_high_ns=103, min_ns=1, p95_ns=1, sample_count=9)
+    assert half_width(m) == pytest.approx(0.03)
+    assert format_half_width(m) == "±3.0%"
+
+
+def test_ratios_have_three_digits():
+    assert [format_ratio(v) for v in (None, 0.5, 1.234, 12.34, 123.4)] == [
+        "–", "0.50×", "1.23×", "12.3×", "123×",
+    ]  # fmt: skip
+
+
+def test_first_line_skips_blank_ones_and_ends():
+    assert first_line("\n  \n  cause \n more") == "cause"
+    assert first_line("") == ""
+    assert first_line("x" * 300, limit=10) == "x" * 9 + "…"
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.text(max_size=60))
+def test_printable_keeps_lines_and_drops_what_terminals_obey(text):
+    clean = printable(text)
+    assert not set(clean) & {"\x1b", "\x07", "\x08", "\x9b", "\r", "\u202e", "\u2028"}
+    assert printable(clean) == clean
+
+
+def test_shared_tokens_are_left_out():
+    names = ["tile_config_128x128_32x5_tensorcore", "tile_config_64x64_64x5_tensorcore", "default"]
+    assert shorten_configurations(names, 12) == {
+        names[0]: "128x128_32x5",
+        names[1]: "64x64_64x5",
+        "default": "default",
+    }
+    assert shorten_configurations(names, 60)[names[0]] == names[0]
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    st.lists(st.from_regex(r"[a-z0-9]{1,12}(_[a-z0-9]{1,12}){0,6}", fullmatch=True),
+             min_size=1, max_size=12, unique=True),
+    st.integers(8, 40),
+)  # fmt: skip
+def test_short_configurations_fit_and_stay_different(names, width):
+    short = shorten_configurations(names, width)
+    assert set(short) == set(names)
+    assert len(set(short.values())) == len(names)
+    assert all(0 < len(text) <= width for text in short.values())

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from gemmetry.domain.resultset import ResultSet
+from gemmetry.reports.markdown_table import escape, to_markdown
+
+NAME = "matmul_8x8x8_f32t_f32t_f32t"
+
+
+def test_table_has_a_row_a_record_and_the_command(small_result_set):
+    text = to_markdown(small_result_set)
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(rows) == 2 + len(small_result_set.records)
+    assert len({row.count("|") for row in rows}) == 1
+    assert "| 62 µs |" in text
+    assert text.endswith("    gemmetry profile --providers iree,torch\n")
+
+
+def test_names_cannot_break_the_table_or_the_page(make_record):
+    record = make_record(NAME, tags={"a|b": "<script>x</script> `c` *d*\n| e"})
+    rows = to_markdown(ResultSet(title="t", records=[record]), ["provider"]).splitlines()
+    assert rows[2] == "| a\\|b | provider |"
+    assert rows[4] == "| &lt;script>x&lt;/script> \\`c\\` \\*d\\* \\| e | torch |"
+
+
+def test_escaping_covers_links_and_entities():
+    assert escape("[a](b) &lt; \\") == "\\[a\\](b) &amp;lt; \\\\"

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from gemmetry.domain.errors import RequestError, StorageError, UnknownNameError
+from gemmetry.reports.writers import SUFFIXES, write
+
+MAGIC = {
+    ".csv": b"note,dispatch,", ".json": b"{\n", ".parquet": b"PAR1", ".xlsx": b"PK\x03\x04",
+    ".md": b"# ", ".html": b"<!doctype html>", ".xml": b"<?xml", ".png": b"\x89PNG",
+    ".svg": b"<?xml",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_suffix_picks_the_format(result_set, tmp_path, suffix):
+    path = tmp_path / f"out{suffix.upper() if suffix == '.csv' else suffix}"
+    write(result_set, path)
+    assert path.read_bytes().startswith(MAGIC[suffix])
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_failed_write_leaves_the_old_file(result_set, tmp_path, monkeypatch, suffix):
+    path = tmp_path / f"out{suffix}"
+    path.write_bytes(b"old")
+
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError):
+        write(result_set, path)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_unknown_suffix_lists_the_known(result_set, tmp_path):
+    with pytest.raises(RequestError, match=r"\.parquet"):
+        write(result_set, tmp_path / "out.txt")
+
+
+def test_append_is_for_csv(small_result_set, tmp_path):
+    path = tmp_path / "out.csv"
+    write(small_result_set, path, append=True)
+    once = path.read_text()
+    write(small_result_set, path, append=True)
+    assert path.read_text() == once + once.split("\n", 1)[1]
+    with pytest.raises(RequestError, match="cannot append"):
+        write(small_result_set, tmp_path / "out.json", append=True)
+
+
+def test_columns_are_refused_where_they_mean_nothing(small_result_set, tmp_path):
+    with pytest.raises(RequestError, match="columns"):
+        write(small_result_set, tmp_path / "out.json", columns=["provider"])
+    with pytest.raises(UnknownNameError):
+        write(small_result_set, tmp_path / "out.csv", columns=["providre"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unknown_baseline_is_refused(small_result_set, tmp_path):
+    with pytest.raises(UnknownNameError):
+        write(small_result_set, tmp_path / "out.html", baseline="cublas")
+
+
+def test_columns_and_baseline_take_effect(small_result_set, tmp_path):
+    write(small_result_set, tmp_path / "out.csv", columns=["provider", "seed"])
+    assert (tmp_path / "out.csv").read_text().startswith("provider,seed\niree,42\n")
+    write(small_result_set, tmp_path / "out.html", baseline="iree")
+    assert "geometric mean vs iree" in (tmp_path / "out.html").read_text()

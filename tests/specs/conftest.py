@@ -1,0 +1,67 @@
+"""A catalogue of pretend providers, so that specs are tested without any library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from gemmetry.domain.target import Target, TargetKind
+
+CPU = Target(TargetKind.CPU)
+GPU = Target(TargetKind.CUDA, "sm_90", 0, "Pretend GPU")
+SECOND_GPU = Target(TargetKind.CUDA, "sm_90", 1, "Pretend GPU")
+SM_80 = Target(TargetKind.CUDA, "sm_80", None)
+
+
+class FakeCatalogue:
+    """Providers by name with their targets; `missing` ones do not work here."""
+
+    def __init__(self, targets: Mapping[str, Sequence[Target]], missing: Sequence[str] = ()):
+        self._targets = targets
+        self._missing = missing
+        self.asked: list[str] = []
+
+    def provider_names(self) -> Sequence[str]:
+        return sorted(self._targets)
+
+    def unavailable(self, name: str, options: Mapping[str, Any]) -> str | None:
+        self.asked.append(name)
+        return "its library is not installed" if name in self._missing else None
+
+    def targets(self, name: str, options: Mapping[str, Any]) -> Sequence[Target]:
+        return self._targets[name]
+
+
+@pytest.fixture
+def laptop() -> FakeCatalogue:
+    return FakeCatalogue(
+        {
+            "iree": [CPU, SM_80],
+            "null": [Target(TargetKind.NULL)],
+            "numpy": [CPU],
+            "torch": [CPU],
+            "triton": [SM_80],
+            "user": [CPU],
+        }
+    )
+
+
+@pytest.fixture
+def gpu_machine() -> FakeCatalogue:
+    return FakeCatalogue(
+        {
+            "iree": [CPU, SM_80],
+            "null": [Target(TargetKind.NULL)],
+            "numpy": [CPU],
+            "torch": [CPU, GPU, SECOND_GPU],
+            "triton": [GPU, SECOND_GPU, SM_80],
+            "user": [CPU, GPU],
+        }
+    )
+
+
+@pytest.fixture
+def without_torch() -> FakeCatalogue:
+    return FakeCatalogue({"numpy": [CPU], "torch": [CPU]}, missing=["torch"])

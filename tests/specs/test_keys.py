@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from gemmetry.specs.keys import ALIASES, KEYS, PANELS, RETIRED, Form, canonical_key
+from gemmetry.specs.model import ProfileSpec
+
+
+def test_the_table_and_the_model_have_the_same_keys():
+    assert set(KEYS) == set(ProfileSpec.model_fields)
+
+
+def test_names_are_given_once():
+    names = [*KEYS, *ALIASES, *(old.option.strip("-").replace("-", "_") for old in RETIRED)]
+    assert len(set(names)) == len(names)
+    shorts = [key.short for key in KEYS.values() if key.short]
+    assert len(set(shorts)) == len(shorts)
+
+
+def test_every_key_is_explained():
+    for key in KEYS.values():
+        assert key.panel in PANELS
+        assert key.text.endswith((".", "..."))
+        assert key.form is Form.FLAG or key.form is Form.SPEC_ONLY or key.metavar
+        assert ProfileSpec.model_fields[key.name].description == key.text
+
+
+def test_canonical_key():
+    assert canonical_key("Batch-Size") == "dispatch_repeat_count"
+    assert canonical_key("ENABLE_SIZE_SEARCH") == "enable_size_search"
+    assert canonical_key("unknown") == "unknown"

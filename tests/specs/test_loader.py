@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.domain.errors import RequestError, SpecError
+from gemmetry.specs.loader import Known, load_spec, make_spec, parse_settings
+
+KNOWN = Known(providers=["iree", "null", "torch"], columns=["gflops", "all"])
+
+
+def mistakes_of(path, **keywords):
+    with pytest.raises(SpecError) as caught:
+        load_spec(path, known=KNOWN, **keywords)
+    return list(caught.value.mistakes)
+
+
+def test_three_mistakes_are_told_with_file_line_and_column(tmp_path):
+    path = tmp_path / "bad.yaml"
+    path.write_text("problem_m: 64:64:2\ndtypes: [f32, f61]\n# note\nnonsense: 3\n")
+    first, second, third = mistakes_of(path)
+    assert first.startswith(f"{path}:1:12: problem_m: the range '64:64:2' is empty")
+    assert second.startswith(f"{path}:2:9: dtypes: unknown dtype 'f61'. Did you mean")
+    assert third.startswith(f"{path}:4:1: unknown key 'nonsense'")
+
+
+def test_mistakes_deep_inside_are_placed_there(tmp_path):
+    path = tmp_path / "bad.yaml"
+    path.write_text(
+        "providers:\n  - torsch\n  - name: iree\n    option: 3\nseed: -1\ndeadlines: {bild: 3}\n"
+        "seed: 3\n"
+    )
+    told = mistakes_of(path)
+    assert [line.removeprefix(f"{path}:").split(": ")[0] for line in told] == [
+        "2:5",
+        "4:5",
+        "5:7",
+        "6:13",
+        "7:1",
+    ]
+    assert "Did you mean torch?" in told[0]
+
+
+def test_overrides_win_and_their_mistakes_name_the_option(tmp_path):
+    path = tmp_path / "good.yaml"
+    path.write_text("seed: 1\ndtypes: f32\n")
+    spec = load_spec(path, known=KNOWN, overrides={"seed": "7"})
+    assert (spec.seed, spec.dtypes) == (7, ("f32",))
+    assert mistakes_of(path, overrides={"dtypes": "f61"}) == [
+        "--dtypes: unknown dtype 'f61'. Did you mean f64 or f16 or fp64?"
+    ]
+
+
+@pytest.mark.parametrize("text", ["- a\n", "3\n"])
+def test_a_spec_is_a_mapping(tmp_path, text):
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    assert mistakes_of(path) == [f"{path}:1:1: a spec is a mapping of keys to values"]
+
+
+def test_an_empty_file_is_an_empty_spec(tmp_path):
+    path = tmp_path / "empty.yaml"
+    path.write_text("# nothing\n")
+    assert load_spec(path) == make_spec({})
+
+
+def test_a_missing_file_is_a_request_error(tmp_path):
+    with pytest.raises(RequestError, match=r"missing\.yaml"):
+        load_spec(tmp_path / "missing.yaml")
+
+
+def test_old_names_hyphens_and_capitals():
+    spec = make_spec({"op-kind": "all", "BATCH_SIZE": 3, "random_seed": 5, "num_cpu": -1})
+    assert spec.operation_kind == ("all",)
+    assert (spec.dispatch_repeat_count, spec.seed, spec.jobs) == (3, 5, -1)
+
+
+def test_settings_are_yaml_and_reach_into_mappings():
+    assert parse_settings(["seed=7", "deadlines.compile=60", "dtypes=[f32, bf16]", "tags="]) == {
+        "seed": 7,
+        "deadlines": {"compile": 60},
+        "dtypes": ["f32", "bf16"],
+        "tags": "",
+    }
+    for wrong in ("seed", "=3", "a=[1"):
+        with pytest.raises(SpecError):
+            parse_settings([wrong])
+
+
+def test_columns_and_providers_are_checked_against_what_exists():
+    with pytest.raises(SpecError) as caught:
+        make_spec({"columns": "gflop", "providers": "tourch"}, known=KNOWN)
+    assert len(caught.value.mistakes) == 2
+    assert make_spec({"columns": "all"}, known=KNOWN).columns == ("all",)

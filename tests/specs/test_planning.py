@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gemmetry.domain.errors import RequestError, UnknownNameError
+from gemmetry.domain.outcome import Stage
+from gemmetry.domain.target import TargetKind
+from gemmetry.specs.defaults import LEGACY
+from gemmetry.specs.loader import make_spec
+from gemmetry.specs.planning import make_plan
+
+NAME = "matmul_3456x1024x2048_f16t_f16t_f16t_tile_config_128x128_32x5_tensorcore_mmasync"
+
+
+def plan_of(catalogue, defaults=None, **values):
+    return make_plan(make_spec(values), catalogue, defaults=defaults).plan
+
+
+def providers(plan):
+    return [request.name for request in plan.providers]
+
+
+def test_a_first_run_takes_what_works_on_the_cpu(laptop):
+    planned = make_plan(make_spec({}), laptop)
+    assert [target.kind for target in planned.plan.targets] == [TargetKind.CPU]
+    assert providers(planned.plan) == ["iree", "numpy", "torch"]
+    assert len(planned.notes) == 2
+    assert planned.plan.selection is None
+
+
+def test_a_gpu_is_preferred_where_there_is_one(gpu_machine):
+    plan = plan_of(gpu_machine)
+    assert plan.targets[0].device == "cuda:0"
+    assert plan.targets[0].architecture == "sm_90"
+    assert providers(plan) == ["torch", "triton"]
+    assert str(next(iter(plan.operations))).endswith("bf16t_bf16t_bf16t")
+
+
+def test_devices_are_found_by_name(gpu_machine):
+    plan = plan_of(gpu_machine, device="cuda:1,cpu")
+    assert [target.device for target in plan.targets] == ["cuda:1", "cpu"]
+    with pytest.raises(RequestError, match="cuda:7") as caught:
+        plan_of(gpu_machine, device="cuda:7")
+    assert "cuda:1" in caught.value.hint
+
+
+def test_an_architecture_needs_no_device(laptop):
+    for values in ({"device": "cuda-sm_80"}, {"device": "cuda", "cuda_arch": "sm_80"},
+                   {"cuda_arch": "sm_80"}):  # fmt: skip
+        plan = plan_of(laptop, **values)
+        assert (plan.targets[0].name, plan.targets[0].index) == ("cuda-sm_80", None)
+        assert providers(plan) == ["iree", "triton"]
+
+
+def test_the_legacy_defaults(laptop):
+    plan = plan_of(laptop, LEGACY)
+    assert providers(plan) == ["iree"]
+    assert plan.targets[0].name == "cuda-sm_80"
+    operation = next(iter(plan.operations))
+    assert plan.selection.matches("iree", NAME, operation) is False  # another operation's name
+    assert plan_of(laptop, LEGACY, shapes="64x64x64").selection is None
+    assert plan_of(laptop, LEGACY, default_config=True).selection is None
+
+
+def test_a_name_in_full_is_made_whatever_the_axes_say(laptop):
+    plan = plan_of(laptop, dispatches=NAME)
+    assert [str(operation) for operation in plan.operations] == [
+        "matmul_3456x1024x2048_f16t_f16t_f16t"
+    ]
+    assert plan.named[0].configuration == "tile_config_128x128_32x5_tensorcore_mmasync"
+    both = plan_of(laptop, dispatches=f"iree:{NAME},*f32*", shapes="2x2x2")
+    assert len(list(both.operations)) == 2
+    assert both.named[0].provider == "iree"
+
+
+def test_a_glob_makes_its_operation(laptop):
+    plan = plan_of(laptop, dispatches="matmul_3456x1024x2048_f16t_f16t_f16t_*_mmasync")
+    assert len(list(plan.operations)) == 1
+    assert plan.named == ()
+    open_one = plan_of(laptop, dispatches="*default")
+    assert len(list(open_one.operations)) == 3
+
+
+def test_configurations_of_a_provider_are_a_filter_or_keyword_values(laptop, tmp_path):
+    (tmp_path / "my.py").write_text("def f(a, b): ...\n")
+    spec = make_spec(
+        {
+            "shapes": "2x2x2",
+            "kernel": "my.py:f",
+            "providers": [
+                {"name": "torch", "configurations": ["def*"]},
+                {"name": "user", "configurations": [{"block": 64}]},
+            ],
+        }
+    )
+    plan = make_plan(spec, laptop, base=tmp_path).plan
+    operation = next(iter(plan.operations))
+    assert plan.selection.matches("torch", f"{operation}_default", operation)
+    assert not plan.selection.matches("torch", f"{operation}_other", operation)
+    assert plan.selection.matches("user", f"{operation}_other", operation)
+    user = plan.providers[-1]
+    assert user.options == {"kernel": f"{tmp_path / 'my.py'}:f", "configurations": [{"block": 64}]}
+
+
+def test_an_edited_kernel_is_another_plan(laptop, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kernel = tmp_path / "my.py"
+    kernel.write_text("def f(a, b): return a @ b\n")
+    first = plan_of(laptop, kernel="my.py:f")
+    assert providers(first) == ["user", "torch"]
+    assert plan_of(laptop, kernel="my.py:f").hash == first.hash
+    kernel.write_text("def f(a, b): return b @ a\n")
+    assert plan_of(laptop, kernel="my.py:f").hash != first.hash
+
+
+@pytest.mark.parametrize("kernel", ["my.py", "missing.py:f", ":f"])
+def test_a_kernel_that_is_not_there_is_told(laptop, kernel):
+    with pytest.raises(RequestError):
+        plan_of(laptop, kernel=kernel)
+
+
+def test_a_named_provider_that_does_not_work_is_told(without_torch):
+    with pytest.raises(RequestError, match="torch does not work here: its library"):
+        plan_of(without_torch, providers="torch", device="cpu")
+    assert providers(plan_of(without_torch)) == ["numpy"]
+
+
+def test_unknown_providers_are_told_in_patterns_too(laptop):
+    with pytest.raises(UnknownNameError, match="tourch"):
+        plan_of(laptop, dispatches=f"tourch:{NAME}")
+
+
+def test_settings(laptop):
+    settings = plan_of(
+        laptop,
+        warmup_iterations=2,
+        wait_steps=1,
+        active_steps=4,
+        repeat_count=5,
+        verification_enabled=False,
+        deadlines={"compile": "1min"},
+        jobs=-1,
+        tags="a:1",
+    ).settings
+    assert settings.warmup_iterations == 3
+    assert settings.launches_per_sample == 4
+    assert settings.repetitions == 5
+    assert settings.verify is False
+    assert settings.deadlines_s[Stage.COMPILE] == 60
+    assert settings.deadlines_s[Stage.BUILD] == 120
+    assert settings.jobs == 0
+    assert settings.tags == {"a": "1"}
+
+
+def test_the_hash_is_of_what_changes_results(laptop):
+    one = plan_of(laptop)
+    assert json.loads(json.dumps(one.document)) == one.document
+    assert (
+        plan_of(laptop, jobs=3, output="a.csv", force_compile=True, save_cmds=True).hash == one.hash
+    )
+    for change in ({"seed": 1}, {"dtypes": "f64"}, {"providers": "torch"}, {"exclude": "x"},
+                   {"default_config": True}, {"time_budget": "1s"}):  # fmt: skip
+        assert plan_of(laptop, **change).hash != one.hash

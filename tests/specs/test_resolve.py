@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.target import TargetKind
+from gemmetry.specs.loader import make_spec
+from gemmetry.specs.planning import make_plan
+
+
+def test_null_runs_on_its_own_device_and_asks_no_other_provider(laptop):
+    plan = make_plan(make_spec({"providers": "null"}), laptop).plan
+    assert plan.targets[0].kind is TargetKind.NULL
+    assert set(laptop.asked) == {"null"}
+
+
+def test_the_cpu_by_name_asks_no_provider_for_its_devices(laptop):
+    plan = make_plan(make_spec({"providers": "numpy", "device": "cpu"}), laptop).plan
+    assert plan.targets[0].device == "cpu"
+    assert set(laptop.asked) == {"numpy"}
+
+
+def test_nothing_that_works_is_told(without_torch):
+    with pytest.raises(RequestError, match="no provider of this request works"):
+        make_plan(make_spec({"providers": "torch"}), without_torch)
+    with pytest.raises(RequestError, match="serves hip-gfx942"):
+        make_plan(make_spec({"device": "hip-gfx942"}), without_torch)
+
+
+def test_user_named_alone_has_no_baseline(laptop, tmp_path):
+    (tmp_path / "k.py").write_text("")
+    spec = make_spec({"providers": "user", "kernel": "k.py:f"})
+    plan = make_plan(spec, laptop, base=tmp_path).plan
+    assert [request.name for request in plan.providers] == ["user"]

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from gemmetry.domain.columns import COLUMNS
+from gemmetry.specs.keys import ALIASES, KEYS
+from gemmetry.specs.schema import result_schema, spec_schema
+
+
+def test_the_spec_schema_has_every_key_with_its_text():
+    properties = spec_schema()["properties"]
+    assert set(properties) == set(KEYS) | set(ALIASES)
+    for name, key in KEYS.items():
+        assert properties[name]["description"] == key.text
+    assert spec_schema()["additionalProperties"] is False
+
+
+def test_the_result_schema_has_every_column():
+    record = result_schema()["properties"]["records"]["items"]
+    assert list(record["properties"]) == record["required"] == [c.name for c in COLUMNS]
+    for column in COLUMNS:
+        assert column.description in record["properties"][column.name]["description"]
+
+
+def test_measured_values_may_be_null_and_identity_may_not():
+    properties = result_schema()["properties"]["records"]["items"]["properties"]
+    assert properties["median_ns"]["type"] == ["number", "null"]
+    assert properties["flops"]["type"] == "integer"
+    assert properties["marks"] == {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": properties["marks"]["description"],
+    }
+    assert None in properties["stage"]["enum"]
+    assert "ok" in properties["outcome"]["enum"]

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmetry.domain.errors import RequestError, UnknownNameError
+from gemmetry.domain.names import parse_operation, split_dispatch_name
+from gemmetry.specs.selection import (
+    named_dispatch,
+    parse_pattern,
+    parse_selection,
+    pattern_operation,
+    split_patterns,
+)
+
+NAME = "matmul_3456x1024x2048_f16t_f16t_f32t_tile_config_128x128_32x5_tensorcore_mmasync"
+OPERATION = split_dispatch_name(NAME)[0]
+PROVIDERS = ["iree", "torch"]
+
+
+@pytest.mark.parametrize(
+    ("text", "patterns"),
+    [
+        ("a,b", ["a", "b"]),
+        (" a , b ,", ["a", "b"]),
+        ("{a,b}c,d", ["{a,b}c", "d"]),
+        ("re:(a,b),c", ["re:(a,b)", "c"]),
+        ("x[1,2],y", ["x[1,2]", "y"]),
+        ("a[,b", ["a[", "b"]),
+        ("", []),
+    ],
+)
+def test_commas_inside_brackets_belong_to_the_pattern(text, patterns):
+    assert split_patterns(text) == patterns
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        NAME,
+        f"iree:{NAME}",
+        "*",
+        "matmul_3456x1024x2048_f16t_f16t_f32t_*_tensorcore_mmasync",
+        "*tensorcore*",
+        "iree:*",
+        "*_{32x5,64x4}_*",
+        "matmul_[0-9]*",
+        "re:32x5_tensor",
+        "re:^iree:",
+        "kind=matmul",
+        "m=3456",
+        "m=3328:4096:128",
+        "n={512,1024}",
+        "dtype=f16",
+        "rhs_dtype={bf16,f16}",
+        "layouts=t*",
+        "provider=i*",
+        "configuration=tile_config_128x128_*",
+        "epilogue=none",
+        "operation=matmul_3456x1024x2048_f16t_f16t_f32t",
+        "split_k_slices=1",
+    ],
+)
+def test_matches(pattern):
+    assert parse_pattern(pattern).matches("iree", NAME, OPERATION)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["tensorcore", "matmul_*_f32t", "torch:*", "re:^matmul", "kind=conv2d", "m=128", "dtype=f32",
+     "accumulator=f16", NAME.upper()],
+)  # fmt: skip
+def test_does_not_match(pattern):
+    assert not parse_pattern(pattern).matches("iree", NAME, OPERATION)
+
+
+def test_unknown_key_and_bad_expression_are_told():
+    with pytest.raises(UnknownNameError, match="gflop"):
+        parse_pattern("gflop=3")
+    with pytest.raises(RequestError, match="regular expression"):
+        parse_pattern("re:(")
+    with pytest.raises(RequestError, match="alternatives"):
+        parse_pattern("{a,b}" * 12)
+
+
+def test_exclude_wins_and_nothing_selects_everything():
+    assert parse_selection().everything
+    selection = parse_selection(["*mmasync"], ["m=3456,torch:*"])
+    assert not selection.everything
+    assert not selection.matches("iree", NAME, OPERATION)
+    assert parse_selection([], ["torch:*"]).matches("iree", NAME, OPERATION)
+
+
+def test_document_holds_what_was_written():
+    document = parse_selection(["a*,kind=matmul"], ["re:b"]).document()
+    assert document == {"include": ["a*", "kind=matmul"], "exclude": ["re:b"], "configurations": {}}
+
+
+def test_full_name_is_a_dispatch():
+    named = named_dispatch(f"iree:{NAME}", PROVIDERS)
+    assert named is not None
+    assert (named.provider, named.operation) == ("iree", OPERATION)
+    assert named.configuration == "tile_config_128x128_32x5_tensorcore_mmasync"
+    assert named_dispatch(NAME, PROVIDERS).provider is None
+
+
+@pytest.mark.parametrize("pattern", ["re:x", "m=3", "matmul_1x2x3_f16t_f16t_f32t", "*mma*", "foo"])
+def test_patterns_and_operations_are_no_dispatch(pattern):
+    assert named_dispatch(pattern, PROVIDERS) is None
+
+
+def test_a_name_with_a_slip_tells_what_is_wrong():
+    with pytest.raises(RequestError, match="f61t"):
+        named_dispatch("matmul_1x2x3_f61t_f16t_f32t_default", PROVIDERS)
+    with pytest.raises(UnknownNameError, match="tourch"):
+        named_dispatch(f"tourch:{NAME}", PROVIDERS)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "operation"),
+    [
+        ("matmul_1x2x3_f16t_f16t_f32t_*", "matmul_1x2x3_f16t_f16t_f32t"),
+        ("iree:matmul_1x2x3_f16t_f16t_f32t_bias_*", "matmul_1x2x3_f16t_f16t_f32t_bias"),
+        ("matmul_1x2x3_f16t_f16t_f32t", "matmul_1x2x3_f16t_f16t_f32t"),
+        ("matmul_1x2x3_f16t_f16t_f32t_tile*", "matmul_1x2x3_f16t_f16t_f32t"),
+    ],
+)
+def test_a_glob_tells_its_operation(pattern, operation):
+    assert pattern_operation(pattern, PROVIDERS) == parse_operation(operation)
+
+
+@pytest.mark.parametrize("pattern", ["*", "matmul_*_f16t", "re:matmul", "m=3", "matmul_1x2x3_f1*"])
+def test_open_patterns_tell_no_operation(pattern):
+    assert pattern_operation(pattern, PROVIDERS) is None
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.text("abm=,:*?[]{}re_f16tx123", max_size=24))
+def test_any_text_selects_or_is_our_error(text):
+    try:
+        selection = parse_selection([text], [])
+    except RequestError:
+        return
+    assert selection.matches("iree", NAME, OPERATION) in (True, False)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.text("abc*_", min_size=1, max_size=5), max_size=5))
+def test_splitting_undoes_joining(patterns):
+    assert split_patterns(",".join(patterns)) == patterns

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmetry.statistics.intervals import median_interval, minimum_samples
+
+SAMPLES = st.lists(st.floats(1, 1e9), min_size=1, max_size=60)
+
+
+def exact_coverage(count, rank):
+    below = sum(math.comb(count, i) for i in range(rank))
+    return 1 - 2 * below / 2**count
+
+
+@pytest.mark.parametrize(
+    ("count", "rank"), [(6, 1), (8, 1), (9, 2), (12, 3), (20, 6), (30, 10), (50, 18), (100, 40)]
+)
+def test_ranks_are_the_tabulated_ones(count, rank):
+    """Conover 1999, table A3 read for p = 1/2, and by direct summation."""
+    low, high = median_interval(list(range(1, count + 1)))
+    assert (low, high) == (rank, count + 1 - rank)
+    assert exact_coverage(count, rank) >= 0.95 > exact_coverage(count, rank + 1)
+
+
+@settings(deadline=None, max_examples=200)
+@given(SAMPLES)
+def test_interval_holds_the_median_and_ignores_order(samples):
+    low, high = median_interval(samples)
+    assert min(samples) <= low <= np.median(samples) <= high <= max(samples)
+    assert median_interval(samples[::-1]) == (low, high)
+
+
+@settings(deadline=None, max_examples=100)
+@given(SAMPLES)
+def test_more_confidence_is_never_narrower(samples):
+    intervals = [median_interval(samples, c) for c in (0.5, 0.9, 0.95, 0.99, 0.999)]
+    lows, highs = [i[0] for i in intervals], [i[1] for i in intervals]
+    assert lows == sorted(lows, reverse=True)
+    assert highs == sorted(highs)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 50])
+def test_equal_samples_have_no_width(count):
+    assert median_interval([3.5] * count) == (3.5, 3.5)
+
+
+def test_few_samples_give_their_range():
+    assert minimum_samples(0.95) == 6
+    assert minimum_samples(0.5) == 2
+    for count in range(1, 6):
+        samples = list(range(count))
+        assert median_interval(samples) == (0, count - 1)
+
+
+@pytest.mark.parametrize("count", [999, 1000, 1001, 2000])
+def test_large_counts_are_exact_too(count):
+    low, high = median_interval(np.arange(1, count + 1))
+    below = [sum(math.comb(count, i) for i in range(j)) for j in (int(low), int(low) + 1)]
+    assert below[0] * 40 <= 2**count < below[1] * 40
+    assert low + high == count + 1
+
+
+def test_normal_approximation_continues_the_exact_ranks():
+    exact, approximate = (median_interval(np.arange(1, n + 1))[0] for n in (2000, 2001))
+    assert abs(approximate - exact) <= 1
+
+
+@pytest.mark.parametrize("draw", ["normal", "lognormal", "exponential"])
+def test_coverage_is_what_it_claims(draw):
+    """2000 intervals each: three standard errors of a share of 0.95 are 0.015."""
+    rng = np.random.default_rng(7)
+    median = {"normal": 0.0, "lognormal": 1.0, "exponential": math.log(2)}[draw]
+    data = getattr(rng, draw)(size=(2000, 25))
+    covered = sum(low <= median <= high for low, high in map(median_interval, data))
+    assert exact_coverage(25, 8) == pytest.approx(0.9567, abs=1e-3)
+    assert abs(covered / 2000 - 0.9567) < 0.015
+
+
+def test_no_samples_and_impossible_confidence_are_refused():
+    with pytest.raises(ValueError, match="no samples"):
+        median_interval([])
+    with pytest.raises(ValueError, match="confidence"):
+        median_interval([1.0, 2.0], 1.0)
+    with pytest.raises(ValueError, match="confidence"):
+        minimum_samples(0.0)
+
+
+def test_fast_enough_for_every_round():
+    samples = list(np.random.default_rng(1).random(100))
+    median_interval(samples)
+    durations = []
+    for _ in range(50):
+        start = time.perf_counter()
+        median_interval(samples)
+        durations.append(time.perf_counter() - start)
+    assert min(durations) < 0.2e-3

@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from gemmetry.domain.environment import Environment
+from gemmetry.domain.errors import (
+    JournalDamagedError,
+    PlanMismatchError,
+    RequestError,
+    StorageError,
+)
+from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.domain.record import BuildFacts, Verdict
+from gemmetry.store.experiment import Experiment
+
+
+def test_a_new_experiment_holds_its_plan_and_nothing_else(tmp_path, open_experiment):
+    with open_experiment(tmp_path / "new" / "exp") as experiment:
+        assert experiment.is_new
+        assert experiment.total() == 4
+        names = [row.name for row in experiment.remaining()]
+        assert names[0] == "matmul_8x8x8_f32t_f32t_f32t_default"
+        assert [row.id for row in experiment.remaining()] == [1, 2, 3, 4]
+        assert list(experiment.remaining([2])) == []
+        assert list(experiment.records()) == []
+        (lane,) = experiment.lanes()
+        assert (lane.provider, lane.options, lane.target.name) == ("null", {"threads": 1}, "null")
+    manifest = json.loads((tmp_path / "new" / "exp" / "manifest.json").read_text())
+    assert manifest["document"] == {"a": 1}
+    assert manifest["commands"] == ["gemmetry profile"]
+    assert manifest["format_version"] == 1
+
+
+def test_records_come_back_as_they_were(tmp_path, open_experiment, make_record):
+    record = make_record(
+        verdict=Verdict(status=Verification.WARNED, checks={"values": "passed"}),
+        facts=BuildFacts(notes=("a", "b"), registers=12),
+        configuration_parameters={"tile_m": 64, "swizzle": True, "text": "x"},
+        tags={"who": "me"},
+    )
+    failed = make_record(outcome=Outcome.CRASH, reason="it died", measurement=None, device="null:1")
+    with open_experiment(tmp_path) as experiment:
+        experiment.finish({3: failed, 1: record})
+        assert list(experiment.records()) == [record, failed]
+        assert [row.id for row in experiment.remaining()] == [2, 4]
+        assert experiment.outcome_counts() == {"ok": 1, "crash": 1}
+        assert experiment.operations_without_ok() == 0
+
+
+def test_an_operation_without_ok_dispatch_is_counted(tmp_path, open_experiment, make_record):
+    with open_experiment(tmp_path) as experiment:
+        for key, name in ((1, "a"), (2, "b")):
+            record = make_record(
+                outcome=Outcome.SKIPPED, reason="slow", measurement=None, operation=name
+            )
+            experiment.finish({key: record})
+        experiment.finish({3: make_record(operation="a")})
+        assert experiment.operations_without_ok() == 1
+
+
+def test_rounds_are_kept_in_order_and_never_twice(
+    tmp_path, open_experiment, make_record, make_round
+):
+    with open_experiment(tmp_path) as experiment:
+        experiment.add_rounds([make_round(1, 0, 1.0, 2.0), make_round(2, 0, 9.0)])
+        experiment.add_rounds([make_round(1, 1, 3.0)])
+        with pytest.raises(StorageError):
+            experiment.add_rounds([make_round(3, 0, 5.0), make_round(1, 1, 4.0)])
+        assert experiment.rounds([3]) == {}, "a transaction is stored whole or not at all"
+        assert experiment.samples_count() == 4
+        stored = experiment.rounds([1, 2])
+        assert [one.samples.tolist() for one in stored[1]] == [[1.0, 2.0], [3.0]]
+        assert stored[2][0].document == {"method": "simulated"}
+        assert stored[2][0].seconds == 0.5
+        experiment.finish({1: make_record()})
+        assert experiment.samples(make_record()) == [1.0, 2.0, 3.0]
+        assert experiment.samples(make_record(seed=1)) == []
+
+
+def test_the_same_plan_resumes(tmp_path, open_experiment, make_record):
+    with open_experiment(tmp_path) as experiment:
+        experiment.finish({1: make_record()})
+    with open_experiment(tmp_path, command="gemmetry profile again") as experiment:
+        assert not experiment.is_new
+        assert [row.id for row in experiment.remaining()] == [2, 3, 4]
+        assert experiment.manifest.commands == ("gemmetry profile", "gemmetry profile again")
+
+
+def test_rounds_of_another_environment_are_dropped_but_not_those_of_records(
+    tmp_path, open_experiment, make_record, make_round
+):
+    with open_experiment(tmp_path) as experiment:
+        experiment.add_rounds([make_round(1, 0, 1.0), make_round(2, 0, 2.0, 3.0)])
+        experiment.finish({1: make_record()})
+    with open_experiment(tmp_path, environment=Environment(hostname="there")) as experiment:
+        assert experiment.drop_foreign_rounds() == 2
+        assert experiment.rounds([2]) == {}
+        assert experiment.samples(make_record()) == [1.0]
+        assert {env.hostname for env in experiment.environments().values()} == {"here", "there"}
+
+
+def test_another_plan_is_refused_and_told(tmp_path, open_experiment, make_plan):
+    open_experiment(tmp_path).close()
+    before = (tmp_path / "journal.sqlite").read_bytes()
+    with pytest.raises(PlanMismatchError, match=r"(?s)store .*--experiment.*--fresh") as caught:
+        open_experiment(tmp_path, plan=make_plan(a=2))
+    assert caught.value.exit_status == 2
+    for plan in (make_plan(a=1), make_plan(a=2)):
+        assert plan.hash in str(caught.value)
+    assert (tmp_path / "journal.sqlite").read_bytes() == before
+
+
+def test_fresh_sets_the_old_results_aside(tmp_path, open_experiment, make_plan, make_record):
+    with open_experiment(tmp_path) as experiment:
+        experiment.finish({1: make_record()})
+    with open_experiment(tmp_path, plan=make_plan(a=2), fresh=True) as experiment:
+        assert list(experiment.records()) == []
+    old = Experiment.open(tmp_path / "previous")
+    assert list(old.records()) == [make_record()]
+    old.close()
+    with open_experiment(tmp_path, plan=make_plan(a=2), fresh=True) as experiment:
+        assert experiment.total() == 4
+
+
+def test_fresh_works_on_a_damaged_journal(tmp_path, open_experiment):
+    (tmp_path / "journal.sqlite").write_bytes(b"rubbish" * 100)
+    with open_experiment(tmp_path, fresh=True) as experiment:
+        assert experiment.total() == 4
+    assert (tmp_path / "previous" / "journal.sqlite").read_bytes().startswith(b"rubbish")
+
+
+def _zero_the_middle(content: bytes) -> bytes:
+    return content[:4096] + bytes(4096) + content[8192:]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        lambda content: b"this is no database" * 500,
+        lambda content: content[: len(content) // 2],
+        _zero_the_middle,
+    ],
+    ids=["empty", "text", "truncated", "zeroed"],
+)
+def test_a_damaged_journal_is_told_and_not_touched(tmp_path, open_experiment, make_record, damage):
+    with open_experiment(tmp_path) as experiment:
+        experiment.finish({key: make_record() for key in range(1, 5)})
+    journal = tmp_path / "journal.sqlite"
+    journal.write_bytes(damage(journal.read_bytes()))
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("*.*")}
+    for attempt in (open_experiment, Experiment.open):
+        with pytest.raises(JournalDamagedError, match=r"(?s)damaged.*--fresh"):
+            attempt(tmp_path)
+    after = {path.name: path.read_bytes() for path in tmp_path.glob("*.*")}
+    assert {name: after[name] for name in before} == before
+
+
+def test_a_journal_of_another_format_is_told(tmp_path, open_experiment):
+    open_experiment(tmp_path).close()
+    connection = sqlite3.connect(tmp_path / "journal.sqlite")
+    connection.execute("UPDATE meta SET value = '99' WHERE key = 'format_version'")
+    connection.commit()
+    connection.close()
+    with pytest.raises(JournalDamagedError, match="format is 99"):
+        open_experiment(tmp_path)
+
+
+def test_a_lost_manifest_is_written_again(tmp_path, open_experiment):
+    open_experiment(tmp_path).close()
+    (tmp_path / "manifest.json").unlink()
+    with pytest.raises(JournalDamagedError, match=r"manifest\.json is missing"):
+        Experiment.open(tmp_path)
+    open_experiment(tmp_path).close()
+    Experiment.open(tmp_path).close()
+
+
+def test_readers_see_a_run_in_progress(tmp_path, open_experiment, make_record):
+    with open_experiment(tmp_path) as experiment:
+        experiment.finish({1: make_record()})
+        with Experiment.open(tmp_path) as reader:
+            assert len(list(reader.records())) == 1
+            experiment.finish({2: make_record(configuration="fast")})
+            results = reader.result_set()
+            assert [record.configuration for record in results.records] == ["default", "fast"]
+            assert results.command == "gemmetry profile"
+            assert results.title == "store"
+
+
+def test_readers_manage_in_a_folder_they_cannot_write(open_experiment, make_record):
+    # Not in tmp_path, whose parents only root may enter. Modules are loaded before root gives
+    # its rights up.
+    code = (
+        "import os, sys; from pathlib import Path;"
+        "from gemmetry.store.experiment import Experiment;"
+        "os.geteuid() == 0 and (os.setgid(65534), os.setuid(65534));"
+        "assert not os.access(sys.argv[1], os.W_OK);"
+        "print(len(list(Experiment.open(Path(sys.argv[1])).records())))"
+    )
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with open_experiment(folder) as experiment:
+            experiment.finish({1: make_record()})
+        assert not (folder / "journal.sqlite-wal").exists()
+        folder.chmod(0o555)
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False
+        )
+        folder.chmod(0o755)
+    assert done.stdout.strip() == "1", done.stderr
+
+
+def test_no_experiment_is_a_wrong_request(tmp_path):
+    with pytest.raises(RequestError, match="no experiment in"):
+        Experiment.open(tmp_path)
+
+
+def test_a_second_writer_is_refused(tmp_path, open_experiment):
+    with open_experiment(tmp_path), pytest.raises(RequestError, match=f"process {os.getpid()}"):
+        open_experiment(tmp_path)
+    open_experiment(tmp_path).close()
+
+
+def test_a_file_in_the_way_is_a_storage_error(tmp_path, open_experiment):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="--experiment"):
+        open_experiment(tmp_path / "file" / "exp")
+
+
+def test_an_enumeration_that_fails_leaves_nothing(tmp_path, open_experiment, make_plan):
+    def fail():
+        raise RequestError("nothing selected")
+
+    with pytest.raises(RequestError, match="nothing selected"):
+        open_experiment(tmp_path / "exp", enumerate_plan=fail)
+    assert not (tmp_path / "exp").exists()
+    with open_experiment(tmp_path / "exp") as experiment:
+        assert experiment.total() == 4
+    with pytest.raises(RequestError):
+        open_experiment(tmp_path / "exp", plan=make_plan(a=2), fresh=True, enumerate_plan=fail)
+    with open_experiment(tmp_path / "exp") as experiment:
+        assert experiment.total() == 4, "the old journal stays until the new one is complete"
+
+
+def test_a_full_disk_is_a_storage_error_and_keeps_what_was_stored(tmp_path, open_experiment):
+    open_experiment(tmp_path).close()
+    script = Path(__file__).with_name("fill_disk.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.startswith("StorageError"), done.stdout + done.stderr
+    stored = int(done.stdout.split()[1])
+    with open_experiment(tmp_path) as experiment:
+        assert stored > 0
+        assert len(experiment.rounds([1])[1]) == stored
+
+
+def test_moving_the_folder_keeps_it_readable(tmp_path, open_experiment, make_record):
+    with open_experiment(tmp_path / "a") as experiment:
+        experiment.finish({1: make_record()})
+    shutil.move(tmp_path / "a", tmp_path / "b #?%")
+    with Experiment.open(tmp_path / "b #?%") as reader:
+        assert len(list(reader.records())) == 1

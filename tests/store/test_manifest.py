@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.domain.errors import JournalDamagedError
+from gemmetry.store.manifest import Manifest, read_manifest, write_manifest
+
+
+def test_a_manifest_reads_back(tmp_path):
+    manifest = Manifest(name="n", plan_hash="h", document={"a": [1]}, created="2026-01-01")
+    manifest = manifest.with_command("one").with_command("two").with_command("one")
+    write_manifest(tmp_path, manifest)
+    assert read_manifest(tmp_path) == manifest
+    assert manifest.commands == ("one", "two")
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+
+
+def test_no_manifest_is_none(tmp_path):
+    assert read_manifest(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"name": 1}', '{"name": "n", "plan_hash": "h", "format_version": 9}']
+)
+def test_a_manifest_that_does_not_read_is_told(tmp_path, text):
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(JournalDamagedError):
+        read_manifest(tmp_path)

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.domain.environment import Environment
+from gemmetry.domain.errors import RequestError
+from gemmetry.store.experiment import Experiment
+from gemmetry.store.merge import merge
+
+
+def _fill(open_experiment, make_record, make_round, path, seconds, **arguments):
+    environment = arguments.get("environment", Environment(hostname="here"))
+    with open_experiment(path, environment=environment, **arguments.get("options", {})) as e:
+        e.add_rounds([make_round(1, 0, seconds), make_round(2, 0, seconds + 1)])
+        e.finish({1: make_record(environment_id=environment.id)})
+        e.finish({2: make_record(environment_id=environment.id, dispatch=str(path.name))})
+
+
+def test_the_newest_of_equal_results_stays_and_samples_go_with_their_records(
+    tmp_path, open_experiment, make_record, make_round
+):
+    for name, seconds in (("new", 10.0), ("old", 20.0), ("newest", 30.0)):
+        _fill(open_experiment, make_record, make_round, tmp_path / name, seconds)
+    paths = [tmp_path / name for name in ("newest", "old", "new")]
+    summary = merge(paths, tmp_path / "all", command="gemmetry merge")
+    assert (summary.kept, summary.replaced) == (4, 2)
+    with Experiment.open(tmp_path / "all") as merged:
+        samples = {r.dispatch: merged.samples(r) for r in merged.records()}
+        assert samples == {
+            make_record().dispatch: [30.0], "new": [11.0], "old": [21.0], "newest": [31.0]
+        }  # fmt: skip
+        results = merged.result_set()
+        assert results.title == "store"
+        assert results.command == "gemmetry merge"
+        assert len(results.document["merged"]) == 3
+
+
+def test_results_of_different_conditions_stay_apart(
+    tmp_path, open_experiment, make_record, make_round
+):
+    there = Environment(hostname="there")
+    _fill(open_experiment, make_record, make_round, tmp_path / "a", 1.0)
+    _fill(open_experiment, make_record, make_round, tmp_path / "b", 2.0, environment=there)
+    with open_experiment(tmp_path / "c") as experiment:
+        experiment.finish({1: make_record(distribution="normal"), 2: make_record(seed=7)})
+    merge([tmp_path / name for name in "abc"], tmp_path / "all")
+    with Experiment.open(tmp_path / "all") as merged:
+        records = [r for r in merged.records() if r.dispatch == make_record().dispatch]
+        found = {(r.environment_id == there.id, r.distribution, r.seed) for r in records}
+        assert found == {
+            (False, "offset_uniform", 42),
+            (True, "offset_uniform", 42),
+            (False, "normal", 42),
+            (False, "offset_uniform", 7),
+        }
+        here = next(r for r in records if r.environment_id != there.id)
+        assert merged.samples(here) == [1.0]
+        assert set(merged.environments()) == {there.id, Environment(hostname="here").id}
+
+
+def test_a_merge_can_be_merged(tmp_path, open_experiment, make_record, make_round):
+    for name in "abc":
+        _fill(open_experiment, make_record, make_round, tmp_path / name, 1.0)
+    merge([tmp_path / "a", tmp_path / "b"], tmp_path / "ab")
+    assert merge([tmp_path / "ab", tmp_path / "c"], tmp_path / "abc").kept == 4
+
+
+def test_what_cannot_be_merged_is_told(tmp_path, open_experiment):
+    open_experiment(tmp_path / "a").close()
+    open_experiment(tmp_path / "b").close()
+    with pytest.raises(RequestError, match="two experiments"):
+        merge([tmp_path / "a"], tmp_path / "all")
+    with pytest.raises(RequestError, match="no experiment in"):
+        merge([tmp_path / "a", tmp_path / "missing"], tmp_path / "all")
+    with pytest.raises(RequestError, match="already holds"):
+        merge([tmp_path / "a", tmp_path / "b"], tmp_path / "b")
+    assert not (tmp_path / "all").exists()

@@ -1,0 +1,98 @@
+"""The rules of the house that no linter knows: layers, what an import loads, sizes of files."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "gemmetry"
+HEAVY = {"torch", "triton", "iree", "polars", "matplotlib", "plotly", "ray", "pandas"}
+CORE = {
+    "numpy",
+    "ml_dtypes",
+    "msgspec",
+    "pydantic",
+    "pydantic_core",
+    "yaml",
+    "typer",
+    "rich",
+    "jinja2",
+}
+MEASURING_PATH = ("domain", "numerics", "statistics", "hardware", "specs", "verification",
+                  "measurement", "observers", "store", "engine")  # fmt: skip
+
+
+def test_a_module_imports_only_from_lower_levels() -> None:
+    command = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import gemmetry",
+        "import gemmetry.cli.main",
+        "sys.argv[1:] = ['--help']; from gemmetry.cli.main import main; main()",
+        "sys.argv[1:] = ['profile', '--help']; from gemmetry.cli.main import main; main()",
+    ],
+    ids=["import gemmetry", "import of the command line", "--help", "profile --help"],
+)
+def test_heavy_libraries_are_not_loaded_before_they_are_needed(statement: str) -> None:
+    program = (
+        "import sys\n"
+        f"try:\n    {statement}\n"
+        "except SystemExit as end:\n    assert not end.code, end.code\n"
+        "print('LOADED', *sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert found.returncode == 0, found.stderr
+    loaded = set(found.stdout.rpartition("LOADED")[2].split())
+    assert "sys" in loaded
+    assert not loaded & HEAVY
+
+
+def _modules(*folders: str) -> Iterator[Path]:
+    for folder in folders:
+        yield from sorted((PACKAGE / folder).rglob("*.py"))
+
+
+def _imported(tree: ast.AST, *, top_level: bool) -> Iterator[str]:
+    nodes = tree.body if top_level and isinstance(tree, ast.Module) else ast.walk(tree)
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.partition(".")[0]
+
+
+def test_the_domain_needs_the_standard_library_only() -> None:
+    for path in _modules("domain"):
+        names = set(_imported(ast.parse(path.read_text()), top_level=False))
+        foreign = names - set(sys.stdlib_module_names) - {"gemmetry"}
+        assert not foreign, f"{path.relative_to(ROOT)} imports {foreign}"
+
+
+def test_the_measuring_path_starts_with_the_core_dependencies_alone() -> None:
+    for path in _modules(*MEASURING_PATH):
+        names = set(_imported(ast.parse(path.read_text()), top_level=True))
+        foreign = names - set(sys.stdlib_module_names) - {"gemmetry"} - CORE
+        assert not foreign, f"{path.relative_to(ROOT)} imports {foreign}"
+
+
+def test_files_stay_readable() -> None:
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text().splitlines())
+        for folder in ("src", "tests", "examples", "benchmarks")
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    assert lengths
+    assert {path: lines for path, lines in lengths.items() if lines > 600} == {}

@@ -1,0 +1,496 @@
+"""Planted bugs must be failed at level standard; right but tricky kernels must pass."""
+
+from __future__ import annotations
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from gemmetry.domain.errors import UnknownNameError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.outcome import Verification
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.references import apply_epilogue, compute_reference
+from gemmetry.numerics.storage import quantize, round_to_tf32, to_float32, to_float64
+from gemmetry.verification.protocol import CHECKS, LEVELS, recheck, verify, with_check
+
+BF16 = "matmul_128x128x512_bf16t_bf16t_bf16t"
+F32 = "matmul_96x80x512_f32t_f32n_f32t"
+F64 = "matmul_64x48x128_f64t_f64t_f64t"
+S8 = "matmul_64x48x2048_s8t_s8n_s32t"
+
+
+def operands(tensors):
+    return to_float32(tensors["lhs"]), to_float32(tensors["rhs"])
+
+
+def product(operation, tensors):
+    """float32 BLAS: what a right kernel computes."""
+    a, b = operands(tensors)
+    return apply_epilogue(operation, to_float64(a @ b), tensors)
+
+
+def edit(change):
+    """A kernel whose right result is changed in place, or replaced by what `change` returns."""
+
+    def kernel(operation, tensors):
+        result = product(operation, tensors)
+        changed = change(result)
+        return result if changed is None else changed
+
+    return kernel
+
+
+def over_k(select):
+    """A kernel that multiplies only the k that `select` (an index) picks."""
+
+    def kernel(operation, tensors):
+        a, b = operands(tensors)
+        return to_float64(a[:, select] @ b[select])
+
+    return kernel
+
+
+def casting(cast):
+    """A kernel that rounds both inputs with `cast` first."""
+
+    def kernel(operation, tensors):
+        a, b = operands(tensors)
+        return to_float64(cast(a) @ cast(b))
+
+    return kernel
+
+
+def accumulating(rounding, step):
+    """A kernel that rounds its running sum with `rounding` after every `step` of k."""
+
+    def kernel(operation, tensors):
+        a, b = to_float64(tensors["lhs"]), to_float64(tensors["rhs"])
+        total = np.zeros((a.shape[0], b.shape[1]), dtype=np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for k in range(0, a.shape[1], step):
+                total = to_float64(rounding(total + a[:, k : k + step] @ b[k : k + step]))
+        return total
+
+    return kernel
+
+
+def truncated(values, bits):
+    """Rounded towards zero at `bits` significand bits."""
+    _, exponent = np.frexp(values)
+    step = np.ldexp(1.0, exponent - bits)
+    return np.trunc(values / step) * step
+
+
+def zero_row(result):
+    result[-1] = 0
+
+
+def zero_element(result):
+    result[37, 11] = 0
+
+
+def nan_element(result):
+    result[5, 7] = np.nan
+
+
+def swap_tiles(result):
+    result[:64, :64], result[:64, 64:128] = result[:64, 64:128].copy(), result[:64, :64].copy()
+
+
+def swap_fragment_rows(result):
+    result[[3, 11]] = result[[11, 3]]
+
+
+def skip_column_tail(result):
+    result[:, 120:] = 0
+
+
+def double_k_step(operation, tensors):
+    a, b = operands(tensors)
+    return to_float64(a @ b + a[:, 256:272] @ b[256:272])
+
+
+def swapped_epilogue(operation, tensors):
+    a, b = operands(tensors)
+    addend, s = to_float64(tensors["addend"]), operation.signature
+    return s.beta * to_float64(a @ b) + s.alpha * addend
+
+
+def product_alone(operation, tensors):
+    a, b = operands(tensors)
+    return to_float64(a @ b)
+
+
+def wrong_side_transposed(operation, tensors):
+    a, b = operands(tensors)
+    return to_float64(a[:, :128] @ b[:128].T)
+
+
+def scale_of_next_row(operation, tensors):
+    shifted = {**tensors, "scale_a": np.roll(tensors["scale_a"], 1)}
+    return apply_epilogue(operation, product_alone(operation, tensors), shifted)
+
+
+def through_f16(result):
+    return to_float64((result / 64).astype(np.float16)) * 64
+
+
+def cached_by_shape():
+    kept = []
+
+    def kernel(operation, tensors):
+        if not kept:
+            kept.append(product(operation, tensors))
+        return kept[0]
+
+    return kernel
+
+
+def every_other_call_wrong():
+    calls = itertools.count()
+
+    def kernel(operation, tensors):
+        result = product(operation, tensors)
+        return result if next(calls) % 2 == 0 else result * 0.5
+
+    return kernel
+
+
+def wrong_only_for_these_inputs(operation, tensors):
+    """Multiplies the mean of A: right for constant data."""
+    a, b = operands(tensors)
+    return to_float64(np.full_like(a, a.mean()) @ b)
+
+
+WRONG = {
+    "zeros": (BF16, edit(np.zeros_like)),
+    "last row zero": (BF16, edit(zero_row)),
+    "one element zero": (BF16, edit(zero_element)),
+    "one element NaN": (BF16, edit(nan_element)),
+    "all NaN": (BF16, edit(lambda r: np.full_like(r, np.nan))),
+    "tiles swapped": (BF16, edit(swap_tiles)),
+    "fragment rows swapped": (BF16, edit(swap_fragment_rows)),
+    "column tail skipped": (BF16, edit(skip_column_tail)),
+    "last k dropped": (BF16, over_k(slice(0, -1))),
+    "last 16 k dropped": (BF16, over_k(slice(0, -16))),
+    "one k step missing": (BF16, over_k(np.r_[0:128, 144:512])),
+    "k step counted twice": (BF16, double_k_step),
+    "bf16 accumulator": (BF16, accumulating(lambda v: v.astype(ml_dtypes.bfloat16), 64)),
+    "f16 accumulator": (BF16, accumulating(lambda v: v.astype(np.float16), 64)),
+    "inputs cast to fp8": (BF16, casting(
+        lambda v: v.astype(ml_dtypes.float8_e4m3fn).astype(np.float32))),
+    "truncating cast": (BF16, edit(lambda r: truncated(r, 8))),
+    "times 1.001": (BF16, edit(lambda r: r * 1.001)),
+    "transposed": (BF16, edit(lambda r: r.T.copy())),
+    "B not transposed": (BF16, wrong_side_transposed),
+    "cached by shape": (BF16, cached_by_shape()),
+    "second call wrong": (BF16, every_other_call_wrong()),
+    "right for constant data": (BF16, wrong_only_for_these_inputs),
+    "tf32 for f32": (F32, casting(round_to_tf32)),
+    "bf16 for f32": (F32, casting(lambda v: v.astype(ml_dtypes.bfloat16).astype(np.float32))),
+    "f32 truncated": (F32, edit(lambda r: truncated(r, 20))),
+    "f32 for f64": (F64, lambda o, t: to_float64(operands(t)[0] @ operands(t)[1])),
+    "s16 accumulator": (S8, edit(lambda r: r.astype(np.int64).astype(np.int16).astype(np.int64))),
+    "off by one": (S8, edit(lambda r: r + (np.arange(r.size).reshape(r.shape) == 99))),
+    "f16 sums of s8": (S8, edit(through_f16)),
+    "alpha and beta swapped": (f"{F32}_alpha0p5_beta2", swapped_epilogue),
+    "bias forgotten": ("matmul_32x48x64_f32t_f32t_f32t_bias", product_alone),
+    "relu forgotten": ("matmul_32x48x64_f32t_f32t_f32t_relu", product_alone),
+    "batch member repeated": (
+        "batch_matmul_3x16x16x32_f16t_f16t_f32t", edit(lambda r: r[[0, 1, 1]])),
+    "scale of the next row": ("matmul_32x48x64_e4m3t_e4m3n_bf16t_scalerow", scale_of_next_row),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bug", list(WRONG))
+@pytest.mark.parametrize("distribution", ["offset_uniform", "normal"])
+def test_planted_bugs_are_failed(judge, bug, distribution):
+    name, kernel = WRONG[bug]
+    verdict = judge(name, kernel, distribution=distribution)
+    assert verdict.status is Verification.FAILED
+    assert any(text.startswith("failed: ") for text in verdict.checks.values())
+    assert verdict.reason
+    assert "\n" not in verdict.reason
+
+
+def kahan(operation, tensors):
+    a, b = operands(tensors)
+    total = np.zeros((a.shape[0], b.shape[1]), dtype=np.float32)
+    lost = np.zeros_like(total)
+    for k in range(a.shape[1]):
+        term = np.outer(a[:, k], b[k]) - lost
+        summed = total + term
+        lost = (summed - total) - term
+        total = summed
+    return to_float64(total)
+
+
+def sequential(order):
+    def kernel(operation, tensors):
+        a, b = operands(tensors)
+        total = np.zeros((a.shape[0], b.shape[1]), dtype=np.float32)
+        for k in list(range(a.shape[1]))[::order]:
+            total += np.outer(a[:, k], b[k])
+        return to_float64(total)
+
+    return kernel
+
+
+def split_k(operation, tensors):
+    a, b = operands(tensors)
+    parts = [a[:, i::4] @ b[i::4] for i in range(4)]
+    return to_float64(np.sum(parts, axis=0, dtype=np.float32))
+
+
+def bf16_times_3(operation, tensors):
+    """f32 as the sum of three bf16 numbers, six products in f32."""
+
+    def pieces(values):
+        found = []
+        for _ in range(3):
+            piece = values.astype(ml_dtypes.bfloat16).astype(np.float32)
+            found.append(piece)
+            values = values - piece
+        return found
+
+    a, b = operands(tensors)
+    pairs = [(x, y) for i, x in enumerate(pieces(a)) for y in pieces(b)[: 3 - i]]
+    return to_float64(np.sum([x @ y for x, y in reversed(pairs)], axis=0, dtype=np.float32))
+
+
+def negative_zeros(operation, tensors):
+    result = product(operation, tensors)
+    return np.where(result == 0, -0.0, result)
+
+
+RIGHT = {
+    "blas": (BF16, product),
+    "split-k of 4": (BF16, split_k),
+    "k reversed": (BF16, sequential(-1)),
+    "k in order": (F32, sequential(1)),
+    "kahan": (F32, kahan),
+    "truncating tensor core": (BF16, accumulating(lambda v: truncated(v, 24), 16)),
+    "truncating tensor core, f32 result": (
+        "matmul_64x48x4096_bf16t_bf16t_f32t", accumulating(lambda v: truncated(v, 24), 16)),
+    "float64 sums": (F32, lambda o, t: to_float64(t["lhs"]) @ to_float64(t["rhs"])),
+    "f32 by three bf16": ("matmul_32x24x64_f32t_f32t_f32t", bf16_times_3),
+    "minus zero": ("matmul_32x32x64_f32t_f32t_f32t_relu", negative_zeros),
+    "fp8 promoted every 128": (
+        "matmul_48x32x1024_e4m3t_e4m3n_bf16t", accumulating(lambda v: v.astype(np.float32), 128)),
+    "f16 accumulator promised": (
+        "matmul_48x32x256_f16t_f16t_f16t_accf16",
+        accumulating(lambda v: v.astype(np.float16), 16)),
+    "s8": (S8, lambda o, t: to_float64(t["lhs"]) @ to_float64(t["rhs"])),
+    "f64 in blocks": (F64, accumulating(lambda v: v, 16)),
+    "alpha, beta, bias, relu": (f"{F32}_alpha0p3_betam1p5_bias_relu", product),
+    "batch, gelu, column-major": ("batch_matmul_3x17x9x33_f16n_f16n_f16n_bias_gelu", product),
+    "row scales": ("matmul_33x17x65_e4m3t_e5m2n_f16t_scalerow", product),
+    "one row": ("matmul_1x48x256_bf16t_bf16n_bf16t", product),
+    "one column, one k": ("matmul_48x1x1_f32t_f32t_f32n", product),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kernel_name", list(RIGHT))
+@pytest.mark.parametrize("distribution", ["offset_uniform", "normal", "uniform_signed"])
+def test_right_kernels_pass(judge, kernel_name, distribution):
+    name, kernel = RIGHT[kernel_name]
+    verdict = judge(name, kernel, distribution=distribution)
+    assert verdict.reason == ""
+    assert verdict.status is Verification.PASSED
+    assert verdict.max_error_ratio <= 1
+    assert all(not text.startswith(("failed", "warned")) for text in verdict.checks.values())
+
+
+def test_overflow_to_infinity_is_right(judge):
+    name = "matmul_16x16x512_f16t_f16t_f16t_alpha4096"
+    verdict = judge(name, product)
+    assert verdict.status is Verification.PASSED
+    clipped = judge(name, edit(lambda r: np.minimum(r, 65504.0)))
+    assert clipped.status is Verification.FAILED
+
+
+def test_saturating_fp8_result_is_right(judge):
+    name = "matmul_16x16x2048_e4m3t_e4m3n_e4m3t"
+    assert judge(name, product).status is Verification.PASSED
+    saturated = edit(lambda r: np.clip(r, -448.0, 448.0))
+    assert judge(name, saturated).status is Verification.PASSED
+
+
+def test_fp8_without_promotion_is_told_apart(judge):
+    name = "matmul_48x32x4096_e4m3t_e4m3n_f32t"
+    kernel = accumulating(lambda v: truncated(v, 14), 32)
+    verdict = judge(name, kernel, level="quick")
+    assert verdict.status is Verification.WARNED
+    assert verdict.accuracy_class == "fp8-14bit"
+    assert "more than usual" in verdict.reason
+
+
+def test_nondeterministic_kernel_is_warned_not_failed(judge):
+    rng = np.random.default_rng(1)
+
+    def kernel(operation, tensors):
+        a, b = operands(tensors)
+        order = rng.permutation(a.shape[1])
+        return to_float64(
+            np.add.reduce(
+                [a[:, part] @ b[part] for part in np.array_split(order, 8)], dtype=np.float32
+            )
+        )
+
+    verdict = judge(F32, kernel)
+    assert verdict.status is Verification.WARNED
+    assert verdict.checks["repeat"].startswith("warned: not deterministic")
+    assert verdict.checks["values"] == "passed"
+
+
+def test_unfused_epilogue_is_warned(judge):
+    name = "matmul_64x64x64_bf16t_bf16t_bf16t_bias"
+
+    def kernel(operation, tensors):
+        a, b = operands(tensors)
+        rounded = (a @ b).astype(ml_dtypes.bfloat16)
+        return to_float64(rounded) + to_float64(tensors["bias"])
+
+    verdict = judge(name, kernel, distribution="normal")
+    assert verdict.status is Verification.WARNED
+
+
+class TestMemory:
+    def test_never_written(self, judge):
+        def keep_sentinel(inputs, output, launch):
+            output.view(np.uint8)[-1] = 0xFF if launch == 1 else 0x7F
+
+        verdict = judge(BF16, product, meddle=keep_sentinel)
+        assert verdict.checks["written"] == "failed: 128 of 16384 elements were never written"
+
+    def test_accumulates_into_its_output(self, judge, executable_of):
+        operation = parse_operation(F32)
+        inputs = make_inputs(operation, distribution="normal", seed=42)
+
+        class Accumulating(executable_of):
+            def run(self, buffers, output):
+                # What the first sentinel would poison is overlooked: only the second launch tells.
+                before = np.nan_to_num(output.copy(), nan=0.0)
+                super().run(buffers, output)
+                output += before
+                return output
+
+        verdict = verify(
+            Accumulating(operation, product), operation, inputs,
+            compute_reference(operation, inputs),
+        )  # fmt: skip
+        assert verdict.checks["values"] == "passed"
+        assert "adds to what the output held" in verdict.checks["second_launch"]
+
+    def test_changes_an_input(self, judge):
+        def scribble(inputs, output, launch):
+            inputs[1][0, 0] = 3.0
+
+        verdict = judge(F32, product, meddle=scribble, level="quick")
+        assert verdict.checks["inputs_unchanged"] == "failed: the launch changed rhs"
+        assert verdict.checks["values"] == "passed"
+        assert verdict.status is Verification.FAILED
+
+    def test_writes_past_its_output(self, judge):
+        def overrun(inputs, output, launch):
+            memory, end = output.base, output.ctypes.data + output.nbytes
+            memory[end - memory.ctypes.data] = 1
+
+        verdict = judge(F32, product, meddle=overrun, level="quick")
+        assert verdict.checks["red_zones"].startswith("failed: the launch wrote outside")
+
+    def test_returns_an_input(self, judge):
+        verdict = judge(
+            "matmul_64x64x64_f32t_f32t_f32t", product, meddle=lambda i, o, n: i[0], level="quick"
+        )
+        assert verdict.checks == {"form": "failed: the result is the buffer of the input lhs"}
+
+    def test_wrong_dtype_or_shape_ends_it(self, judge):
+        wrong_dtype = judge(F32, meddle=lambda i, o, n: o.astype(np.float64), writes_output=False)
+        assert wrong_dtype.reason == "form: the result is float64, not float32"
+        wrong_shape = judge(F32, meddle=lambda i, o, n: o[1:].copy(), writes_output=False)
+        assert "has shape (95, 80), not (96, 80)" in wrong_shape.reason
+
+    def test_own_output_leaves_checks_out(self, judge):
+        verdict = judge(F32, product, writes_output=False)
+        assert verdict.status is Verification.PASSED
+        assert verdict.checks["written"].startswith("not applicable: ")
+
+
+def test_levels_add_checks(judge):
+    counts = [len(judge(F32, product, level=level).checks) for level in LEVELS]
+    assert counts == [5, 10, 12]
+    assert len(CHECKS) + 1 == 12
+    with pytest.raises(UnknownNameError, match="thorough"):
+        judge(F32, level="thorough")
+
+
+def test_quick_launches_once(executable_of):
+    operation = parse_operation(F32)
+    inputs = make_inputs(operation, distribution="normal", seed=42)
+    executable = executable_of(operation, product)
+    reference = compute_reference(operation, inputs)
+    verify(executable, operation, inputs, reference, level="quick")
+    assert executable.launches == 1
+    verify(executable, operation, inputs, reference, level="standard")
+    assert executable.launches == 1 + 5
+
+
+def test_verdict_reports_the_errors(judge):
+    verdict = judge(BF16, product, level="quick")
+    assert 0 < verdict.max_error_ratio <= 1
+    assert 1e-3 < verdict.relative_frobenius_error < 2e-3
+    assert abs(verdict.signed_bias) < 0.05
+    assert verdict.accuracy_class == "fp32-accumulated"
+    assert verdict.zero_share == 0.0
+    truncating = judge(BF16, edit(lambda r: truncated(r, 8)), level="quick")
+    assert truncating.signed_bias < -0.4
+
+
+def test_all_nan_has_no_error_sizes(judge):
+    verdict = judge(BF16, edit(lambda r: np.full_like(r, np.nan)), level="quick")
+    assert verdict.max_error_ratio is None
+    assert verdict.accuracy_class is None
+    assert "NaN" in verdict.reason
+
+
+def test_reason_names_place_and_kind(judge):
+    verdict = judge(BF16, edit(zero_row), level="quick")
+    assert "zeros" in verdict.reason and "rows from 127" in verdict.reason
+    assert verdict.first_bad.startswith("[127, 0]: got 0, expected ")
+    assert verdict.first_bad in verdict.reason
+
+
+class TestRecheck:
+    @pytest.fixture
+    def outputs(self):
+        operation = parse_operation(BF16)
+        inputs = make_inputs(operation, distribution="offset_uniform", seed=42)
+        reference = compute_reference(operation, inputs)
+        return operation, reference, quantize(reference.value, operation.output.dtype)
+
+    def test_every_output_counts(self, outputs):
+        operation, reference, good = outputs
+        bad = good.copy()
+        bad[3, 4] = 0
+        assert recheck(operation, [("0", good), ("1", good)], reference).text == "passed"
+        result = recheck(operation, [("0", good), ("output 1", bad), ("2", good)], reference)
+        assert result.detail.startswith("output 1: 1 of 16384 elements are wrong")
+
+    def test_failure_enters_the_verdict(self, judge, outputs):
+        operation, reference, good = outputs
+        verdict = judge(BF16, product, level="quick")
+        same = with_check(verdict, recheck(operation, [("0", good)], reference))
+        assert same.status is Verification.PASSED
+        assert same.checks["after_timing"] == "passed"
+        changed = with_check(verdict, recheck(operation, [("0", good * 0)], reference))
+        assert changed.status is Verification.FAILED
+        assert changed.reason.startswith("after_timing: 0: 16384 of 16384")
+
+    def test_form_is_checked(self, outputs):
+        operation, reference, good = outputs
+        result = recheck(operation, [("0", good.astype(np.float32))], reference)
+        assert "float32" in result.detail
