@@ -53,7 +53,7 @@ docs: $(VENV)/.test-installed
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 bench: $(VENV)/.test-installed
-	$(BIN)/python -m benchmarks
+	for script in benchmarks/*.py; do $(BIN)/python "$$script" || exit 1; done
 
 clean:
 	rm -rf $(VENV) docs/_build build dist $(DEMO_FOLDER) .pytest_cache .mypy_cache .ruff_cache \

@@ -31,6 +31,8 @@ ENVIRONMENT = Environment(
     variables={"OMP_NUM_THREADS": "2"},
 )
 
+ENVIRONMENT_ID = "0123456789ab"
+
 PEAK_FLOPS_PER_S = {"f32": 450e9, "bf16": 900e9, "s8": 1800e9}
 BYTES_PER_S = 25e9
 
@@ -91,7 +93,7 @@ def make_record(
         "roofline_fraction": fraction,
         "roofline_source": "measured on this machine" if fraction else "",
         "reproduce": f"gemmetry profile --providers {provider} --dispatches {dispatch}",
-        "environment_id": ENVIRONMENT.id,
+        "environment_id": ENVIRONMENT_ID,
     }
     return Record(
         dispatch=dispatch,
@@ -206,7 +208,7 @@ def result_set() -> ResultSet:
     return ResultSet(
         title=f"demo {HOSTILE}",
         records=records,
-        environments={ENVIRONMENT.id: ENVIRONMENT},
+        environments={ENVIRONMENT_ID: ENVIRONMENT},
         samples=fake_samples,
         command=f"gemmetry profile --tags 'note={HOSTILE}' --output data.csv",
         path="gemmetry-out/demo-0123456789",
@@ -236,7 +238,7 @@ def small_result_set() -> ResultSet:
                         outcome=Outcome.UNSUPPORTED, stage=Stage.GENERATE,
                         reason="numpy does not split the reduction"),
         ],
-        environments={ENVIRONMENT.id: ENVIRONMENT},
+        environments={ENVIRONMENT_ID: ENVIRONMENT},
         samples=fake_samples,
         command="gemmetry profile --providers iree,torch",
         created="2026-11-20T10:11:12Z",

@@ -7,6 +7,7 @@ from gemmetry.domain.columns import COLUMNS, SCHEMA_VERSION
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.reports.json_document import json_value, to_json_document, to_json_text
+from gemmetry.specs.schema import result_schema
 
 REQUIRED = (
     "dispatch", "provider", "target", "operation", "configuration", "outcome", "reason",
@@ -53,3 +54,15 @@ def test_lists_and_mappings_are_json_values(make_record):
 
 def test_numbers_that_json_lacks_become_null():
     assert json_value({"a": math.nan, "b": (1, math.inf)}) == {"a": None, "b": [1, None]}
+
+
+def test_records_are_what_the_published_schema_says(result_set):
+    kinds = {"integer": int, "number": (int, float), "array": list, "object": dict,
+             "string": str, "null": type(None)}  # fmt: skip
+    schema = result_schema()["properties"]["records"]["items"]
+    for record in to_json_document(result_set)["records"]:
+        assert list(record) == schema["required"]
+        for name, rule in schema["properties"].items():
+            allowed = rule["type"] if isinstance(rule["type"], list) else [rule["type"]]
+            assert any(isinstance(record[name], kinds[kind]) for kind in allowed), name
+            assert "enum" not in rule or record[name] in rule["enum"], name

@@ -31,7 +31,8 @@ def test_sheets_hold_records_failures_environment_and_columns(workbook, result_s
     ]  # fmt: skip
     records = _sheet(workbook, "records")
     assert len(records) == len(result_set.records)
-    assert records[0]["median_ns\n[ns]"] == result_set.records[0].measurement.median_ns
+    median = result_set.records[0].measurement.median_ns
+    assert records[0]["median_ns\n[ns]"] == pytest.approx(median, rel=1e-14)
     failures = _sheet(workbook, "failures")
     assert len(failures) == sum(r.outcome is not Outcome.OK for r in result_set.records)
     fields = {row["field"]: row["value"] for row in _sheet(workbook, "environment")}

@@ -34,7 +34,7 @@ def test_a_failed_write_leaves_the_old_file(result_set, tmp_path, monkeypatch, s
     with pytest.raises(StorageError):
         write(result_set, path)
     assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == [path.name]
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_unknown_suffix_lists_the_known(result_set, tmp_path):

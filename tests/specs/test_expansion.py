@@ -46,8 +46,10 @@ def test_operations_are_lazy_and_without_duplicates():
 def test_signatures_are_the_product_of_their_axes():
     signatures, notes = make_signatures(
         OperationKind.MATMUL,
-        SignatureAxes(dtypes=("f16", "f16:f16:f32"), layouts=("tt", "tn"), epilogues=("none", "relu")),
-    )  # fmt: skip
+        SignatureAxes(
+            dtypes=("f16", "f16:f16:f32"), layouts=("tt", "tn"), epilogues=("none", "relu")
+        ),
+    )
     names = {str(Operation(signature, MatmulShape(1, 1, 1))) for signature in signatures}
     assert len(names) == 8
     assert "matmul_1x1x1_f16t_f16n_f32t_relu" in names

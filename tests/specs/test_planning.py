@@ -54,6 +54,25 @@ def test_an_architecture_needs_no_device(laptop):
         assert providers(plan) == ["iree", "triton"]
 
 
+def test_an_architecture_on_a_machine_with_a_gpu(gpu_machine):
+    planned = make_plan(make_spec({"device": "cuda", "cuda_arch": "sm_80"}), gpu_machine)
+    assert planned.plan.targets[0].device == "cuda:0"
+    assert "cuda_arch sm_80" in planned.notes[0]
+    plan = plan_of(gpu_machine, LEGACY, cuda_arch="sm_86")
+    assert plan.targets[0].name == "cuda-sm_86"
+
+
+def test_compiling_needs_no_device(laptop):
+    assert plan_of(laptop, LEGACY, device="cuda").targets[0].name == "cuda-sm_80"
+    with pytest.raises(RequestError, match="no device vulkan:0"):
+        plan_of(laptop, LEGACY, device="vulkan")
+
+
+def test_options_of_a_provider_come_from_keys_too(laptop):
+    plan = plan_of(laptop, iree_bin_dir="tools", providers="iree,torch", device="cpu")
+    assert [dict(request.options) for request in plan.providers] == [{"iree_bin_dir": "tools"}, {}]
+
+
 def test_the_legacy_defaults(laptop):
     plan = plan_of(laptop, LEGACY)
     assert providers(plan) == ["iree"]

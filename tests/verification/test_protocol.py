@@ -186,8 +186,6 @@ WRONG = {
     "times 1.001": (BF16, edit(lambda r: r * 1.001)),
     "transposed": (BF16, edit(lambda r: r.T.copy())),
     "B not transposed": (BF16, wrong_side_transposed),
-    "cached by shape": (BF16, cached_by_shape()),
-    "second call wrong": (BF16, every_other_call_wrong()),
     "right for constant data": (BF16, wrong_only_for_these_inputs),
     "tf32 for f32": (F32, casting(round_to_tf32)),
     "bf16 for f32": (F32, casting(lambda v: v.astype(ml_dtypes.bfloat16).astype(np.float32))),
@@ -214,6 +212,12 @@ def test_planted_bugs_are_failed(judge, bug, distribution):
     assert any(text.startswith("failed: ") for text in verdict.checks.values())
     assert verdict.reason
     assert "\n" not in verdict.reason
+
+
+@pytest.mark.parametrize("make", [cached_by_shape, every_other_call_wrong])
+def test_kernels_with_state_are_failed(judge, make):
+    assert judge(BF16, make(), level="quick").status is Verification.PASSED
+    assert judge(BF16, make()).status is Verification.FAILED
 
 
 def kahan(operation, tensors):

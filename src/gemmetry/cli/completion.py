@@ -86,7 +86,7 @@ COMPLETERS: dict[str, Callable[[str], list[str]]] = {
     "regime": _list(_fixed("burst", "sustained")),
     "scaling": _list(_fixed("none", "tensor", "row")),
     "result_layout": _list(_fixed("t", "n")),
-    "verification_level": _list(_fixed("quick", "standard", "full")),
+    "verification_level": _list(_fixed("quick", "standard", "paranoid")),
     "verification_providers": _list(_fixed("numpy", "device")),
 }
 """Key of a spec -> its completion."""

@@ -67,16 +67,21 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def _root(
-    ctx: typer.Context,
-    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
-) -> None:
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         from gemmetry import __version__
 
         typer.echo(f"gemmetry {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", is_eager=True, callback=_print_version, help="Print the version."
+    ),
+) -> None:
+    """Options of the command itself; what it does is the callback's."""
 
 
 def run(arguments: list[str] | None = None) -> int:

@@ -84,6 +84,9 @@ class RecordMaker:
     settings: RunSettings
     environment_id: str
     folder: Path
+    """Of the experiment, absolute."""
+    generated: Path | None = None
+    """Where providers write, absolute."""
 
     def failed(
         self,
@@ -165,12 +168,16 @@ class RecordMaker:
         )
 
     def _relative(self, facts: BuildFacts) -> BuildFacts:
-        """Paths inside the experiment relative to it, so that the folder can move."""
+        """Paths relative to the experiment, so that the folder can move; absolute ones for files
+        outside it. Providers tell them absolute, or relative to the folder above
+        ``Workspace.generated``."""
         changed: dict[str, Any] = {}
         for name in _PATHS:
             text = getattr(facts, name)
-            if text and Path(text).is_absolute() and Path(text).is_relative_to(self.folder):
-                changed[name] = str(Path(text).relative_to(self.folder))
+            if text:
+                path = (self.generated or self.folder).parent / text
+                inside = path.is_relative_to(self.folder)
+                changed[name] = str(path.relative_to(self.folder) if inside else path)
         return dataclasses.replace(facts, **changed) if changed else facts
 
 

@@ -125,7 +125,7 @@ class DeviceSession:
             if not wanted:
                 return
             self._progress(Stage.MEASURE, total - len(wanted), total, "")
-            order = list(wanted)
+            order = sorted(wanted)
             # Another order each round, so that nobody always follows the same neighbour; seeded,
             # so that a run can be done again.
             random.Random(f"{self._settings.seed}:{group_seed}:{number}").shuffle(order)

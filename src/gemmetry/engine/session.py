@@ -62,7 +62,8 @@ def run(
     """
     lanes = make_lanes(plan, load_provider)
     environment = _environment(plan, lanes)
-    records = RecordMaker(plan.settings, environment.id, experiment.resolve())
+    written = (generated or experiment / "artifacts" / "generated").resolve()
+    records = RecordMaker(plan.settings, environment.id, experiment.resolve(), written)
     with Experiment.create_or_open(
         experiment,
         plan,
@@ -76,7 +77,7 @@ def run(
     ) as store:
         context = WorkerContext(
             settings=plan.settings,
-            generated=(generated or experiment / "artifacts" / "generated").resolve(),
+            generated=written,
             references=(experiment / "references").resolve(),
             logs=(experiment / "artifacts" / "logs").resolve(),
         )

@@ -92,10 +92,10 @@ def exact_integer_limit(operation: Operation) -> int:
     even r = 1, signs save us: partial sums of K independent ±1 are a random walk, below 8√K but
     for a chance of 2·exp(-32) each (Hoeffding's inequality), so r = 1 is kept while 8√K ≤ 2ᵖ.
     r also stays within what the input format counts exactly (2ᵖ of the format), and so small
-    that results six standard deviations large, 6√K·(r + 1)(2r + 1)/6 (the fraction is the mean
-    square of ±[1, r]), stay finite in the result format after alpha. fp8 products are held to 2¹³, because
-    Hopper's fp8 accumulator keeps 14 bits (PyTorch blog, "Some Matrix Multiplication Engines Are
-    Not As Accurate As We Thought").
+    that results six standard deviations large, |alpha|·6√K·(r + 1)(2r + 1)/6 (the fraction is
+    the mean square of ±[1, r]), stay finite in the result format. fp8 products are held to 2¹³,
+    because Hopper's fp8 accumulator keeps 14 bits (PyTorch blog, "Some Matrix Multiplication
+    Engines Are Not As Accurate As We Thought").
     """
     s = operation.signature
     k = operation.matmul_shape.k

@@ -40,7 +40,7 @@ class MathMode:
 
     def apply(self) -> None:
         """Set the switches unless they stand so already (dispatches of one worker interleave)."""
-        if self._applied and self._applied[0] is self:
+        if self._applied and self._applied[0] == self:
             return
         precision = "tf32" if self.tf32 else "ieee"
         torch.backends.cuda.matmul.fp32_precision = precision

@@ -83,6 +83,8 @@ def _lines(rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _guard(value: Any) -> Any:
-    if isinstance(value, str) and value.startswith(_FORMULA_STARTS):
-        return f"'{value}"
-    return value
+    if not isinstance(value, str):
+        return value
+    lead = "'" if value.startswith(_FORMULA_STARTS) else ""
+    # Readers take a bare carriage return for the end of a row.
+    return lead + value.replace("\r\n", "\n").replace("\r", "\n")

@@ -20,6 +20,13 @@ _SAMPLES_SHOWN = 300
 experiment stays a file that opens. The experiment folder has all."""
 
 
+_CELLS_OF_ONE_K = 4
+"""A heat map of fewer cells shows no pattern; then all K together may."""
+
+_Cells = dict[tuple[int, int], list[Record]]
+"""(M, N) -> the records at that place."""
+
+
 def figures_of(
     records: Sequence[Record], samples: Callable[[Record], Sequence[float]]
 ) -> dict[str, Any]:
@@ -127,24 +134,38 @@ def _speed(record: Record | None) -> dict[str, Any] | None:
 
 
 def heat_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Best speed over M × N: one figure per everything else that defines an operation (target,
-    dtypes, layouts, K, batch, modifiers), those with most cells first. Convolutions have none."""
-    groups: dict[str, dict[tuple[int, int], list[Record]]] = {}
+    """Best speed over M × N: one figure for each K and everything else that defines an operation
+    (target, dtypes, layouts, batch, modifiers), those with most cells first. Where no K has
+    several cells to speak of, one figure over all K. Convolutions have none."""
+    groups: dict[str, dict[int, _Cells]] = {}
     for record in records:
         operation, _ = split_dispatch_name(record.operation)
         if record.measurement is None or operation.kind is OperationKind.CONV2D:
             continue
         shape, s = operation.matmul_shape, operation.signature
-        parts = [f"K = {shape.k}", f"{dtype_label(s)} {s.layout_pair}", modifiers_label(s)]
+        parts = [f"{dtype_label(s)} {s.layout_pair}", modifiers_label(s)]
         if operation.kind is not OperationKind.MATMUL:
             parts.append(f"{operation.kind}, batch {shape.batch}")
         label = ", ".join([*(part for part in parts if part), record.device or record.target])
-        groups.setdefault(label, {}).setdefault((shape.m, shape.n), []).append(record)
-    figures = [_heat_figure(label, cells) for label, cells in groups.items()]
+        cells = groups.setdefault(label, {}).setdefault(shape.k, {})
+        cells.setdefault((shape.m, shape.n), []).append(record)
+    figures = []
+    for label, by_k in groups.items():
+        figures += [_heat_figure(f"K = {k}, {label}", cells) for k, cells in by_k.items()]
+        if len(by_k) > 1 and max(map(len, by_k.values())) < _CELLS_OF_ONE_K:
+            figures.append(_heat_figure(f"any K, {label}", _joined(by_k.values())))
     return sorted(figures, key=lambda figure: -int(figure["cells"]))
 
 
-def _heat_figure(label: str, cells: dict[tuple[int, int], list[Record]]) -> dict[str, Any]:
+def _joined(parts: Iterable[_Cells]) -> _Cells:
+    joined: _Cells = {}
+    for cells in parts:
+        for place, records in cells.items():
+            joined.setdefault(place, []).extend(records)
+    return joined
+
+
+def _heat_figure(label: str, cells: _Cells) -> dict[str, Any]:
     rows, columns = sorted({m for m, _ in cells}), sorted({n for _, n in cells})
     bests = [[fastest(cells.get((m, n), ())) for n in columns] for m in rows]
     return {

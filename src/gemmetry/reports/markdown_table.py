@@ -19,7 +19,7 @@ def to_markdown(result_set: ResultSet, columns: Sequence[str] | None = None) -> 
     """
     chosen = select_columns(columns, default="summary", tags=tag_names(result_set.records))
     rows = [
-        [column.heading for column in chosen],
+        [escape(column.heading) for column in chosen],
         ["---:" if _is_number(column) else "---" for column in chosen],
         *(
             [_text(column, value) for column, value in zip(chosen, values, strict=True)]

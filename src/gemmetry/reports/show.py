@@ -188,7 +188,11 @@ def _build_facts(record: Record) -> list[tuple[str, str]]:
              "compiled_for", "default_configuration", "compile_ns")  # fmt: skip
     facts = record.facts
     return [
-        *((n.replace("_", " "), t) for n in names if (t := _column_text(n, record)) != "–"),
+        *(
+            (n.removesuffix("_ns").replace("_", " "), t)
+            for n in names
+            if (t := _column_text(n, record)) != "–"
+        ),
         *(("note", note) for note in facts.notes),
         ("environment", record.environment_id),
     ]

@@ -84,8 +84,11 @@ _ROWS = (
     Key("kernel", WHO, _L, "Kernels of your own, file.py:function.", metavar="FILE:FUNCTION"),
     Key("device", WHO, _L, "Devices: cpu, cuda, cuda:1; cuda-sm_80 only compiles. Default: the "
         "first GPU, else the CPU.", ("devices", "iree_hal_target_backends"), metavar="DEVICE"),
-    Key("cuda_arch", WHO, _T, "With --device cuda: compile for this architecture, run nothing.",
+    Key("cuda_arch", WHO, _T, "With --device cuda where no such device is here, and for generate "
+        "and compile: the architecture to compile for.",
         ("iree_hal_cuda_llvm_target_arch",), metavar="sm_XX"),
+    Key("iree_bin_dir", WHO, _T, "Folder of IREE's tools. Default: those of the installed package.",
+        metavar="DIR"),
     Key("dispatches", WHO, _L, "Dispatches wanted: globs on the name, re:REGEX, key=value, or "
         "full names, which are made.", ("dispatch",), metavar="PATTERNS"),
     Key("exclude", WHO, _L, "Dispatches not wanted, by the same patterns.", metavar="PATTERNS"),
@@ -94,7 +97,7 @@ _ROWS = (
     Key("verification_enabled", HOW, _F, "Prove each dispatch right before it is timed."),
     Key("verification_providers", HOW, _L, "Who computes the reference: numpy, or device (its "
         "own float64).", metavar="NAMES"),
-    Key("verification_level", HOW, _T, "How much verification does: quick, standard or full.",
+    Key("verification_level", HOW, _T, "How much verification does: quick, standard or paranoid.",
         metavar="NAME"),
     Key("profiling_enabled", HOW, _F, "Measure.", ("benchmark",)),
     Key("benchmark_repetitions", HOW, _T, "Exactly this many samples. Default: until the "
@@ -173,8 +176,8 @@ class Retired:
 
 
 RETIRED = (
-    Retired("--build-dir", (), True, "IREE's tools come from the installed package"),
-    Retired("--iree-bin-dir", (), True, "IREE's tools come from the installed package"),
+    Retired("--build-dir", (), True,
+            "IREE's tools come from the installed package, or from --iree-bin-dir"),
     Retired("--mlir-dialect", (), True, "linalg is the only dialect that is generated"),
     Retired("--use-mma-sync", ("--iree-codegen-llvmgpu-use-mma-sync",), False,
             "today's IREE takes the instruction from the configuration"),

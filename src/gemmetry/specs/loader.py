@@ -14,6 +14,8 @@ from gemmetry.specs.keys import canonical_key
 from gemmetry.specs.model import ProfileSpec
 from gemmetry.specs.yaml_text import read_yaml
 
+_SCALARS = (str, int, float, bool)
+
 _HINT = "docs/specs.md explains every key; `gemmetry schema` lets editors check them."
 
 
@@ -121,6 +123,8 @@ def _line(error: Any, place: Callable[[tuple[str | int, ...], bool], str]) -> st
             return f"{where}: {unknown.message}. {unknown.hint}"
         return f"{where}: unknown key {name!r}"
     message = error["msg"].removeprefix("Value error, ")
+    if error["type"] not in ("request", "value_error") and isinstance(error["input"], _SCALARS):
+        message = f"{message}, not {error['input']!r}"
     if where.startswith("--") or not location:
         return f"{where}: {message}"
     return f"{where}: {location[0]}: {message}"

@@ -129,13 +129,14 @@ class ProfileSpec(BaseModel):
     kernel: f.Names = _key("kernel", ())
     device: f.Devices = _key("device", ())
     cuda_arch: str | None = _key("cuda_arch", None, pattern=r"^sm_\d+a?$")
+    iree_bin_dir: str | None = _key("iree_bin_dir", None)
     dispatches: f.Patterns = _key("dispatches", ())
     exclude: f.Patterns = _key("exclude", ())
     default_config: bool = _key("default_config", False)
     # How it is run
     verification_enabled: bool = _key("verification_enabled", True)
     verification_providers: f.Names = _key("verification_providers", ("numpy",))
-    verification_level: Literal["quick", "standard", "full"] = _key(
+    verification_level: Literal["quick", "standard", "paranoid"] = _key(
         "verification_level", "standard"
     )
     profiling_enabled: bool = _key("profiling_enabled", True)

@@ -17,7 +17,7 @@ from gemmetry.specs.axes import Expansion, expand
 from gemmetry.specs.catalogue import Catalogue
 from gemmetry.specs.defaults import Defaults, first_run
 from gemmetry.specs.model import ProfileSpec
-from gemmetry.specs.resolve import resolve_providers, resolve_targets
+from gemmetry.specs.resolve import provider_options, resolve_providers, resolve_targets
 from gemmetry.specs.selection import (
     PatternSelection,
     named_dispatch,
@@ -96,13 +96,14 @@ def _requests(
     """The providers asked for by name, one `user` for each kernel; empty: the caller chooses."""
     requests = []
     for provider in spec.providers:
-        options = dict(provider.options)
+        options = {**provider_options(spec, provider.name), **provider.options}
         values = [item for item in provider.configurations if isinstance(item, Mapping)]
         if values:
             options["configurations"] = [dict(item) for item in values]
         requests.append(ProviderRequest(name=provider.name, options=options))
     if not requests and defaults is not None and defaults.provider is not None:
-        requests.append(ProviderRequest(name=defaults.provider))
+        name = defaults.provider
+        requests.append(ProviderRequest(name=name, options=provider_options(spec, name)))
     if spec.kernel:
         given = next((request for request in requests if request.name == "user"), None)
         options = {**(given.options if given else {})}

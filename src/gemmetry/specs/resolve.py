@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.domain.plan import ProviderRequest
@@ -32,15 +33,15 @@ def resolve_targets(
         RequestError: a device is not here, or no provider works here.
     """
     names = list(spec.device)
-    if not names and defaults is not None and defaults.device is not None and not spec.cuda_arch:
+    if not names and spec.cuda_arch:
+        names = ["cuda"]
+    elif not names and defaults is not None and defaults.device is not None:
         names = [defaults.device]
-    if spec.cuda_arch:
-        names = [f"cuda-{spec.cuda_arch}" if n == "cuda" else n for n in names or ["cuda"]]
     if names == ["cpu"]:
         return [Target(TargetKind.CPU)], []
     found = _known_targets(requests, catalogue)
     if names:
-        return [_find(parse_target(name), found) for name in dict.fromkeys(names)], []
+        return _named_targets(spec, names, found, compiles_only=defaults is not None)
     devices = [target for target in found if target.index is not None]
     if not devices:
         raise RequestError(
@@ -66,14 +67,39 @@ def _known_targets(requests: Sequence[ProviderRequest], catalogue: Catalogue) ->
     return list(targets)
 
 
-def _find(wanted: Target, known: Sequence[Target]) -> Target:
+def _named_targets(
+    spec: ProfileSpec, names: Sequence[str], known: Sequence[Target], *, compiles_only: bool
+) -> tuple[list[Target], list[str]]:
+    notes: list[str] = []
+    targets: dict[Target, None] = {}
+    for name in names:
+        wanted = parse_target(name)
+        is_cuda = wanted.kind is TargetKind.CUDA and wanted.index is not None
+        if spec.cuda_arch and is_cuda:
+            has_device = any(t.kind is TargetKind.CUDA and t.index is not None for t in known)
+            if compiles_only or not has_device:
+                wanted = Target(TargetKind.CUDA, spec.cuda_arch, None)
+            else:
+                notes.append(
+                    f"cuda_arch {spec.cuda_arch} is left to the providers: {wanted.device} is "
+                    f"here (--device cuda-{spec.cuda_arch} compiles for it and runs nothing)"
+                )
+        targets[_find(wanted, known, compiles_only=compiles_only)] = None
+    return list(targets), notes
+
+
+def _find(wanted: Target, known: Sequence[Target], *, compiles_only: bool) -> Target:
     if wanted.index is None or wanted.kind is TargetKind.CPU:
         return wanted
-    for target in known:
-        if (target.kind, target.index) == (wanted.kind, wanted.index) and (
+    of_kind = [target for target in known if target.kind is wanted.kind]
+    for target in of_kind:
+        if target.index == wanted.index and (
             not wanted.architecture or wanted.architecture == target.architecture
         ):
             return target
+    ahead = [target for target in of_kind if target.index is None]
+    if compiles_only and ahead:
+        return ahead[0]
     here = sorted({target.device for target in known if target.device})
     raise RequestError(
         f"there is no device {wanted.device} for the providers of this request",
@@ -107,7 +133,7 @@ def resolve_providers(
         return chosen, []
     for name in _BASELINES if has_kernel else catalogue.provider_names():
         if name not in ONLY_WHEN_NAMED and _serves(name, targets, catalogue):
-            chosen.append(ProviderRequest(name=name))
+            chosen.append(ProviderRequest(name=name, options=provider_options(spec, name)))
             if has_kernel:
                 break
     if not chosen:
@@ -117,6 +143,11 @@ def resolve_providers(
         )
     names = ", ".join(request.name for request in chosen)
     return chosen, [f"providers: {names} (--providers picks others)"]
+
+
+def provider_options(spec: ProfileSpec, name: str) -> dict[str, Any]:
+    """Options that keys of the spec give to a provider."""
+    return {"iree_bin_dir": spec.iree_bin_dir} if name == "iree" and spec.iree_bin_dir else {}
 
 
 def _serves(name: str, targets: Sequence[Target], catalogue: Catalogue) -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
-
-import yaml
 
 from gemmetry.specs.model import ProfileSpec
 
@@ -17,12 +16,10 @@ _HEADER = """\
 def spec_text(spec: ProfileSpec) -> str:
     """What was given (not what is default), in the order of the model's fields."""
     given = spec.model_dump(mode="json", exclude_unset=True)
-    ordered = {name: given[name] for name in ProfileSpec.model_fields if name in given}
-    lines = [_HEADER]
-    for name, value in ordered.items():
-        lines.append(yaml.safe_dump({name: _plain(value)}, sort_keys=False, default_flow_style=None,
-                                    allow_unicode=True, width=100))  # fmt: skip
-    return "".join(lines)
+    # JSON values are YAML too, and quoted texts cannot be taken for numbers or null.
+    lines = [f"{name}: {json.dumps(_plain(value), ensure_ascii=False)}\n"
+             for name, value in given.items()]  # fmt: skip
+    return _HEADER + "".join(lines)
 
 
 def _plain(value: Any) -> Any:

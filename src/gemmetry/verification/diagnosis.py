@@ -55,18 +55,21 @@ def _by_value(got: Float64Array, want: Float64Array, bad: Mask) -> str:
         spread = float(np.median(np.abs(ratios - middle)))
         if spread < _SCALE_SPREAD * abs(middle) and abs(middle - 1) > 8 * spread:
             return f"scale: wrong elements are {middle:.6g} times the reference"
+    if bad.mean() < 0.01:
+        return "a few scattered elements: a race or an index"
     distance = np.abs(wrong - right)
     typical = float(np.median(np.abs(want))) or 1.0
     if float(np.median(distance)) > _INDEX_ERROR * typical:
         return "index: products are missing, doubled or taken from elsewhere"
-    if bad.mean() < 0.01:
-        return "a few scattered elements: a race or an index"
-    return "precision: small errors everywhere, as from a narrower accumulator or cast"
+    return "precision: small errors everywhere, as from a narrower format or few lost products"
 
 
 def _nearly(left: Float64Array, right: Float64Array) -> bool:
-    scale = float(np.median(np.abs(right))) or 1.0
-    return bool(np.median(np.abs(left - right)) < 0.02 * scale) if np.isfinite(scale) else False
+    usable = np.isfinite(left) & np.isfinite(right)
+    if not usable.any():
+        return False
+    scale = float(np.median(np.abs(right[usable]))) or 1.0
+    return float(np.median(np.abs(left[usable] - right[usable]))) < 0.02 * scale
 
 
 def _place(bad: Mask) -> str:

@@ -86,7 +86,10 @@ class ReferenceCache:
         if self._directory is None:
             return None
         try:
-            with np.load(self._directory / f"{key}.npz", allow_pickle=False) as arrays:
+            with (
+                (self._directory / f"{key}.npz").open("rb") as file,
+                np.load(file, allow_pickle=False) as arrays,
+            ):
                 if str(arrays["header"]) != header:
                     return None
                 value = arrays["value"]

@@ -29,6 +29,7 @@ from gemmetry.providers.iree_provider.sources import (
 class Artefact:
     """What is kept of a compiled dispatch."""
 
+    compiler_version: str
     binary: str
     """File name of the ``.vmfb``, in the operation's folder."""
     compile_ns: int
@@ -37,10 +38,10 @@ class Artefact:
     compiled_for: str | None = None
 
 
-def artefact_key(dispatch: Dispatch, flags: Sequence[str], compiler_version: str) -> str:
-    """Sixteen hex digits over source, flags, compiler and (for the CPU) the host's processor."""
+def artefact_key(dispatch: Dispatch, flags: Sequence[str]) -> str:
+    """Sixteen hex digits over source, flags and (for the CPU) the host's processor."""
     host = host_identity() if "--iree-llvmcpu-target-cpu=host" in flags else ""
-    parts = [dispatch_function(dispatch), *flags, compiler_version, host]
+    parts = [dispatch_function(dispatch), *flags, host]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -61,13 +62,25 @@ def _record_path(generated: Path, dispatch: Dispatch, key: str) -> Path:
     return folder / f"{dispatch.configuration.name}_{dispatch.target.name}_{key}.json"
 
 
-def find_artefact(generated: Path, dispatch: Dispatch, key: str) -> Artefact | None:
-    """What an earlier compile left for exactly this key; None if nothing whole is there."""
+def find_artefact(
+    generated: Path, dispatch: Dispatch, key: str, compiler_version: str | None
+) -> Artefact | None:
+    """What an earlier compile left for exactly this key; None if nothing whole is there.
+
+    Args:
+        generated: the workspace's folder.
+        dispatch: whose binary is looked for.
+        key: its :func:`artefact_key`.
+        compiler_version: what must have compiled it; None takes any (no compiler is here, and
+            the binary came from another machine).
+    """
     path = _record_path(generated, dispatch, key)
     try:
         fields: dict[str, Any] = json.loads(path.read_text())
         artefact = Artefact(**fields)
     except (OSError, ValueError, TypeError):
+        return None
+    if compiler_version not in (None, artefact.compiler_version):
         return None
     return artefact if (path.parent / artefact.binary).is_file() else None
 

@@ -28,13 +28,14 @@ class BatchCompiler:
     """Compiles dispatches whose sources are written.
 
     Args:
-        compiler: runs the jobs.
-        compiler_version: part of every key, so that an update compiles anew.
+        compiler: runs the jobs; None where only the runtime is installed: then binaries compiled
+            elsewhere and copied here are used.
+        compiler_version: what a binary must have been compiled by to be used again.
         options: the provider's.
     """
 
     def __init__(
-        self, compiler: IreeCompiler, compiler_version: str, options: Mapping[str, Any]
+        self, compiler: IreeCompiler | None, compiler_version: str, options: Mapping[str, Any]
     ) -> None:
         self._compiler = compiler
         self._version = compiler_version
@@ -45,12 +46,17 @@ class BatchCompiler:
         pending: dict[tuple[tuple[str, ...], bool], dict[str, Dispatch]] = {}
         for dispatch in dispatches:
             flags = self.flags(dispatch)
-            artefact = None if workspace.force else self._find(dispatch, flags, workspace)
+            may_reuse = self._compiler is None or not workspace.force
+            artefact = self._find(dispatch, flags, workspace) if may_reuse else None
             if artefact is not None:
                 yield Compiled(dispatch=dispatch, facts=self._facts(dispatch, artefact, workspace))
+            elif self._compiler is None:
+                yield Compiled(dispatch=dispatch, error=_no_compiler(dispatch))
             else:
                 is_risky = sources.lowering_of(dispatch).is_risky
                 pending.setdefault((flags, is_risky), {})[dispatch.name] = dispatch
+        if self._compiler is None:
+            return
         by_name = {name: dispatch for group in pending.values() for name, dispatch in group.items()}
         jobs = [
             job
@@ -80,8 +86,9 @@ class BatchCompiler:
     def _find(
         self, dispatch: Dispatch, flags: Sequence[str], workspace: Workspace
     ) -> artefacts.Artefact | None:
-        key = artefacts.artefact_key(dispatch, flags, self._version)
-        return artefacts.find_artefact(workspace.generated, dispatch, key)
+        key = artefacts.artefact_key(dispatch, flags)
+        version = None if self._compiler is None else self._version
+        return artefacts.find_artefact(workspace.generated, dispatch, key, version)
 
     def _keep(
         self,
@@ -100,12 +107,13 @@ class BatchCompiler:
             if dispatch.configuration.name in _COMPILER_CHOOSES:
                 chosen = readback.chosen_configuration(configured)
             artefact = artefacts.Artefact(
+                compiler_version=self._version,
                 binary=binaries[dispatch],
                 compile_ns=share,
                 default_configuration=chosen,
                 compiled_for=_compiled_for(dispatch, configured),
             )
-            key = artefacts.artefact_key(dispatch, flags, self._version)
+            key = artefacts.artefact_key(dispatch, flags)
             artefacts.store_artefact(workspace.generated, dispatch, key, artefact)
             yield Compiled(dispatch=dispatch, facts=self._facts(dispatch, artefact, workspace))
         for name, error in result.errors.items():
@@ -145,6 +153,13 @@ def _jobs(dispatches: Sequence[Dispatch], flags: tuple[str, ...], parallel: int)
     for start in range(0, len(dispatches), size):
         part = dispatches[start : start + size]
         yield Job({d.name: sources.dispatch_function(d) for d in part}, flags)
+
+
+def _no_compiler(dispatch: Dispatch) -> CompileError:
+    return CompileError(
+        f"no iree-compile is here, and no binary of {dispatch.name} that another machine compiled",
+        hint="pip install 'gemmetry[iree]', give --iree-bin-dir, or copy the generated folder.",
+    )
 
 
 def _compiled_for(dispatch: Dispatch, configured: str) -> str | None:

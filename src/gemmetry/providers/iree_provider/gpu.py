@@ -108,16 +108,22 @@ class MmaTile:
             return f"the block's tile is no multiple of its warps' {'x'.join(map(str, steps))}"
         if self.warps_m * self.warps_n * WARP > MAX_THREADS:
             return f"a block has at most {MAX_THREADS} threads"
-        return divisibility_problem(operation, (self.m, self.n, self.k))
+        return None
 
     def lowering(self, operation: Operation) -> Lowering:
         kind, depth = nv_intrinsic(operation) or ("", 1)
         subgroup = (self.m // (self.warps_m * _MMA_M), self.n // (self.warps_n * _MMA_N))
+        mma = f"mma_kind = #iree_gpu.mma_layout<{kind}>, "
+        tile = (self.m, self.n, self.k)
+        if divisibility_problem(operation, tile) is not None:
+            # Without padding to whole tiles the compiler rejects shapes that leave a remainder.
+            padding = [*[1] * batch_dims(operation), *tile]
+            mma += f"padding = {attribute_list(padding)}, "
         return Lowering(
             tile_and_fuse(
                 operation,
                 (self.m, self.n, self.k // depth),
-                f"mma_kind = #iree_gpu.mma_layout<{kind}>, ",
+                mma,
                 ("subgroup", subgroup),
                 self.warps_m * self.warps_n * WARP,
             )

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from gemmetry.domain.contracts import Compiled, Executable, Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch
-from gemmetry.domain.errors import CompileError, DispatchError, UnsupportedError
+from gemmetry.domain.errors import DispatchError, UnsupportedError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.base import BaseProvider
@@ -36,22 +36,24 @@ class IreeProvider(BaseProvider):
     name: ClassVar[str] = "iree"
     description: ClassVar[str] = "IREE: linalg compiled for CPU, CUDA, ROCm and Vulkan"
 
-    doctor_notes: ClassVar[tuple[str, ...]] = (targets.SM90_NOTE,)
-    """What ``gemmetry doctor`` should tell besides ``available``."""
-
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(options)
         self._devices: dict[str, IreeDevice] = {}
         self._modules: WeakValueDictionary[tuple[str, str], LoadedModule] = WeakValueDictionary()
 
     def available(self) -> str | None:
-        missing = [package for module, package in _PACKAGES.items() if not _is_installed(module)]
-        if missing:
-            return f"{' and '.join(missing)} not installed; pip install 'gemmetry[iree]'"
-        if self._compiler_path() is None:
-            where = self.options.get("iree_bin_dir") or "the iree-base-compiler package"
-            return f"no iree-compile in {where}"
+        if not _is_installed("iree.runtime"):
+            return "iree-base-runtime is not installed; pip install 'gemmetry[iree]'"
+        bin_dir = self.options.get("iree_bin_dir")
+        if bin_dir and self._compiler_path() is None:
+            return f"there is no iree-compile in {bin_dir}"
         return None
+
+    def doctor_notes(self) -> tuple[str, ...]:
+        """What ``gemmetry doctor`` should tell besides ``available``."""
+        if self._compiler_path() is None:
+            return ("iree-compile is missing: only binaries compiled elsewhere can run.",)
+        return (targets.SM90_NOTE,)
 
     def supports(self, operation: Operation, target: Target) -> str | None:
         return unsupported_reason(operation, target)
@@ -135,14 +137,14 @@ class IreeProvider(BaseProvider):
 
     def _batches(self) -> batches.BatchCompiler:
         program = self._compiler_path()
-        if program is None:
-            raise CompileError(
-                "iree-compile is not installed",
-                hint="pip install 'gemmetry[iree]', or give --iree-bin-dir.",
-            )
-        timeout = self.options.get("compile_timeout_s")
-        compiler = IreeCompiler(program, None if timeout is None else float(timeout))
-        version = self.versions().get("iree-base-compiler", "") + str(program)
+        compiler = None
+        version = self.versions().get("iree-base-compiler", "")
+        if program is not None:
+            timeout = self.options.get("compile_timeout_s")
+            compiler = IreeCompiler(program, None if timeout is None else float(timeout))
+            if self.options.get("iree_bin_dir"):
+                # A compiler of the user's own has no package version; a rebuild changes its time.
+                version = f"{program} {program.stat().st_mtime_ns}"
         return batches.BatchCompiler(compiler, version, self.options)
 
     def _compiler_path(self) -> Path | None:

@@ -24,8 +24,12 @@ class Plots {
     return { ink: get("--ink"), quiet: get("--quiet"), grid: get("--grid"), line: get("--line"), panel: get("--panel") };
   }
 
+  palette() {
+    return matchMedia("(prefers-color-scheme: dark)").matches && !matchMedia("print").matches ? DARK_PALETTE : PALETTE;
+  }
+
   color(provider) {
-    const palette = matchMedia("(prefers-color-scheme: dark)").matches && !matchMedia("print").matches ? DARK_PALETTE : PALETTE;
+    const palette = this.palette();
     return palette[this.providers.indexOf(provider) % palette.length];
   }
 
@@ -192,35 +196,47 @@ class Plots {
       shapes: [{ type: "line", x0: 1, x1: 1, yref: "paper", y0: 0, y1: 1, line: { color: this.theme.quiet, width: 1.5, dash: "dot" } }] }));
   }
 
+  // Of one operation: each provider's fastest dispatch, then the next fastest, at most eight.
+  chosenSamples(operation) {
+    const all = this.figures.samples.filter((s) => s.operation === operation).sort((a, b) => a.median - b.median);
+    const firsts = all.filter((s, i) => all.findIndex((other) => other.provider === s.provider) === i);
+    const rest = all.filter((s) => !firsts.includes(s));
+    return [...firsts, ...rest].slice(0, 8).sort((a, b) => a.median - b.median);
+  }
+
   drawSamples() {
     const target = document.getElementById("plot-samples");
     const operation = document.getElementById("samples-select").value;
-    const chosen = this.figures.samples.filter((s) => s.operation === operation)
-      .sort((a, b) => a.median - b.median).slice(0, 8);
+    const chosen = this.chosenSamples(operation);
     if (!chosen.length) { this.empty(target, "No raw samples are stored."); return; }
     const largest = Math.max(...chosen.map((s) => s.median));
     const [unit, factor] = largest >= 1e9 ? ["s", 1e9] : largest >= 1e6 ? ["ms", 1e6] : largest >= 1e3 ? ["µs", 1e3] : ["ns", 1];
-    const seen = {};
-    const traces = chosen.flatMap((samples) => {
-      const dash = ["solid", "dash", "dot", "dashdot"][(seen[samples.provider] = (seen[samples.provider] ?? -1) + 1) % 4];
+    const palette = this.palette();
+    const traces = chosen.flatMap((samples, index) => {
       const short = samples.name.replace(`${samples.operation}_`, "");
       const values = samples.ns.map((ns) => ns / factor);
       const ordered = [...values].sort((a, b) => a - b);
-      const shared = { name: escapeText(short), legendgroup: samples.name,
-        marker: { color: this.color(samples.provider), size: 5, opacity: 0.75 }, line: { color: this.color(samples.provider), dash, width: 2 } };
-      const hover = `${escapeText(short)}<br>%{y:.4g} ${unit}, sample %{x}<extra></extra>`;
+      const color = palette[index % palette.length];
+      const shared = { name: escapeText(short), legendgroup: samples.name };
       return [
-        { ...shared, type: "scatter", mode: "markers", y: values, x: values.map((_, i) => i + 1), showlegend: false, hovertemplate: hover },
+        { ...shared, type: "scatter", mode: "markers", y: values, x: values.map((_, i) => i + 1), showlegend: false,
+          marker: { color, size: 5, opacity: 0.75, symbol: SYMBOLS[index % SYMBOLS.length] },
+          hovertemplate: `${escapeText(short)}<br>%{y:.4g} ${unit}, sample %{x}<extra></extra>` },
         { ...shared, type: "scatter", mode: "lines", x: ordered, y: ordered.map((_, i) => (i + 1) / ordered.length), xaxis: "x2", yaxis: "y2",
-          line: { ...shared.line, shape: "hv" }, hovertemplate: `${escapeText(short)}<br>%{y:.0%} take at most %{x:.4g} ${unit}<extra></extra>` },
+          line: { color, width: 2, shape: "hv" }, hovertemplate: `${escapeText(short)}<br>%{y:.0%} take at most %{x:.4g} ${unit}<extra></extra>` },
       ];
     });
+    // Far outliers are kept in sight by a logarithmic axis.
+    const durations = chosen.flatMap((s) => s.ns.map((ns) => ns / factor));
+    const [low, high] = durations.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, 0]);
+    const title = `duration of a launch, ${unit}`;
+    const time = () => (high > 4 * low ? this.logAxis(title, [low, high]) : this.axis(title));
     const narrow = target.clientWidth < 700;
     target.style.height = `${(narrow ? 640 : 380) + 20 * chosen.length}px`;
     this.plot(target, traces, this.layout({
       grid: narrow ? { rows: 2, columns: 1, pattern: "independent" } : { rows: 1, columns: 2, pattern: "independent" },
-      xaxis: this.axis("sample, in the order taken", { rangemode: "tozero" }), yaxis: this.axis(`duration of a launch, ${unit}`),
-      xaxis2: this.axis(`duration of a launch, ${unit}`), yaxis2: this.axis("share of samples at or below", { tickformat: ".0%", range: [0, 1.02] }),
+      xaxis: this.axis("sample, in the order taken", { rangemode: "tozero" }), yaxis: time(),
+      xaxis2: time(), yaxis2: this.axis("share of samples at or below", { tickformat: ".0%", range: [0, 1.02] }),
     }));
   }
 }

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import gemmetry
+from gemmetry.api import decorators
+from gemmetry.domain.errors import RequestError, UnknownNameError
+from gemmetry.domain.outcome import Outcome, Verification
+
+
+@pytest.fixture
+def module(tmp_path):
+    """A function that makes a module of a text."""
+    made = []
+
+    def make(text, name="my_kernels"):
+        path = tmp_path / f"{name}.py"
+        path.write_text(textwrap.dedent(text))
+        spec = importlib.util.spec_from_file_location(name, path)
+        found = importlib.util.module_from_spec(spec)
+        sys.modules[name] = found
+        made.append(name)
+        spec.loader.exec_module(found)
+        return found
+
+    yield make
+    for name in made:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def requests(monkeypatch):
+    """What ``profile`` is asked for, instead of running it."""
+    seen = []
+
+    def remember(request, **how):
+        seen.append((request, how))
+        return "results"
+
+    monkeypatch.setattr(sys.modules["gemmetry.api.profile"], "profile", remember)
+    return seen
+
+
+KERNEL = """
+    import gemmetry
+
+    @gemmetry.bench(m=[64, 128], n=64, k=range(32, 65, 32), dtypes=["f32"], tile=[16, 32])
+    def my_gemm(a, b, tile=16, fast=False):
+        '''Doc.'''
+        return (a @ b).astype(a.dtype)
+"""
+
+
+def test_the_function_stays_what_it_was(module):
+    function = module(KERNEL).my_gemm
+    assert np.array_equal(function(np.eye(2), np.ones((2, 2)), tile=8), np.ones((2, 2)))
+    assert function.__doc__ == "Doc."
+    assert inspect.isfunction(function)
+    assert list(inspect.signature(function).parameters) == ["a", "b", "tile", "fast"]
+
+
+def test_keywords_become_sizes_configurations_and_keys_of_the_spec(module, requests, tmp_path):
+    assert module(KERNEL).my_gemm.run(against=["numpy"], fast=[True, False]) == "results"
+    request, how = requests[0]
+    assert how == {}
+    assert request == {
+        "name": "my_gemm",
+        "problem_m": [64, 128],
+        "problem_n": 64,
+        "problem_k": [32, 64],
+        "dtypes": ["f32"],
+        "kernel": [f"{tmp_path.resolve() / 'my_kernels.py'}:my_gemm"],
+        "providers": [
+            {
+                "name": "user",
+                "configurations": [
+                    {"tile": 16, "fast": True},
+                    {"tile": 16, "fast": False},
+                    {"tile": 32, "fast": True},
+                    {"tile": 32, "fast": False},
+                ],
+            },
+            {"name": "numpy"},
+        ],
+    }
+
+
+def test_overrides_replace_what_the_decorator_said(module, requests):
+    module(KERNEL).my_gemm.run(m=8, tile=4, dtypes="f64", experiment="x", fresh=True, against=[])
+    request, how = requests[0]
+    assert request["problem_m"] == 8
+    assert request["dtypes"] == "f64"
+    assert request["providers"] == [{"name": "user", "configurations": [{"tile": 4}]}]
+    assert how == {"experiment": "x", "fresh": True}
+
+
+def test_explicit_configurations_are_taken_as_they_are(module, requests):
+    text = KERNEL.replace("tile=[16, 32]", 'configurations=[{"tile": 1, "fast": True}]')
+    module(text).my_gemm.run(against="numpy")
+    assert requests[0][0]["providers"] == [
+        {"name": "user", "configurations": [{"tile": 1, "fast": True}]},
+        {"name": "numpy"},
+    ]
+
+
+def test_the_baseline_is_torch_where_it_is_installed(module, requests, monkeypatch):
+    function = module(KERNEL).my_gemm
+    for found, expected in ((object(), "torch"), (None, "numpy")):
+        monkeypatch.setattr(decorators.importlib.util, "find_spec", lambda _name, f=found: f)
+        function.run()
+        assert requests[-1][0]["providers"][1] == {"name": expected}
+
+
+def test_an_unknown_keyword_names_the_nearest(module):
+    with pytest.raises(UnknownNameError, match="tile"):
+        module(KERNEL.replace("tile=[", "tiel=["))
+
+
+def test_a_parameter_called_like_a_size_is_refused(module):
+    with pytest.raises(RequestError, match="'m' is a size"):
+        module(KERNEL.replace("tile=16, fast", "m=1, tile=16, fast"))
+
+
+def test_a_nested_function_is_refused_when_it_runs():
+    @gemmetry.bench(m=8)
+    def inner(a, b):
+        return a @ b
+
+    with pytest.raises(RequestError, match="top level"):
+        inner.run()
+
+
+def test_running_while_a_worker_imports_the_file_is_refused(module):
+    found = module(KERNEL, name="gemmetry_user_kernel_0123")
+    with pytest.raises(RequestError, match="__main__"):
+        found.my_gemm.run()
+
+
+def test_a_right_and_a_wrong_kernel_are_measured_and_caught(module, tmp_path):
+    text = KERNEL.replace("(a @ b)", "(a @ b + (tile == 32))")
+    results = module(text).my_gemm.run(
+        m=[64], k=[32], against=["numpy"], time_budget=0.05, experiment=tmp_path / "run"
+    )
+    by_name = {(r.provider, r.configuration): r for r in results}
+    right, wrong = by_name["user", "tile16"], by_name["user", "tile32"]
+    assert right.outcome is Outcome.OK
+    assert right.verdict.status is Verification.PASSED
+    assert right.measurement.sample_count > 1
+    assert wrong.outcome is Outcome.WRONG
+    assert wrong.measurement is None
+    assert by_name["numpy", "default"].outcome is Outcome.OK
+    assert [r.key for r in gemmetry.load(tmp_path / "run")] == [r.key for r in results]

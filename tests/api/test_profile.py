@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.api.profile import prepare, profile, read_spec
+from gemmetry.domain.errors import RequestError, SpecError
+from gemmetry.domain.events import DispatchFinished, PlanReady
+from gemmetry.specs.model import ProfileSpec
+
+
+def test_keyword_values_in_results_out(tmp_path):
+    events = []
+    results = profile(
+        providers="null", shapes="64x64x64", experiment=tmp_path / "x", listener=events.append
+    )
+    assert len(results) == 2
+    assert {record.configuration for record in results} == {"default", "fast"}
+    assert isinstance(events[0], PlanReady)
+    assert sum(isinstance(event, DispatchFinished) for event in events) == 2
+    again = profile(providers="null", shapes="64x64x64", experiment=tmp_path / "x")
+    assert [r.measurement for r in again] == [r.measurement for r in results]
+
+
+def test_a_spec_file_and_values_on_top(tmp_path):
+    (tmp_path / "shapes.txt").write_text("32x32x32\n")
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("providers: null\nshapes: shapes.txt\ndtypes: f32\n")
+    results = profile(spec, dtypes="bf16", experiment=tmp_path / "x")
+    assert {record.operation for record in results} == {"matmul_32x32x32_bf16t_bf16t_bf16t"}
+
+
+def test_sources_of_a_spec():
+    assert read_spec({"seed": 1}, {"seed": 2}).seed == 2
+    assert read_spec(ProfileSpec(seed=3), {"dtypes": "f16"}).seed == 3
+    with pytest.raises(SpecError, match="nonsense"):
+        read_spec({"nonsense": 1})
+    with pytest.raises(RequestError):
+        read_spec("missing.yaml")
+
+
+def test_the_folder_is_named_after_the_plan():
+    prepared = prepare(ProfileSpec(providers="null", name="mine"))
+    assert str(prepared.experiment) == f"gemmetry-out/mine-{prepared.plan.hash}"
+    assert prepare(ProfileSpec(providers="null", experiment="here")).experiment.name == "here"
+    assert prepare(ProfileSpec(providers="null", generated_dir="d")).generated.parts == (
+        "d",
+        "generated",
+    )

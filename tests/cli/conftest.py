@@ -1,0 +1,58 @@
+"""Running the command line in this process, and as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from gemmetry.cli.main import run
+
+
+@dataclass
+class Ended:
+    status: int
+    stdout: str
+    stderr: str
+
+
+Cli = Callable[..., Ended]
+
+
+@pytest.fixture
+def cli(tmp_path, monkeypatch, capsys) -> Cli:
+    """Runs `gemmetry` with these arguments in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["gemmetry", *arguments])
+        status = run(list(arguments))
+        captured = capsys.readouterr()
+        return Ended(status, captured.out, captured.err)
+
+    return call
+
+
+Spawn = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def spawn(tmp_path) -> Spawn:
+    """Starts `gemmetry` with these arguments as a process in a folder of its own."""
+
+    def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", "from gemmetry.cli.main import main; main()", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start

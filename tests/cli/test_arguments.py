@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+import typer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.core import TyperOption
+
+from gemmetry.cli.arguments import OPTION_ALIASES, canonical_option, normalize
+from gemmetry.cli.main import load_command
+
+OPTIONS = [p for p in load_command("profile").params if isinstance(p, TyperOption)]
+
+
+def said(line: str, has_arguments: bool = False) -> list[str]:
+    return list(normalize(line.split(), OPTIONS, has_arguments))
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("--append", "--append"),
+        ("--append=true", "--append"),
+        ("--append=FALSE", "--no-append"),
+        ("--no-append=true", "--no-append"),
+        ("--no-append=false", "--append"),
+        ("--append true --fresh", "--append --fresh"),
+        ("--benchmark=false", "--no-profiling-enabled"),
+        ("--no-benchmark", "--no-profiling-enabled"),
+        ("--use-mma-sync true", "--use-mma-sync"),
+        ("--problem_m=64", "--problem-m=64"),
+        ("--problem-m 64 128 256:512:64", "--problem-m=64 --problem-m=128 --problem-m=256:512:64"),
+        ("--problem-m=64 128 --seed 3", "--problem-m=64 --problem-m=128 --seed=3"),
+        ("--problem-m -5", "--problem-m=-5"),
+        ("--num-cpu -1", "--jobs=-1"),
+        ("-j 3 -o a.csv", "-j 3 -o a.csv"),
+        ("--dispatch=a,b", "--dispatches=a,b"),
+        ("--Op-Kind all", "--operation-kind=all"),
+        ("--iree-hal-target-backends=cuda", "--device=cuda"),
+        ("--unknown_one=3", "--unknown_one=3"),
+        ("-- --problem_m 3", "-- --problem_m 3"),
+        ("--seed", "--seed"),
+    ],
+)
+def test_old_ways_of_writing(line, expected):
+    assert said(line) == expected.split()
+
+
+def test_words_behind_a_list_stay_arguments_where_there_are_some():
+    assert said("--columns a b", has_arguments=True) == ["--columns=a", "b"]
+    assert said("--append true", has_arguments=True) == ["--append", "true"]
+
+
+def test_a_flag_is_true_or_false():
+    with pytest.raises(typer.BadParameter, match="maybe"):
+        said("--append=maybe")
+    with pytest.raises(typer.BadParameter, match="cannot be turned off"):
+        said("--fresh=false")
+
+
+def test_every_alias_leads_to_an_option():
+    known = {name for option in OPTIONS for name in option.opts}
+    for alias, name in OPTION_ALIASES.items():
+        assert name in known
+        assert canonical_option(alias, dict.fromkeys(known)) == name
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.sampled_from(
+    ["--append", "--append=true", "--problem-m", "--problem_n=3", "64", "a,b", "-j", "--", "-5"]
+), max_size=8))  # fmt: skip
+def test_nothing_that_was_written_is_lost(words):
+    text = " ".join(normalize(words, OPTIONS))
+    for word in words:
+        assert word.split("=")[-1].removeprefix("--problem_") in text or word.endswith("=true")

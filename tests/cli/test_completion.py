@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from gemmetry.cli.completion import COMPLETERS
+from gemmetry.specs.keys import KEYS
+
+
+def test_completers_are_of_keys_and_offer_something():
+    for name, complete in COMPLETERS.items():
+        assert name in KEYS
+        assert complete("")
+
+
+def test_lists_are_completed_at_their_end_without_repeats():
+    assert COMPLETERS["dtypes"]("f32,f3") == []
+    assert COMPLETERS["dtypes"]("f16,f3") == ["f16,f32"]
+    assert COMPLETERS["verification_providers"]("") == ["numpy", "device"]

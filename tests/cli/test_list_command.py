@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from gemmetry.domain.columns import COLUMNS
+from gemmetry.domain.dtypes import DTYPES
+
+
+def rows(cli, *arguments):
+    ended = cli("list", *arguments, "--json")
+    assert ended.status == 0, ended.stderr
+    return json.loads(ended.stdout)[arguments[0]]
+
+
+def test_providers_tell_where_they_work_or_why_not(cli):
+    by_name = {row["provider"]: row for row in rows(cli, "providers")}
+    assert {"null", "numpy", "torch", "iree", "triton", "user"} <= set(by_name)
+    assert by_name["null"]["available"]
+    assert by_name["null"]["devices"] == ["null:0"]
+    assert not by_name["user"]["available"]
+    assert "--kernel" in by_name["user"]["reason"]
+
+
+def test_dtypes_and_columns_are_all_there(cli):
+    assert [row["dtype"] for row in rows(cli, "dtypes")] == list(DTYPES)
+    assert [row["column"] for row in rows(cli, "columns")] == [column.name for column in COLUMNS]
+
+
+def test_operations_and_configurations_of_a_request(cli):
+    request = ("--providers", "null", "--shapes", "2x3x4,5x6x7")
+    operations = rows(cli, "operations", *request)
+    assert operations[0] == {
+        "operation": "matmul_2x3x4_f32t_f32t_f32t",
+        "kind": "matmul",
+        "flops": 48,
+        "bytes": 104,
+    }
+    assert len(rows(cli, "configurations", *request)) == 4
+    assert len(rows(cli, "configurations", *request, "--limit", "3")) == 3
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json", "parquet", "xlsx", "md", "html"])
+def test_lists_go_to_files(cli, suffix):
+    if suffix in ("parquet", "xlsx"):
+        pytest.importorskip("polars")
+    ended = cli("list", "dtypes", "-o", f"dtypes.{suffix}")
+    assert ended.status == 0
+    content = Path(f"dtypes.{suffix}").read_bytes()
+    assert b"bf16" in content or suffix in ("parquet", "xlsx")
+    if suffix == "csv":
+        assert len(list(csv.DictReader(content.decode().splitlines()))) == len(DTYPES)
+
+
+def test_an_unknown_suffix_is_told(cli):
+    ended = cli("list", "dtypes", "-o", "dtypes.pdf")
+    assert ended.status == 2
+    assert ".parquet" in ended.stderr

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+
+import pytest
+
+from gemmetry.cli.main import COMMANDS, load_command, tell
+from gemmetry.domain.errors import RequestError, SpecError
+
+HEAVY = ("torch", "triton", "iree", "polars", "matplotlib", "plotly", "numpy", "yaml", "jinja2")
+
+SCRIPT = """
+import sys
+sys.argv = ["gemmetry", *{arguments!r}]
+from gemmetry.cli.main import run
+status = run()
+print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)
+sys.exit(status)
+"""
+
+
+def test_help_lists_every_command(cli):
+    ended = cli("--help")
+    assert ended.status == 0
+    for name, (_, text) in COMMANDS.items():
+        assert name in ended.stdout
+        assert text in ended.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_and_the_same_line_everywhere(cli, name):
+    ended = cli(name, "--help")
+    assert ended.status == 0
+    assert "Usage: gemmetry" in ended.stdout
+    assert load_command(name).name == name
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["profile", "--help"], ["list", "--help"]])
+def test_help_loads_nothing_heavy(arguments):
+    script = SCRIPT.format(arguments=arguments, heavy=HEAVY)
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert ended.stderr.strip() == "[]"
+
+
+def test_help_takes_little_processor_time():
+    def cpu_seconds() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT.format(arguments=["--help"], heavy=())],
+            capture_output=True, check=True,
+        )  # fmt: skip
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    # The target is 0.15 s on a quiet machine (benchmarks/ holds it); tests share theirs.
+    assert statistics.median(cpu_seconds() for _ in range(3)) < 0.4
+
+
+def test_version(cli):
+    assert cli("--version").stdout.startswith("gemmetry 0.")
+
+
+def test_a_mistyped_command_or_option_tells_the_nearest(cli):
+    command = cli("profil")
+    assert command.status == 2
+    assert "profile" in command.stderr
+    option = cli("profile", "--problm-m", "3")
+    assert option.status == 2
+    assert "--problem-m" in option.stderr
+
+
+def test_errors_are_one_line_each_with_a_hint(capsys):
+    tell(SpecError(["a:1:2: x", "a:3:4: y"], hint="do this"))
+    tell(RequestError("wrong"))
+    assert capsys.readouterr().err.splitlines() == [
+        "error: a:1:2: x",
+        "error: a:3:4: y",
+        "hint: do this",
+        "error: wrong",
+    ]
+
+
+def complete(words: str, index: int, folder) -> list[str]:
+    ended = subprocess.run(
+        [sys.executable, "-c", "from gemmetry.cli.main import main; main()"],
+        env={**os.environ, "_GEMMETRY_COMPLETE": "complete_bash", "COMP_WORDS": words,
+             "COMP_CWORD": str(index)},
+        capture_output=True, text=True, cwd=folder, check=False,
+    )  # fmt: skip
+    return ended.stdout.split()
+
+
+def test_the_shell_completes_commands_and_values(tmp_path):
+    assert complete("gemmetry comp", 1, tmp_path) == ["compile", "compare"]
+    assert "--providers" in complete("gemmetry profile --prov", 2, tmp_path)
+    assert complete("gemmetry profile --providers to", 3, tmp_path) == ["torch"]
+    assert complete("gemmetry profile --dtypes f32,b", 3, tmp_path) == ["f32,bf16"]
+    assert complete("gemmetry profile --layouts t", 3, tmp_path) == ["tt", "tn"]
+    assert complete("gemmetry profile --operation-kind co", 3, tmp_path) == ["conv2d"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "list dtypes",
+        "list columns",
+        "list operations --providers null",
+        "profile --providers null --dry-run",
+    ],
+)
+def test_stdout_is_one_json_document(cli, line):
+    ended = cli(*line.split(), "--json")
+    assert ended.status == 0
+    assert json.loads(ended.stdout)["schema_version"] == 1

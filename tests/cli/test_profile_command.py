@@ -1,0 +1,215 @@
+"""Profiling from the command line with the pretend device, end to end."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from gemmetry.domain.columns import COLUMNS
+
+NULL = ("profile", "--providers", "null", "--shapes", "64x64x64")
+
+
+@pytest.fixture
+def done(cli):
+    return cli(*NULL, "--experiment", "here", "--json")
+
+
+def test_json_is_one_document_with_every_column(done):
+    assert done.status == 0
+    document = json.loads(done.stdout)
+    assert document["schema_version"] == 1
+    assert len(document["records"]) == 2
+    for record in document["records"]:
+        assert list(record) == [column.name for column in COLUMNS]
+        assert record["outcome"] == "ok"
+        assert record["verification"] == "passed"
+        assert record["ci_low_ns"] <= record["median_ns"] <= record["ci_high_ns"]
+        assert record["flops"] == 2 * 64**3
+    assert document["command"].startswith("gemmetry profile --providers null")
+    assert document["experiment"] == "here"
+    assert len(document["environments"]) == 1
+
+
+def test_progress_goes_to_stderr_one_line_a_dispatch(done):
+    lines = [line for line in done.stderr.splitlines() if line.startswith("[")]
+    assert len(lines) == 2
+    assert "ok null:matmul_64x64x64_f32t_f32t_f32t_default" in lines[0]
+
+
+def test_the_same_command_resumes(cli, done):
+    again = cli(*NULL, "--experiment", "here")
+    assert again.status == 0
+    assert "2 done in an earlier run are kept" in again.stderr
+    fresh = cli(*NULL, "--experiment", "here", "--fresh")
+    assert "kept" not in fresh.stderr
+
+
+def test_another_plan_in_the_folder_is_refused(cli, done):
+    other = cli(*NULL, "--experiment", "here", "--seed", "7")
+    assert other.status == 2
+    assert "another folder with --experiment" in other.stderr
+
+
+def test_files_by_their_suffix(cli):
+    names = ["a.csv", "a.json", "a.md", "a.xml", "a.html"]
+    ended = cli(*NULL, "-o", names[0], *(f"--output={name}" for name in names[1:]))
+    assert ended.status == 0
+    for name in names:
+        assert Path(name).stat().st_size > 0
+    assert json.loads(Path("a.json").read_text())["schema_version"] == 1
+    rows = list(csv.DictReader(Path("a.csv").read_text().splitlines()))
+    assert [row["configuration"] for row in rows] == ["default", "fast"]
+
+
+def test_the_old_csv_with_tags_in_front(cli):
+    arguments = (*NULL, "--columns", "dispatch-profiler", "--output=data.csv", "--tags=Commit:abc")
+    assert cli(*arguments).status == 0
+    assert cli(*arguments, "--append").status == 0
+    lines = Path("data.csv").read_text().splitlines()
+    assert lines[0] == (
+        "Commit,Provider,op_kind,Operation,bytes,flops,batch_count,m,n,k,lhs,rhs,result,"
+        "split_k_mode,split_k_slices,Tile config,Core class,Instruction class,Verification,"
+        "Runtime(ms),GFLOPs"
+    )
+    assert len(lines) == 5
+    assert lines[1].startswith("abc,")
+
+
+def test_the_old_console_block(cli):
+    ended = cli(*NULL, "--format", "block", "--seed=1")
+    lines = ended.stdout.splitlines()
+    assert lines[1] == "Dispatch      : matmul_64x64x64_f32t_f32t_f32t_default"
+    assert lines[6:8] == [
+        "Arguments     : --batch_count=1 --m=64 --n=64 --k=64 --lhs=f32t --rhs=f32t --result=f32t",
+        "                --split_k_mode=N/A --split_k_slices=N/A",
+    ]
+    assert lines[8] == "Verification  : SUCCESS"
+
+
+def test_outcomes_are_rows_and_set_the_exit_status(cli):
+    names = [
+        f"matmul_64x64x64_f32t_f32t_f32t_{name}" for name in ("default", "wrong", "compile_error")
+    ]
+    ended = cli("profile", "--providers", "null", "--dispatches", ",".join(names), "--json")
+    assert ended.status == 1
+    outcomes = {r["configuration"]: r["outcome"] for r in json.loads(ended.stdout)["records"]}
+    assert outcomes["default"] == "ok"
+    assert outcomes["wrong"] == "wrong"
+    assert outcomes["compile_error"] == "compile_error"
+
+
+def test_not_verified_is_said(cli):
+    ended = cli(*NULL, "--verification-enabled=false", "--json")
+    records = json.loads(ended.stdout)["records"]
+    assert {record["verification"] for record in records} == {"not_verified"}
+
+
+def test_dry_run_counts_and_writes_nothing(cli):
+    ended = cli("profile", "--providers", "null", "--shapes", "squares", "--dry-run")
+    assert ended.status == 0
+    assert ended.stdout.startswith("12 dispatches of 6 operations would run:\n  null on null: 12")
+    assert not list(Path().iterdir())
+
+
+def test_a_spec_says_what_the_flags_say(cli):
+    flags = (*NULL, "--dtypes", "f32,bf16", "--tags", "a:1", "--time-budget", "100ms")
+    saved = cli(*flags, "--save-spec", "spec.yaml", "--dry-run", "--json")
+    read = cli("profile", "--spec", "spec.yaml", "--dry-run", "--json")
+    assert read.status == 0
+    assert json.loads(read.stdout)["plan_hash"] == json.loads(saved.stdout)["plan_hash"]
+    changed = cli("profile", "--spec", "spec.yaml", "--set", "seed=3", "--dry-run", "--json")
+    assert json.loads(changed.stdout)["plan_hash"] != json.loads(saved.stdout)["plan_hash"]
+
+
+def test_three_mistakes_in_a_spec_are_all_told(cli):
+    Path("bad.yaml").write_text("problem_m: 64:64:2\ndtypes: [f61]\nnonsense: 3\n")
+    ended = cli("profile", "--spec", "bad.yaml")
+    assert ended.status == 2
+    told = [line for line in ended.stderr.splitlines() if line.startswith("error: bad.yaml:")]
+    assert [line.split(": ")[1] for line in told] == [
+        "bad.yaml:1:12",
+        "bad.yaml:2:9",
+        "bad.yaml:3:1",
+    ]
+    assert ended.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--dtypes", "f61"], "Did you mean f64"),
+        (["--layouts", "xx"], "xx"),
+        (["--providers", "tourch"], "Did you mean torch"),
+        (["--providers", "null", "--dispatches", "matmul_9x9*"], "nearest names: matmul_"),
+        (["--problem-m", "64:64:1"], "is empty"),
+        (["--problem-m", "0"], "below 1"),
+        (["--shapes", "0x1x1"], "sizes start at 1"),
+        (["--providers", "null", "--columns", "gflop"], "Did you mean gflops"),
+        (["--providers", "null", "-o", "a.pdf"], "unknown suffix"),
+        (["--providers", "null", "--baseline", "nobody", "--format", "table"], "nobody"),
+        (["--spec", "missing.yaml"], "missing.yaml"),
+        (["--set", "seed"], "key=value"),
+        (["--kernel", "k.py"], "file.py:function"),
+        (["--format", "pdf", "--providers", "null"], "pdf"),
+    ],
+)
+def test_wrong_requests_are_told_and_end_with_2(cli, arguments, said):
+    ended = cli("profile", *arguments)
+    assert ended.status == 2
+    assert said in ended.stderr
+    assert ended.stdout == ""
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_an_unwritable_folder_ends_with_3(cli):
+    Path("locked").mkdir(mode=0o500)
+    assert cli(*NULL, "--experiment", "locked/here").status == 3
+
+
+def test_a_place_that_is_no_folder_ends_with_3(cli):
+    Path("file").write_text("")
+    ended = cli(*NULL, "--experiment", "file/here")
+    assert ended.status == 3
+    assert "error: " in ended.stderr
+
+
+def test_a_damaged_journal_is_told_and_kept(cli, done):
+    journal = Path("here/journal.sqlite")
+    journal.write_bytes(b"no database" * 100)
+    ended = cli(*NULL, "--experiment", "here")
+    assert ended.status == 3
+    assert journal.read_bytes().startswith(b"no database")
+
+
+def test_an_interrupt_ends_with_130_and_keeps_what_was_done(spawn, tmp_path):
+    Path(tmp_path, "slow.yaml").write_text(
+        "providers: [{name: null, options: {configurations: [slow_20]}}]\n"
+        "shapes: squares\ntime_budget: 300ms\nexperiment: here\n"
+    )
+    process = spawn("profile", "--spec", "slow.yaml")
+    journal = tmp_path / "here" / "journal.sqlite"
+    until = time.monotonic() + 60
+    while time.monotonic() < until and process.poll() is None:
+        if journal.exists() and _count(journal) > 0:
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert _count(journal) > 0
+
+
+def _count(journal: Path) -> int:
+    try:
+        with sqlite3.connect(f"file:{journal}?mode=ro", uri=True) as connection:
+            return int(connection.execute("SELECT count(*) FROM records").fetchone()[0])
+    except sqlite3.Error:
+        return 0

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.record import BuildFacts, Measurement, Verdict
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine.candidate import Candidate, RecordMaker, merge_facts
+from gemmetry.engine.failures import Ending
+from gemmetry.measurement.sampler import Round
+from gemmetry.store.experiment import Experiment
+from gemmetry.store.rows import Lane
+
+NAME = "matmul_4096x4096x4096_bf16t_bf16t_bf16t"
+H200 = Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H200")
+
+
+def make_candidate(target: Target = H200) -> Candidate:
+    lane = Lane(1, "torch", {}, target)
+    return Candidate(3, lane, parse_operation(NAME), NAME, Configuration("x", {"tile": 64}))
+
+
+def make_round(*samples: float) -> Round:
+    return Round(
+        samples_ns=samples,
+        method="events",
+        telemetry={"power_w": 400.0, "throttle_reasons": ("power",)},
+        launches_per_sample=2,
+        first_launch_ns=9.0,
+    )
+
+
+def test_rounds_go_through_the_store_unchanged(tmp_path, make_plan):
+    candidate = make_candidate()
+    rounds = [make_round(1.0, 2.0), make_round(3.0)]
+    stored = [candidate.add_round(one, 0.25) for one in rounds]
+    assert [one.round for one in stored] == [0, 1]
+    from gemmetry.domain.environment import Environment
+
+    plan = make_plan()
+    with Experiment.create_or_open(tmp_path, plan, environment=Environment()) as experiment:
+        experiment.add_rounds(stored)
+        again = make_candidate()
+        again.restore(experiment.rounds([3])[3])
+    assert again.rounds == rounds
+    assert again.samples == [1.0, 2.0, 3.0]
+    assert again.seconds_spent == 0.5
+
+
+def test_a_done_record_has_its_share_of_the_roofline():
+    maker = RecordMaker(RunSettings(), "env", Path("/x"))
+    measurement = Measurement(
+        median_ns=2e5, ci_low_ns=2e5, ci_high_ns=2e5, min_ns=2e5, p95_ns=2e5, sample_count=9
+    )
+    candidate = make_candidate()
+    candidate.verdict = Verdict(status=Verification.PASSED)
+    record = maker.done(candidate, measurement)
+    # 2·4096³ FLOP in 0.2 ms is 687 TFLOP/s, of NVIDIA's 989 TFLOP/s dense bf16 for the H200.
+    assert record.roofline_fraction == pytest.approx(687.2 / 989.4, rel=0.01)
+    assert record.roofline_source
+    assert record.dispatch == f"{NAME}_x"
+    assert record.configuration_parameters == {"tile": 64}
+    assert record.environment_id == "env"
+    assert record.device == "cuda:0"
+
+
+def test_an_ended_record_tells_stage_and_reason():
+    candidate = make_candidate()
+    candidate.stage = Stage.VERIFY
+    maker = RecordMaker(RunSettings(), "env", Path("/x"))
+    record = maker.ended(candidate, Ending(Outcome.CRASH, "it died", "tail"))
+    assert (record.outcome, record.stage) == (Outcome.CRASH, Stage.VERIFY)
+    assert (record.reason, record.output_tail) == ("it died", "tail")
+    assert record.verdict.status is Verification.NOT_VERIFIED
+    assert record.measurement is None
+
+
+def test_paths_are_relative_to_the_experiment_where_they_lie_in_it():
+    candidate = make_candidate()
+    candidate.facts = BuildFacts(
+        source_path="/x/artifacts/generated/a.mlir",
+        binary_path="/elsewhere/b",
+        assembly_path="generated/c.s",
+    )
+    for generated, assembly in (
+        ("/x/artifacts/generated", "artifacts/generated/c.s"),
+        ("/other/generated", "/other/generated/c.s"),
+    ):
+        maker = RecordMaker(RunSettings(), "", Path("/x"), Path(generated))
+        facts = maker.done(candidate, None).facts
+        assert facts.source_path == "artifacts/generated/a.mlir"
+        assert facts.binary_path == "/elsewhere/b"
+        assert facts.assembly_path == assembly
+
+
+def test_facts_of_the_compiler_complete_those_of_the_build():
+    compiled = BuildFacts(registers=3, compile_ns=5, notes=("n",))
+    built = BuildFacts(registers=4, default_configuration="d")
+    merged = merge_facts(compiled, built)
+    assert merged == BuildFacts(registers=4, compile_ns=5, notes=("n",), default_configuration="d")
+    assert merge_facts(BuildFacts(), built) is built
+
+
+def test_a_verified_dispatch_is_not_verified_again():
+    candidate = make_candidate()
+    assert candidate.wire.verify
+    candidate.verdict = Verdict(status=Verification.PASSED)
+    assert not candidate.wire.verify

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from gemmetry.domain.events import Message
+from gemmetry.engine.journal import Journal
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.calls = []
+
+    def finish(self, records):
+        self.calls.append(("finish", dict(records)))
+
+    def add_rounds(self, rounds):
+        self.calls.append(("rounds", list(rounds)))
+
+    def __call__(self, event):
+        self.calls.append(("event", event))
+
+
+def test_a_record_is_durable_before_it_is_told():
+    recorder = Recorder()
+    Journal(recorder, recorder).finish({1: "record"})
+    (first, stored), (second, event) = recorder.calls
+    assert (first, stored) == ("finish", {1: "record"})
+    assert (second, event.record) == ("event", "record")
+
+
+def test_no_rounds_are_no_transaction():
+    recorder = Recorder()
+    journal = Journal(recorder, recorder)
+    journal.add_rounds([])
+    assert recorder.calls == []
+    journal.warn("careful")
+    assert recorder.calls == [("event", Message("careful", "warning"))]

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.errors import EmptySelectionError, RequestError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.plan import NamedDispatch, ProviderRequest
+from gemmetry.engine.planning import enumerate_plan, make_lanes
+from gemmetry.providers.registry import load_provider
+
+SMALL = "matmul_8x8x8_f32t_f32t_f32t"
+
+
+def enumerated(plan):
+    """(provider, target, dispatch name) of all rows, and the calls that made records."""
+    lanes = make_lanes(plan, load_provider)
+    by_id = {item.lane.id: item.lane for item in lanes}
+    refused = []
+
+    def make_record(*arguments):
+        refused.append(arguments)
+        return arguments
+
+    operations, configurations, rows, finished = {}, {}, [], []
+    for batch in enumerate_plan(plan, lanes, make_record):
+        operations.update(batch.operations)
+        configurations.update(batch.configurations)
+        rows += batch.dispatches
+        finished += batch.finished
+    assert [row[0] for row in rows] == list(range(1, len(rows) + 1))
+    names = [
+        (by_id[lane].provider, by_id[lane].target.name, f"{operations[op]}_{configurations[c]}")
+        for _, op, lane, c in rows
+    ]
+    return names, refused, finished
+
+
+class Matching:
+    everything = False
+
+    def __init__(self, *parts: str) -> None:
+        self.include = parts
+
+    def matches(self, provider, name, operation):
+        return all(part in f"{provider}:{name}" for part in self.include)
+
+
+def test_operations_come_outermost_so_that_candidates_of_one_stand_together(make_plan):
+    plan = make_plan(("wrong",), sizes=(8, 16))
+    names, refused, _ = enumerated(plan)
+    assert names == [
+        ("null", "null", f"matmul_{m}x8x8_f32t_f32t_f32t_{c}")
+        for m in (8, 16)
+        for c in ("default", "fast", "wrong")
+    ]
+    assert refused == []
+
+
+def test_default_configurations_only(make_plan):
+    names, _, _ = enumerated(make_plan(("wrong",), plan={"default_configurations_only": True}))
+    assert [name for _, _, name in names] == [f"{SMALL}_default"]
+
+
+def test_a_pair_that_is_not_supported_is_one_finished_row(make_plan):
+    plan = make_plan(providers=(ProviderRequest(name="numpy"), ProviderRequest(name="null")))
+    names, refused, finished = enumerated(plan)
+    assert names[0] == ("numpy", "null", f"{SMALL}_default")
+    lane, operation, configuration, outcome, reason = refused[0]
+    assert (lane.provider, str(operation), configuration.name) == ("numpy", SMALL, "default")
+    assert outcome is Outcome.UNSUPPORTED
+    assert reason
+    assert finished == [(1, refused[0])]
+
+
+def test_a_selection_filters_by_provider_and_name(make_plan):
+    plan = make_plan(sizes=(8, 16, 24), plan={"selection": Matching("null:", "16x8x8", "fast")})
+    names, _, _ = enumerated(plan)
+    assert names == [("null", "null", "matmul_16x8x8_f32t_f32t_f32t_fast")]
+
+
+def test_a_selection_of_nothing_tells_the_nearest_names(make_plan):
+    plan = make_plan(plan={"selection": Matching(f"{SMALL}_fats")})
+    with pytest.raises(EmptySelectionError, match="fats") as caught:
+        enumerated(plan)
+    assert f"{SMALL}_fast" in caught.value.hint
+
+
+def test_an_empty_plan_is_told(make_plan):
+    with pytest.raises(EmptySelectionError, match="holds no dispatch"):
+        enumerated(make_plan(sizes=()))
+
+
+def test_named_dispatches_join_the_plan_once(make_plan):
+    other = parse_operation("matmul_9x9x9_f32t_f32t_f32t")
+    named = (
+        NamedDispatch(operation=other, configuration="wrong"),
+        NamedDispatch(operation=other, configuration="wrong", provider="null"),
+        NamedDispatch(operation=parse_operation(SMALL), configuration="fast"),
+        NamedDispatch(operation=parse_operation(SMALL), configuration="crash"),
+    )
+    names, _, _ = enumerated(make_plan(plan={"named": named}))
+    assert [name for _, _, name in names] == [
+        f"{SMALL}_default", f"{SMALL}_fast", f"{other}_wrong", f"{SMALL}_crash"
+    ]  # fmt: skip
+
+
+def test_named_dispatches_go_to_every_provider_that_knows_the_configuration(make_plan):
+    plan = make_plan(
+        sizes=(),
+        providers=(ProviderRequest(name="numpy"), ProviderRequest(name="null")),
+        plan={"named": (NamedDispatch(operation=parse_operation(SMALL), configuration="default"),)},
+    )
+    names, refused, _ = enumerated(plan)
+    assert [name[0] for name in names] == ["numpy", "null"]
+    assert refused[0][2] == Configuration("default")
+
+
+def test_a_named_configuration_that_nobody_knows_is_a_wrong_request(make_plan):
+    named = NamedDispatch(operation=parse_operation(SMALL), configuration="fsat")
+    with pytest.raises(RequestError, match="'fsat'") as caught:
+        enumerated(make_plan(plan={"named": (named,)}))
+    assert "fast" in caught.value.hint
+    assert caught.value.exit_status == 2
+
+
+def test_lanes_are_numbered_targets_outermost(make_plan):
+    plan = make_plan(providers=(ProviderRequest(name="null"), ProviderRequest(name="numpy")))
+    lanes = [item.lane for item in make_lanes(plan, load_provider)]
+    assert [(lane.id, lane.provider) for lane in lanes] == [(1, "null"), (2, "numpy")]
+
+
+def test_large_plans_come_in_batches(make_plan):
+    plan = make_plan(sizes=range(1, 60_001), plan={"default_configurations_only": True})
+    lanes = make_lanes(plan, load_provider)
+    sizes = [len(b.dispatches) for b in enumerate_plan(plan, lanes, lambda *a: None)]
+    assert sizes[:2] == [50_000, 10_000]

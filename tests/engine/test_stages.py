@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.events import Message, StageProgress
+from gemmetry.domain.outcome import Outcome, Stage
+from gemmetry.domain.plan import ProviderRequest
+from gemmetry.engine import compile, compile_plan, generate
+from gemmetry.store.experiment import Experiment
+
+
+def test_compiling_runs_nothing(make_plan, tmp_path):
+    plan = make_plan(("crash", "compile_error"), options={"seconds_per_compile": 0.0})
+    summary = compile(plan, tmp_path / "experiment", command="gemmetry compile")
+    assert summary.outcomes == {Outcome.OK: 3, Outcome.COMPILE_ERROR: 1}
+    assert summary.exit_status == 0
+    with Experiment.open(tmp_path / "experiment") as experiment:
+        assert all(record.measurement is None for record in experiment.records())
+        assert experiment.manifest.plan_hash == compile_plan(plan).hash
+
+
+def test_a_compile_plan_is_another_plan(make_plan):
+    plan = make_plan()
+    assert compile_plan(plan).hash != plan.hash
+    assert not compile_plan(plan).settings.measure
+    assert compile_plan(plan).hash == compile_plan(plan).hash
+
+
+def test_generating_writes_each_operations_sources(make_plan, tmp_path):
+    events = []
+    plan = make_plan(
+        ("wrong",),
+        sizes=(8, 16),
+        providers=(
+            ProviderRequest(name="null", options={"configurations": ["wrong"]}),
+            ProviderRequest(name="numpy"),
+        ),
+    )
+    paths = generate(plan, Workspace(generated=tmp_path), listener=events.append)
+    assert [path.name for path in paths] == [
+        "matmul_8x8x8_f32t_f32t_f32t.txt", "matmul_16x8x8_f32t_f32t_f32t.txt"
+    ]  # fmt: skip
+    assert len(paths[0].read_text().splitlines()) == 3
+    warnings = [event for event in events if isinstance(event, Message)]
+    assert len(warnings) == 2, "numpy cannot do these on the pretend device"
+    progress = [event for event in events if isinstance(event, StageProgress)]
+    assert [(event.stage, event.done, event.total) for event in progress] == [
+        (Stage.GENERATE, 1, 2), (Stage.GENERATE, 2, 2)
+    ]  # fmt: skip

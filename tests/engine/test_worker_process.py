@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.outcome import Outcome, Stage
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine import worker_process
+from gemmetry.engine.failures import WorkerLost
+from gemmetry.engine.protocol import Answered, Close, Entered, Open, Opened, Sample, WireDispatch
+from gemmetry.engine.worker_process import RunStopped, WorkerContext, WorkerProcess
+from gemmetry.store.rows import Lane
+
+OPERATION = "matmul_8x8x8_f32t_f32t_f32t"
+
+
+@pytest.fixture
+def context(tmp_path):
+    return WorkerContext(
+        settings=RunSettings(verification_level="quick", threads=1),
+        generated=tmp_path / "generated",
+        references=tmp_path / "references",
+        logs=tmp_path / "logs",
+    )
+
+
+@pytest.fixture
+def start(context):
+    started = []
+
+    def go(provider="null", **options):
+        lane = Lane(1, provider, options, Target(TargetKind.NULL))
+        hello = context.hello(lane, jobs=1, force_compile=False)
+        worker = WorkerProcess(lane, context, hello)
+        started.append(worker)
+        return worker
+
+    yield go
+    for worker in started:
+        worker.kill()
+
+
+def wire(configuration, number=1):
+    return WireDispatch(number, OPERATION, Configuration(configuration))
+
+
+def replies(worker):
+    found = []
+    while not isinstance(reply := worker.receive(), Answered):
+        found.append(reply)
+    return found
+
+
+def is_running(pid: int) -> bool:
+    """Not dead, and not a zombie that nobody has collected yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_worker_opens_samples_and_closes(start):
+    worker = start()
+    assert worker.wait_ready(20) is None
+    worker.send(Open((wire("default"),)))
+    *entered, opened = replies(worker)
+    stages = [Stage.BUILD, Stage.VERIFY, Stage.MEASURE]
+    assert entered == [Entered(1, stage) for stage in stages]
+    assert isinstance(opened, Opened)
+    assert opened.failure is None
+    worker.send(Sample(((1, 5), (1, 3))))
+    assert [len(reply.round.samples_ns) for reply in replies(worker)] == [5, 3]
+    worker.send(Close((1,)))
+    (closed,) = replies(worker)
+    assert closed.check.text == "passed"
+    worker.stop()
+    assert not is_running(worker.pid)
+
+
+def test_a_provider_that_does_not_work_here_says_so(start):
+    failure = start(unavailable="not today").wait_ready(20)
+    assert (failure.kind, failure.message) == ("UnsupportedError", "not today")
+    failure = start("missing").wait_ready(20)
+    assert failure.kind == "UnknownNameError"
+
+
+def test_a_death_is_told_with_its_signal(start):
+    worker = start()
+    worker.wait_ready(20)
+    os.kill(worker.pid, signal.SIGABRT)
+    with pytest.raises(WorkerLost) as caught:
+        worker.receive()
+    assert caught.value.ending.outcome is Outcome.CRASH
+    assert "SIGABRT" in caught.value.ending.reason
+    with pytest.raises(WorkerLost):
+        worker.send(Open((wire("default"),)))
+
+
+def test_a_passed_deadline_kills(start):
+    worker = start()
+    worker.wait_ready(20)
+    worker.send(Open((wire("hang"),)))
+    worker.set_deadline(0.3, "verifying")
+    began = time.monotonic()
+    with pytest.raises(WorkerLost) as caught:
+        replies(worker)
+    assert time.monotonic() - began < 5
+    assert caught.value.ending.outcome is Outcome.TIMEOUT
+    assert caught.value.ending.reason == "verifying took longer than 0.3 s"
+    assert not is_running(worker.pid)
+
+
+def test_the_stop_flag_ends_waiting(start, context):
+    worker = start()
+    worker.wait_ready(20)
+    worker.set_deadline(60, "nothing")
+    threading.Timer(0.1, context.stop.set).start()
+    with pytest.raises(RunStopped):
+        worker.receive()
+    assert not is_running(worker.pid)
+
+
+def test_a_worker_that_eats_the_machines_memory_is_ended(start, monkeypatch):
+    monkeypatch.setattr(worker_process, "MIN_FREE_SHARE", 1.0)
+    monkeypatch.setattr(worker_process, "LARGE_SHARE", 0.0)
+    worker = start()
+    worker.set_deadline(60, "nothing")
+    with pytest.raises(WorkerLost) as caught:
+        while True:
+            worker.receive()
+    assert caught.value.ending.outcome is Outcome.OUT_OF_MEMORY
+
+
+def test_output_is_kept_apart_and_bounded(start, monkeypatch):
+    worker = start()
+    worker.wait_ready(20)
+    worker.send(Open((wire("chatty"),)))
+    replies(worker)
+    assert "launch 1" in worker.output_tail()
+    worker.mark_output()
+    assert worker.output_tail() == ""
+    monkeypatch.setattr(worker_process, "MAX_OUTPUT_BYTES", 10)
+    worker._trim_output()
+    assert "launch" in worker.output_tail()
+    log = next(Path(worker._context.logs).glob("null-*.log"))
+    assert log.stat().st_size <= worker_process.TAIL_BYTES + 1
+
+
+def test_thread_variables_reach_the_worker(start):
+    worker = start()
+    worker.wait_ready(20)
+    environment = Path(f"/proc/{worker.pid}/environ").read_bytes().split(b"\0")
+    assert b"OMP_NUM_THREADS=1" in environment
+    assert b"OPENBLAS_NUM_THREADS=1" in environment
+
+
+def test_workers_and_what_they_started_die_with_their_parent(tmp_path):
+    code = """
+import sys, time
+from pathlib import Path
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine.protocol import Open, WireDispatch
+from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
+from gemmetry.store.rows import Lane
+folder = Path(sys.argv[1])
+context = WorkerContext(settings=RunSettings(), generated=folder, references=folder, logs=folder)
+lane = Lane(1, "null", {}, Target(TargetKind.NULL))
+worker = WorkerProcess(lane, context, context.hello(lane, jobs=1, force_compile=False))
+worker.wait_ready(20)
+worker.send(Open((WireDispatch(1, "matmul_8x8x8_f32t_f32t_f32t", Configuration("hang")),)))
+print(worker.pid, flush=True)
+time.sleep(60)
+"""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    time.sleep(0.3)
+    assert is_running(pid), "it hangs in a launch"
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 5
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not is_running(pid)

@@ -1,0 +1,101 @@
+"""The CPU device: memory that is ours, red zones, errors by kind. The GPU's is in tests/gpu."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.dtypes import DTYPES
+from gemmetry.domain.errors import DeviceLostError, LaunchError, OutOfMemoryError
+from gemmetry.domain.operation import Layout, TensorSpec
+from gemmetry.domain.target import Target, TargetKind, parse_target
+from gemmetry.numerics.storage import numpy_dtype
+from gemmetry.providers.iree_provider.device import (
+    IreeDevice,
+    LoadedModule,
+    first_line,
+    translate,
+)
+from gemmetry.providers.iree_provider.linalg import MLIR_TYPES
+
+
+@pytest.fixture(scope="module")
+def device() -> IreeDevice:
+    return IreeDevice(Target(TargetKind.CPU), threads=2)
+
+
+@pytest.mark.parametrize("name", MLIR_TYPES)
+def test_every_format_goes_up_and_comes_down_unchanged(device: IreeDevice, name: str):
+    dtype = DTYPES[name]
+    spec = TensorSpec("lhs", (3, 5), dtype, Layout.COLUMN)
+    array = np.arange(15).reshape(5, 3).astype(numpy_dtype(dtype))
+    buffer = device.upload(array, spec)
+    down = device.download(buffer, spec)
+    assert down.dtype == array.dtype
+    assert down.tobytes() == array.tobytes()
+    assert list(buffer.view.shape) == [5, 3]
+
+
+def test_a_clone_is_a_second_memory(device: IreeDevice):
+    spec = TensorSpec("lhs", (4, 4), DTYPES["f32"])
+    original = device.upload(np.ones((4, 4), np.float32), spec)
+    clone = device.clone(original)
+    device.fill_bytes(original, 0)
+    assert not device.download(original, spec).any()
+    assert (device.download(clone, spec) == 1).all()
+
+
+def test_a_write_outside_a_buffer_is_noticed(device: IreeDevice):
+    buffer = device.allocate(TensorSpec("result", (4, 4), DTYPES["f32"]))
+    device.fill_bytes(buffer, 0x7F)
+    assert device.red_zones_intact(buffer)
+    memory = buffer.memory.base
+    end = buffer.memory.ctypes.data - memory.ctypes.data + buffer.memory.nbytes
+    memory[end] ^= 0xFF
+    assert not device.red_zones_intact(buffer)
+
+
+def test_calls_are_timed_one_by_one(device: IreeDevice):
+    calls: list[int] = []
+    durations, method = device.time_calls([lambda: calls.append(1)] * 3)
+    assert method == "wall_clock"
+    assert len(durations) == len(calls) == 3
+    assert all(duration > 0 for duration in durations)
+
+
+def test_it_knows_its_memory(device: IreeDevice):
+    assert device.free_memory_bytes() > 0
+    assert device.last_level_cache_bytes > 0
+    assert device.float64_matmul() is None
+    device.release()
+
+
+def test_a_device_that_cannot_be_opened_is_told():
+    with pytest.raises(DeviceLostError, match="IREE cannot open cuda://97"):
+        IreeDevice(parse_target("cuda:97"))
+
+
+def test_a_damaged_binary_is_a_launch_error(device: IreeDevice, tmp_path):
+    path = tmp_path / "damaged.vmfb"
+    path.write_bytes(b"\0" * 256)
+    with pytest.raises(LaunchError, match=r"loading damaged\.vmfb"):
+        LoadedModule(device, path)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("c/runtime/src/x.c:12: RESOURCE_EXHAUSTED; no memory", OutOfMemoryError),
+        ("c/runtime/src/x.c:12: UNAVAILABLE; device gone", DeviceLostError),
+        ("c/runtime/src/x.c:12: INVALID_ARGUMENT; shape", LaunchError),
+    ],
+)
+def test_errors_of_the_runtime_are_sorted(text, kind):
+    error = translate(RuntimeError(text), "a launch")
+    assert type(error) is kind
+    assert ".c:" not in str(error)
+
+
+def test_an_error_without_a_location_stays_whole():
+    assert first_line(RuntimeError("plain words\nmore")) == "plain words"
+    assert first_line(RuntimeError()) == "RuntimeError"

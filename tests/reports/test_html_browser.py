@@ -1,0 +1,220 @@
+"""The HTML report in a real browser: headless Chromium, driven by selenium."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from gemmetry.reports.html_report import write_html
+
+pytest.importorskip("plotly")
+webdriver = pytest.importorskip("selenium.webdriver")
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = "<script>alert(1)</script>"
+
+_FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--no-first-run",
+    "--disable-dev-shm-usage", "--window-size=1400,1000",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    driver = shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("chromium and chromedriver are not installed (Debian: chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (*_FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    service = webdriver.chrome.service.Service(driver)
+    running = webdriver.Chrome(options=options, service=service)
+    yield running
+    running.quit()
+
+
+@pytest.fixture
+def page(browser, result_set, tmp_path):
+    browser.get_log("performance")
+    path = tmp_path / "report.html"
+    write_html(result_set, path)
+    browser.get(path.as_uri())
+    assert browser.execute_script("return document.documentElement.dataset.ready") == "true"
+    return browser
+
+
+def _column(page, key):
+    """The shown texts of a column, top to bottom."""
+    return page.execute_script(
+        """
+        const heads = [...document.querySelectorAll('#table thead th')];
+        const index = heads.findIndex((head) => head.dataset.key === arguments[0]);
+        return [...document.querySelectorAll('#table tr.row')].map((r) => r.cells[index].innerText);
+        """,
+        key,
+    )
+
+
+def _set(page, element_id, value):
+    page.execute_script(
+        """
+        const field = document.getElementById(arguments[0]);
+        field.value = arguments[1];
+        field.dispatchEvent(new Event('input', { bubbles: true }));
+        field.dispatchEvent(new Event('change', { bubbles: true }));
+        """,
+        element_id,
+        value,
+    )
+
+
+def _count(page):
+    return page.execute_script("return document.getElementById('count').textContent")
+
+
+def test_sorting_by_speed_both_ways_and_by_name(page):
+    head = page.find_element("css selector", "#table th[data-key=gflops] button")
+    head.click()
+    texts = _column(page, "gflops")
+    shown = [float(text.replace(",", "")) for text in texts if text != "–"]
+    assert len(shown) == 152
+    assert shown == sorted(shown, reverse=True)
+    assert texts[-1] == "–"
+    assert head.find_element("xpath", "..").get_attribute("aria-sort") == "descending"
+    head.send_keys("\n")  # the keyboard does the same
+    texts = _column(page, "gflops")
+    assert [float(t.replace(",", "")) for t in texts if t != "–"] == sorted(shown)
+    assert texts[-1] == "–"
+    page.find_element("css selector", "#table th[data-key=provider] button").click()
+    providers = _column(page, "provider")
+    assert providers == sorted(providers)
+
+
+def test_filters_narrow_the_table_and_reset_restores_it(page, result_set):
+    total = len(result_set.records)
+    assert _count(page) == f"{total} of {total}"
+    _set(page, "filter-provider", "numpy")
+    expected = sum(r.provider == "numpy" for r in result_set.records)
+    assert _count(page) == f"{expected} of {total}"
+    assert set(_column(page, "provider")) == {"numpy"}
+    _set(page, "filter-dtypes", "s8→s32")
+    assert _count(page) == f"2 of {total}"
+    page.find_element("css selector", ".filters button[type=reset]").click()
+    page.implicitly_wait(1)
+    assert _count(page) == f"{total} of {total}"
+    _set(page, "filter-text", "IREE 257×129×65 bf16")
+    assert _count(page) == f"5 of {total}"
+    _set(page, "filter-text", "")
+    _set(page, "filter-outcome", "timeout")
+    assert _column(page, "outcome") == ["timeout"]
+    _set(page, "filter-text", "nothing matches this")
+    assert _count(page) == f"0 of {total}"
+    body = page.find_element("css selector", "#table tbody").text
+    assert body == "No dispatch matches the filter."
+
+
+def test_a_rows_details_open_from_the_keyboard(page):
+    page.find_element("css selector", "#table .expand").send_keys("\n")
+    details = page.find_element("css selector", "#table tr.details").text
+    assert "matmul_128x128x512_f32t_f32t_f32t_default" in details
+    assert "max error ratio" in details
+    assert "not applicable: host" in details
+    page.switch_to.active_element.send_keys("\n")
+    assert page.find_elements("css selector", "#table tr.details") == []
+
+
+def test_every_plot_is_drawn(page):
+    drawn = page.execute_script(
+        """
+        return [...document.querySelectorAll('#plots-roofline .js-plotly-plot, [id^=plot-]')]
+          .filter((plot) => plot.id !== 'plots-roofline')
+          .map((plot) => plot.querySelectorAll('svg.main-svg').length > 0
+            && plot.querySelectorAll('.trace, .hm image, .point, path.js-line').length > 0);
+        """
+    )
+    assert len(drawn) == 4 + 4  # a roofline per dtypes; speed, heat map, baseline, samples
+    assert all(drawn)
+
+
+def test_choosing_redraws_the_plots(page):
+    def ticks(plot):
+        return page.execute_script(
+            "return [...document.querySelectorAll(`#${arguments[0]} .ytick text`)]"
+            ".map((tick) => tick.textContent)",
+            plot,
+        )
+
+    assert len(ticks("plot-speed")) == 21
+    _set(page, "speed-select", "1")
+    assert ticks("plot-speed") == ["257×129×65", "512×512×512"]
+    _set(page, "baseline-select", "iree")
+    title = "return document.querySelector('#plot-baseline .xtitle').textContent"
+    assert page.execute_script(title) == "× iree, right is faster"
+
+
+def test_console_is_silent_and_nothing_is_asked_from_the_network(page):
+    assert [entry for entry in page.get_log("browser") if entry["level"] != "INFO"] == []
+    events = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
+    asked = [
+        event["params"]["request"]["url"]
+        for event in events
+        if event["method"] == "Network.requestWillBeSent"
+    ]
+    assert asked
+    outside = [url for url in asked if not url.startswith(("file:", "data:", "blob:"))]
+    assert outside == []
+
+
+def test_hostile_names_stay_text(page):
+    assert page.find_element("css selector", "h1").text == f"demo {HOSTILE}"
+    scripts = page.execute_script(
+        "return [...document.scripts].filter((s) => s.textContent.trim() === 'alert(1)').length"
+    )
+    assert scripts == 0
+    crash = page.find_element("xpath", "//details[contains(., 'SIGSEGV')]/summary")
+    assert HOSTILE in crash.text
+    _set(page, "filter-outcome", "crash")
+    page.find_element("css selector", "#table .expand").click()
+    details = page.find_element("css selector", "#table tr.details").text
+    assert f"note: {HOSTILE}" in details
+    assert page.find_elements("css selector", "#table script") == []
+
+
+@pytest.mark.parametrize("width", [400, 900, 1600])
+def test_page_never_scrolls_sideways(page, width):
+    page.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
+    )
+    wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert page.execute_script(wide) <= 0
+    page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_dark_scheme_has_light_text_on_dark_ground(page):
+    def colours():
+        return page.execute_script(
+            "const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]"
+        )
+
+    light = colours()
+    page.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": "dark"}]},
+    )
+    dark = colours()
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert [_brightness(c) > 128 for c in light] == [False, True]
+    assert [_brightness(c) > 128 for c in dark] == [True, False]
+
+
+def _brightness(colour):
+    numbers = colour[colour.index("(") + 1 : -1].split(",")[:3]
+    return sum(float(number) for number in numbers) / 3

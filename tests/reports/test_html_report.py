@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmetry.domain.columns import COLUMNS
+from gemmetry.domain.environment import Environment
+from gemmetry.domain.errors import StorageError
+from gemmetry.domain.resultset import ResultSet
+from gemmetry.reports.html_report import (
+    embed_json,
+    render_html,
+    render_notebook_table,
+    write_html,
+)
+
+pytest.importorskip("plotly")
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def without_plotly_source():
+    return re.compile(r"<script>\s*/\*\*\s*\* plotly\.js.*?</script>", re.DOTALL)
+
+
+@pytest.fixture
+def page(result_set, without_plotly_source):
+    return without_plotly_source.sub("", render_html(result_set))
+
+
+def test_page_asks_the_network_for_nothing(page):
+    assert not re.search(r"(?:src|href)\s*=\s*[\"']?(?:https?:)?//", page)
+    assert "default-src 'none'" in page
+    assert "@import" not in page
+
+
+def test_hostile_names_are_escaped_everywhere(page):
+    assert HOSTILE not in page
+    assert "demo &lt;script&gt;alert(1)&lt;/script&gt;" in page
+
+
+def test_data_is_complete_and_parses(page, result_set):
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+    assert len(data["rows"]) == len(data["derived"]) == len(result_set.records)
+    assert [column["name"] for column in data["columns"]] == [c.name for c in COLUMNS]
+    assert data["baseline"] == "torch"
+    bests = sum(row["best"] for row in data["derived"])
+    assert bests == len({(r.operation, r.target) for r in result_set.records if r.measurement})
+
+
+def test_tiles_tell_the_best_of_each_dtype_and_the_outcomes(page):
+    assert re.search(r"best f32</div>\s*<div class=\"tile-value\">280 GFLOP/s", page)
+    assert '<span class="outcome ok">ok</span> <b>152</b>' in page
+    assert "geometric mean vs torch" in page
+
+
+def test_unsupported_dispatches_are_counted_by_reason(page):
+    assert page.count("numpy has no bf16 product</td>") == 1
+
+
+def test_several_environments_are_said_aloud(small_result_set):
+    two = {"a": Environment(hostname="x"), "b": Environment(hostname="y")}
+    page = render_html(dataclasses.replace(small_result_set, environments=two))
+    assert "2 different environments" in page
+
+
+def test_nothing_at_all_still_makes_a_page():
+    page = render_html(ResultSet(title="empty", records=[]))
+    assert "nothing was run" in page
+    assert "Every dispatch is ok." in page
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.recursive(st.text() | st.integers() | st.none(), lambda c: st.lists(c), max_leaves=8))
+def test_embedded_json_cannot_leave_its_element(value):
+    text = embed_json(value)
+    assert not set(text) & set("<>&\u2028\u2029")
+    assert json.loads(text) == value
+
+
+def test_notebook_table_is_small_and_escaped(result_set):
+    table = render_notebook_table(result_set)
+    assert table.count("<tr") == 51
+    assert "and 112 more" in table
+    assert "<script" not in table
+    assert "plotly" not in table
+
+
+def test_write_html_is_atomic(small_result_set, tmp_path):
+    write_html(small_result_set, tmp_path / "r.html")
+    assert (tmp_path / "r.html").stat().st_size > 1_000_000
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError):
+        write_html(small_result_set, tmp_path / "file" / "r.html")

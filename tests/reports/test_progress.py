@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from gemmetry.domain.events import DispatchFinished, Message, PlanReady, StageProgress
+from gemmetry.domain.outcome import Outcome, Stage
+from gemmetry.reports.progress import ProgressListener
+
+SQUARE = "matmul_512x512x512_f32t_f32t_f32t"
+
+
+def _console(**options):
+    return Console(file=io.StringIO(), width=100, highlight=False, **options)
+
+
+@pytest.fixture
+def events(make_record):
+    return [
+        PlanReady(total=12, kept=8, samples_kept=400, experiment="gemmetry-out/demo"),
+        StageProgress(Stage.COMPILE, 1, 2, "iree"),
+        StageProgress(Stage.COMPILE, 2, 2),
+        DispatchFinished(make_record(SQUARE, gflops=100.0)),
+        DispatchFinished(make_record(SQUARE, "fast", provider="iree", gflops=200.0)),
+        Message("clock is low\x1b[31m", level="warning"),
+        DispatchFinished(
+            make_record(SQUARE, "bad", outcome=Outcome.WRONG, reason="[b]wrong[/b]\nmore")
+        ),
+        DispatchFinished(make_record(SQUARE, "slow", gflops=50.0)),
+    ]
+
+
+def test_piped_output_is_one_plain_line_a_dispatch(events):
+    console = _console()
+    with ProgressListener(console) as listener:
+        for event in events:
+            listener(event)
+    assert console.file.getvalue().splitlines() == [
+        "12 dispatches in gemmetry-out/demo; 8 done in an earlier run are kept (400 samples)",
+        "compile: 2/2",
+        f"[ 9/12] ok torch:{SQUARE}_default  2.68 ms  100 GFLOP/s  passed",
+        f"[10/12] ok iree:{SQUARE}_fast  1.34 ms  200 GFLOP/s  passed  best so far",
+        "warning: clock is low\ufffd[31m",
+        f"[11/12] wrong torch:{SQUARE}_bad: [b]wrong[/b]",
+        f"[12/12] ok torch:{SQUARE}_slow  5.37 ms  50 GFLOP/s  passed",
+    ]
+
+
+def test_live_view_shows_share_best_stage_and_failures(events):
+    console = _console(force_terminal=True, color_system=None)
+    with ProgressListener(console) as listener:
+        for event in events:
+            listener(event)
+        view = _console()
+        view.print(listener._render())
+    text = view.file.getvalue()
+    assert "12/12" in text
+    assert "best so far" in text
+    assert "iree fast" in text
+    assert "200 GFLOP/s" in text
+    assert "1 failed" in text
+    assert "compile 2/2" in text
+    # A failure is told above the live view at once; an ok dispatch is not.
+    written = console.file.getvalue()
+    assert "wrong torch:" in written
+    assert f"ok torch:{SQUARE}_slow" not in written
+
+
+def test_progress_goes_to_stderr(capsys, make_record):
+    with ProgressListener(live=False) as listener:
+        listener(PlanReady(1, 0, 0, "x"))
+        listener(DispatchFinished(make_record(SQUARE)))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 2
+
+
+def test_an_error_ends_the_live_view_and_goes_on():
+    console = _console(force_terminal=True, color_system=None)
+    listener = ProgressListener(console)
+    with pytest.raises(KeyboardInterrupt), listener:
+        raise KeyboardInterrupt
+    assert listener._live is None
+
+
+def test_unmeasured_dispatches_tell_their_verdict(make_record):
+    console = _console()
+    with ProgressListener(console) as listener:
+        listener(PlanReady(1, 0, 0, "x"))
+        listener(DispatchFinished(make_record(SQUARE, gflops=None)))
+    assert console.file.getvalue().endswith(f"[1/1] ok torch:{SQUARE}_default  not_verified\n")

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from gemmetry.domain.errors import EmptySelectionError, RequestError
+from gemmetry.domain.record import BuildFacts
+from gemmetry.reports.show import matching_records, show_dispatch
+
+EXPECTED = Path(__file__).parent / "expected"
+WRONG = "matmul_512x512x512_f32t_f32t_f32t_wrong"
+
+
+def test_a_wrong_dispatch_is_explained(result_set, console_text):
+    text = console_text(lambda c: show_dispatch(result_set, WRONG, c))
+    assert text == (EXPECTED / "show_wrong.txt").read_text(encoding="utf-8")
+
+
+def test_a_measured_dispatch_tells_everything(result_set, console_text):
+    name = "iree:matmul_512x512x512_f32t_f32t_f32t_tile_64x64_32"
+    text = console_text(lambda c: show_dispatch(result_set, name, c))
+    for said in ("median", "95 % interval", "60 samples in 3 rounds, 4 launches each",
+                 "check repeat passed", "36.7 % of measured on this machine",
+                 "stopped by interval", "first launch"):  # fmt: skip
+        assert said in " ".join(text.split())
+    histogram = [line for line in text.splitlines() if "█" in line]
+    assert sum(int(line.split()[-1]) for line in histogram) == 60
+
+
+def test_commands_stand_on_one_line_each(result_set, console_text, make_record):
+    record = make_record(
+        "matmul_8x8x8_f32t_f32t_f32t",
+        facts=BuildFacts(compile_command="iree-compile " + "--flag " * 30, run_command="run it"),
+    )
+    results = dataclasses.replace(result_set, records=[record])
+    lines = console_text(lambda c: show_dispatch(results, "*", c)).splitlines()
+    assert f"  {record.facts.compile_command.rstrip()}" in lines
+    assert "  run it" in lines
+    assert f"  {record.reproduce}" in lines
+
+
+def test_source_is_quoted_from_the_experiment(result_set, make_record, tmp_path, console_text):
+    (tmp_path / "gen").mkdir()
+    (tmp_path / "gen" / "a.mlir").write_text("".join(f"line {i}\n" for i in range(100)))
+    facts = BuildFacts(source_path="gen/a.mlir", assembly_path="gen/a.ptx", registers=64)
+    record = make_record("matmul_8x8x8_f32t_f32t_f32t", facts=facts)
+    results = dataclasses.replace(result_set, records=[record], path=str(tmp_path))
+    text = console_text(lambda c: show_dispatch(results, "*", c), width=200)
+    assert "line 23\n" in text
+    assert "line 24\n" not in text
+    assert str(tmp_path / "gen" / "a.ptx") in text
+    assert "registers 64" in " ".join(text.split())
+    (tmp_path / "gen" / "a.mlir").unlink()
+    text = console_text(lambda c: show_dispatch(results, "*", c), width=200)
+    assert "the source cannot be read: No such file" in text
+
+
+def test_output_tail_cannot_drive_the_terminal(result_set, console_text):
+    text = console_text(lambda c: show_dispatch(result_set, "*crashes", c))
+    assert "Fatal error \ufffd[31mred" in text
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"),
+    [
+        (WRONG, 1),
+        (f"user:{WRONG}", 1),
+        ("*_tile_64x64_32", 22),
+        ("provider=null", 2),
+        ("re:crash|hang", 2),
+        ("257x129x65", 27),
+        ("*crashes,*hangs", 2),
+    ],
+)
+def test_patterns(result_set, pattern, count):
+    assert len(matching_records(result_set.records, pattern)) == count
+
+
+def test_many_matches_are_listed_by_name(result_set, console_text):
+    text = console_text(lambda c: show_dispatch(result_set, "257x129x65", c))
+    assert text.startswith("27 dispatches match; name one of them:")
+    assert "… and 7 more" in text
+    assert "Verification" not in text
+
+
+def test_no_match_suggests_the_nearest(result_set, console_text):
+    with pytest.raises(EmptySelectionError, match=WRONG):
+        console_text(lambda c: show_dispatch(result_set, WRONG.replace("wrong", "wrnog"), c))
+    with pytest.raises(RequestError, match="regular expression"):
+        console_text(lambda c: show_dispatch(result_set, "re:(", c))

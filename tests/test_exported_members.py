@@ -1,0 +1,47 @@
+"""The public surface: what is exported is there, is listed, and costs nothing to import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import gemmetry
+import gemmetry.api
+
+HEAVY = ("torch", "triton", "iree", "polars", "pandas", "matplotlib", "plotly", "numpy", "pydantic")
+
+
+def test_names_of_the_package():
+    assert gemmetry.__all__ == ["Results", "__version__", "bench", "load", "profile"]
+    assert gemmetry.__all__ == sorted(gemmetry.__all__)
+    assert dir(gemmetry) == gemmetry.__all__
+    for name in gemmetry.__all__:
+        assert getattr(gemmetry, name) is not None
+
+
+def test_names_of_the_api_are_functions_and_classes_not_modules():
+    import gemmetry.api.profile
+
+    assert gemmetry.api.__all__ == ["Results", "bench", "load", "profile"]
+    for name in gemmetry.api.__all__:
+        assert callable(getattr(gemmetry.api, name))
+        assert getattr(gemmetry, name) is getattr(gemmetry.api, name)
+
+
+def test_unknown_names_are_attribute_errors():
+    for module in (gemmetry, gemmetry.api):
+        assert not hasattr(module, "no_such_name")
+
+
+def test_importing_gemmetry_loads_nothing_heavy():
+    code = f"import gemmetry, sys; print([m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_order_of_imports_does_not_matter():
+    code = (
+        "import gemmetry.api.profile, gemmetry.api.results, gemmetry;"
+        "assert callable(gemmetry.profile) and callable(gemmetry.load)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

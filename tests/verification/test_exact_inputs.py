@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.names import parse_operation
+from gemmetry.numerics.references import compute_reference, exact_product, logical_tensors
+from gemmetry.numerics.storage import quantize, to_float64
+from gemmetry.verification.exact_inputs import integers, selects_lhs, selects_rhs
+
+NAMES = [
+    "matmul_33x17x65_bf16t_bf16n_bf16t",
+    "matmul_7x5x33_f32n_f32t_f32n",
+    "matmul_5x40x13_f16t_f16t_f32t_alpha0p5_relu",
+    "matmul_40x5x13_e4m3t_e4m3n_bf16t_scalerow",
+    "matmul_1x1x300_bf16t_bf16t_bf16t",
+    "matmul_16x16x16_f64t_f64t_f64t",
+    "batch_matmul_3x9x7x21_f16n_f16t_f16n",
+    "batch_matmul_4x7x21x5_f32t_f32t_f32t_bias",
+    "matmul_9x9x64_s8t_s8n_s32t_bias_relu",
+    "matmul_12x8x100_bf16t_bf16t_bf16t_beta1_residual",
+    "conv2d_2x6x5x3_3x2x4_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc_bias",
+    "conv2d_1x8x8x16_3x3x8_stride1x1_pad1x1_s8nhwc_s8hwcf_s32nhwc",
+    "matmul_12x8x100_f16t_f16t_f16t_accf16",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("make", [integers, selects_lhs, selects_rhs])
+def test_expectation_is_the_general_reference(name, make):
+    """The gathered, multiplication-free expectation equals the float64 product."""
+    operation = parse_operation(name)
+    case = make(operation, 5, np.matmul)
+    for array, spec in zip(case.inputs, operation.inputs, strict=True):
+        assert array.shape == spec.storage_shape
+    value = compute_reference(operation, case.inputs).value
+    if case.expected is None:
+        np.testing.assert_array_equal(case.reference.value, value)
+        assert (case.reference.magnitude >= np.abs(value) * (1 - 1e-12)).all()
+    else:
+        exact = quantize(to_float64(value), operation.output.dtype)
+        assert (case.expected == exact).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("make", [integers, selects_lhs, selects_rhs])
+def test_no_partial_sum_leaves_the_accumulator(name, make):
+    operation = parse_operation(name)
+    inputs = make(operation, 5, np.matmul).inputs
+    accumulator = operation.signature.accumulator
+    exact_up_to = 2**31 - 1 if accumulator.is_integer else 2**accumulator.significand_bits
+    sizes = [np.abs(to_float64(array)) for array in inputs]
+    assert exact_product(operation, sizes, np.matmul).max() <= exact_up_to
+
+
+@pytest.mark.parametrize("shape", ["5x40x13", "40x5x13", "13x13x13", "4x6x50"])
+@pytest.mark.parametrize(("make", "codes"), [(selects_lhs, "lhs"), (selects_rhs, "rhs")])
+def test_every_k_is_used_and_codes_fill_the_significand(shape, make, codes):
+    operation = parse_operation(f"matmul_{shape}_f32t_f32t_f32t")
+    tensors = logical_tensors(operation, make(operation, 5, np.matmul).inputs)
+    ones = to_float64(tensors["rhs" if codes == "lhs" else "lhs"])
+    k_axis = 0 if codes == "lhs" else 1
+    assert ones.any(axis=k_axis).all()
+    if operation.matmul_shape.k <= ones.shape[1 - k_axis]:
+        assert ones.any(axis=1 - k_axis).all()
+    assert set(np.unique(ones)) == {0.0, 1.0}
+    values = np.abs(to_float64(tensors[codes]))
+    if shape == "13x13x13":
+        assert values.max() > 2**23
+    assert (values % 2 == 1).any()
+
+
+def test_none_where_not_even_one_is_exact():
+    operation = parse_operation("matmul_8x8x4096_bf16t_bf16t_bf16t_accbf16")
+    assert integers(operation, 1, np.matmul) is None
+    assert selects_lhs(operation, 1, np.matmul) is None
+
+
+def test_members_of_a_batch_differ():
+    operation = parse_operation("batch_matmul_3x8x8x8_f32t_f32t_f32t")
+    _, rhs = selects_lhs(operation, 1, np.matmul).inputs
+    assert not np.array_equal(rhs[0], rhs[1])
