@@ -10,7 +10,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gemmetry.api import Results, bench, load, profile
+    from gemmetry.api.decorators import bench
+    from gemmetry.api.profile import profile
+    from gemmetry.api.results import Results, load
 
 __version__ = "0.1.0"
 

@@ -38,6 +38,15 @@ def cli(tmp_path, monkeypatch, capsys) -> Cli:
     return call
 
 
+@pytest.fixture
+def experiments(cli) -> Cli:
+    """`cli` in a folder with the equal experiments a and b."""
+    for name in ("a", "b"):
+        ended = cli("profile", "--providers", "null", "--shapes", "64x64x64", "--experiment", name)
+        assert ended.status == 0
+    return cli
+
+
 Spawn = Callable[..., "subprocess.Popen[str]"]
 
 

@@ -119,6 +119,12 @@ def test_dry_run_counts_and_writes_nothing(cli):
     assert not list(Path().iterdir())
 
 
+def test_a_pattern_that_selects_nothing_beside_others_is_told(cli):
+    ended = cli("profile", "--providers", "null", "--dispatches", "*fast,*slowest", "--dry-run")
+    assert ended.status == 0
+    assert ended.stderr.splitlines()[-1] == "warning: the pattern '*slowest' matches no dispatch"
+
+
 def test_a_spec_says_what_the_flags_say(cli):
     flags = (*NULL, "--dtypes", "f32,bf16", "--tags", "a:1", "--time-budget", "100ms")
     saved = cli(*flags, "--save-spec", "spec.yaml", "--dry-run", "--json")

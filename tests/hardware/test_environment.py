@@ -38,12 +38,14 @@ def test_only_variables_that_change_speed_are_kept_and_no_secrets() -> None:
         "ONEDNN_MAX_CPU_ISA": "AVX2",
         "HOME": "/home/me",
         "MY_OMP_X": "1",
-        "NVIDIA_API_KEY": "hidden",
+        "NVIDIA_TF32_OVERRIDE": "1",
+        "NVIDIA_REQUIRE_CUDA": "what a container asks of its host",
+        "CUDA_API_KEY": "hidden",
         "TORCH_HUB_TOKEN": "hidden",
     }
     assert sorted(_variables(environ)) == [
-        "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "NCCL_MIN_NCHANNELS", "OMP_NUM_THREADS",
-        "ONEDNN_MAX_CPU_ISA", "TRITON_CACHE_DIR",
+        "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "NCCL_MIN_NCHANNELS",
+        "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", "TRITON_CACHE_DIR",
     ]  # fmt: skip
 
 

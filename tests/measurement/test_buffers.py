@@ -8,12 +8,12 @@ from gemmetry.measurement import buffers
 
 def test_sets_exceed_twice_the_cache(operation, make_device) -> None:
     device = make_device(cache_bytes=10 * operation.bytes)
-    assert buffers.wanted_sets(operation, device, cold_cache=True) == 20
+    assert buffers.wanted_sets(operation, device, cold_cache=True) == 21
 
 
 @pytest.mark.parametrize(
     ("cache_sets", "memory_sets", "expected"),
-    [(0, 1000, 2), (1, 1000, 2), (1000, 8, 4), (10**6, 10**7, buffers.MAX_SETS), (100, 1, 1)],
+    [(0, 1000, 2), (1, 1000, 3), (1000, 8, 4), (10**6, 10**7, buffers.MAX_SETS), (100, 1, 1)],
 )
 def test_sets_are_at_least_two_and_fit_half_the_memory(
     operation, make_device, cache_sets, memory_sets, expected

@@ -71,12 +71,17 @@ def test_load_of_neighbours(load: float, marked: bool) -> None:
         assert marks[0].startswith("load average 3.1 per core while measuring")
 
 
-@pytest.mark.parametrize(("share", "marked"), [(0.0, False), (0.05, False), (0.31, True)])
-def test_threads_that_waited_for_a_processor(share: float, marked: bool) -> None:
-    marks = _marks(telemetry={"cpu_wait_share": share})
+@pytest.mark.parametrize(("share", "marked"), [(0.0, False), (0.1, False), (0.31, True)])
+def test_programs_that_compete_for_the_processors(share: float, marked: bool) -> None:
+    marks = _marks(telemetry={"others_cpu_share": share, "load_average": 1.0})
     assert bool(marks) is marked
     if marked:
-        assert marks[0].startswith("waiting: a thread was without a processor for 31 % of the time")
+        assert marks[0].startswith("busy: other programs took 31 % of the processors")
+
+
+def test_one_mark_tells_of_competing_programs() -> None:
+    telemetry = {"others_cpu_share": 0.5, "load_average": 3.0}
+    assert [mark.partition(":")[0] for mark in _marks(telemetry=telemetry)] == ["busy"]
 
 
 def test_harness_overhead_counts_per_timed_sample() -> None:
@@ -90,6 +95,12 @@ def test_two_modes_are_told_with_their_shares() -> None:
     marks = _marks([*slow, *fast], settings=RunSettings(interval_width=1.0))
     [mark] = [mark for mark in marks if mark.startswith("two modes")]
     assert mark.startswith("two modes: 1 ms (75 %) and 1.3 ms (25 %)")
+
+
+def test_neighbours_explain_a_second_mode() -> None:
+    samples = [*(1.0e6 + i for i in range(30)), *(1.3e6 + i for i in range(10))]
+    marks = _marks(samples, {"others_cpu_share": 0.5}, settings=RunSettings(interval_width=1.0))
+    assert [mark.partition(":")[0] for mark in marks] == ["busy"]
 
 
 def test_a_few_outliers_are_not_a_mode() -> None:

@@ -5,31 +5,44 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.observers.cpu import WAIT_SHARE, CpuObserver
+from gemmetry.observers.cpu import OTHERS_SHARE, CpuObserver
 
 
 def test_load_is_per_usable_core(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2, 3}, raising=False)
     monkeypatch.setattr(os, "getloadavg", lambda: (6.0, 1.0, 1.0))
-    observer = CpuObserver(tmp_path, tmp_path)
+    observer = CpuObserver(tmp_path, tmp_path / "none")
     observer.start()
     observer.sample()
     assert observer.stop() == {"load_average": 1.5}
 
 
-def test_the_thread_that_waited_longest_counts(monkeypatch, tmp_path: Path) -> None:
-    now = iter([1_000_000, 2_000_000])
-    monkeypatch.setattr("gemmetry.observers.cpu.time.perf_counter_ns", lambda: next(now))
-    for task, text in (("10", "5 100 1"), ("11", "5 700 1")):
-        (tmp_path / task).mkdir()
-        (tmp_path / task / "schedstat").write_text(text)
-    observer = CpuObserver(tmp_path, tmp_path)
-    observer.start()
-    (tmp_path / "10" / "schedstat").write_text("9 250100 2")
-    (tmp_path / "11" / "schedstat").write_text("9 100700 2")
-    (tmp_path / "12").mkdir()
-    (tmp_path / "12" / "schedstat").write_text("9 900000 2")  # began after the round did
-    assert observer.stop()[WAIT_SHARE] == 0.25
+def _counts(path: Path, cpu0_ticks: int) -> Path:
+    """/proc/stat with some ticks of user time on cpu0; cpu1 is not ours."""
+    path.write_text(f"cpu 9 9 9 9\ncpu0 {cpu0_ticks} 0 0 77 0 0 0 0 0 0\ncpu1 999 0 0 0 0 0 0 0\n")
+    return path
+
+
+def test_what_others_take_of_the_processors_we_may_use(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0}, raising=False)
+    monkeypatch.setattr(os, "sysconf", lambda _name: 100)
+    clock, own = [0.0], [0.0]
+    monkeypatch.setattr("gemmetry.observers.cpu.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("gemmetry.observers.cpu.time.process_time", lambda: own[0])
+    stat = _counts(tmp_path / "stat", 0)
+    observer = CpuObserver(tmp_path, stat)
+
+    def round_of(seconds: float, ours: float, ticks: int) -> float | None:
+        observer.start()
+        clock[0] += seconds
+        own[0] += ours
+        _counts(stat, ticks)
+        return observer.stop().get(OTHERS_SHARE)
+
+    assert round_of(0.3, 0.2, 30) is None, "too short to tell"
+    assert round_of(0.3, 0.2, 60) == pytest.approx(0.2 / 0.6)
+    assert round_of(0.5, 0.5, 110) == pytest.approx(0.0, abs=1e-9), "old rounds are forgotten"
+    assert round_of(1.0, 1.5, 210) == 0.0, "ticks that lag behind are no negative share"
 
 
 def test_clock_of_the_first_usable_core(monkeypatch, tmp_path: Path) -> None:

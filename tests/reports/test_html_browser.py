@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from gemmetry.domain.resultset import ResultSet
 from gemmetry.reports.html_report import write_html
 
 pytest.importorskip("plotly")
@@ -157,6 +158,21 @@ def test_choosing_redraws_the_plots(page):
     _set(page, "baseline-select", "iree")
     title = "return document.querySelector('#plot-baseline .xtitle').textContent"
     assert page.execute_script(title) == "× iree, right is faster"
+
+
+def test_many_operations_are_shown_in_parts(browser, make_record, tmp_path):
+    names = [f"matmul_{n}x8x8_f32t_f32t_f32t" for n in range(1, 91)]
+    records = [make_record(name, f"c{i}") for name in names for i in range(4)]
+    write_html(ResultSet(title="many", records=records), tmp_path / "many.html")
+    browser.get((tmp_path / "many.html").as_uri())
+    choices = browser.execute_script(
+        "return [...document.getElementById('speed-select').options].map((o) => o.text)"
+    )
+    assert choices == [f"f32 on cpu, operations {part} of 90" for part in
+                       ("1 to 40", "41 to 80", "81 to 90")]  # fmt: skip
+    assert len(_column(browser, "provider")) == 300
+    browser.find_element("id", "show-all").send_keys("\n")
+    assert len(_column(browser, "provider")) == 360
 
 
 def test_console_is_silent_and_nothing_is_asked_from_the_network(page):

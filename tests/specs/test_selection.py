@@ -92,6 +92,14 @@ def test_exclude_wins_and_nothing_selects_everything():
     assert parse_selection([], ["torch:*"]).matches("iree", NAME, OPERATION)
 
 
+def test_patterns_that_selected_nothing_are_known():
+    selection = parse_selection(["*mmasync,matmul_*,foo*"])
+    assert selection.idle_patterns() == []
+    assert selection.matches("iree", NAME, OPERATION)
+    assert selection.matches("iree", NAME, OPERATION)
+    assert selection.idle_patterns() == ["foo*"]
+
+
 def test_document_holds_what_was_written():
     document = parse_selection(["a*,kind=matmul"], ["re:b"]).document()
     assert document == {"include": ["a*", "kind=matmul"], "exclude": ["re:b"], "configurations": {}}

@@ -25,6 +25,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Command -> its module and one line of help; the module is imported when the command is run."""
 
 
+_INTERRUPTED = 130
+"""128 + SIGINT, as shells count it."""
+
+
 class LazyGroup(TyperGroup):
     """Loads a command's module when it is called; the list of commands needs none."""
 
@@ -98,7 +102,10 @@ def run(arguments: list[str] | None = None) -> int:
         tell(error)
         return error.exit_status
     except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else int(bool(stop.code))
+        status = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
+        if status == _INTERRUPTED:
+            typer.echo("interrupted: the same command goes on where this one stopped", err=True)
+        return status
     return 0
 
 

@@ -57,6 +57,7 @@ def profile(
 def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool) -> int:
     """Run a plan, render its results, and return the exit status."""
     from gemmetry.cli.console import command_line, note, stderr_console
+    from gemmetry.cli.requests import tell_idle_patterns
     from gemmetry.cli.results import check_rendering, render, rendering_of
     from gemmetry.engine import run
     from gemmetry.reports.progress import ProgressListener
@@ -77,6 +78,7 @@ def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool
             command=command_line(),
             generated=prepared.generated,
         )
+    tell_idle_patterns(prepared)
     with Experiment.open(prepared.experiment) as experiment:
         render(experiment.result_set(), rendering)
     note(f"experiment: {prepared.experiment}")

@@ -66,6 +66,19 @@ def save_spec(spec: ProfileSpec, path: Path) -> None:
     note(f"spec: {path}")
 
 
+def tell_idle_patterns(prepared: Prepared) -> None:
+    """Warn of patterns that selected nothing while others did, after the plan was enumerated."""
+    from gemmetry.specs.selection import PatternSelection
+
+    selection = prepared.plan.selection
+    if not isinstance(selection, PatternSelection):
+        return
+    for text in selection.idle_patterns():
+        # A full name is made even where no provider lists its configuration.
+        if set(text) & set("*?[{=") or text.startswith("re:"):
+            note(f"warning: the pattern {text!r} matches no dispatch")
+
+
 def plan_request(
     spec: ProfileSpec, source: Source, *, defaults: Defaults | None = None, tell: bool = True
 ) -> Prepared:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from gemmetry.domain.events import DispatchFinished, Event, Listener, Message
 from gemmetry.domain.record import Record
+from gemmetry.engine.commands import save_commands
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.rows import StoredRound
 
@@ -14,8 +16,12 @@ from gemmetry.store.rows import StoredRound
 class Journal:
     """Used by the threads of all devices; listeners are called one at a time."""
 
-    def __init__(self, experiment: Experiment, listener: Listener) -> None:
+    def __init__(
+        self, experiment: Experiment, listener: Listener, commands: Path | None = None
+    ) -> None:
+        """`commands` is the folder where each dispatch's commands are kept, if they are."""
         self.experiment = experiment
+        self._commands = commands
         self._listener = listener
         self._mutex = threading.RLock()
 
@@ -23,6 +29,8 @@ class Journal:
         """Store records in one transaction, then tell of them."""
         self.experiment.finish(records)
         for record in records.values():
+            if self._commands is not None:
+                save_commands(self._commands, record)
             self.tell(DispatchFinished(record))
 
     def add_rounds(self, rounds: Sequence[StoredRound]) -> None:

@@ -81,7 +81,8 @@ def run(
             references=(experiment / "references").resolve(),
             logs=(experiment / "artifacts" / "logs").resolve(),
         )
-        journal = Journal(store, listener)
+        commands = experiment / "artifacts" / "commands" if plan.settings.save_commands else None
+        journal = Journal(store, listener, commands)
         kept, samples_kept = _announce(journal, environment)
         try:
             failure = _Run(lanes, context, journal, records).work()

@@ -43,9 +43,9 @@ def main(arguments: list[str]) -> int:
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = socket.socket(fileno=int(arguments[0]))
-    die_with_parent(int(arguments[1]))
     channel = Channel(connection, Request)
     try:
+        die_with_parent(int(arguments[1]))
         hello = channel.receive()
         if isinstance(hello, Hello):
             _serve(channel, hello)

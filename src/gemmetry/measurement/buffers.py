@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ MAX_SETS = 1024
 """Tiny operations would need tens of thousands of copies to leave the cache; beyond this many,
 making them takes longer than sampling. What stays warm is marked."""
 
-CLONE_BUDGET_S = 0.25
+CLONE_BUDGET_S = 1.0
 """Time after which no further copy is made; the first two sets are always made."""
 
 CACHE_FACTOR = 2
@@ -42,7 +41,7 @@ def wanted_sets(operation: Operation, device: Device, *, cold_cache: bool) -> in
     if not cold_cache:
         return 1
     bytes_per_set = max(1, operation.bytes)
-    for_cache = math.ceil(CACHE_FACTOR * device.last_level_cache_bytes / bytes_per_set)
+    for_cache = CACHE_FACTOR * device.last_level_cache_bytes // bytes_per_set + 1
     in_memory = device.free_memory_bytes() // 2 // bytes_per_set
     return max(1, min(max(2, for_cache), in_memory, MAX_SETS))
 

@@ -19,9 +19,9 @@ BUSY_LOAD_PER_CORE = 1.5
 """Load average per core above which neighbours must be competing: the measured program alone
 keeps at most one runnable thread a core."""
 
-WAIT_SHARE = 0.05
-"""Share of a round that a thread may wait for a processor unmarked: more than that, and the work
-split among the threads waits for the one that lost its processor."""
+OTHERS_SHARE = 0.1
+"""Share of the processors that other programs may take unmarked; a machine that does nothing else
+has services that take a percent or two."""
 
 OVERHEAD_SHARE = 0.01
 """Share of a sample that the harness may take unmarked."""
@@ -60,11 +60,11 @@ def find_marks(
         rounds: for how the samples were taken, and telemetry that the record has no field for.
     """
     last = rounds[-1]
+    disturbed = list(_load(measurement, rounds))
     return (
         *_throttling(measurement),
         *_precision(measurement, target, settings),
-        *_modes(samples),
-        *_load(measurement, rounds),
+        *(disturbed or _modes(samples)),  # neighbours explain a second mode
         *_overhead(measurement, last),
         *_warm_cache(last, settings),
     )
@@ -120,13 +120,15 @@ def _modes(samples: npt.NDArray[np.float64]) -> Iterator[str]:
 
 
 def _load(measurement: Measurement, rounds: Sequence[Round]) -> Iterator[str]:
-    waits = [item.telemetry.get("cpu_wait_share") for item in rounds]
-    share = float(np.median([wait for wait in waits if isinstance(wait, float)] or [0.0]))
-    if share > WAIT_SHARE:
+    shares = [item.telemetry.get("others_cpu_share") for item in rounds]
+    told = [share for share in shares if isinstance(share, float)]
+    share = float(np.median(told)) if told else 0.0
+    if share > OTHERS_SHARE:
         yield (
-            f"waiting: a thread was without a processor for {format_percent(share)} of the time; "
-            "stop other programs and rerun, or give fewer --threads"
+            f"busy: other programs took {format_percent(share)} of the processors while measuring; "
+            "stop them and rerun, or give fewer --threads"
         )
+        return
     load = measurement.telemetry.load_average
     if load is not None and load > BUSY_LOAD_PER_CORE:
         yield (

@@ -6,7 +6,13 @@ import math
 
 from gemmetry.domain.dtypes import BF16, F16, F32, F64, TF32
 from gemmetry.domain.operation import Operation
-from gemmetry.numerics.bounds import BLOCK, FP8_PROMOTED, FP8_UNIT, probabilistic_error
+from gemmetry.numerics.bounds import (
+    BLOCK,
+    TF32_BLOCK,
+    fp8_promoted_error,
+    fp8_unpromoted_error,
+    probabilistic_error,
+)
 
 EXACT = "exact"
 """Class of integer results without an error."""
@@ -27,7 +33,8 @@ def class_errors(operation: Operation) -> dict[str, float]:
     s = operation.signature
     k = operation.matmul_shape.k
     narrow = max(s.lhs.significand_bits, s.rhs.significand_bits) <= TF32.significand_bits
-    float32 = probabilistic_error(k, F32.unit_roundoff)
+    block = TF32_BLOCK if TF32 in (s.lhs, s.rhs) else BLOCK
+    float32 = probabilistic_error(k, F32.unit_roundoff, block)
     classes = {
         "fp32-accumulated" if narrow else "fp32": float32,
         "fp16-accumulated": probabilistic_error(k, F16.unit_roundoff),
@@ -38,8 +45,8 @@ def class_errors(operation: Operation) -> dict[str, float]:
     if not narrow:
         classes["tf32"] = float32 + 2 * TF32.unit_roundoff
     if s.lhs.is_fp8 or s.rhs.is_fp8:
-        classes["fp8-promoted"] = float32 + FP8_PROMOTED
-        classes["fp8-14bit"] = float32 + FP8_PROMOTED + k / BLOCK * FP8_UNIT
+        classes["fp8-promoted"] = float32 + fp8_promoted_error(k)
+        classes["fp8-14bit"] = float32 + fp8_unpromoted_error(k)
     return dict(sorted(classes.items(), key=lambda item: item[1]))
 
 

@@ -1,72 +1,96 @@
-"""Load, waiting threads and clock of the host, for CPU targets."""
+"""Load, competing programs and clock of the host, for CPU targets."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
 from gemmetry.observers.readings import Readings
 
 _SYSFS_CPUS = Path("/sys/devices/system/cpu")
-_TASKS = Path("/proc/self/task")
+_STAT = Path("/proc/stat")
 
+OTHERS_SHARE = "others_cpu_share"
+"""Beside the fields of ``Telemetry``: the share of the usable processors that went to other
+programs, or that the hypervisor took away, over the last :data:`WINDOW_S` of sampling."""
 
-WAIT_SHARE = "cpu_wait_share"
-"""Beside the fields of ``Telemetry``: the share of a round that the thread that waited longest
-spent ready to run, but without a processor."""
+WINDOW_S = 0.5
+"""The kernel counts in ticks of 10 ms, so shorter times tell nothing."""
+
+_BUSY_FIELDS = (1, 2, 3, 6, 7, 8)
+"""user, nice, system, irq, softirq and steal of a line of /proc/stat (proc_stat(5))."""
 
 
 class CpuObserver:
-    """Reads the load average per usable core, how long this process's threads waited for a
-    processor, and the clock where cpufreq shows it.
+    """Reads the load average per usable core, what other programs take of the processors, and
+    the clock where cpufreq shows it.
 
     The clock of /proc/cpuinfo is not used: in virtual machines it is a constant.
     """
 
-    def __init__(self, sysfs: Path = _SYSFS_CPUS, tasks: Path = _TASKS) -> None:
-        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
-        self._cores = len(cores) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    def __init__(self, sysfs: Path = _SYSFS_CPUS, stat: Path = _STAT) -> None:
+        if hasattr(os, "sched_getaffinity"):
+            cores = sorted(os.sched_getaffinity(0))
+        else:
+            cores = list(range(os.cpu_count() or 1))
+        self._cores = cores
+        self._names = {f"cpu{core}" for core in cores}
         self._clock = sysfs / f"cpu{cores[0]}" / "cpufreq" / "scaling_cur_freq"
         self._has_clock = self._clock.exists()
-        self._tasks = tasks
+        self._stat = stat
         self._readings = Readings()
-        self._waited_ns: dict[str, int] = {}
-        self._started_ns = 0
+        self._began: tuple[float, float, float] | None = None
+        self._window: deque[tuple[float, float]] = deque()
 
     def start(self) -> None:
         self._readings.clear()
         self.sample()
-        self._waited_ns = self._waited()
-        self._started_ns = time.perf_counter_ns()
+        self._began = self._times()
 
     def sample(self) -> None:
         if self._has_clock:
             self._readings.add("sm_clock_hz", self._clock_hz())
 
     def stop(self) -> Mapping[str, float | str | tuple[str, ...]]:
-        lasted_ns = max(1, time.perf_counter_ns() - self._started_ns)
-        waits = [now - self._waited_ns.get(task, now) for task, now in self._waited().items()]
-        if waits:
-            self._readings.add(WAIT_SHARE, min(1.0, max(waits) / lasted_ns))
+        self._readings.add(OTHERS_SHARE, self._others_share())
         try:
-            self._readings.add("load_average", os.getloadavg()[0] / self._cores)
+            self._readings.add("load_average", os.getloadavg()[0] / len(self._cores))
         except OSError:
             pass
         return self._readings.medians()
 
-    def _waited(self) -> dict[str, int]:
-        """Thread -> ns that it waited on a run queue so far, the second number of its schedstat
-        (Linux Documentation/scheduler/sched-stats.rst); empty where the kernel keeps none."""
-        waited = {}
+    def _others_share(self) -> float | None:
+        """None until enough was sampled, or where the kernel does not count."""
+        now = self._times()
+        if now is None or self._began is None:
+            return None
+        busy, own, wall = (end - start for end, start in zip(now, self._began, strict=True))
+        self._window.append((busy - own, wall))
+        sampled = sum(lasted for _, lasted in self._window)
+        while sampled - self._window[0][1] >= WINDOW_S:
+            sampled -= self._window.popleft()[1]
+        if sampled < WINDOW_S:
+            return None
+        others = sum(taken for taken, _ in self._window)
+        return min(1.0, max(0.0, others / (sampled * len(self._cores))))
+
+    def _times(self) -> tuple[float, float, float] | None:
+        """Seconds that the usable processors were busy, that this process ran, and the clock."""
         try:
-            for task in os.scandir(self._tasks):
-                fields = Path(task.path, "schedstat").read_text().split()
-                waited[task.name] = int(fields[1])
-        except (OSError, ValueError, IndexError):  # also a thread that ended meanwhile
-            return waited
-        return waited
+            lines = self._stat.read_text().splitlines()
+            ticks_per_s = os.sysconf("SC_CLK_TCK")
+            ticks = sum(
+                int(fields[index])
+                for fields in map(str.split, lines)
+                if fields and fields[0] in self._names
+                for index in _BUSY_FIELDS
+            )
+        except (OSError, ValueError, IndexError):
+            return None
+        return ticks / ticks_per_s, time.process_time(), time.perf_counter()
 
     def _clock_hz(self) -> float | None:
         """cpufreq writes kHz (Linux Documentation/admin-guide/pm/cpufreq.rst)."""

@@ -20,6 +20,9 @@ _SAMPLES_SHOWN = 300
 experiment stays a file that opens. The experiment folder has all."""
 
 
+_ROOFLINE_POINTS = 2000
+"""Points that a browser draws without a pause; of more, each provider's best of each operation."""
+
 _CELLS_OF_ONE_K = 4
 """A heat map of fewer cells shows no pattern; then all K together may."""
 
@@ -40,7 +43,8 @@ def figures_of(
 
 
 def roofline_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """One figure per target and dtypes: a point for every measured dispatch, and the roof.
+    """One figure per target and dtypes: a point for every measured dispatch (``thinned``: for
+    each provider's best of each operation), and the roof.
 
     The roof follows from the stored shares: speed / share is what the roofline allows at the
     point's intensity. Its peak is the largest of these, its slope the largest of these over the
@@ -48,16 +52,31 @@ def roofline_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
     """
     figures = []
     for (target, dtypes), group in _by_dtypes(records).items():
+        if thinned := len(group) > _ROOFLINE_POINTS:
+            group = _bests_per_provider(group)
         points = [_roofline_point(record, operation) for record, operation in group]
         figures.append({
             "label": f"{dtypes} on {target}",
             "dtypes": dtypes,
             "target": target,
             "points": points,
+            "thinned": thinned,
             "roof": _roof([(p["x"], p["allowed"]) for p in points if p["allowed"]]),
             "source": next((r.roofline_source for r, _ in group if r.roofline_source), ""),
         })  # fmt: skip
     return figures
+
+
+def _bests_per_provider(
+    group: Sequence[tuple[Record, Operation]],
+) -> list[tuple[Record, Operation]]:
+    operations = {record.operation: operation for record, operation in group}
+    problems = group_by_problem(record for record, _ in group)
+    return [
+        (best, operations[best.operation])
+        for records in problems.values()
+        for best in fastest_per_provider(records).values()
+    ]
 
 
 def _roofline_point(record: Record, operation: Operation) -> dict[str, Any]:

@@ -169,6 +169,8 @@ class PatternSelection:
     include: tuple[Pattern, ...] = ()
     exclude: tuple[Pattern, ...] = ()
     configurations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    _found: set[str] = field(default_factory=set, compare=False, repr=False)
+    """Texts of `include` that a dispatch was found for, so that idle ones can be told."""
 
     @property
     def everything(self) -> bool:
@@ -182,9 +184,22 @@ class PatternSelection:
             configuration = _TEXTS["configuration"](provider, name, operation)
             if not any(fnmatch.fnmatchcase(configuration, glob) for glob in globs):
                 return False
-        return not self.include or any(
-            pattern.matches(provider, name, operation) for pattern in self.include
-        )
+        if not self.include:
+            return True
+        is_wanted = False
+        for pattern in self.include:
+            if is_wanted and pattern.text in self._found:
+                continue
+            if pattern.matches(provider, name, operation):
+                is_wanted = True
+                self._found.add(pattern.text)
+        return is_wanted
+
+    def idle_patterns(self) -> list[str]:
+        """Patterns of `include` that have selected nothing, once :meth:`matches` was asked about
+        every dispatch; empty if it was never asked."""
+        texts = [pattern.text for pattern in self.include]
+        return [text for text in texts if text not in self._found] if self._found else []
 
     def document(self) -> dict[str, Any]:
         """The selection in canonical JSON form."""

@@ -106,21 +106,25 @@ class CaseCache:
 
     def __init__(self) -> None:
         self._cases: OrderedDict[tuple[str, Operation, int], ExactCase | None] = OrderedDict()
+        self._held_bytes = 0
 
     def get(
         self, name: str, make: ExactInputs, operation: Operation, seed: int, matmul: Matmul
     ) -> ExactCase | None:
         key = (name, operation, seed)
-        if key not in self._cases:
-            self._cases[key] = make(operation, seed, matmul)
-        self._cases.move_to_end(key)
-        case = self._cases[key]
-        while self._cases and self._bytes() > CASE_CACHE_BYTES:
-            self._cases.popitem(last=False)
+        if key in self._cases:
+            self._cases.move_to_end(key)
+            return self._cases[key]
+        case = make(operation, seed, matmul)
+        self._cases[key] = case
+        self._held_bytes += _case_bytes(case)
+        while self._cases and self._held_bytes > CASE_CACHE_BYTES:
+            self._held_bytes -= _case_bytes(self._cases.popitem(last=False)[1])
         return case
 
-    def _bytes(self) -> int:
-        return sum(case.nbytes for case in self._cases.values() if case is not None)
+
+def _case_bytes(case: ExactCase | None) -> int:
+    return 0 if case is None else case.nbytes
 
 
 _CASES = CaseCache()

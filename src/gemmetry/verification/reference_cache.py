@@ -43,6 +43,7 @@ class ReferenceCache:
     def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory
         self._memory: OrderedDict[str, Reference] = OrderedDict()
+        self._held_bytes = 0
 
     def get(
         self,
@@ -76,11 +77,9 @@ class ReferenceCache:
 
     def _remember(self, key: str, reference: Reference) -> None:
         self._memory[key] = reference
-        while len(self._memory) > 1 and self._held_bytes() > MEMORY_BYTES:
-            self._memory.popitem(last=False)
-
-    def _held_bytes(self) -> int:
-        return sum(reference.nbytes for reference in self._memory.values())
+        self._held_bytes += reference.nbytes
+        while len(self._memory) > 1 and self._held_bytes > MEMORY_BYTES:
+            self._held_bytes -= self._memory.popitem(last=False)[1].nbytes
 
     def _read(self, key: str, header: str, shape: tuple[int, ...]) -> Reference | None:
         if self._directory is None:

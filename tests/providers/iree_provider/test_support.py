@@ -30,6 +30,7 @@ VULKAN = Target(TargetKind.VULKAN, "ada", None)
         ("bf16t_bf16t_bf16t_accbf16", SM_90, "accumulated in bf16"),
         ("e4m3t_e4m3t_f32t", GFX942, "FNUZ fp8 formats"),
         ("f16t_f16t_f16t_accf16", GFX942, "accumulated in f16"),
+        ("f32t_f32t_f32t", Target(TargetKind.HIP, product="New"), "architecture of New"),
         ("bf16t_bf16t_f32t", VULKAN, "SPIR-V"),
         ("f32t_f32t_f32t", Target(TargetKind.NULL), "no backend for null"),
     ],

@@ -75,3 +75,11 @@ def test_without_libcuda_nothing_is_known(monkeypatch):
     monkeypatch.setattr(targets, "_libcuda", lambda: None)
     assert targets.cuda_l2_bytes(0) is None
     assert targets.cuda_free_bytes(0) is None
+
+
+@pytest.mark.parametrize(
+    ("product", "architecture"),
+    [("AMD Instinct MI300X OAM", "gfx942"), ("AMD Instinct MI355X", "gfx950"), ("Radeon", "")],
+)
+def test_amd_products_have_an_architecture(product, architecture):
+    assert targets.hip_architecture(product) == architecture

@@ -68,6 +68,8 @@ def _on_cuda(operation: Operation, target: Target) -> str | None:
 
 def _on_hip(operation: Operation, target: Target) -> str | None:
     s = operation.signature
+    if not target.architecture:
+        return f"the architecture of {target.product or 'this AMD GPU'} is not known here"
     if target.architecture == "gfx942" and uses_ocp_fp8(operation):
         return "gfx942 has the FNUZ fp8 formats (e4m3fnuz, e5m2fnuz), not the OCP ones"
     if s.accumulator is F16:

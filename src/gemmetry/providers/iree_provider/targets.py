@@ -11,6 +11,7 @@ from typing import Any
 from gemmetry.domain.dtypes import E4M3, E5M2
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import Target, TargetKind
+from gemmetry.hardware.devices import find_device
 
 COMPILE_ONLY = (
     Target(TargetKind.CUDA, "sm_80", None),
@@ -119,9 +120,21 @@ def attached_targets() -> Sequence[Target]:
             # The driver library (libcuda.so, libamdhip64.so) or the device is not there.
             continue
         for index, device in enumerate(devices):
-            architecture = _cuda_architecture(index) if kind is TargetKind.CUDA else ""
-            found.append(Target(kind, architecture, index, str(device.get("name", ""))))
+            product = str(device.get("name", ""))
+            is_cuda = kind is TargetKind.CUDA
+            architecture = _cuda_architecture(index) if is_cuda else hip_architecture(product)
+            found.append(Target(kind, architecture, index, product))
     return found
+
+
+def hip_architecture(product: str) -> str:
+    """``AMD Instinct MI300X`` -> ``gfx942``; "" for a product that the table of devices lacks.
+
+    IREE's runtime tells the product only.
+    """
+    known = find_device(product)
+    is_amd = known is not None and known.architecture.startswith("gfx")
+    return known.architecture if known is not None and is_amd else ""
 
 
 def cuda_l2_bytes(index: int) -> int | None:

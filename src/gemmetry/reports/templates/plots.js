@@ -10,9 +10,24 @@ const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross", "star", 
 const escapeText = (text) =>
   String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
+const OPERATIONS_SHOWN = 40; // of one plot; a figure with more is cut into parts
+
+// A figure of speeds as figures of at most 40 operations each.
+function inParts(figure) {
+  const count = figure.operations.length;
+  const parts = [];
+  for (let start = 0; start < count; start += OPERATIONS_SHOWN) {
+    const end = Math.min(start + OPERATIONS_SHOWN, count);
+    const range = count > OPERATIONS_SHOWN ? `, operations ${start + 1} to ${end} of ${count}` : "";
+    parts.push({ ...figure, label: figure.label + range, operations: figure.operations.slice(start, end),
+      series: figure.series.map((series) => ({ ...series, best: series.best.slice(start, end) })) });
+  }
+  return parts;
+}
+
 class Plots {
   constructor(data) {
-    this.figures = data.figures;
+    this.figures = { ...data.figures, speed: data.figures.speed.flatMap(inParts) };
     this.baseline = data.baseline;
     this.providers = [...new Set(data.derived.map((_, i) => data.rows[i][1]))].sort();
     this.theme = this.readTheme();
@@ -95,7 +110,8 @@ class Plots {
     const figures = this.figures.roofline;
     if (!figures.length) { home.textContent = "Nothing was measured."; home.classList.add("empty"); return; }
     while (home.children.length < figures.length) {
-      const title = element("h3", {}, figures[home.children.length].label);
+      const { label, thinned } = figures[home.children.length];
+      const title = element("h3", {}, thinned ? `${label}, each provider's best of each operation` : label);
       home.append(element("div", { class: "plot" }, title, element("div", { style: "height: 340px" })));
     }
     figures.forEach((figure, index) => this.drawRoofline(home.children[index].lastElementChild, figure));

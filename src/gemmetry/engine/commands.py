@@ -1,0 +1,38 @@
+"""``--save-cmds``: the commands of each dispatch as a file, with what was printed."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from gemmetry.domain.record import Record
+
+_MAX_NAME = 200
+"""Of a file; file systems allow 255 bytes."""
+
+
+def save_commands(folder: Path, record: Record) -> Path:
+    """Write ``<folder>/<target>/<provider>/<dispatch>.txt``; its path.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    name = record.dispatch
+    if len(name) > _MAX_NAME:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:10]
+        name = f"{name[:_MAX_NAME]}-{digest}"
+    path = folder / (record.device or record.target).replace(":", "-") / record.provider
+    path = path / f"{name}.txt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parts = [
+        ("again with gemmetry", record.reproduce),
+        ("compile", record.facts.compile_command),
+        ("run", record.facts.run_command),
+    ]
+    lines = [f"# {title}\n{command}\n" for title, command in parts if command]
+    lines.append(f"# outcome: {record.outcome}\n")
+    printed = "\n".join(text for text in (record.reason, record.output_tail) if text)
+    if printed:
+        lines.append(f"# output\n{printed}\n")
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path

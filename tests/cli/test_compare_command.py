@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+
+def test_compare_of_equals_finds_no_regression(experiments):
+    ended = experiments("compare", "a", "b", "--json", "-o", "c.md")
+    assert ended.status == 0
+    document = json.loads(ended.stdout)
+    assert document["has_regression"] is False
+    assert Path("c.md").exists()
+    assert experiments("compare", "a", "b").stdout
+    assert experiments("compare", "a").status == 2
+
+
+def test_other_inputs_are_compared_only_when_asked(cli):
+    request = ("profile", "--providers", "null", "--shapes", "64x64x64")
+    assert cli(*request, "--experiment", "a").status == 0
+    assert cli(*request, "--experiment", "b", "--distribution", "normal").status == 0
+    refused = cli("compare", "a", "b")
+    assert refused.status == 2
+    assert "distribution" in refused.stderr
+    assert cli("compare", "a", "b", "--across-distributions").status == 0
+
+
+def test_a_kernel_that_became_wrong_is_a_regression(cli):
+    kernel = Path("mine.py")
+    request = ("profile", "--kernel", "mine.py:mine", "--providers", "user", "--shapes", "16x16x16")
+    kernel.write_text("import numpy as np\n\ndef mine(a, b):\n    return np.matmul(a, b)\n")
+    assert cli(*request, "--experiment", "a", "--time-budget", "100ms").status == 0
+    kernel.write_text("import numpy as np\n\ndef mine(a, b):\n    return np.matmul(a, b) + 1\n")
+    assert cli(*request, "--experiment", "b", "--time-budget", "100ms").status == 1
+    ended = cli("compare", "a", "b", "--json")
+    assert ended.status == 1
+    assert json.loads(ended.stdout)["has_regression"] is True

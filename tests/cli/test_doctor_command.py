@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+import json
+
+
+def test_doctor_tells_machine_and_providers(cli):
+    ended = cli("doctor", "--json")
+    assert ended.status == 0
+    rows = {row["capability"]: row for row in json.loads(ended.stdout)["capabilities"]}
+    assert rows["CPU"]["available"]
+    assert rows["provider null"]["available"]
+    assert not rows["provider user"]["available"]
+    for row in rows.values():
+        assert row["detail"]

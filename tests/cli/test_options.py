@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import inspect
+
+from gemmetry.cli.main import load_command
+from gemmetry.cli.options import given_values, with_request
+from gemmetry.specs.keys import KEYS, RETIRED, Form
+
+
+def test_every_key_is_an_option_of_the_commands_that_take_requests():
+    for name in ("profile", "generate", "compile"):
+        options = {p.name: p for p in load_command(name).params}
+        for key in KEYS.values():
+            if key.form is Form.SPEC_ONLY:
+                assert key.name not in options
+            else:
+                assert key.option in options[key.name].opts
+                assert options[key.name].is_flag == (key.form is Form.FLAG)
+        for old in RETIRED:
+            assert any(old.option in option.opts and option.hidden for option in options.values())
+
+
+def test_a_command_gets_only_what_was_given(capsys):
+    seen = {}
+
+    @with_request
+    def command(given: dict[str, object], own: int = 3) -> None:
+        """Its help."""
+        seen.update(given, own=own)
+
+    values = dict.fromkeys(inspect.signature(command).parameters)
+    values |= {"own": 5, "seed": "7", "dtypes": ["f32", "bf16"], "append": False, "build_dir": "x"}
+    command(**values)
+    assert seen == {"seed": "7", "dtypes": ["f32", "bf16"], "append": False, "own": 5}
+    assert "--build-dir has no effect" in capsys.readouterr().err
+    assert command.__doc__ == "Its help."
+
+
+def test_lists_become_one_text_but_patterns_stay_apart():
+    assert given_values({"dtypes": ["a,b", "c"], "dispatches": ["x{1,2}", "y"], "seed": "1"}) == {
+        "dtypes": "a,b,c",
+        "dispatches": ["x{1,2}", "y"],
+        "seed": "1",
+    }

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+
+def test_report_renders_again(experiments):
+    before = sorted(Path("a").rglob("*"))
+    assert "2 dispatches: 2 ok" in experiments("report", "a").stdout
+    assert experiments("report", "a", "--format", "csv").stdout.count("\n") == 3
+    columns = experiments("report", "a", "--format=csv", "--columns", "provider,gflops").stdout
+    assert columns.splitlines()[0] == "provider,gflops"
+    assert len(json.loads(experiments("report", "a", "--json").stdout)["records"]) == 2
+    assert experiments("report", "a", "-o", "x.md", "--html", "x.html").status == 0
+    assert Path("x.md").exists()
+    assert Path("x.html").exists()
+    assert sorted(Path("a").rglob("*")) == before
+
+
+def test_report_refuses_what_is_not_there(experiments):
+    assert experiments("report", "missing").status == 2
+    assert "Did you mean" in experiments("report", "a", "--format", "tabel").stderr
+    assert experiments("report", "a", "--columns", "nope").status == 2

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.record import BuildFacts, Record
+from gemmetry.engine.commands import save_commands
+
+
+def make_record(dispatch: str) -> Record:
+    return Record(
+        dispatch=dispatch, provider="iree", target="cpu", device="cpu", operation="o",
+        configuration="c", outcome=Outcome.COMPILE_ERROR, reason="error: bad tile",
+        output_tail="more", distribution="normal", seed=1, flops=1, bytes=1,
+        facts=BuildFacts(compile_command="iree-compile x", run_command="iree-benchmark-module x"),
+        reproduce="gemmetry profile x",
+    )  # fmt: skip
+
+
+def test_the_file_holds_every_command_and_what_was_printed(tmp_path):
+    path = save_commands(tmp_path, make_record("matmul_x"))
+    assert path == tmp_path / "cpu" / "iree" / "matmul_x.txt"
+    assert path.read_text() == (
+        "# again with gemmetry\ngemmetry profile x\n\n# compile\niree-compile x\n\n"
+        "# run\niree-benchmark-module x\n\n# outcome: compile_error\n\n"
+        "# output\nerror: bad tile\nmore\n"
+    )
+
+
+def test_long_names_are_shortened_and_stay_different(tmp_path):
+    paths = {save_commands(tmp_path, make_record("m" * 300 + tail)) for tail in "ab"}
+    assert len(paths) == 2
+    assert all(len(path.name) < 255 for path in paths)

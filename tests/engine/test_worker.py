@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gemmetry.domain.contracts import Compiled as CompiledDispatch
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.errors import CompileError
+from gemmetry.domain.record import BuildFacts
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine import worker
+from gemmetry.engine.protocol import (
+    Channel,
+    ChannelClosed,
+    Compile,
+    Compiled,
+    Hello,
+    Reply,
+    Request,
+    WireDispatch,
+)
+
+HELLO = Hello("fake", {}, Target(TargetKind.NULL), RunSettings(), "g", "r", 1, False)
+
+
+class Fake:
+    """A provider whose compile method yields what it is told, then may raise."""
+
+    def __init__(self, results, error=None):
+        self.results = results
+        self.error = error
+
+    def compile(self, dispatches, workspace):
+        by_name = {dispatch.configuration.name: dispatch for dispatch in dispatches}
+        for name, error in self.results.items():
+            yield CompiledDispatch(
+                dispatch=by_name[name], facts=BuildFacts(registers=len(name)), error=error
+            )
+        if self.error is not None:
+            raise self.error
+
+
+def compile_with(provider, *names):
+    a, b = socket.socketpair()
+    parent, child = Channel(a, Reply), Channel(b, Request)
+    wires = tuple(
+        WireDispatch(i, "matmul_1x1x1_f32t_f32t_f32t", Configuration(name))
+        for i, name in enumerate(names)
+    )
+    worker._compile(child, provider, HELLO, Workspace(generated=Path()), Compile(wires))
+    child.close()
+    found = []
+    with pytest.raises(ChannelClosed):
+        while True:
+            found.append(parent.receive(1.0))
+    parent.close()
+    return found
+
+
+def test_results_are_told_as_they_come_in_any_order():
+    first, second = compile_with(Fake({"bb": None, "a": CompileError("bad tile")}), "a", "bb")
+    assert first == Compiled(1, BuildFacts(registers=2), None)
+    assert (second.id, second.failure.kind, second.failure.message) == (
+        0, "CompileError", "bad tile"
+    )  # fmt: skip
+
+
+def test_an_exception_leaves_the_rest_of_a_batch_without_an_answer():
+    (only,) = compile_with(Fake({"a": None}, ValueError("broken")), "a", "b", "c")
+    assert only.id == 0
+
+
+def test_an_exception_about_a_single_dispatch_is_its_answer():
+    (only,) = compile_with(Fake({}, ValueError("broken")), "a")
+    assert (only.id, only.failure.kind) == (0, "ValueError")
+    assert "test_worker.py" in only.failure.trace
+
+
+def test_a_worker_whose_parent_was_gone_already_ends():
+    ours, theirs = socket.socketpair()
+    read, write = os.pipe()
+    os.close(write)
+    done = subprocess.run(
+        [sys.executable, "-m", "gemmetry.engine.worker", str(theirs.fileno()), str(read)],
+        pass_fds=(theirs.fileno(), read),
+        timeout=20,
+        check=False,
+        start_new_session=True,
+    )
+    assert done.returncode in (0, -9)
+    os.close(read)
+    ours.close()
+    theirs.close()
+
+
+def test_a_worker_imports_no_heavy_library():
+    code = (
+        "import sys, gemmetry.engine.worker, gemmetry.engine.bench;"
+        "print([m for m in ('torch', 'triton', 'iree', 'polars', 'pydantic') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

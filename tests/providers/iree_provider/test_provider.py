@@ -1,0 +1,324 @@
+"""Every operation compiled and run on the CPU against float64, and what the provider promises."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.contracts import Compiled, Workspace
+from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.errors import (
+    CompileError,
+    DispatchError,
+    LaunchError,
+    UnsupportedError,
+)
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.target import Target, TargetKind, parse_target
+from gemmetry.numerics.bounds import error_bounds
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.references import compute_reference
+from gemmetry.numerics.storage import to_float64
+from gemmetry.providers.iree_provider import PROVIDER
+from gemmetry.providers.iree_provider.legacy import legacy_dispatches
+
+CPU = Target(TargetKind.CPU)
+
+OPERATIONS = [
+    "matmul_257x129x65_f32t_f32t_f32t",
+    "matmul_257x129x65_bf16t_bf16t_bf16t",
+    "matmul_257x129x65_s8t_s8t_s32t",
+    *(f"matmul_37x29x41_f32{a}_f32{b}_f32{c}" for a in "tn" for b in "tn" for c in "tn"),
+    "matmul_37x29x41_f64t_f64n_f64t",
+    "matmul_37x29x41_f32t_f32t_f32t_accf64",
+    "matmul_37x29x41_f32t_f32t_f32t_alpha0p5_betam2_bias_gelu_residual",
+    "matmul_37x29x41_f16t_f16t_f16n_bias_relu",
+    "matmul_37x29x41_f16t_f16n_f32t_residual_gelu",
+    "matmul_37x29x41_f16t_f16t_f16t_accf16",
+    "matmul_37x29x41_bf16n_bf16t_bf16n_beta1",
+    "matmul_37x29x41_bf16t_bf16t_bf16t_accbf16",
+    "matmul_37x29x41_e4m3t_e4m3n_bf16t",
+    "matmul_37x29x41_e4m3t_e5m2t_f32t",
+    "matmul_33x17x20_s8n_s8t_s32n_beta1_bias_relu_residual",
+    "batch_matmul_3x17x5x19_f32n_f32t_f32n",
+    "batch_matmul_3x17x5x19_bf16t_bf16n_bf16t_bias",
+    "matmul_splitk_16x8x60_f32t_f32n_f32n_slices5",
+    "matmul_splitk_16x8x60_f16t_f16t_f16t_slices4_bias",
+    "matmul_splitk_16x8x60_s8t_s8n_s32t_slices4",
+    "conv2d_2x9x11x5_3x2x7_stride2x1_pad1x2_f32nhwc_f32hwcf_f32nhwc",
+    "conv2d_1x8x8x16_1x1x4_stride1x1_pad0x0_f16nhwc_f16hwcf_f16nhwc_bias_relu",
+    "conv2d_2x9x9x3_3x3x8_stride3x3_pad1x1_s8nhwc_s8hwcf_s32nhwc",
+]
+TILES = ["tile_config_32x32_vector4x16x4", "tile_config_64x64_cache32x32x16_vector8x32x1"]
+CONV_TILES = ["tile_config_4x64_vector4x16x4_conv"]
+TOO_LARGE = "tile_config_64x128_vector64x128x1"
+"""A vector of 64 x 128 f32 is what the compiler's stack limit forbids."""
+
+
+def dispatch_of(name: str, configuration: str = "default", target: Target = CPU) -> Dispatch:
+    operation = parse_operation(name)
+    found = PROVIDER().parse_configuration(configuration, operation, target)
+    return Dispatch(operation, found or Configuration(configuration), "iree", target)
+
+
+def configurations_of(name: str) -> list[str]:
+    if name.startswith("conv2d"):
+        return ["default", *CONV_TILES]
+    return ["default", "data_tiling", *TILES]
+
+
+@pytest.fixture(scope="module")
+def provider() -> PROVIDER:
+    return PROVIDER({"threads": 2})
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace(generated=tmp_path_factory.mktemp("iree") / "generated", jobs=2)
+
+
+@pytest.fixture(scope="module")
+def compiled(provider: PROVIDER, workspace: Workspace) -> dict[str, Compiled]:
+    """All dispatches of this file, compiled together."""
+    dispatches = [dispatch_of(n, c) for n in OPERATIONS for c in configurations_of(n)]
+    results = list(provider.compile(dispatches, workspace))
+    assert len(results) == len(dispatches)
+    return {result.dispatch.name: result for result in results}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_configuration_is_right(provider, workspace, compiled, name):
+    operation = parse_operation(name)
+    is_integer = operation.signature.lhs.is_integer
+    distribution = "offset_uniform" if is_integer else "uniform_signed"
+    inputs = make_inputs(operation, distribution=distribution, seed=5)
+    reference = compute_reference(operation, inputs)
+    limit = error_bounds(operation, reference).fail
+    for configuration in configurations_of(name):
+        dispatch = dispatch_of(name, configuration)
+        assert compiled[dispatch.name].error is None, compiled[dispatch.name].error
+        executable = provider.build(dispatch, workspace)
+        device = executable.device
+        buffers = [device.upload(a, spec) for a, spec in zip(inputs, operation.inputs, strict=True)]
+        output = device.allocate(operation.output)
+        device.fill_bytes(output, 0xFF)
+        assert executable.run(buffers, output) is output
+        stored = to_float64(device.download(output, operation.output))
+        is_swapped = str(operation.output.layout) == "n"
+        got = stored.swapaxes(-1, -2) if is_swapped else stored
+        error = np.abs(got - reference.value)
+        assert (error <= limit).all(), f"{dispatch.name}: {error.max()}"
+        assert device.red_zones_intact(output)
+        for array, spec, buffer in zip(inputs, operation.inputs, buffers, strict=True):
+            assert device.download(buffer, spec).tobytes() == array.tobytes()
+        executable.close()
+
+
+def test_f64_stays_f64(compiled):
+    """The compiler's default would demote it; the tight bound above and the flag both show it."""
+    facts = compiled["matmul_37x29x41_f64t_f64n_f64t_default"].facts
+    assert "--iree-input-demote-f64-to-f32=false" in facts.compile_command
+
+
+def test_facts_tell_what_was_compiled_and_how(compiled, workspace):
+    facts = compiled["matmul_257x129x65_f32t_f32t_f32t_default"].facts
+    assert "vector_reduction" in facts.default_configuration
+    assert "translation_info" in facts.default_configuration
+    assert facts.compiled_for not in (None, "host")
+    assert facts.compile_ns > 0
+    root = workspace.generated.parent
+    assert (root / facts.binary_path).is_file()
+    assert (
+        "func.func @matmul_257x129x65_f32t_f32t_f32t_default("
+        in (root / facts.source_path).read_text()
+    )
+    tiled = compiled[f"matmul_257x129x65_f32t_f32t_f32t_{TILES[0]}"].facts
+    assert tiled.default_configuration is None
+    packed = compiled["matmul_257x129x65_f32t_f32t_f32t_data_tiling"].facts
+    assert "Mmt4d" in packed.default_configuration
+    assert "--iree-opt-data-tiling" in packed.compile_command
+
+
+def test_a_second_compile_and_a_build_do_no_work(compiled, workspace, monkeypatch):
+    again = PROVIDER()
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("the compiler was started"))
+    dispatches = [result.dispatch for result in compiled.values()]
+    results = {r.dispatch.name: r for r in again.compile(dispatches, workspace)}
+    assert {name: r.facts for name, r in results.items()} == {
+        name: r.facts for name, r in compiled.items()
+    }
+    again.build(dispatches[0], workspace).close()
+
+
+def test_forcing_compiles_again(provider, workspace, compiled):
+    dispatch = dispatch_of("matmul_37x29x41_f32t_f32t_f32t", TILES[0])
+    (record,) = (workspace.generated / "linalg" / "matmul").glob(
+        f"matmul_37x29x41_f32t_f32t_f32t/{TILES[0]}_cpu_*.json"
+    )
+    before = record.stat().st_mtime_ns
+    forced = dataclasses.replace(workspace, force=True)
+    (result,) = provider.compile([dispatch], forced)
+    assert result.error is None
+    assert record.stat().st_mtime_ns > before
+
+
+def test_what_cannot_be_costs_its_own_row_only(tmp_path: Path):
+    name = "matmul_128x256x128_f32t_f32t_f32t"
+    dispatches = [
+        dispatch_of(name),
+        dispatch_of(name, TOO_LARGE),
+        dispatch_of(name, "tile_config_of_nobody"),
+        dispatch_of("matmul_128x256x128_tf32t_tf32t_f32t"),
+        dispatch_of(name, TILES[0]),
+    ]
+    results = {
+        r.dispatch.name: r.error
+        for r in PROVIDER().compile(dispatches, Workspace(generated=tmp_path / "generated"))
+    }
+    assert len(results) == len(dispatches)
+    assert results[dispatches[0].name] is None
+    assert results[dispatches[4].name] is None
+    too_large = results[dispatches[1].name]
+    assert isinstance(too_large, CompileError)
+    assert "large vector sizes (32768 bytes)" in too_large.message
+    for refused in dispatches[2:4]:
+        assert isinstance(results[refused.name], UnsupportedError)
+
+
+def test_a_rejected_configuration_cannot_be_built_either(tmp_path: Path):
+    dispatch = dispatch_of("matmul_128x256x128_f32t_f32t_f32t", TOO_LARGE)
+    with pytest.raises(CompileError, match="large vector sizes"):
+        PROVIDER().build(dispatch, Workspace(generated=tmp_path / "generated"))
+
+
+def test_what_is_not_attached_is_compiled_but_not_built(tmp_path: Path):
+    name = "matmul_256x256x256_f16t_f16t_f16t"
+    legacy = "tile_config_128x128_32x5_tensorcore_mmasync"
+    workspace = Workspace(generated=tmp_path / "generated", jobs=2)
+    mfma = "tile_config_128x128x64_waves2x2_mfma16"
+    for target, configuration, architecture in (
+        ("cuda-sm_90", legacy, "sm_80"),
+        ("hip-gfx942", mfma, None),
+        ("vulkan-ada", "default", None),
+    ):
+        dispatch = dispatch_of(name, configuration, parse_target(target))
+        (result,) = PROVIDER().compile([dispatch], workspace)
+        assert result.error is None
+        assert result.facts.compiled_for == architecture
+        assert result.facts.run_command is None
+        with pytest.raises(UnsupportedError, match="not on this machine"):
+            PROVIDER().build(dispatch, workspace)
+        if architecture:
+            assert any("no sm_90" in note for note in result.facts.notes)
+            assert any("pipeline depth 5" in note for note in result.facts.notes)
+    (source,) = (tmp_path / "generated").rglob("*.mlir")
+    assert source.read_text().count("func.func") == 3
+
+
+def test_one_legacy_dispatch_of_each_kind_compiles_for_sm_80(tmp_path: Path):
+    wanted: dict[str, Dispatch] = {}
+    for dispatch in legacy_dispatches():
+        signature = dispatch.operation.signature
+        wanted.setdefault(f"{signature.kind} {signature.lhs}", dispatch)
+    workspace = Workspace(generated=tmp_path / "generated", jobs=2)
+    results = list(PROVIDER().compile(list(wanted.values()), workspace))
+    assert len(results) == 6
+    assert [result.error for result in results] == [None] * 6
+
+
+def test_generate_writes_sources_without_compiling(tmp_path: Path):
+    names = ["matmul_64x64x64_f32t_f32t_f32t", "matmul_64x64x64_f16t_f16t_f16t"]
+    dispatches = [dispatch_of(n, c) for n in names for c in ("default", TILES[0])]
+    refused = dispatch_of("matmul_64x64x64_tf32t_tf32t_f32t")
+    paths = PROVIDER().generate([*dispatches, refused], Workspace(generated=tmp_path))
+    assert [path.name for path in paths] == [f"{name}.mlir" for name in names]
+    assert not list(tmp_path.rglob("*.vmfb"))
+
+
+def test_without_a_compiler_binaries_from_elsewhere_run(compiled, workspace, monkeypatch):
+    monkeypatch.setattr(PROVIDER, "_compiler_path", lambda _self: None)
+    provider = PROVIDER()
+    assert provider.available() is None
+    assert "compiled elsewhere" in provider.doctor_notes()[0]
+    known = dispatch_of("matmul_37x29x41_f32t_f32t_f32t")
+    provider.build(known, workspace).close()
+    unknown = dispatch_of("matmul_38x29x41_f32t_f32t_f32t")
+    (result,) = provider.compile([unknown], workspace)
+    assert isinstance(result.error, CompileError)
+    assert "no iree-compile is here" in result.error.message
+
+
+def test_a_closed_executable_says_so(provider, workspace, compiled):
+    dispatch = dispatch_of("matmul_37x29x41_f32t_f32t_f32t")
+    executable = provider.build(dispatch, workspace)
+    output = executable.device.allocate(dispatch.operation.output)
+    executable.close()
+    with pytest.raises(LaunchError, match="is closed"):
+        executable.run([], output)
+
+
+def test_wrong_arguments_are_a_launch_error(provider, workspace, compiled):
+    dispatch = dispatch_of("matmul_37x29x41_f32t_f32t_f32t")
+    executable = provider.build(dispatch, workspace)
+    output = executable.device.allocate(dispatch.operation.output)
+    with pytest.raises(LaunchError, match="launching matmul_37x29x41"):
+        executable.run([], output)
+
+
+def test_targets_are_the_cpu_devices_and_architectures():
+    targets = PROVIDER().targets()
+    assert targets[0] == CPU
+    names = {target.name for target in targets if target.index is None}
+    assert names == {
+        "cuda-sm_80", "cuda-sm_86", "cuda-sm_89", "hip-gfx942", "hip-gfx950", "vulkan-ada",
+    }  # fmt: skip
+
+
+def test_availability(tmp_path: Path):
+    assert PROVIDER().available() is None
+    reason = PROVIDER({"iree_bin_dir": str(tmp_path)}).available()
+    assert reason == f"there is no iree-compile in {tmp_path}"
+    assert set(PROVIDER().versions()) == {"iree-base-compiler", "iree-base-runtime"}
+    assert "sm_90" in PROVIDER().doctor_notes()[0]
+    assert PROVIDER().compiles_ahead(CPU)
+
+
+def test_a_compiler_in_a_folder_of_ones_own_is_used(tmp_path: Path):
+    packaged = PROVIDER()._compiler_path()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "iree-compile").symlink_to(packaged)
+    mine = PROVIDER({"iree_bin_dir": str(tmp_path / "bin")})
+    assert mine._compiler_path() == tmp_path / "bin" / "iree-compile"
+    assert mine.available() is None
+
+
+def test_compile_flags_of_ones_own_reach_the_compiler(tmp_path: Path):
+    provider = PROVIDER({"compile_flags": ["--no-such-flag"]})
+    dispatch = dispatch_of("matmul_64x64x64_f32t_f32t_f32t")
+    (result,) = provider.compile([dispatch], Workspace(generated=tmp_path))
+    assert isinstance(result.error, DispatchError)
+    assert "no-such-flag" in result.error.message
+
+
+@pytest.fixture
+def killed_half_way(tmp_path: Path) -> Iterator[Path]:
+    """A folder as a killed compile leaves it: source and a temporary file, no record."""
+    generated = tmp_path / "generated"
+    (path,) = PROVIDER().generate(
+        [dispatch_of("matmul_64x64x64_f32t_f32t_f32t")], Workspace(generated=generated)
+    )
+    (path.parent / f".{path.stem[:20]}.vmfb.rest").write_bytes(os.urandom(64))
+    yield generated
+
+
+def test_what_a_killed_compile_left_is_never_used(killed_half_way: Path):
+    dispatch = dispatch_of("matmul_64x64x64_f32t_f32t_f32t")
+    workspace = Workspace(generated=killed_half_way)
+    (result,) = PROVIDER().compile([dispatch], workspace)
+    assert result.error is None
+    PROVIDER().build(dispatch, workspace).close()
