@@ -102,7 +102,8 @@ def test_cases_are_kept_within_their_limit(monkeypatch):
     cases = [cache.get("integers", make, operation, 1, np.matmul) for operation in operations]
     assert cache.get("integers", make, operations[0], 1, np.matmul) is cases[0]
     assert made == operations
-    monkeypatch.setattr(checks, "CASE_CACHE_BYTES", cases[0].nbytes)
-    cache.get("integers", make, operations[0], 1, np.matmul)
+    monkeypatch.setattr(checks, "CASE_CACHE_BYTES", cases[1].nbytes)
+    third = parse_operation("matmul_8x8x8_f32t_f32n_f32t")
+    cache.get("integers", make, third, 1, np.matmul)
     cache.get("integers", make, operations[1], 1, np.matmul)
-    assert made == [*operations, operations[1]]
+    assert made == [*operations, third, operations[1]]
