@@ -1,4 +1,4 @@
-"""``gemmetry list providers|configurations|operations|dtypes|columns``."""
+"""``gemmetry list providers|support|configurations|operations|dtypes|columns``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gemmetry.cli.tables import Row, emit
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="List providers, configurations, operations, dtypes, columns. Nothing is run.",
+    help="List providers, support, configurations, operations, dtypes, columns. Nothing is run.",
 )
 
 Limit = Annotated[int, typer.Option(help="Most rows to list; 0: all.", min=0)]
@@ -42,6 +42,19 @@ def providers(json: Json = False, output: Outputs = None) -> None:
             }
         )
     emit("providers", rows, as_json=json, outputs=output or [])
+
+
+@app.command(cls=WorkbenchCommand)
+def support(json: Json = False, output: Outputs = None) -> None:
+    """Which provider can do what on which target, and why not; "yes" or the reason."""
+    from gemmetry.api.support import support_rows
+
+    rows: list[Row] = [
+        {"asked": row.asked, "operation": row.operation}
+        | {place: refusal or "yes" for place, refusal in row.refusals.items()}
+        for row in support_rows()
+    ]
+    emit("support", rows, as_json=json, outputs=output or [])
 
 
 @app.command(cls=WorkbenchCommand)

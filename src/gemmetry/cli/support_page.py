@@ -1,0 +1,46 @@
+"""The page of the support matrix, made from the providers' own answers.
+
+``python -m gemmetry.cli.support_page > docs/support.md`` writes it; a test asserts that the page
+is up to date.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from gemmetry.api.support import PLACES, place_name, support_rows
+from gemmetry.domain.target import parse_target
+
+_HEAD = """\
+# Support matrix
+
+This page is generated: `python -m gemmetry.cli.support_page > docs/support.md`. The answers are the
+providers' own, the same that a run records as `unsupported` with the reason; a number refers to
+the reasons below. `gemmetry list support` prints them with the operation that stands for each row.
+
+Architectures are asked without their devices, so that the page is the
+same on every machine. The `user` provider can do what your function can; the `null` provider
+pretends.
+"""
+
+
+def support_page() -> str:
+    places = [place_name(provider, parse_target(target)) for provider, target in PLACES]
+    reasons: dict[str, int] = {}
+    lines = [f"| operation | {' | '.join(places)} |", "|---|" + "---|" * len(places)]
+    for row in support_rows():
+        cells = []
+        for place in places:
+            refusal = row.refusals[place]
+            cells.append(f"{reasons.setdefault(refusal, len(reasons) + 1)}" if refusal else "✓")
+        lines.append(f"| {row.asked} | {' | '.join(cells)} |")
+    notes = [f"{number}. {_plain(reason)}" for reason, number in reasons.items()]
+    return "\n".join([_HEAD, *lines, "", "## Reasons", "", *notes, ""])
+
+
+def _plain(text: str) -> str:
+    return text.replace("_", r"\_").replace("<", "&lt;").replace("*", r"\*")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(support_page())
