@@ -242,13 +242,14 @@ _PIECES = st.sampled_from(
 @example("matmul_splitk_8x8x8_f16t_f16t_f16t_slices" + "9" * 5000)
 @example("matmul_1x1x1_f32t_f32t_f32t_alpha" + "9" * 5000)
 @example("matmul_" + "9" * 5000 + "x1x1_f32t_f32t_f32t")
+@example("matmul_splitk" + "9" * 10000)
 @example("")
 @settings(deadline=None, max_examples=500)
 def test_hostile_names_are_refused_or_understood_but_never_crash(name):
     try:
         operation, configuration = split_dispatch_name(name)
     except NameSyntaxError as error:
-        assert len(str(error)) < 6000
+        assert len(str(error)) < 1200
         return
     canonical = operation_name(operation)
     assert parse_operation(canonical) == operation

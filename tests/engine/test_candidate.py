@@ -12,6 +12,8 @@ from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.candidate import Candidate, RecordMaker, merge_facts
 from gemmetry.engine.failures import Ending
+from gemmetry.hardware import roofline as roofline_module
+from gemmetry.hardware.detect import CpuFacts
 from gemmetry.measurement.sampler import Round
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.rows import Lane
@@ -32,13 +34,15 @@ def make_round(*samples: float) -> Round:
         telemetry={"power_w": 400.0, "throttle_reasons": ("power",)},
         launches_per_sample=2,
         first_launch_ns=9.0,
+        seconds=0.25,
+        load_s=2.0,
     )
 
 
 def test_rounds_go_through_the_store_unchanged(tmp_path, make_plan):
     candidate = make_candidate()
     rounds = [make_round(1.0, 2.0), make_round(3.0)]
-    stored = [candidate.add_round(one, 0.25) for one in rounds]
+    stored = [candidate.add_round(one) for one in rounds]
     assert [one.round for one in stored] == [0, 1]
     from gemmetry.domain.environment import Environment
 
@@ -49,7 +53,7 @@ def test_rounds_go_through_the_store_unchanged(tmp_path, make_plan):
         again.restore(experiment.rounds([3])[3])
     assert again.rounds == rounds
     assert again.samples == [1.0, 2.0, 3.0]
-    assert again.seconds_spent == 0.5
+    assert again.seconds_spent == 0.5, "sampling alone, without the load before a round"
 
 
 def test_a_done_record_has_its_share_of_the_roofline():
@@ -67,6 +71,24 @@ def test_a_done_record_has_its_share_of_the_roofline():
     assert record.configuration_parameters == {"tile": 64}
     assert record.environment_id == "env"
     assert record.device == "cuda:0"
+
+
+def test_a_measured_bandwidth_bounds_products_of_the_cpu(monkeypatch):
+    facts = CpuFacts(
+        name="x", vendor="AuthenticAMD", family=0x1A, model=2, usable_cores=2, clock_hz=2.6e9,
+        flags=frozenset({"fma", "avx2", "avx512f"}), last_level_cache_bytes=2**20,
+    )  # fmt: skip
+    monkeypatch.setattr(roofline_module, "_facts", lambda: facts)
+    candidate = make_candidate(Target(TargetKind.CPU))
+    candidate.operation = parse_operation("matmul_1x4096x4096_f32t_f32t_f32t")
+    seconds = candidate.operation.bytes / 40e9
+    measurement = Measurement(
+        median_ns=2e9 * seconds, ci_low_ns=1, ci_high_ns=1, min_ns=1, p95_ns=1, sample_count=9
+    )
+    maker = RecordMaker(RunSettings(), "env", Path("/x"), host_bytes_per_s=40e9)
+    record = maker.done(candidate, measurement)
+    assert record.roofline_fraction == pytest.approx(0.5)
+    assert "40.0 GB/s" in record.roofline_source
 
 
 def test_an_ended_record_tells_stage_and_reason():

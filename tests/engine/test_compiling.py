@@ -8,8 +8,9 @@ from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.candidate import Candidate
-from gemmetry.engine.compiling import CompilePool
-from gemmetry.engine.worker_process import WorkerContext
+from gemmetry.engine.compiling import MAX_BATCH, CompilePool, split
+from gemmetry.engine.protocol import Compile
+from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
 from gemmetry.store.rows import Lane
 
 
@@ -19,7 +20,7 @@ def make_pool(tmp_path):
 
     def make(**settings):
         context = WorkerContext(
-            settings=RunSettings(jobs=2, **settings),
+            settings=RunSettings(**{"jobs": 2, **settings}),
             generated=tmp_path / "generated",
             references=tmp_path / "references",
             logs=tmp_path / "logs",
@@ -42,6 +43,59 @@ def candidates(configurations, sizes=(8,), **options):
     ]
 
 
+@pytest.mark.parametrize(
+    ("count", "jobs", "sizes"),
+    [
+        (0, 2, []),
+        (1, 2, [1]),
+        (3, 2, [1, 2]),
+        (128, 2, [21, 21, 22, 21, 21, 22]),
+        (25, 2, [12, 13]),
+        (49, 2, [12, 12, 12, 13]),
+        (24, 1, [24]),
+        (30, 64, [1] * 30),
+    ],
+)
+def test_batches_are_few_equal_and_enough_for_all_workers(count, jobs, sizes):
+    items = candidates(["default"], sizes=range(8, 8 + count))
+    batches = split(items, jobs)
+    assert [len(batch) for batch in batches] == sizes
+    assert [item for batch in batches for item in batch] == items
+    assert max(sizes, default=0) <= MAX_BATCH
+
+
+def test_small_operations_share_a_request(make_pool, monkeypatch):
+    requests = []
+    send = WorkerProcess.send
+
+    def spy(worker, message):
+        if isinstance(message, Compile):
+            requests.append([wire.operation for wire in message.dispatches])
+        send(worker, message)
+
+    monkeypatch.setattr(WorkerProcess, "send", spy)
+    items = candidates(["default"], sizes=range(8, 38), seconds_per_compile=0.0)
+    assert make_pool().compile(items, lambda count, name: None) == []
+    assert sorted(len(set(names)) for names in requests) == [15, 15]
+    assert all(item.facts.compile_ns is not None for item in items)
+
+
+def test_a_crash_is_narrowed_down_by_halves(make_pool, monkeypatch):
+    sizes = []
+    attempt = CompilePool._attempt
+
+    def spy(pool, batch, jobs, progress):
+        sizes.append(len(batch))
+        return attempt(pool, batch, jobs, progress)
+
+    monkeypatch.setattr(CompilePool, "_attempt", spy)
+    names = ["compile_crash", *(f"factor_{n}" for n in range(2, 17))]
+    items = candidates(names, seconds_per_compile=0.0)
+    (failed,) = make_pool(jobs=1).compile(items, lambda count, name: None)
+    assert failed.candidate.configuration.name == "compile_crash"
+    assert sorted(sizes, reverse=True) == [16, 8, 8, 4, 4, 2, 2, 1, 1]
+
+
 def test_facts_go_into_the_candidates_and_progress_is_told(make_pool):
     items = candidates(["default", "fast", "factor_2"], sizes=(8, 9))
     seen = []
@@ -62,12 +116,13 @@ def test_one_bad_configuration_costs_itself(make_pool):
 
 
 def test_a_deadline_costs_the_one_that_hangs(make_pool):
-    pool = make_pool(deadlines_s={**RunSettings().deadlines_s, Stage.COMPILE: 0.5})
-    items = candidates(["factor_2", "hang_compile", "factor_3"])
+    pool = make_pool(deadlines_s={**RunSettings().deadlines_s, Stage.COMPILE: 2.0})
+    items = candidates(["factor_2", "hang_compile", "factor_3", "factor_4"])
     (failed,) = pool.compile(items, lambda count, name: None)
     assert failed.candidate.configuration.name == "hang_compile"
     assert failed.ending.outcome is Outcome.TIMEOUT
-    assert failed.ending.reason == "compiling took longer than 0.5 s"
+    reason = "compiling took longer than 2 s (raise it with --set deadlines.compile=4)"
+    assert failed.ending.reason == reason
 
 
 def test_a_provider_that_cannot_start_fails_each_quickly(make_pool):

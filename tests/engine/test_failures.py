@@ -10,13 +10,14 @@ from gemmetry.domain.errors import (
     UnknownNameError,
     UnsupportedError,
 )
-from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.engine.failures import (
     describe,
     ending_of,
     ending_of_death,
     first_useful_line,
     oom_kills,
+    timeout_reason,
 )
 
 
@@ -91,6 +92,12 @@ def test_deaths_become_outcomes(status, tail, memory_ran_out, outcome, reason):
 )
 def test_first_useful_line(text, line):
     assert first_useful_line(text) == line
+
+
+def test_a_passed_deadline_tells_how_to_raise_it():
+    assert timeout_reason(Stage.VERIFY, "verifying", 120.0) == (
+        "verifying took longer than 120 s (raise it with --set deadlines.verify=240)"
+    )
 
 
 def test_the_kernels_count_of_kills_is_a_number():

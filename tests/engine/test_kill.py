@@ -1,4 +1,8 @@
-"""``kill -9`` at ten random moments: no stored sample is lost or taken twice, no worker stays."""
+"""``kill -9`` at ten random moments: no stored sample is lost or taken twice, no worker stays.
+
+The first moments are times, so that they hit the start; the others come when some more rounds are
+stored, however slow the machine is.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,9 @@ from gemmetry.engine import run
 from gemmetry.store.experiment import Experiment
 
 TARGET = Path(__file__).with_name("kill_target.py")
+EARLY_KILLS = 3
+PATIENCE_S = 60.0
+"""How long what must happen may take on a loaded machine."""
 Rounds = dict[tuple[int, int], bytes]
 
 
@@ -46,20 +53,32 @@ def workers_with(marker: bytes) -> list[int]:
     return found
 
 
+def wait_for_rounds(process: subprocess.Popen[bytes], folder: Path, count: int) -> None:
+    """Until the journal holds `count` rounds."""
+    until = time.monotonic() + PATIENCE_S
+    while len(stored_rounds(folder)) < count and process.poll() is None:
+        assert time.monotonic() < until, "the run gets nowhere"
+        time.sleep(0.01)
+
+
 def test_kill_at_ten_random_moments(tmp_path):
     folder = tmp_path / "experiment"
     marker = f"KILL_TEST={os.getpid()}-{tmp_path}"
     environment = {**os.environ, "KILL_TEST": marker.partition("=")[2]}
     moments = random.Random(4)
     before: Rounds = {}
-    for _ in range(10):
+    for number in range(10):
         process = subprocess.Popen(
             [sys.executable, str(TARGET), str(folder)], env=environment, start_new_session=True
         )
-        time.sleep(moments.uniform(0.2, 2.0))
+        if number < EARLY_KILLS:
+            time.sleep(moments.uniform(0.1, 1.0))
+        else:
+            wait_for_rounds(process, folder, len(before) + moments.randint(1, 25))
+            time.sleep(moments.uniform(0.0, 0.1))
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + PATIENCE_S
         while workers_with(marker.encode()) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert workers_with(marker.encode()) == [], "workers end with their parent"

@@ -7,6 +7,7 @@ from gemmetry.domain.errors import EmptySelectionError, RequestError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.plan import NamedDispatch, ProviderRequest
+from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.planning import enumerate_plan, make_lanes
 from gemmetry.providers.registry import load_provider
 
@@ -123,6 +124,23 @@ def test_a_named_configuration_that_nobody_knows_is_a_wrong_request(make_plan):
         enumerated(make_plan(plan={"named": (named,)}))
     assert "fast" in caught.value.hint
     assert caught.value.exit_status == 2
+
+
+def test_a_configuration_of_another_target_tells_the_device(make_plan):
+    named = NamedDispatch(
+        operation=parse_operation("matmul_3456x1024x2048_f16t_f16t_f16t"),
+        configuration="tile_config_128x128_32x5_tensorcore_mmasync",
+    )
+    plan = make_plan(
+        providers=(ProviderRequest(name="numpy"), ProviderRequest(name="iree")),
+        targets=(Target(TargetKind.CPU),),
+        plan={"named": (named,)},
+    )
+    with pytest.raises(RequestError, match="no provider of numpy, iree") as caught:
+        enumerated(plan)
+    assert caught.value.hint == (
+        "iree knows it with --device cuda-sm_80, which compiles without measuring."
+    )
 
 
 def test_lanes_are_numbered_targets_outermost(make_plan):

@@ -51,7 +51,7 @@ REPLIES = [
     Entered(7, Stage.VERIFY),
     Compiled(7, BuildFacts(registers=3), None),
     Opened(7, BuildFacts(), Verdict(status=Verification.PASSED, checks={"a": "b"}), None, "", 9),
-    Sampled(7, Round(samples_ns=(1.0, 2.5), method="events", telemetry={"x": 1.0}), 0.5, None),
+    Sampled(7, Round(samples_ns=(1.0, 2.5), method="events", telemetry={"x": 1.0}), None),
     Closed(7, CheckResult("after_timing", CheckOutcome.FAILED, "bad"), None),
     Answered(),
 ]
@@ -86,7 +86,7 @@ def test_frames_of_any_size_keep_their_order():
 
     def send():
         for number, one in enumerate(rounds):
-            worker.send(Sampled(number, one, 0.0, None))
+            worker.send(Sampled(number, one, None))
 
     thread = threading.Thread(target=send)
     thread.start()

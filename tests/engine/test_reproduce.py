@@ -18,6 +18,12 @@ def test_the_command_names_everything_that_decides():
     ]  # fmt: skip
 
 
+def test_several_kernels_are_joined():
+    lane = Lane(1, "user", {"kernel": ["a.py:f", "b.py:g"]}, Target(TargetKind.CPU))
+    command = reproduction_command(lane, "matmul_x", RunSettings())
+    assert "--kernel a.py:f,b.py:g " in command
+
+
 def test_a_compile_only_target_is_named_by_its_architecture():
     lane = Lane(1, "iree", {}, Target(TargetKind.CUDA, "sm_80", None))
     assert "--device cuda-sm_80 " in reproduction_command(lane, "x", RunSettings())

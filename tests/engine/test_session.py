@@ -20,7 +20,7 @@ from gemmetry.domain.events import DispatchFinished, Message, PlanReady, StagePr
 from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.plan import ProviderRequest
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine import run
+from gemmetry.engine import run, session
 from gemmetry.store.experiment import Experiment
 
 
@@ -190,6 +190,34 @@ def test_unsupported_pairs_are_rows_at_once(make_plan, run_plan):
     assert ran.summary.exit_status == 0
 
 
+def test_the_hosts_bandwidth_is_measured_before_its_cpu_is_sampled(
+    make_plan, run_plan, monkeypatch
+):
+    measured = []
+
+    def measure():
+        measured.append(workers_of(os.getpid()))
+        return 40e9
+
+    monkeypatch.setattr(session, "measure_host_bandwidth", measure)
+    run_plan(make_plan(), fresh=True)
+    assert measured == [], "the pretend device has a memory of its own"
+    plan = make_plan(
+        sizes=(8, 1 << 21),
+        targets=(Target(TargetKind.CPU),),
+        providers=(ProviderRequest(name="numpy"),),
+        repetitions=1,
+    )
+    ran = run_plan(plan, fresh=True)
+    assert measured == [[]], "once, and before any worker runs"
+    small, large = (record.roofline_source for record in ran.records)
+    if small:  # the processor is one whose peak is known
+        assert "fit into the last-level cache" in small
+        assert "40.0 GB/s" in large
+    run_plan(plan)
+    assert len(measured) == 1, "nothing is left to measure"
+
+
 def test_an_unavailable_provider_is_unsupported(make_plan, run_plan):
     ran = run_plan(make_plan(options={"unavailable": "it is not there"}))
     assert [record.reason for record in ran.records] == ["it is not there"]
@@ -259,16 +287,32 @@ def test_output_of_a_worker_explains_its_dispatch_and_stays_out_of_ours(make_pla
 
 def test_an_interrupt_ends_the_workers_and_keeps_what_is_done(make_plan, tmp_path):
     plan = make_plan(("slow_50",), interval_width=1e-9, time_budget_s=60.0)
-    timer = threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    began = time.monotonic()
+    folder = tmp_path / "experiment"
+    sent = []
+
+    def interrupt_when_something_is_stored():
+        until = time.monotonic() + 100
+        while time.monotonic() < until and not stored_samples(folder):
+            time.sleep(0.05)
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    watcher = threading.Thread(target=interrupt_when_something_is_stored)
+    watcher.start()
     with pytest.raises(KeyboardInterrupt):
-        run(plan, tmp_path / "experiment")
-    timer.join()
-    assert time.monotonic() - began < 10
+        run(plan, folder)
+    watcher.join()
+    assert time.monotonic() - sent[0] < 10
     assert workers_of(os.getpid()) == []
-    with Experiment.open(tmp_path / "experiment") as experiment:
-        assert experiment.samples_count() > 0
+    assert stored_samples(folder) > 0
+
+
+def stored_samples(folder: Path) -> int:
+    """Samples that a run, in progress or not, has stored; 0 before there is a journal."""
+    if not (folder / "journal.sqlite").exists():
+        return 0
+    with Experiment.open(folder) as experiment:
+        return experiment.samples_count()
 
 
 def workers_of(parent: int) -> list[int]:

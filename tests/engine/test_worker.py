@@ -47,12 +47,12 @@ class Fake:
             raise self.error
 
 
-def compile_with(provider, *names):
+def compile_with(provider, *names, rows=None):
     a, b = socket.socketpair()
     parent, child = Channel(a, Reply), Channel(b, Request)
     wires = tuple(
-        WireDispatch(i, "matmul_1x1x1_f32t_f32t_f32t", Configuration(name))
-        for i, name in enumerate(names)
+        WireDispatch(i, f"matmul_{m}x1x1_f32t_f32t_f32t", Configuration(name))
+        for i, (name, m) in enumerate(zip(names, rows or [1] * len(names), strict=True))
     )
     worker._compile(child, provider, HELLO, Workspace(generated=Path()), Compile(wires))
     child.close()
@@ -70,6 +70,17 @@ def test_results_are_told_as_they_come_in_any_order():
     assert (second.id, second.failure.kind, second.failure.message) == (
         0, "CompileError", "bad tile"
     )  # fmt: skip
+
+
+def test_equal_configurations_of_several_operations_are_told_apart():
+    class Backwards:
+        def compile(self, dispatches, workspace):
+            for dispatch in reversed(dispatches):
+                m = dispatch.operation.matmul_shape[0]
+                yield CompiledDispatch(dispatch=dispatch, facts=BuildFacts(registers=m))
+
+    found = compile_with(Backwards(), "default", "default", rows=(3, 5))
+    assert [(one.id, one.facts.registers) for one in found] == [(1, 5), (0, 3)]
 
 
 def test_an_exception_leaves_the_rest_of_a_batch_without_an_answer():
@@ -90,7 +101,7 @@ def test_a_worker_whose_parent_was_gone_already_ends():
     done = subprocess.run(
         [sys.executable, "-m", "gemmetry.engine.worker", str(theirs.fileno()), str(read)],
         pass_fds=(theirs.fileno(), read),
-        timeout=20,
+        timeout=120,
         check=False,
         start_new_session=True,
     )

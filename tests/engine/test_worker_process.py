@@ -70,7 +70,7 @@ def is_running(pid: int) -> bool:
 
 def test_a_worker_opens_samples_and_closes(start):
     worker = start()
-    assert worker.wait_ready(20) is None
+    assert worker.wait_ready() is None
     worker.send(Open((wire("default"),)))
     *entered, opened = replies(worker)
     stages = [Stage.BUILD, Stage.VERIFY, Stage.MEASURE]
@@ -87,15 +87,15 @@ def test_a_worker_opens_samples_and_closes(start):
 
 
 def test_a_provider_that_does_not_work_here_says_so(start):
-    failure = start(unavailable="not today").wait_ready(20)
+    failure = start(unavailable="not today").wait_ready()
     assert (failure.kind, failure.message) == ("UnsupportedError", "not today")
-    failure = start("missing").wait_ready(20)
+    failure = start("missing").wait_ready()
     assert failure.kind == "UnknownNameError"
 
 
 def test_a_death_is_told_with_its_signal(start):
     worker = start()
-    worker.wait_ready(20)
+    worker.wait_ready()
     os.kill(worker.pid, signal.SIGABRT)
     with pytest.raises(WorkerLost) as caught:
         worker.receive()
@@ -107,22 +107,22 @@ def test_a_death_is_told_with_its_signal(start):
 
 def test_a_passed_deadline_kills(start):
     worker = start()
-    worker.wait_ready(20)
+    worker.wait_ready()
     worker.send(Open((wire("hang"),)))
-    worker.set_deadline(0.3, "verifying")
-    began = time.monotonic()
+    deadline_s = worker._context.settings.deadlines_s[Stage.VERIFY]
+    worker.set_deadline(Stage.VERIFY, "verifying", 0.3 / deadline_s)
     with pytest.raises(WorkerLost) as caught:
-        replies(worker)
-    assert time.monotonic() - began < 5
+        replies(worker)  # a launch that hangs never answers, so that only the deadline ends this
     assert caught.value.ending.outcome is Outcome.TIMEOUT
-    assert caught.value.ending.reason == "verifying took longer than 0.3 s"
+    reason = "verifying took longer than 0.3 s (raise it with --set deadlines.verify=0.6)"
+    assert caught.value.ending.reason == reason
     assert not is_running(worker.pid)
 
 
 def test_the_stop_flag_ends_waiting(start, context):
     worker = start()
-    worker.wait_ready(20)
-    worker.set_deadline(60, "nothing")
+    worker.wait_ready()
+    worker.set_deadline(Stage.BUILD, "nothing")
     threading.Timer(0.1, context.stop.set).start()
     with pytest.raises(RunStopped):
         worker.receive()
@@ -133,7 +133,7 @@ def test_a_worker_that_eats_the_machines_memory_is_ended(start, monkeypatch):
     monkeypatch.setattr(worker_process, "MIN_FREE_SHARE", 1.0)
     monkeypatch.setattr(worker_process, "LARGE_SHARE", 0.0)
     worker = start()
-    worker.set_deadline(60, "nothing")
+    worker.set_deadline(Stage.BUILD, "nothing")
     with pytest.raises(WorkerLost) as caught:
         while True:
             worker.receive()
@@ -142,7 +142,7 @@ def test_a_worker_that_eats_the_machines_memory_is_ended(start, monkeypatch):
 
 def test_output_is_kept_apart_and_bounded(start, monkeypatch):
     worker = start()
-    worker.wait_ready(20)
+    worker.wait_ready()
     worker.send(Open((wire("chatty"),)))
     replies(worker)
     assert "launch 1" in worker.output_tail()
@@ -157,7 +157,7 @@ def test_output_is_kept_apart_and_bounded(start, monkeypatch):
 
 def test_thread_variables_reach_the_worker(start):
     worker = start()
-    worker.wait_ready(20)
+    worker.wait_ready()
     environment = Path(f"/proc/{worker.pid}/environ").read_bytes().split(b"\0")
     assert b"OMP_NUM_THREADS=1" in environment
     assert b"OPENBLAS_NUM_THREADS=1" in environment
@@ -165,9 +165,10 @@ def test_thread_variables_reach_the_worker(start):
 
 def test_workers_and_what_they_started_die_with_their_parent(tmp_path):
     code = """
-import sys, time
+import sys
 from pathlib import Path
 from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.outcome import Stage
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.protocol import Open, WireDispatch
@@ -177,22 +178,25 @@ folder = Path(sys.argv[1])
 context = WorkerContext(settings=RunSettings(), generated=folder, references=folder, logs=folder)
 lane = Lane(1, "null", {}, Target(TargetKind.NULL))
 worker = WorkerProcess(lane, context, context.hello(lane, jobs=1, force_compile=False))
-worker.wait_ready(20)
+worker.wait_ready()
+worker.set_deadline(Stage.VERIFY, "verifying")
 worker.send(Open((WireDispatch(1, "matmul_8x8x8_f32t_f32t_f32t", Configuration("hang")),)))
 print(worker.pid, flush=True)
-time.sleep(60)
+while True:
+    print(worker.receive().stage, flush=True)
 """
     parent = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
-    time.sleep(0.3)
+    assert parent.stdout.readline() == "build\n"
+    assert parent.stdout.readline() == "verify\n"
     assert is_running(pid), "it hangs in a launch"
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not is_running(pid)

@@ -48,20 +48,29 @@ def test_facts_of_an_x86(tmp_path: Path, monkeypatch) -> None:
     _cache(sysfs, 1, 1, "32K", "Instruction")
     _cache(sysfs, 3, 3, "105M")
     _write(sysfs / "cpu0" / "topology" / "thread_siblings_list", "0,56\n")
+    for cpu in range(6):
+        shared = "0-3" if cpu < 4 else "4-7"
+        _write(sysfs / f"cpu{cpu}" / "cache" / "index3" / "shared_cpu_list", shared + "\n")
     facts = cpu_facts(_write(tmp_path / "cpuinfo", CPUINFO), sysfs)
     assert facts.name == "Intel(R) Xeon(R) Platinum 8480C"
     assert (facts.vendor, facts.family, facts.model) == ("GenuineIntel", 6, 143)
     assert "amx_bf16" in facts.flags
     assert facts.last_level_cache_bytes == 105 * 2**20
+    assert (facts.last_level_caches, facts.total_cache_bytes) == (2, 210 * 2**20)
     assert (facts.usable_cores, facts.threads_per_core, facts.physical_cores) == (6, 2, 3)
     assert facts.clock_hz == pytest.approx(2.000123e9)
     assert facts.clock_source == "TSC; boost may exceed"
+    assert not facts.clock_is_highest
 
 
 def test_the_highest_clock_of_cpufreq_goes_before_the_present_one(tmp_path: Path) -> None:
-    _write(tmp_path / "cpu0" / "cpufreq" / "cpuinfo_max_freq", "3800000\n")
+    for cpu, kilohertz in ((0, 3800000), (1, 3900000), (2, 2900000)):
+        _write(tmp_path / f"cpu{cpu}" / "cpufreq" / "cpuinfo_max_freq", f"{kilohertz}\n")
     facts = cpu_facts(_write(tmp_path / "cpuinfo", CPUINFO), tmp_path)
-    assert (facts.clock_hz, facts.clock_source) == (3.8e9, "highest of cpufreq")
+    assert (facts.clock_hz, facts.clock_source) == (3.9e9, "highest of cpufreq")
+    assert not facts.clock_is_highest, "acpi-cpufreq may stop at the base clock"
+    _write(tmp_path / "cpu0" / "cpufreq" / "scaling_driver", "intel_pstate\n")
+    assert cpu_facts(tmp_path / "cpuinfo", tmp_path).clock_is_highest
 
 
 def test_facts_of_an_arm(tmp_path: Path) -> None:
@@ -70,6 +79,7 @@ def test_facts_of_an_arm(tmp_path: Path) -> None:
     assert facts.flags == {"fp", "asimd", "bf16", "i8mm"}
     assert facts.clock_hz is None
     assert facts.last_level_cache_bytes is None
+    assert facts.total_cache_bytes == 0
 
 
 def test_a_system_without_those_files_still_has_a_name(tmp_path: Path) -> None:

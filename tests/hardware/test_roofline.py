@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from gemmetry.domain.names import split_dispatch_name
@@ -82,17 +84,29 @@ def test_an_architecture_with_one_product_is_enough() -> None:
 
 def test_cpu_without_and_with_measured_bandwidth(monkeypatch) -> None:
     monkeypatch.setattr(module, "_facts", lambda: ZEN5)
-    monkeypatch.setattr(module.bandwidth, "measure_host_bandwidth", lambda: 40e9)
     cpu, operation = Target(TargetKind.CPU), _operation("matmul_1x4096x4096_f32t_f32t_f32t")
     plain = roofline(cpu, operation)
     assert plain is not None
-    assert plain.attainable_flops_per_s == plain.peak_flops_per_s == 2 * 2.5e9 * 64
+    assert plain.attainable_flops_per_s == plain.peak_flops_per_s == 2 * 5.0e9 * 64
     assert plain.peak_bytes_per_s is None
     assert "memory bandwidth not measured" in plain.source
-    measured = roofline(cpu, operation, measure_bandwidth=True)
+    measured = roofline(cpu, operation, host_bytes_per_s=40e9)
     assert measured is not None
     assert measured.attainable_flops_per_s == operation.flops / operation.bytes * 40e9
     assert measured.source.endswith("; 40.0 GB/s by a numpy triad on this machine")
+
+
+def test_memory_does_not_bound_what_fits_into_the_cache(monkeypatch) -> None:
+    cpu, operation = Target(TargetKind.CPU), _operation("matmul_1x4096x4096_f32t_f32t_f32t")
+    for caches, fits in ((1, False), (3, True)):
+        facts = dataclasses.replace(
+            ZEN5, last_level_cache_bytes=32 * 2**20, last_level_caches=caches
+        )
+        monkeypatch.setattr(module, "_facts", lambda facts=facts: facts)
+        found = roofline(cpu, operation, host_bytes_per_s=40e9)
+        assert found is not None
+        assert (found.attainable_flops_per_s == found.peak_flops_per_s) is fits
+        assert ("fit into the last-level cache (101 MB)" in found.source) is fits
 
 
 def test_cpu_of_unknown_peak_has_no_roofline(monkeypatch) -> None:

@@ -194,10 +194,10 @@ def test_slow_really_sleeps_and_is_predicted(launch):
 def test_a_dispatch_costs_little(build):
     """1000 dispatches must fit in 5 s with everything else the engine does."""
     provider = NullProvider()
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(200):
         build(provider, NAME, "default", NULL)
-    assert time.perf_counter() - began < 0.2
+    assert time.process_time() - began < 0.2
 
 
 # Errors
@@ -340,12 +340,11 @@ def test_what_is_compiled_is_not_compiled_again_unless_forced(workspace):
     assert times[2] >= 20e6
 
 
-def test_build_uses_what_was_compiled(workspace):
+def test_build_uses_what_was_compiled(workspace, monkeypatch):
     provider = NullProvider({"seconds_per_compile": 0.05})
     list(provider.compile([make("default")], workspace))
-    began = time.perf_counter()
+    monkeypatch.setattr(time, "sleep", lambda _seconds: pytest.fail("compiled again"))
     provider.build(make("default"), workspace)
-    assert time.perf_counter() - began < 0.04
 
 
 def test_generate_writes_one_file_an_operation(workspace):

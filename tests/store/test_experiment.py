@@ -108,6 +108,16 @@ def test_rounds_of_another_environment_are_dropped_but_not_those_of_records(
         assert {env.hostname for env in experiment.environments().values()} == {"here", "there"}
 
 
+def test_a_bandwidth_is_measured_once_an_environment(tmp_path, open_experiment):
+    with open_experiment(tmp_path) as experiment:
+        assert experiment.host_bandwidth(lambda: None) is None
+        assert experiment.host_bandwidth(lambda: 41.5e9) == 41.5e9
+    with open_experiment(tmp_path) as again:
+        assert again.host_bandwidth(lambda: 39.0e9) == 41.5e9, "resuming keeps the roof"
+    with open_experiment(tmp_path, environment=Environment(hostname="there")) as elsewhere:
+        assert elsewhere.host_bandwidth(lambda: 39.0e9) == 39.0e9
+
+
 def test_another_plan_is_refused_and_told(tmp_path, open_experiment, make_plan):
     open_experiment(tmp_path).close()
     before = (tmp_path / "journal.sqlite").read_bytes()

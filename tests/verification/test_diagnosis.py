@@ -48,6 +48,47 @@ def test_kind_of_bug(change, phrase):
     assert phrase in guess(change)
 
 
+@pytest.mark.parametrize(
+    ("kept", "phrase"),
+    [
+        (slice(0, 248), "short by about 8 of 256 products"),
+        (slice(0, 192), "short by about 64 of 256 products"),
+        (slice(1, 256), "short by about 1 of 256 products"),
+        ([*range(256), *range(16)], "over by about 16 of 256 products"),
+    ],
+)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_part_of_k(kept, phrase, sign):
+    operation = parse_operation("matmul_64x48x256_f32t_f32t_f32t")
+    random = np.random.default_rng(2)
+    a, b = random.uniform(0.5, 1.5, (64, 256)), sign * random.uniform(0.5, 1.5, (256, 48))
+    result = (a[:, kept] @ b[kept]).astype(np.float32)
+    bad = np.ones((64, 48), dtype=bool)
+    guessed = guess_bug(operation, result, a @ b, bad)
+    assert guessed.startswith("part of K missing or counted twice")
+    if sign == 1:
+        assert phrase in guessed
+
+
+def test_a_few_products_of_a_long_k_are_no_factor():
+    operation = parse_operation("matmul_64x48x4096_f32t_f32t_f32t")
+    random = np.random.default_rng(2)
+    a, b = random.uniform(0.5, 1.5, (64, 4096)), random.uniform(0.5, 1.5, (4096, 48))
+    bad = np.ones((64, 48), dtype=bool)
+    result = (a[:, :4080] @ b[:4080]).astype(np.float32)
+    assert "short by about 16 of 4096 products" in guess_bug(operation, result, a @ b, bad)
+    result = (0.996 * (a @ b)).astype(np.float32)
+    assert "scale: wrong elements are 0.996 times" in guess_bug(operation, result, a @ b, bad)
+
+
+def test_small_errors_of_one_sign_are_no_part_of_k():
+    operation = parse_operation("matmul_64x48x256_f32t_f32t_f32t")
+    expected = np.random.default_rng(2).uniform(200, 300, (64, 48))
+    result = expected - np.random.default_rng(3).uniform(0.1, 0.4, (64, 48))
+    bad = np.ones((64, 48), dtype=bool)
+    assert "precision" in guess_bug(operation, result.astype(np.float32), expected, bad)
+
+
 def test_column_major_results_are_read_in_their_logical_order():
     operation = parse_operation("matmul_64x32x16_f32t_f32t_f32n")
     expected = np.random.default_rng(1).uniform(1, 2, (64, 32))

@@ -43,7 +43,8 @@ def _provider_rows() -> list[Row]:
             ahead = ", ".join(t.name for t in targets if t.index is None)
             versions = ", ".join(f"{k} {v}" for k, v in provider.versions().items())
             parts = [f"runs on {devices}" if devices else "",
-                     f"compiles for {ahead}" if ahead else "", versions]  # fmt: skip
+                     f"compiles for {ahead}" if ahead else "", versions,
+                     *provider.doctor_notes()]  # fmt: skip
             detail, next_step = "; ".join(part for part in parts if part), None
         rows.append(
             {

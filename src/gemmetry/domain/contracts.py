@@ -156,6 +156,10 @@ class Provider(Protocol):
     def versions(self) -> Mapping[str, str]:
         """Libraries whose version matters -> version."""
 
+    def doctor_notes(self) -> Sequence[str]:
+        """What ``gemmetry doctor`` should tell of this machine besides ``available``: limits that
+        a user would otherwise find out from slow or missing results."""
+
 
 @runtime_checkable
 class Observer(Protocol):

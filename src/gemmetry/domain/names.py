@@ -222,6 +222,9 @@ def _parse_modifiers(name: str, parts: list[str], used: int) -> tuple[_Modifiers
 
 
 def _syntax(name: str, problem: str) -> NameSyntaxError:
+    # Hostile names may be megabytes long; both ends of a message stay readable.
+    if len(problem) > 300:
+        problem = f"{problem[:200]} ... {problem[-90:]}"
     return NameSyntaxError(
         f"cannot read the name {name[:200]!r}: {problem}",
         hint="The grammar is in docs/names.md; for example matmul_768x512x1024_f16t_f16t_f32t.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -192,15 +191,13 @@ class Bench:
 
     def _sample_one(self, dispatch_id: int, count: int) -> Sampled:
         item = self._open[dispatch_id]
-        began = time.perf_counter()
         try:
             assert item.sampler is not None
-            taken = item.sampler.sample_round(count)
-            return Sampled(dispatch_id, taken, time.perf_counter() - began, None)
+            return Sampled(dispatch_id, item.sampler.sample_round(count), None)
         except Exception as error:  # noqa: BLE001  # the isolation boundary
             failure = self._failure(error, item.executable)
             del self._open[dispatch_id]
-            return Sampled(dispatch_id, None, time.perf_counter() - began, failure)
+            return Sampled(dispatch_id, None, failure)
 
     def _close_one(self, dispatch_id: int) -> Closed:
         item = self._open.pop(dispatch_id)

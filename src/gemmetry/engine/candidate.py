@@ -39,6 +39,8 @@ class Candidate:
     rounds: list[Round] = field(default_factory=list)
     samples: list[float] = field(default_factory=list)
     seconds_spent: float = 0.0
+    """Sampling alone: warming up again or loading the device between rounds is not charged to the
+    time budget."""
     stage: Stage = Stage.BUILD
     runs_alone: bool = False
     """It ran out of memory beside others and gets a second chance without them."""
@@ -57,24 +59,24 @@ class Candidate:
         verify = self.verdict is None
         return WireDispatch(self.id, self.operation_name, self.configuration, verify)
 
-    def add_round(self, taken: Round, seconds: float) -> StoredRound:
+    def add_round(self, taken: Round) -> StoredRound:
         """Take in a round; what the store keeps of it."""
         number = len(self.rounds)
-        self._count(taken, seconds)
+        self._count(taken)
         document = msgspec.to_builtins(taken)
         samples = document.pop("samples_ns")
-        return StoredRound(self.id, number, samples, seconds, document)
+        return StoredRound(self.id, number, samples, taken.seconds, document)
 
     def restore(self, stored: Sequence[StoredRound]) -> None:
         """Take in rounds of an earlier run."""
         for one in stored:
             values = {**one.document, "samples_ns": one.samples.tolist()}
-            self._count(msgspec.convert(values, Round), one.seconds)
+            self._count(msgspec.convert(values, Round))
 
-    def _count(self, taken: Round, seconds: float) -> None:
+    def _count(self, taken: Round) -> None:
         self.rounds.append(taken)
         self.samples.extend(taken.samples_ns)
-        self.seconds_spent += seconds
+        self.seconds_spent += taken.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ class RecordMaker:
     """Of the experiment, absolute."""
     generated: Path | None = None
     """Where providers write, absolute."""
+    host_bytes_per_s: float | None = None
+    """Memory bandwidth of the host, where it was measured for the roofline of CPU targets."""
 
     def failed(
         self,
@@ -115,7 +119,11 @@ class RecordMaker:
         """A dispatch that is ok."""
         fraction, source = None, ""
         if measurement is not None and measurement.median_ns > 0:
-            roof = roofline(candidate.lane.target, candidate.operation)
+            roof = roofline(
+                candidate.lane.target,
+                candidate.operation,
+                host_bytes_per_s=self.host_bytes_per_s,
+            )
             if roof is not None:
                 speed = candidate.operation.flops / (measurement.median_ns / 1e9)
                 fraction, source = speed / roof.attainable_flops_per_s, roof.source

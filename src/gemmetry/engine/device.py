@@ -218,7 +218,7 @@ class DeviceSession:
                             self._blame(candidate, ending_of(sampled.failure, tail))
                         elif sampled.round is not None:
                             waiting.popleft()
-                            self._keep(candidate.add_round(sampled.round, sampled.seconds))
+                            self._keep(candidate.add_round(sampled.round))
                         worker.mark_output()
         except WorkerLost as lost:
             blamed = self._open.pop(waiting[0]) if waiting else None
@@ -338,7 +338,7 @@ class DeviceSession:
         hello = self._context.hello(lane, jobs=1, force_compile=force)
         worker = WorkerProcess(lane, self._context, hello)
         try:
-            failure = worker.wait_ready(self._settings.deadlines_s[Stage.BUILD])
+            failure = worker.wait_ready()
         except WorkerLost as lost:
             self._broken[lane.id] = lost.ending
             raise
@@ -360,7 +360,7 @@ class DeviceSession:
         return held
 
     def _enter(self, worker: WorkerProcess, stage: Stage) -> None:
-        worker.set_deadline(self._settings.deadlines_s[stage], _DOING[stage])
+        worker.set_deadline(stage, _DOING[stage])
 
     def _progress(self, stage: Stage, done: int, total: int, current: str) -> None:
         self._journal.tell(StageProgress(stage, done, total, current))

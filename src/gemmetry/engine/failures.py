@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gemmetry.domain import errors
 from gemmetry.domain.errors import GemmetryError
-from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.engine.protocol import Failure
 
 TAIL_BYTES = 4000
@@ -89,6 +89,14 @@ def ending_of_death(status: int, output_tail: str, *, memory_ran_out: bool) -> E
             Outcome.OUT_OF_MEMORY, "the system killed the worker for want of memory", output_tail
         )
     return Ending(Outcome.CRASH, f"the worker process died of {name}{suffix}", output_tail)
+
+
+def timeout_reason(stage: Stage, doing: str, seconds: float) -> str:
+    """Why a dispatch whose stage passed its deadline ended, and how to give it longer."""
+    return (
+        f"{doing} took longer than {seconds:g} s "
+        f"(raise it with --set deadlines.{stage}={2 * seconds:g})"
+    )
 
 
 def first_useful_line(text: str) -> str:

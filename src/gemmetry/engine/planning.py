@@ -229,21 +229,40 @@ _DEFAULT = Configuration(DEFAULT_CONFIGURATION)
 
 
 def _unknown_configuration(named: NamedDispatch, lanes: Sequence[LaneProvider]) -> RequestError:
+    asked = [item for item in lanes if named.provider in (None, item.lane.provider)]
+    names = named.provider or ", ".join(dict.fromkeys(item.lane.provider for item in asked))
+    return RequestError(
+        f"no provider of {names} knows the configuration {named.configuration!r} "
+        f"for {named.operation}",
+        hint=_other_target_hint(named, asked) or _nearest_hint(named, asked),
+    )
+
+
+def _other_target_hint(named: NamedDispatch, lanes: Sequence[LaneProvider]) -> str:
+    """Where another target of a provider knows the configuration, how to ask for that target."""
+    here = {item.lane.target for item in lanes}
+    for item in lanes:
+        for target in item.provider.targets():
+            if target in here or item.provider.supports(named.operation, target) is not None:
+                continue
+            found = item.provider.parse_configuration(named.configuration, named.operation, target)
+            if found is not None:
+                device = target.device or target.name
+                only = "" if target.device else ", which compiles without measuring"
+                return f"{item.lane.provider} knows it with --device {device}{only}."
+    return ""
+
+
+def _nearest_hint(named: NamedDispatch, lanes: Sequence[LaneProvider]) -> str:
     known: list[str] = []
     for item in lanes:
-        if named.provider in (None, item.lane.provider) and not item.refusal(named.operation):
+        if not item.refusal(named.operation):
             target = item.lane.target
             known.extend(c.name for c in item.provider.configurations(named.operation, target))
             if len(known) > NAMES_FOR_SUGGESTIONS:
                 break
-    asked = named.provider or ", ".join(dict.fromkeys(item.lane.provider for item in lanes))
     near = nearest(named.configuration, known[:NAMES_FOR_SUGGESTIONS])
-    hint = f"Did you mean {' or '.join(near)}?" if near else _known_hint(known)
-    return RequestError(
-        f"no provider of {asked} knows the configuration {named.configuration!r} "
-        f"for {named.operation}",
-        hint=hint,
-    )
+    return f"Did you mean {' or '.join(near)}?" if near else _known_hint(known)
 
 
 def _known_hint(known: Sequence[str]) -> str:

@@ -69,7 +69,7 @@ class Hello(Message, frozen=True):
 
 
 class Compile(Message, frozen=True):
-    """Compile dispatches of one operation; answered by one Compiled each, in any order."""
+    """Compile dispatches, of several operations perhaps; one Compiled each, in any order."""
 
     dispatches: tuple[WireDispatch, ...]
 
@@ -134,7 +134,6 @@ class Sampled(Message, frozen=True):
 
     id: int
     round: Round | None
-    seconds: float
     failure: Failure | None
 
 

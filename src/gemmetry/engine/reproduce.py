@@ -12,9 +12,9 @@ def reproduction_command(lane: Lane, dispatch: str, settings: RunSettings) -> st
     """A ``gemmetry profile`` command for the dispatch called `dispatch` of `lane`, with the seed
     and distribution that it ran with."""
     words = ["gemmetry", "profile", "--providers", lane.provider]
-    kernel = lane.options.get("kernel")
-    if kernel:
-        words += ["--kernel", str(kernel)]
+    kernels = lane.options.get("kernel") or []
+    if kernels:
+        words += ["--kernel", kernels if isinstance(kernels, str) else ",".join(kernels)]
     words += ["--dispatches", dispatch, "--device", lane.target.device or lane.target.name]
     words += ["--seed", str(settings.seed), "--distribution", settings.distribution, "--fresh"]
     return shlex.join(words)

@@ -21,7 +21,7 @@ from gemmetry.domain.events import (
 from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.domain.plan import Plan
 from gemmetry.domain.record import Record
-from gemmetry.domain.target import Target
+from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.candidate import Candidate, RecordMaker
 from gemmetry.engine.candidates import Resolver
 from gemmetry.engine.compiling import CompilePool, Failed, Progress, collect
@@ -31,6 +31,7 @@ from gemmetry.engine.journal import Journal
 from gemmetry.engine.planning import LaneProvider, enumerate_plan, make_lanes
 from gemmetry.engine.summary import RunSummary, summarize_run
 from gemmetry.engine.worker_process import WorkerContext, thread_variables
+from gemmetry.hardware.bandwidth import measure_host_bandwidth
 from gemmetry.hardware.environment import capture_environment
 from gemmetry.providers.registry import load_provider
 from gemmetry.store.experiment import Experiment
@@ -84,6 +85,8 @@ def run(
         commands = experiment / "artifacts" / "commands" if plan.settings.save_commands else None
         journal = Journal(store, listener, commands)
         kept, samples_kept = _announce(journal, environment)
+        bandwidth = _host_bandwidth(plan, lanes, store)
+        records = dataclasses.replace(records, host_bytes_per_s=bandwidth)
         try:
             failure = _Run(lanes, context, journal, records).work()
         except OSError as error:
@@ -101,6 +104,15 @@ def _environment(plan: Plan, lanes: Sequence[LaneProvider]) -> Environment:
     threads = plan.settings.threads or environment.cpu_count
     variables = {**environment.variables, **thread_variables(threads)}
     return dataclasses.replace(environment, variables=variables)
+
+
+def _host_bandwidth(plan: Plan, lanes: Sequence[LaneProvider], store: Experiment) -> float | None:
+    """The host's memory bandwidth where something is still to be measured on its CPU; told before
+    any worker starts, so that neither disturbs the other."""
+    mine = [item.lane.id for item in lanes if item.lane.target.kind is TargetKind.CPU]
+    if not (plan.settings.measure and mine and next(store.remaining(mine), None)):
+        return None
+    return store.host_bandwidth(measure_host_bandwidth)
 
 
 def _announce(journal: Journal, environment: Environment) -> tuple[int, int]:
@@ -204,11 +216,12 @@ class _Run:
         """Candidates of `target` that are ready to be built, chunk by chunk.
 
         On a GPU the next chunk compiles while one is measured; on a CPU that would disturb it.
+        Where nothing is run, the pool need not idle at the end of a chunk either.
         """
         waiting: tuple[list[Candidate], list[Future[list[Failed]]]] | None = None
         for chunk in _chunks(self._candidates(target), CHUNK):
             started = (chunk, self._start_compiling(chunk, pool))
-            if not target.is_gpu:
+            if not (target.is_gpu or self._compile_only):
                 yield self._compiled(*started)
                 continue
             if waiting is not None:

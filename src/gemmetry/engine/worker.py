@@ -120,17 +120,16 @@ def _compile(
     dispatches = []
     for wire in request.dispatches:
         dispatch = make_dispatch(wire, hello)
-        ids[dispatch.configuration.name] = wire.id
+        ids[dispatch.name] = wire.id
         dispatches.append(dispatch)
     try:
         for compiled in provider.compile(dispatches, workspace):
             failure = None if compiled.error is None else describe(compiled.error)
-            name = compiled.dispatch.configuration.name
-            channel.send(Compiled(ids.pop(name), compiled.facts, failure))
+            channel.send(Compiled(ids.pop(compiled.dispatch.name), compiled.facts, failure))
     except ChannelClosed:
         raise
     except Exception as error:  # noqa: BLE001  # the isolation boundary
-        # Without a result of their own the rest is tried one by one, so that each costs itself.
+        # Those without a result are halved and tried again until the culprit stands alone.
         if len(ids) == 1:
             (left,) = ids.values()
             channel.send(Compiled(left, BuildFacts(), describe(error)))

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.failures import (
     TAIL_BYTES,
@@ -21,6 +21,7 @@ from gemmetry.engine.failures import (
     WorkerLost,
     ending_of_death,
     oom_kills,
+    timeout_reason,
 )
 from gemmetry.engine.protocol import (
     Channel,
@@ -60,10 +61,17 @@ _THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
 )
 
-_QUIET_WHEN_IDLE = {"KMP_BLOCKTIME": "1", "OPENBLAS_THREAD_TIMEOUT": "20"}
+_QUIET_WHEN_IDLE = {
+    "KMP_BLOCKTIME": "1",
+    "GOMP_SPINCOUNT": "10000",
+    "OPENBLAS_THREAD_TIMEOUT": "20",
+}
 """Threads of a worker whose turn is over must not spin on the processors that the next one is
-measured on. Intel's OpenMP spins for 200 ms (its manual's KMP_BLOCKTIME), OpenBLAS for 2²⁶ cycles
-(driver/others/blas_server.c); here 1 ms and 2²⁰ cycles. A user's own setting has precedence."""
+measured on, nor a thread wait spinning for one that another program has pushed aside. Intel's
+OpenMP spins for 200 ms (its manual's KMP_BLOCKTIME), OpenBLAS for 2²⁶ cycles
+(driver/others/blas_server.c), GNU's for 300,000 turns (libgomp manual, GOMP_SPINCOUNT); here 1 ms,
+2²⁰ cycles and 10,000 turns, which torch's products on an idle machine do not feel. A user's own
+setting has precedence."""
 
 
 class RunStopped(Exception):
@@ -137,16 +145,16 @@ class WorkerProcess:
         self._channel = Channel(ours, Reply)
         self._mark = 0
         self._deadline = 0.0
-        self._deadline_name = ""
+        self._deadline_reason = ""
         self.send(hello)
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def wait_ready(self, deadline_s: float) -> Failure | None:
+    def wait_ready(self) -> Failure | None:
         """The provider's own objection to working here, if it has one."""
-        self.set_deadline(deadline_s, "starting")
+        self.set_deadline(Stage.BUILD, "starting")
         reply = self.receive()
         assert isinstance(reply, Ready)
         return reply.failure
@@ -159,10 +167,12 @@ class WorkerProcess:
         except ChannelClosed:
             raise WorkerLost(self._reap()) from None
 
-    def set_deadline(self, seconds: float, stage: str) -> None:
-        """From now on the next reply must come within `seconds`; `stage` is for the message."""
+    def set_deadline(self, stage: Stage, doing: str, factor: float = 1) -> None:
+        """From now on the next reply must come within `factor` times the deadline of `stage`;
+        `doing` is for the message."""
+        seconds = factor * self._context.settings.deadlines_s[stage]
         self._deadline = time.monotonic() + seconds
-        self._deadline_name = f"{stage} took longer than {seconds:g} s"
+        self._deadline_reason = timeout_reason(stage, doing, seconds)
 
     def receive(self) -> Reply:
         """The next reply.
@@ -222,7 +232,7 @@ class WorkerProcess:
 
     def _look_after(self, left_s: float) -> None:
         if left_s <= 0:
-            ending = Ending(Outcome.TIMEOUT, self._deadline_name, self.output_tail())
+            ending = Ending(Outcome.TIMEOUT, self._deadline_reason, self.output_tail())
             self.kill()
             raise WorkerLost(ending)
         held = _resident_bytes(self._process.pid)

@@ -1,4 +1,4 @@
-"""Theoretical peaks of the CPU at hand: cores × clock × operations per cycle.
+"""Theoretical peaks of the CPU at hand: cores × highest clock × operations per cycle.
 
 Operations per cycle are those of the widest vector or matrix instructions that the processor's
 flags show, times how many of them its family starts per cycle. The latter is in no flag, so it
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gemmetry.domain.dtypes import DType
+from gemmetry.hardware.clocks import highest_clock
 from gemmetry.hardware.detect import CpuFacts
 
 
@@ -71,21 +72,23 @@ def core_peak(facts: CpuFacts) -> CorePeak | None:
 def peak_flops_per_s(facts: CpuFacts, dtype: DType) -> tuple[float, str] | None:
     """Peak of all usable cores in FLOP/s with its source, or None where it is unknown.
 
-    The source reads like ``2 cores × 2.60 GHz (TSC; boost may exceed) × 64 FLOP/cycle f32
-    (AVX-512, 2 FMA; AMD Zen 5)``.
+    An upper bound: all cores at the highest clock that one of them can reach. The source reads
+    like ``2 cores × 5.00 GHz (upper bound: the highest boost of AMD EPYC 9575F; this machine may
+    run slower) × 64 FLOP/cycle f32 (AVX-512, 2 FMA; AMD Zen 5)``.
     """
-    peak = core_peak(facts)
-    if peak is None or dtype.name not in peak.per_cycle or facts.clock_hz is None:
+    peak, clock = core_peak(facts), highest_clock(facts)
+    if peak is None or dtype.name not in peak.per_cycle or clock is None:
         return None
+    clock_hz, clock_source = clock
     rate = peak.per_cycle[dtype.name]
     cores = facts.physical_cores
     noun = "core" if cores == 1 else "cores"
     unit = "operations" if dtype.is_integer else "FLOP"
     source = (
-        f"{cores} {noun} × {facts.clock_hz / 1e9:.2f} GHz ({facts.clock_source}) × "
+        f"{cores} {noun} × {clock_hz / 1e9:.2f} GHz ({clock_source}) × "
         f"{rate} {unit}/cycle {dtype.name} ({peak.instructions[dtype.name]})"
     )
-    return cores * facts.clock_hz * rate, source
+    return cores * clock_hz * rate, source
 
 
 def _x86_family(facts: CpuFacts) -> _Family | None:

@@ -20,6 +20,11 @@ _MEMINFO = Path("/proc/meminfo")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
 _CGROUPS = Path("/sys/fs/cgroup")
 
+_TURBO_DRIVERS = frozenset({"intel_pstate", "intel_cpufreq", "amd-pstate", "amd-pstate-epp"})
+"""cpufreq drivers whose ``cpuinfo_max_freq`` is the processor's highest turbo (Linux
+Documentation/admin-guide/pm/intel_pstate.rst and amd-pstate.rst); acpi-cpufreq may stop at the
+base clock."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuFacts:
@@ -36,8 +41,17 @@ class CpuFacts:
     threads_per_core: int = 1
     clock_hz: float | None = None
     clock_source: str = ""
+    clock_is_highest: bool = False
+    """True where the clock is this very processor's highest, turbo included."""
     last_level_cache_bytes: int | None = None
     """Of one group of cores that share it."""
+    last_level_caches: int = 1
+    """Groups that the usable processors belong to."""
+
+    @property
+    def total_cache_bytes(self) -> int:
+        """Last-level caches of all usable processors together; 0 if unknown."""
+        return (self.last_level_cache_bytes or 0) * self.last_level_caches
 
     @property
     def physical_cores(self) -> int:
@@ -69,17 +83,23 @@ class GpuList:
     next_step: str = ""
 
 
-def usable_cores() -> int:
-    """Logical processors that this process may run on."""
+def usable_cpus() -> list[int]:
+    """Logical processors that this process may run on, by number."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def usable_cores() -> int:
+    """How many logical processors this process may run on."""
+    return len(usable_cpus())
 
 
 def cpu_facts(cpuinfo: Path = _CPUINFO, sysfs: Path = _SYSFS_CPUS) -> CpuFacts:
     """Model, family, flags, clock and caches of the first processor."""
     fields = _first_processor(cpuinfo)
-    clock_hz, clock_source = _clock(fields, sysfs)
+    clock_hz, clock_source, is_highest = _clock(fields, sysfs)
+    cache_bytes, caches = _last_level_cache(sysfs)
     part = fields.get("CPU part", "")
     return CpuFacts(
         name=fields.get("model name") or platform.processor() or platform.machine(),
@@ -92,7 +112,9 @@ def cpu_facts(cpuinfo: Path = _CPUINFO, sysfs: Path = _SYSFS_CPUS) -> CpuFacts:
         threads_per_core=_threads_per_core(sysfs),
         clock_hz=clock_hz,
         clock_source=clock_source,
-        last_level_cache_bytes=_last_level_cache(sysfs),
+        clock_is_highest=is_highest,
+        last_level_cache_bytes=cache_bytes,
+        last_level_caches=caches,
     )
 
 
@@ -210,16 +232,18 @@ def _first_processor(cpuinfo: Path) -> dict[str, str]:
     return {key.strip(): value.strip() for key, value in pairs}
 
 
-def _clock(fields: dict[str, str], sysfs: Path) -> tuple[float | None, str]:
-    """The highest clock that the system tells, and what it is."""
-    maximum = _read(sysfs / "cpu0" / "cpufreq" / "cpuinfo_max_freq").strip()
-    if maximum.isdigit():
-        return int(maximum) * 1e3, "highest of cpufreq"
+def _clock(fields: dict[str, str], sysfs: Path) -> tuple[float | None, str, bool]:
+    """The highest clock that the system tells, what it is, and whether turbo is surely in it."""
+    told = (_read(path).strip() for path in sysfs.glob("cpu[0-9]*/cpufreq/cpuinfo_max_freq"))
+    kilohertz = [int(text) for text in told if text.isdigit()]
+    if kilohertz:
+        driver = _read(sysfs / "cpu0" / "cpufreq" / "scaling_driver").strip()
+        return max(kilohertz) * 1e3, "highest of cpufreq", driver in _TURBO_DRIVERS
     try:
         megahertz = float(fields["cpu MHz"])
     except (KeyError, ValueError):
-        return None, ""
-    return megahertz * 1e6, "TSC; boost may exceed"
+        return None, "", False
+    return megahertz * 1e6, "TSC; boost may exceed", False
 
 
 def _threads_per_core(sysfs: Path) -> int:
@@ -227,16 +251,23 @@ def _threads_per_core(sysfs: Path) -> int:
     return max(1, len(_cpu_list(siblings)))
 
 
-def _last_level_cache(sysfs: Path) -> int | None:
-    sizes: dict[int, int] = {}
+def _last_level_cache(sysfs: Path) -> tuple[int | None, int]:
+    """Size of the last cache, and how many of them the usable processors have."""
+    found: dict[int, tuple[int, str]] = {}
     for folder in sorted((sysfs / "cpu0" / "cache").glob("index*")):
         level, size = _read(folder / "level").strip(), _read(folder / "size").strip()
         match = re.fullmatch(r"(\d+)([KMG]?)", size)
         if level.isdigit() and match and _read(folder / "type").strip() != "Instruction":
-            sizes[int(level)] = (
-                int(match[1]) * {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}[match[2]]
-            )
-    return sizes[max(sizes)] if sizes else None
+            bytes_ = int(match[1]) * {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}[match[2]]
+            found[int(level)] = (bytes_, folder.name)
+    if not found:
+        return None, 1
+    size_bytes, index = found[max(found)]
+    shared = {
+        _read(sysfs / f"cpu{cpu}" / "cache" / index / "shared_cpu_list").strip()
+        for cpu in usable_cpus()
+    }
+    return size_bytes, max(1, len(shared - {""}))
 
 
 def _cpu_list(text: str) -> list[int]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gemmetry.domain.units import format_bytes
+from gemmetry.hardware.clocks import highest_clock
 from gemmetry.hardware.cpu import core_peak
 from gemmetry.hardware.detect import (
     CpuFacts,
@@ -84,9 +85,9 @@ def doctor_rows(which: Callable[[str], str | None] = find_tool) -> list[DoctorRo
 
 
 def _cpu_row(facts: CpuFacts) -> DoctorRow:
-    peak = core_peak(facts)
+    peak, clock = core_peak(facts), highest_clock(facts)
     cores = f"{facts.name}, {facts.usable_cores} usable processors"
-    if peak is None or facts.clock_hz is None:
+    if peak is None or clock is None:
         return DoctorRow(
             capability="CPU",
             available=True,
@@ -96,9 +97,9 @@ def _cpu_row(facts: CpuFacts) -> DoctorRow:
     rates = ", ".join(
         f"{name} {peak.per_cycle[name]}" for name in ("f32", "bf16", "s8") if name in peak.per_cycle
     )
-    clock = f"{facts.clock_hz / 1e9:.2f} GHz ({facts.clock_source})"
+    text = f"{clock[0] / 1e9:.2f} GHz ({clock[1]})"
     return DoctorRow(
-        capability="CPU", available=True, detail=f"{cores}, {clock}; per cycle and core: {rates}"
+        capability="CPU", available=True, detail=f"{cores}, {text}; per cycle and core: {rates}"
     )
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from gemmetry.domain.dtypes import F16, F64, DType
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.hardware import bandwidth
+from gemmetry.domain.units import format_bytes
 from gemmetry.hardware.cpu import peak_flops_per_s
 from gemmetry.hardware.detect import CpuFacts, cpu_facts
 from gemmetry.hardware.devices import DeviceSpec, devices_of, find_device, rate_class
@@ -32,18 +32,18 @@ class Roofline:
 
 
 def roofline(
-    target: Target, operation: Operation, *, measure_bandwidth: bool = False
+    target: Target, operation: Operation, *, host_bytes_per_s: float | None = None
 ) -> Roofline | None:
     """Roofs of `operation` on `target`; None where its peak is unknown.
 
     A GPU's row is found by the product's name, or by the architecture if only one product has it.
 
     Args:
-        measure_bandwidth: for the CPU, measure the memory bandwidth (once a process, under a
-            second) instead of leaving it out.
+        host_bytes_per_s: memory bandwidth of this host as ``bandwidth.measure_host_bandwidth``
+            told it, for the CPU; None: unknown, then only the peak bounds.
     """
     if target.kind is TargetKind.CPU:
-        return _cpu_roofline(operation, measure_bandwidth)
+        return _cpu_roofline(operation, host_bytes_per_s)
     spec = device_of(target)
     if spec is None:
         return None
@@ -89,14 +89,18 @@ def _gpu_peak(spec: DeviceSpec, operation: Operation) -> float | None:
     return spec.peaks.get(key)
 
 
-def _cpu_roofline(operation: Operation, measure_bandwidth: bool) -> Roofline | None:
-    found = peak_flops_per_s(_facts(), limiting_dtype(operation))
+def _cpu_roofline(operation: Operation, bytes_per_s: float | None) -> Roofline | None:
+    facts = _facts()
+    found = peak_flops_per_s(facts, limiting_dtype(operation))
     if found is None:
         return None
     peak, source = found
-    bytes_per_s = bandwidth.measure_host_bandwidth() if measure_bandwidth else None
     if bytes_per_s is None:
         source += "; memory bandwidth not measured, so the peak alone bounds"
+    elif operation.bytes <= facts.total_cache_bytes:
+        bytes_per_s = None  # memory need not carry what stays in the caches
+        cache = format_bytes(facts.total_cache_bytes)
+        source += f"; its data fit into the last-level cache ({cache}), so the peak alone bounds"
     else:
         source += f"; {bytes_per_s / 1e9:.1f} GB/s by a numpy triad on this machine"
     return Roofline(

@@ -64,3 +64,6 @@ class BaseProvider(ABC):
 
     def versions(self) -> Mapping[str, str]:
         return {}
+
+    def doctor_notes(self) -> Sequence[str]:
+        return ()

@@ -306,6 +306,20 @@ class Experiment:
             connection.execute(f"DELETE FROM rounds WHERE {where}", (self._environment_id,))
         return int(dropped)
 
+    def host_bandwidth(self, measure: Callable[[], float | None]) -> float | None:
+        """Bytes per second of the host's memory: what this environment measured when it first
+        worked here, else what `measure` tells now, which is kept. A resumed run so compares with
+        the same roof; being noisy, the number is no part of the environment itself."""
+        key = f"host_bytes_per_s {self._environment_id}"
+        rows = self._query("SELECT value FROM meta WHERE key = ?", (key,))
+        if rows:
+            return float(rows[0][0])
+        found = measure()
+        if found is not None:
+            with self._transaction() as connection:
+                connection.execute("INSERT OR IGNORE INTO meta VALUES(?, ?)", (key, repr(found)))
+        return found
+
     # -- inside ------------------------------------------------------------------------------
 
     def _set_environment(self, environment: Environment) -> None:

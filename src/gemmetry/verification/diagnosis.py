@@ -12,6 +12,11 @@ from gemmetry.verification.comparison import Mask
 _SCALE_SPREAD = 1e-3
 """Wrong elements whose ratio to the reference varies by less than this share a factor."""
 
+_SIZE_SPREAD = 0.4
+"""Errors whose median deviation is less than this part of their median are of about one size. One
+missing product of uniform data deviates by a quarter to a third, several deviate less; rounding
+errors have both signs."""
+
 _INDEX_ERROR = 0.05
 """A median error above this part of the reference's own spread is no rounding: products are
 missing, doubled or taken from elsewhere."""
@@ -38,10 +43,10 @@ def guess_bug(operation: Operation, result: Array, expected: Array, bad: Mask) -
         return "zeros: every wrong element is 0" + place
     if place:
         return place.removeprefix(", ")
-    return _by_value(got, want, bad)
+    return _by_value(operation, got, want, bad)
 
 
-def _by_value(got: Float64Array, want: Float64Array, bad: Mask) -> str:
+def _by_value(operation: Operation, got: Float64Array, want: Float64Array, bad: Mask) -> str:
     if not np.isfinite(want[bad]).all():
         return "overflow: finite where the result overflows"
     if got.shape[0] == got.shape[1] and _nearly(got.T, want):
@@ -50,18 +55,42 @@ def _by_value(got: Float64Array, want: Float64Array, bad: Mask) -> str:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = wrong / right
     ratios = ratios[np.isfinite(ratios)]
+    part = _part_of_k(operation, wrong, right)
     if ratios.size >= 4:
         middle = float(np.median(ratios))
         spread = float(np.median(np.abs(ratios - middle)))
-        if spread < _SCALE_SPREAD * abs(middle) and abs(middle - 1) > 8 * spread:
+        # A factor leaves the ratios equal but for rounding; a part of K leaves them nearly equal.
+        is_rounding = spread <= 8 * operation.output.dtype.unit_roundoff
+        is_equal = spread < _SCALE_SPREAD * abs(middle) and abs(middle - 1) > 8 * spread
+        if is_equal and (is_rounding or not part):
             return f"scale: wrong elements are {middle:.6g} times the reference"
     if bad.mean() < 0.01:
         return "a few scattered elements: a race or an index"
+    if part:
+        return part
     distance = np.abs(wrong - right)
     typical = float(np.median(np.abs(want))) or 1.0
     if float(np.median(distance)) > _INDEX_ERROR * typical:
         return "index: products are missing, doubled or taken from elsewhere"
     return "precision: small errors everywhere, as from a narrower format or few lost products"
+
+
+def _part_of_k(operation: Operation, wrong: Float64Array, right: Float64Array) -> str:
+    """Same-sign data leave nearly the same sum in every part of K: errors of one sign and of about
+    one size, a product of K or more, are such a part left out or added again."""
+    k = operation.matmul_shape[2]
+    errors = wrong - right
+    typical, whole = float(np.median(errors)), float(np.median(right))
+    is_one_sign = bool((errors * np.sign(typical) > 0).all() and (right * np.sign(whole) > 0).all())
+    spread = float(np.median(np.abs(errors - typical)))
+    products = k * typical / whole if whole else 0.0
+    if not is_one_sign or spread > _SIZE_SPREAD * abs(typical) or abs(products) < 0.5:
+        return ""
+    direction = "short" if products < 0 else "over"
+    return (
+        "part of K missing or counted twice: every wrong element is "
+        f"{direction} by about {abs(products):.0f} of {k} products"
+    )
 
 
 def _nearly(left: Float64Array, right: Float64Array) -> bool:
