@@ -28,7 +28,7 @@ def _load_tile(
     elif EVEN_ROWS:
         tile = tl.load(pointers, mask=columns_inside, other=0.0)
     elif EVEN_COLUMNS:
-        tile = tl.load(pointers, mask=rows_inside, other=0)
+        tile = tl.load(pointers, mask=rows_inside, other=0.0)
     else:
         tile = tl.load(pointers, mask=rows_inside & columns_inside, other=0.0)
     return tile
@@ -38,14 +38,14 @@ def _load_tile(
 def _apply_step(value, STEP: tl.constexpr, bias, residual_pointers, columns, n, inside):
     """One epilogue step on a tile of the result, in the accumulator's precision."""
     if STEP == "bias":
-        vector = tl.load(bias + columns, mask=columns < n, other=0)
+        vector = tl.load(bias + columns, mask=columns < n, other=0.0)
         value += vector.to(value.dtype)[None, :]
     if STEP == "relu":
         value = tl.maximum(value, 0)
     if STEP == "gelu":
         value = 0.5 * value * (1.0 + tl.erf(value * 0.7071067811865476))
     if STEP == "residual":
-        value += tl.load(residual_pointers, mask=inside, other=0).to(value.dtype)
+        value += tl.load(residual_pointers, mask=inside, other=0.0).to(value.dtype)
     return value
 
 
@@ -159,8 +159,8 @@ def matmul_kernel(
     columns = first_column + column
     if scale_a is not None:
         if ROW_SCALING:
-            factors_a = tl.load(scale_a + batch * m + rows, mask=rows < m, other=0)
-            factors_b = tl.load(scale_b + batch * n + columns, mask=columns < n, other=0)
+            factors_a = tl.load(scale_a + batch * m + rows, mask=rows < m, other=0.0)
+            factors_b = tl.load(scale_b + batch * n + columns, mask=columns < n, other=0.0)
             value *= factors_a[:, None] * factors_b[None, :]
         else:
             value *= tl.load(scale_a) * tl.load(scale_b)
@@ -173,7 +173,7 @@ def matmul_kernel(
     offsets += batch * stride_c
     inside = rows_inside & columns_inside
     if addend is not None:
-        present = tl.load(addend + offsets, mask=inside, other=0).to(value.dtype)
+        present = tl.load(addend + offsets, mask=inside, other=0.0).to(value.dtype)
         if BETA != 1:
             present *= BETA
         value += present
