@@ -95,3 +95,20 @@ def test_geometric_mean_lies_between_and_turns_around_with_its_values(values):
 
 def test_geometric_mean_of_nothing_is_nothing():
     assert geometric_mean([]) is None
+
+
+def test_a_configuration_as_baseline_rates_its_own_provider_too(make_record):
+    records = [
+        make_record(SQUARE, "default", provider="iree", gflops=100.0, marks=("noisy: x",)),
+        make_record(SQUARE, "tile", provider="iree", gflops=150.0),
+        make_record(SQUARE, provider="torch", gflops=300.0),
+        make_record(ODD, "tile", provider="iree", gflops=1.0),
+    ]
+    relative = speedups(records, "iree:default")
+    assert relative.of(records[1]) == pytest.approx(1.5)
+    assert relative.of(records[3]) is None
+    assert relative.means["iree"].ratio == pytest.approx(1.5)
+    assert relative.means["torch"].ratio == pytest.approx(3.0)
+    assert (relative.means["torch"].problems, relative.means["torch"].marked) == (1, 1)
+    with pytest.raises(UnknownNameError, match="default"):
+        speedups(records, "iree:defaut")

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint
+
 import pytest
 
 from gemmetry.api.catalogue import InstalledCatalogue
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.target import TargetKind
+from gemmetry.providers import registry
 
 
 def test_answers_come_from_the_registry():
@@ -16,3 +19,14 @@ def test_answers_come_from_the_registry():
     assert catalogue.provider("null") is not catalogue.provider("null", {"devices": 2})
     with pytest.raises(UnknownNameError):
         catalogue.provider("nobody")
+
+
+def test_a_broken_plugin_is_listed_as_unavailable(monkeypatch, tmp_path):
+    (tmp_path / "broken_listed_plugin.py").write_text("raise KeyError('surprise')")
+    monkeypatch.syspath_prepend(tmp_path)
+    point = EntryPoint("broken", "broken_listed_plugin:Thing", registry.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda *, group: [point])
+    catalogue = InstalledCatalogue()
+    assert "KeyError: 'surprise'" in (catalogue.unavailable("broken", {}) or "")
+    assert list(catalogue.targets("broken", {})) == []
+    assert catalogue.provider("broken").name == "broken"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.api.profile import prepare, profile, read_spec
+from gemmetry.api.profile import prepare, profile, read_spec, stored_baseline
 from gemmetry.domain.errors import RequestError, SpecError
 from gemmetry.domain.events import DispatchFinished, PlanReady
 from gemmetry.specs.model import ProfileSpec
@@ -46,3 +46,24 @@ def test_the_folder_is_named_after_the_plan():
         "d",
         "generated",
     )
+
+
+def test_mistakes_in_a_call_are_told_by_the_keys_name(tmp_path):
+    with pytest.raises(SpecError) as caught:
+        read_spec({"dtypes": "f33"}, {"seed": -1})
+    assert [line.partition(":")[0] for line in caught.value.mistakes] == ["dtypes", "seed"]
+    assert str(caught.value).count("dtypes") == 1
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("seed: 1\n")
+    with pytest.raises(SpecError) as caught:
+        read_spec(spec, {"dtypes": "f33"})
+    assert caught.value.mistakes[0].startswith("dtypes: ")
+
+
+def test_the_request_stays_with_the_results(tmp_path):
+    folder = tmp_path / "x"
+    profile(providers="null", shapes="8x8x8", baseline="null:default", experiment=folder)
+    assert stored_baseline(folder) == "null:default"
+    profile(providers="null", shapes="8x8x8", experiment=folder)
+    assert stored_baseline(folder) is None
+    assert stored_baseline(tmp_path) is None

@@ -34,3 +34,11 @@ def test_a_kernel_that_became_wrong_is_a_regression(cli):
     ended = cli("compare", "a", "b", "--json")
     assert ended.status == 1
     assert json.loads(ended.stdout)["has_regression"] is True
+
+
+def test_files_are_checked_before_any_work(experiments):
+    refused = experiments("compare", "a", "b", "-o", "c.pdf")
+    assert (refused.status, refused.stdout) == (2, "")
+    for suffix in ("csv", "json", "parquet", "xlsx", "md", "html"):
+        assert experiments("compare", "a", "b", "-o", f"c.{suffix}").status == 0
+        assert Path(f"c.{suffix}").exists()

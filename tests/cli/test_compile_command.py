@@ -33,3 +33,15 @@ def test_iree_compiles_for_the_cpu(cli):
     (record,) = json.loads(ended.stdout)["records"]
     assert record["outcome"] == "ok"
     assert list(Path("out/generated").rglob("*.mlir"))
+
+
+def test_the_target_is_told(cli):
+    ended = cli("compile", "--providers", "null", "--device", "null", "--shapes", "8x8x8")
+    assert ended.status == 0
+    assert "target" in ended.stdout.split()
+
+
+def test_the_device_of_the_default_set_is_told(cli):
+    pytest.importorskip("iree.compiler", reason="the iree extra is not installed")
+    ended = cli("compile", "--shapes", "64x64x64", "--dry-run")
+    assert "cuda-sm_80" in ended.stderr

@@ -21,3 +21,17 @@ def test_report_refuses_what_is_not_there(experiments):
     assert experiments("report", "missing").status == 2
     assert "Did you mean" in experiments("report", "a", "--format", "tabel").stderr
     assert experiments("report", "a", "--columns", "nope").status == 2
+
+
+def test_the_baseline_of_the_run_is_kept(cli):
+    request = ("profile", "--providers", "null,numpy", "--device", "cpu", "--shapes", "16x16x16",
+               "--time-budget", "50ms", "--experiment", "a",
+               "--baseline", "numpy:default")  # fmt: skip
+    ended = cli(*request)
+    assert ended.status == 0
+    assert "×numpy:default" in ended.stdout
+    assert "×numpy:default" in cli("report", "a").stdout
+    assert "×numpy:default" not in cli("report", "a", "--baseline", "numpy").stdout
+    refused = cli(*request[:-1], "torch")
+    assert refused.status == 2
+    assert "baseline provider" in refused.stderr

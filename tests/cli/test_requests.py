@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.cli.requests import Source, plan_request, read_request, save_spec
+from gemmetry.cli.requests import Source, plan_request, read_request
 from gemmetry.domain.errors import StorageError
-from gemmetry.specs.model import ProfileSpec
 
 
 def test_options_win_over_settings_and_settings_over_the_file(tmp_path):
@@ -36,4 +35,4 @@ def test_paths_in_a_file_are_relative_to_it(tmp_path, monkeypatch, capsys):
 
 def test_a_spec_that_cannot_be_saved_is_told(tmp_path):
     with pytest.raises(StorageError, match="spec"):
-        save_spec(ProfileSpec(), tmp_path / "missing" / "spec.yaml")
+        read_request(Source(given={}, save=tmp_path / "missing" / "spec.yaml"))

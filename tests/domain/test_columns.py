@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.domain.columns import COLUMNS, COLUMNS_BY_NAME, Direction, find_columns, row
-from gemmetry.domain.errors import UnknownNameError
+from gemmetry.domain.columns import COLUMNS, COLUMNS_BY_NAME, Direction, row
 from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.domain.record import BuildFacts, Measurement, Record, Telemetry
 
@@ -88,9 +87,3 @@ def test_what_does_not_apply_is_none():
     assert values["reason"] == "died"
     assert values["stage"] == "measure"
     assert COLUMNS_BY_NAME["median_ns"].text(None) == "–"
-
-
-def test_columns_are_found_by_name():
-    assert [column.name for column in find_columns(["gflops", "m"])] == ["gflops", "m"]
-    with pytest.raises(UnknownNameError, match="Did you mean gflops"):
-        find_columns(["gflop"])

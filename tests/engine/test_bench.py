@@ -3,10 +3,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.names import parse_operation
+from gemmetry.domain.outcome import Stage
 from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import bench
-from gemmetry.engine.bench import Answers
+from gemmetry.engine.bench import Answers, Bench, LaunchBudget
+from gemmetry.engine.protocol import Hello, Open, WireDispatch
+from gemmetry.providers.null_provider import NullProvider
 
 SMALL = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
 OTHER = parse_operation("matmul_9x8x8_f32t_f32t_f32t")
@@ -54,3 +60,54 @@ def test_the_device_computes_references_that_are_large_or_when_asked(
     before = executable.products
     assert Answers(tmp_path, RunSettings()).reference(SMALL, executable) is not reference
     assert executable.products == before, "the experiment's folder had it"
+
+
+def test_verification_that_would_pass_its_deadline_is_objected_to():
+    settings = RunSettings(deadlines_s={**RunSettings().deadlines_s, Stage.VERIFY: 20.0})
+    budget = LaunchBudget(settings, verifies=True)
+    assert budget.objection(3.9, "is predicted to take") == ""
+    assert budget.objection(None, "took") == ""
+    reason = budget.objection(4.5, "is predicted to take")
+    assert "is predicted to take 4.5 s, so that the 5 launches of standard verification" in reason
+    assert "--set deadlines.verify=45 or --verification-level quick" in reason
+    assert "more than the 10 s allowed" in budget.objection(11, "took")
+    assert LaunchBudget(settings, verifies=False).objection(9.9, "took") == ""
+    assert budget.is_doubtful(0.4)
+    assert not budget.is_doubtful(0.3)
+    assert not budget.is_doubtful(None)
+
+
+class TooHopeful(NullProvider):
+    """Predicts a tenth of what a launch takes."""
+
+    def seconds_per_launch(self, dispatch):
+        return super().seconds_per_launch(dispatch) / 10
+
+
+class Recorder:
+    def __init__(self):
+        self.sent = []
+
+    def send(self, message):
+        self.sent.append(message)
+
+
+@pytest.mark.parametrize(("configuration", "is_skipped"), [("slow_300", True), ("slow_20", False)])
+def test_a_doubtful_prediction_is_settled_by_one_launch(tmp_path, configuration, is_skipped):
+    settings = RunSettings(
+        deadlines_s={**RunSettings().deadlines_s, Stage.VERIFY: 1.0}, repetitions=1
+    )
+    folder = str(tmp_path)
+    hello = Hello("null", {}, Target(TargetKind.NULL), settings, folder, folder, 1, False)
+    channel = Recorder()
+    workspace = Workspace(generated=tmp_path, jobs=1, force=False)
+    serving = Bench(channel, TooHopeful({}), hello, workspace)
+    wire = WireDispatch(7, str(SMALL), Configuration(configuration))
+    serving.handle(Open((wire,)))
+    opened = channel.sent[-1]
+    assert opened.failure is None
+    assert (opened.verdict is None) == is_skipped
+    if is_skipped:
+        assert "one launch took 0.3" in opened.skip_reason
+    else:
+        assert opened.skip_reason == ""

@@ -32,7 +32,10 @@ class MemoryJournal:
     def rounds(self, ids):
         return {}
 
-    def add_rounds(self, rounds):
+    def verdicts(self, ids):
+        return {}
+
+    def add_rounds(self, rounds, verdicts):
         if rounds:
             self.transactions.append([(one.dispatch, one.round) for one in rounds])
 

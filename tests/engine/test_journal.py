@@ -11,7 +11,7 @@ class Recorder:
     def finish(self, records):
         self.calls.append(("finish", dict(records)))
 
-    def add_rounds(self, rounds):
+    def add_rounds(self, rounds, verdicts):
         self.calls.append(("rounds", list(rounds)))
 
     def __call__(self, event):
@@ -29,7 +29,7 @@ def test_a_record_is_durable_before_it_is_told():
 def test_no_rounds_are_no_transaction():
     recorder = Recorder()
     journal = Journal(recorder, recorder)
-    journal.add_rounds([])
+    journal.add_rounds([], {})
     assert recorder.calls == []
     journal.warn("careful")
     assert recorder.calls == [("event", Message("careful", "warning"))]

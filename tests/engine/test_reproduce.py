@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
+import json
 import shlex
 
+import pytest
+
+from gemmetry.cli.main import run
+from gemmetry.domain.outcome import Stage
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.reproduce import reproduction_command
@@ -27,3 +33,86 @@ def test_several_kernels_are_joined():
 def test_a_compile_only_target_is_named_by_its_architecture():
     lane = Lane(1, "iree", {}, Target(TargetKind.CUDA, "sm_80", None))
     assert "--device cuda-sm_80 " in reproduction_command(lane, "x", RunSettings())
+
+
+CHANGED = RunSettings(
+    seed=7,
+    distribution="normal",
+    verification_level="paranoid",
+    verification_providers=("device", "numpy"),
+    regime="sustained",
+    interval_width=0.1,
+    time_budget_s=0.25,
+    warmup_iterations=1,
+    min_samples=3,
+    max_samples=30,
+    repetitions=5,
+    launches_per_sample=2,
+    cold_cache=False,
+    max_seconds_per_launch=20.5,
+    deadlines_s={**RunSettings().deadlines_s, Stage.VERIFY: 300.0, Stage.COMPILE: 0.5},
+    memory_budget_bytes=1 << 30,
+    threads=2,
+)
+
+
+@pytest.fixture
+def planned(tmp_path, monkeypatch, capsys):
+    """The plan's document that the command line makes of a command, by ``--dry-run``."""
+    monkeypatch.chdir(tmp_path)
+
+    def go(command):
+        assert run([*shlex.split(command)[1:], "--dry-run", "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return go
+
+
+def settings_of(document):
+    how = dict(document["settings"])
+    how.pop("tags")
+    return how
+
+
+def test_a_kernel_with_configurations_of_a_spec_is_done_again_as_it_was(tmp_path, planned):
+    folder = tmp_path / "my kernels"
+    folder.mkdir()
+    (folder / "mine.py").write_text("def gemm(a, b, *, tile):\n    return a @ b\n")
+    kernel = f"{folder / 'mine.py'}:gemm"
+    options = {"kernel": kernel, "configurations": [{"tile": 24}, {"tile": 48}]}
+    lane = Lane(1, "user", options, Target(TargetKind.CPU))
+    name = "matmul_8x8x8_f32t_f32t_f32t_tile48"
+    found = planned(reproduction_command(lane, name, CHANGED))
+    assert (found["dispatches"], found["providers"][0]["unsupported"]) == (1, 0)
+    (provider,) = found["plan"]["providers"]
+    assert (provider["name"], provider["options"]) == ("user", options)
+    how = settings_of(found["plan"])
+    for field in dataclasses.fields(RunSettings):
+        if field.name in how:
+            wanted = getattr(CHANGED, field.name)
+            if field.name == "deadlines_s":
+                wanted = {str(stage): seconds for stage, seconds in wanted.items()}
+            found_value = how[field.name]
+            assert (tuple(found_value) if isinstance(wanted, tuple) else found_value) == wanted
+
+
+def test_options_of_a_provider_are_given_again(planned):
+    lane = Lane(1, "null", {"configurations": ["factor_2"]}, Target(TargetKind.NULL, "", 0))
+    name = "matmul_8x8x8_f32t_f32t_f32t_factor_2"
+    settings = RunSettings(verify=False)
+    found = planned(reproduction_command(lane, name, settings))
+    assert found["plan"]["providers"][0]["options"] == {"configurations": ["factor_2"]}
+    assert found["plan"]["settings"]["verify"] is False
+    assert found["plan"]["targets"] == [{"name": "null", "device": "null:0"}]
+
+
+def test_every_setting_that_can_change_an_outcome_is_told():
+    """A new setting must be given by the command, or be listed here as one that need not be."""
+    changed = {
+        field.name
+        for field in dataclasses.fields(RunSettings)
+        if getattr(CHANGED, field.name) != getattr(RunSettings(), field.name)
+    }
+    flags = {"verify", "measure"}
+    not_needed = {"jobs", "force_compile", "save_commands", "tags"}
+    assert changed | flags | not_needed == {f.name for f in dataclasses.fields(RunSettings)}

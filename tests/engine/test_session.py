@@ -17,10 +17,11 @@ from gemmetry.domain.errors import (
     UnknownNameError,
 )
 from gemmetry.domain.events import DispatchFinished, Message, PlanReady, StageProgress
+from gemmetry.domain.names import parse_operation
 from gemmetry.domain.outcome import Outcome, Stage, Verification
-from gemmetry.domain.plan import ProviderRequest
+from gemmetry.domain.plan import NamedDispatch, ProviderRequest
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine import run, session
+from gemmetry.engine import device, run, session
 from gemmetry.store.experiment import Experiment
 
 
@@ -120,7 +121,78 @@ def test_a_lost_device_stops_the_run_and_the_rest_stays(make_plan, run_plan):
     assert ran.summary.finished < ran.summary.total == 6
     assert ran.of(Message)[-1].level == "warning"
     again = run_plan(plan)
-    assert again.summary.exit_status == 3, "it is lost again, and nothing was counted twice"
+    assert again.summary.exit_status == 3, "the other size loses it for the first time"
+
+
+def test_a_lost_device_costs_no_verdict_and_the_plan_ends(make_plan, run_plan):
+    plan = make_plan(
+        plan={"selection": InOrder(), "named": [*map(named, InOrder.configurations)]},
+        options={"configurations": []},
+    )
+    first = run_plan(plan)
+    assert first.summary.exit_status == 3
+    assert [r.configuration for r in first.records] == ["mutate_inputs"], "a verdict reached"
+    second = run_plan(plan)
+    assert second.summary.exit_status == 1, "nothing is left to resume"
+    assert {r.configuration: str(r.outcome) for r in second.records} == {
+        "default": "ok",
+        "mutate_inputs": "wrong",
+        "device_lost": "crash",
+        "fast": "ok",
+    }
+    assert "device lost twice while verifying it" in second["device_lost"].reason
+    assert [e.record.configuration for e in second.of(DispatchFinished)][-1] == "device_lost"
+    assert second.summary.failure == ""
+    assert run_plan(plan).of(DispatchFinished) == []
+
+
+class InOrder:
+    """Nothing of the product, so that the order is the one of the names."""
+
+    everything = False
+    configurations = ("default", "mutate_inputs", "device_lost", "fast")
+
+    def matches(self, provider, name, operation):
+        return False
+
+
+def named(configuration):
+    operation = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
+    return NamedDispatch(operation=operation, configuration=configuration)
+
+
+def test_failures_and_verdicts_are_durable_while_a_group_opens(make_plan, tmp_path, monkeypatch):
+    """A run that is broken off while the third dispatch is opened keeps the first two's results."""
+    folder = tmp_path / "experiment"
+    monkeypatch.setattr(device, "STORE_EVERY_S", 0.0)
+    opened = []
+    original = device.DeviceSession._take_opened
+
+    def break_off(self, worker, candidate, reply):
+        if len(opened) == 3:
+            raise KeyboardInterrupt
+        opened.append((candidate.configuration.name, reply.verdict is not None))
+        original(self, worker, candidate, reply)
+
+    monkeypatch.setattr(device.DeviceSession, "_take_opened", break_off)
+    plan = make_plan(("wrong", "factor_2"))
+    with pytest.raises(KeyboardInterrupt):
+        run(plan, folder)
+    with Experiment.open(folder) as experiment:
+        assert [r.configuration for r in experiment.records()] == ["wrong"]
+    monkeypatch.setattr(device.DeviceSession, "_take_opened", original)
+    opened.clear()
+
+    def watch(self, worker, candidate, reply):
+        opened.append((candidate.configuration.name, reply.verdict is not None))
+        original(self, worker, candidate, reply)
+
+    monkeypatch.setattr(device.DeviceSession, "_take_opened", watch)
+    assert run(plan, folder).outcomes == {Outcome.OK: 3, Outcome.WRONG: 1}
+    assert opened == [("default", False), ("fast", False), ("factor_2", True)], "verified once"
+    with Experiment.open(folder) as experiment:
+        verdicts = {r.configuration: r.verdict.status for r in experiment.records()}
+    assert verdicts["default"] is Verification.PASSED
 
 
 def test_a_slow_dispatch_is_skipped_by_its_prediction(make_plan, run_plan):
@@ -128,11 +200,24 @@ def test_a_slow_dispatch_is_skipped_by_its_prediction(make_plan, run_plan):
     record = ran["slow_20000"]
     assert record.outcome is Outcome.SKIPPED
     assert "predicted to take 20 s" in record.reason
+    verified = [(e.done, e.total) for e in ran.of(StageProgress) if e.stage is Stage.VERIFY]
+    assert verified == [(1, 3), (2, 3), (2, 2)], "what is skipped is not verified"
     assert ran.summary.exit_status == 0
+
+
+def test_a_dispatch_too_slow_to_verify_is_skipped(make_plan, run_plan):
+    plan = make_plan(("slow_300",), verification_level="standard", deadlines_s={Stage.VERIFY: 1.0})
+    record = run_plan(plan)["slow_300"]
+    assert record.outcome is Outcome.SKIPPED
+    assert "predicted to take 0.3 s, so that the 5 launches" in record.reason
+    assert "--set deadlines.verify=4 " in record.reason
 
 
 def test_without_verification_records_say_so(make_plan, run_plan):
     ran = run_plan(make_plan(("wrong",), verify=False))
+    told = [(e.stage, e.done, e.total) for e in ran.of(StageProgress)]
+    assert (Stage.BUILD, 3, 3) in told
+    assert Stage.VERIFY not in [stage for stage, _, _ in told]
     assert {str(record.outcome) for record in ran.records} == {"ok"}
     assert {record.verdict.status for record in ran.records} == {Verification.NOT_VERIFIED}
     assert ran["wrong"].measurement is not None
@@ -248,7 +333,8 @@ def test_the_same_command_resumes_with_everything_kept(make_plan, run_plan):
     assert (again.summary.kept, again.summary.samples_kept) == (4, 40)
     assert again.of(PlanReady)[0].kept == 4
     assert again.of(DispatchFinished) == []
-    assert "4 dispatches and 40 samples" in again.of(Message)[0].text
+    assert again.of(PlanReady)[0].samples_kept == 40
+    assert again.of(Message) == [], "what is kept is told once"
 
 
 def test_a_changed_environment_is_told_and_recorded(make_plan, run_plan, monkeypatch):
@@ -330,7 +416,7 @@ def workers_of(parent: int) -> list[int]:
 
 
 def test_a_folder_that_fails_in_the_middle_ends_the_run(make_plan, tmp_path, monkeypatch):
-    def fail(self, rounds):
+    def fail(self, rounds, verdicts):
         raise StorageError("no space left")
 
     monkeypatch.setattr(Experiment, "add_rounds", fail)
@@ -353,5 +439,5 @@ def test_commands_are_kept_when_asked(make_plan, run_plan, tmp_path):
     names = sorted(path.stem.rpartition("_")[2] for path in folder.iterdir())
     assert names == ["crash", "default", "fast"]
     text = (folder / "matmul_8x8x8_f32t_f32t_f32t_crash.txt").read_text()
-    assert "gemmetry profile --providers null" in text
+    assert "gemmetry profile --set 'providers=" in text
     assert "SIGSEGV" in text

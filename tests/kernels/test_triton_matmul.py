@@ -5,10 +5,12 @@ Whether Triton interprets is decided when it is first imported, so the check run
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -63,3 +65,19 @@ def test_every_layout_with_padding_between_rows() -> None:
     )
     assert run.returncode == 0, run.stderr[-2000:]
     assert run.stdout.strip() == "all right"
+
+
+def test_masked_loads_fill_with_a_float() -> None:
+    """Triton up to 3.8 cannot cast the integer 0 to fp8; 0.0 becomes every type we load."""
+    spec = importlib.util.find_spec("gemmetry.kernels.triton_matmul")
+    assert spec is not None and spec.origin is not None
+    tree = ast.parse(Path(spec.origin).read_text())
+    fills = [
+        keyword.value.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        for keyword in node.keywords
+        if keyword.arg == "other" and isinstance(keyword.value, ast.Constant)
+    ]
+    assert len(fills) >= 7
+    assert {type(fill) for fill in fills} == {float}

@@ -66,6 +66,7 @@ def test_a_missing_function_suggests_the_nearest(tmp_path):
         ("x = 1\ny = 1 / 0", r"ZeroDivisionError: division by zero \(broken.py line 2\)"),
         ("def f(a, b:\n", "SyntaxError"),
         ("raise SystemExit(3)", "SystemExit: 3"),
+        ("class Own(Exception): ...\nraise Own('boom')", r"Own: boom \(broken.py line 2\)"),
     ],
 )
 def test_a_file_that_cannot_be_imported_says_why(tmp_path, source, words):

@@ -97,6 +97,36 @@ def test_a_plugin_that_cannot_be_imported_is_named(declare, value):
         registry.load_provider("broken")
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "raise KeyError('surprise')",
+        "class Own(Exception): ...\nraise Own('surprise')",
+        "raise SystemExit('surprise')",
+        "def Thing(options): raise ArithmeticError('surprise')",
+        "Thing = 'surprise'",
+    ],
+)
+def test_whatever_a_plugin_raises_it_is_named(declare, monkeypatch, tmp_path, source):
+    (tmp_path / "broken_gemm_plugin.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken_gemm_plugin", raising=False)
+    declare(broken="broken_gemm_plugin:Thing")
+    with pytest.raises(RequestError, match="'broken' of 'broken_gemm_plugin:Thing' cannot"):
+        registry.load_provider("broken")
+
+
+def test_a_plugin_may_refuse_its_options(declare, monkeypatch, tmp_path):
+    (tmp_path / "strict_gemm_plugin.py").write_text(
+        "from gemmetry.domain.errors import RequestError\n"
+        "def Thing(options): raise RequestError('threads must be a number')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    declare(strict="strict_gemm_plugin:Thing")
+    with pytest.raises(RequestError, match=r"^threads must be a number$"):
+        registry.load_provider("strict")
+
+
 def test_a_plugin_cannot_replace_a_built_in_provider(declare):
     declare(numpy="no_such_package_at_all:Thing")
     assert registry.provider_names().count("numpy") == 1

@@ -13,7 +13,6 @@ from gemmetry.domain.errors import (
     OutOfMemoryError,
     RequestError,
     UnknownNameError,
-    UnsupportedError,
 )
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
@@ -248,17 +247,31 @@ def test_bad_configurations_are_refused(kernel, configurations, words):
         list(provider.configurations(parse_operation(NAME), CPU))
 
 
-def test_a_parameter_that_nobody_gives_makes_it_unsupported(kernel, workspace):
+def test_a_parameter_that_nobody_gives_is_a_mistake_of_the_request(kernel):
     provider = kernel("def f(a, b, tile): ...")
     operation = parse_operation(NAME)
-    assert "missing a required argument: 'tile'" in (provider.supports(operation, CPU) or "")
-    assert list(provider.configurations(operation, CPU)) == []
-    dispatch = Dispatch(operation, Configuration(), "user", CPU)
-    with pytest.raises(UnsupportedError, match="missing a required argument: 'tile'"):
-        provider.build(dispatch, workspace)
-    unknown = Dispatch(operation, Configuration("tile9"), "user", CPU)
+    with pytest.raises(RequestError, match="missing a required argument: 'tile'") as raised:
+        provider.supports(operation, CPU)
+    assert "CONFIGURATIONS" in raised.value.hint
+    with pytest.raises(RequestError, match=r"configuration stages2: missing .* 'tile'"):
+        list(
+            kernel(
+                "def f(a, b, tile, stages=1): ...",
+                configurations=[{"tile": 3}, {"stages": 2}],
+            ).configurations(operation, CPU)
+        )
+
+
+def test_an_unknown_configuration_suggests_the_known(kernel, workspace):
+    unknown = Dispatch(parse_operation(NAME), Configuration("tile9"), "user", CPU)
     with pytest.raises(UnknownNameError, match="tile9"):
-        provider.build(unknown, workspace)
+        kernel("def f(a, b): ...").build(unknown, workspace)
+
+
+def test_planning_does_not_import_the_file_into_this_process(kernel):
+    provider = kernel("import sys\nsys.gemmetry_was_here = True\ndef f(a, b): ...")
+    assert provider.supports(parse_operation(NAME), CPU) is None
+    assert not hasattr(sys, "gemmetry_was_here")
 
 
 # Mistakes of the kernel
@@ -276,6 +289,8 @@ def test_a_parameter_that_nobody_gives_makes_it_unsupported(kernel, workspace):
         ("return np.ones(3) @ np.ones(4)", r"raised ValueError: .*my_kernel.py line 4"),
         ("raise KeyError('tile')", "raised KeyError: 'tile'"),
         ("raise SystemExit", "raised SystemExit"),
+        ("raise type('Own', (Exception,), {})('boom')",
+         r"raised Own: boom \(my_kernel.py line 4\)"),
     ],
 )  # fmt: skip
 def test_bad_results_are_launch_errors(kernel, launch, body, words):

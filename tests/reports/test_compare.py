@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import polars
 import pytest
 
 from gemmetry.analysis.comparison import compare
@@ -82,8 +83,13 @@ def test_files(comparison, tmp_path):
     assert rows[3]["note"] == "bad"
     write_comparison(comparison, tmp_path / "c.md")
     assert "| torch:" in (tmp_path / "c.md").read_text()
-    with pytest.raises(RequestError, match=r"\.json, \.csv, \.md"):
-        write_comparison(comparison, tmp_path / "c.xlsx")
+    for suffix in ("xlsx", "parquet", "html"):
+        write_comparison(comparison, tmp_path / f"c.{suffix}")
+    assert "ok → wrong" in (tmp_path / "c.html").read_text()
+    frame = polars.read_parquet(tmp_path / "c.parquet")
+    assert frame["is_regression"].to_list() == [False, True, False, True]
+    with pytest.raises(RequestError, match=r"\.csv, \.json"):
+        write_comparison(comparison, tmp_path / "c.pdf")
 
 
 def test_long_lists_without_difference_are_counted(make_record, console_text):

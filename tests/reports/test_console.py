@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.outcome import Outcome, Stage
@@ -98,3 +100,49 @@ def test_long_lists_of_failures_are_counted(make_record, console_text):
     text = console_text(lambda c: print_table(ResultSet(title="t", records=records), c))
     assert "Not ok: 30" in text
     assert "… and 10 more" in text
+
+
+def _terminal_lines(results, width=80, **options):
+    console = Console(width=width, file=io.StringIO(), color_system=None, force_terminal=True,
+                      highlight=False)  # fmt: skip
+    print_table(results, console, **options)
+    return console.file.getvalue().splitlines()
+
+
+def test_every_line_of_a_terminal_keeps_within_its_width(result_set):
+    lines = _terminal_lines(result_set)
+    assert max(len(line.rstrip()) for line in lines) <= 80
+    commands = [line for line in lines if line.startswith("    $ gemmetry")]
+    assert commands
+    assert all(line.endswith(" \\") for line in commands)
+
+
+def test_the_foot_counts_every_kind_of_mark(make_record, console_text):
+    noisy, modes = "noisy: ±2.31 %", "two modes: 1 ms and 2 ms"
+    marks = [(noisy,), (noisy, modes), (modes,), ()]
+    records = [
+        make_record("matmul_8x8x8_f32t_f32t_f32t", f"c{i}", provider="iree", marks=m)
+        for i, m in enumerate(marks)
+    ]
+    records.append(make_record("matmul_8x8x8_f32t_f32t_f32t"))
+    text = console_text(lambda c: print_table(ResultSet(title="t", records=records), c), width=120)
+    assert "! 3 less trustworthy: 2 noisy, 2 two modes; `gemmetry show` tells each" in text
+    assert "iree 1.00× (1, 1 resting on rows marked !)" in text
+
+
+def test_a_configuration_is_a_baseline(small_result_set, make_record, console_text):
+    name = "matmul_3456x1024x2048_f16t_f16t_f16t"
+    records = [*small_result_set.records, make_record(name, provider="iree", gflops=120_000.0)]
+    results = dataclasses.replace(small_result_set, records=records)
+    text = console_text(lambda c: print_table(results, c, baseline="iree:default"))
+    assert "×iree:default" in text
+    assert "Geometric mean of best against iree:default (operations): iree 1.95× (1)" in text
+    with pytest.raises(UnknownNameError, match="configuration of iree"):
+        console_text(lambda c: print_table(results, c, baseline="iree:nope"))
+
+
+def test_a_reason_does_not_repeat_the_name(make_record, console_text):
+    name = "matmul_8x8x8_f32t_f32t_f32t"
+    record = make_record(name, outcome=Outcome.WRONG, reason=f"{name}_default: element 3 differs")
+    text = console_text(lambda c: print_table(ResultSet(title="t", records=[record]), c))
+    assert "    element 3 differs\n" in text

@@ -91,3 +91,11 @@ def test_unmeasured_dispatches_tell_their_verdict(make_record):
         listener(PlanReady(1, 0, 0, "x"))
         listener(DispatchFinished(make_record(SQUARE, gflops=None)))
     assert console.file.getvalue().endswith(f"[1/1] ok torch:{SQUARE}_default  not_verified\n")
+
+
+def test_a_finished_run_asked_for_again_draws_no_bar():
+    console = _console(force_terminal=True, color_system=None)
+    with ProgressListener(console) as listener:
+        listener(PlanReady(total=4, kept=4, samples_kept=100, experiment="x"))
+        assert listener._live is None
+    assert console.file.getvalue().count("\n") == 1

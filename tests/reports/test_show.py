@@ -7,7 +7,7 @@ import pytest
 
 from gemmetry.domain.errors import EmptySelectionError, RequestError
 from gemmetry.domain.record import BuildFacts
-from gemmetry.reports.show import matching_records, show_dispatch
+from gemmetry.reports.show import matching_records, show_dispatch, source_excerpt
 
 EXPECTED = Path(__file__).parent / "expected"
 WRONG = "matmul_512x512x512_f32t_f32t_f32t_wrong"
@@ -91,3 +91,54 @@ def test_no_match_suggests_the_nearest(result_set, console_text):
         console_text(lambda c: show_dispatch(result_set, WRONG.replace("wrong", "wrnog"), c))
     with pytest.raises(RequestError, match="regular expression"):
         console_text(lambda c: show_dispatch(result_set, "re:(", c))
+
+
+_MLIR = """\
+// matmul_8x8x8_f32t_f32t_f32t
+func.func @matmul_8x8x8_f32t_f32t_f32t_default(
+    %lhs: tensor<8x8xf32>) {
+}
+
+#config = #some.attribute
+func.func @matmul_8x8x8_f32t_f32t_f32t_tile4x4(
+    %lhs: tensor<8x8xf32>) {
+  the body of tile4x4
+}
+
+func.func @matmul_8x8x8_f32t_f32t_f32t_tile4(
+    %lhs: tensor<8x8xf32>) {
+  the body of tile4
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("configuration", "first", "words"),
+    [("default", 1, "@matmul_8x8x8_f32t_f32t_f32t_default("), ("tile4", 11, "body of tile4"),
+     ("tile4x4", 5, "body of tile4x4")],
+)  # fmt: skip
+def test_an_excerpt_is_the_dispatchs_own_function(configuration, first, words):
+    start, lines = source_excerpt(_MLIR, f"matmul_8x8x8_f32t_f32t_f32t_{configuration}")
+    assert start == first
+    assert lines[-1] == "}" and lines.count("}") == 1
+    assert words in "\n".join(lines)
+
+
+def test_a_source_without_the_name_is_given_from_its_start():
+    assert source_excerpt("a\nb\n", "matmul") == (0, ["a", "b"])
+
+
+def test_show_prints_the_function_that_was_asked_for(
+    result_set, make_record, tmp_path, console_text
+):
+    facts = BuildFacts(source_path="a.mlir")
+    record = make_record("matmul_8x8x8_f32t_f32t_f32t", facts=facts)
+    (tmp_path / "a.mlir").write_text(
+        "func.func @other(\n  other body\n}\n"
+        + "//\n" * 40
+        + f"func.func @{record.dispatch}(\n  own body\n}}\n"
+    )
+    results = dataclasses.replace(result_set, records=[record], path=str(tmp_path))
+    text = console_text(lambda c: show_dispatch(results, "*", c), width=200)
+    assert "own body" in text and "from line 44:" in text
+    assert "other body" not in text

@@ -66,6 +66,9 @@ def test_reads(kind, value, expected):
         (f.Duration, "soon", "soon"),
         (f.Duration, 0, "above zero"),
         (f.Memory, "lots", "lots"),
+        (f.RunName, "a b", "'a b' is not a name. Use up to 64 letters"),
+        (f.RunName, 3, "3 is not a name"),
+        (f.CudaArchitecture, "90", "Write sm_90"),
     ],
 )
 def test_refuses_with_our_words(kind, value, said):

@@ -58,9 +58,3 @@ def test_refuses(values):
 def test_a_spec_cannot_be_changed():
     with pytest.raises(ValidationError):
         ProfileSpec().seed = 3
-
-
-def test_to_plan(laptop):
-    plan = ProfileSpec(name="x", providers="numpy", shapes="2x2x2").to_plan(laptop)
-    assert plan.name == "x"
-    assert len(list(plan.operations)) == 1

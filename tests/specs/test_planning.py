@@ -134,6 +134,21 @@ def test_an_edited_kernel_is_another_plan(laptop, tmp_path, monkeypatch):
     assert plan_of(laptop, kernel="my.py:f").hash != first.hash
 
 
+def test_kernel_paths_may_hold_spaces_and_commas(laptop, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("we ird", "a,b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "k.py").write_text("def f(a, b): return a @ b\n")
+    paths = {name: f"{tmp_path / name / 'k.py'}:f" for name in ("we ird", "a,b")}
+    for given, expected in (
+        ("we ird/k.py:f", paths["we ird"]),
+        (["we ird/k.py:f", "a,b/k.py:f"], list(paths.values())),
+        ("we ird/k.py:f, a,b/k.py:f", list(paths.values())),
+    ):
+        (user,) = [p for p in plan_of(laptop, kernel=given).providers if p.name == "user"]
+        assert user.options["kernel"] == expected
+
+
 @pytest.mark.parametrize("kernel", ["my.py", "missing.py:f", ":f"])
 def test_a_kernel_that_is_not_there_is_told(laptop, kernel):
     with pytest.raises(RequestError):

@@ -145,7 +145,49 @@ def test_fresh_works_on_a_damaged_journal(tmp_path, open_experiment):
     (tmp_path / "journal.sqlite").write_bytes(b"rubbish" * 100)
     with open_experiment(tmp_path, fresh=True) as experiment:
         assert experiment.total() == 4
-    assert (tmp_path / "previous" / "journal.sqlite").read_bytes().startswith(b"rubbish")
+    assert (tmp_path / "damaged-1" / "journal.sqlite").read_bytes().startswith(b"rubbish")
+
+
+def test_fresh_never_deletes_a_damaged_journal(tmp_path, open_experiment):
+    for text in (b"rubbish", b"nonsense"):
+        (tmp_path / "journal.sqlite").write_bytes(text * 100)
+        for _ in range(3):
+            open_experiment(tmp_path, fresh=True).close()
+    kept = [(tmp_path / f"damaged-{n}" / "journal.sqlite").read_bytes()[:7] for n in (1, 2)]
+    assert kept == [b"rubbish", b"nonsens"]
+    assert not (tmp_path / "damaged-3").exists()
+    Experiment.open(tmp_path / "previous").close()
+
+
+def test_verdicts_are_kept_until_the_record_has_them(tmp_path, open_experiment, make_record):
+    verdict = Verdict(status=Verification.PASSED, checks={"form": "passed"})
+    with open_experiment(tmp_path) as experiment:
+        experiment.add_rounds([], {1: verdict, 2: verdict})
+    with open_experiment(tmp_path) as experiment:
+        assert experiment.verdicts([1, 2, 3]) == {1: verdict, 2: verdict}
+        experiment.finish({1: make_record()})
+        assert experiment.verdicts([1, 2, 3]) == {2: verdict}
+    with open_experiment(tmp_path, environment=Environment(hostname="other")) as experiment:
+        assert experiment.verdicts([1, 2]) == {}, "another environment judges anew"
+
+
+def test_losses_of_the_device_are_counted(tmp_path, open_experiment, make_record):
+    with open_experiment(tmp_path) as experiment:
+        assert [experiment.count_device_loss(2) for _ in range(2)] == [1, 2]
+        assert experiment.count_device_loss(1) == 1
+    with open_experiment(tmp_path) as experiment:
+        assert experiment.device_losses() == {1: 1, 2: 2}
+        experiment.finish({2: make_record()})
+        assert experiment.device_losses() == {1: 1}
+
+
+def test_a_journal_of_an_older_gemmetry_gets_the_new_tables(tmp_path, open_experiment):
+    with open_experiment(tmp_path) as experiment:
+        experiment._connection.execute("DROP TABLE verdicts")
+        experiment._connection.execute("DROP TABLE device_losses")
+    with open_experiment(tmp_path) as experiment:
+        assert experiment.verdicts([1]) == {}
+        assert experiment.device_losses() == {}
 
 
 def _zero_the_middle(content: bytes) -> bytes:

@@ -14,7 +14,7 @@ from gemmetry.domain.outcome import Verification
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import apply_epilogue, compute_reference
 from gemmetry.numerics.storage import quantize, round_to_tf32, to_float32, to_float64
-from gemmetry.verification.protocol import CHECKS, LEVELS, recheck, verify, with_check
+from gemmetry.verification.protocol import CHECKS, LAUNCHES, LEVELS, recheck, verify, with_check
 
 BF16 = "matmul_128x128x512_bf16t_bf16t_bf16t"
 F32 = "matmul_96x80x512_f32t_f32n_f32t"
@@ -498,3 +498,20 @@ class TestRecheck:
         operation, reference, good = outputs
         result = recheck(operation, [("0", good.astype(np.float32))], reference)
         assert "float32" in result.detail
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_number_of_launches_is_told(level, executable_of, monkeypatch):
+    operation = parse_operation(F32)
+    inputs = make_inputs(operation, distribution="offset_uniform", seed=42)
+    executable = executable_of(operation, product)
+    launches = []
+    run = executable.run
+
+    def count(buffers, output):
+        launches.append(output)
+        return run(buffers, output)
+
+    monkeypatch.setattr(executable, "run", count)
+    verify(executable, operation, inputs, compute_reference(operation, inputs), level=level)
+    assert len(launches) == LAUNCHES[level]

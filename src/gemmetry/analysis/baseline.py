@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -71,17 +72,21 @@ class MeanSpeedup:
 
     ratio: float
     problems: int
+    marked: int = 0
+    """Problems where one of the two measurements carries marks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speedups:
-    """Speed relative to the baseline's best dispatch of the same problem; above 1 is faster."""
+    """Speed relative to the baseline (its best dispatch of the same problem); above 1 is faster."""
 
     baseline: str
+    """A provider, or ``provider:configuration``."""
     ratios: Mapping[_RecordId, float]
     """Record -> baseline's median / record's median."""
     means: Mapping[str, MeanSpeedup]
-    """Provider -> mean over the problems that it and the baseline solved; without the baseline."""
+    """Provider -> mean over the problems that it and the baseline solved; without the provider
+    that is the baseline, but with the provider of a configuration that is."""
 
     def of(self, record: Record) -> float | None:
         """The record's ratio; None if it or the baseline has no measurement."""
@@ -97,22 +102,50 @@ def default_baseline(records: Iterable[Record]) -> str | None:
     return next((name for name in PREFERRED_BASELINES if name in measured), None)
 
 
-def speedups(records: Iterable[Record], baseline: str) -> Speedups:
-    """Every measured record's speed relative to the provider `baseline`.
+def is_of_baseline(record: Record, baseline: str) -> bool:
+    """True if the record is of the provider `baseline`, or of its ``provider:configuration``."""
+    provider, colon, configuration = baseline.partition(":")
+    return record.provider == provider and (not colon or record.configuration == configuration)
+
+
+def check_baseline(records: Iterable[Record], baseline: str) -> None:
+    """Refuse a baseline that none of `records` is of.
 
     Raises:
-        UnknownNameError: no record is of that provider.
+        UnknownNameError: no record is of that provider or configuration.
     """
     records = list(records)
+    if any(is_of_baseline(record, baseline) for record in records):
+        return
+    provider, colon, configuration = baseline.partition(":")
     providers = {record.provider for record in records}
-    if baseline not in providers:
-        raise UnknownNameError("baseline provider", baseline, providers)
+    if not colon or provider not in providers:
+        raise UnknownNameError("baseline provider", provider, providers)
+    known = {record.configuration for record in records if record.provider == provider}
+    raise UnknownNameError(f"baseline configuration of {provider}", configuration, known)
+
+
+def _is_marked(record: Record) -> bool:
+    return record.measurement is not None and bool(record.measurement.marks)
+
+
+def speedups(records: Iterable[Record], baseline: str) -> Speedups:
+    """Every measured record's speed relative to the provider `baseline`, or relative to the
+    configuration of ``provider:configuration``.
+
+    Raises:
+        UnknownNameError: no record is of that provider or configuration.
+    """
+    records = list(records)
+    check_baseline(records, baseline)
     ratios: dict[_RecordId, float] = {}
     bests: dict[str, list[float]] = {}
+    marked: Counter[str] = Counter()
     for group in group_by_problem(records).values():
         best = fastest_per_provider(group)
-        reference = duration_ns(best[baseline]) if baseline in best else None
-        if not reference:
+        base = fastest(record for record in group if is_of_baseline(record, baseline))
+        reference = None if base is None else duration_ns(base)
+        if base is None or not reference:
             continue
         for record in group:
             ns = duration_ns(record)
@@ -122,8 +155,9 @@ def speedups(records: Iterable[Record], baseline: str) -> Speedups:
             ns = duration_ns(record)
             if provider != baseline and ns:
                 bests.setdefault(provider, []).append(reference / ns)
+                marked[provider] += _is_marked(record) or _is_marked(base)
     means = {
-        provider: MeanSpeedup(ratio=mean, problems=len(values))
+        provider: MeanSpeedup(ratio=mean, problems=len(values), marked=marked[provider])
         for provider, values in bests.items()
         if (mean := geometric_mean(values)) is not None
     }

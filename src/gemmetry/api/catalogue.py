@@ -8,7 +8,12 @@ from typing import Any
 
 from gemmetry.domain.contracts import Provider
 from gemmetry.domain.target import Target
-from gemmetry.providers.registry import load_provider, provider_names
+from gemmetry.providers.registry import (
+    BrokenPluginError,
+    UnavailableProvider,
+    load_provider,
+    provider_names,
+)
 
 
 class InstalledCatalogue:
@@ -21,16 +26,19 @@ class InstalledCatalogue:
         return _names()
 
     def provider(self, name: str, options: Mapping[str, Any] | None = None) -> Provider:
-        """The provider itself.
+        """The provider itself; one that cannot be imported as unavailable, with the reason.
 
         Raises:
-            UnknownNameError: no such provider. RequestError: it cannot be imported.
+            UnknownNameError: no such provider. RequestError: the provider refuses its options.
         """
         wanted = dict(options or {})
-        for known, known_options, provider in self._loaded:
+        for known, known_options, loaded in self._loaded:
             if (known, known_options) == (name, wanted):
-                return provider
-        provider = load_provider(name, wanted)
+                return loaded
+        try:
+            provider = load_provider(name, wanted)
+        except BrokenPluginError as error:
+            provider = UnavailableProvider(name, error.message)
         self._loaded.append((name, wanted, provider))
         return provider
 

@@ -11,18 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 from gemmetry.api.catalogue import InstalledCatalogue
 from gemmetry.domain.columns import COLUMNS_BY_NAME
+from gemmetry.domain.errors import StorageError
 from gemmetry.domain.events import Listener, ignore_events
 from gemmetry.domain.plan import Plan
 from gemmetry.specs.defaults import Defaults
-from gemmetry.specs.loader import Known, load_spec, make_spec
+from gemmetry.specs.loader import Known, Place, key_place, load_spec, make_spec
 from gemmetry.specs.model import ProfileSpec
 from gemmetry.specs.planning import make_plan
 
 if TYPE_CHECKING:
     from gemmetry.api.results import Results
+    from gemmetry.engine import RunSummary
 
 DEFAULT_FOLDER = Path("gemmetry-out")
 """Where experiments go when no folder is given, in the working directory."""
+
+STORED_SPEC = "spec.yaml"
+"""The request that an experiment's folder keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +52,10 @@ def read_spec(
     values: Mapping[str, Any] | None = None,
     *,
     known: Known | None = None,
+    place: Place = key_place,
 ) -> ProfileSpec:
-    """A spec from a file, a mapping or nothing, with `values` on top.
+    """A spec from a file, a mapping or nothing, with `values` on top; mistakes in values stand
+    where `place` says.
 
     Raises:
         SpecError: every mistake, each with its place. RequestError: the file cannot be read.
@@ -58,8 +65,8 @@ def read_spec(
     if isinstance(source, ProfileSpec):
         source = source.model_dump(exclude_unset=True)
     if source is None or isinstance(source, Mapping):
-        return make_spec({**(source or {}), **values}, known=known)
-    return load_spec(Path(source), known=known, overrides=values)
+        return make_spec({**(source or {}), **values}, known=known, place=place)
+    return load_spec(Path(source), known=known, overrides=values, override_place=place)
 
 
 def known_names() -> Known:
@@ -89,6 +96,57 @@ def prepare(
     return Prepared(spec, planned.plan, folder, planned.notes)
 
 
+def run_prepared(
+    prepared: Prepared, *, listener: Listener, fresh: bool, command: str
+) -> RunSummary:
+    """Run the plan, and leave the request in the experiment, from which reports take how to show
+    its results.
+
+    Raises:
+        EnvironmentFailure: disk full, device lost ...; what was measured is kept.
+    """
+    from gemmetry.engine import run
+
+    try:
+        return run(
+            prepared.plan,
+            prepared.experiment,
+            listener=listener,
+            fresh=fresh,
+            command=command,
+            generated=prepared.generated,
+        )
+    finally:
+        if (prepared.experiment / "manifest.json").is_file():
+            write_spec(prepared.spec, prepared.experiment / STORED_SPEC)
+
+
+def write_spec(spec: ProfileSpec, path: Path) -> None:
+    """Write `spec` as YAML.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    from gemmetry.specs.writer import spec_text
+
+    try:
+        path.write_text(spec_text(spec), encoding="utf-8")
+    except OSError as error:
+        raise StorageError(
+            f"cannot write the spec {path}: {error.strerror}", hint="Choose a writable place."
+        ) from error
+
+
+def stored_baseline(experiment: Path) -> str | None:
+    """The baseline that the experiment's last request named; None if it named none.
+
+    Raises:
+        SpecError: the request that the experiment holds was edited and is wrong.
+    """
+    path = experiment / STORED_SPEC
+    return load_spec(path).baseline if path.is_file() else None
+
+
 def profile(
     spec: ProfileSpec | str | PathLike[str] | Mapping[str, Any] | None = None,
     *,
@@ -108,19 +166,12 @@ def profile(
         EnvironmentFailure: disk full, device lost ...; what was measured is kept.
     """
     from gemmetry.api.results import load
-    from gemmetry.engine import run
 
     if experiment is not None:
         values["experiment"] = str(experiment)
     is_file = isinstance(spec, str | PathLike)
     base = Path(spec).parent if is_file else None  # type: ignore[arg-type]
     prepared = prepare(read_spec(spec, values), base=base)
-    run(
-        prepared.plan,
-        prepared.experiment,
-        listener=listener,
-        fresh=fresh,
-        command=f"{Path(sys.argv[0]).name}: gemmetry.profile(...)",
-        generated=prepared.generated,
-    )
+    command = f"{Path(sys.argv[0]).name}: gemmetry.profile(...)"
+    run_prepared(prepared, listener=listener, fresh=fresh, command=command)
     return load(prepared.experiment)

@@ -42,10 +42,12 @@ def compare(
     """
     from gemmetry.analysis.comparison import compare as compare_all
     from gemmetry.cli.console import note, stdout_console
+    from gemmetry.cli.tables import check_outputs
     from gemmetry.domain.errors import RequestError
     from gemmetry.reports.compare import comparison_document, print_comparison, write_comparison
     from gemmetry.store.experiment import Experiment
 
+    check_outputs(output or ())
     if len(experiments) < 2:
         raise RequestError("a comparison needs two experiments", hint="gemmetry compare A B")
     opened = [Experiment.open(path) for path in experiments]

@@ -21,8 +21,9 @@ from gemmetry.cli.options import (
 
 app = typer.Typer(add_completion=False)
 
-COLUMNS = ("provider", "operation", "configuration", "outcome", "compile_ns", "registers",
-           "spill_bytes", "shared_memory_bytes", "matrix_instruction", "reason")  # fmt: skip
+COLUMNS = ("provider", "target", "operation", "configuration", "outcome", "compile_ns",
+           "registers", "spill_bytes", "shared_memory_bytes", "matrix_instruction",
+           "reason")  # fmt: skip
 """What is printed when no --columns are given: facts of the build, no times."""
 
 
@@ -44,14 +45,14 @@ def compile_dispatches(
     row a dispatch tells what became of it; a configuration that the compiler rejects is a row
     too, and costs no other.
     """
-    from gemmetry.cli.profile_command import run_and_report
     from gemmetry.cli.requests import Source, plan_request, read_request
+    from gemmetry.cli.run import run_and_report
     from gemmetry.engine import compile_plan
     from gemmetry.specs.defaults import LEGACY
 
     source = Source(given=given, spec=spec, settings=set or (), save=save_spec)
     request = read_request(source, name="compile", columns=COLUMNS)
-    prepared = plan_request(request, source, defaults=LEGACY, tell=verbose)
+    prepared = plan_request(request, source, defaults=LEGACY)
     plan = compile_plan(prepared.plan)
     if not request.experiment:
         folder = prepared.experiment.parent / f"{plan.name}-{plan.hash}"

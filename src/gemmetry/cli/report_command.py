@@ -37,8 +37,12 @@ def report(
     baseline: Baseline = None,
 ) -> None:
     """Render an experiment again; nothing is run and nothing in its folder changes."""
+    import dataclasses
+
+    from gemmetry.api.profile import stored_baseline
     from gemmetry.cli.results import Rendering, check_rendering, columns_of, render
     from gemmetry.domain.errors import UnknownNameError
+    from gemmetry.reports.tables import tag_names
     from gemmetry.store.experiment import Experiment as StoredExperiment
 
     formats = ("table", "block", "csv", "md", "none")
@@ -55,4 +59,8 @@ def report(
     )
     check_rendering(rendering)
     with StoredExperiment.open(experiment) as stored:
-        render(stored.result_set(), rendering)
+        results = stored.result_set()
+        check_rendering(rendering, tags=tag_names(results.records))
+        if baseline is None:
+            rendering = dataclasses.replace(rendering, baseline=stored_baseline(experiment))
+        render(results, rendering)

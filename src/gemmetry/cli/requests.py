@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from gemmetry.cli.console import note
 from gemmetry.cli.options import given_values
-from gemmetry.domain.errors import StorageError
 
 if TYPE_CHECKING:
     from gemmetry.api.profile import Prepared
@@ -36,34 +35,18 @@ def read_request(source: Source, **defaults: Any) -> ProfileSpec:
         SpecError: every mistake, with its place or its option.
         StorageError: the file of ``--save-spec`` cannot be written.
     """
-    from gemmetry.api.profile import read_spec
-    from gemmetry.specs.loader import parse_settings
+    from gemmetry.api.profile import read_spec, write_spec
+    from gemmetry.specs.loader import flag_place, parse_settings
 
     values = {**parse_settings(source.settings), **given_values(source.given)}
-    spec = read_spec(source.spec, values)
+    spec = read_spec(source.spec, values, place=flag_place)
     silent = {key: value for key, value in defaults.items() if key not in spec.model_fields_set}
     if silent:
         spec = spec.model_copy(update=silent)
     if source.save is not None:
-        save_spec(spec, source.save)
+        write_spec(spec, source.save)
+        note(f"spec: {source.save}")
     return spec
-
-
-def save_spec(spec: ProfileSpec, path: Path) -> None:
-    """Write `spec` as YAML.
-
-    Raises:
-        StorageError: the file cannot be written.
-    """
-    from gemmetry.specs.writer import spec_text
-
-    try:
-        path.write_text(spec_text(spec), encoding="utf-8")
-    except OSError as error:
-        raise StorageError(
-            f"cannot write the spec {path}: {error.strerror}", hint="Choose a writable place."
-        ) from error
-    note(f"spec: {path}")
 
 
 def tell_idle_patterns(prepared: Prepared) -> None:

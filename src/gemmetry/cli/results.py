@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from gemmetry.cli.console import note, stdout_console
-from gemmetry.domain.errors import RequestError
 
 if TYPE_CHECKING:
     from gemmetry.domain.resultset import ResultSet
@@ -33,8 +33,8 @@ class Rendering:
     html: Path | None = None
 
 
-def rendering_of(spec: ProfileSpec, *, json: bool, html: Path | None = None) -> Rendering:
-    """The rendering that a spec's keys ask for; `html` is where the report goes by default."""
+def rendering_of(spec: ProfileSpec, *, json: bool) -> Rendering:
+    """The rendering that a spec's keys ask for."""
     return Rendering(
         outputs=tuple(Path(path) for path in spec.output),
         append=spec.append,
@@ -42,7 +42,7 @@ def rendering_of(spec: ProfileSpec, *, json: bool, html: Path | None = None) -> 
         baseline=spec.baseline,
         format=spec.format,
         json=json,
-        html=Path(spec.html) if spec.html else html,
+        html=Path(spec.html) if spec.html else None,
     )
 
 
@@ -52,24 +52,28 @@ def columns_of(names: tuple[str, ...] | list[str] | None) -> tuple[str, ...]:
     return tuple("gemmetry" if part == "all" else part for part in parts)
 
 
-def check_rendering(rendering: Rendering) -> None:
+def check_rendering(rendering: Rendering, *, tags: Iterable[str] | None = None) -> None:
     """Refuse, before anything runs, what could not be written after it.
 
+    `tags` are the names of the results' tags, where they are known.
+
     Raises:
-        RequestError: unknown suffix or column, or a folder that is not there.
+        RequestError: unknown suffix or column, or a file to append to that has other columns.
+        StorageError: a file cannot be written.
     """
+    from gemmetry.reports.csv_table import check_append
+    from gemmetry.reports.files import check_writable
+    from gemmetry.reports.rows import check_suffix
     from gemmetry.reports.tables import select_columns
-    from gemmetry.reports.writers import SUFFIXES
+    from gemmetry.reports.writers import SUFFIXES, check_libraries
 
     select_columns(rendering.columns)
     for path in (*rendering.outputs, *((rendering.html,) if rendering.html else ())):
-        if path.suffix.lower() not in SUFFIXES:
-            raise RequestError(
-                f"cannot tell the format of {path}: unknown suffix {path.suffix!r}",
-                hint=f"Give a name that ends in one of {', '.join(SUFFIXES)}.",
-            )
-        if path.is_dir():
-            raise RequestError(f"{path} is a folder", hint="Give the name of a file.")
+        suffix = check_suffix(path, tuple(SUFFIXES))
+        check_libraries(suffix)
+        check_writable(path)
+        if rendering.append and suffix == ".csv" and tags is not None:
+            check_append(path, rendering.columns or None, tags=tags)
 
 
 def render(result_set: ResultSet, rendering: Rendering) -> None:

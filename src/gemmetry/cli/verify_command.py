@@ -44,8 +44,8 @@ def run(
     verbose: Verbose = False,
 ) -> None:
     """Compile and verify dispatches; nothing is timed. Exit status 1 if one is wrong."""
-    from gemmetry.cli.profile_command import run_and_report
     from gemmetry.cli.requests import Source, plan_request, read_request
+    from gemmetry.cli.run import run_and_report
 
     given["profiling_enabled"] = False
     source = Source(given=given, spec=spec, settings=set or (), save=save_spec)

@@ -12,7 +12,6 @@ from enum import StrEnum
 from typing import Any
 
 from gemmetry.domain import units
-from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Measurement, Record
@@ -192,20 +191,6 @@ COLUMNS: tuple[Column, ...] = (
 )  # fmt: skip
 
 COLUMNS_BY_NAME: dict[str, Column] = {column.name: column for column in COLUMNS}
-
-
-def find_columns(names: Iterable[str]) -> list[Column]:
-    """Columns by name.
-
-    Raises:
-        UnknownNameError: no such column.
-    """
-    found = []
-    for name in names:
-        if name not in COLUMNS_BY_NAME:
-            raise UnknownNameError("column", name, COLUMNS_BY_NAME)
-        found.append(COLUMNS_BY_NAME[name])
-    return found
 
 
 def row(record: Record, columns: Iterable[Column] = COLUMNS) -> dict[str, Any]:

@@ -149,10 +149,6 @@ class Signature:
         _check_signature(self)
 
     @property
-    def is_fused(self) -> bool:
-        return bool(self.epilogue)
-
-    @property
     def layout_pair(self) -> str:
         """``tt``, ``tn``, ``nt`` or ``nn`` for a matmul; ``nhwc_hwcf`` for a convolution."""
         joint = "_" if self.kind is OperationKind.CONV2D else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,12 +37,18 @@ from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference
 from gemmetry.observers import make_observers
 from gemmetry.verification.checks import CheckResult
-from gemmetry.verification.protocol import recheck, verify
+from gemmetry.verification.protocol import LAUNCHES, recheck, verify
 from gemmetry.verification.reference_cache import ReferenceCache
 
 HOST_REFERENCE_FLOPS = 2e11
 """Products up to this size get their float64 reference from the host, larger ones from the device
 where it can: two cores of a small machine need about 5 s for it (measured, 40 GFLOP/s)."""
+
+PROBE_DOUBT = 12
+"""How many times longer than predicted a launch may take. Predictions scale the time of a small
+product, which stays in the cache: for torch's f16 on a CPU without f16 arithmetic 0.7 s where 1024³
+takes 2 s, and 6 s where 2048³ takes 65 s. Where this much longer would be too long, one launch is
+timed before verification."""
 
 KEPT_BYTES = 2 << 30
 """Host memory for inputs of recent operations; the latest are kept in any case."""
@@ -94,6 +102,53 @@ class Answers:
         return self._cache.get(operation, settings.distribution, settings.seed, compute)
 
 
+@dataclass(frozen=True, slots=True)
+class LaunchBudget:
+    """How long a launch may take, by the settings."""
+
+    settings: RunSettings
+    verifies: bool
+    """Whether this dispatch is verified, where the settings ask for it."""
+
+    def objection(self, seconds: float | None, verb: str) -> str:
+        """Why a launch of `seconds` (None: unknown) is too long, and what to do; "" if it is not.
+
+        `verb` says how the seconds are known: ``took``, ``is predicted to take``.
+        """
+        settings = self.settings
+        limit_s = settings.max_seconds_per_launch
+        if seconds is None:
+            return ""
+        if seconds > limit_s:
+            return (
+                f"one launch {verb} {seconds:.3g} s, more than the "
+                f"{limit_s:.3g} s allowed; raise --max-seconds-per-launch to run it"
+            )
+        needed_s, deadline_s = self._launches * seconds, settings.deadlines_s[Stage.VERIFY]
+        if needed_s <= deadline_s:
+            return ""
+        return (
+            f"one launch {verb} {seconds:.3g} s, so that the {self._launches} launches of "
+            f"{settings.verification_level} verification would pass its deadline of "
+            f"{deadline_s:g} s; run it with --set deadlines.verify={math.ceil(2 * needed_s)}"
+            + ("" if settings.verification_level == "quick" else " or --verification-level quick")
+        )
+
+    def is_doubtful(self, predicted_s: float | None) -> bool:
+        """True where a launch `PROBE_DOUBT` times longer than predicted would be too long for
+        verification, which then had better not begin."""
+        if predicted_s is None:
+            return False
+        doubted_s = PROBE_DOUBT * predicted_s * self._launches
+        return doubted_s > self.settings.deadlines_s[Stage.VERIFY]
+
+    @property
+    def _launches(self) -> int:
+        if not (self.settings.verify and self.verifies):
+            return 0
+        return LAUNCHES.get(self.settings.verification_level, 0)
+
+
 class Bench:
     """Serves Open, Sample and Close for one provider on one device."""
 
@@ -131,10 +186,17 @@ class Bench:
         )
         executable: Executable | None = None
         try:
-            slow = self._too_slow(dispatch)
+            budget = LaunchBudget(self._hello.settings, verifies=wire.verify)
+            predicted_s = self._provider.seconds_per_launch(dispatch)
+            slow = budget.objection(predicted_s, "is predicted to take")
             if slow:
                 return Opened(wire.id, BuildFacts(), None, None, slow, 0)
             executable = self._provider.build(dispatch, self._workspace)
+            if budget.is_doubtful(predicted_s):
+                slow = budget.objection(self._launch_once(wire, dispatch, executable), "took")
+                if slow:
+                    executable.close()
+                    return Opened(wire.id, executable.facts, None, None, slow, 0)
             verdict = self._verify(wire, dispatch, executable)
             if verdict is not None and verdict.status is Verification.FAILED:
                 executable.close()
@@ -150,15 +212,18 @@ class Bench:
             facts = BuildFacts() if executable is None else executable.facts
             return Opened(wire.id, facts, None, self._failure(error, executable), "", 0)
 
-    def _too_slow(self, dispatch: Dispatch) -> str:
-        limit_s = self._hello.settings.max_seconds_per_launch
-        predicted_s = self._provider.seconds_per_launch(dispatch)
-        if predicted_s is None or predicted_s <= limit_s:
-            return ""
-        return (
-            f"one launch is predicted to take {predicted_s:.3g} s, more than the "
-            f"{limit_s:.3g} s allowed; raise --max-seconds-per-launch to run it"
-        )
+    def _launch_once(self, wire: WireDispatch, dispatch: Dispatch, executable: Executable) -> float:
+        """Seconds of one launch, its inputs made and uploaded before."""
+        self._channel.send(Entered(wire.id, Stage.VERIFY))
+        device, operation = executable.device, dispatch.operation
+        arrays = self._answers.inputs(operation)
+        buffers = [device.upload(a, s) for a, s in zip(arrays, operation.inputs, strict=True)]
+        output = device.allocate(operation.output)
+        device.synchronize()
+        began = time.monotonic()
+        executable.run(buffers, output)
+        device.synchronize()
+        return time.monotonic() - began
 
     def _verify(
         self, wire: WireDispatch, dispatch: Dispatch, executable: Executable

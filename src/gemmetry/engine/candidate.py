@@ -43,7 +43,8 @@ class Candidate:
     time budget."""
     stage: Stage = Stage.BUILD
     runs_alone: bool = False
-    """It ran out of memory beside others and gets a second chance without them."""
+    """It ran out of memory beside others, or the device was lost while it ran, and gets a second
+    chance without them."""
 
     @property
     def name(self) -> str:

@@ -16,12 +16,13 @@ from itertools import groupby
 from gemmetry.domain.errors import DeviceLostError
 from gemmetry.domain.events import StageProgress
 from gemmetry.domain.outcome import Outcome, Stage, Verification
-from gemmetry.domain.record import Record
+from gemmetry.domain.record import Record, Verdict
 from gemmetry.domain.target import Target
 from gemmetry.engine.candidate import Candidate, RecordMaker, merge_facts
 from gemmetry.engine.failures import Ending, WorkerLost, ending_of
 from gemmetry.engine.grouping import Budget, groups
 from gemmetry.engine.journal import Journal
+from gemmetry.engine.opening import Opening
 from gemmetry.engine.protocol import (
     Answered,
     Close,
@@ -43,8 +44,13 @@ from gemmetry.verification.protocol import with_check
 _DOING = {Stage.BUILD: "building", Stage.VERIFY: "verifying", Stage.MEASURE: "measuring"}
 
 STORE_EVERY_S = 0.2
-"""A round that ends later than this after the last commit is stored at once. A commit takes below
-a millisecond on a solid-state disk, so that this costs little, and it bounds what a kill loses."""
+"""A verdict, failure or round that comes later than this after the last commit is stored at once.
+A commit takes below a millisecond on a solid-state disk, so that this costs little, and it bounds
+what a kill loses."""
+
+MOST_DEVICE_LOSSES = 2
+"""A device that is lost may have been pulled out; lost again while the same dispatch runs, it is
+taken to be that dispatch's doing, so that a plan that holds it can come to its end."""
 
 
 class DeviceSession:
@@ -66,24 +72,29 @@ class DeviceSession:
         self._finished: dict[int, Record] = {}
         self._alone: list[Candidate] = []
         self._unstored: list[StoredRound] = []
+        self._unstored_verdicts: dict[int, Verdict] = {}
         self._stored_at = 0.0
-        self._group_size = 0
-        self._answered = 0
+        self._opening = Opening((), verifies=False)
 
     def measure(self, candidates: Iterable[Candidate]) -> None:
         """Bring every candidate to its record.
 
         Raises:
-            DeviceLostError: the device is gone; what is not finished stays for resume.
+            DeviceLostError: the device is gone; what is known is stored, what is not finished
+                stays for resume.
             StorageError: the journal cannot be written.
             RunStopped: the run is being ended.
         """
-        for group in groups(candidates, self._budget):
-            self._measure_group(group)
-        alone, self._alone = self._alone, []
-        for candidate in alone:
-            candidate.runs_alone = True
-            self._measure_group([candidate])
+        try:
+            for group in groups(candidates, self._budget):
+                self._measure_group(group)
+            alone, self._alone = self._alone, []
+            for candidate in alone:
+                candidate.runs_alone = True
+                self._measure_group([candidate])
+        except DeviceLostError:
+            self._store()
+            raise
 
     def close(self) -> None:
         """End the workers."""
@@ -100,18 +111,20 @@ class DeviceSession:
     # -- a group -------------------------------------------------------------------------------
 
     def _measure_group(self, group: Sequence[Candidate]) -> None:
-        stored = self._journal.experiment.rounds(candidate.id for candidate in group)
+        rounds = self._journal.experiment.rounds(candidate.id for candidate in group)
+        verdicts = self._journal.experiment.verdicts(candidate.id for candidate in group)
         for candidate in group:
             if not candidate.rounds:
-                candidate.restore(stored.get(candidate.id, ()))
-        self._group_size, self._answered = len(group), 0
+                candidate.restore(rounds.get(candidate.id, ()))
+            candidate.verdict = candidate.verdict or verdicts.get(candidate.id)
+        self._opening = Opening(group, verifies=self._settings.verify)
         for lane, members in _by_lane(group):
             self._open_all(lane, members)
-        self._flush()
+        self._store()
         if self._settings.measure:
             self._sample_until_done(group[0].id)
         self._close_all()
-        self._flush()
+        self._store()
 
     def _sample_until_done(self, group_seed: int) -> None:
         number = 0
@@ -133,8 +146,7 @@ class DeviceSession:
                 requests = [(key, wanted[key]) for key in keys if key in self._open]
                 if requests and lane is not None:
                     self._sample(lane, requests)
-            self._store_rounds()
-            self._flush()
+            self._store()
             number += 1
 
     def _open_lane(self, key: int) -> int | None:
@@ -157,8 +169,11 @@ class DeviceSession:
                 worker.send(Open(tuple(candidate.wire for candidate in waiting)))
                 self._hear_opened(worker, waiting)
             except WorkerLost as lost:
-                self._blame(waiting.popleft() if waiting else None, lost.ending)
-                self._flush()  # a deadline may have passed on this one: it must not again
+                culprit = waiting.popleft() if waiting else None
+                self._blame(culprit, lost.ending)
+                self._store()  # a deadline may have passed on this one: it must not again
+                if culprit is not None:
+                    self._tell_opened(culprit)
                 waiting.extendleft(reversed(self._drop_worker(lane)))
 
     def _hear_opened(self, worker: WorkerProcess, waiting: deque[Candidate]) -> None:
@@ -174,12 +189,11 @@ class DeviceSession:
                     candidate = waiting[0]
                     if opened.failure is not None:
                         # Raises where the worker is spoiled, with the candidate still to blame.
-                        self._heed(worker, opened.failure)
+                        self._heed(worker, candidate, opened.failure)
                     waiting.popleft()
                     self._take_opened(worker, candidate, opened)
-                    self._answered += 1
-                    done = min(self._answered, self._group_size)
-                    self._progress(Stage.VERIFY, done, self._group_size, str(candidate))
+                    self._store_if_due()
+                    self._tell_opened(candidate)
                     worker.mark_output()
                     self._enter(worker, Stage.BUILD)
 
@@ -187,9 +201,11 @@ class DeviceSession:
         candidate.facts = merge_facts(candidate.facts, opened.facts)
         if opened.verdict is not None:
             candidate.verdict = opened.verdict
+            self._unstored_verdicts[candidate.id] = opened.verdict
         if opened.failure is not None:
             self._blame(candidate, ending_of(opened.failure, worker.output_tail()))
         elif opened.skip_reason:
+            candidate.stage = Stage.BUILD  # a launch that was timed first is no verification
             self._end(candidate, Ending(Outcome.SKIPPED, opened.skip_reason))
         elif candidate.verdict is not None and candidate.verdict.status is Verification.FAILED:
             reason = candidate.verdict.reason or candidate.verdict.first_bad or "wrong result"
@@ -197,6 +213,11 @@ class DeviceSession:
         else:
             self._open[candidate.id] = candidate
             self._budget.observe(opened.free_memory_bytes)
+
+    def _tell_opened(self, candidate: Candidate) -> None:
+        progress = self._opening.count(candidate)
+        if progress is not None:
+            self._journal.tell(progress)
 
     def _sample(self, lane: int, requests: Sequence[tuple[int, int]]) -> None:
         """One worker's part of a round; what its loss leaves out comes with the next round."""
@@ -212,29 +233,19 @@ class DeviceSession:
                     case Sampled() as sampled:
                         candidate = self._open[waiting[0]]
                         if sampled.failure is not None:
-                            self._heed(worker, sampled.failure)
+                            self._heed(worker, candidate, sampled.failure)
                             del self._open[waiting.popleft()]
                             tail = worker.output_tail()
                             self._blame(candidate, ending_of(sampled.failure, tail))
                         elif sampled.round is not None:
                             waiting.popleft()
-                            self._keep(candidate.add_round(sampled.round))
+                            self._unstored.append(candidate.add_round(sampled.round))
+                        self._store_if_due()
                         worker.mark_output()
         except WorkerLost as lost:
             blamed = self._open.pop(waiting[0]) if waiting else None
             self._blame(blamed, lost.ending)
             self._open_all(lane, self._drop_worker(lane))
-
-    def _keep(self, taken: StoredRound) -> None:
-        """Rounds of a pass share a transaction while they come quickly."""
-        self._unstored.append(taken)
-        if time.monotonic() - self._stored_at > STORE_EVERY_S:
-            self._store_rounds()
-
-    def _store_rounds(self) -> None:
-        self._journal.add_rounds(self._unstored)
-        self._unstored = []
-        self._stored_at = time.monotonic()
 
     def _close_all(self) -> None:
         for lane, members in _by_lane(list(self._open.values())):
@@ -254,7 +265,7 @@ class DeviceSession:
                     case Closed() as closed:
                         candidate = waiting[0]
                         if closed.failure is not None:
-                            self._heed(worker, closed.failure)
+                            self._heed(worker, candidate, closed.failure)
                         waiting.popleft()
                         self._take_closed(worker, candidate, closed)
                         worker.mark_output()
@@ -309,13 +320,28 @@ class DeviceSession:
     def _end(self, candidate: Candidate, ending: Ending) -> None:
         self._finished[candidate.id] = self._records.ended(candidate, ending)
 
-    def _flush(self) -> None:
-        finished, self._finished = self._finished, {}
-        self._journal.finish(finished)
+    def _store_if_due(self) -> None:
+        """What comes quickly one after the other shares a transaction."""
+        if time.monotonic() - self._stored_at > STORE_EVERY_S:
+            self._store()
 
-    def _heed(self, worker: WorkerProcess, failure: Failure) -> None:
-        """Act on a failure that concerns more than its dispatch."""
+    def _store(self) -> None:
+        """Make durable what is known: rounds, verdicts of those that go on, and records."""
+        finished, self._finished = self._finished, {}
+        rounds, self._unstored = self._unstored, []
+        verdicts, self._unstored_verdicts = self._unstored_verdicts, {}
+        going_on = {key: verdicts[key] for key in verdicts if key not in finished}
+        self._journal.add_rounds(rounds, going_on)
+        self._journal.finish(finished)
+        self._stored_at = time.monotonic()
+
+    def _heed(self, worker: WorkerProcess, candidate: Candidate, failure: Failure) -> None:
+        """Act on a failure of `candidate` that concerns more than itself."""
         if failure.kind == DeviceLostError.__name__:
+            times = self._journal.experiment.count_device_loss(candidate.id)
+            if times >= MOST_DEVICE_LOSSES:
+                reason = f"device lost twice while {_DOING[candidate.stage]} it: {failure.message}"
+                self._end(candidate, Ending(Outcome.CRASH, reason, worker.output_tail()))
             raise DeviceLostError(
                 failure.message,
                 hint="The same command resumes when the device is back.",

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target
 from gemmetry.engine.candidate import Candidate
+from gemmetry.hardware.memory import free_memory_bytes
 from gemmetry.measurement.buffers import CACHE_FACTOR, MAX_SETS
-from gemmetry.providers._host_device import free_memory_bytes
 
 MAX_GROUP = 64
 """Dispatches open at once. More would stretch a round, and with it the drift between the first

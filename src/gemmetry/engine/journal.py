@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gemmetry.domain.events import DispatchFinished, Event, Listener, Message
-from gemmetry.domain.record import Record
+from gemmetry.domain.record import Record, Verdict
 from gemmetry.engine.commands import save_commands
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.rows import StoredRound
@@ -33,10 +33,10 @@ class Journal:
                 save_commands(self._commands, record)
             self.tell(DispatchFinished(record))
 
-    def add_rounds(self, rounds: Sequence[StoredRound]) -> None:
-        """Store one pass's rounds in one transaction."""
-        if rounds:
-            self.experiment.add_rounds(rounds)
+    def add_rounds(self, rounds: Sequence[StoredRound], verdicts: Mapping[int, Verdict]) -> None:
+        """Store rounds, and verdicts of dispatches that go on, in one transaction."""
+        if rounds or verdicts:
+            self.experiment.add_rounds(rounds, verdicts)
 
     def tell(self, event: Event) -> None:
         """Pass an event on."""

@@ -2,19 +2,78 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 
 from gemmetry.domain.settings import RunSettings
 from gemmetry.store.rows import Lane
 
+_DEFAULTS = RunSettings()
+
+_OPTIONS = {
+    "verification_level": "--verification-level",
+    "regime": "--regime",
+    "interval_width": "--interval-width",
+    "warmup_iterations": "--warmup-iterations",
+    "min_samples": "--min-samples",
+    "max_samples": "--max-samples",
+    "repetitions": "--benchmark-repetitions",
+    "launches_per_sample": "--dispatch-repeat-count",
+    "memory_budget_bytes": "--memory-budget",
+    "threads": "--threads",
+}
+"""Settings that an option gives as they are."""
+
+_SECONDS = {"time_budget_s": "--time-budget", "max_seconds_per_launch": "--max-seconds-per-launch"}
+
+_FLAGS = {
+    "verify": "verification-enabled",
+    "measure": "profiling-enabled",
+    "cold_cache": "cold-cache",
+}
+
 
 def reproduction_command(lane: Lane, dispatch: str, settings: RunSettings) -> str:
-    """A ``gemmetry profile`` command for the dispatch called `dispatch` of `lane`, with the seed
-    and distribution that it ran with."""
-    words = ["gemmetry", "profile", "--providers", lane.provider]
+    """A ``gemmetry profile`` command for the dispatch called `dispatch` of `lane`, with the seed,
+    the distribution and whatever else it ran with that is not the default and can change its
+    outcome."""
+    words = ["gemmetry", "profile", *_provider(lane)]
+    words += ["--dispatches", dispatch, "--device", lane.target.device or lane.target.name]
+    words += ["--seed", str(settings.seed), "--distribution", settings.distribution]
+    return shlex.join([*words, *_settings(settings), "--fresh"])
+
+
+def _provider(lane: Lane) -> list[str]:
+    options = {name: value for name, value in lane.options.items() if name != "kernel"}
+    if options:
+        # JSON is YAML, so that any options can be given this way.
+        document = json.dumps([{"name": lane.provider, "options": options}])
+        words = ["--set", f"providers={document}"]
+    else:
+        words = ["--providers", lane.provider]
     kernels = lane.options.get("kernel") or []
     if kernels:
         words += ["--kernel", kernels if isinstance(kernels, str) else ",".join(kernels)]
-    words += ["--dispatches", dispatch, "--device", lane.target.device or lane.target.name]
-    words += ["--seed", str(settings.seed), "--distribution", settings.distribution, "--fresh"]
-    return shlex.join(words)
+    return words
+
+
+def _settings(settings: RunSettings) -> list[str]:
+    words: list[str] = []
+    for name, option in _OPTIONS.items():
+        value = getattr(settings, name)
+        if value != getattr(_DEFAULTS, name):
+            words += [option, str(value)]
+    for name, option in _SECONDS.items():
+        value = getattr(settings, name)
+        if value != getattr(_DEFAULTS, name):
+            words += [option, f"{value!r}s"]
+    for name, flag in _FLAGS.items():
+        value = getattr(settings, name)
+        if value != getattr(_DEFAULTS, name):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+    if settings.verification_providers != _DEFAULTS.verification_providers:
+        words += ["--verification-providers", ",".join(settings.verification_providers)]
+    for stage, seconds in settings.deadlines_s.items():
+        if seconds != _DEFAULTS.deadlines_s[stage]:
+            words += ["--set", f"deadlines.{stage}={seconds!r}"]
+    return words

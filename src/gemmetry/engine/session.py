@@ -13,7 +13,6 @@ from gemmetry.domain.errors import DeviceLostError
 from gemmetry.domain.events import (
     DispatchFinished,
     Listener,
-    Message,
     PlanReady,
     StageProgress,
     ignore_events,
@@ -128,7 +127,6 @@ def _announce(journal: Journal, environment: Environment) -> tuple[int, int]:
             for record in store.records():
                 journal.tell(DispatchFinished(record))
         return 0, 0
-    journal.tell(Message(f"Resuming: {kept} dispatches and {samples_kept} samples are kept."))
     changes = [
         line
         for key, other in store.environments().items()
@@ -204,6 +202,10 @@ class _Run:
                 session.measure(chunk)
         except DeviceLostError as lost:
             session.kill()
+            if next(self._candidates(target), None) is None:
+                # Lost twice at the last dispatch, which is a row by now: nothing waits for it.
+                self._journal.warn(lost.message)
+                return ""
             self._journal.warn(str(lost))
             return f"{target.device or target.name}: {lost.message}"
         except BaseException:
@@ -231,9 +233,19 @@ class _Run:
             yield self._compiled(*waiting)
 
     def _candidates(self, target: Target) -> Iterator[Candidate]:
+        """What is left for `target`, in plan order; last, each on its own, those that ran when it
+        was lost, so that the others have their results before it may be lost again."""
         mine = {key: item for key, item in self._lanes.items() if item.lane.target == target}
-        rows = self._journal.experiment.remaining(list(mine))
-        return Resolver(mine).candidates(rows)
+        resolver = Resolver(mine)
+        store = self._journal.experiment
+        suspects = store.device_losses()
+        rows = (row for row in store.remaining(list(mine)) if row.id not in suspects)
+        yield from resolver.candidates(rows)
+        if suspects:
+            rows = (row for row in store.remaining(list(mine)) if row.id in suspects)
+            for candidate in resolver.candidates(rows):
+                candidate.runs_alone = True
+                yield candidate
 
     def _start_compiling(
         self, chunk: Sequence[Candidate], pool: CompilePool

@@ -10,14 +10,14 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Parameter
-from gemmetry.domain.errors import NameSyntaxError, RequestError, UnknownNameError
+from gemmetry.domain.errors import GemmetryError, NameSyntaxError, RequestError, UnknownNameError
 from gemmetry.domain.names import print_number, split_dispatch_name
 
 CONFIGURATIONS_ATTRIBUTE = "CONFIGURATIONS"
@@ -27,14 +27,6 @@ BACKEND_ATTRIBUTE = "BACKEND"
 """Module-level ``"numpy"`` or ``"torch"``: what the functions take."""
 
 ARRAYS = ("numpy", "torch")
-
-FOREIGN_ERRORS = (
-    ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError,
-    LookupError, NameError, OSError, RuntimeError, SyntaxError, TypeError, ValueError, Warning,
-    SystemExit,
-)  # fmt: skip
-"""What somebody else's code may raise and we explain; memory is not among them. SystemExit: a
-script that ends itself when it is imported."""
 
 RESERVED_KEYWORDS = frozenset(
     {
@@ -48,23 +40,30 @@ _LONGEST_NAME = 80
 _ANY_OPERATION = "matmul_1x1x1_f32t_f32t_f32t"
 
 
-@dataclass(frozen=True)
-class UserKernel:
-    """A function of a file: ``function(a, b, **configuration)`` returns C, or fills ``out=``."""
+@dataclass(frozen=True, kw_only=True)
+class KernelFacts:
+    """What is known of a function of a file without holding the function."""
 
     path: Path
     function_name: str
-    function: Callable[..., Any]
     arrays: str
     """``numpy`` or ``torch``."""
     configurations: Mapping[str, Mapping[str, Parameter]]
     """Configuration's name -> keyword values, in the order given."""
-    parameters: frozenset[str] = field(default=frozenset())
-    """Names of its parameters, as far as Python can tell."""
     signature: inspect.Signature | None = None
+    """None: Python cannot tell; some functions written in C do not say."""
 
     def __str__(self) -> str:
         return f"{self.path.name}:{self.function_name}"
+
+    @cached_property
+    def parameters(self) -> frozenset[str]:
+        """Names of its parameters, as far as Python can tell."""
+        if self.signature is None:
+            return frozenset()
+        by_keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        named = self.signature.parameters.values()
+        return frozenset(p.name for p in named if p.kind in by_keyword)
 
     @property
     def writes_output(self) -> bool:
@@ -97,6 +96,32 @@ class UserKernel:
         except TypeError as error:
             return f"{self} cannot be called for this operation: {error}"
         return None
+
+    def check_configurations(self) -> None:
+        """Raises:
+        RequestError: the function cannot be called with one of its configurations, whatever the
+            operation passes.
+        """
+        if self.signature is None:
+            return
+        passed = dict.fromkeys(self.parameters & (RESERVED_KEYWORDS - {"a", "b"}))
+        for name, values in self.configurations.items():
+            try:
+                self.signature.bind(None, None, **{**passed, **values})
+            except TypeError as error:
+                raise RequestError(
+                    f"{self} cannot be called with the configuration {name}: {error}",
+                    hint=f"Its parameters are {', '.join(self.signature.parameters) or 'none'}; "
+                    f"give those without a default in {CONFIGURATIONS_ATTRIBUTE}, a list like "
+                    '[{"tile": 32}, {"tile": 64}] in the file.',
+                ) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserKernel(KernelFacts):
+    """A function of a file: ``function(a, b, **configuration)`` returns C, or fills ``out=``."""
+
+    function: Callable[..., Any]
 
 
 def load_kernel(
@@ -137,7 +162,6 @@ def load_kernel(
         )
     if configurations is None:
         configurations = getattr(module, CONFIGURATIONS_ATTRIBUTE, None) or [{}]
-    signature = _signature(function)
     kernel = UserKernel(
         path=path,
         function_name=function_name,
@@ -146,11 +170,27 @@ def load_kernel(
         configurations=name_configurations(
             configurations, prefix=f"{function_name}_" if prefix else ""
         ),
-        parameters=_named_parameters(signature),
-        signature=signature,
+        signature=_signature(function),
     )
-    _check_configurations(kernel)
+    kernel.check_configurations()
     return kernel
+
+
+def call_user_code(
+    function: Callable[..., Any],
+    explain: Callable[[BaseException], GemmetryError],
+    *arguments: Any,
+    **keywords: Any,
+) -> Any:
+    """Call what somebody else wrote; whatever it raises becomes the error that `explain` makes.
+
+    This is the isolation boundary around a user's code, and the only one: such code may raise
+    any class, also its own, and ``SystemExit`` where a script ends itself on import.
+    """
+    try:
+        return function(*arguments, **keywords)
+    except (Exception, SystemExit) as error:  # the isolation boundary
+        raise explain(error) from error
 
 
 def import_file(path: Path) -> ModuleType:
@@ -170,14 +210,16 @@ def import_file(path: Path) -> ModuleType:
     # Code that looks its own module up (dataclasses, triton) needs it to be registered.
     sys.modules[name] = module
     sys.path.insert(0, folder)
-    try:
-        spec.loader.exec_module(module)
-    except FOREIGN_ERRORS as error:
+
+    def explain(error: BaseException) -> RequestError:
         sys.modules.pop(name, None)
-        raise RequestError(
+        return RequestError(
             f"importing the kernel file {path} raised {describe_error(error, path)}",
             hint="Run the file with python by itself to see the whole traceback.",
-        ) from error
+        )
+
+    try:
+        call_user_code(spec.loader.exec_module, explain, module)
     finally:
         if folder in sys.path:
             sys.path.remove(folder)
@@ -298,31 +340,11 @@ def _check_values(values: Any) -> None:
         )
 
 
-def _check_configurations(kernel: UserKernel) -> None:
-    if kernel.signature is None:
-        return
-    for name, values in kernel.configurations.items():
-        try:
-            kernel.signature.bind_partial(None, None, **values)
-        except TypeError as error:
-            raise RequestError(
-                f"{kernel} cannot be called with the configuration {name}: {error}",
-                hint=f"Its parameters are {', '.join(kernel.signature.parameters) or 'none'}.",
-            ) from None
-
-
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):
         return None  # some functions written in C do not tell
-
-
-def _named_parameters(signature: inspect.Signature | None) -> frozenset[str]:
-    if signature is None:
-        return frozenset()
-    by_keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return frozenset(p.name for p in signature.parameters.values() if p.kind in by_keyword)
 
 
 def _functions(module: ModuleType) -> list[str]:

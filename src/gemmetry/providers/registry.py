@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
 from gemmetry import providers
-from gemmetry.domain.contracts import Provider
-from gemmetry.domain.errors import RequestError, UnknownNameError
+from gemmetry.domain.contracts import Executable, Provider, Workspace
+from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.errors import (
+    GemmetryError,
+    RequestError,
+    UnknownNameError,
+    UnsupportedError,
+)
+from gemmetry.domain.operation import Operation
+from gemmetry.domain.target import Target
+from gemmetry.providers.base import BaseProvider
 
 ENTRY_POINT_GROUP = "gemmetry.providers"
 _SUFFIX = "_provider"
@@ -18,7 +27,11 @@ _SUFFIX = "_provider"
 
 def provider_names() -> list[str]:
     """Names of all providers, built in and from other packages, without importing any."""
-    return sorted({*_builtin_names(), *_entry_points()})
+    return sorted({*builtin_names(), *_entry_points()})
+
+
+class BrokenPluginError(RequestError):
+    """A provider of another package cannot be imported or made."""
 
 
 def load_provider(name: str, options: Mapping[str, Any] | None = None) -> Provider:
@@ -26,25 +39,56 @@ def load_provider(name: str, options: Mapping[str, Any] | None = None) -> Provid
 
     Raises:
         UnknownNameError: no provider has that name.
-        RequestError: a provider of another package cannot be imported.
+        BrokenPluginError: a provider of another package cannot be imported or made.
     """
-    if name in _builtin_names():
+    if name in builtin_names():
         factory = importlib.import_module(f"{providers.__name__}.{name}{_SUFFIX}").PROVIDER
         return cast(Provider, factory(options))
     point = _entry_points().get(name)
     if point is None:
         raise UnknownNameError("provider", name, provider_names())
     try:
-        factory = point.load()
-    except (ImportError, AttributeError) as error:
-        raise RequestError(
-            f"the provider {name!r} of {point.value!r} cannot be imported: {error}",
+        return cast(Provider, point.load()(options))
+    except GemmetryError:
+        raise  # the provider's own objection to its options
+    except (Exception, SystemExit) as error:
+        # The isolation boundary around other packages' code: it may raise anything, and must not
+        # keep the providers that work from being listed and used.
+        raise BrokenPluginError(
+            f"the provider {name!r} of {point.value!r} cannot be imported: "
+            f"{type(error).__name__}: {error}",
             hint="Install or remove the package that declares it, or leave the provider out.",
         ) from error
-    return cast(Provider, factory(options))
 
 
-def _builtin_names() -> list[str]:
+class UnavailableProvider(BaseProvider):
+    """Stands for a plug-in that cannot be made, where all providers are listed."""
+
+    name: str  # type: ignore[misc]  # a class variable of all that have a class of their own
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__()
+        self.name = name
+        self._reason = reason
+
+    def available(self) -> str:
+        return self._reason
+
+    def supports(self, operation: Operation, target: Target) -> str:
+        return self._reason
+
+    def configurations(self, operation: Operation, target: Target) -> Iterable[Configuration]:
+        return ()
+
+    def targets(self) -> Sequence[Target]:
+        return ()
+
+    def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
+        raise UnsupportedError(f"{dispatch}: {self._reason}")
+
+
+def builtin_names() -> list[str]:
+    """Names of the providers that come with gemmetry."""
     return [
         module.name.removesuffix(_SUFFIX)
         for module in pkgutil.iter_modules(providers.__path__)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -36,12 +36,14 @@ from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers._blas_threads import blas_threads, set_blas_threads
 from gemmetry.providers._host_device import HostDevice
 from gemmetry.providers._user_kernel import (
-    FOREIGN_ERRORS,
+    KernelFacts,
     UserKernel,
+    call_user_code,
     describe_error,
     error_line,
     load_kernel,
 )
+from gemmetry.providers._user_probe import inspect_kernels
 from gemmetry.providers.base import BaseProvider
 
 
@@ -82,10 +84,9 @@ class UserExecutable:
             keywords = {**keywords, "out_dtype": output.dtype}
         if self.writes_output:
             keywords = {**keywords, "out": target}
-        try:
-            result = self._kernel.function(views[0], views[1], **keywords)
-        except (*FOREIGN_ERRORS, MemoryError) as error:
-            raise self._explain(error) from error
+        result = call_user_code(
+            self._kernel.function, self._explain, views[0], views[1], **keywords
+        )
         if self.writes_output:
             if result is not None and result is not target:
                 self._check_is_output(result, target)
@@ -173,7 +174,7 @@ class UserProvider(BaseProvider):
 
     def supports(self, operation: Operation, target: Target) -> str | None:
         if target.index is None:
-            return "a kernel of one's own runs on a device that is here; it is not cross-compiled"
+            return _NOT_HERE
         refusals = self._refusals(operation.signature, target.kind)
         return None if None in refusals else refusals[0]
 
@@ -188,10 +189,13 @@ class UserProvider(BaseProvider):
         return self._configurations(operation.signature, target.kind)
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
-        kernel = self._kernel_of.get(dispatch.configuration.name)
+        kernel = _kernel_of(self._loaded).get(dispatch.configuration.name)
         if kernel is None:
-            raise UnknownNameError("configuration", dispatch.configuration.name, self._kernel_of)
-        reason = self.supports(dispatch.operation, dispatch.target)
+            known = _kernel_of(self._loaded)
+            raise UnknownNameError("configuration", dispatch.configuration.name, known)
+        if dispatch.target.index is None:
+            raise UnsupportedError(f"{dispatch}: {_NOT_HERE}")
+        reason = _refusal(kernel, dispatch.operation.signature, dispatch.target.kind)
         if reason is not None:
             raise UnsupportedError(f"{dispatch}: {reason}")
         values = kernel.configurations[dispatch.configuration.name]
@@ -211,13 +215,27 @@ class UserProvider(BaseProvider):
         given = self.options.get("kernel") or []
         return [given] if isinstance(given, str) else [str(text) for text in given]
 
-    @cached_property
-    def _kernels(self) -> list[UserKernel]:
+    def _given_texts(self) -> list[str]:
         texts = self._kernel_texts()
         if not texts:
             raise RequestError(
                 "the provider user has no kernel", hint="Add --kernel file.py:function."
             )
+        return texts
+
+    @cached_property
+    def _kernels(self) -> list[KernelFacts]:
+        """For planning: told by another process, which may crash or hang on import."""
+        return inspect_kernels(
+            self._given_texts(),
+            configurations=self.options.get("configurations"),
+            arrays=self.options.get("arrays"),
+        )
+
+    @cached_property
+    def _loaded(self) -> list[UserKernel]:
+        """For launches: imported into this process, which is a worker."""
+        texts = self._given_texts()
         return [
             load_kernel(
                 text,
@@ -227,20 +245,6 @@ class UserProvider(BaseProvider):
             )
             for text in texts
         ]
-
-    @cached_property
-    def _kernel_of(self) -> dict[str, UserKernel]:
-        """Configuration's name -> the kernel that it configures."""
-        found: dict[str, UserKernel] = {}
-        for kernel in self._kernels:
-            for name in kernel.configurations:
-                if name in found:
-                    raise RequestError(
-                        f"{found[name]} and {kernel} both have a configuration called {name}",
-                        hint="Give the functions different names.",
-                    )
-                found[name] = kernel
-        return found
 
     def _find_refusals(self, signature: Signature, kind: TargetKind) -> tuple[str | None, ...]:
         """For each kernel why it cannot do such operations on such a target; None if it can."""
@@ -252,7 +256,7 @@ class UserProvider(BaseProvider):
         """Configurations of the kernels that can."""
         return tuple(
             Configuration(name, kernel.configurations[name])
-            for name, kernel in self._kernel_of.items()
+            for name, kernel in _kernel_of(self._kernels).items()
             if _refusal(kernel, signature, kind) is None
         )
 
@@ -301,11 +305,29 @@ def _scalar_names(signature: Signature) -> list[str]:
     return names
 
 
+_NOT_HERE = "a kernel of one's own runs on a device that is here; it is not cross-compiled"
+_AnyKernel = TypeVar("_AnyKernel", bound=KernelFacts)
+
+
+def _kernel_of(kernels: Iterable[_AnyKernel]) -> dict[str, _AnyKernel]:
+    """Configuration's name -> the kernel that it configures."""
+    found: dict[str, _AnyKernel] = {}
+    for kernel in kernels:
+        for name in kernel.configurations:
+            if name in found:
+                raise RequestError(
+                    f"{found[name]} and {kernel} both have a configuration called {name}",
+                    hint="Give the functions different names.",
+                )
+            found[name] = kernel
+    return found
+
+
 _ADDITIONS = {EpilogueStep.BIAS, EpilogueStep.RESIDUAL}
 """Steps that commute, so that a function needs no list of steps to know their order."""
 
 
-def _refusal(kernel: UserKernel, signature: Signature, kind: TargetKind) -> str | None:
+def _refusal(kernel: KernelFacts, signature: Signature, kind: TargetKind) -> str | None:
     if kernel.arrays == "numpy" and kind is not TargetKind.CPU:
         return f"{kernel} takes numpy arrays, which live on the CPU"
     if kind not in (TargetKind.CPU, TargetKind.CUDA, TargetKind.HIP):

@@ -1,25 +1,23 @@
-"""A comparison of experiments on the console, as JSON, CSV and Markdown."""
+"""A comparison of experiments on the console and as files."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from gemmetry.analysis.comparison import CandidateComparison, Change, ExperimentComparison
 from gemmetry.domain import units
 from gemmetry.domain.columns import SCHEMA_VERSION
-from gemmetry.domain.errors import RequestError
 from gemmetry.reports.files import write_atomically
-from gemmetry.reports.json_document import json_value, to_json_text
+from gemmetry.reports.grouped import GroupedRow, print_grouped
+from gemmetry.reports.json_document import json_value
 from gemmetry.reports.labels import first_line, printable
 from gemmetry.reports.markdown_table import escape
+from gemmetry.reports.rows import check_suffix, write_rows
 from gemmetry.statistics.comparison import Difference
 
 _SHOWN_UNCHANGED = 20
@@ -34,7 +32,7 @@ def print_comparison(comparison: ExperimentComparison, console: Console) -> None
         title = f"{candidate.label} = {candidate.title}  against  A = {comparison.title}"
         console.print(Text(printable(title), style="bold"), soft_wrap=True)
         _print_warnings(candidate, console)
-        console.print(_table(candidate))
+        _print_changes(candidate, console)
         _print_summary(candidate, comparison, console)
 
 
@@ -48,24 +46,29 @@ def _print_warnings(candidate: CandidateComparison, console: Console) -> None:
         console.print(Text(f"    {printable(line)}", style="yellow"), soft_wrap=True)
 
 
-def _table(candidate: CandidateComparison) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("dispatch", overflow="fold", ratio=1)
-    table.add_column("A", justify="right", no_wrap=True)
-    table.add_column(candidate.label, justify="right", no_wrap=True)
-    table.add_column(f"{candidate.label}/A", justify="right", no_wrap=True)
-    table.add_column("95 % interval", justify="right", no_wrap=True)
-    table.add_column("verdict", overflow="fold", max_width=21)
+def _print_changes(candidate: CandidateComparison, console: Console) -> None:
+    rows = []
     unchanged = 0
     for change in _worst_first(candidate.changes):
         if change.verdict == Difference.NONE_SHOWN:
             unchanged += 1
             if unchanged > _SHOWN_UNCHANGED:
                 continue
-        cells = _cells(change)
-        style = "bold red" if change.is_regression else _STYLES.get(change.verdict, "")
-        table.add_row(*(Text(printable(cell), style=style) for cell in cells))
-    return table
+        after = change.after
+        _, *cells = _cells(change)
+        headings = ("A", candidate.label, f"{candidate.label}/A", "95 % interval", "verdict")
+        rows.append(
+            GroupedRow(
+                operation=after.operation,
+                configuration=after.configuration,
+                cells={"provider": after.provider, "configuration": after.configuration}
+                | dict(zip(headings, cells, strict=True)),
+                style="bold red" if change.is_regression else _STYLES.get(change.verdict, ""),
+            )
+        )
+    if rows:
+        numbers = ("A", candidate.label, f"{candidate.label}/A", "95 % interval")
+        print_grouped(rows, console, right=numbers)
 
 
 def _worst_first(changes: Sequence[Change]) -> list[Change]:
@@ -160,37 +163,23 @@ def _change_document(change: Change) -> dict[str, Any]:
 
 
 def write_comparison(comparison: ExperimentComparison, path: Path) -> None:
-    """Write the comparison to a json, csv or md file, whole or not at all.
+    """Write the comparison whole or not at all: json, csv, parquet, xlsx, md or html.
 
     Raises:
-        RequestError: another suffix. StorageError: the file cannot be written.
+        RequestError: another suffix, or a library is missing.
+        StorageError: the file cannot be written.
     """
-    writers = {
-        ".json": lambda: to_json_text(comparison_document(comparison)),
-        ".csv": lambda: _to_csv(comparison),
-        ".md": lambda: _to_markdown(comparison),
-    }
-    suffix = path.suffix.lower()
-    if suffix not in writers:
-        raise RequestError(
-            f"cannot write a comparison to {path}",
-            hint=f"Give a name that ends in one of {', '.join(writers)}.",
-        )
-    write_atomically(path, writers[suffix]().encode())
-
-
-def _to_csv(comparison: ExperimentComparison) -> str:
+    if check_suffix(path) == ".md":
+        write_atomically(path, _to_markdown(comparison).encode())
+        return
     rows = [
         {"candidate": candidate.title, **_change_document(change)}
         for candidate in comparison.candidates
         for change in candidate.changes
     ]
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
     for row in rows:
-        writer.writerow({**row, "note": first_line(row["note"] or "")})
-    return buffer.getvalue()
+        row["note"] = first_line(row["note"] or "")
+    write_rows("comparison", rows, path, document=comparison_document(comparison))
 
 
 def _to_markdown(comparison: ExperimentComparison) -> str:

@@ -23,15 +23,17 @@ from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.reports.dispatch_profiler import format_block
+from gemmetry.reports.grouped import print_rows
 from gemmetry.reports.labels import (
     VERIFICATION_LEGEND,
     VERIFICATION_MARKS,
-    first_line,
     format_half_width,
     format_ratio,
+    mark_counts,
     operation_title,
     outcome_counts,
     printable,
+    reason_line,
     shorten_configurations,
 )
 from gemmetry.reports.tables import cell_text, select_columns, table_rows, tag_names
@@ -40,6 +42,9 @@ __all__ = ["format_block", "print_table"]
 
 _MAXIMUM_FAILURES = 20
 """Failures told in full; the rest is counted, and `show` and every file format have them all."""
+
+_MAXIMUM_BASELINE = 14
+"""Characters of the baseline's heading; ``×iree:default`` has 13."""
 
 _NOT_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
 
@@ -54,9 +59,9 @@ def print_table(
     """Print the results to `console`.
 
     Without `columns`: a group for each operation with its dispatches, fastest first, then what
-    failed and why. `baseline` names the provider of the × column (default: torch or numpy, if
-    one was measured beside others). With `columns` (names of docs/columns.md or presets): one
-    plain table of these.
+    failed and why. `baseline` names the provider, or provider:configuration, of the ×
+    column (default: torch or numpy, if one was measured beside others). With `columns` (names of
+    docs/columns.md or presets): one plain table of these, grouped by operation if it is too wide.
 
     Raises:
         UnknownNameError: no such column, or `baseline` is no provider of these results.
@@ -74,17 +79,14 @@ def print_table(
 
 def _print_columns(result_set: ResultSet, console: Console, names: Sequence[str]) -> None:
     columns = select_columns(names, tags=tag_names(result_set.records))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(Text(printable(column.heading)), overflow="fold")
-    for values in table_rows(result_set.records, columns):
-        table.add_row(*(
-            Text(printable(
-                column.column.text(value) if column.column else str(cell_text(value) or "")
-            ))
+    rows = [
+        [
+            column.column.text(value) if column.column else str(cell_text(value) or "")
             for column, value in zip(columns, values, strict=True)
-        ))  # fmt: skip
-    console.print(table)
+        ]
+        for values in table_rows(result_set.records, columns)
+    ]
+    print_rows([column.heading for column in columns], rows, console)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ def _layout(records: Sequence[Record], console: Console, relative: Speedups | No
     has_roof = any(record.roofline_fraction is not None for record in records)
     headings = [
         "", "provider", "configuration", "time", "±", unit, "roof" if has_roof else "",
-        f"×{baseline}"[:8] if baseline else "", "",
+        f"×{baseline}"[:_MAXIMUM_BASELINE] if baseline else "", "",
     ]  # fmt: skip
     widths = [1, max(8, provider), 0, 8, 6, 8, 6 if has_roof else 0,
               max(6, len(headings[7])) if baseline else 0, 1]  # fmt: skip
@@ -195,14 +197,14 @@ def _print_failures(records: Sequence[Record], console: Console) -> None:
         name = printable(f"{record.provider}:{record.dispatch}")
         line = Text(f"  {record.outcome}", style="red")
         line.append(f"  {name}", style="default")
-        console.print(line, soft_wrap=True)
-        console.print(Text(f"    {first_line(record.reason)}"), soft_wrap=True)
+        _print_line(line, console, indent=4)
+        _print_line(Text(f"    {reason_line(record)}"), console, indent=4)
         if record.reproduce:
-            console.print(Text(f"    $ {printable(record.reproduce)}", style="dim"), soft_wrap=True)
+            _print_command(printable(record.reproduce), console)
     if len(failed) > _MAXIMUM_FAILURES:
         console.print(Text(f"  … and {len(failed) - _MAXIMUM_FAILURES} more"))
     not_run = Counter(
-        (record.outcome, record.provider, first_line(record.reason))
+        (record.outcome, record.provider, reason_line(record))
         for record in records
         if record.outcome in _NOT_RUN
     )
@@ -210,24 +212,51 @@ def _print_failures(records: Sequence[Record], console: Console) -> None:
         console.print()
         console.print(Text("Not run", style="bold"))
     for (outcome, provider, reason), count in not_run.most_common(_MAXIMUM_FAILURES):
-        console.print(Text(f"  {count} × {provider} {outcome}: {reason}"), soft_wrap=True)
+        _print_line(Text(f"  {count} × {provider} {outcome}: {reason}"), console, indent=4)
     if len(not_run) > _MAXIMUM_FAILURES:
         console.print(Text(f"  … and {len(not_run) - _MAXIMUM_FAILURES} more reasons"))
+
+
+def _print_line(text: Text, console: Console, *, indent: int) -> None:
+    """Within the width of a terminal; whole elsewhere, where lines are searched."""
+    if not console.is_terminal:
+        console.print(text, soft_wrap=True)
+        return
+    lead = len(text.plain) - len(text.plain.lstrip())
+    first, *rest = text[lead:].wrap(console, max(1, console.width - indent))
+    console.print(Text(" " * lead) + first, no_wrap=True)
+    for line in rest:
+        console.print(Text(" " * indent) + line, no_wrap=True)
+
+
+def _print_command(command: str, console: Console) -> None:
+    """With backslashes at the ends of lines on a terminal, so that a copy still is one command."""
+    lines = [""]
+    for word in command.split(" "):
+        is_full = len(lines[-1]) + len(word) + 9 > console.width  # indent, "$ ", " \\" and a space
+        if console.is_terminal and lines[-1] and is_full:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else word
+    text = " \\\n      ".join(lines)
+    console.print(Text(f"    $ {text}", style="dim"), soft_wrap=True)
 
 
 def _print_footer(records: Sequence[Record], console: Console, relative: Speedups | None) -> None:
     console.print()
     if relative is not None and relative.means:
         means = ", ".join(
-            f"{provider} {format_ratio(mean.ratio)} ({mean.problems})"
+            f"{provider} {format_ratio(mean.ratio)} ({mean.problems}"
+            + (f", {mean.marked} resting on rows marked !)" if mean.marked else ")")
             for provider, mean in sorted(relative.means.items())
         )
+        best = "" if ":" in relative.baseline else "best "
         console.print(Text(
-            f"Geometric mean of best against best {relative.baseline} (operations): {means}"
+            f"Geometric mean of best against {best}{relative.baseline} (operations): {means}"
         ))  # fmt: skip
-    noisy = [r.measurement for r in records if r.measurement is not None and r.measurement.marks]
+    noisy = sum(1 for r in records if r.measurement is not None and r.measurement.marks)
     if noisy:
-        console.print(Text(f"! {len(noisy)} less trustworthy: {first_line(noisy[0].marks[0])}"))
+        kinds = ", ".join(f"{n} {printable(kind)}" for kind, n in mark_counts(records).items())
+        console.print(Text(f"! {noisy} less trustworthy: {kinds}; `gemmetry show` tells each"))
     counts = ", ".join(f"{count} {outcome}" for outcome, count in outcome_counts(records).items())
     total = f"{len(records)} dispatch{'' if len(records) == 1 else 'es'}"
     console.print(Text(f"{total}: {counts}" if counts else total))

@@ -26,7 +26,7 @@ def to_csv(result_set: ResultSet, columns: Sequence[str] | None = None) -> str:
         UnknownNameError: no such column.
     """
     chosen = _chosen(result_set, columns)
-    return _lines([[column.heading for column in chosen]]) + _body(result_set, chosen)
+    return csv_lines([[column.heading for column in chosen]]) + _body(result_set, chosen)
 
 
 def append_csv(result_set: ResultSet, path: Path, columns: Sequence[str] | None = None) -> str:
@@ -36,18 +36,30 @@ def append_csv(result_set: ResultSet, path: Path, columns: Sequence[str] | None 
         RequestError: the file's header is not the one these results would have.
         StorageError: the file cannot be read.
     """
+    old = check_append(path, columns, tags=tag_names(result_set.records))
+    if not old.strip():
+        return to_csv(result_set, columns)
+    chosen = _chosen(result_set, columns)
+    joint = "" if old.endswith("\n") else "\n"
+    return f"{old}{joint}{_body(result_set, chosen)}"
+
+
+def check_append(path: Path, columns: Sequence[str] | None, *, tags: Iterable[str]) -> str:
+    """The text of the file at `path`, to which results with these columns can be appended.
+
+    Raises:
+        RequestError: the file's header is another one. StorageError: the file cannot be read.
+    """
     try:
         old = path.read_text(encoding="utf-8") if path.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(
             f"cannot read {path} to append to it: {error}", hint="Write to a new file instead."
         ) from error
-    if not old.strip():
-        return to_csv(result_set, columns)
-    chosen = _chosen(result_set, columns)
-    _check_header(path, old, [str(_guard(column.heading)) for column in chosen])
-    joint = "" if old.endswith("\n") else "\n"
-    return f"{old}{joint}{_body(result_set, chosen)}"
+    if old.strip():
+        chosen = select_columns(columns, tags=tags)
+        _check_header(path, old, [str(_guard(column.heading)) for column in chosen])
+    return old
 
 
 def _check_header(path: Path, old: str, wanted: list[str]) -> None:
@@ -72,10 +84,11 @@ def _chosen(result_set: ResultSet, columns: Sequence[str] | None) -> list[TableC
 
 
 def _body(result_set: ResultSet, columns: Sequence[TableColumn]) -> str:
-    return _lines(table_rows(result_set.records, columns))
+    return csv_lines(table_rows(result_set.records, columns))
 
 
-def _lines(rows: Iterable[Sequence[Any]]) -> str:
+def csv_lines(rows: Iterable[Iterable[Any]]) -> str:
+    """Rows of values as CSV; see :func:`to_csv` for what is done to texts."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerows([_guard(cell_text(value)) for value in row] for row in rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import Any
 
 from gemmetry.domain.errors import RequestError
@@ -17,8 +18,21 @@ def require(module: str, *, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        name = module.partition(".")[0]
-        raise RequestError(
-            f"this report needs {name}, which is not installed ({error})",
-            hint=f"Install it with: pip install 'gemmetry[{extra}]'",
-        ) from error
+        raise _missing(module, extra, f" ({error})") from error
+
+
+def check_installed(module: str, *, extra: str) -> None:
+    """Find out, without the cost of importing it, whether `module` is there.
+
+    Raises:
+        RequestError: it is not installed.
+    """
+    if importlib.util.find_spec(module) is None:
+        raise _missing(module, extra)
+
+
+def _missing(module: str, extra: str, why: str = "") -> RequestError:
+    return RequestError(
+        f"this report needs {module.partition('.')[0]}, which is not installed{why}",
+        hint=f"Install it with: pip install 'gemmetry[{extra}]'",
+    )

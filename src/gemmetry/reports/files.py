@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 from gemmetry.domain.errors import RequestError, StorageError
@@ -38,6 +39,30 @@ def write_atomically(path: Path, content: bytes) -> None:
         target = path.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
         _replace(target, content)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {path}: {error.strerror or error}",
+            hint=_HINTS.get(error.errno or 0, "Choose another place for the report."),
+        ) from error
+
+
+def check_writable(path: Path) -> None:
+    """Find out whether :func:`write_atomically` could write `path`; nothing stays behind.
+
+    Raises:
+        RequestError: `path` is a folder. StorageError: no file can be made there.
+    """
+    if path.is_dir():
+        raise RequestError(f"{path} is a folder", hint="Give the name of a file.")
+    try:
+        if path.exists() and not path.is_file():
+            return
+        folder = path.resolve().parent
+        while not folder.exists():
+            folder = folder.parent
+        # Trying is the only way to know: permissions do not tell of /proc or a read-only mount.
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
         raise StorageError(
             f"cannot write {path}: {error.strerror or error}",

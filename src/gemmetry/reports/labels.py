@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from gemmetry.domain.dtypes import default_accumulator
 from gemmetry.domain.operation import Conv2dShape, Operation, OperationKind, Scaling, Signature
@@ -30,6 +31,15 @@ def first_line(text: str, limit: int = 200) -> str:
     """The first line that says something, cut off behind `limit` characters."""
     line = next((line.strip() for line in printable(text).splitlines() if line.strip()), "")
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def reason_line(record: Record) -> str:
+    """The first line of the record's reason, without the dispatch's name in front of it."""
+    names = (f"{record.provider}:{record.dispatch}", record.dispatch, record.operation)
+    text = record.reason.lstrip()
+    for name in names:
+        text = text.removeprefix(f"{name}: ")
+    return first_line(text)
 
 
 def shape_label(operation: Operation) -> str:
@@ -124,20 +134,33 @@ def outcome_counts(records: Sequence[Record]) -> dict[Outcome, int]:
     return {outcome: count for outcome, count in counts.items() if count}
 
 
+def mark_counts(records: Iterable[Record]) -> dict[str, int]:
+    """Kind of mark (what stands before its colon) -> how many records have it, most first."""
+    counts = Counter(
+        kind
+        for record in records
+        if record.measurement is not None
+        for kind in {mark.partition(":")[0] for mark in record.measurement.marks}
+    )
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
 def shorten_configurations(names: Sequence[str], width: int) -> dict[str, str]:
     """Each name -> a text of at most `width` characters, different for different names.
 
-    The tokens (between ``_``) that all tile configurations share are left out first; what is then
-    still too long loses its middle.
+    The tokens (between ``_``) that all configurations of a family (tile_config_…) share are left
+    out first; what is then still too long loses its middle.
     """
     unique = list(dict.fromkeys(names))
-    tokens = {name: name.split("_") for name in unique if "_" in name}
-    lead, tail = _shared_ends(list(tokens.values()))
+    families: dict[str, list[list[str]]] = {}
+    for name in unique:
+        families.setdefault(name.partition("_")[0], []).append(name.split("_"))
     shortened = {}
     for name in unique:
         text = name
-        if name in tokens and len(name) > width:
-            parts = tokens[name]
+        if len(name) > width:
+            parts = name.split("_")
+            lead, tail = _shared_ends(families[parts[0]])
             text = "_".join(parts[lead : len(parts) - tail])
         shortened[name] = _elide(printable(text), width)
     if len(set(shortened.values())) == len(unique):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gemmetry.domain.resultset import ResultSet
@@ -18,18 +18,27 @@ def to_markdown(result_set: ResultSet, columns: Sequence[str] | None = None) -> 
         UnknownNameError: no such column.
     """
     chosen = select_columns(columns, default="summary", tags=tag_names(result_set.records))
-    rows = [
-        [escape(column.heading) for column in chosen],
-        ["---:" if _is_number(column) else "---" for column in chosen],
-        *(
-            [_text(column, value) for column, value in zip(chosen, values, strict=True)]
-            for values in table_rows(result_set.records, chosen)
-        ),
-    ]
-    parts = [f"# {escape(result_set.title)}", "\n".join(f"| {' | '.join(row)} |" for row in rows)]
+    rows = (
+        [_text(column, value) for column, value in zip(chosen, values, strict=True)]
+        for values in table_rows(result_set.records, chosen)
+    )
+    headings = [column.heading for column in chosen]
+    lines = markdown_lines(headings, rows, numbers=[_is_number(column) for column in chosen])
+    parts = [f"# {escape(result_set.title)}", "\n".join(lines)]
     if result_set.command:
         parts.append(f"    {printable(result_set.command).replace(chr(10), ' ')}")
     return "\n\n".join(parts) + "\n"
+
+
+def markdown_lines(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[bool] = ()
+) -> list[str]:
+    """The lines of a table; texts are escaped, columns that are `numbers` stand to the right."""
+    numbers = numbers or [False] * len(headings)
+    lines = [[escape(heading) for heading in headings]]
+    lines.append(["---:" if is_number else "---" for is_number in numbers])
+    lines += [[escape(text) for text in row] for row in rows]
+    return [f"| {' | '.join(line)} |" for line in lines]
 
 
 def escape(text: str) -> str:
@@ -42,8 +51,8 @@ def escape(text: str) -> str:
 
 def _text(column: TableColumn, value: Any) -> str:
     if column.column is not None:
-        return escape(column.column.text(value))
-    return escape("" if value is None else str(cell_text(value)))
+        return column.column.text(value)
+    return "" if value is None else str(cell_text(value))
 
 
 def _is_number(column: TableColumn) -> bool:

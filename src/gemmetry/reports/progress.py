@@ -23,7 +23,7 @@ from gemmetry.domain.events import DispatchFinished, Event, Message, PlanReady, 
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record
-from gemmetry.reports.labels import first_line, operation_title, printable
+from gemmetry.reports.labels import operation_title, printable, reason_line
 
 _SHOWN_OPERATIONS = 5
 """Operations whose best dispatch the live view shows: the ones that moved last."""
@@ -60,15 +60,16 @@ class ProgressListener:
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
-        if self._is_live:
-            self._live = Live(
-                get_renderable=self._render,
-                console=self._console,
-                refresh_per_second=8,
-                transient=True,
-            )
-            self._live.start()
         return self
+
+    def _start_live(self) -> None:
+        self._live = Live(
+            get_renderable=self._render,
+            console=self._console,
+            refresh_per_second=8,
+            transient=True,
+        )
+        self._live.start()
 
     def __exit__(
         self,
@@ -101,6 +102,10 @@ class ProgressListener:
             kept = f"; {event.kept} done in an earlier run are kept ({event.samples_kept} samples)"
         noun = "dispatch" if event.total == 1 else "dispatches"
         self._line(Text(f"{event.total} {noun} in {printable(event.experiment)}{kept}"))
+
+        # A finished run that is asked for again has nothing to show.
+        if self._is_live and self._live is None and event.kept < event.total:
+            self._start_live()
 
     def _stage_progress(self, event: StageProgress) -> None:
         self._stage = f"{event.stage} {event.done}/{event.total}"
@@ -164,7 +169,7 @@ _LEVEL_STYLES = {"warning": "yellow", "error": "red"}
 def _describe(record: Record) -> str:
     name = printable(f"{record.provider}:{record.dispatch}")
     if record.outcome is not Outcome.OK:
-        return f"{record.outcome} {name}: {first_line(record.reason)}"
+        return f"{record.outcome} {name}: {reason_line(record)}"
     if record.measurement is None:
         return f"ok {name}  {record.verdict.status}"
     time = units.format_ns(record.measurement.median_ns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -210,7 +211,7 @@ def _print_commands(console: Console, record: Record) -> None:
 
 
 def _print_files(console: Console, folder: Path, record: Record) -> None:
-    """Where the generated files are, and the beginning of the source."""
+    """Where the generated files are, and what the source has of this dispatch."""
     facts = record.facts
     named = (("source", facts.source_path), ("binary", facts.binary_path),
              ("assembly", facts.assembly_path))  # fmt: skip
@@ -221,14 +222,35 @@ def _print_files(console: Console, folder: Path, record: Record) -> None:
     if source.suffix not in _TEXT_SUFFIXES:
         return
     try:
-        with source.open(encoding="utf-8", errors="replace") as file:
-            lines = [line.rstrip("\n") for line, _ in zip(file, range(_SOURCE_LINES), strict=False)]
+        text = source.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         console.print(Text(f"  the source cannot be read: {error.strerror}", style="yellow"))
         return
-    console.print(Text(_indented("\n".join(lines)), style="dim"), soft_wrap=True)
-    if len(lines) == _SOURCE_LINES:
+    first, lines = source_excerpt(text, record.dispatch)
+    if first:
+        console.print(Text(f"  from line {first + 1}:", style="dim"))
+    shown = "\n".join(lines[:_SOURCE_LINES])
+    console.print(Text(_indented(shown), style="dim"), soft_wrap=True)
+    if len(lines) > _SOURCE_LINES:
         console.print(Text("    …", style="dim"))
+
+
+def source_excerpt(text: str, name: str) -> tuple[int, list[str]]:
+    """The lines of a source that are about `name`, and the index of the first one.
+
+    They start at the first line that holds `name` as a whole word, with the attribute definitions
+    (``#config = …``) directly above it, and end with the line ``}`` that closes what starts
+    there. A source that does not hold the name (a file of one dispatch's own) is given whole.
+    """
+    lines = text.splitlines()
+    word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
+    start = next((i for i, line in enumerate(lines) if word.search(line)), None)
+    if start is None:
+        return 0, lines
+    end = next((i + 1 for i in range(start, len(lines)) if lines[i] == "}"), len(lines))
+    while start > 0 and lines[start - 1].startswith("#"):
+        start -= 1
+    return start, lines[start:end]
 
 
 def _print_histogram(console: Console, samples: Sequence[float]) -> None:

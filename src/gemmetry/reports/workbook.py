@@ -17,6 +17,9 @@ from gemmetry.reports.tables import TableColumn, cell_text, select_columns, tabl
 _MAXIMUM_TEXT = 32_767
 """Characters that Excel takes in a cell (its published limits)."""
 
+_MAXIMUM_SHEET_NAME = 31
+"""Characters of a sheet's name (same limits)."""
+
 _FAILURES = ("target", "provider", "dispatch", "outcome", "stage", "reason", "reproduce")
 
 
@@ -26,15 +29,8 @@ def to_workbook(result_set: ResultSet, columns: Sequence[str] | None = None) -> 
     Raises:
         RequestError: XlsxWriter is not installed.
     """
-    xlsxwriter = require("xlsxwriter", extra="analysis")
     buffer = io.BytesIO()
-    options = {
-        "in_memory": True,
-        "strings_to_formulas": False,
-        "strings_to_urls": False,
-        "strings_to_numbers": False,
-    }
-    with xlsxwriter.Workbook(buffer, options) as book:
+    with _open(buffer) as book:
         styles = _Styles(book)
         tags = tag_names(result_set.records)
         _write_records(book, styles, "records", result_set.records, columns, tags)
@@ -43,6 +39,40 @@ def to_workbook(result_set: ResultSet, columns: Sequence[str] | None = None) -> 
         _write_environment(book, styles, result_set)
         _write_columns(book, styles)
     return buffer.getvalue()
+
+
+def plain_workbook(
+    name: str, headings: Sequence[str], rows: Sequence[Sequence[int | float | str | None]]
+) -> bytes:
+    """A workbook of one sheet. Texts are stored as texts.
+
+    Raises:
+        RequestError: XlsxWriter is not installed.
+    """
+    buffer = io.BytesIO()
+    with _open(buffer) as book:
+        styles = _Styles(book)
+        sheet = book.add_worksheet(name[:_MAXIMUM_SHEET_NAME])
+        for index, heading in enumerate(headings):
+            sheet.write_string(0, index, heading, styles.heading)
+            sheet.set_column(index, index, _width(heading))
+        for number, row in enumerate(rows, start=1):
+            for index, value in enumerate(row):
+                column = TableColumn(headings[index], lambda _record, _operation: None)
+                _write_cell(sheet, number, index, value, styles, column)
+        sheet.freeze_panes(1, 0)
+    return buffer.getvalue()
+
+
+def _open(buffer: io.BytesIO) -> Any:
+    """A new workbook in which no text becomes a formula, a link or a number."""
+    options = {
+        "in_memory": True,
+        "strings_to_formulas": False,
+        "strings_to_urls": False,
+        "strings_to_numbers": False,
+    }
+    return require("xlsxwriter", extra="analysis").Workbook(buffer, options)
 
 
 class _Styles:

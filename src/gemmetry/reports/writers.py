@@ -9,11 +9,13 @@ from pathlib import Path
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.reports.csv_table import append_csv, to_csv
+from gemmetry.reports.extras import check_installed
 from gemmetry.reports.files import write_atomically
 from gemmetry.reports.frames import to_parquet
 from gemmetry.reports.json_document import to_json_document, to_json_text
 from gemmetry.reports.junit import to_junit
 from gemmetry.reports.markdown_table import to_markdown
+from gemmetry.reports.rows import check_suffix
 
 __all__ = ["SUFFIXES", "to_json_document", "write"]
 
@@ -43,12 +45,7 @@ def write(
         UnknownNameError: no such column.
         StorageError: the file cannot be written; an older one is unchanged.
     """
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise RequestError(
-            f"cannot tell the format of {path}: unknown suffix {suffix!r}",
-            hint=f"Give a name that ends in one of {', '.join(SUFFIXES)}.",
-        )
+    suffix = check_suffix(path, tuple(SUFFIXES))
     if append and suffix != ".csv":
         raise RequestError(f"cannot append to {path}", hint="Only csv files can be appended to.")
     if columns and suffix not in _WITH_COLUMNS:
@@ -61,6 +58,16 @@ def write(
     else:
         content = SUFFIXES[suffix](result_set, _Options(columns, baseline))
     write_atomically(path, content)
+
+
+def check_libraries(suffix: str) -> None:
+    """Find out whether the libraries that the format `suffix` needs are there.
+
+    Raises:
+        RequestError: one is not installed.
+    """
+    for module, extra in _LIBRARIES.get(suffix, ()):
+        check_installed(module, extra=extra)
 
 
 def _csv(result_set: ResultSet, options: _Options) -> bytes:
@@ -106,6 +113,15 @@ def _svg(result_set: ResultSet, options: _Options) -> bytes:
 
     return render_picture(result_set, "svg", baseline=options.baseline)
 
+
+_LIBRARIES = {
+    ".parquet": (("polars", "analysis"),),
+    ".xlsx": (("xlsxwriter", "analysis"),),
+    ".html": (("plotly", "plot"),),
+    ".png": (("matplotlib", "plot"),),
+    ".svg": (("matplotlib", "plot"),),
+}
+"""Suffix -> (module, extra that installs it) pairs."""
 
 _WITH_COLUMNS = (".csv", ".parquet", ".xlsx", ".md")
 

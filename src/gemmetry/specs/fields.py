@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Annotated, Any
@@ -12,11 +13,14 @@ from pydantic_core import PydanticCustomError
 from gemmetry.domain import units
 from gemmetry.domain.dtypes import parse_dtype
 from gemmetry.domain.errors import GemmetryError, RequestError, UnknownNameError
-from gemmetry.domain.operation import EpilogueStep, Layout, OperationKind
+from gemmetry.domain.operation import EpilogueStep, OperationKind
 from gemmetry.domain.target import parse_target
 from gemmetry.specs.ranges import parse_sizes, split_list
 from gemmetry.specs.selection import parse_pattern, split_patterns
 from gemmetry.specs.shapes import parse_shape
+
+_RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
+_CUDA_ARCHITECTURE = r"sm_[0-9]+a?"
 
 LAYOUT_PAIRS = ("tt", "tn", "nt", "nn")
 
@@ -35,12 +39,39 @@ def told(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return validate
 
 
+def _matching(pattern: str, what: str, hint: str) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        if not isinstance(value, str) or re.fullmatch(pattern, value) is None:
+            raise RequestError(f"{_shown(value)} is not {what}", hint=hint)
+        return value
+
+    return parse
+
+
 def _texts(value: Any) -> list[str]:
     if isinstance(value, str):
         return split_list(value)
     if isinstance(value, list | tuple) and all(isinstance(item, str | int) for item in value):
         return [part for item in value for part in split_list(str(item))]
     raise RequestError(f"{_shown(value)} is not a list of names", hint="Write [a, b] or 'a, b'.")
+
+
+_KERNEL = re.compile(r"[\s,]*(.+?:[A-Za-z_]\w*)(?=[\s,]|$)")
+"""``file.py:function`` in a list; the path may hold spaces and commas."""
+
+
+def _kernels(value: Any) -> tuple[str, ...]:
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
+        raise RequestError(
+            f"{_shown(value)} is not a list of kernels", hint="Write path/to/file.py:function."
+        )
+    found: list[str] = []
+    for item in items:
+        found += _KERNEL.findall(item)
+        rest = _KERNEL.sub("", item).strip(" ,")
+        found += [rest] if rest else []
+    return tuple(found)
 
 
 def _shown(value: Any) -> str:
@@ -215,6 +246,7 @@ Sizes = Annotated[
     tuple[int | str, ...], BeforeValidator(told(_sizes)), _any_of("integer", "string", "array")
 ]
 Names = Annotated[tuple[str, ...], BeforeValidator(told(lambda v: tuple(_texts(v)))), _LIST]
+Kernels = Annotated[tuple[str, ...], BeforeValidator(told(_kernels)), _LIST]
 Dtypes = Annotated[
     tuple[str, ...],
     BeforeValidator(told(_dtypes)),
@@ -271,4 +303,22 @@ Devices = Annotated[tuple[str, ...], BeforeValidator(told(_devices)), _LIST]
 Tags = Annotated[dict[str, str], BeforeValidator(told(_tags)), _any_of("string", "object")]
 Duration = Annotated[float, BeforeValidator(told(_duration)), _any_of("number", "string")]
 Memory = Annotated[int, BeforeValidator(told(_memory)), _any_of("integer", "string")]
-RESULT_LAYOUTS = (str(Layout.ROW), str(Layout.COLUMN))
+RunName = Annotated[
+    str,
+    BeforeValidator(
+        told(
+            _matching(
+                _RUN_NAME,
+                "a name",
+                "Use up to 64 letters, digits, dots, dashes and underscores, and start with a "
+                "letter or digit.",
+            )
+        )
+    ),
+    WithJsonSchema({"type": "string", "pattern": f"^{_RUN_NAME}$"}),
+]
+CudaArchitecture = Annotated[
+    str,
+    BeforeValidator(told(_matching(_CUDA_ARCHITECTURE, "a CUDA architecture", "Write sm_90."))),
+    WithJsonSchema({"type": "string", "pattern": f"^{_CUDA_ARCHITECTURE}$"}),
+]

@@ -142,7 +142,8 @@ _ROWS = (
         "or none.", metavar="NAME"),
     Key("columns", RESULTS, _L, "Columns: gemmetry (all), summary, dispatch-profiler (the old "
         "CSV's), or names.", metavar="NAMES"),
-    Key("baseline", RESULTS, _T, "Provider that the others are compared with.", metavar="NAME"),
+    Key("baseline", RESULTS, _T, "Provider, or provider:configuration, that the others are "
+        "compared with.", metavar="NAME"),
     Key("matrix_sizes", GRID, _L, "Sizes MxNxK, in YAML [m, n, k]; one number is a square.",
         metavar="SHAPES"),
     Key("precisions", GRID, _L, "Formats, as in fp32,fp16,bf16,int8.", metavar="DTYPES"),

@@ -27,10 +27,29 @@ class Known:
     columns: Sequence[str] | None = None
 
 
+Place = Callable[[tuple[str | int, ...], bool], str]
+"""Location of a mistake, and whether the key is meant -> where it stands, for people."""
+
+
+def flag_place(location: tuple[str | int, ...], _of_key: bool) -> str:
+    """Where a mistake stands on a command line: the option's name."""
+    return f"--{str(location[0]).replace('_', '-')}" if location else "the request"
+
+
+def key_place(location: tuple[str | int, ...], _of_key: bool) -> str:
+    """Where a mistake stands in a call: the key's name."""
+    return str(location[0]) if location else "the request"
+
+
 def load_spec(
-    path: Path, *, known: Known = Known(), overrides: Mapping[str, Any] | None = None
+    path: Path,
+    *,
+    known: Known = Known(),
+    overrides: Mapping[str, Any] | None = None,
+    override_place: Place = flag_place,
 ) -> ProfileSpec:
-    """The spec in the YAML (or JSON) file `path`, with `overrides` on top.
+    """The spec in the YAML (or JSON) file `path`, with `overrides` on top, whose mistakes stand
+    where `override_place` says.
 
     Raises:
         RequestError: the file cannot be read.
@@ -49,25 +68,22 @@ def load_spec(
 
     def place(location: tuple[str | int, ...], of_key: bool) -> str:
         if location and location[0] in overrides:
-            return flag_place(location, of_key)
+            return override_place(location, of_key)
         return document.place(location, of_key=of_key)
 
     return _validate({**document.value, **overrides}, known, place, document.mistakes)
 
 
-def make_spec(values: Mapping[str, Any], *, known: Known = Known()) -> ProfileSpec:
-    """A spec of `values`, keys as in a file; mistakes are told by the option's name.
+def make_spec(
+    values: Mapping[str, Any], *, known: Known = Known(), place: Place = flag_place
+) -> ProfileSpec:
+    """A spec of `values`, keys as in a file; `place` says where a mistake stands.
 
     Raises:
         SpecError: mistakes, one line each.
     """
     canonical = {canonical_key(key): value for key, value in values.items()}
-    return _validate(canonical, known, flag_place, [])
-
-
-def flag_place(location: tuple[str | int, ...], _of_key: bool) -> str:
-    """Where a mistake stands on a command line: the option's name."""
-    return f"--{str(location[0]).replace('_', '-')}" if location else "the request"
+    return _validate(canonical, known, place, [])
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
@@ -95,7 +111,7 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
 def _validate(
     values: Mapping[str, Any],
     known: Known,
-    place: Callable[[tuple[str | int, ...], bool], str],
+    place: Place,
     mistakes: Sequence[str],
 ) -> ProfileSpec:
     context = {"providers": known.providers, "columns": known.columns}
@@ -109,7 +125,7 @@ def _validate(
     return spec
 
 
-def _line(error: Any, place: Callable[[tuple[str | int, ...], bool], str]) -> str:
+def _line(error: Any, place: Place) -> str:
     location = tuple(error["loc"])
     is_unknown = error["type"] == "extra_forbidden"
     is_key = location[-1:] == ("[key]",)
@@ -125,7 +141,7 @@ def _line(error: Any, place: Callable[[tuple[str | int, ...], bool], str]) -> st
     message = error["msg"].removeprefix("Value error, ")
     if error["type"] not in ("request", "value_error") and isinstance(error["input"], _SCALARS):
         message = f"{message}, not {error['input']!r}"
-    if where.startswith("--") or not location:
+    if where.startswith("--") or not location or where == location[0]:
         return f"{where}: {message}"
     return f"{where}: {location[0]}: {message}"
 

@@ -7,8 +7,7 @@ tracing document are its settings in lower case.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -26,10 +25,6 @@ from gemmetry.domain.settings import DEFAULT_SEED, DISTRIBUTIONS
 from gemmetry.specs import fields as f
 from gemmetry.specs.fields import told
 from gemmetry.specs.keys import KEYS
-
-if TYPE_CHECKING:
-    from gemmetry.domain.plan import Plan
-    from gemmetry.specs.catalogue import Catalogue
 
 
 def _known(what: str, name: str, known: Any) -> str:
@@ -105,7 +100,7 @@ class ProfileSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str = _key("name", "profile", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+    name: f.RunName = _key("name", "profile")
     # What is computed
     operation_kind: f.Kinds = _key("operation_kind", ())
     problem_m: f.Sizes = _key("problem_m", ())
@@ -126,9 +121,9 @@ class ProfileSpec(BaseModel):
     split_k_slices: f.Sizes = _key("split_k_slices", ())
     # Who computes it, and where
     providers: Providers = _key("providers", ())
-    kernel: f.Names = _key("kernel", ())
+    kernel: f.Kernels = _key("kernel", ())
     device: f.Devices = _key("device", ())
-    cuda_arch: str | None = _key("cuda_arch", None, pattern=r"^sm_\d+a?$")
+    cuda_arch: f.CudaArchitecture | None = _key("cuda_arch", None)
     iree_bin_dir: str | None = _key("iree_bin_dir", None)
     dispatches: f.Patterns = _key("dispatches", ())
     exclude: f.Patterns = _key("exclude", ())
@@ -210,9 +205,3 @@ class ProfileSpec(BaseModel):
         if self.min_samples > self.max_samples:
             raise ValueError(f"min_samples {self.min_samples} is above max_samples")
         return self
-
-    def to_plan(self, catalogue: Catalogue, *, base: Path | None = None) -> Plan:
-        """The plan that this spec asks for; see :func:`gemmetry.specs.planning.make_plan`."""
-        from gemmetry.specs.planning import make_plan
-
-        return make_plan(self, catalogue, base=base).plan

@@ -33,19 +33,24 @@ def resolve_targets(
         RequestError: a device is not here, or no provider works here.
     """
     names = list(spec.device)
+    chosen = []
     if not names and spec.cuda_arch:
         names = ["cuda"]
     elif not names and defaults is not None and defaults.device is not None:
         names = [defaults.device]
+        chosen = [f"device: {defaults.device} (--device picks another)"]
     if names == ["cpu"]:
         return [Target(TargetKind.CPU)], []
     found = _known_targets(requests, catalogue)
     if names:
-        return _named_targets(spec, names, found, compiles_only=defaults is not None)
+        targets, notes = _named_targets(spec, names, found, compiles_only=defaults is not None)
+        return targets, [*chosen, *notes]
     devices = [target for target in found if target.index is not None]
     if not devices:
+        reasons = [catalogue.unavailable(request.name, request.options) for request in requests]
+        told = "; ".join(reason for reason in reasons if reason)
         raise RequestError(
-            "no provider of this request works on this machine",
+            "no provider of this request works on this machine" + (f": {told}" if told else ""),
             hint="`gemmetry doctor` says what is missing; --device cuda-sm_80 only compiles.",
         )
     best = min(devices, key=lambda target: (_BEST_FIRST.index(target.kind), target.index or 0))

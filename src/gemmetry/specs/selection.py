@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -208,18 +208,6 @@ class PatternSelection:
             "exclude": [pattern.text for pattern in self.exclude],
             "configurations": {name: list(globs) for name, globs in self.configurations.items()},
         }
-
-
-def parse_selection(include: Iterable[str] = (), exclude: Iterable[str] = ()) -> PatternSelection:
-    """A selection of the comma-separated lists in `include` and `exclude`.
-
-    Raises:
-        RequestError: a pattern cannot be read.
-    """
-    return PatternSelection(
-        tuple(parse_pattern(p) for text in include for p in split_patterns(text)),
-        tuple(parse_pattern(p) for text in exclude for p in split_patterns(text)),
-    )
 
 
 def named_dispatch(pattern: str, providers: Sequence[str]) -> NamedDispatch | None:

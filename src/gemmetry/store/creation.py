@@ -11,11 +11,13 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from gemmetry.domain.errors import EnvironmentFailure
 from gemmetry.domain.record import Record
 from gemmetry.domain.target import Target
 from gemmetry.store.manifest import (
@@ -26,9 +28,10 @@ from gemmetry.store.manifest import (
     write_manifest,
 )
 from gemmetry.store.rows import Lane, PlanBatch
-from gemmetry.store.schema import FORMAT_VERSION, JOURNAL_NAME, create_journal
+from gemmetry.store.schema import FORMAT_VERSION, JOURNAL_NAME, check_journal, create_journal
 
 PREVIOUS_NAME = "previous"
+DAMAGED_NAME = "damaged"
 INSERT_RECORD = "INSERT INTO records VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _NEW_JOURNAL = ".journal.new"
 
@@ -39,7 +42,7 @@ def create(
     command: str,
     enumerate_plan: Callable[[], tuple[Sequence[Lane], Iterable[PlanBatch]]] | None,
 ) -> Manifest:
-    """Make the journal of a new experiment in `folder`; an old one goes to ``previous/``."""
+    """Make the journal of a new experiment in `folder`; an old one is set aside."""
     manifest = complete_manifest(head, command, created=now())
 
     def fill(connection: sqlite3.Connection) -> None:
@@ -136,12 +139,17 @@ def _flush(path: Path) -> None:
 
 
 def _set_aside(folder: Path) -> None:
-    """Move an existing journal, its write-ahead log and the manifest into ``previous/``."""
+    """Move an existing journal, its write-ahead log and the manifest into ``previous/``; one that
+    cannot be read into ``damaged-1/``, ``damaged-2/`` ..., which nothing deletes."""
     journal = folder / JOURNAL_NAME
     if not journal.exists():
         return
     previous = folder / PREVIOUS_NAME
-    shutil.rmtree(previous, ignore_errors=True)
+    if _is_readable(folder):
+        shutil.rmtree(previous, ignore_errors=True)
+    else:
+        numbered = (folder / f"{DAMAGED_NAME}-{number}" for number in count(1))
+        previous = next(path for path in numbered if not path.exists())
     previous.mkdir()
     # The log first: a journal without its log is still an older state of itself, a log beside
     # another journal is not.
@@ -149,3 +157,11 @@ def _set_aside(folder: Path) -> None:
         source = folder / name
         if source.exists():
             source.replace(previous / name)
+
+
+def _is_readable(folder: Path) -> bool:
+    try:
+        check_journal(folder)
+    except EnvironmentFailure:
+        return False
+    return True

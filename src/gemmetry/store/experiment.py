@@ -22,7 +22,7 @@ import numpy as np
 from gemmetry.domain.environment import Environment
 from gemmetry.domain.errors import PlanMismatchError, RequestError
 from gemmetry.domain.plan import Plan
-from gemmetry.domain.record import Record
+from gemmetry.domain.record import Record, Verdict
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.store import creation
 from gemmetry.store.lock import FolderLock
@@ -98,7 +98,8 @@ class Experiment:
     ) -> Experiment:
         """Open for writing: resume what `plan` left in `path`, or make a new journal.
 
-        `fresh` sets an existing journal aside in ``previous/`` (replacing what is there).
+        `fresh` sets an existing journal aside: in ``previous/`` (replacing what is there), one
+        that cannot be read in ``damaged-1/``, ``damaged-2/`` ...
 
         Raises:
             PlanMismatchError: the folder belongs to another plan.
@@ -263,14 +264,43 @@ class Experiment:
                 ]
         return found
 
+    def verdicts(self, dispatches: Iterable[int]) -> dict[int, Verdict]:
+        """Stored verdicts of the unfinished dispatches that have one, of this environment."""
+        found: dict[int, Verdict] = {}
+        for dispatch in dispatches:
+            rows = self._query(
+                "SELECT document FROM verdicts WHERE dispatch = ? AND environment = ?",
+                (dispatch, self._environment_id),
+            )
+            if rows:
+                found[dispatch] = self._decode_verdict(rows[0][0])
+        return found
+
+    def device_losses(self) -> dict[int, int]:
+        """Unfinished dispatch -> how often the device was lost while it ran."""
+        rows = self._query(
+            "SELECT dispatch, times FROM device_losses"
+            " WHERE dispatch NOT IN (SELECT id FROM records)"
+        )
+        return dict(rows)
+
     def samples_count(self) -> int:
         """Samples stored so far, of finished and started dispatches."""
         return int(self._query("SELECT coalesce(sum(length(samples)), 0) / 8 FROM rounds")[0][0])
 
     # -- writing -----------------------------------------------------------------------------
 
-    def add_rounds(self, rounds: Sequence[StoredRound]) -> None:
-        """Store rounds in one transaction; a round that is there already is an error."""
+    def add_rounds(
+        self, rounds: Sequence[StoredRound], verdicts: Mapping[int, Verdict] | None = None
+    ) -> None:
+        """Store rounds, and verdicts of dispatches that are not finished, in one transaction.
+
+        A round that is there already is an error; a verdict replaces an older one.
+        """
+        judged = [
+            (key, self._environment_id, msgspec.json.encode(verdict))
+            for key, verdict in (verdicts or {}).items()
+        ]
         rows = [
             (
                 one.dispatch,
@@ -284,6 +314,17 @@ class Experiment:
         ]
         with self._transaction() as connection:
             connection.executemany("INSERT INTO rounds VALUES(?, ?, ?, ?, ?, ?)", rows)
+            connection.executemany("INSERT OR REPLACE INTO verdicts VALUES(?, ?, ?)", judged)
+
+    def count_device_loss(self, dispatch: int) -> int:
+        """Note that the device was lost while `dispatch` ran; how often that happened by now."""
+        with self._transaction() as connection:
+            connection.execute(
+                "INSERT INTO device_losses VALUES(?, 1)"
+                " ON CONFLICT(dispatch) DO UPDATE SET times = times + 1",
+                (dispatch,),
+            )
+        return self.device_losses().get(dispatch, 0)
 
     def finish(self, records: Mapping[int, Record]) -> None:
         """Store the records of dispatches (by their plan id) in one transaction."""
@@ -293,6 +334,9 @@ class Experiment:
         rows = [creation.record_row(key, record, finished_ns) for key, record in records.items()]
         with self._transaction() as connection:
             connection.executemany(creation.INSERT_RECORD, rows)
+            # The record has it now.
+            finished = ((key,) for key in records)
+            connection.executemany("DELETE FROM verdicts WHERE dispatch = ?", finished)
 
     def drop_foreign_rounds(self) -> int:
         """Forget rounds of unfinished dispatches that another environment took: samples of two
@@ -335,6 +379,12 @@ class Experiment:
             return _RECORD_DECODER.decode(document)
         except (msgspec.MsgspecError, ValueError) as error:
             raise damaged(self.path, f"a record does not read: {error}") from error
+
+    def _decode_verdict(self, document: bytes) -> Verdict:
+        try:
+            return msgspec.json.decode(document, type=Verdict)
+        except msgspec.MsgspecError as error:
+            raise damaged(self.path, f"a verdict does not read: {error}") from error
 
     def _query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with self._mutex, told_errors(self.path):

@@ -40,6 +40,14 @@ CREATE TABLE rounds(dispatch INTEGER NOT NULL, round INTEGER NOT NULL, environme
 CREATE TABLE environments(id TEXT PRIMARY KEY, document BLOB NOT NULL) WITHOUT ROWID;
 """
 
+WRITERS_TABLES = (
+    "CREATE TABLE IF NOT EXISTS verdicts(dispatch INTEGER PRIMARY KEY,"
+    " environment TEXT NOT NULL, document BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS device_losses(dispatch INTEGER PRIMARY KEY,"
+    " times INTEGER NOT NULL)",
+)
+"""What only a writer looks at: it adds them to a journal of an older gemmetry."""
+
 _SPACE = "Free some space or choose another --experiment folder; the same command then resumes."
 _DAMAGED_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 
@@ -91,7 +99,7 @@ def damaged(folder: Path, cause: str) -> JournalDamagedError:
     return JournalDamagedError(
         f"the experiment {folder} is damaged: {cause}",
         hint="Nothing in it was changed. Restore it from a copy, give another --experiment, or "
-        "add --fresh to set it aside (in previous/) and start again.",
+        "add --fresh to start again: it is then kept in the folder's damaged-1/ (-2/ ...).",
     )
 
 
@@ -110,6 +118,8 @@ def connect_writer(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
+    for table in WRITERS_TABLES:
+        connection.execute(table)
     return connection
 
 

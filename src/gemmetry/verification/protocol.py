@@ -56,6 +56,9 @@ CHECKS: tuple[Check, ...] = (
 )
 """In order of running, which is the order in which the first failure gives the reason."""
 
+LAUNCHES = {"quick": 1, "standard": 5, "paranoid": 6 + checks.REPEATS}
+"""Level -> launches that it makes, where all of its checks apply."""
+
 
 def verify(
     executable: Executable,

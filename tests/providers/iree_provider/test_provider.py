@@ -231,6 +231,19 @@ def test_one_legacy_dispatch_of_each_kind_compiles_for_sm_80(tmp_path: Path):
     assert [result.error for result in results] == [None] * 6
 
 
+def test_records_of_a_gpu_tell_what_its_clock_hides(tmp_path: Path):
+    name = "matmul_64x64x64_f32t_f32t_f32t"
+    here, elsewhere = Target(TargetKind.CUDA, "sm_80", 0), parse_target("cuda-sm_80")
+    workspace = Workspace(generated=tmp_path / "generated")
+    notes = {}
+    for target in (here, elsewhere, CPU):
+        (made,) = PROVIDER().compile([dispatch_of(name, target=target)], workspace)
+        assert made.error is None
+        notes[target] = " ".join(made.facts.notes)
+    assert "about 15 µs of host work" in notes[here]
+    assert "host work" not in notes[elsewhere] + notes[CPU]
+
+
 def test_generate_writes_sources_without_compiling(tmp_path: Path):
     names = ["matmul_64x64x64_f32t_f32t_f32t", "matmul_64x64x64_f16t_f16t_f16t"]
     dispatches = [dispatch_of(n, c) for n in names for c in ("default", TILES[0])]

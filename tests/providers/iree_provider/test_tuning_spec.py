@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch
-from gemmetry.domain.errors import UnsupportedError
+from gemmetry.domain.errors import StorageError, UnsupportedError
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.target import parse_target
 from gemmetry.providers.iree_provider import PROVIDER
@@ -97,3 +98,20 @@ def test_the_compiler_takes_the_configuration_from_the_spec(
 def test_what_has_no_spec_says_why(name: str, target: str, part: str):
     with pytest.raises(UnsupportedError, match=part):
         tuning_spec(dispatch_of(name, target))
+
+
+def test_generate_writes_specs_beside_the_source_when_asked(tmp_path: Path):
+    tuned = dispatch_of("matmul_96x64x128_f32t_f32t_f32t_tile_config_32x32_vector4x16x2", "cpu")
+    plain = Dispatch(tuned.operation, Configuration(), "iree", tuned.target)
+    workspace = Workspace(generated=tmp_path / "generated")
+    (source,) = PROVIDER().generate([plain, tuned], workspace)
+    written = PROVIDER({"tuning_specs": True}).generate([plain, tuned], workspace)
+    assert written == [source, source.parent / f"{tuned.name}_spec.mlir"]
+    assert written[1].read_text() == tuning_spec(tuned)
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path):
+    tuned = dispatch_of("matmul_96x64x128_f32t_f32t_f32t_tile_config_32x32_vector4x16x2", "cpu")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=r"_spec\.mlir"):
+        write_tuning_spec(tuned, tmp_path / "file")

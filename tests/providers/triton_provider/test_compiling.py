@@ -54,6 +54,17 @@ def test_cross_compiling_tells_what_is_in_the_machine_code(
         assert path is not None and (workspace.generated.parent / path).is_file()
 
 
+@pytest.mark.parametrize("shape", ["16x96x64", "64x80x64", "64x64x80", "16x80x80"])
+@pytest.mark.parametrize(("a", "b", "c"), [("e4m3", "e4m3", "bf16"), ("s8", "s8", "s32")])
+def test_tiles_that_stick_out_of_small_types_compile(
+    workspace: Workspace, shape: str, a: str, b: str, c: str
+) -> None:
+    wanted = dispatch("cuda-sm_90", f"matmul_{shape}_{a}t_{b}n_{c}t")
+    (compiled,) = PROVIDER().compile([wanted], workspace)
+    assert compiled.error is None
+    assert compiled.facts.matrix_instruction == "wgmma"
+
+
 def test_a_rejected_configuration_costs_no_other(workspace: Workspace) -> None:
     operation = "matmul_64x64x64_f16t_f16t_f16t"
     tiles = ("tile_128x256x128_warps8_stages6_group8", TILE)

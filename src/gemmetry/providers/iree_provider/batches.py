@@ -184,6 +184,8 @@ def _notes(dispatch: Dispatch, artefact: artefacts.Artefact) -> tuple[str, ...]:
         and artefact.compiled_for
     ):
         notes.append(targets.SM90_NOTE)
+    if dispatch.target.index is not None and dispatch.target.kind is not TargetKind.CPU:
+        notes.append(_GPU_TIMING)
     return tuple(notes)
 
 

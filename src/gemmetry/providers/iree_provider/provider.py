@@ -19,6 +19,7 @@ from gemmetry.providers.iree_provider import batches, sources, targets, tiles
 from gemmetry.providers.iree_provider.compiler import IreeCompiler, find_program
 from gemmetry.providers.iree_provider.configurations import parse_tile, tiles_for
 from gemmetry.providers.iree_provider.support import unsupported_reason
+from gemmetry.providers.iree_provider.tuning_spec import write_tuning_specs
 
 if TYPE_CHECKING:
     from gemmetry.providers.iree_provider.device import IreeDevice, LoadedModule
@@ -30,7 +31,8 @@ class IreeProvider(BaseProvider):
     """IREE's code generation, one function per tuning configuration.
 
     Options (all optional): ``iree_bin_dir``, a folder with ``iree-compile``; ``compile_flags``,
-    a list of more flags for it; ``compile_timeout_s``; ``threads`` of the CPU device.
+    a list of more flags for it; ``compile_timeout_s``; ``threads`` of the CPU device;
+    ``tuning_specs``: true writes each configuration as a tuning spec too.
     """
 
     name: ClassVar[str] = "iree"
@@ -79,7 +81,11 @@ class IreeProvider(BaseProvider):
         for dispatch in dispatches:
             if self._refusal(dispatch) is None:
                 operations.setdefault(dispatch.operation, []).append(dispatch)
-        return [sources.write_source(workspace.generated, of) for of in operations.values()]
+        paths = [sources.write_source(workspace.generated, of) for of in operations.values()]
+        if self.options.get("tuning_specs"):
+            for of in operations.values():
+                paths += write_tuning_specs(of, workspace.generated)
+        return paths
 
     def compile(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Iterable[Compiled]:
         good: list[Dispatch] = []

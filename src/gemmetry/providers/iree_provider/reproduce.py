@@ -10,9 +10,12 @@ import numpy as np
 
 from gemmetry.domain.contracts import HostArray
 from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.names import operation_name
 from gemmetry.domain.operation import Operation, TensorSpec
 from gemmetry.providers.iree_provider.linalg import storage_type
 from gemmetry.providers.iree_provider.targets import device_uri
+
+_INPUTS_MODULE = "gemmetry.providers.iree_provider.input_files"
 
 _NPY_DTYPES = ("f64", "f32", "f16", "s8", "s32")
 """What ``.npy`` files can hold; the others (bf16, fp8) are given as raw bytes."""
@@ -26,7 +29,8 @@ def compile_command(dispatch: Dispatch, source: Path, flags: Sequence[str]) -> s
 
 
 def run_command(dispatch: Dispatch, binary: Path) -> str:
-    """The ``iree-benchmark-module`` line that times the function on :func:`write_inputs`' files."""
+    """A shell line that writes the inputs beside the binary, then times the function on them with
+    ``iree-benchmark-module``. The inputs have the default seed and distribution."""
     folder = binary.parent / "inputs"
     words = [
         "iree-benchmark-module",
@@ -36,7 +40,8 @@ def run_command(dispatch: Dispatch, binary: Path) -> str:
     ]
     words += [f"--input={_input(spec, folder)}" for spec in dispatch.operation.inputs]
     words.append(f"--input={_shape(dispatch.operation.output)}=0")
-    return shlex.join(words)
+    writing = ["python", "-m", _INPUTS_MODULE, operation_name(dispatch.operation), str(folder)]
+    return f"{shlex.join(writing)} && {shlex.join(words)}"
 
 
 def write_inputs(operation: Operation, arrays: Sequence[HostArray], folder: Path) -> list[Path]:

@@ -4,10 +4,11 @@ input."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from gemmetry.domain.dispatch import Dispatch
-from gemmetry.domain.errors import UnsupportedError
+from gemmetry.domain.errors import StorageError, UnsupportedError
 from gemmetry.domain.operation import OperationKind
 from gemmetry.domain.target import TargetKind
 from gemmetry.providers.iree_provider.linalg import (
@@ -104,11 +105,28 @@ def write_tuning_spec(dispatch: Dispatch, generated: Path) -> Path:
     """Write ``<operation>_<configuration>_spec.mlir`` beside the operation's source.
 
     Raises:
-        UnsupportedError: see :func:`tuning_spec`.
+        UnsupportedError: see :func:`tuning_spec`. StorageError: the folder cannot be written.
     """
     folder = operation_folder(generated, dispatch.operation)
     path = folder / f"{dispatch.name}_spec.mlir"
     text = tuning_spec(dispatch)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, text.encode())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {path}: {error.strerror or error}",
+            hint="Free some space, or choose another folder with --generated-dir.",
+        ) from error
     return path
+
+
+def write_tuning_specs(dispatches: Iterable[Dispatch], generated: Path) -> list[Path]:
+    """:func:`write_tuning_spec` for those that have one; the files written."""
+    paths = []
+    for dispatch in dispatches:
+        try:
+            paths.append(write_tuning_spec(dispatch, generated))
+        except UnsupportedError:
+            continue  # `default`, convolutions, CUDA: there is nothing to write
+    return paths

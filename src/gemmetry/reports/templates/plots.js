@@ -28,7 +28,7 @@ function inParts(figure) {
 class Plots {
   constructor(data) {
     this.figures = { ...data.figures, speed: data.figures.speed.flatMap(inParts) };
-    this.baseline = data.baseline;
+    this.baseline = data.baseline.split(":")[0];
     this.providers = [...new Set(data.derived.map((_, i) => data.rows[i][1]))].sort();
     this.theme = this.readTheme();
   }

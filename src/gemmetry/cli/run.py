@@ -1,0 +1,68 @@
+"""Running a plan and rendering its results, for every command that does."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gemmetry.api.profile import Prepared
+
+
+def check_baseline_provider(prepared: Prepared) -> None:
+    """Refuse a baseline whose provider is not in the plan.
+
+    Raises:
+        UnknownNameError: it is not.
+    """
+    from gemmetry.domain.errors import UnknownNameError
+
+    name = (prepared.spec.baseline or "").partition(":")[0]
+    known = [request.name for request in prepared.plan.providers]
+    if name and name not in known:
+        raise UnknownNameError("baseline provider", name, known)
+
+
+def default_html(experiment: Path) -> Path | None:
+    """Where the HTML report goes when no place was given; None if it cannot be made here."""
+    from gemmetry.cli.console import note
+    from gemmetry.domain.errors import RequestError
+    from gemmetry.reports.writers import check_libraries
+
+    try:
+        check_libraries(".html")
+    except RequestError as error:
+        note(f"no HTML report: {error.message}")
+        return None
+    return experiment / "report.html"
+
+
+def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool) -> int:
+    """Run a plan, render its results, and return the exit status."""
+    from gemmetry.api.profile import run_prepared
+    from gemmetry.cli.console import command_line, note, stderr_console
+    from gemmetry.cli.requests import tell_idle_patterns
+    from gemmetry.cli.results import check_rendering, render, rendering_of
+    from gemmetry.reports.progress import ProgressListener
+    from gemmetry.store.experiment import Experiment
+
+    rendering = rendering_of(prepared.spec, json=json)
+    check_rendering(rendering, tags=prepared.plan.settings.tags)
+    check_baseline_provider(prepared)
+    if rendering.html is None:
+        # Nobody asked for it, so a missing library or folder is no reason to stop.
+        rendering = dataclasses.replace(rendering, html=default_html(prepared.experiment))
+    console = stderr_console()
+    if verbose:
+        console.print_json(data=prepared.plan.document)
+    with ProgressListener(console) as listener:
+        summary = run_prepared(prepared, listener=listener, fresh=fresh, command=command_line())
+    tell_idle_patterns(prepared)
+    with Experiment.open(prepared.experiment) as experiment:
+        render(experiment.result_set(), rendering)
+    note(f"experiment: {prepared.experiment}")
+    if summary.failure:
+        note(f"error: {summary.failure}")
+        note("hint: The same command goes on where this one stopped.")
+    return summary.exit_status

@@ -1,0 +1,132 @@
+"""Tables of dispatches on a terminal: grouped by operation where they are wider than it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from gemmetry.domain.errors import NameSyntaxError
+from gemmetry.domain.names import split_dispatch_name
+from gemmetry.reports.labels import operation_title, printable, shorten_configurations
+
+_GAP = 1
+_MINIMUM_CONFIGURATION = 13
+
+_NOTHING = ("", "–")
+
+_BELOW = ("reason", "refusal")
+"""Columns of sentences, which get lines of their own under the row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupedRow:
+    """One dispatch: the cells of its row, and a sentence under it."""
+
+    operation: str
+    configuration: str
+    cells: Mapping[str, str]
+    """Heading -> text; a cell ``configuration`` is shortened to the room that is left."""
+    below: str = ""
+    style: str = ""
+
+
+def print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]], console: Console) -> None:
+    """Print `rows` as one table; dispatches that do not fit so are grouped by operation."""
+    rows = [[printable(text) for text in row] for row in rows]
+    names = [printable(heading) for heading in headings]
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    is_dispatch = {"operation", "configuration"} <= set(headings)
+    if is_dispatch and rows and sum(widths) + 2 * len(widths) > console.width:
+        print_grouped([_grouped(headings, row) for row in rows], console)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in names:
+        table.add_column(Text(name), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(text) for text in row))
+    console.print(table)
+
+
+def _grouped(headings: Sequence[str], row: Sequence[str]) -> GroupedRow:
+    values = dict(zip(headings, row, strict=True))
+    return GroupedRow(
+        operation=values["operation"],
+        configuration=values["configuration"],
+        cells={key: text for key, text in values.items() if key not in ("operation", *_BELOW)},
+        below="; ".join(values[key] for key in _BELOW if values.get(key, "") not in _NOTHING),
+    )
+
+
+def print_grouped(
+    rows: Sequence[GroupedRow], console: Console, *, right: Sequence[str] = ()
+) -> None:
+    """Print `rows` (all with the same headings) under the heading of their operation.
+
+    Columns that are empty everywhere are left out; those in `right` are numbers.
+    """
+    headings = [
+        name for name in rows[0].cells if any(row.cells[name] not in _NOTHING for row in rows)
+    ]
+    widths = _widths(headings, rows, console.width)
+    console.print(_table(headings, widths, right, heads=True))
+    groups: dict[str, list[GroupedRow]] = {}
+    for row in rows:
+        groups.setdefault(row.operation, []).append(row)
+    for operation, group in groups.items():
+        title = printable(_title(operation))
+        console.print(Text(title, style="bold", no_wrap=True, overflow="ellipsis"))
+        names = [row.configuration for row in group]
+        short = shorten_configurations(names, widths.get("configuration", len(max(names, key=len))))
+        for row in group:
+            table = _table(headings, widths, right)
+            cells = {**row.cells, "configuration": short[row.configuration]}
+            table.add_row(*(Text(printable(cells[name]), style=row.style) for name in headings))
+            console.print(table)
+            if row.below:
+                text = Text(printable(row.below), style="dim")
+                console.print(Padding(text, (0, 0, 0, 4)))
+
+
+def _title(operation: str) -> str:
+    try:
+        parsed, _ = split_dispatch_name(operation)
+    except NameSyntaxError:
+        return operation
+    return operation_title(parsed)
+
+
+def _widths(headings: Sequence[str], rows: Sequence[GroupedRow], total: int) -> dict[str, int]:
+    """The width of each column: as wide as its values and the longest word of its heading, the
+    configuration in what is left; values of several words give way first."""
+    widths, least = {}, {}
+    for name in headings:
+        texts = [row.cells[name] for row in rows]
+        head = max(len(word) for word in name.split("_"))
+        widths[name] = max(head, *(len(text) for text in texts))
+        words = (len(word) for text in texts for word in text.split(" "))
+        least[name] = max(head, *words)
+    if "configuration" in widths:
+        least["configuration"] = _MINIMUM_CONFIGURATION
+    room = total - _GAP * (len(headings) - 1)
+    for name in ("configuration", *sorted(widths, key=lambda key: least[key] - widths[key])):
+        if name in widths:
+            excess = max(0, sum(widths.values()) - room)
+            widths[name] = max(min(least[name], widths[name]), widths[name] - excess)
+    return widths
+
+
+def _table(
+    headings: Sequence[str], widths: Mapping[str, int], right: Sequence[str], heads: bool = False
+) -> Table:
+    table = Table.grid(padding=(0, _GAP, 0, 0))
+    for name in headings:
+        side = "right" if name in right else "left"
+        table.add_column(width=widths[name], overflow="fold", justify=side)  # type: ignore[arg-type]
+    if heads:
+        table.add_row(*(Text(name.replace("_", " "), style="dim") for name in headings))
+    return table

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.reports.grouped import GroupedRow, print_grouped, print_rows
+
+HEADINGS = ["provider", "operation", "configuration", "outcome", "max_error_ratio", "reason"]
+OPERATION = "matmul_3456x1024x2048_f16t_f16t_f16t"
+ROWS = [
+    ["iree", OPERATION, "default", "ok", "0.03", "–"],
+    ["iree", OPERATION, "tile_config_128x128_32x5_tensorcore_mmasync", "wrong", "12",
+     "element 3 is 5, not 4; " * 6],
+    ["iree", OPERATION, "tile_config_64x64_64x5_tensorcore_mmasync", "ok", "0.03", "–"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_wide_table_is_grouped_by_operation_within_the_width(console_text, width):
+    text = console_text(lambda console: print_rows(HEADINGS, ROWS, console), width=width)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= width
+    assert lines.count("matmul 3456×1024×2048  f16 tt") == 1
+    assert OPERATION not in text
+    assert sum(line.startswith("iree ") for line in lines) == 3
+    assert "128x128_32x5" in text
+    assert "    element 3 is 5, not 4;" in text
+
+
+def test_what_fits_stays_one_table(console_text):
+    text = console_text(lambda console: print_rows(HEADINGS, ROWS[:1], console), width=120)
+    assert text.splitlines()[0].split() == HEADINGS
+    assert OPERATION in text.splitlines()[1]
+
+
+def test_other_tables_are_never_grouped(console_text):
+    text = console_text(lambda c: print_rows(["name", "text"], [["a", "b " * 60]], c), width=40)
+    assert text.startswith("name")
+    assert console_text(lambda c: print_rows([], [], c)).strip() == ""
+
+
+def test_columns_without_values_are_left_out_and_numbers_stand_right(console_text):
+    row = GroupedRow(
+        operation="no operation",
+        configuration="default",
+        cells={"configuration": "default", "A": "1", "none": "–"},
+    )
+    text = console_text(lambda c: print_grouped([row], c, right=["A"]))
+    assert text.splitlines() == ["configuration A", "no operation", "default       1"]
