@@ -53,7 +53,7 @@ docs: $(VENV)/.test-installed
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 bench: $(VENV)/.test-installed
-	for script in benchmarks/*.py; do $(BIN)/python "$$script" || exit 1; done
+	for name in startup engine iree_compile; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean:
 	rm -rf $(VENV) docs/_build build dist $(DEMO_FOLDER) .pytest_cache .mypy_cache .ruff_cache \
