@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 
 import pytest
 
@@ -76,8 +77,13 @@ def _set(page, element_id, value):
     )
 
 
-def _count(page):
-    return page.execute_script("return document.getElementById('count').textContent")
+def _assert_count(page, text):
+    """The page filters a moment after the event that asks for it, so the count is waited for."""
+    deadline = time.monotonic() + 10
+    script = "return document.getElementById('count').textContent"
+    while (count := page.execute_script(script)) != text and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert count == text
 
 
 def test_sorting_by_speed_both_ways_and_by_name(page):
@@ -100,23 +106,22 @@ def test_sorting_by_speed_both_ways_and_by_name(page):
 
 def test_filters_narrow_the_table_and_reset_restores_it(page, result_set):
     total = len(result_set.records)
-    assert _count(page) == f"{total} of {total}"
+    _assert_count(page, f"{total} of {total}")
     _set(page, "filter-provider", "numpy")
     expected = sum(r.provider == "numpy" for r in result_set.records)
-    assert _count(page) == f"{expected} of {total}"
+    _assert_count(page, f"{expected} of {total}")
     assert set(_column(page, "provider")) == {"numpy"}
     _set(page, "filter-dtypes", "s8→s32")
-    assert _count(page) == f"2 of {total}"
+    _assert_count(page, f"2 of {total}")
     page.find_element("css selector", ".filters button[type=reset]").click()
-    page.implicitly_wait(1)
-    assert _count(page) == f"{total} of {total}"
+    _assert_count(page, f"{total} of {total}")
     _set(page, "filter-text", "IREE 257×129×65 bf16")
-    assert _count(page) == f"5 of {total}"
+    _assert_count(page, f"5 of {total}")
     _set(page, "filter-text", "")
     _set(page, "filter-outcome", "timeout")
     assert _column(page, "outcome") == ["timeout"]
     _set(page, "filter-text", "nothing matches this")
-    assert _count(page) == f"0 of {total}"
+    _assert_count(page, f"0 of {total}")
     body = page.find_element("css selector", "#table tbody").text
     assert body == "No dispatch matches the filter."
 

@@ -81,6 +81,7 @@ def test_the_legacy_defaults(laptop):
     assert plan.selection.matches("iree", NAME, operation) is False  # another operation's name
     assert plan_of(laptop, LEGACY, shapes="64x64x64").selection is None
     assert plan_of(laptop, LEGACY, default_config=True).selection is None
+    assert plan_of(laptop, LEGACY, providers="numpy", device="cpu").selection is None
 
 
 def test_a_name_in_full_is_made_whatever_the_axes_say(laptop):

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.names import parse_operation
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.references import compute_reference
 from gemmetry.verification.diagnosis import guess_bug
 
 OPERATION = parse_operation("matmul_64x64x16_f32t_f32t_f32t")
@@ -103,3 +105,11 @@ def test_finite_where_the_result_overflows():
     expected = np.full((64, 64), np.inf)
     bad = np.ones((64, 64), dtype=bool)
     assert "overflow" in guess_bug(OPERATION, np.ones((64, 64), np.float32), expected, bad)
+
+
+def test_most_of_k_gone_is_no_missing_part_of_k():
+    operation = parse_operation("matmul_64x64x64_f32t_f32t_f32t")
+    inputs = make_inputs(operation, distribution="offset_uniform", seed=1)
+    reference = compute_reference(operation, inputs)
+    output = (inputs[0] + inputs[1]).astype(np.float32)
+    assert "part of K" not in guess_bug(operation, output, reference.value, np.ones((64, 64), bool))

@@ -119,7 +119,7 @@ def _kernel(text: str, base: Path | None) -> str:
     hint = "Write --kernel file.py:function."
     path, colon, function = text.rpartition(":")
     if not colon or not path or not function:
-        raise RequestError(f"cannot read the kernel {text!r}", hint=hint)
+        raise RequestError(f"the kernel {text!r} names no function", hint=hint)
     file = (base / path if base is not None else Path(path)).resolve()
     if not file.is_file():
         raise RequestError(f"the kernel's file {file} does not exist", hint=hint)
@@ -133,7 +133,9 @@ def _named(patterns: Sequence[str], known: Sequence[str]) -> list[NamedDispatch]
 
 def _selection(spec: ProfileSpec, expansion: Expansion, defaults: Defaults) -> PatternSelection:
     patterns = spec.dispatches
-    if not (patterns or expansion.has_shapes or spec.default_config):
+    # The default patterns name configurations of the default provider; others have other names.
+    others = any(provider.name != defaults.provider for provider in spec.providers)
+    if not (patterns or expansion.has_shapes or spec.default_config or others):
         patterns = defaults.dispatches
     only = {
         provider.name: tuple(item for item in provider.configurations if isinstance(item, str))

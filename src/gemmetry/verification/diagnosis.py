@@ -84,7 +84,9 @@ def _part_of_k(operation: Operation, wrong: Float64Array, right: Float64Array) -
     is_one_sign = bool((errors * np.sign(typical) > 0).all() and (right * np.sign(whole) > 0).all())
     spread = float(np.median(np.abs(errors - typical)))
     products = k * typical / whole if whole else 0.0
-    if not is_one_sign or spread > _SIZE_SPREAD * abs(typical) or abs(products) < 0.5:
+    # With most of K gone it is no part of K that is missing, but the product itself.
+    is_part = 0.5 <= abs(products) <= k / 2
+    if not is_one_sign or spread > _SIZE_SPREAD * abs(typical) or not is_part:
         return ""
     direction = "short" if products < 0 else "over"
     return (
