@@ -10,7 +10,7 @@ import pytest
 from gemmetry.providers.registry import builtin_names
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = {"null": "null-provider", "user": "my-kernel"}
+PAGES = {"null": "null-provider", "user": "my-kernel", "mutant": "verification"}
 """Providers whose page has another name than they have."""
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gemmetry.api.decorators import bench
     from gemmetry.api.profile import profile
     from gemmetry.api.results import Results, load
+    from gemmetry.api.trace_record import record_traces
 
 __version__ = "0.1.0"
 
@@ -21,9 +22,10 @@ _EXPORTS = {
     "bench": "gemmetry.api",
     "load": "gemmetry.api",
     "profile": "gemmetry.api",
+    "record_traces": "gemmetry.api",
 }
 
-__all__ = ["Results", "__version__", "bench", "load", "profile"]
+__all__ = ["Results", "__version__", "bench", "load", "profile", "record_traces"]
 
 
 def __getattr__(name: str) -> Any:

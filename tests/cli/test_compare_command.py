@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 
 def test_compare_of_equals_finds_no_regression(experiments):
     ended = experiments("compare", "a", "b", "--json", "-o", "c.md")
@@ -12,6 +14,20 @@ def test_compare_of_equals_finds_no_regression(experiments):
     assert Path("c.md").exists()
     assert experiments("compare", "a", "b").stdout
     assert experiments("compare", "a").status == 2
+
+
+def test_dispatches_of_one_experiment_are_held_against_a_baseline(cli):
+    names = ",".join(f"matmul_64x64x64_f32t_f32t_f32t_{one}" for one in ("default", "factor_2"))
+    request = ("profile", "--providers", "null", "--dispatches", names, "--experiment", "a")
+    assert cli(*request).status == 0
+    ended = cli("compare", "a", "--baseline", "null:default", "--json")
+    assert ended.status == 0, "slower than the baseline is no regression"
+    [change] = json.loads(ended.stdout)["candidates"][0]["changes"]
+    assert change["verdict"] == "slower"
+    assert change["ratio"] == pytest.approx(2.0, rel=0.02)
+    assert change["family"] == 1
+    assert cli("compare", "a", "--baseline", "nobody").status == 2
+    assert cli("compare", "a", "a", "--baseline", "null").status == 2
 
 
 def test_other_inputs_are_compared_only_when_asked(cli):

@@ -1,9 +1,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+
+EXPECTED = Path(__file__).parent / "expected"
+LEGACY = "tile_config_64x64_64x5"
+TOO_LARGE = "tile_config_64x128_vector64x128x1"
+USES = ("profile", "verify")
 
 
 def test_compiling_times_nothing(cli):
@@ -33,6 +39,52 @@ def test_iree_compiles_for_the_cpu(cli):
     (record,) = json.loads(ended.stdout)["records"]
     assert record["outcome"] == "ok"
     assert list(Path("out/generated").rglob("*.mlir"))
+
+
+def test_the_generated_folder_is_laid_out_as_documented(cli):
+    """Names of the dispatch profiler document; docs/iree.md tells what they are here."""
+    pytest.importorskip("iree.compiler", reason="the iree extra is not installed")
+    operation = "matmul_64x64x4096_f16t_f16t_f16t"
+    wanted = [f"{operation}_{name}" for name in ("default", f"{LEGACY}_tensorcore_mmasync")]
+    ended = cli("compile", "-j", "1", "--generated-dir", "out", "--dispatches", ",".join(wanted))
+    assert ended.status == 0, ended.stderr
+    out = Path("out")
+    lines = []
+    for path in sorted(out.rglob("*")):
+        if path.is_dir() or path.name.startswith("."):
+            continue
+        link = f" -> {path.readlink()}" if path.is_symlink() else ""
+        lines.append(re.sub(r"_[0-9a-f]{12,16}\b", "_<hash>", f"{path.relative_to(out)}{link}"))
+    assert lines == (EXPECTED / "compile_layout.txt").read_text().splitlines()
+
+    folder = out / "generated" / "linalg" / "matmul" / operation
+    printed = (folder / "iree_compile_cmd_stdout.mlir").read_text()
+    assert all(f"//   @{name}\n" in printed for name in wanted)
+    for name in wanted:
+        profiled, verified = (folder / f"{name}_cuda-sm_80_{use}.vmfb" for use in USES)
+        assert profiled.samefile(verified)
+        assert name.encode() in profiled.read_bytes()
+
+
+def test_saved_commands_have_what_the_compiler_printed_beside_them(cli):
+    pytest.importorskip("iree.compiler", reason="the iree extra is not installed")
+    operation = "matmul_128x256x128_f32t_f32t_f32t"
+    wanted = [f"{operation}_{name}" for name in ("default", TOO_LARGE)]
+    ended = cli("compile", "--providers", "iree", "--device", "cpu", "--experiment", "here",
+                "--save-cmds", "--dispatches", ",".join(wanted))  # fmt: skip
+    assert ended.status == 0, ended.stderr  # the operation has another that is ok
+    folder = Path("here/artifacts/commands/cpu/iree")
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        f"{name}{suffix}" for name in wanted for suffix in (".txt", ".stdout")
+    )
+    for name, status in zip(wanted, (0, 1), strict=True):
+        commands = (folder / f"{name}.txt").read_text()
+        assert "# compile\nsed -n " in commands
+        printed = (folder / f"{name}.stdout").read_text()
+        assert printed.startswith("// $ iree-compile - -o out.vmfb --iree-hal-target-device=local")
+        assert f"//   @{name}\n" in printed
+        assert f"// exit status {status}\n" in printed
+    assert "error: One or more operations with large vector sizes (32768 bytes)" in printed
 
 
 def test_the_target_is_told(cli):

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 
+from rich.console import Console
+
 from gemmetry.providers.null_provider import NullProvider
 
 
@@ -14,6 +16,16 @@ def test_doctor_tells_machine_and_providers(cli):
     assert not rows["provider user"]["available"]
     for row in rows.values():
         assert row["detail"]
+
+
+def test_doctor_is_read_at_80_columns(cli, monkeypatch):
+    monkeypatch.setattr("gemmetry.cli.console.stdout_console", lambda: Console(width=80))
+    lines = cli("doctor").stdout.splitlines()
+    assert all(len(line.rstrip()) <= 80 for line in lines)
+    assert any(line.startswith("provider null") and "yes" in line for line in lines)
+    user = next(i for i, line in enumerate(lines) if line.startswith("provider user"))
+    assert "no kernel was given: add --kernel" in lines[user]
+    assert any(line.lstrip().startswith("→ ") for line in lines)
 
 
 def test_doctor_tells_what_a_provider_cannot_do(cli, monkeypatch):

@@ -174,10 +174,18 @@ def test_wrong_requests_are_told_and_end_with_2(cli, arguments, said):
     assert ended.stdout == ""
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_an_unwritable_folder_ends_with_3(cli):
-    Path("locked").mkdir(mode=0o500)
-    assert cli(*NULL, "--experiment", "locked/here").status == 3
+    folder = Path("locked")
+    folder.mkdir(mode=0o500)
+    if os.geteuid() == 0:
+        folder = Path("/sys/kernel")  # root may write everywhere else; here the kernel refuses
+    ended = cli(*NULL, "--experiment", str(folder / "here"))
+    assert ended.status == 3
+    error, hint = ended.stderr.splitlines()[-2:]
+    assert error.startswith(f"error: cannot write the experiment folder {folder / 'here'}: ")
+    assert any(why in error for why in ("denied", "not permitted", "Read-only"))
+    assert hint == "hint: Give --experiment a folder that you may write."
+    assert not (folder / "here").exists()
 
 
 def test_a_place_that_is_no_folder_ends_with_3(cli):

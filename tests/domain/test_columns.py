@@ -36,6 +36,18 @@ def _measured():
     )  # fmt: skip
 
 
+def test_labels_leave_out_the_unit_that_cells_carry():
+    labels = [column.label for column in COLUMNS]
+    assert len(set(labels)) == len(labels)
+    for name, label in {
+        "median_ns": "median", "first_launch_ns": "first_launch", "gflops": "speed",
+        "bandwidth_gb_per_s": "bandwidth", "power_w": "power", "temperature_c": "temperature",
+        "sm_clock_hz": "sm_clock", "bytes": "bytes", "spill_bytes": "spill_bytes", "m": "m",
+        "load_average": "load_average", "roofline_fraction": "roofline_fraction",
+    }.items():  # fmt: skip
+        assert COLUMNS_BY_NAME[name].label == label
+
+
 def test_the_promised_columns_exist_and_names_are_unique():
     assert set(COLUMNS_BY_NAME) >= CONTRACT
     assert len(COLUMNS_BY_NAME) == len(COLUMNS)

@@ -13,4 +13,5 @@ def test_only_ok_may_have_a_time():
 
 
 def test_stages_are_in_the_order_of_a_dispatch():
-    assert [str(stage) for stage in Stage] == ["generate", "compile", "build", "verify", "measure"]
+    stages = [str(stage) for stage in Stage]
+    assert stages == ["generate", "compile", "build", "verify", "measure", "trace"]

@@ -31,6 +31,13 @@ def make_record(**changes):
     return Record(**{**values, **changes})
 
 
+def test_a_record_is_one_line_at_a_prompt():
+    measured = make_record(measurement=make_measurement(12_345.0), device="cpu:0")
+    assert repr(measured) == f"<Record numpy:{OPERATION}_default on cpu:0: ok, 12.3 µs>"
+    failed = make_record(outcome=Outcome.CRASH, reason="it died", device="")
+    assert repr([failed]) == f"[<Record numpy:{OPERATION}_default on cpu: crash>]"
+
+
 def test_rates_are_per_nanosecond_of_the_median():
     record = make_record(measurement=make_measurement(64.0))
     assert record.gflops == 2.0

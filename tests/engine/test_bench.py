@@ -7,7 +7,7 @@ from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.outcome import Stage
-from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import bench
 from gemmetry.engine.bench import Answers, Bench, LaunchBudget
@@ -62,19 +62,43 @@ def test_the_device_computes_references_that_are_large_or_when_asked(
     assert executable.products == before, "the experiment's folder had it"
 
 
+def test_no_reference_where_the_host_would_take_too_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "HOST_REFERENCE_FLOPS", 10.0)
+    monkeypatch.setattr(bench, "host_flops_per_second", lambda: 1.0)
+    answers = Answers(tmp_path, RunSettings())
+    assert answers.reference(SMALL, FakeExecutable()) is not None, "the device computes it"
+    host = FakeExecutable()
+    host.float64_matmul = lambda: None
+    assert answers.reference(OTHER, host) is None
+    monkeypatch.setattr(bench, "host_flops_per_second", lambda: 1e9)
+    assert answers.reference(OTHER, host) is not None
+
+
+def test_the_host_is_measured():
+    assert 1e8 < bench.host_flops_per_second() < 1e14
+    assert bench.host_flops_per_second() == bench.host_flops_per_second()
+
+
 def test_verification_that_would_pass_its_deadline_is_objected_to():
     settings = RunSettings(deadlines_s={**RunSettings().deadlines_s, Stage.VERIFY: 20.0})
     budget = LaunchBudget(settings, verifies=True)
-    assert budget.objection(3.9, "is predicted to take") == ""
+    assert budget.objection(1.5, "is predicted to take") == ""
     assert budget.objection(None, "took") == ""
     reason = budget.objection(4.5, "is predicted to take")
-    assert "is predicted to take 4.5 s, so that the 5 launches of standard verification" in reason
-    assert "--set deadlines.verify=45 or --verification-level quick" in reason
+    assert "is predicted to take 4.5 s, so that the 13 launches of standard verification" in reason
+    assert "--set deadlines.verify=117 or --verification-level quick" in reason
     assert "more than the 10 s allowed" in budget.objection(11, "took")
     assert LaunchBudget(settings, verifies=False).objection(9.9, "took") == ""
-    assert budget.is_doubtful(0.4)
-    assert not budget.is_doubtful(0.3)
+    assert budget.is_doubtful(0.2)
+    assert not budget.is_doubtful(0.1)
     assert not budget.is_doubtful(None)
+
+
+def test_a_launch_too_slow_for_its_traces_is_told():
+    settings = RunSettings(verify=False, trace=TraceSchedule())
+    budget = LaunchBudget(settings, verifies=False)
+    assert budget.objection(4.7, "took") == ""
+    assert "--set deadlines.trace=250 or fewer repeats" in budget.objection(5.0, "took")
 
 
 class TooHopeful(NullProvider):
@@ -98,7 +122,7 @@ def test_a_doubtful_prediction_is_settled_by_one_launch(tmp_path, configuration,
         deadlines_s={**RunSettings().deadlines_s, Stage.VERIFY: 1.0}, repetitions=1
     )
     folder = str(tmp_path)
-    hello = Hello("null", {}, Target(TargetKind.NULL), settings, folder, folder, 1, False)
+    hello = Hello("null", {}, Target(TargetKind.NULL), settings, folder, folder, folder, 1, False)
     channel = Recorder()
     workspace = Workspace(generated=tmp_path, jobs=1, force=False)
     serving = Bench(channel, TooHopeful({}), hello, workspace)

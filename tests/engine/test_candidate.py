@@ -52,7 +52,7 @@ def test_rounds_go_through_the_store_unchanged(tmp_path, make_plan):
         again = make_candidate()
         again.restore(experiment.rounds([3])[3])
     assert again.rounds == rounds
-    assert again.samples == [1.0, 2.0, 3.0]
+    assert [sample for item in again.rounds for sample in item.samples_ns] == [1.0, 2.0, 3.0]
     assert again.seconds_spent == 0.5, "sampling alone, without the load before a round"
 
 
@@ -118,6 +118,13 @@ def test_paths_are_relative_to_the_experiment_where_they_lie_in_it():
         assert facts.source_path == "artifacts/generated/a.mlir"
         assert facts.binary_path == "/elsewhere/b"
         assert facts.assembly_path == assembly
+
+
+def test_the_providers_own_benchmark_gets_the_runs_inputs():
+    candidate = make_candidate()
+    candidate.facts = BuildFacts(run_command="inputs {seed} {distribution} && run")
+    maker = RecordMaker(RunSettings(seed=7, distribution="normal"), "", Path("/x"))
+    assert maker.done(candidate, None).facts.run_command == "inputs 7 normal && run"
 
 
 def test_facts_of_the_compiler_complete_those_of_the_build():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import BuildFacts, Record
 from gemmetry.engine.commands import save_commands
@@ -16,8 +18,9 @@ def make_record(dispatch: str) -> Record:
 
 
 def test_the_file_holds_every_command_and_what_was_printed(tmp_path):
-    path = save_commands(tmp_path, make_record("matmul_x"))
-    assert path == tmp_path / "cpu" / "iree" / "matmul_x.txt"
+    path = save_commands(tmp_path / "commands", make_record("matmul_x"), tmp_path)
+    assert path == tmp_path / "commands" / "cpu" / "iree" / "matmul_x.txt"
+    assert [entry.name for entry in path.parent.iterdir()] == ["matmul_x.txt"]
     assert path.read_text() == (
         "# again with gemmetry\ngemmetry profile x\n\n# compile\niree-compile x\n\n"
         "# run\niree-benchmark-module x\n\n# outcome: compile_error\n\n"
@@ -25,7 +28,23 @@ def test_the_file_holds_every_command_and_what_was_printed(tmp_path):
     )
 
 
+def test_what_the_tools_printed_lies_beside_the_commands(tmp_path):
+    (tmp_path / "generated").mkdir()
+    (tmp_path / "generated" / "x.log").write_bytes(b"// $ iree-compile x\nerror: \xff bad tile\n")
+    record = make_record("matmul_x")
+    facts = dataclasses.replace(record.facts, tool_output_path="generated/x.log")
+    record = dataclasses.replace(record, facts=facts)
+    path = save_commands(tmp_path / "commands", record, tmp_path)
+    kept = path.with_name("matmul_x.stdout")
+    assert kept.read_bytes() == b"// $ iree-compile x\nerror: \xff bad tile\n"
+    assert path.read_text().endswith("\n# what the tools printed: matmul_x.stdout\n")
+    (tmp_path / "generated" / "x.log").unlink()
+    kept.unlink()
+    save_commands(tmp_path / "commands", record, tmp_path)
+    assert not kept.exists()
+
+
 def test_long_names_are_shortened_and_stay_different(tmp_path):
-    paths = {save_commands(tmp_path, make_record("m" * 300 + tail)) for tail in "ab"}
+    paths = {save_commands(tmp_path, make_record("m" * 300 + tail), tmp_path) for tail in "ab"}
     assert len(paths) == 2
     assert all(len(path.name) < 255 for path in paths)

@@ -23,6 +23,7 @@ def make_pool(tmp_path):
             settings=RunSettings(**{"jobs": 2, **settings}),
             generated=tmp_path / "generated",
             references=tmp_path / "references",
+            failures=tmp_path / "failures",
             logs=tmp_path / "logs",
         )
         pools.append(CompilePool(context))

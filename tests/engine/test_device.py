@@ -26,6 +26,7 @@ class MemoryJournal:
     def __init__(self) -> None:
         self.experiment = self
         self.transactions = []
+        self.turns = []
         self.records = {}
         self.events = []
 
@@ -38,6 +39,7 @@ class MemoryJournal:
     def add_rounds(self, rounds, verdicts):
         if rounds:
             self.transactions.append([(one.dispatch, one.round) for one in rounds])
+            self.turns += [(one.document["turn"], one.round, one.dispatch) for one in rounds]
 
     def finish(self, records):
         self.records.update(records)
@@ -58,6 +60,7 @@ def measure(tmp_path):
             settings=RunSettings(**values),
             generated=tmp_path / "generated",
             references=tmp_path / "references",
+            failures=tmp_path / "failures",
             logs=tmp_path / "logs",
         )
         journal = MemoryJournal()
@@ -98,6 +101,9 @@ def test_rounds_are_interleaved_and_differ_in_order(measure):
     expected = list(range(6))
     random.Random("42:0:0").shuffle(expected)
     assert orders[0] == expected, "the order is seeded"
+    turns = {number: {t for t, n, _ in journal.turns if n == number} for number in range(3)}
+    assert all(len(found) == 1 for found in turns.values()), "one turn for all of a pass"
+    assert len(set.union(*turns.values())) == 3
 
 
 def test_survivors_of_a_lost_worker_are_opened_again(measure, monkeypatch):
@@ -114,12 +120,12 @@ def test_survivors_of_a_lost_worker_are_opened_again(measure, monkeypatch):
     killed = []
 
     class Killing(device_module.StopPolicy):
-        def next_count(self, samples, seconds_spent):
-            if len(samples) == 5 and not killed:
+        def next_count(self, rounds, seconds_spent):
+            if len(rounds) == 1 and not killed:
                 killed.append(started[0].pid)
                 started[0]._process.kill()
                 started[0]._process.wait()
-            return super().next_count(samples, seconds_spent)
+            return super().next_count(rounds, seconds_spent)
 
     monkeypatch.setattr(device_module, "StopPolicy", Killing)
     journal = measure(

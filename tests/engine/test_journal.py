@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from gemmetry.domain.events import Message
+from gemmetry.domain.outcome import Verification
+from gemmetry.domain.record import Verdict
 from gemmetry.engine.journal import Journal
+
+RECORD = SimpleNamespace(verdict=Verdict(status=Verification.PASSED))
 
 
 class Recorder:
@@ -20,10 +26,10 @@ class Recorder:
 
 def test_a_record_is_durable_before_it_is_told():
     recorder = Recorder()
-    Journal(recorder, recorder).finish({1: "record"})
+    Journal(recorder, recorder).finish({1: RECORD})
     (first, stored), (second, event) = recorder.calls
-    assert (first, stored) == ("finish", {1: "record"})
-    assert (second, event.record) == ("event", "record")
+    assert (first, stored) == ("finish", {1: RECORD})
+    assert (second, event.record) == ("event", RECORD)
 
 
 def test_no_rounds_are_no_transaction():

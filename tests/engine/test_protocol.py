@@ -37,7 +37,15 @@ from gemmetry.verification.checks import CheckOutcome, CheckResult
 WIRE = WireDispatch(7, "matmul_1x1x1_f32t_f32t_f32t", Configuration("x", {"a": 1, "b": True}))
 REQUESTS = [
     Hello(
-        "null", {"o": [1]}, Target(TargetKind.CUDA, "sm_90", 1), RunSettings(), "g", "r", 2, False
+        "null",
+        {"o": [1]},
+        Target(TargetKind.CUDA, "sm_90", 1),
+        RunSettings(),
+        "g",
+        "r",
+        "f",
+        2,
+        False,
     ),
     Compile((WIRE,)),
     Open((WIRE, WIRE)),

@@ -8,7 +8,7 @@ import pytest
 
 from gemmetry.cli.main import run
 from gemmetry.domain.outcome import Stage
-from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.reproduce import reproduction_command
 from gemmetry.store.rows import Lane
@@ -40,6 +40,8 @@ CHANGED = RunSettings(
     distribution="normal",
     verification_level="paranoid",
     verification_providers=("device", "numpy"),
+    judge_rivals=True,
+    sanitizers=("memcheck", "racecheck"),
     regime="sustained",
     interval_width=0.1,
     time_budget_s=0.25,
@@ -53,6 +55,8 @@ CHANGED = RunSettings(
     deadlines_s={**RunSettings().deadlines_s, Stage.VERIFY: 300.0, Stage.COMPILE: 0.5},
     memory_budget_bytes=1 << 30,
     threads=2,
+    timing_method="events",
+    warmup_s=0.5,
 )
 
 
@@ -91,7 +95,7 @@ def test_a_kernel_with_configurations_of_a_spec_is_done_again_as_it_was(tmp_path
         if field.name in how:
             wanted = getattr(CHANGED, field.name)
             if field.name == "deadlines_s":
-                wanted = {str(stage): seconds for stage, seconds in wanted.items()}
+                wanted = {str(s): seconds for s, seconds in wanted.items() if s is not Stage.TRACE}
             found_value = how[field.name]
             assert (tuple(found_value) if isinstance(wanted, tuple) else found_value) == wanted
 
@@ -106,6 +110,40 @@ def test_options_of_a_provider_are_given_again(planned):
     assert found["plan"]["targets"] == [{"name": "null", "device": "null:0"}]
 
 
+def test_what_verification_decided_is_verified_again_without_what_only_timing_needs():
+    lane = Lane(1, "null", {}, Target(TargetKind.NULL, "", 0))
+    deadlines = {**RunSettings().deadlines_s, Stage.VERIFY: 9.0, Stage.MEASURE: 8.0}
+    settings = RunSettings(
+        time_budget_s=1.0, regime="sustained", judge_rivals=True, seed=7, deadlines_s=deadlines
+    )
+    words = shlex.split(reproduction_command(lane, "x", settings, verify_only=True))
+    assert words == [
+        "gemmetry", "verify", "run", "--providers", "null", "--dispatches", "x",
+        "--device", "null:0", "--seed", "7", "--distribution", "offset_uniform",
+        "--set", "deadlines.verify=9.0", "--fresh",
+    ]  # fmt: skip
+    only = reproduction_command(lane, "x", RunSettings(measure=False))
+    assert only.startswith("gemmetry verify run ")
+    assert "profiling" not in only
+
+
+def test_traces_are_recorded_again_with_their_schedule():
+    lane = Lane(1, "torch", {}, Target(TargetKind.CPU))
+    schedule = TraceSchedule(wait_steps=0, warmup_steps=2, active_steps=4, repeats=6)
+    settings = RunSettings(
+        measure=False, trace=schedule, verification_level="quick", warmup_iterations=9,
+        launches_per_sample=4,
+    )  # fmt: skip
+    assert shlex.split(reproduction_command(lane, "x", settings)) == [
+        "gemmetry", "trace", "record", "--wait-steps", "0", "--warmup-iterations", "2",
+        "--active-steps", "4", "--benchmark-repetitions", "6", "--providers", "torch",
+        "--dispatches", "x", "--device", "cpu", "--seed", "42",
+        "--distribution", "offset_uniform", "--verification-level", "quick", "--fresh",
+    ]  # fmt: skip
+    wrong = reproduction_command(lane, "x", settings, verify_only=True)
+    assert wrong.startswith("gemmetry verify run --providers torch")
+
+
 def test_every_setting_that_can_change_an_outcome_is_told():
     """A new setting must be given by the command, or be listed here as one that need not be."""
     changed = {
@@ -113,6 +151,6 @@ def test_every_setting_that_can_change_an_outcome_is_told():
         for field in dataclasses.fields(RunSettings)
         if getattr(CHANGED, field.name) != getattr(RunSettings(), field.name)
     }
-    flags = {"verify", "measure"}
+    flags = {"verify", "measure", "trace"}
     not_needed = {"jobs", "force_compile", "save_commands", "tags"}
     assert changed | flags | not_needed == {f.name for f in dataclasses.fields(RunSettings)}

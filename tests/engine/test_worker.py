@@ -27,7 +27,7 @@ from gemmetry.engine.protocol import (
     WireDispatch,
 )
 
-HELLO = Hello("fake", {}, Target(TargetKind.NULL), RunSettings(), "g", "r", 1, False)
+HELLO = Hello("fake", {}, Target(TargetKind.NULL), RunSettings(), "g", "r", "f", 1, False)
 
 
 class Fake:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.outcome import Outcome, Stage
-from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import worker_process
 from gemmetry.engine.failures import WorkerLost
@@ -29,6 +30,7 @@ def context(tmp_path):
         settings=RunSettings(verification_level="quick", threads=1),
         generated=tmp_path / "generated",
         references=tmp_path / "references",
+        failures=tmp_path / "failures",
         logs=tmp_path / "logs",
     )
 
@@ -169,13 +171,14 @@ import sys
 from pathlib import Path
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.outcome import Stage
-from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.protocol import Open, WireDispatch
 from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
 from gemmetry.store.rows import Lane
 folder = Path(sys.argv[1])
-context = WorkerContext(settings=RunSettings(), generated=folder, references=folder, logs=folder)
+context = WorkerContext(settings=RunSettings(), generated=folder, references=folder,
+                        failures=folder, logs=folder)
 lane = Lane(1, "null", {}, Target(TargetKind.NULL))
 worker = WorkerProcess(lane, context, context.hello(lane, jobs=1, force_compile=False))
 worker.wait_ready()
@@ -200,3 +203,13 @@ while True:
     while is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not is_running(pid)
+
+
+def test_torchs_profiler_is_quiet_while_traces_are_recorded(context, monkeypatch):
+    monkeypatch.delenv("KINETO_LOG_LEVEL", raising=False)
+    settings = RunSettings(trace=TraceSchedule())
+    tracing = dataclasses.replace(context, settings=settings)
+    assert worker_process._environment(tracing)["KINETO_LOG_LEVEL"] == "6"
+    assert "KINETO_LOG_LEVEL" not in worker_process._environment(context)
+    monkeypatch.setenv("KINETO_LOG_LEVEL", "1")
+    assert worker_process._environment(tracing)["KINETO_LOG_LEVEL"] == "1"

@@ -35,7 +35,13 @@ def gpu() -> Target:
 
 
 @pytest.fixture
-def check(tmp_path: Path, gpu: Target) -> Check:
+def generated(tmp_path: Path) -> Path:
+    """Where providers write, and find what was compiled before."""
+    return tmp_path / "generated"
+
+
+@pytest.fixture
+def check(generated: Path, gpu: Target) -> Check:
     """Run one dispatch and assert that its result is right; None where it is unsupported."""
 
     def run(
@@ -51,7 +57,7 @@ def check(tmp_path: Path, gpu: Target) -> Check:
         found = provider.parse_configuration(configuration, operation, gpu)
         assert found is not None, configuration
         dispatch = Dispatch(operation, found, provider.name, gpu)
-        executable = provider.build(dispatch, Workspace(generated=tmp_path / "generated"))
+        executable = provider.build(dispatch, Workspace(generated=generated))
         if operation.signature.lhs.is_integer:
             distribution = "offset_uniform"
         inputs = make_inputs(operation, distribution=distribution, seed=11)

@@ -1,13 +1,20 @@
-"""IREE on an NVIDIA GPU: code for sm_80 or sm_89, run on whatever is there."""
+"""IREE on an NVIDIA GPU: code for sm_80 or sm_89, run on whatever is there.
+
+Where iree-compile is not installed, the environment variable GEMMETRY_PRECOMPILED names a folder
+that another machine compiled; ``iree_cuda.yaml`` has the command and lists what is run.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from gemmetry.domain.dtypes import F32
 from gemmetry.domain.names import parse_operation
@@ -24,35 +31,27 @@ pytestmark = [
 
 Check = Callable[..., Any]
 
+SPEC = yaml.safe_load(Path(__file__).with_name("iree_cuda.yaml").read_text())
+PRECOMPILED = os.environ.get("GEMMETRY_PRECOMPILED")
+
+
+@pytest.fixture
+def generated(tmp_path: Path) -> Path:
+    return Path(PRECOMPILED or tmp_path).resolve() / "generated"
+
 
 @pytest.fixture(scope="session")
 def gpu() -> Target:
     """The first CUDA device that IREE's runtime finds."""
-    if PROVIDER()._compiler_path() is None:
-        pytest.skip("iree-base-compiler is not installed")
+    if PROVIDER()._compiler_path() is None and PRECOMPILED is None:
+        pytest.skip("iree-base-compiler is not installed, and GEMMETRY_PRECOMPILED is not set")
     for target in PROVIDER().targets():
         if target.kind is TargetKind.CUDA and target.index is not None:
             return target
     pytest.skip("IREE's runtime finds no CUDA device on this machine")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "matmul_257x129x65_f32t_f32t_f32t",
-        "matmul_257x129x65_f16t_f16t_f16t",
-        "matmul_257x129x65_bf16n_bf16n_bf16n_bias_gelu_residual",
-        "matmul_256x512x128_f16t_f16n_f32t_alpha0p5_beta2_bias_relu",
-        "matmul_256x256x256_f16t_f16t_f16t_accf16",
-        "matmul_256x256x256_e4m3t_e4m3n_bf16t",
-        "matmul_256x256x256_s8t_s8t_s32t",
-        "matmul_256x256x256_f64t_f64t_f64t",
-        "batch_matmul_4x128x64x128_f16t_f16t_f16t",
-        "matmul_splitk_128x128x3072_f16t_f16t_f16t_slices4",
-        "conv2d_1x30x30x64_3x3x128_f16nhwc_f16hwcf_f16nhwc_bias_relu",
-        "conv2d_2x30x30x16_3x3x24_stride2x2_pad1x1_f32nhwc_f32hwcf_f32nhwc",
-    ],
-)
+@pytest.mark.parametrize("name", SPEC["dispatches"])
 def test_every_configuration_is_right(check: Check, gpu: Target, name: str) -> None:
     provider = PROVIDER()
     operation = parse_operation(name)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation, TensorSpec
 from gemmetry.domain.record import BuildFacts
@@ -46,6 +47,9 @@ class FakeDevice:
     def fill_bytes(self, buffer: Any, pattern: int) -> None:
         buffer.reshape(-1).view(np.uint8).fill(pattern)
 
+    def same_bytes(self, left: Any, right: Any) -> bool:
+        return bool(left.tobytes() == right.tobytes())
+
     def clone(self, buffer: Any) -> Any:
         self.clones += 1
         return buffer.copy()
@@ -69,6 +73,40 @@ class FakeDevice:
 
     def float64_matmul(self) -> None:
         return None
+
+
+class FakeStreamDevice(FakeDevice):
+    """Events see `seen_share` of the time; a captured call is replayed in half of the time."""
+
+    def __init__(self, *, seen_share: float = 1.0, refusal: str = "", **how: Any) -> None:
+        super().__init__(method="events", **how)
+        self.seen_share = seen_share
+        self.refusal = refusal
+        self.captures = 0
+        self.checked: list[int] = []
+        self.leads_ns: list[float] = []
+
+    def time_in_load(self, lead: Any, calls: Any, tail: Any, lead_ns: float) -> list[float]:
+        self.leads_ns.append(lead_ns)
+        durations, _ = self.time_calls([*lead, *calls, *tail])
+        return durations[len(lead) : len(lead) + len(calls)]
+
+    def captured(self, call: Callable[[], object]) -> Callable[[], object]:
+        if self.refusal:
+            raise LaunchError(self.refusal)
+        self.captures += 1
+
+        def replay() -> None:
+            before = self.clock_ns
+            call()
+            self.clock_ns -= (self.clock_ns - before) / 2
+
+        return replay
+
+    def stream_and_wall_ns(self, calls: Sequence[Callable[[], object]]) -> tuple[float, float]:
+        self.checked.append(len(calls))
+        durations, _ = self.time_calls(calls)
+        return sum(durations) * self.seen_share, sum(durations)
 
 
 class FakeExecutable:
@@ -115,6 +153,11 @@ def host_inputs(operation: Operation) -> tuple[np.ndarray, ...]:
 @pytest.fixture
 def make_device() -> type[FakeDevice]:
     return FakeDevice
+
+
+@pytest.fixture
+def make_stream_device() -> type[FakeStreamDevice]:
+    return FakeStreamDevice
 
 
 @pytest.fixture

@@ -60,5 +60,42 @@ def test_poison_hides_what_was_computed_before(operation, host_inputs, make_devi
     for item in sets:
         item.output[...] = 1.0
         item.launched = True
-    buffers.poison_outputs(device, sets)
+    buffers.poison(device, sets, sets)
     assert all(np.isnan(item.output).all() and not item.launched for item in sets)
+
+
+def test_only_the_chosen_outputs_are_poisoned(operation, host_inputs, make_device) -> None:
+    device = make_device()
+    sets = buffers.make_sets(device, operation, host_inputs, 3, rotate_outputs=True)
+    for item in sets:
+        item.output[...] = 1.0
+        item.launched = item.poisoned = True
+    buffers.poison(device, sets, sets[1:])
+    assert [item.poisoned for item in sets] == [False, True, True]
+    assert not any(item.launched for item in sets)
+    assert [bool(np.isnan(item.output).any()) for item in sets] == [False, True, True]
+
+
+def test_inputs_of_an_operation_are_uploaded_once(operation, host_inputs, make_device) -> None:
+    device, uploads = make_device(), buffers.Uploads()
+    sent = []
+    upload = device.upload
+    device.upload = lambda array, spec: sent.append(spec.role) or upload(array, spec)
+
+    def make(inputs):
+        return buffers.make_sets(device, operation, inputs, 2, rotate_outputs=True, uploads=uploads)
+
+    first, second = make(host_inputs), make(host_inputs)
+    assert len(sent) == len(operation.inputs)
+    first[0].inputs[0][...] = 9.0  # a kernel that changes its inputs changes its own alone
+    assert all((item.inputs[0] == host_inputs[0]).all() for item in second)
+    make(tuple(array + 1 for array in host_inputs))
+    assert len(sent) == 2 * len(operation.inputs), "other inputs"
+
+
+def test_large_inputs_are_not_kept(operation, host_inputs, make_device) -> None:
+    device = make_device(memory_bytes=15 * operation.bytes)
+    uploads = buffers.Uploads()
+    uploads.clones(device, operation, host_inputs)
+    assert uploads._buffers == ()
+    assert device.clones == 0

@@ -112,3 +112,91 @@ def test_warm_caches_are_told_unless_they_were_asked_for() -> None:
     [mark] = _marks(**small)
     assert mark.startswith("warm cache: 4 sets of buffers take 4 kB")
     assert _marks(**small, settings=RunSettings(cold_cache=False)) == ()
+
+
+def _rounds(medians=(1e6,) * 12, telemetry=lambda _index: {}, settings=None, **how):
+    rounds = [
+        Round(
+            samples_ns=tuple(median + i for i in range(5)),
+            method="wall_clock",
+            telemetry=telemetry(index),
+            **how,
+        )
+        for index, median in enumerate(medians)
+    ]
+    settings = settings or RunSettings(interval_width=1.0)
+    return summarize(
+        rounds, stop_reason="interval", regime=settings.regime, target=Target(TargetKind.CPU),
+        settings=settings,
+    ).marks  # fmt: skip
+
+
+def test_threads_that_waited_for_a_processor_in_many_rounds() -> None:
+    """What others_cpu_share misses: a short measurement whose every barrier waits for a slice."""
+    [mark] = _rounds(telemetry=lambda index: {"run_delay_share": 0.9 if index % 2 else 0.0})
+    assert mark.startswith("busy: in 6 of 12 rounds threads stood ready without a processor")
+    assert "90 % of the time" in mark
+    assert _rounds(telemetry=lambda index: {"run_delay_share": 0.9 if index == 3 else 0.0}) == ()
+
+
+def test_waiting_for_quiet_in_vain_is_told() -> None:
+    [mark] = _rounds(telemetry=lambda _index: {"run_delay_share": 0.5}, quiet_wait_s=0.05)
+    assert "after 600 ms of waiting for quiet" in mark
+
+
+def test_run_delay_outweighs_the_load_average() -> None:
+    telemetry = {"run_delay_share": 0.01, "load_average": 5.0}
+    assert _rounds(telemetry=lambda _index: telemetry) == ()
+
+
+def test_a_falling_clock_is_boost_unless_the_load_was_sustained() -> None:
+    def clocks(index: int):
+        return {"sm_clock_hz": 1.98e9 - index * 2e7}
+
+    [mark] = _rounds(telemetry=clocks)
+    assert mark.startswith("boost: the clock fell from 1980 to 1760 MHz")
+    sustained = RunSettings(regime="sustained", interval_width=1.0)
+    assert _rounds(telemetry=clocks, settings=sustained, is_settled=True) == ()
+    assert _rounds(telemetry=lambda index: {"sm_clock_hz": 1.98e9 - index * 2e6}) == ()
+
+
+def test_a_load_that_did_not_settle_is_told() -> None:
+    settings = RunSettings(regime="sustained", interval_width=1.0)
+    how = {"is_settled": False, "unsettled_change": 0.04, "load_s": 6.02}
+    [mark] = _rounds(settings=settings, **how)
+    assert mark.startswith("not settled: clock or speed still changed by 4 % a second after 6.0 s")
+
+
+def test_a_power_limit_is_what_a_sustained_load_is_about() -> None:
+    settings = RunSettings(regime="sustained", interval_width=1.0)
+    telemetry = {"throttle_reasons": ("sw_power_cap",)}
+    [mark] = _rounds(telemetry=lambda _index: telemetry, settings=settings)
+    assert mark.startswith("throttled: sw_power_cap; ")
+    assert "--regime sustained" not in mark
+
+
+def test_drift_needs_thirds_that_leave_each_other_out() -> None:
+    rising = [1e6 * (1 + 0.01 * index) for index in range(12)]
+    [mark] = _rounds(rising)
+    assert mark.startswith("drift: the last third of the rounds is 7.88 % slower")
+    assert "slower" in mark
+    assert _rounds(rising[:5]) == (), "too few rounds to tell"
+    assert _rounds([1e6, 1.1e6] * 6) == ()
+
+
+def test_most_launches_held_up() -> None:
+    [mark] = _rounds([1e5] + [1e6] * 11)
+    assert mark.startswith("stalled: the median is 10.0 times the shortest sample, 100 µs")
+
+
+def test_work_that_the_clock_did_not_see() -> None:
+    [mark] = _rounds(runs_on_s=0.2)
+    assert mark.startswith("runs on: threads of the process worked for 200 ms after launches")
+    [mark] = _rounds(wall_launch_ns=9e6)
+    assert mark.startswith("host work: a launch takes 9 ms by the host's clock and 1 ms on the")
+    assert _rounds(wall_launch_ns=1.05e6) == ()
+
+
+def test_a_graph_that_could_not_be_had() -> None:
+    [mark] = _rounds(capture_failure="it waits for the device")
+    assert mark.startswith("no graph: it waits for the device; timed by events, which add the gaps")

@@ -3,7 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.settings import RunSettings
+from gemmetry.measurement import load
 from gemmetry.measurement import sampler as sampler_module
 from gemmetry.measurement.sampler import Sampler
 
@@ -172,10 +174,23 @@ def test_sustained_regime_loads_the_device_before_sampling(
     executable.after = lambda _count, _result: now.__setitem__(0, now[0] + 1e-3)
     monkeypatch.setattr(sampler_module.time, "perf_counter", lambda: now[0])
     sampler = _prepared(executable, operation, host_inputs, regime="sustained")
-    assert now[0] >= sampler_module.SUSTAINED_LOAD_S
-    result = sampler.sample_round(3)
-    assert result.load_s >= sampler_module.SUSTAINED_RELOAD_S
-    assert result.seconds == pytest.approx(3e-3)
+    first = sampler.sample_round(3)
+    assert first.is_settled, "each launch takes as long as the other"
+    assert first.load_s >= load.SETTLED_WINDOWS * load.WINDOW_S
+    assert first.seconds == pytest.approx(3e-3)
+    assert load.RELOAD_S <= sampler.sample_round(3).load_s < 2 * load.RELOAD_S
+
+
+def test_a_warm_up_of_some_time_comes_before_the_first_round_alone(
+    operation, host_inputs, make_device, make_executable, monkeypatch
+) -> None:
+    now = [0.0]
+    executable = make_executable(make_device(durations_ns=[1e6]))
+    executable.after = lambda _count, _result: now.__setitem__(0, now[0] + 1e-3)
+    monkeypatch.setattr(sampler_module.time, "perf_counter", lambda: now[0])
+    sampler = _prepared(executable, operation, host_inputs, warmup_s=0.7)
+    assert sampler.sample_round(1).load_s == pytest.approx(0.7, abs=0.05)
+    assert sampler.sample_round(1).load_s == 0.0
 
 
 def test_recheck_gives_equal_outputs_once(
@@ -184,7 +199,8 @@ def test_recheck_gives_equal_outputs_once(
     sampler = _prepared(make_executable(make_device()), operation, host_inputs)
     sampler.sample_round(4)
     outputs = sampler.recheck()
-    assert [name for name, _ in outputs] == ["output 0 after timing"]
+    assert len(outputs) == 1
+    assert outputs[0][0].endswith("after timing")
     np.testing.assert_array_equal(outputs[0][1], host_inputs[0] @ host_inputs[1])
 
 
@@ -210,12 +226,14 @@ def test_recheck_shows_launches_that_wrote_nothing(
     operation, host_inputs, make_device, make_executable
 ) -> None:
     executable = make_executable(make_device(method="simulated"))
+    run, pretends = executable.run, []
+    executable.run = lambda inputs, output: output if pretends else run(inputs, output)
     sampler = _prepared(executable, operation, host_inputs)
-    executable.run = lambda inputs, output: output
-    sampler._launches = [sampler._launcher(item) for item in sampler._sets]
+    sampler.sample_round(2)
+    pretends.append(True)
     sampler.sample_round(2)
     [(_, array)] = sampler.recheck()
-    assert np.isnan(array).all(), "the result of the warm-up must not count"
+    assert np.isnan(array).all(), "results of the round before must not count"
 
 
 def test_recheck_leaves_out_sets_that_never_ran(
@@ -246,3 +264,100 @@ def test_close_drops_the_buffers(operation, host_inputs, make_device, make_execu
     sampler.close()
     assert device.releases == 1
     assert not sampler._sets
+
+
+def _stream_sampler(make_stream_device, make_executable, operation, inputs, how=None, **settings):
+    device = make_stream_device(**{"durations_ns": [4000.0], "empty_ns": 1000.0, **(how or {})})
+    return device, _prepared(make_executable(device), operation, inputs, **settings)
+
+
+def test_short_launches_are_replayed_from_graphs(
+    operation, host_inputs, make_stream_device, make_executable
+) -> None:
+    device, sampler = _stream_sampler(make_stream_device, make_executable, operation, host_inputs)
+    captures = device.captures
+    first, second = sampler.sample_round(3), sampler.sample_round(3)
+    assert (first.method, second.method) == ("graph", "graph")
+    assert first.launches_per_sample == 40, "200 times an event pair of 1 µs, at 5 µs a launch"
+    # A replay takes half of 40 launches of 4 µs, and the event pair 1 µs.
+    assert first.samples_ns == pytest.approx([(40 * 2000.0 + 1000.0) / 40] * 3)
+    assert device.captures == captures == 1, "graphs are kept from round to round"
+
+
+@pytest.mark.parametrize(
+    ("timing_method", "launch_ns", "expected"),
+    [("auto", 4e6, "events"), ("graph", 4e6, "graph"), ("events", 4e3, "events")],
+)
+def test_the_method_follows_the_settings_and_the_launch(
+    operation, host_inputs, make_stream_device, make_executable, timing_method, launch_ns, expected
+) -> None:
+    _, sampler = _stream_sampler(
+        make_stream_device, make_executable, operation, host_inputs,
+        {"durations_ns": [launch_ns]}, timing_method=timing_method,
+    )  # fmt: skip
+    assert sampler.sample_round(2).method == expected
+
+
+def test_launches_that_cannot_be_captured_are_timed_by_events(
+    operation, host_inputs, make_stream_device, make_executable
+) -> None:
+    _, sampler = _stream_sampler(
+        make_stream_device, make_executable, operation, host_inputs, {"refusal": "it waits"}
+    )
+    result = sampler.sample_round(2)
+    assert (result.method, result.capture_failure) == ("events", "it waits")
+    assert result.launches_per_sample == sampler_module.MAX_DEVICE_LAUNCHES_PER_SAMPLE
+
+
+def test_graphs_go_round_all_sets_evenly(
+    operation, host_inputs, make_stream_device, make_executable
+) -> None:
+    how = {"cache_bytes": 50 * operation.bytes}  # 101 sets
+    device, sampler = _stream_sampler(
+        make_stream_device, make_executable, operation, host_inputs, how
+    )
+    executable = sampler._executable
+    assert device.captures == 3
+    executable.input_ids.clear()
+    assert sampler.sample_round(3).input_sets == 120
+    ids = executable.input_ids
+    around = sampler_module._MOST_LEADING + sampler_module._MOST_TRAILING
+    assert len(ids) == 40 * (around + 3)
+    assert len(set(ids)) == 120
+    assert all(len(set(ids[i : i + 120])) == 120 for i in range(0, 600, 40)), "evenly"
+
+
+def test_samples_stand_in_the_middle_of_a_load(
+    operation, host_inputs, make_stream_device, make_executable
+) -> None:
+    device, sampler = _stream_sampler(
+        make_stream_device, make_executable, operation, host_inputs, {"durations_ns": [2e6]}
+    )
+    device.timed.clear()
+    launches = sampler._executable.launches
+    assert len(sampler.sample_round(5).samples_ns) == 5
+    assert device.timed == [8 + 5 + 5], "15 ms of launches of 2 ms before and 10 ms after"
+    assert device.leads_ns == [8 * 2.001e6], "with the events"
+    assert sampler._executable.launches - launches == 18
+    assert sum(one.launched and one.poisoned for one in sampler._sets) == len(sampler._sets)
+
+
+def test_work_that_the_events_do_not_see_is_refused(
+    operation, host_inputs, make_stream_device, make_executable
+) -> None:
+    with pytest.raises(LaunchError, match="still busy when the timed stream was done"):
+        _stream_sampler(
+            make_stream_device, make_executable, operation, host_inputs,
+            {"durations_ns": [1e6], "seen_share": 0.5},
+        )  # fmt: skip
+
+
+def test_each_round_judges_its_own_launches(
+    operation, host_inputs, make_device, make_executable
+) -> None:
+    device = make_device(cache_bytes=4 * operation.bytes, method="simulated")
+    sampler = _prepared(make_executable(device), operation, host_inputs)
+    sampler.sample_round(9)
+    assert sum(one.launched and one.poisoned for one in sampler._sets) == 9
+    sampler.sample_round(2)
+    assert sum(one.launched and one.poisoned for one in sampler._sets) == 2

@@ -8,16 +8,37 @@ from hypothesis import strategies as st
 
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.measurement.stopping import StopPolicy, asked_width, relative_half_width
+from gemmetry.measurement.sampler import Round
+from gemmetry.measurement.stopping import (
+    MIN_ROUNDS,
+    MOST_ROUNDS,
+    ROUND_S,
+    StopPolicy,
+    asked_width,
+    relative_half_width,
+)
 
 CPU = Target(TargetKind.CPU)
 GPU = Target(TargetKind.CUDA, "sm_90")
 NULL = Target(TargetKind.NULL)
 
 
-def _spread(count: int, share: float) -> list[float]:
-    """Samples around 1000 ns, evenly within ± `share`."""
-    return [1000.0 * (1 + share * (2 * i / (count - 1) - 1)) for i in range(count)]
+def _round(*samples: float) -> Round:
+    return Round(samples_ns=samples, method="wall_clock")
+
+
+def _spread(count: int, share: float, each: int = 1) -> list[Round]:
+    """Samples around 1000 ns, evenly within ± `share`, in rounds of `each` that are alike."""
+    samples = [1000.0 * (1 + share * (2 * i / (count - 1) - 1)) for i in range(count)]
+    return [_round(*samples[start :: count // each]) for start in range(count // each)]
+
+
+def _sizes(policy: StopPolicy, seconds_each: float) -> list[int]:
+    """Of rounds whose samples are all alike."""
+    rounds: list[Round] = []
+    while count := policy.next_count(rounds, seconds_each * sum(len(r.samples_ns) for r in rounds)):
+        rounds.append(_round(*[seconds_each * 1e9] * count))
+    return [len(item.samples_ns) for item in rounds]
 
 
 def test_asked_width_depends_on_the_device_unless_it_is_given() -> None:
@@ -27,70 +48,82 @@ def test_asked_width_depends_on_the_device_unless_it_is_given() -> None:
 
 
 def test_width_is_infinite_where_there_is_no_interval() -> None:
-    assert math.isinf(relative_half_width([5.0]))
-    assert math.isinf(relative_half_width([0.0, 0.0]))
-    assert relative_half_width([5.0, 5.0]) == 0.0
+    assert math.isinf(relative_half_width([]))
+    assert math.isinf(relative_half_width([_round(5.0)]))
+    assert math.isinf(relative_half_width([_round(0.0, 0.0)]))
+    assert relative_half_width([_round(5.0), _round(5.0)]) == 0.0
 
 
-def test_the_least_samples_are_spread_over_rounds_that_take_turns() -> None:
-    policy = StopPolicy(RunSettings(), CPU)
-    taken: list[float] = []
-    sizes = []
-    while len(taken) < 10:
-        sizes.append(policy.next_count(taken, 0.001))
-        taken += [1.0] * sizes[-1]
-    assert sizes == [4, 4, 2]
-    assert StopPolicy(RunSettings(), NULL).next_count([], 0.0) == 10
+def test_however_few_samples_suffice_they_take_turns() -> None:
+    assert _sizes(StopPolicy(RunSettings(), CPU), 0.1) == [1] * MIN_ROUNDS
+    assert _sizes(StopPolicy(RunSettings(), NULL), 0.1) == [10]
+
+
+def test_rounds_of_short_samples_are_worth_their_while() -> None:
+    usual = RunSettings().max_samples // MOST_ROUNDS
+    assert _sizes(StopPolicy(RunSettings(), CPU), 1e-4) == [1, *[usual] * (MIN_ROUNDS - 1)]
+    each_s = ROUND_S / 4.5
+    assert _sizes(StopPolicy(RunSettings(), CPU), each_s) == [1, *[4] * (MIN_ROUNDS - 1)]
+    sizes = _sizes(StopPolicy(RunSettings(min_samples=40), CPU), 0.01)
+    assert sizes == [4] * MIN_ROUNDS, "the least number of samples is shared out"
 
 
 def test_stops_when_the_interval_is_narrow() -> None:
     policy = StopPolicy(RunSettings(), CPU)
-    samples = _spread(10, 0.01)
-    assert policy.next_count(samples, 0.1) == 0
-    assert policy.reason(samples, 0.1) == "interval"
+    rounds = _spread(24, 0.01)
+    assert policy.next_count(rounds, 0.1) == 0
+    assert policy.reason(rounds, 0.1) == "interval"
 
 
-def test_asks_for_about_what_the_width_needs() -> None:
+def test_rounds_that_differ_are_no_narrow_interval() -> None:
+    """300 samples, every round tight, but the rounds 10 % apart: only twelve observations."""
     policy = StopPolicy(RunSettings(), CPU)
-    samples = _spread(40, 0.09)
-    width = relative_half_width(samples)
-    expected = math.ceil(40 * (width / 0.02) ** 2) - 40
-    assert 10 <= expected <= 80, "the example must be within the limits of growth"
-    assert policy.next_count(samples, 0.01) == expected
+    levels = [1000.0 * (1 + 0.1 * (index / 11 - 0.5)) for index in range(12)]
+    rounds = [_round(*(level + step for step in range(25))) for level in levels]
+    assert policy.next_count(rounds, 0.1) > 0
+    assert relative_half_width(rounds) > 0.02
 
 
-def test_growth_is_limited_where_the_estimate_is_poor() -> None:
+@pytest.mark.parametrize(("spread", "missing_at_most"), [(0.3, 1e9), (3.0, 960)])
+def test_the_rounds_left_share_what_the_width_needs(spread: float, missing_at_most: int) -> None:
+    policy = StopPolicy(RunSettings(max_samples=10_000), CPU)
+    rounds = [
+        Round(samples_ns=one.samples_ns, method="wall_clock", launches_per_sample=10_000)
+        for one in _spread(480, spread, each=20)
+    ]
+    width = relative_half_width(rounds)
+    missing = min(math.ceil(480 * (width / 0.02) ** 2) - 480, missing_at_most)
+    assert width > 0.02
+    assert policy.next_count(rounds, 0.01) == math.ceil(missing / (MOST_ROUNDS - 24))
+
+
+def test_a_slow_dispatch_goes_on_with_short_rounds() -> None:
     policy = StopPolicy(RunSettings(), CPU)
-    assert policy.next_count(_spread(10, 0.9), 0.001) == 20
+    rounds = [_round(3e7 * (1 + 0.05 * (-1) ** index)) for index in range(12)]
+    assert policy.next_count(rounds, 0.4) == 1
 
 
 def test_time_budget_ends_sampling_and_limits_rounds() -> None:
     policy = StopPolicy(RunSettings(time_budget_s=2.0), CPU)
-    samples = _spread(10, 0.9)
-    assert policy.next_count(samples, 1.5) == 3, "0.15 s a sample, 0.5 s left"
-    assert policy.next_count(samples, 1.9) == 0
-    assert policy.reason(samples, 1.9) == "time_budget"
-    assert policy.next_count([1.0, 1.1], 2.0) == 0, "even below the least number of samples"
+    rounds = _spread(12, 0.9)
+    assert policy.next_count(rounds, 1.5) == 4, "0.125 s a sample, 0.5 s left"
+    assert policy.next_count(rounds, 1.95) == 0
+    assert policy.reason(rounds, 1.95) == "time_budget"
+    assert policy.next_count([_round(1.0, 1.1)], 2.0) == 0, "even below the least of samples"
 
 
 def test_max_samples_ends_sampling() -> None:
-    policy = StopPolicy(RunSettings(max_samples=12), CPU)
-    samples = _spread(10, 0.9)
-    assert policy.next_count(samples, 0.01) == 2
-    samples = _spread(12, 0.9)
-    assert policy.next_count(samples, 0.01) == 0
-    assert policy.reason(samples, 0.01) == "max_samples"
+    policy = StopPolicy(RunSettings(max_samples=13), CPU)
+    assert policy.next_count(_spread(12, 0.9), 0.01) == 1
+    rounds = _spread(13, 0.9)
+    assert policy.next_count(rounds, 0.01) == 0
+    assert policy.reason(rounds, 0.01) == "max_samples"
 
 
 def test_repetitions_are_exact_whatever_the_time() -> None:
-    policy = StopPolicy(RunSettings(repetitions=7, time_budget_s=0.001), CPU)
-    taken: list[float] = []
-    sizes = []
-    while count := policy.next_count(taken, 100.0):
-        sizes.append(count)
-        taken += [1.0] * count
-    assert sizes == [3, 3, 1]
-    assert policy.reason(taken, 100.0) == "max_samples"
+    policy = StopPolicy(RunSettings(repetitions=30, time_budget_s=0.001), CPU)
+    assert _sizes(policy, 100.0) == [3] * 10
+    assert policy.reason([_round(1.0)], 100.0) == "max_samples"
 
 
 @settings(deadline=None, max_examples=60)
@@ -107,20 +140,20 @@ def test_sampling_always_ends_within_its_limits(
     policy = StopPolicy(
         RunSettings(min_samples=min_samples, max_samples=max_samples, time_budget_s=0.5), kind
     )
-    samples: list[float] = []
+    rounds: list[Round] = []
     seconds = 0.0
-    for _ in range(100):
-        count = policy.next_count(samples, seconds)
+    for _ in range(300):
+        count = policy.next_count(rounds, seconds)
         if count == 0:
             break
-        samples += [sample_ns * (1 + spread * (i % 7)) for i in range(count)]
+        rounds.append(_round(*(sample_ns * (1 + spread * (i % 7)) for i in range(count))))
         seconds += count * sample_ns / 1e9
     else:
-        raise AssertionError("sampling did not end in 100 rounds")
-    assert 1 <= len(samples) <= max_samples
-    assert policy.reason(samples, seconds) in ("interval", "time_budget", "max_samples")
+        raise AssertionError("sampling did not end in 300 rounds")
+    assert 1 <= sum(len(item.samples_ns) for item in rounds) <= max_samples
+    assert policy.reason(rounds, seconds) in ("interval", "time_budget", "max_samples")
 
 
 @pytest.mark.parametrize("spent", [0.0, 1e-12])
 def test_no_time_spent_is_no_division_by_zero(spent: float) -> None:
-    assert StopPolicy(RunSettings(), CPU).next_count(_spread(10, 0.5), spent) > 0
+    assert StopPolicy(RunSettings(), CPU).next_count(_spread(12, 0.5), spent) > 0

@@ -26,12 +26,32 @@ def test_statistics_over_all_rounds() -> None:
     )  # fmt: skip
     found = _summarize(first, second, stop_reason="max_samples", regime="sustained")
     assert found.median_ns == 5.5
-    assert (found.ci_low_ns, found.ci_high_ns) == (2.0, 9.0)  # order statistics 2 and 9 of 10
+    assert (found.ci_low_ns, found.ci_high_ns) == (1.0, 10.0), "two rounds that do not even overlap"
+    assert found.effective_samples == 2.0
     assert found.min_ns == 1.0
     assert found.p95_ns == pytest.approx(9.55)
     assert (found.sample_count, found.rounds, found.input_sets) == (10, 2, 9)
     assert (found.method, found.regime, found.stop_reason) == ("events", "sustained", "max_samples")
     assert (found.first_launch_ns, found.launches_per_sample) == (50.0, 3)
+
+
+def test_rounds_that_are_alike_count_by_their_samples() -> None:
+    rounds = [
+        Round(samples_ns=tuple(float(start + 4 * i) for i in range(25)), method="graph",
+              overhead_ns=700.0)
+        for start in range(4)
+    ]  # fmt: skip
+    found = _summarize(*rounds)
+    assert found.effective_samples == 100.0
+    assert (found.ci_low_ns, found.ci_high_ns) == (39.0, 60.0)  # order statistics 40 and 61 of 100
+    assert found.harness_overhead_ns == 700.0
+
+
+def test_processors_are_told_as_the_last_round_knew_them() -> None:
+    telemetry = {"processors": "0-3", "run_delay_share": 0.25}
+    found = _summarize(Round(samples_ns=(1.0,), method="wall_clock", telemetry=telemetry))
+    assert found.telemetry.processors == "0-3"
+    assert found.telemetry.run_delay_share == 0.25
 
 
 def test_telemetry_is_the_median_of_rounds_and_the_union_of_reasons() -> None:

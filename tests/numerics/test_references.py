@@ -14,6 +14,7 @@ from gemmetry.numerics.references import (
     compute_reference,
     exact_product,
     logical_tensors,
+    operand_sizes,
     to_logical,
     to_storage,
 )
@@ -142,10 +143,11 @@ def test_injected_product_is_used_for_everything():
 
     def multiply(a, b):
         shapes.append((a.shape, b.shape, a.dtype))
-        return a @ b
+        return to_float64(a) @ to_float64(b)
 
     injected = compute_reference(operation, inputs, matmul=multiply)
-    assert shapes == [((4, 16), (16, 6), np.float64)] * 2
+    # In the operands' own format, so that a device converts them itself.
+    assert shapes == [((4, 16), (16, 6), np.float16)] * 2
     np.testing.assert_allclose(injected.value, compute_reference(operation, inputs).value)
 
 
@@ -171,13 +173,15 @@ def test_storage_and_logical_views_are_inverse():
     assert (back == stored).all()
 
 
-def test_exact_product_uses_float32_only_where_sums_fit():
+def test_exact_product_uses_float32_only_where_sums_fit(monkeypatch):
     seen = []
+    real = np.matmul
 
     def multiply(a, b):
         seen.append(a.dtype)
-        return a @ b
+        return real(a, b)
 
+    monkeypatch.setattr(np, "matmul", multiply)
     for name in ("matmul_4x4x64_bf16t_bf16t_bf16t", "matmul_4x4x64_f64t_f64t_f64t",
                  "matmul_4x4x64_s8t_s8t_s32t"):  # fmt: skip
         operation, inputs = inputs_of(name, "integers")
@@ -186,3 +190,26 @@ def test_exact_product_uses_float32_only_where_sums_fit():
         exact = to_float64(tensors["lhs"]) @ to_float64(tensors["rhs"])
         assert (product == exact).all()
     assert seen == [np.float32, np.float64, np.float64]
+
+
+def test_sizes_of_the_operands_are_kept_for_bounds_by_norm():
+    operation, inputs = inputs_of("matmul_7x5x33_e4m3t_e4m3n_bf16t_scalerow_alpham3_gelu")
+    sizes = compute_reference(operation, inputs).sizes
+    arrays = {
+        spec.role: np.abs(to_float64(array)).max()
+        for spec, array in zip(operation.inputs, inputs, strict=True)
+    }
+    assert sizes.lhs == arrays["lhs"] and sizes.rhs == arrays["rhs"]
+    assert sizes.scale == pytest.approx(3 * arrays["scale_a"] * arrays["scale_b"] * 1.13)
+    assert sizes == operand_sizes(operation, inputs)
+    positive, its_inputs = inputs_of("matmul_4x4x16_f32t_f32t_f32t", "offset_uniform")
+    assert compute_reference(positive, its_inputs).sizes.scale == 1.0
+
+
+def test_parts_share_what_the_whole_shares():
+    operation, inputs = inputs_of("matmul_16x8x30_bf16t_bf16t_f32t", "offset_uniform")
+    reference = compute_reference(operation, inputs)
+    _, piece = next(reference.rows(16))
+    assert piece.magnitude is piece.value
+    assert piece.sizes == reference.sizes
+    assert reference.part(slice(3, 5)).value.shape == (2, 8)

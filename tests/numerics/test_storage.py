@@ -105,3 +105,24 @@ def test_same_bytes_is_bitwise():
     assert not storage.same_bytes(np.array([0.0]), np.array([-0.0]))
     assert not storage.same_bytes(np.zeros(2, np.float32), np.zeros(2, np.int32))
     assert storage.numpy_dtype(F64) == np.float64
+
+
+@pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=str)
+def test_absolute_values_are_in_the_same_format(dtype):
+    values = np.arange(256, dtype=np.uint8).repeat(dtype.itemsize).view(storage.numpy_dtype(dtype))
+    expected = np.abs(storage.to_float64(values))
+    found = storage.absolute(values)
+    assert found.dtype == values.dtype
+    smallest = dtype is S8  # abs(-128) wraps in int8.
+    usable = np.arange(values.size) != (128 if smallest else -1)
+    np.testing.assert_array_equal(storage.to_float64(found)[usable], expected[usable])
+
+
+def test_finite_range_leaves_out_what_is_not_finite(monkeypatch):
+    monkeypatch.setattr(storage, "_RANGE_PIECE", 4)
+    array = np.array([[1.0, -2.0], [np.nan, 3.0], [np.inf, 0.5], [-np.inf, 2.0]]).astype(np.float16)
+    assert storage.finite_range(array) == (-2.0, 3.0)
+    assert storage.finite_range(array.T) == (-2.0, 3.0)
+    assert storage.finite_range(array.reshape(2, 2, 2)) == (-2.0, 3.0)
+    assert storage.finite_range(np.array([np.nan, np.inf])) == (0.0, 0.0)
+    assert storage.finite_range(np.zeros((0, 3))) == (0.0, 0.0)

@@ -11,10 +11,10 @@ from gemmetry.observers.cpu import OTHERS_SHARE, CpuObserver
 def test_load_is_per_usable_core(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2, 3}, raising=False)
     monkeypatch.setattr(os, "getloadavg", lambda: (6.0, 1.0, 1.0))
-    observer = CpuObserver(tmp_path, tmp_path / "none")
+    observer = CpuObserver(tmp_path, tmp_path / "none", tmp_path / "none")
     observer.start()
     observer.sample()
-    assert observer.stop() == {"load_average": 1.5}
+    assert observer.stop() == {"load_average": 1.5, "processors": "0-3"}
 
 
 def _counts(path: Path, cpu0_ticks: int) -> Path:
@@ -63,9 +63,10 @@ def test_a_system_without_load_average_reports_nothing(monkeypatch, tmp_path: Pa
         raise OSError
 
     monkeypatch.setattr(os, "getloadavg", unknown)
-    observer = CpuObserver(tmp_path, tmp_path / "none")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {2, 4}, raising=False)
+    observer = CpuObserver(tmp_path, tmp_path / "none", tmp_path / "none")
     observer.start()
-    assert observer.stop() == {}
+    assert observer.stop() == {"processors": "2,4"}
 
 
 @pytest.mark.skipif(not hasattr(os, "getloadavg"), reason="this system has no load average")

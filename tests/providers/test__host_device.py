@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import threading
+
 import ml_dtypes
 import numpy as np
 import pytest
 
+from gemmetry.domain.contracts import GuardedDevice, OrderedDevice
 from gemmetry.domain.dtypes import DTYPES, F32
 from gemmetry.domain.errors import LaunchError, OutOfMemoryError
 from gemmetry.domain.operation import Layout, TensorSpec
@@ -43,8 +46,8 @@ def test_buffers_are_aligned_and_clones_have_their_own_memory(device):
 
 def test_fill_bytes_sets_the_buffer_and_leaves_the_red_zones(device):
     buffer = device.allocate(TensorSpec("result", (4, 4), F32))
-    device.fill_bytes(buffer, 0xFF)
-    assert np.isnan(buffer).all()
+    device.fill_bytes(buffer, 0)
+    assert (buffer == 0).all()
     assert device.red_zones_intact(buffer)
 
 
@@ -53,9 +56,36 @@ def test_fill_bytes_sets_the_buffer_and_leaves_the_red_zones(device):
 def test_a_write_beyond_the_buffer_is_seen(device, side, end):
     buffer = device.allocate(TensorSpec("result", (4, 4), F32))
     zone = red_zones(buffer)[side]
-    assert zone.size == _host_device.RED_ZONE_BYTES
+    assert zone.size >= _host_device.RED_ZONE_BYTES
     zone[end] ^= 1
     assert not device.red_zones_intact(buffer)
+
+
+@pytest.mark.parametrize("offset", [0, 16, 48])
+@pytest.mark.parametrize("zone_bytes", [1, 4096])
+def test_guarded_buffers_begin_where_asked(device, offset, zone_bytes):
+    assert isinstance(device, GuardedDevice)
+    spec = TensorSpec("lhs", (7, 3), F32)
+    buffer = device.allocate_guarded(spec, zone_bytes=zone_bytes, offset_bytes=offset)
+    assert buffer.shape == (7, 3)
+    assert buffer.ctypes.data % 256 == offset
+    assert min(zone.size for zone in red_zones(buffer)) >= zone_bytes
+    device.write(buffer, np.ones((7, 3), np.float32), spec)
+    assert device.red_zones_intact(buffer)
+    red_zones(buffer)[1][zone_bytes - 1] = 0
+    assert not device.red_zones_intact(buffer)
+
+
+def test_work_that_ends_later_is_told(device):
+    assert isinstance(device, OrderedDevice)
+    output = device.allocate(TensorSpec("result", (4, 4), F32))
+    assert device.unordered_work(lambda: output.fill(1), output) == ""
+
+    def later():
+        worker = threading.Timer(0.01, lambda: output.fill(1))
+        worker.start()
+
+    assert "go on writing" in device.unordered_work(later, output)
 
 
 def test_red_zones_touch_the_buffer(device):

@@ -11,11 +11,12 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 import torch
 
+from gemmetry.domain.contracts import GuardedDevice, OrderedDevice
 from gemmetry.domain.dtypes import BF16, DTYPES, F32, DType
 from gemmetry.domain.errors import DeviceLostError, LaunchError, OutOfMemoryError
 from gemmetry.domain.operation import Layout, TensorSpec
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.numerics.storage import numpy_dtype
+from gemmetry.numerics.storage import numpy_dtype, to_float64
 from gemmetry.providers._torch_device import (
     TorchDevice,
     cpu_cache_bytes,
@@ -138,3 +139,64 @@ def test_threads_are_set_when_asked() -> None:
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+@pytest.mark.parametrize("offset", [0, 16])
+def test_guarded_buffers_hold_what_is_written(device: TorchDevice, dtype: DType, offset: int):
+    assert isinstance(device, GuardedDevice)
+    spec = TensorSpec("lhs", (3, 5), dtype)
+    buffer = device.allocate_guarded(spec, zone_bytes=4096, offset_bytes=offset)
+    assert buffer.data_ptr() % 256 == offset
+    assert buffer.is_contiguous() and tuple(buffer.shape) == (3, 5)
+    array = np.arange(15, dtype=np.float64).reshape(3, 5).astype(numpy_dtype(dtype))
+    array.flags.writeable = False
+    device.write(buffer, array, spec)
+    assert device.download(buffer, spec).tobytes() == array.tobytes()
+    assert device.red_zones_intact(buffer)
+
+
+@pytest.mark.parametrize("place", [-4096, -1, 60, 60 + 4095])
+def test_writes_around_a_guarded_buffer_are_seen(device: TorchDevice, place: int):
+    spec = TensorSpec("result", (3, 5), F32)
+    buffer = device.allocate_guarded(spec, zone_bytes=4096)
+    memory = torch.empty(0, dtype=torch.uint8).set_(buffer.untyped_storage())
+    memory[buffer.storage_offset() * 4 + place] = 0
+    assert not device.red_zones_intact(buffer)
+
+
+def test_reads_around_a_guarded_buffer_are_nan(device: TorchDevice):
+    buffer = device.allocate_guarded(TensorSpec("lhs", (3, 5), F32), zone_bytes=64)
+    beyond = torch.as_strided(buffer, (16,), (1,), buffer.storage_offset() + 15)
+    assert torch.isnan(beyond).all()
+
+
+def test_same_bytes(device: TorchDevice):
+    spec = TensorSpec("lhs", (3, 5), F32)
+    left = device.upload(np.full((3, 5), np.nan, np.float32), spec)
+    assert device.same_bytes(left, device.clone(left))
+    assert not device.same_bytes(left, device.allocate(TensorSpec("lhs", (5, 3), F32)))
+    assert not device.same_bytes(left, device.allocate(TensorSpec("lhs", (3, 5), BF16)))
+
+
+def test_order_of_the_host(device: TorchDevice):
+    assert isinstance(device, OrderedDevice)
+    output = device.allocate(TensorSpec("result", (8, 8), F32))
+    assert device.unordered_work(lambda: output.fill_(1), output) == ""
+
+
+@pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=str)
+@pytest.mark.parametrize("room", [10**9, 3 * 8 * 60])
+def test_float64_product_of_any_format_and_order(
+    dtype: DType, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a GPU computes references: widened on the device, in tiles where memory is short."""
+    device = TorchDevice("cpu")
+    monkeypatch.setattr(device, "free_memory_bytes", lambda: room)
+    rng = np.random.default_rng(1)
+    lhs = rng.integers(-4, 5, (2, 37, 23)).astype(numpy_dtype(dtype))
+    rhs = rng.integers(-4, 5, (2, 11, 23)).astype(numpy_dtype(dtype)).swapaxes(-1, -2)
+    lhs.flags.writeable = False
+    expected = to_float64(lhs) @ to_float64(rhs)
+    assert (device._float64_product(lhs, rhs) == expected).all()
+    assert (device._float64_product(lhs[1], rhs[1]) == expected[1]).all()

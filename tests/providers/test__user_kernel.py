@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.domain.names import parse_operation, split_dispatch_name
+from gemmetry.domain.traits import Trait
 from gemmetry.providers._user_kernel import (
     configuration_name,
     import_file,
@@ -43,6 +44,15 @@ def test_arrays_are_decided_by_the_module(tmp_path, source, arrays):
 def test_a_kernel_needs_file_and_function(text):
     with pytest.raises(RequestError, match="does not name a kernel"):
         load_kernel(text)
+
+
+def test_a_module_may_declare_its_arithmetic(tmp_path):
+    path = tmp_path / "k.py"
+    path.write_text("DECLARES = ['nondeterministic', 'normwise']\ndef f(a, b): ...\n")
+    assert load_kernel(f"{path}:f").declared == (Trait.NONDETERMINISTIC, Trait.NORMWISE)
+    path.write_text("DECLARES = 'normwize'\ndef f(a, b): ...\n")
+    with pytest.raises(UnknownNameError, match="Did you mean normwise"):
+        load_kernel(f"{path}:f")
 
 
 def test_a_missing_file_is_named():

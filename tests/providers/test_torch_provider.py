@@ -99,6 +99,7 @@ def test_conv2d(launch: Any, dtype: str, modifiers: str) -> None:
         ("matmul_8x8x8_f16t_f16t_f16t_accf16", CPU, "on CUDA only"),
         ("matmul_8x8x8_f32t_f32t_f32t_accf64", H200, "accumulate in f64"),
         ("batch_matmul_2x8x8x8_s8t_s8t_s32t", CPU, "wrap"),
+        ("matmul_8x8x1_s8t_s8t_s32t", CPU, "K = 1"),
         ("matmul_8x8x8_f16t_f32t_f32t", CPU, "no product of f16 and f32"),
         ("matmul_8x8x8_bf16t_bf16t_bf16t_scaletensor", CPU, "scales fp8"),
         ("matmul_8x8x8_e4m3t_e4m3n_e4m3t", CPU, "result scale"),

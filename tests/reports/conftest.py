@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
+import json
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -245,6 +248,33 @@ def small_result_set() -> ResultSet:
     )  # fmt: skip
 
 
+@pytest.fixture
+def failed_result_set(small_result_set):
+    """One wrong dispatch with everything that verification leaves behind."""
+    record = make_record(
+        "matmul_512x512x512_f32t_f32t_f32t",
+        "bad",
+        outcome=Outcome.WRONG,
+        stage=Stage.VERIFY,
+        reason="values: 7 elements are wrong (tail); first at [511, 0]: got 0",
+        verdict=Verdict(
+            status=Verification.FAILED,
+            checks={
+                "form": "passed",
+                "written": "not applicable: the provider allocates its own output",
+                "values": "failed: 7 elements are wrong (tail)",
+                "integers": "failed: 9 elements are wrong",
+                "alpha_beta": "not applicable: the operation has neither alpha nor beta",
+            },
+            reason="values: 7 elements are wrong (tail); first at [511, 0]: got 0",
+            first_bad="[511, 0]: got 0",
+            error_map=("each character is a tile of 64 x 64", "....", "###1"),
+            evidence_path="artifacts/failures/cpu/torch/bad",
+        ),
+    )
+    return dataclasses.replace(small_result_set, records=[record], path="run")
+
+
 @pytest.fixture(name="make_record")
 def make_record_fixture():
     """The function that makes records."""
@@ -268,3 +298,50 @@ def console_text_fixture():
         return "\n".join(line.rstrip() for line in lines) + "\n"
 
     return run
+
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+@pytest.fixture(name="report_of", scope="session")
+def report_of_fixture():
+    """Makes the report of traces that are given by their paths."""
+    from gemmetry.reports.trace_report import build_report
+    from gemmetry.traces.loading import read_all
+
+    def make(*paths, with_lanes=True, **options):
+        errors = {}
+        traces = read_all([DATA / path for path in paths], errors, use_cache=False)
+        return build_report(traces, errors, with_lanes=with_lanes, **options)
+
+    return make
+
+
+@pytest.fixture(name="job_report", scope="session")
+def job_report_fixture(report_of):
+    """Of four ranks of a job."""
+    return report_of("collectives/h200x4")
+
+
+@pytest.fixture(name="hostile_report")
+def hostile_report_fixture(report_of, tmp_path):
+    """Of a trace whose names are scripts, formulas, control characters and megabytes."""
+    names = [
+        f"{HOSTILE}_gemm_kernel",
+        FORMULA,
+        "\x1b[31mred\x00",
+        "x" * 1_000_000,
+        "-1+1|cmd",
+        "\ud800",
+    ]
+    events = [{"ph": "X", "cat": "cpu_op", "name": HOSTILE, "pid": 1, "tid": 1, "ts": 0, "dur": 900,
+               "args": {"External id": 1, "Input Dims": [[HOSTILE], FORMULA]}}]  # fmt: skip
+    for number, name in enumerate(names):
+        place = {"ph": "X", "pid": 1, "tid": 1, "dur": 5 + number}
+        events.append({**place, "cat": "cuda_runtime", "name": "=cmd()", "ts": 10 * number + 1,
+                       "args": {"correlation": number + 1}})  # fmt: skip
+        events.append({**place, "cat": "kernel", "name": name, "ts": 100 * number + 100,
+                       "args": {"correlation": number + 1, "device": 0, "stream": 7}})  # fmt: skip
+    path = tmp_path / f"{FORMULA.replace('/', '')}<b>.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    return report_of(path)

@@ -69,7 +69,7 @@ def test_chosen_columns_make_one_plain_table(small_result_set, console_text):
         lambda c: print_table(small_result_set, c, columns=["provider", "outcome", "gflops"])
     )
     lines = text.splitlines()
-    assert lines[0].split() == ["provider", "outcome", "gflops"]
+    assert lines[0].split() == ["provider", "outcome", "speed"]
     assert lines[1].split() == ["iree", "ok", "234", "TFLOP/s"]
     assert len(lines) == 7
     with pytest.raises(UnknownNameError, match="gflops"):
@@ -125,8 +125,9 @@ def test_the_foot_counts_every_kind_of_mark(make_record, console_text):
         for i, m in enumerate(marks)
     ]
     records.append(make_record("matmul_8x8x8_f32t_f32t_f32t"))
-    text = console_text(lambda c: print_table(ResultSet(title="t", records=records), c), width=120)
-    assert "! 3 less trustworthy: 2 noisy, 2 two modes; `gemmetry show` tells each" in text
+    results = ResultSet(title="t", records=records, path="my runs/a")
+    text = console_text(lambda c: print_table(results, c), width=120)
+    assert "! 3 less trustworthy: 2 noisy, 2 two modes; `gemmetry show 'my runs/a' DIS" in text
     assert "iree 1.00× (1, 1 resting on rows marked !)" in text
 
 

@@ -5,15 +5,12 @@ import json
 import re
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.environment import Environment
 from gemmetry.domain.errors import StorageError
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.reports.html_report import (
-    embed_json,
     render_html,
     render_notebook_table,
     write_html,
@@ -76,14 +73,6 @@ def test_nothing_at_all_still_makes_a_page():
     assert "Every dispatch is ok." in page
 
 
-@settings(deadline=None, max_examples=100)
-@given(st.recursive(st.text() | st.integers() | st.none(), lambda c: st.lists(c), max_leaves=8))
-def test_embedded_json_cannot_leave_its_element(value):
-    text = embed_json(value)
-    assert not set(text) & set("<>&\u2028\u2029")
-    assert json.loads(text) == value
-
-
 def test_notebook_table_is_small_and_escaped(result_set):
     table = render_notebook_table(result_set)
     assert table.count("<tr") == 51
@@ -98,3 +87,17 @@ def test_write_html_is_atomic(small_result_set, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError):
         write_html(small_result_set, tmp_path / "file" / "r.html")
+
+
+def test_a_wrong_dispatch_shows_map_evidence_and_command(failed_result_set):
+    page = render_html(failed_result_set)
+    failures = page[
+        page.index('<section id="failures">') : page.index('<section id="environment">')
+    ]
+    assert "....\n###1</pre>" in failures
+    assert "each character is a tile of 64 x 64</figcaption>" in failures
+    assert "<code>artifacts/failures/cpu/torch/bad</code>" in failures
+    assert "<b>integers</b> 9 elements are wrong" in failures
+    assert "<b>values</b>" not in failures, "the reason has it"
+    assert "First wrong element" not in failures, "the reason has it"
+    assert failed_result_set.records[0].reproduce in failures

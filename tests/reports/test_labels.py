@@ -8,6 +8,7 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Measurement
 from gemmetry.reports.labels import (
     dtype_label,
+    failed_checks,
     first_line,
     format_half_width,
     format_ratio,
@@ -16,6 +17,7 @@ from gemmetry.reports.labels import (
     operation_title,
     printable,
     shorten_configurations,
+    unapplied_checks,
 )
 
 
@@ -100,3 +102,13 @@ def test_short_configurations_fit_and_stay_different(names, width):
     assert set(short) == set(names)
     assert len(set(short.values())) == len(names)
     assert all(0 < len(text) <= width for text in short.values())
+
+
+def test_unapplied_checks_are_counted_unless_the_operation_is_the_cause(failed_result_set):
+    records = failed_result_set.records * 2
+    assert unapplied_checks(records) == {"the provider allocates its own output": {"written": 2}}
+
+
+def test_failed_checks_leave_out_what_the_reason_tells(failed_result_set):
+    (record,) = failed_result_set.records
+    assert failed_checks(record.verdict) == {"integers": "9 elements are wrong"}

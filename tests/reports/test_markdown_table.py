@@ -12,6 +12,9 @@ def test_table_has_a_row_a_record_and_the_command(small_result_set):
     assert len(rows) == 2 + len(small_result_set.records)
     assert len({row.count("|") for row in rows}) == 1
     assert "| 62 µs |" in text
+    assert rows[0].endswith(
+        "| verification | median | ci_low | ci_high | speed | roofline_fraction |"
+    )
     assert text.endswith("    gemmetry profile --providers iree,torch\n")
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import io
 
 import pytest
@@ -7,6 +8,7 @@ from rich.console import Console
 
 from gemmetry.domain.events import DispatchFinished, Message, PlanReady, StageProgress
 from gemmetry.domain.outcome import Outcome, Stage
+from gemmetry.domain.record import TraceFacts
 from gemmetry.reports.progress import ProgressListener
 
 SQUARE = "matmul_512x512x512_f32t_f32t_f32t"
@@ -30,6 +32,21 @@ def events(make_record):
         ),
         DispatchFinished(make_record(SQUARE, "slow", gflops=50.0)),
     ]
+
+
+def test_a_recorded_dispatch_names_its_folder(make_record):
+    facts = TraceFacts(
+        folder="traces_matmul/config_0007", files=("CPU_trace.json",), operators=20, kernels=0,
+        input_sha256={}, output_sha256="",
+    )  # fmt: skip
+    console = _console()
+    with ProgressListener(console) as listener:
+        listener(DispatchFinished(make_record(SQUARE, gflops=None, trace=facts)))
+        facts = dataclasses.replace(facts, kernels=5)
+        listener(DispatchFinished(make_record(SQUARE, gflops=None, trace=facts)))
+    first, second = console.file.getvalue().splitlines()
+    assert "  traces_matmul/config_0007  20 operators  " in first
+    assert "  traces_matmul/config_0007  5 kernels  " in second
 
 
 def test_piped_output_is_one_plain_line_a_dispatch(events):

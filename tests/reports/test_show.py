@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.errors import EmptySelectionError, RequestError
-from gemmetry.domain.record import BuildFacts
+from gemmetry.domain.record import BuildFacts, TraceFacts
 from gemmetry.reports.show import matching_records, show_dispatch, source_excerpt
 
 EXPECTED = Path(__file__).parent / "expected"
@@ -22,11 +22,25 @@ def test_a_measured_dispatch_tells_everything(result_set, console_text):
     name = "iree:matmul_512x512x512_f32t_f32t_f32t_tile_64x64_32"
     text = console_text(lambda c: show_dispatch(result_set, name, c))
     for said in ("median", "95 % interval", "60 samples in 3 rounds, 4 launches each",
-                 "check repeat passed", "36.7 % of measured on this machine",
+                 "passed 2 checks values, repeat", "check guards not applicable: host",
+                 "36.7 % of measured on this machine",
                  "stopped by interval", "first launch"):  # fmt: skip
         assert said in " ".join(text.split())
     histogram = [line for line in text.splitlines() if "█" in line]
     assert sum(int(line.split()[-1]) for line in histogram) == 60
+
+
+def test_a_recorded_dispatch_tells_folder_and_checksums(result_set, make_record, console_text):
+    trace = TraceFacts(
+        folder="traces_matmul/config_0007", files=("CPU_trace.json",), operators=20, kernels=5,
+        input_sha256={"lhs": "aa", "rhs": "bb"}, output_sha256="cc",
+    )  # fmt: skip
+    record = make_record("matmul_8x8x8_f32t_f32t_f32t", gflops=None, trace=trace)
+    result_set = dataclasses.replace(result_set, records=[record])
+    text = " ".join(console_text(lambda c: show_dispatch(result_set, "*", c)).split())
+    assert "Traces folder traces_matmul/config_0007 files CPU_trace.json" in text
+    assert "operators 20 kernels 5" in text
+    assert "sha256 of lhs aa sha256 of rhs bb sha256 of the result cc" in text
 
 
 def test_commands_stand_on_one_line_each(result_set, console_text, make_record):
@@ -39,6 +53,25 @@ def test_commands_stand_on_one_line_each(result_set, console_text, make_record):
     assert f"  {record.facts.compile_command.rstrip()}" in lines
     assert "  run it" in lines
     assert f"  {record.reproduce}" in lines
+
+
+def test_machine_code_is_quoted_around_its_product(result_set, make_record, tmp_path, console_text):
+    lines = [f"\tmov.b32 %r{i}, 0;" for i in range(100)]
+    lines[70:74] = ["\tmma.sync.aligned.m16n8k16 {%r1};"] * 4
+    (tmp_path / "a.ptx").write_text("\n".join(lines))
+    facts = BuildFacts(
+        assembly_path="a.ptx", tool_output_path="a.log", matrix_instruction="mma.sync"
+    )
+    record = make_record("matmul_8x8x8_f32t_f32t_f32t", facts=facts)
+    results = dataclasses.replace(result_set, records=[record], path=str(tmp_path))
+    text = console_text(lambda c: show_dispatch(results, "*", c), width=200)
+    assert "  assembly, from line 55:\n        mov.b32 %r54, 0;\n" in text
+    assert text.count("mma.sync.aligned") == 4
+    assert "mov.b32 %r53," not in text
+    assert str(tmp_path / "a.log") in text
+    (tmp_path / "a.ptx").unlink()
+    text = console_text(lambda c: show_dispatch(results, "*", c), width=200)
+    assert "the assembly cannot be read: No such file" in text
 
 
 def test_source_is_quoted_from_the_experiment(result_set, make_record, tmp_path, console_text):
@@ -73,6 +106,8 @@ def test_output_tail_cannot_drive_the_terminal(result_set, console_text):
         ("re:crash|hang", 2),
         ("257x129x65", 27),
         ("*crashes,*hangs", 2),
+        ("*null:*", 2),
+        ("*iree*tile_64x64_32", 21),
     ],
 )
 def test_patterns(result_set, pattern, count):
@@ -142,3 +177,16 @@ def test_show_prints_the_function_that_was_asked_for(
     text = console_text(lambda c: show_dispatch(results, "*", c), width=200)
     assert "own body" in text and "from line 44:" in text
     assert "other body" not in text
+
+
+def test_a_wrong_dispatch_shows_map_evidence_and_what_could_not_apply(
+    failed_result_set, console_text
+):
+    text = console_text(lambda c: show_dispatch(failed_result_set, "*", c))
+    assert max(len(line) for line in text.splitlines() if "gemmetry " not in line) <= 80
+    assert "    ....\n    ###1\n" in text
+    words = " ".join(text.split())
+    assert "check written not applicable: the provider allocates its own output" in words
+    assert "check integers failed: 9 elements are wrong" in words
+    assert "passed 1 check form" in words
+    assert "inputs, output, why run/artifacts/failures/cpu/torch/bad" in words

@@ -27,6 +27,7 @@ def read(kind, value):
         (f.Epilogues, [["bias", "relu"]], ("bias+relu",)),
         (f.Shapes, [[1, 2, 3], 64, {"m": 1, "n": 2, "k": 3, "batch": 4}, "llm"],
          ("1x2x3", "64x64x64", "4x1x2x3", "llm")),
+        (f.Shapes, "64,1x2x3", ("64x64x64", "1x2x3")),
         (f.Patterns, "a*,{b,c}", ("a*", "{b,c}")),
         (f.Devices, "llvm-cpu,cuda:1", ("cpu", "cuda:1")),
         (f.Tags, "a:1,b:x:y", {"a": "1", "b": "x:y"}),

@@ -44,6 +44,8 @@ def test_commas_inside_brackets_belong_to_the_pattern(text, patterns):
         "matmul_3456x1024x2048_f16t_f16t_f32t_*_tensorcore_mmasync",
         "*tensorcore*",
         "iree:*",
+        "*iree*",
+        "ir*tile_config_128x128_32x5*",
         "*_{32x5,64x4}_*",
         "matmul_[0-9]*",
         "re:32x5_tensor",

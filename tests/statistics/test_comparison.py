@@ -1,11 +1,20 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.statistics.comparison import Difference, cliffs_delta, compare_medians
+from gemmetry.statistics.comparison import (
+    Difference,
+    Pairing,
+    cliffs_delta,
+    compare_medians,
+    compare_rounds,
+    judge_family,
+)
 
 SAMPLES = st.lists(st.floats(1, 1e6), min_size=1, max_size=30)
 
@@ -92,3 +101,95 @@ def test_refuses_samples_that_are_no_durations():
     for bad in ([], [0.0], [-1.0], [float("nan")], [float("inf")]):
         with pytest.raises(ValueError, match="b has"):
             compare_medians([1.0], bad)
+
+
+def _rounds(rng, turns, drift, level=1.0, own=0.01, each=20):
+    """Rounds whose samples share the machine's drift in that turn and a shift of their own."""
+    return {
+        turn: level * np.exp(drift[turn] + rng.normal(0, own) + rng.normal(0, 0.01, each))
+        for turn in turns
+    }
+
+
+def test_rounds_of_a_turn_are_compared_in_pairs():
+    """A drift of 10 % hides 3 % between the medians, but not within the turns."""
+    rng = np.random.default_rng(5)
+    drift = rng.normal(0, 0.1, 12)
+    a = _rounds(rng, range(12), drift, own=0.002)
+    b = _rounds(rng, range(12), drift, level=1.03, own=0.002)
+    paired = compare_rounds(a, b)
+    assert paired.pairing is Pairing.ROUNDS
+    assert paired.observations == 12
+    assert paired.verdict is Difference.SLOWER
+    assert paired.ratio == pytest.approx(1.03, rel=0.005)
+    assert paired.ratio_low < paired.ratio < paired.ratio_high
+    apart = compare_rounds(a, {turn + 100: samples for turn, samples in b.items()})
+    assert apart.pairing is Pairing.UNPAIRED_ROUNDS
+    assert apart.verdict is Difference.NONE_SHOWN
+
+
+def test_few_rounds_show_nothing_however_many_samples():
+    rng = np.random.default_rng(6)
+    a = _rounds(rng, range(3), np.zeros(3))
+    b = _rounds(rng, range(3), np.zeros(3), level=1.2)
+    found = compare_rounds(a, b)
+    assert found.verdict is Difference.NONE_SHOWN
+    assert found.p_value is None
+    assert found.ratio == pytest.approx(1.2, rel=0.02)
+    assert found.note == "3 rounds: at least 6 a side are needed; raise --time-budget"
+    assert compare_rounds({1: a[0]}, {1: b[0]}).note.startswith("1 round: ")
+    with pytest.raises(ValueError, match="b has no samples"):
+        compare_rounds(a, {})
+
+
+def test_equal_dispatches_are_rarely_called_different_by_rounds():
+    """600 A/A comparisons at a nominal 2 %, with drift and with rounds that differ by more than
+    their samples do; samples taken as independent call most of them different."""
+    rng = np.random.default_rng(8)
+    by_rounds = by_samples = 0
+    for _ in range(600):
+        drift = rng.normal(0, 0.03, 12)
+        a, b = _rounds(rng, range(12), drift, own=0.02), _rounds(rng, range(12), drift, own=0.02)
+        by_rounds += compare_rounds(a, b, confidence=0.98).verdict is not Difference.NONE_SHOWN
+    for _ in range(40):
+        drift = rng.normal(0, 0.03, 12)
+        a, b = _rounds(rng, range(12), drift, own=0.02), _rounds(rng, range(12), drift, own=0.02)
+        joined = [np.concatenate(list(side.values())) for side in (a, b)]
+        by_samples += compare_medians(*joined, confidence=0.98).verdict is not Difference.NONE_SHOWN
+    assert by_rounds <= 24, "4 %: over four standard errors above the nominal level"
+    assert by_samples >= 10
+
+
+def test_a_difference_must_exceed_what_is_relevant():
+    rng = np.random.default_rng(9)
+    drift = np.zeros(12)
+    a, b = _rounds(rng, range(12), drift, own=1e-4), _rounds(
+        rng, range(12), drift, level=1.015, own=1e-4
+    )  # fmt: skip
+    assert compare_rounds(a, b).verdict is Difference.SLOWER
+    small = compare_rounds(a, b, relevant=0.02)
+    assert small.verdict is Difference.NONE_SHOWN
+    assert small.note == "differs, but that it does by more than 0.02 is not shown"
+    assert compare_rounds(a, b, relevant=0.01).verdict is Difference.SLOWER
+    assert compare_rounds(b, a, relevant=0.01).verdict is Difference.FASTER
+    together = [np.concatenate(list(side.values())) for side in (a, b)]
+    assert compare_medians(*together, relevant=0.02).verdict is Difference.NONE_SHOWN
+    assert compare_medians(*together, relevant=0.01).verdict is Difference.SLOWER
+
+
+def test_a_family_is_judged_together():
+    rng = np.random.default_rng(10)
+    drift = np.zeros(12)
+    clear = compare_rounds(
+        _rounds(rng, range(12), drift), _rounds(rng, range(12), drift, level=1.5)
+    )
+    few = compare_medians([1.0], [2.0])
+    weak = dataclasses.replace(clear, p_value=0.03, ratio=1.02)
+    judged = judge_family([weak, few, clear, weak])
+    assert judged[1] == few, "what cannot be tested does not count"
+    assert judged[2].verdict is Difference.SLOWER
+    assert judged[2].adjusted_p_value == pytest.approx(3 * clear.p_value)
+    assert judged[0].verdict is judged[3].verdict is Difference.NONE_SHOWN
+    assert judged[0].note == "shown alone, but not as one of 3 comparisons"
+    assert {item.family for item in (judged[0], judged[2])} == {3}
+    assert judge_family([]) == []

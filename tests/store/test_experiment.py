@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -65,6 +66,10 @@ def test_an_operation_without_ok_dispatch_is_counted(tmp_path, open_experiment, 
             experiment.finish({key: record})
         experiment.finish({3: make_record(operation="a")})
         assert experiment.operations_without_ok() == 1
+        assert experiment.operations_without_ok(("skipped", "unsupported")) == 0
+        crashed = make_record(outcome=Outcome.CRASH, reason="gone", measurement=None, operation="c")
+        experiment.finish({4: crashed})
+        assert experiment.operations_without_ok(("skipped", "unsupported")) == 1
 
 
 def test_rounds_are_kept_in_order_and_never_twice(
@@ -84,6 +89,20 @@ def test_rounds_are_kept_in_order_and_never_twice(
         experiment.finish({1: make_record()})
         assert experiment.samples(make_record()) == [1.0, 2.0, 3.0]
         assert experiment.samples(make_record(seed=1)) == []
+
+
+def test_rounds_are_told_apart_by_their_turn(tmp_path, open_experiment, make_record, make_round):
+    """Older rounds have none, and a turn that was begun twice is one."""
+    with open_experiment(tmp_path) as experiment:
+        for number, turn in enumerate([7, 9, 9, 0]):
+            stored = make_round(1, number, float(number))
+            document = {**stored.document, "turn": turn}
+            experiment.add_rounds([dataclasses.replace(stored, document=document)])
+        experiment.add_rounds([make_round(1, 4, 4.0)])
+        experiment.finish({1: make_record()})
+        record = make_record()
+        assert experiment.result_set().rounds(record) == {7: [0.0], 9: [1.0, 2.0]}
+        assert experiment.samples(record) == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
 def test_the_same_plan_resumes(tmp_path, open_experiment, make_record):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from gemmetry.domain.contracts import Device
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import BuildFacts
@@ -15,6 +16,9 @@ from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import apply_epilogue, compute_reference, to_logical, to_storage
 from gemmetry.numerics.storage import Array, quantize, to_float64
 from gemmetry.providers._host_device import HostDevice
+from gemmetry.verification.companions import Companions
+from gemmetry.verification.context import Context
+from gemmetry.verification.launching import Launcher
 from gemmetry.verification.protocol import verify
 
 Tensors = Mapping[str, Array]
@@ -70,17 +74,72 @@ class FakeExecutable:
 def judge():
     """judge(name, kernel, ...) -> Verdict at a level, on inputs of a distribution."""
 
-    def run(name, kernel=right, *, level="standard", distribution="offset_uniform", **how):
+    def run(
+        name,
+        kernel=right,
+        *,
+        level="standard",
+        distribution="offset_uniform",
+        tile=None,
+        has_reference=True,
+        on_failure=None,
+        judge_rivals=False,
+        **how,
+    ):
+        """`tile`: try other shapes too, with that tile."""
         operation = parse_operation(name)
         inputs = make_inputs(operation, distribution=distribution, seed=42)
-        reference = compute_reference(operation, inputs)
+        reference = compute_reference(operation, inputs) if has_reference else None
         executable = FakeExecutable(operation, kernel, **how)
-        return verify(executable, operation, inputs, reference, level=level)
+        companions = None
+        if tile is not None:
+            companions = Companions(lambda other: FakeExecutable(other, kernel, **how), tile)
+        return verify(
+            executable,
+            operation,
+            inputs,
+            reference,
+            level=level,
+            companions=companions,
+            judge_rivals=judge_rivals,
+            on_failure=on_failure,
+        )
 
     return run
+
+
+@pytest.fixture
+def context_of():
+    """context_of(name, kernel=..., ...) -> the Context of a pretend executable."""
+
+    def make(name, *, companions=None, thorough=False, has_reference=True, **how):
+        operation = parse_operation(name)
+        inputs = make_inputs(operation, distribution="normal", seed=42)
+        launcher = Launcher(FakeExecutable(operation, **how), operation)
+        reference = compute_reference(operation, inputs) if has_reference else None
+        return Context(launcher, operation, inputs, reference, 42, companions, thorough=thorough)
+
+    return make
 
 
 @pytest.fixture
 def executable_of():
     """The class of the pretend executables."""
     return FakeExecutable
+
+
+class PlainDevice:
+    """Host memory with what every device can do, and nothing more."""
+
+    def __init__(self):
+        host = HostDevice()
+        self.last_level_cache_bytes = host.last_level_cache_bytes
+        for name in Device.__dict__:
+            if not name.startswith("_") and callable(getattr(host, name, None)):
+                setattr(self, name, getattr(host, name))
+
+
+@pytest.fixture
+def plain_device():
+    """A device without red zones and without an order of work."""
+    return PlainDevice()

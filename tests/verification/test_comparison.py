@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import ml_dtypes
 import numpy as np
 import pytest
 
 from gemmetry.domain.names import parse_operation
+from gemmetry.domain.traits import Trait
+from gemmetry.numerics.accuracy import accuracy_class
+from gemmetry.numerics.bounds import error_bounds, half_ulp
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference, to_storage
-from gemmetry.numerics.storage import quantize
-from gemmetry.verification import comparison
+from gemmetry.numerics.storage import quantize, round_to_tf32, to_float64
+from gemmetry.verification import comparison, threads
 from gemmetry.verification.comparison import compare, compare_exactly, outside_bound
 
 
@@ -151,3 +157,162 @@ def test_outside_bound_looks_at_the_marked_elements_only(case):
     assert outside_bound(operation, result, reference, mask) == 0
     mask[1, 7, 11] = True
     assert outside_bound(operation, result, reference, mask) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["matmul_300x700x16_f16t_f16t_f16t", "matmul_700x300x16_s8t_s8t_s32n"]
+)
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_threads_and_blocks_change_nothing(monkeypatch, name, is_wrong):
+    operation = parse_operation(name)
+    inputs = make_inputs(operation, distribution="normal", seed=1)
+    reference = compute_reference(operation, inputs)
+    result = to_storage(
+        quantize(reference.value.astype(float), operation.output.dtype), operation.output
+    )
+    if is_wrong:
+        result[::97] += 3
+    whole = compare(operation, result, reference)
+    monkeypatch.setattr(comparison, "_BLOCK", 10_000)
+    found = []
+    for cores in (1, 7):
+        monkeypatch.setattr(threads, "usable_cores", lambda cores=cores: cores)
+        found.append(compare(operation, result, reference))
+    masks = [statistics.bad for statistics in (whole, *found)]
+    assert all((mask is None) is (not is_wrong) for mask in masks)
+    if is_wrong:
+        assert (masks[0] == masks[1]).all() and (masks[1] == masks[2]).all()
+    plain = [replace(statistics, bad=None) for statistics in (whole, *found)]
+    assert plain[1] == plain[2]
+    for name in ("bad_count", "warned_count", "max_ratio", "max_warn_ratio", "largest_error"):
+        assert getattr(plain[0], name) == getattr(plain[1], name)
+    assert plain[0].first_bad == plain[1].first_bad
+    assert plain[0].signed_bias == pytest.approx(plain[1].signed_bias)
+
+
+def test_exact_comparison_is_the_same_in_blocks(monkeypatch):
+    operation = parse_operation("matmul_300x70x16_f16t_f16t_f16n")
+    rng = np.random.default_rng(1)
+    expected = quantize(rng.normal(size=(300, 70)), operation.output.dtype)
+    result = to_storage(expected, operation.output).copy()
+    result[5, 200] += 1
+    whole = compare_exactly(operation, result, expected)
+    monkeypatch.setattr(comparison, "_BLOCK", 1000)
+    blocks = compare_exactly(operation, result, expected)
+    assert whole.first_bad == blocks.first_bad
+    assert whole.first_bad.startswith("[200, 5]")
+    assert whole.bad_count == blocks.bad_count == 1
+    assert (whole.bad == blocks.bad).all()
+
+
+@pytest.mark.parametrize("formats", ["f32t_f32t_f32t", "bf16t_bf16t_bf16t", "f16t_f16t_f32t"])
+def test_statistics_are_those_of_their_definitions(formats):
+    """The shortcuts that `compare` takes inside the bounds, against the plain formulas."""
+    operation = parse_operation(f"matmul_40x50x64_{formats}")
+    inputs = make_inputs(operation, distribution="normal", seed=4)
+    reference = compute_reference(operation, inputs)
+    noise = np.random.default_rng(2).normal(size=reference.value.shape) * 1e-6
+    result = quantize(reference.value + noise * reference.magnitude, operation.output.dtype)
+    got = to_float64(result)
+    bounds = error_bounds(operation, reference)
+    error = got - reference.value
+    statistics = compare(operation, result, reference)
+    assert statistics.max_ratio == pytest.approx((np.abs(error) / bounds.fail).max())
+    assert statistics.max_warn_ratio == pytest.approx((np.abs(error) / bounds.warn).max())
+    assert statistics.warned_count == (np.abs(error) > bounds.warn).sum()
+    bias = (error / bounds.warn * np.sign(reference.value)).mean()
+    assert statistics.signed_bias == pytest.approx(bias)
+    excess = np.abs(error) - half_ulp(got, operation.output.dtype)
+    expected = max(0.0, (excess / reference.magnitude).max())
+    assert statistics.largest_error == pytest.approx(expected)
+
+
+class TestDeclared:
+    operation = parse_operation("matmul_64x48x64_bf16t_bf16t_bf16t")
+
+    def judged(self, change, *declared):
+        inputs = make_inputs(self.operation, distribution="normal", seed=4)
+        reference = compute_reference(self.operation, inputs)
+        result = quantize(change(reference.value), self.operation.output.dtype)
+        return compare(self.operation, result, reference, declared=declared)
+
+    @staticmethod
+    def stochastic(values, share=None):
+        """Rounded to 8 bits, up with the probability of the part that is cut (or `share`)."""
+        _, exponent = np.frexp(values)
+        scaled = np.ldexp(values, 8 - exponent)
+        below = np.floor(scaled)
+        chance = scaled - below if share is None else share
+        up = np.random.default_rng(3).random(values.shape) < chance
+        return np.ldexp(below + up, exponent - 8)
+
+    def test_stochastic_rounding_is_wrong_where_it_is_not_declared(self):
+        assert self.judged(self.stochastic).bad_count > 0
+
+    def test_declared_it_is_right_and_without_bias(self):
+        statistics = self.judged(self.stochastic, Trait.STOCHASTIC_ROUNDING)
+        assert statistics.bad is None and statistics.warned_count == 0
+        assert statistics.bias_problem == ""
+
+    @pytest.mark.parametrize("share", [0.0, 1.0])
+    def test_rounding_one_way_is_biased_although_within_an_ulp(self, share):
+        statistics = self.judged(
+            lambda values: self.stochastic(values, share), Trait.STOCHASTIC_ROUNDING
+        )
+        assert statistics.bad is None
+        assert "stochastic rounding is declared, but errors average" in statistics.bias_problem
+
+    def test_truncation_is_biased_towards_zero(self):
+        statistics = self.judged(
+            lambda values: np.sign(values) * self.stochastic(np.abs(values), 0.0),
+            Trait.STOCHASTIC_ROUNDING,
+        )
+        assert "away from zero" in statistics.bias_problem
+
+
+def truncated(values, bits):
+    _, exponent = np.frexp(values)
+    step = np.ldexp(1.0, exponent - bits)
+    return np.trunc(values / step) * step
+
+
+def summed(rounding, step):
+    """A·B with the running sum rounded after every `step` of k."""
+
+    def multiply(a, b):
+        total = np.zeros((a.shape[0], b.shape[1]))
+        for k in range(0, a.shape[1], step):
+            total = np.asarray(rounding(total + a[:, k : k + step] @ b[k : k + step]), float)
+        return total
+
+    return multiply
+
+
+@pytest.mark.parametrize(
+    ("formats", "multiply", "expected"),
+    [
+        ("f64t_f64t_f64t", np.matmul, "fp64"),
+        ("f64t_f64t_f64t", summed(np.float32, 16), "fp32"),
+        ("f32t_f32t_f32t", summed(np.float32, 1), "fp32"),
+        ("f32t_f32t_f32t", lambda a, b: round_to_tf32(np.float32(a)).astype(float) @ b, "tf32"),
+        ("bf16t_bf16t_f32t", summed(lambda v: truncated(v, 24), 16), "fp32-accumulated"),
+        ("bf16t_bf16t_f32t", summed(np.float16, 16), "fp16-accumulated"),
+        (
+            "bf16t_bf16t_f32t",
+            summed(lambda v: v.astype(ml_dtypes.bfloat16), 1),
+            "bf16-accumulated",
+        ),
+        ("e4m3t_e4m3t_f32t", summed(np.float32, 128), "fp32-accumulated"),
+        ("e4m3t_e4m3t_f32t", summed(lambda v: truncated(v, 14), 32), "fp8-14bit"),
+    ],
+)
+def test_errors_show_the_arithmetic_that_made_them(formats, multiply, expected):
+    k = 4096 if formats.startswith("e4m3") else 64
+    operation = parse_operation(f"matmul_48x32x{k}_{formats}")
+    inputs = make_inputs(operation, distribution="offset_uniform", seed=1)
+    reference = compute_reference(operation, inputs)
+    a, b = (to_float64(array) for array in inputs)
+    with np.errstate(over="ignore"):
+        result = quantize(np.asarray(multiply(a, b), float), operation.output.dtype)
+    errors = compare(operation, result, reference)
+    assert accuracy_class(operation, errors.largest_error) == expected

@@ -4,9 +4,20 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.names import parse_operation
-from gemmetry.numerics.references import compute_reference, exact_product, logical_tensors
+from gemmetry.numerics.references import (
+    compute_reference,
+    exact_product,
+    logical_tensors,
+    to_logical,
+    to_storage,
+)
 from gemmetry.numerics.storage import quantize, to_float64
-from gemmetry.verification.exact_inputs import integers, selects_lhs, selects_rhs
+from gemmetry.verification.exact_inputs import (
+    integers,
+    integers_up_to,
+    selects_lhs,
+    selects_rhs,
+)
 
 NAMES = [
     "matmul_33x17x65_bf16t_bf16n_bf16t",
@@ -50,7 +61,53 @@ def test_no_partial_sum_leaves_the_accumulator(name, make):
     accumulator = operation.signature.accumulator
     exact_up_to = 2**31 - 1 if accumulator.is_integer else 2**accumulator.significand_bits
     sizes = [np.abs(to_float64(array)) for array in inputs]
+    if operation.kind == "conv2d":
+        sizes[1] = in_units(sizes[1], (0, 1, 2))
+    else:
+        for index, k_axis in ((0, -1), (1, -2)):
+            spec = operation.inputs[index]
+            logical = to_logical(sizes[index], spec)
+            sizes[index] = to_storage(in_units(logical, k_axis), spec)
     assert exact_product(operation, sizes, np.matmul).max() <= exact_up_to
+
+
+def in_units(values, axis):
+    """`values` divided by the power of two that all along `axis` are whole multiples of."""
+    fraction, exponent = np.frexp(values)
+    mantissa = np.ldexp(fraction, 53).astype(np.int64)
+    lowest = np.ldexp((mantissa & -mantissa).astype(np.float64), exponent - 53)
+    unit = np.min(np.where(values == 0, np.inf, lowest), axis=axis, keepdims=True)
+    return np.where(np.isinf(unit), values, values / unit)
+
+
+@pytest.mark.parametrize("make", [selects_lhs, selects_rhs])
+def test_wide_formats_reach_beyond_f16_at_both_ends(make):
+    case = make(parse_operation("matmul_6x6x6_bf16t_bf16n_f32t"), 5, np.matmul)
+    sizes = np.abs(to_float64(case.expected))
+    assert sizes.max() > 65504
+    assert 0 < sizes.min() < 2.0**-14
+    narrow = make(parse_operation("matmul_6x6x6_bf16t_bf16n_f16t"), 5, np.matmul)
+    assert 1 <= np.abs(to_float64(narrow.expected)).max() <= 65504
+
+
+@pytest.mark.parametrize("limit", [1, 3, 16])
+def test_rungs_of_the_ladder_are_exact(limit):
+    operation = parse_operation("matmul_8x8x64_bf16t_bf16t_f32t_bias")
+    case = integers_up_to(limit, operation, 5, np.matmul)
+    assert np.abs(to_float64(case.inputs[0])).max() == limit
+    np.testing.assert_array_equal(
+        case.reference.value, compute_reference(operation, case.inputs).value
+    )
+    assert integers_up_to(1000, operation, 5, np.matmul) is None
+
+
+def test_results_rounded_by_chance_get_a_reference():
+    operation = parse_operation("matmul_8x8x64_bf16t_bf16t_bf16t")
+    assert integers(operation, 5, np.matmul).reference is None
+    case = integers(operation, 5, np.matmul, False)
+    assert case.expected is None
+    rounded = quantize(to_float64(case.reference.value), operation.output.dtype)
+    assert (rounded == integers(operation, 5, np.matmul).expected).all()
 
 
 @pytest.mark.parametrize("shape", ["5x40x13", "40x5x13", "13x13x13", "4x6x50"])
@@ -66,7 +123,7 @@ def test_every_k_is_used_and_codes_fill_the_significand(shape, make, codes):
     assert set(np.unique(ones)) == {0.0, 1.0}
     values = np.abs(to_float64(tensors[codes]))
     if shape == "13x13x13":
-        assert values.max() > 2**23
+        assert values.max() > 2.0 ** (23 + 17)
     assert (values % 2 == 1).any()
 
 

@@ -5,56 +5,137 @@ import pytest
 
 from gemmetry.domain.names import parse_operation
 from gemmetry.numerics.inputs import make_inputs
+from gemmetry.providers._host_device import red_zones
 from gemmetry.verification.launching import Launcher, sentinel_mask
 
 
 @pytest.fixture
 def launcher(executable_of):
-    def make(name="matmul_8x6x4_f32t_f32t_f32t", **how):
+    def make(name="matmul_8x6x4_f32t_f32t_f32t", tile=None, **how):
         operation = parse_operation(name)
         inputs = make_inputs(operation, distribution="normal", seed=1)
-        return Launcher(executable_of(operation, **how), operation), inputs
+        return Launcher(executable_of(operation, **how), operation, tile), inputs
 
     return make
 
 
 def test_clean_launch(launcher):
     launch_with, inputs = launcher()
-    launch = launch_with.launch(inputs, sentinel=0xFF)
+    launch = launch_with.launch(launch_with.place(inputs), sentinel=0xFF)
     assert launch.output.shape == (8, 6)
     assert launch.changed_inputs == ()
     assert launch.returned_input == ""
+    assert launch.returned_type == ""
     assert launch.broken_zones == ()
-    assert launch_with.form_problem(launch.output) == ""
+    assert launch.seconds > 0
+    assert launch_with.form_problem(launch) == ""
 
 
-def test_every_launch_has_new_buffers(launcher):
+def test_each_place_has_buffers_of_its_own(launcher):
     seen = []
     launch_with, inputs = launcher(meddle=lambda i, o, n: seen.append((i, o)))
-    launch_with.launch(inputs, sentinel=0xFF)
-    launch_with.launch(inputs, sentinel=0x7F)
-    (first_inputs, first_output), (second_inputs, second_output) = seen
-    assert not np.may_share_memory(first_output, second_output)
-    assert not np.may_share_memory(first_inputs[0], second_inputs[0])
-    assert not np.may_share_memory(first_inputs[0], inputs[0])
+    first = launch_with.place(inputs)
+    launch_with.launch(first, sentinel=0xFF)
+    launch_with.launch(first, sentinel=0xFF)
+    launch_with.launch(launch_with.place(inputs), sentinel=0x7F)
+    launch_with.launch(first, sentinel=0xFF, output=launch_with.new_output())
+    (inputs_1, output_1), (inputs_2, output_2), (inputs_3, output_3), (_, output_4) = seen
+    assert inputs_1 is inputs_2 and output_1 is output_2
+    for other in (inputs_3[0], output_3, output_4, inputs[0]):
+        assert not np.may_share_memory(inputs_1[0], other)
+    assert not np.may_share_memory(output_1, output_3)
+    assert not np.may_share_memory(output_1, output_4)
+
+
+def test_contents_change_in_place(launcher):
+    launch_with, inputs = launcher()
+    placed = launch_with.place(inputs)
+    buffer = placed.buffers[0]
+    before = launch_with.launch(placed, sentinel=0xFF).output
+    launch_with.rewrite(placed, [2 * array for array in inputs])
+    assert placed.buffers[0] is buffer
+    after = launch_with.launch(placed, sentinel=0xFF)
+    np.testing.assert_allclose(after.output, 4 * before)
+    assert after.changed_inputs == ()
+
+
+@pytest.mark.parametrize("keeps_copies", [True, False])
+def test_changed_inputs_are_told(launcher, keeps_copies):
+    def scribble(inputs, output, launch):
+        inputs[1].reshape(-1).view(np.uint8)[-1] ^= 1
+
+    launch_with, inputs = launcher(meddle=scribble)
+    placed = launch_with.place(inputs, keep_copies=keeps_copies)
+    assert (placed.copies is not None) == keeps_copies
+    assert launch_with.launch(placed, sentinel=0xFF).changed_inputs == ("rhs",)
+
+
+def test_no_copies_where_memory_is_short(launcher, monkeypatch):
+    launch_with, inputs = launcher()
+    monkeypatch.setattr(launch_with.device, "free_memory_bytes", lambda: 100)
+    assert launch_with.place(inputs).copies is None
 
 
 def test_output_holds_the_sentinel_before_the_launch(launcher):
     held = []
-
-    def kernel(operation, tensors):
-        return np.zeros((8, 6))
-
-    launch_with, inputs = launcher(kernel=kernel)
+    launch_with, inputs = launcher(kernel=lambda operation, tensors: np.zeros((8, 6)))
     run = launch_with.executable.run
     launch_with.executable.run = lambda i, o: (held.append(o.copy()), run(i, o))[1]
-    launch_with.launch(inputs, sentinel=0xFF)
+    launch_with.launch(launch_with.place(inputs), sentinel=0xFF)
     assert np.isnan(held[0]).all()
+
+
+def test_zones_are_a_tile_high_and_hold_nan(launcher):
+    launch_with, inputs = launcher("matmul_8x600x4_f32t_f32t_f32t", tile=(64, 32, 16))
+    placed = launch_with.place(inputs, offset_bytes=16)
+    for buffer in (*placed.buffers, launch_with.output_of(placed)):
+        before, after = red_zones(buffer)
+        assert min(before.size, after.size) >= 4096
+        assert np.isnan(after[:4].view(np.float32)).all()
+        assert buffer.ctypes.data % 256 == 16
+    assert red_zones(placed.output)[1].size >= 64 * 600 * 4
+
+
+def test_a_write_into_a_zone_is_told(launcher):
+    def overrun(inputs, output, launch):
+        red_zones(inputs[0])[0][-4096] = 0
+
+    launch_with, inputs = launcher(meddle=overrun)
+    assert launch_with.launch(launch_with.place(inputs), sentinel=0).broken_zones == ("lhs",)
 
 
 def test_returned_view_of_an_input_is_told(launcher):
     launch_with, inputs = launcher(meddle=lambda i, o, n: i[1].reshape(-1))
-    assert launch_with.launch(inputs, sentinel=0).returned_input == "rhs"
+    launch = launch_with.launch(launch_with.place(inputs), sentinel=0)
+    assert launch.returned_input == "rhs"
+
+
+def test_a_result_of_another_type_is_told(launcher):
+    class Lazy(np.ndarray):
+        pass
+
+    launch_with, inputs = launcher(meddle=lambda i, o, n: o.view(Lazy))
+    launch = launch_with.launch(launch_with.place(inputs), sentinel=0)
+    assert launch_with.form_problem(launch) == "the result is a Lazy, not a buffer of the device"
+
+
+@pytest.mark.parametrize("free_bytes", [10**9, 600])
+def test_queued_launches_have_outputs_of_their_own(launcher, monkeypatch, free_bytes):
+    launch_with, inputs = launcher()
+    placed = launch_with.place(inputs)
+    monkeypatch.setattr(launch_with.device, "free_memory_bytes", lambda: free_bytes)
+    found = list(launch_with.queue(placed, 5, sentinel=0xFF))
+    assert len({id(launch.result) for launch in found}) == 5
+    assert all(launch.same_as(found[0]) for launch in found)
+
+
+def test_one_buffer_twice_is_compared_by_what_was_read(launcher):
+    launch_with, inputs = launcher()
+    placed = launch_with.place(inputs)
+    first = launch_with.launch(placed, sentinel=0xFF)
+    assert first.output.any()
+    launch_with.rewrite(placed, [2 * array for array in inputs])
+    assert not launch_with.launch(placed, sentinel=0xFF).same_as(first)
 
 
 def test_integers_have_their_own_sentinels(launcher):

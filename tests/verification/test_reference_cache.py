@@ -33,6 +33,7 @@ def assert_same(left, right):
     np.testing.assert_array_equal(left.value, right.value)
     np.testing.assert_array_equal(left.magnitude, right.magnitude)
     assert (left.extra_rounding is None) == (right.extra_rounding is None)
+    assert left.sizes == right.sizes
 
 
 def test_memory_then_disk_then_compute(tmp_path):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.record import Record
+from gemmetry.statistics.comparison import Difference
 
 PREFERRED_BASELINES = ("torch", "numpy")
 """Vendor libraries (cuBLAS, hipBLASLt, MKL, OpenBLAS) are what readers hold a kernel against."""
@@ -18,10 +19,10 @@ Problem = tuple[str, str, str, str]
 other, because two devices of a kind differ and the distribution of the inputs changes the speed."""
 
 
-_RecordId = tuple[Problem, str, str, str]
+RecordId = tuple[Problem, str, str, str]
 
 
-def _record_id(record: Record) -> _RecordId:
+def record_id(record: Record) -> RecordId:
     """Unique also among merged experiments, where two environments hold the same dispatch."""
     return (problem_of(record), record.provider, record.dispatch, record.environment_id)
 
@@ -82,15 +83,23 @@ class Speedups:
 
     baseline: str
     """A provider, or ``provider:configuration``."""
-    ratios: Mapping[_RecordId, float]
+    ratios: Mapping[RecordId, float]
     """Record -> baseline's median / record's median."""
     means: Mapping[str, MeanSpeedup]
     """Provider -> mean over the problems that it and the baseline solved; without the provider
     that is the baseline, but with the provider of a configuration that is."""
 
+    verdicts: Mapping[RecordId, Difference] = field(default_factory=dict)
+    """Record -> whether it was shown to differ from the baseline; empty where nobody asked (see
+    ``within.py``)."""
+
+    def difference(self, record: Record) -> Difference | None:
+        """What was shown of the record against the baseline; None if they were not compared."""
+        return self.verdicts.get(record_id(record))
+
     def of(self, record: Record) -> float | None:
         """The record's ratio; None if it or the baseline has no measurement."""
-        return self.ratios.get(_record_id(record))
+        return self.ratios.get(record_id(record))
 
 
 def default_baseline(records: Iterable[Record]) -> str | None:
@@ -138,7 +147,7 @@ def speedups(records: Iterable[Record], baseline: str) -> Speedups:
     """
     records = list(records)
     check_baseline(records, baseline)
-    ratios: dict[_RecordId, float] = {}
+    ratios: dict[RecordId, float] = {}
     bests: dict[str, list[float]] = {}
     marked: Counter[str] = Counter()
     for group in group_by_problem(records).values():
@@ -150,7 +159,7 @@ def speedups(records: Iterable[Record], baseline: str) -> Speedups:
         for record in group:
             ns = duration_ns(record)
             if ns:
-                ratios[_record_id(record)] = reference / ns
+                ratios[record_id(record)] = reference / ns
         for provider, record in best.items():
             ns = duration_ns(record)
             if provider != baseline and ns:

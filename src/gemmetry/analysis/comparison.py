@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gemmetry.analysis.baseline import geometric_mean
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record
 from gemmetry.domain.resultset import ResultSet
-from gemmetry.statistics.comparison import Comparison, Difference, compare_medians
+from gemmetry.statistics.comparison import (
+    Comparison,
+    Difference,
+    compare_medians,
+    compare_rounds,
+    judge_family,
+)
 
 DEFAULT_THRESHOLD = 0.02
-"""A slowdown that is shown but smaller is no regression: the interval tells how sure a median is
+"""Relative difference between two runs that counts as none: the interval tells how sure a median is
 within its run, and runs of one binary differ by about this much from each other through memory
 layout and temperature (Mytkowicz et al., "Producing Wrong Data Without Doing Anything Obviously
 Wrong!", ASPLOS 2009, report layout effects of that order and above)."""
+
+INTERLEAVED_GPU = 0.005
+"""The same between dispatches of a GPU that were sampled in turns: what is left are the addresses
+of their buffers (docs/measurement.md, "Proof")."""
+
+ADDRESSES_NS = 60.0
+"""The least of it: the addresses of small matrices make a launch of 6 µs up to 51 ns slower, in
+every round alike (40 pairs of equal dispatches of 1024³ in bf16 on an H200)."""
+
+INTERLEAVED_CPU = 0.02
+"""The same on a CPU, where addresses decide what shares a cache set."""
+
+_DEVICE_METHODS = {"graph", "events"}
+_GAP_OF_EVENTS_NS = 2_000.0
+"""Events show a launch longer than graphs do by the gap between launches: 1.2 µs for launches of
+6 µs and of 31 µs (torch.mm on an H200)."""
+_GAP_OF_WALL_CLOCK_NS = 100_000.0
+"""A wall clock also times the submission and the waiting for the device: some tens of µs."""
 
 JoinKey = tuple[str, str, str, str]
 """(target, device, provider, dispatch); the device only where an experiment used several."""
@@ -29,7 +53,7 @@ class Change:
     before: Record
     after: Record
     comparison: Comparison | None = None
-    """Of the raw samples, candidate over first; None where a side has none."""
+    """Candidate over first, by rounds where they are known; None where a side has no samples."""
     note: str = ""
     """Why there is no comparison, or what weakens it."""
     is_regression: bool = False
@@ -105,13 +129,15 @@ def compare(
     result_sets: Sequence[ResultSet],
     *,
     allow_different_inputs: bool = False,
-    threshold: float = DEFAULT_THRESHOLD,
+    threshold: float | None = None,
     confidence: float = 0.95,
 ) -> ExperimentComparison:
     """Compare experiments, the first being what the others are held against.
 
-    Dispatches are joined on (target, provider, name). A change is a regression if it is shown to
-    be slower and its ratio exceeds 1 + `threshold`, or if a dispatch that was ok no longer is.
+    Dispatches are joined on (target, provider, name). Relative differences up to `threshold` count
+    as none (None: :func:`default_threshold`). All comparisons of one candidate are judged together
+    (Holm), so that the chance of a single false verdict among them stays below 1 - `confidence`. A
+    change is a regression if it is shown to be slower, or if a dispatch that was ok no longer is.
 
     Raises:
         RequestError: fewer than two experiments, none with a dispatch of the first, or inputs of
@@ -126,8 +152,64 @@ def compare(
         for index, candidate in enumerate(result_sets[1:])
     )  # fmt: skip
     return ExperimentComparison(
-        title=_title(first), candidates=candidates, threshold=threshold, confidence=confidence
+        title=_title(first),
+        candidates=candidates,
+        threshold=DEFAULT_THRESHOLD if threshold is None else threshold,
+        confidence=confidence,
     )
+
+
+def default_threshold(record: Record, *, is_interleaved: bool) -> float:
+    """Relative difference that counts as none where nothing is asked for."""
+    if not is_interleaved:
+        return DEFAULT_THRESHOLD
+    if record.target == "cpu" or record.measurement is None:
+        return INTERLEAVED_CPU
+    return max(INTERLEAVED_GPU, ADDRESSES_NS / max(record.measurement.median_ns, 1.0))
+
+
+def compare_records(
+    first: ResultSet,
+    before: Record,
+    second: ResultSet,
+    after: Record,
+    *,
+    threshold: float | None = None,
+    confidence: float = 0.95,
+) -> Comparison | None:
+    """Two measured dispatches by their stored rounds, in pairs where they were interleaved, or by
+    their samples where rounds are not known; None where a side has no samples."""
+    old, new = first.rounds(before), second.rounds(after)
+    is_interleaved = not old.keys().isdisjoint(new.keys())
+    if threshold is None:
+        threshold = default_threshold(after, is_interleaved=is_interleaved)
+    gap, note = _method_gap(before, after)
+    relevant = max(threshold, gap)
+    is_simulated = {before.measurement and before.measurement.method,
+                    after.measurement and after.measurement.method} == {"simulated"}  # fmt: skip
+    if old and new and not is_simulated:  # a pretend device does not drift
+        found = compare_rounds(old, new, confidence=confidence, relevant=relevant)
+    else:
+        samples_before, samples_after = first.samples(before), second.samples(after)
+        if not samples_before or not samples_after:
+            return None
+        found = compare_medians(
+            samples_before, samples_after, confidence=confidence, relevant=relevant
+        )
+    return replace(found, note="; ".join(filter(None, (note, found.note))))
+
+
+def _method_gap(before: Record, after: Record) -> tuple[float, str]:
+    """Relative difference that two timing methods may make of one launch, and what to say."""
+    if before.measurement is None or after.measurement is None:
+        return 0.0, ""
+    methods = {before.measurement.method, after.measurement.method}
+    if len(methods) == 1:
+        return 0.0, ""
+    gap_ns = _GAP_OF_EVENTS_NS if methods <= _DEVICE_METHODS else _GAP_OF_WALL_CLOCK_NS
+    shortest = min(before.measurement.median_ns, after.measurement.median_ns)
+    note = f"timed by {before.measurement.method} and by {after.measurement.method}"
+    return gap_ns / max(shortest, 1.0), note
 
 
 def _compare(
@@ -135,7 +217,7 @@ def _compare(
     candidate: ResultSet,
     label: str,
     allow_different_inputs: bool,
-    threshold: float,
+    threshold: float | None,
     confidence: float,
 ) -> CandidateComparison:
     by_device = _uses_several_devices(first) or _uses_several_devices(candidate)
@@ -154,7 +236,10 @@ def _compare(
     return CandidateComparison(
         label=label,
         title=_title(candidate),
-        changes=tuple(_change(first, candidate, *pair, threshold, confidence) for pair in pairs),
+        changes=judge_changes(
+            change_between(first, before, candidate, after, threshold, confidence)
+            for before, after in pairs
+        ),
         only_first=tuple(key for key in before if key not in after),
         only_candidate=tuple(key for key in after if key not in before),
         environment_differences=tuple(_environment_differences(first, candidate, pairs)),
@@ -162,32 +247,44 @@ def _compare(
     )
 
 
-def _change(
+def change_between(
     first: ResultSet,
-    candidate: ResultSet,
     before: Record,
+    second: ResultSet,
     after: Record,
-    threshold: float,
-    confidence: float,
+    threshold: float | None = None,
+    confidence: float = 0.95,
 ) -> Change:
+    """What became of one dispatch, judged by itself."""
     if before.measurement is None or after.measurement is None:
         lost = before.outcome is Outcome.OK and after.outcome is not Outcome.OK
         note = after.reason if lost else ""
         return Change(before=before, after=after, note=note, is_regression=lost)
-    old, new = first.samples(before), candidate.samples(after)
-    if not old or not new:
-        return Change(
-            before=before, after=after, note="raw samples are missing, so no interval is known"
-        )
-    comparison = compare_medians(old, new, confidence=confidence)
-    slower = comparison.verdict is Difference.SLOWER and comparison.ratio > 1 + threshold
-    return Change(
-        before=before,
-        after=after,
-        comparison=comparison,
-        note=comparison.note,
-        is_regression=slower,
+    comparison = compare_records(
+        first, before, second, after, threshold=threshold, confidence=confidence
     )
+    if comparison is None:
+        note = "raw samples are missing, so no interval is known"
+        return Change(before=before, after=after, note=note)
+    return Change(before=before, after=after, comparison=comparison)
+
+
+def judge_changes(changes: Iterable[Change]) -> tuple[Change, ...]:
+    """The changes with verdicts that hold for all of them together."""
+    changes = list(changes)
+    judged = iter(judge_family([c.comparison for c in changes if c.comparison is not None]))
+    found = []
+    for change in changes:
+        if change.comparison is not None:
+            comparison = next(judged)
+            change = replace(
+                change,
+                comparison=comparison,
+                note=comparison.note,
+                is_regression=comparison.verdict is Difference.SLOWER,
+            )
+        found.append(change)
+    return tuple(found)
 
 
 def _by_key(result_set: ResultSet, by_device: bool) -> dict[JoinKey, Record]:

@@ -10,8 +10,9 @@ from gemmetry.api.profile import profile
 if TYPE_CHECKING:
     from gemmetry.api.decorators import bench
     from gemmetry.api.results import Results, load
+    from gemmetry.api.trace_record import record_traces
 
-__all__ = ["Results", "bench", "load", "profile"]
+__all__ = ["Results", "bench", "load", "profile", "record_traces"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,6 +24,10 @@ def __getattr__(name: str) -> Any:
         from gemmetry.api.decorators import bench
 
         return bench
+    if name == "record_traces":
+        from gemmetry.api.trace_record import record_traces
+
+        return record_traces
     raise AttributeError(f"module 'gemmetry.api' has no attribute {name!r}")
 
 

@@ -18,15 +18,26 @@ app = typer.Typer(add_completion=False)
 def compare(
     experiments: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="A B [C...]", help="Folders; A is what the others are held against."
-        ),
+        typer.Argument(metavar="A [B...]", help="Folders; A is what the others are held against."),
     ],
     json: Json = False,
     output: Outputs = None,
     threshold: Annotated[
-        float, typer.Option(help="A slowdown shown but smaller than this is no regression.", min=0)
-    ] = 0.02,
+        float | None,
+        typer.Option(
+            help="Relative differences up to this count as none. Default: 0.02; with --baseline "
+            "0.005 on a GPU.",
+            min=0,
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With one experiment: hold its dispatches against this provider, or "
+            "provider:configuration, of the same problem.",
+        ),
+    ] = None,
     across_distributions: Annotated[
         bool,
         typer.Option(
@@ -35,12 +46,14 @@ def compare(
         ),
     ] = False,
 ) -> None:
-    """Compare experiments dispatch by dispatch, with intervals and a verdict.
+    """Compare experiments dispatch by dispatch, with intervals and a verdict; or the dispatches of
+    one experiment with a baseline.
 
     Exit status 1 if a dispatch of B (or C ...) became slower by more than the threshold, or is no
     longer ok.
     """
     from gemmetry.analysis.comparison import compare as compare_all
+    from gemmetry.analysis.within import compare_with_baseline
     from gemmetry.cli.console import note, stdout_console
     from gemmetry.cli.tables import check_outputs
     from gemmetry.domain.errors import RequestError
@@ -48,15 +61,20 @@ def compare(
     from gemmetry.store.experiment import Experiment
 
     check_outputs(output or ())
-    if len(experiments) < 2:
-        raise RequestError("a comparison needs two experiments", hint="gemmetry compare A B")
+    if (len(experiments) < 2) == (baseline is None):
+        raise RequestError(
+            "a comparison needs two experiments, or one and a baseline",
+            hint="gemmetry compare A B, or gemmetry compare A --baseline torch",
+        )
     opened = [Experiment.open(path) for path in experiments]
     try:
-        comparison = compare_all(
-            [experiment.result_set() for experiment in opened],
-            threshold=threshold,
-            allow_different_inputs=across_distributions,
-        )
+        results = [experiment.result_set() for experiment in opened]
+        if baseline is not None:
+            comparison = compare_with_baseline(results[0], baseline, threshold=threshold)
+        else:
+            comparison = compare_all(
+                results, threshold=threshold, allow_different_inputs=across_distributions
+            )
     finally:
         for experiment in opened:
             experiment.close()

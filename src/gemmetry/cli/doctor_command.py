@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
@@ -25,7 +27,28 @@ def doctor(json: Json = False, output: Outputs = None) -> None:
         }
         for row in doctor_rows()
     ]
-    emit("capabilities", [*rows, *_provider_rows()], as_json=json, outputs=output or [])
+    rows += _provider_rows()
+    emit("capabilities", rows, as_json=json, outputs=output or [], show=_print)
+
+
+def _print(rows: Sequence[Row]) -> None:
+    """A line or more each: what there is or what is missing, and under it what to do."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from gemmetry.cli.console import stdout_console
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for _ in range(2):
+        table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in rows:
+        style = "green" if row["available"] else "yellow"
+        text = Text(row["detail"])
+        if row["next_step"] and row["next_step"] != row["detail"]:
+            text.append(f"\n→ {row['next_step']}", style="bold")
+        table.add_row(row["capability"], Text("yes" if row["available"] else "no", style), text)
+    stdout_console().print(table)
 
 
 def _provider_rows() -> list[Row]:

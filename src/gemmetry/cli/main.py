@@ -14,6 +14,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "generate": ("generate_command", "Write the sources of dispatches, nothing else."),
     "compile": ("compile_command", "Compile dispatches, run nothing."),
     "verify": ("verify_command", "Prove dispatches right without timing them."),
+    "trace": ("trace_command", "Record traces, and read any trace."),
     "list": ("list_command", "List providers, configurations, operations, dtypes, columns."),
     "report": ("report_command", "Render an experiment again."),
     "show": ("show_command", "Tell everything about one dispatch of an experiment."),

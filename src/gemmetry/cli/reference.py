@@ -32,8 +32,8 @@ dtypes, kinds and layouts.
 - **Ranges**: `64:1024:128` excludes its end, `log2:64:8192` doubles and includes it.
 - **Shapes**: `MxNxK`, `BxMxNxK`, conv2d `NxHxWxC_RxSxF[_strideAxB][_padAxB]`, presets (`first`,
   `first_gpu`, `squares`, `llm`, `legacy`, `conv`), and files (`.csv`, `.yaml`, `.txt`).
-- **Selection** (`--dispatches`, `--exclude`): a glob on the dispatch's name, with or without
-  `provider:` in front; `re:REGEX`; `key=value` on a column known before the run (`kind=conv2d`,
+- **Selection** (`--dispatches`, `--exclude`): a glob on the dispatch's name or on
+  `provider:name`; `re:REGEX`; `key=value` on a column known before the run (`kind=conv2d`,
   `m=64:512:64`, `dtype={f16,bf16}`). Commas separate patterns, inside brackets they belong to the
   pattern. A name in full is *made*, whatever the other options say; so is the operation at the
   front of a glob.
@@ -65,7 +65,9 @@ def command_reference() -> str:
     for name in COMMANDS:
         command = load_command(name)
         if isinstance(command, TyperGroup):
-            for sub_name, sub_command in command.commands.items():
+            context: Any = None  # groups of ours look at none
+            for sub_name in command.list_commands(context):
+                sub_command = command.get_command(context, sub_name)
                 parts.append(_section(f"{name} {sub_name}", sub_command))
         else:
             parts.append(_section(name, command))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,16 @@ from gemmetry.cli.console import note, stdout_console
 Row = Mapping[str, Any]
 
 
-def emit(name: str, rows: Sequence[Row], *, as_json: bool, outputs: Sequence[Path] = ()) -> None:
-    """Print `rows` (all with the same keys), and write them to `outputs`.
+def emit(
+    name: str,
+    rows: Sequence[Row],
+    *,
+    as_json: bool,
+    outputs: Sequence[Path] = (),
+    show: Callable[[Sequence[Row]], None] | None = None,
+) -> None:
+    """Print `rows` (all with the same keys), and write them to `outputs`; `show` prints them in
+    another way than as a table.
 
     Raises:
         RequestError: a suffix is unknown or a library is missing. StorageError: not writable.
@@ -26,7 +34,7 @@ def emit(name: str, rows: Sequence[Row], *, as_json: bool, outputs: Sequence[Pat
         json.dump(rows_document(name, rows), sys.stdout, ensure_ascii=False)
         sys.stdout.write("\n")
     else:
-        _print(rows)
+        (show or _print)(rows)
     for path in outputs:
         write_rows(name, rows, path)
         note(f"wrote {path}")

@@ -1,8 +1,10 @@
-"""``gemmetry verify run``."""
+"""``gemmetry verify run`` and ``gemmetry verify self-test``."""
 
 from __future__ import annotations
 
-from typing import Any
+import json as json_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,12 +13,16 @@ from gemmetry.cli.options import (
     DryRun,
     Fresh,
     Json,
+    Outputs,
     SaveSpec,
     Settings,
     SpecFile,
     Verbose,
     with_request,
 )
+
+if TYPE_CHECKING:
+    from gemmetry.api.self_test import SelfTest
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Prove dispatches right without timing them."
@@ -57,3 +63,94 @@ def run(
         tell_plan(prepared, as_json=json)
         return
     raise typer.Exit(run_and_report(prepared, fresh=fresh, json=json, verbose=verbose))
+
+
+@app.command("self-test", cls=WorkbenchCommand)
+def self_test(
+    level: Annotated[
+        str,
+        typer.Option(
+            "--verification-level",
+            "--level",
+            metavar="NAME",
+            help="How much verification does: quick, standard or paranoid.",
+        ),
+    ] = "standard",
+    vehicle: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Only mutants of these vehicles: host, triton, cuda. Default: all that run here.",
+        ),
+    ] = None,
+    mutants: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GLOBS", help="Only these, by name: m05*, ok*."),
+    ] = None,
+    experiment: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder. Default: gemmetry-out/self-test-<hash of plan and code>."
+        ),
+    ] = None,
+    json: Json = False,
+    output: Outputs = None,
+    fresh: Fresh = False,
+) -> None:
+    """Verify kernels with planted bugs, and right ones that look wrong, and score the checks.
+
+    Prints which check killed which mutant, the score, the false alarms, and what the checks of
+    other harnesses let through. Exit status 1 if a mutant survives, a right kernel is flagged, or
+    one that belongs to this machine did not come to run.
+    """
+    from gemmetry.api.self_test import matrix_of, prepare_self_test, run_self_test
+    from gemmetry.cli.console import command_line, note, stderr_console, stdout_console
+    from gemmetry.cli.tables import check_outputs
+    from gemmetry.reports.kill_matrix import (
+        kill_matrix_document,
+        print_kill_matrix,
+        write_kill_matrix,
+    )
+    from gemmetry.reports.progress import ProgressListener
+
+    check_outputs(output or ())
+    prepared = prepare_self_test(
+        level=level, vehicles=_split(vehicle), mutants=_split(mutants), experiment=experiment
+    )
+    with ProgressListener(stderr_console()) as listener:
+        summary = run_self_test(prepared, listener=listener, fresh=fresh, command=command_line())
+    matrix = matrix_of(prepared)
+    facts = _facts(prepared, level)
+    if json:
+        document = kill_matrix_document(matrix, facts)
+        typer.echo(json_module.dumps(document, ensure_ascii=False, allow_nan=False))
+    else:
+        print_kill_matrix(matrix, stdout_console())
+    for path in output or ():
+        write_kill_matrix(matrix, path, facts)
+        note(f"wrote {path}")
+    note(f"experiment: {prepared.experiment}")
+    if summary.failure:
+        note(f"error: {summary.failure}")
+        raise typer.Exit(summary.exit_status)
+    raise typer.Exit(0 if matrix.is_perfect else 1)
+
+
+def _split(values: list[str] | None) -> tuple[str, ...]:
+    return tuple(part for value in values or () for part in value.replace(",", " ").split())
+
+
+def _facts(prepared: SelfTest, level: str) -> dict[str, Any]:
+    """What the documents tell beside the matrix."""
+    from gemmetry.store.experiment import Experiment
+
+    with Experiment.open(prepared.experiment) as stored:
+        environments = list(stored.environments().values())
+    latest = environments[-1] if environments else None
+    machine = {} if latest is None else {
+        "cpu": latest.cpu,
+        "cpu_count": latest.cpu_count,
+        "devices": list(latest.devices),
+        "gemmetry": latest.packages.get("gemmetry", ""),
+    }  # fmt: skip
+    return {"level": level, "experiment": str(prepared.experiment), "machine": machine}

@@ -6,6 +6,7 @@ formatting of the console all read this table; nothing else names columns.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -38,6 +39,16 @@ class Column:
     format: Callable[[Any], str] | None = None
     """Text for people; None: str()."""
 
+    @property
+    def label(self) -> str:
+        """The heading over cells that :meth:`text` made: those carry their own unit, so that
+        ``median_ns`` is headed ``median``."""
+        if self.format is None or not self.unit:
+            return self.name
+        if self.name == "gflops":
+            return "speed"
+        return re.sub(r"_(?:ns|hz|w|c|gb_per_s)$", "", self.name)
+
     def text(self, value: Any) -> str:
         if value is None:
             return "–"
@@ -66,6 +77,35 @@ def _telemetry(attribute: str) -> Callable[[Record, Operation], Any]:
         )
 
     return value
+
+
+def _traced(attribute: str) -> Callable[[Record, Operation], Any]:
+    def value(record: Record, _operation: Operation) -> Any:
+        return None if record.trace is None else getattr(record.trace, attribute)
+
+    return value
+
+
+def _checks(*outcomes: str) -> Callable[[Record, Operation], Any]:
+    """Checks of a verdict whose text begins with one of `outcomes`; those that passed by name
+    alone."""
+
+    def value(record: Record, _operation: Operation) -> Any:
+        found = [
+            (name, text)
+            for name, text in record.verdict.checks.items()
+            if text.partition(":")[0] in outcomes
+        ]
+        return [name if text == "passed" else f"{name}: {_why(text)}" for name, text in found]
+
+    return value
+
+
+def _why(text: str) -> str:
+    """``warned: why`` as it stands, ``failed: why`` and ``not applicable: why`` without the
+    outcome, which the column tells."""
+    outcome, _, why = text.partition(": ")
+    return text if outcome == "warned" else why or outcome
 
 
 def _marks(record: Record, _operation: Operation) -> list[str]:
@@ -115,6 +155,19 @@ COLUMNS: tuple[Column, ...] = (
            lambda r, o: r.verdict.signed_bias, Direction.NONE, lambda v: f"{v:+.2e}"),
     Column("accuracy_class", "", "The arithmetic that the errors are consistent with.",
            lambda r, o: r.verdict.accuracy_class),
+    Column("checks_passed", "", "Checks that it passed.", _checks("passed")),
+    Column("checks_failed", "", "Checks that failed or warned, each with why.",
+           _checks("failed", "warned")),
+    Column("checks_not_applicable", "", "Checks that could not apply, each with why.",
+           _checks("not applicable")),
+    Column("first_bad", "", "Index, value and expectation of the first wrong element.",
+           lambda r, o: r.verdict.first_bad),
+    Column("error_map", "", "Lines that draw where the result is wrong, the caption first.",
+           lambda r, o: list(r.verdict.error_map)),
+    Column("evidence_path", "", "Folder with the failing inputs and output, in the experiment's.",
+           lambda r, o: r.verdict.evidence_path),
+    Column("declared", "", "What the provider declares of its arithmetic.",
+           lambda r, o: [str(trait) for trait in r.facts.declared]),
     Column("distribution", "", "Distribution of the inputs.", lambda r, o: r.distribution),
     Column("seed", "", "Seed of the inputs.", lambda r, o: r.seed),
     Column("zero_share", "", "Share of zeros among the quantised inputs.",
@@ -142,6 +195,11 @@ COLUMNS: tuple[Column, ...] = (
            _measured("input_sets")),
     Column("first_launch_ns", "ns", "Duration of the very first launch.",
            _measured("first_launch_ns"), _LOW, units.format_ns),
+    Column("effective_samples", "", "Independent samples that these are worth, given how alike "
+           "those of one round are.", _measured("effective_samples"), Direction.NONE,
+           lambda v: f"{v:.0f}"),
+    Column("harness_overhead_ns", "ns", "What timing an empty call reports, a sample.",
+           _measured("harness_overhead_ns"), _LOW, units.format_ns),
     Column("flops", "FLOP", "2·batch·M·N·K.", lambda r, o: r.flops),
     Column("bytes", "B", "Compulsory traffic: inputs once, result once.",
            lambda r, o: r.bytes, Direction.NONE, units.format_bytes),
@@ -165,13 +223,19 @@ COLUMNS: tuple[Column, ...] = (
     Column("throttle_reasons", "", "What slowed the clock while sampling.", _throttle),
     Column("load_average", "", "Runnable processes per core while sampling (CPU).",
            _telemetry("load_average"), Direction.NONE, lambda v: f"{v:.2f}"),
+    Column("others_cpu_share", "", "Share of the processors that other programs took (CPU).",
+           _telemetry("others_cpu_share"), Direction.NONE, units.format_percent),
+    Column("run_delay_share", "", "Time that threads stood ready without a processor, over the "
+           "sampling time (CPU).", _telemetry("run_delay_share"), _LOW, units.format_percent),
+    Column("processors", "", "Processors that the dispatch was held to (CPU).",
+           lambda r, o: r.measurement.telemetry.processors or None if r.measurement else None),
     Column("marks", "", "What makes the measurement less than trustworthy.", _marks),
     Column("registers", "", "Registers per thread.", lambda r, o: r.facts.registers, _LOW),
     Column("spill_bytes", "B", "Spilled registers per thread.",
            lambda r, o: r.facts.spill_bytes, _LOW),
     Column("shared_memory_bytes", "B", "Shared memory per block.",
            lambda r, o: r.facts.shared_memory_bytes),
-    Column("matrix_instruction", "", "Matrix instruction in the machine code.",
+    Column("matrix_instruction", "", "Instruction of the product in the machine code.",
            lambda r, o: r.facts.matrix_instruction),
     Column("compiled_for", "", "Architecture compiled for, if not the target's own.",
            lambda r, o: r.facts.compiled_for),
@@ -183,6 +247,18 @@ COLUMNS: tuple[Column, ...] = (
            lambda r, o: r.facts.compile_command),
     Column("run_command", "", "Command of the provider's own benchmark tool.",
            lambda r, o: r.facts.run_command),
+    Column("trace_folder", "", "Folder of its traces, in the experiment's.", _traced("folder")),
+    Column("trace_files", "", "Files in that folder.",
+           lambda r, o: [] if r.trace is None else list(r.trace.files),
+           format=lambda v: str(len(v))),
+    Column("trace_operators", "", "CPU operators recorded, over all repeats.",
+           _traced("operators")),
+    Column("trace_kernels", "", "GPU kernels recorded, over all repeats.", _traced("kernels")),
+    Column("input_sha256", "", "SHA-256 of each input's bytes, as role:digest, where traced.",
+           lambda r, o: [] if r.trace is None
+           else [f"{role}:{digest}" for role, digest in r.trace.input_sha256.items()]),
+    Column("output_sha256", "", "SHA-256 of the result's bytes, where traced.",
+           _traced("output_sha256")),
     Column("reproduce", "", "Command that does this dispatch again.",
            lambda r, o: r.reproduce or None),
     Column("environment_id", "", "Hash of the environment it ran in.",

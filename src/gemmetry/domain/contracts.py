@@ -55,8 +55,15 @@ class Device(Protocol):
     def upload(self, array: HostArray, spec: TensorSpec) -> Buffer:
         """A new buffer holding `array`."""
 
+    def write(self, buffer: Buffer, array: HostArray, spec: TensorSpec) -> None:
+        """Overwrite the buffer with `array`; it stays at its address."""
+
     def download(self, buffer: Buffer, spec: TensorSpec) -> HostArray:
         """The buffer's content as a host array; waits for the device."""
+
+    def same_bytes(self, left: Buffer, right: Buffer) -> bool:
+        """Whether two buffers of one spec hold the same bytes; compared on the device where it
+        can, and waits for it."""
 
     def fill_bytes(self, buffer: Buffer, pattern: int) -> None:
         """Set every byte of the buffer to `pattern` (0–255)."""
@@ -84,6 +91,74 @@ class Device(Protocol):
     def float64_matmul(self) -> Callable[[HostArray, HostArray], HostArray] | None:
         """``f(A, B) -> A @ B`` in float64 on this device, host arrays in and out, for references
         of large shapes; None where the device is the host or has no float64."""
+
+
+@runtime_checkable
+class GuardedDevice(Protocol):
+    """A device that can lay red zones around buffers; verification asks for them where it can."""
+
+    def allocate_guarded(
+        self, spec: TensorSpec, *, zone_bytes: int, offset_bytes: int = 0
+    ) -> Buffer:
+        """Like ``Device.allocate``, with a zone of at least `zone_bytes` just before and just
+        after the buffer. Zones are filled with the byte 0xFF, which is NaN in every float format,
+        so that a kernel that lets what it reads there into its result shows.
+
+        Args:
+            offset_bytes: where the buffer begins within a 256-byte line, for kernels that take an
+                alignment for granted that nobody promised.
+        """
+
+    def red_zones_intact(self, buffer: Buffer) -> bool:
+        """Whether nothing was written just before or just after a guarded `buffer`."""
+
+
+@runtime_checkable
+class OrderedDevice(Protocol):
+    """A device with an order of work (a stream, the calling thread) that timing relies on."""
+
+    def unordered_work(self, launch: Callable[[], object], output: Buffer) -> str:
+        """Launch, and say what was seen of work outside the timed order: another stream that runs
+        ahead or is not waited for, a thread that writes after the launch is over. "" if nothing.
+
+        Args:
+            launch: submits one launch that writes `output`.
+        """
+
+
+@runtime_checkable
+class StreamDevice(Protocol):
+    """A device whose ``time_calls`` sees the work of one stream, and that can record launches."""
+
+    def captured(self, call: Callable[[], object]) -> Callable[[], object]:
+        """`call` recorded without running it; what is returned replays its launches, without the
+        host's part of them.
+
+        Raises:
+            LaunchError: it cannot be recorded, and why; the device works on.
+        """
+
+    def time_in_load(
+        self,
+        lead: Sequence[Callable[[], object]],
+        calls: Sequence[Callable[[], object]],
+        tail: Sequence[Callable[[], object]],
+        lead_ns: float,
+    ) -> list[float]:
+        """Like ``time_calls``, with `lead` right before and `tail` right after, untimed and without
+        a gap; returns when `calls` are done and `tail` may still run.
+
+        Args:
+            lead_ns: what the device needs for `lead` at least.
+        """
+
+    def stream_and_wall_ns(self, calls: Sequence[Callable[[], object]]) -> tuple[float, float]:
+        """Run the calls back to back on the idle device: ns that the stream took for all of them
+        by its own events, and ns by the host's clock until the whole device was done.
+
+        Raises:
+            LaunchError: the device rejected a launch. DeviceLostError: the device is gone.
+        """
 
 
 class Executable(Protocol):
@@ -114,6 +189,9 @@ class Provider(Protocol):
     """
 
     name: str
+    rebuilds_quickly: bool
+    """True where building a configuration for another shape takes about a second or less, so that
+    verification tries tail shapes at its default level and not at ``paranoid`` alone."""
 
     def available(self) -> str | None:
         """None if it works on this machine, else the reason and what to install."""

@@ -26,6 +26,16 @@ class Configuration:
     name: str = DEFAULT_CONFIGURATION
     parameters: Mapping[str, Parameter] = field(default_factory=dict, hash=False)
 
+    @property
+    def tile(self) -> tuple[int, int, int] | None:
+        """Sizes along M, N and K of what one block of threads computes, where the parameters tell
+        them as ``tile_m`` or ``block_m`` and so on; an axis that they leave out is 1."""
+        sizes = [self.parameters.get(f"tile_{a}", self.parameters.get(f"block_{a}")) for a in "mnk"]
+        if all(size is None for size in sizes):
+            return None
+        m, n, k = (size if isinstance(size, int) and size > 0 else 1 for size in sizes)
+        return m, n, k
+
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:

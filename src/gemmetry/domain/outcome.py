@@ -41,6 +41,8 @@ class Stage(StrEnum):
     """Loading what was compiled and preparing inputs on the device."""
     VERIFY = "verify"
     MEASURE = "measure"
+    TRACE = "trace"
+    """Launching under a profiler and reading back what it wrote."""
 
 
 class Verification(StrEnum):

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.traits import Trait
+from gemmetry.domain.units import format_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +22,9 @@ class BuildFacts:
     shared_memory_bytes: int | None = None
     """Static plus dynamic, per block."""
     matrix_instruction: str | None = None
-    """The matrix instruction found in the machine code, e.g. ``wgmma``; "none" if none was."""
+    """The instruction of the product found in the machine code: a matrix instruction, e.g.
+    ``wgmma``, on a CPU the commonest multiply-add with its kind of register, e.g.
+    ``vfmadd231ps zmm``; "none" if none was."""
     compiled_for: str | None = None
     """Architecture the code was compiled for where it is not the target's own."""
     default_configuration: str | None = None
@@ -30,9 +34,14 @@ class BuildFacts:
     """Generated source, relative to the experiment folder (as all paths here)."""
     binary_path: str | None = None
     assembly_path: str | None = None
+    tool_output_path: str | None = None
+    """What the provider's tools (a compiler, an assembler) printed about this dispatch."""
     compile_command: str | None = None
     run_command: str | None = None
-    """The provider's own tool doing the same measurement, for people to check ours."""
+    """The provider's own tool doing the same measurement, for people to check ours. ``{seed}`` and
+    ``{distribution}`` in it stand for the run's own, which the engine puts in."""
+    declared: tuple[Trait, ...] = ()
+    """What the provider declares of the arithmetic; verification judges by it."""
     notes: tuple[str, ...] = ()
 
 
@@ -53,6 +62,14 @@ class Verdict:
     first_bad: str | None = None
     """Index, value and expectation of the first element outside its bound."""
     reason: str = ""
+    error_map: tuple[str, ...] = ()
+    """The result drawn in characters, one a tile, where elements were wrong: ``.`` right, ``1`` to
+    ``9`` tenths of the tile wrong, ``#`` all of it; the caption first."""
+    evidence_path: str | None = None
+    """Folder with the failing inputs, output and expectation, relative to the experiment."""
+    rivals: Mapping[str, bool] = field(default_factory=dict)
+    """Check of another harness -> whether it would have let the first result through; asked for
+    by the self-test alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +83,13 @@ class Telemetry:
     throttle_reasons: tuple[str, ...] = ()
     load_average: float | None = None
     """Runnable processes per core, from the host (CPU targets)."""
+    others_cpu_share: float | None = None
+    """Share of the processors that went to other programs or to the hypervisor (CPU targets)."""
+    run_delay_share: float | None = None
+    """Time that threads of the dispatch stood ready without a processor, over the sampling time;
+    summed over the threads, so that it may exceed 1 (CPU targets)."""
+    processors: str = ""
+    """Processors that the dispatch was held to, e.g. ``0-3,8`` (CPU targets)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +113,34 @@ class Measurement:
     input_sets: int = 1
     """Rotated copies of the inputs; together they exceed twice the last-level cache."""
     first_launch_ns: float | None = None
+    harness_overhead_ns: float | None = None
+    """What timing an empty call reports, a sample."""
+    effective_samples: float | None = None
+    """Independent samples that these are worth, given how alike those of one round are."""
     telemetry: Telemetry = Telemetry()
     marks: tuple[str, ...] = ()
     """What makes this measurement less than trustworthy, each with what to do about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFacts:
+    """What was recorded of a dispatch under a profiler."""
+
+    folder: str
+    """Of the trace files, relative to the experiment folder (absolute on its way there)."""
+    files: tuple[str, ...]
+    """Names in it: the Chakra execution trace, then one Kineto trace a repeat."""
+    operators: int
+    """CPU operators in the Kineto traces together."""
+    kernels: int
+    """GPU kernels in them together."""
+    input_sha256: Mapping[str, str]
+    """Role of an input -> SHA-256 over its bytes as they are stored."""
+    output_sha256: str
+    """Over the bytes that the last launch left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Record:
     """Everything about one dispatch. `measurement` exists only where `outcome` is ok."""
 
@@ -117,6 +163,7 @@ class Record:
     configuration_parameters: Mapping[str, Any] = field(default_factory=dict)
     verdict: Verdict = Verdict(status=Verification.NOT_VERIFIED)
     measurement: Measurement | None = None
+    trace: TraceFacts | None = None
     facts: BuildFacts = BuildFacts()
     roofline_fraction: float | None = None
     roofline_source: str = ""
@@ -130,6 +177,13 @@ class Record:
             raise ValueError(f"{self.dispatch}: a {self.outcome} dispatch carries no measurement")
         if self.outcome is not Outcome.OK and not self.reason:
             raise ValueError(f"{self.dispatch}: the outcome {self.outcome} needs a reason")
+
+    def __repr__(self) -> str:
+        """One line: lists of records are printed at prompts."""
+        what = f"{self.provider}:{self.dispatch} on {self.device or self.target}"
+        if self.measurement is None:
+            return f"<Record {what}: {self.outcome}>"
+        return f"<Record {what}: {self.outcome}, {format_ns(self.measurement.median_ns)}>"
 
     @property
     def key(self) -> tuple[str, str, str]:

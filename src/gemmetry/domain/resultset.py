@@ -14,6 +14,10 @@ def _no_samples(_record: Record) -> Sequence[float]:
     return ()
 
 
+def _no_rounds(_record: Record) -> Mapping[int, Sequence[float]]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultSet:
     """One experiment's results, loaded; a report is a pure function of these."""
@@ -23,6 +27,9 @@ class ResultSet:
     environments: Mapping[str, Environment] = field(default_factory=dict)
     samples: Callable[[Record], Sequence[float]] = _no_samples
     """Raw samples of a record in ns per launch, in the order they were taken."""
+    rounds: Callable[[Record], Mapping[int, Sequence[float]]] = _no_rounds
+    """The same by turn, i.e. by interleaved round: dispatches that share a turn were sampled in it
+    one after the other. Empty where turns were not stored."""
     command: str = ""
     """The command line that made the experiment."""
     path: str = ""

@@ -14,6 +14,15 @@ DISTRIBUTIONS = ("offset_uniform", "uniform", "uniform_signed", "normal", "integ
 """Names accepted for the inputs' distribution; numerics/inputs.py defines each per dtype."""
 
 
+SANITIZERS = ("memcheck", "racecheck", "synccheck", "initcheck")
+"""Tools of NVIDIA's compute-sanitizer."""
+
+
+TIMING_METHODS = ("auto", "graph", "events")
+"""How a device with streams is timed: by replays of captured graphs, by events around launches, or
+(auto) graphs for launches that are too short for events."""
+
+
 def _default_deadlines() -> dict[Stage, float]:
     return {
         Stage.GENERATE: 60.0,
@@ -21,7 +30,27 @@ def _default_deadlines() -> dict[Stage, float]:
         Stage.BUILD: 120.0,
         Stage.VERIFY: 120.0,
         Stage.MEASURE: 120.0,
+        Stage.TRACE: 120.0,
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSchedule:
+    """When a profiler records; the defaults are the grid tracing document's."""
+
+    wait_steps: int = 1
+    """Launches of each repeat before the profiler gets ready."""
+    warmup_steps: int = 3
+    """Launches while it is ready but keeps nothing."""
+    active_steps: int = 1
+    """Launches that it records."""
+    repeats: int = 5
+    """Times that all this is done; each gives a trace file."""
+
+    @property
+    def steps(self) -> int:
+        """Launches in all."""
+        return self.repeats * (self.wait_steps + self.warmup_steps + self.active_steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +63,21 @@ class RunSettings:
     verification_level: str = "standard"
     verification_providers: tuple[str, ...] = ("numpy",)
     """Who computes the reference; the first that can. ``device``: the device's own float64."""
+    judge_rivals: bool = False
+    """Ask also what the checks of other harnesses would have said (the self-test does)."""
+    sanitizers: tuple[str, ...] = ()
+    """Those of :data:`SANITIZERS` to run each verified CUDA dispatch under."""
     measure: bool = True
     regime: str = "burst"
+    timing_method: str = "auto"
+    """One of :data:`TIMING_METHODS`."""
     interval_width: float | None = None
     """Asked relative half-width of the median's 95 % interval; None: 0.005 GPU, 0.02 CPU."""
     time_budget_s: float = 2.0
     """Sampling time of one dispatch."""
     warmup_iterations: int = 3
+    warmup_s: float = 0.0
+    """Continuous load before the first sample, beside those iterations."""
     min_samples: int = 10
     max_samples: int = 1000
     repetitions: int | None = None
@@ -60,4 +97,6 @@ class RunSettings:
     """CPU threads of a provider; 0: every processor this process may use."""
     force_compile: bool = False
     save_commands: bool = False
+    trace: TraceSchedule | None = None
+    """Record each dispatch under a profiler; None: do not."""
     tags: Mapping[str, str] = field(default_factory=dict)

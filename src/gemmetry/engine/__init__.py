@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gemmetry.engine.session import run
-    from gemmetry.engine.stages import compile, compile_plan, generate
+    from gemmetry.engine.stages import compile, compile_plan, generate, trace_plan
     from gemmetry.engine.summary import RunSummary
 
 _EXPORTS = {
@@ -23,9 +23,10 @@ _EXPORTS = {
     "compile_plan": "gemmetry.engine.stages",
     "generate": "gemmetry.engine.stages",
     "run": "gemmetry.engine.session",
+    "trace_plan": "gemmetry.engine.stages",
 }
 
-__all__ = ["RunSummary", "compile", "compile_plan", "generate", "run"]
+__all__ = ["RunSummary", "compile", "compile_plan", "generate", "run", "trace_plan"]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+
+import numpy as np
 
 from gemmetry.domain.contracts import Executable, HostArray, Provider, Workspace
 from gemmetry.domain.dispatch import Dispatch
@@ -15,8 +18,11 @@ from gemmetry.domain.errors import DeviceLostError, GemmetryError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.outcome import Stage, Verification
-from gemmetry.domain.record import BuildFacts, Verdict
+from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
 from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import TargetKind
+from gemmetry.engine.companion_builder import CompanionBuilder
+from gemmetry.engine.evidence_folders import EvidenceFolders
 from gemmetry.engine.failures import describe
 from gemmetry.engine.protocol import (
     Channel,
@@ -32,17 +38,28 @@ from gemmetry.engine.protocol import (
     Sampled,
     WireDispatch,
 )
+from gemmetry.engine.sanitizing import sanitize, with_sanitizer
+from gemmetry.hardware.pinning import pin_process
+from gemmetry.measurement.buffers import Uploads
 from gemmetry.measurement.sampler import Sampler
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference
 from gemmetry.observers import make_observers
 from gemmetry.verification.checks import CheckResult
-from gemmetry.verification.protocol import LAUNCHES, recheck, verify
+from gemmetry.verification.evidence import Evidence
+from gemmetry.verification.protocol import launches, recheck, verify
 from gemmetry.verification.reference_cache import ReferenceCache
 
 HOST_REFERENCE_FLOPS = 2e11
 """Products up to this size get their float64 reference from the host, larger ones from the device
 where it can: two cores of a small machine need about 5 s for it (measured, 40 GFLOP/s)."""
+
+REFERENCE_SECONDS = 30.0
+"""A float64 reference that the host would compute for longer is not made: Freivalds' test stands in
+for it. Two cores of a small machine (40 GFLOP/s) get to 1.2e12 FLOPs, a product of 8192³."""
+
+_PROBE_SIZE = 768
+"""Edge of the float64 product whose time tells how fast the host is: about 20 ms on two cores."""
 
 PROBE_DOUBT = 12
 """How many times longer than predicted a launch may take. Predictions scale the time of a small
@@ -88,9 +105,12 @@ class Answers:
             self._held_bytes -= _bytes(dropped)
         return found
 
-    def reference(self, operation: Operation, executable: Executable) -> Reference:
-        """The operation's reference: from memory, from the experiment, or computed now."""
+    def reference(self, operation: Operation, executable: Executable) -> Reference | None:
+        """The operation's reference: from memory, from the experiment, or computed now; None
+        where only the host could compute it, and for too long."""
         settings = self._settings
+        if operation.flops > HOST_REFERENCE_FLOPS and self._takes_too_long(operation, executable):
+            return None
 
         def compute() -> Reference:
             matmul = None
@@ -100,6 +120,21 @@ class Answers:
             return compute_reference(operation, self.inputs(operation), matmul=matmul)
 
         return self._cache.get(operation, settings.distribution, settings.seed, compute)
+
+    def _takes_too_long(self, operation: Operation, executable: Executable) -> bool:
+        if executable.device.float64_matmul() is not None:
+            return False
+        return operation.flops / host_flops_per_second() > REFERENCE_SECONDS
+
+
+@cache
+def host_flops_per_second() -> float:
+    """What numpy's float64 product does on this host, from one of :data:`_PROBE_SIZE`³."""
+    matrix = np.ones((_PROBE_SIZE, _PROBE_SIZE))
+    np.matmul(matrix, matrix)  # Starts the library's threads.
+    began = time.perf_counter()
+    np.matmul(matrix, matrix)
+    return float(2 * _PROBE_SIZE**3 / (time.perf_counter() - began))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +159,20 @@ class LaunchBudget:
                 f"one launch {verb} {seconds:.3g} s, more than the "
                 f"{limit_s:.3g} s allowed; raise --max-seconds-per-launch to run it"
             )
-        needed_s, deadline_s = self._launches * seconds, settings.deadlines_s[Stage.VERIFY]
+        if settings.trace is not None:
+            steps, deadline_s = settings.trace.steps, settings.deadlines_s[Stage.TRACE]
+            if steps * seconds > deadline_s:
+                return (
+                    f"one launch {verb} {seconds:.3g} s, so that the {steps} launches of its "
+                    f"traces would pass their deadline of {deadline_s:g} s; run it with --set "
+                    f"deadlines.trace={math.ceil(2 * steps * seconds)} or fewer repeats"
+                )
+        count, deadline_s = self._launches(seconds), settings.deadlines_s[Stage.VERIFY]
+        needed_s = count * seconds
         if needed_s <= deadline_s:
             return ""
         return (
-            f"one launch {verb} {seconds:.3g} s, so that the {self._launches} launches of "
+            f"one launch {verb} {seconds:.3g} s, so that the {count} launches of "
             f"{settings.verification_level} verification would pass its deadline of "
             f"{deadline_s:g} s; run it with --set deadlines.verify={math.ceil(2 * needed_s)}"
             + ("" if settings.verification_level == "quick" else " or --verification-level quick")
@@ -139,14 +183,13 @@ class LaunchBudget:
         verification, which then had better not begin."""
         if predicted_s is None:
             return False
-        doubted_s = PROBE_DOUBT * predicted_s * self._launches
-        return doubted_s > self.settings.deadlines_s[Stage.VERIFY]
+        doubted_s = PROBE_DOUBT * predicted_s
+        return doubted_s * self._launches(doubted_s) > self.settings.deadlines_s[Stage.VERIFY]
 
-    @property
-    def _launches(self) -> int:
+    def _launches(self, seconds: float) -> int:
         if not (self.settings.verify and self.verifies):
             return 0
-        return LAUNCHES.get(self.settings.verification_level, 0)
+        return launches(self.settings.verification_level, seconds)
 
 
 class Bench:
@@ -160,7 +203,13 @@ class Bench:
         self._hello = hello
         self._workspace = workspace
         self._answers = Answers(Path(hello.references), hello.settings)
+        self._companions = CompanionBuilder(provider, workspace)
+        self._evidence = EvidenceFolders(Path(hello.failures), hello.settings)
+        if hello.target.kind is TargetKind.CPU:
+            pin_process(int(hello.options.get("threads", 0)))
         self._observers = make_observers(hello.target)
+        # On the host a copy costs as much as an upload.
+        self._uploads = Uploads() if hello.target.is_gpu else None
         self._open: dict[int, OpenDispatch] = {}
 
     def handle(self, request: Open | Sample | Close) -> None:
@@ -198,14 +247,16 @@ class Bench:
                     executable.close()
                     return Opened(wire.id, executable.facts, None, None, slow, 0)
             verdict = self._verify(wire, dispatch, executable)
+            verdict = self._sanitize(wire, dispatch, verdict)
             if verdict is not None and verdict.status is Verification.FAILED:
                 executable.close()
                 return Opened(wire.id, executable.facts, verdict, None, "", 0)
+            trace = self._trace(wire, dispatch, executable)
             sampler = self._prepare(wire, dispatch, executable)
             is_verified = verdict is not None or not wire.verify
             self._open[wire.id] = OpenDispatch(dispatch, executable, sampler, is_verified)
             free = executable.device.free_memory_bytes()
-            return Opened(wire.id, executable.facts, verdict, None, "", free)
+            return Opened(wire.id, executable.facts, verdict, None, "", free, trace)
         except ChannelClosed:
             raise
         except Exception as error:  # noqa: BLE001  # the isolation boundary
@@ -240,7 +291,33 @@ class Bench:
             self._answers.reference(operation, executable),
             level=settings.verification_level,
             seed=settings.seed,
+            companions=self._companions.companions(dispatch, settings.verification_level),
+            judge_rivals=settings.judge_rivals,
+            on_failure=self._evidence.keeper(dispatch),
         )
+
+    def _sanitize(
+        self, wire: WireDispatch, dispatch: Dispatch, verdict: Verdict | None
+    ) -> Verdict | None:
+        """`verdict` with the checks of the sanitizers that were asked for."""
+        if verdict is None:
+            return None
+        for tool in self._hello.settings.sanitizers:
+            self._channel.send(Entered(wire.id, Stage.VERIFY))
+            verdict = with_sanitizer(verdict, sanitize(dispatch, self._hello, tool))
+        return verdict
+
+    def _trace(
+        self, wire: WireDispatch, dispatch: Dispatch, executable: Executable
+    ) -> TraceFacts | None:
+        settings = self._hello.settings
+        if settings.trace is None:
+            return None
+        self._channel.send(Entered(wire.id, Stage.TRACE))
+        from gemmetry.engine.tracing import record_traces
+
+        inputs = self._answers.inputs(dispatch.operation)
+        return record_traces(executable, dispatch, inputs, settings, Path(wire.trace_folder))
 
     def _prepare(
         self, wire: WireDispatch, dispatch: Dispatch, executable: Executable
@@ -250,7 +327,9 @@ class Bench:
             return None
         self._channel.send(Entered(wire.id, Stage.MEASURE))
         inputs: Sequence[HostArray] = self._answers.inputs(dispatch.operation)
-        sampler = Sampler(executable, dispatch.operation, inputs, settings, self._observers)
+        sampler = Sampler(
+            executable, dispatch.operation, inputs, settings, self._observers, self._uploads
+        )
         sampler.prepare()
         return sampler
 
@@ -267,21 +346,36 @@ class Bench:
     def _close_one(self, dispatch_id: int) -> Closed:
         item = self._open.pop(dispatch_id)
         try:
-            check = self._recheck(item)
+            check, evidence_path = self._recheck(item)
             if item.sampler is not None:
                 item.sampler.close()
             item.executable.close()
-            return Closed(dispatch_id, check, None)
+            return Closed(dispatch_id, check, None, evidence_path)
         except Exception as error:  # noqa: BLE001  # the isolation boundary
             return Closed(dispatch_id, None, self._failure(error, item.executable))
 
-    def _recheck(self, item: OpenDispatch) -> CheckResult | None:
-        """Judge the outputs that the timed launches left; None where nothing is verified."""
+    def _recheck(self, item: OpenDispatch) -> tuple[CheckResult | None, str | None]:
+        """Judge the outputs that the timed launches left, and keep the first that is wrong; None
+        where nothing is verified."""
         if item.sampler is None or not (self._hello.settings.verify and item.is_verified):
-            return None
+            return None, None
         operation = item.dispatch.operation
+        inputs = self._answers.inputs(operation)
         reference = self._answers.reference(operation, item.executable)
-        return recheck(operation, item.sampler.recheck(), reference)
+        last: list[HostArray] = []
+        check = recheck(
+            operation,
+            _watched(item.sampler.recheck(), last),
+            reference,
+            inputs=inputs,
+            declared=item.executable.facts.declared,
+            seed=self._hello.settings.seed,
+        )
+        if not check.is_failure:
+            return check, None
+        expected = None if reference is None else reference.value
+        evidence = Evidence(check.name, operation, inputs, last[0], expected, None)
+        return check, self._evidence.keeper(item.dispatch)(evidence)
 
     def _failure(self, error: Exception, executable: Executable | None) -> Failure:
         """Describe `error`, and find out whether the device still answers after it."""
@@ -292,6 +386,15 @@ class Bench:
             except GemmetryError:
                 spoiled = True
         return describe(error, worker_is_spoiled=spoiled)
+
+
+def _watched(
+    outputs: Iterable[tuple[str, HostArray]], last: list[HostArray]
+) -> Iterator[tuple[str, HostArray]]:
+    """`outputs` as they come; `last` holds the one that came last."""
+    for label, output in outputs:
+        last[:] = [output]
+        yield label, output
 
 
 def _bytes(arrays: Sequence[HostArray]) -> int:

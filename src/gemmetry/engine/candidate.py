@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ import msgspec
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.outcome import Outcome, Stage, Verification
-from gemmetry.domain.record import BuildFacts, Measurement, Record, Verdict
+from gemmetry.domain.record import BuildFacts, Measurement, Record, TraceFacts, Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.failures import Ending
 from gemmetry.engine.protocol import WireDispatch
@@ -22,7 +23,7 @@ from gemmetry.hardware.roofline import roofline
 from gemmetry.measurement.sampler import Round
 from gemmetry.store.rows import Lane, StoredRound
 
-_PATHS = ("source_path", "binary_path", "assembly_path")
+_PATHS = ("source_path", "binary_path", "assembly_path", "tool_output_path")
 
 
 @dataclass(slots=True)
@@ -37,11 +38,13 @@ class Candidate:
     facts: BuildFacts = BuildFacts()
     verdict: Verdict | None = None
     rounds: list[Round] = field(default_factory=list)
-    samples: list[float] = field(default_factory=list)
     seconds_spent: float = 0.0
     """Sampling alone: warming up again or loading the device between rounds is not charged to the
     time budget."""
     stage: Stage = Stage.BUILD
+    trace: TraceFacts | None = None
+    trace_folder: str = ""
+    """Where its traces go, absolute."""
     runs_alone: bool = False
     """It ran out of memory beside others, or the device was lost while it ran, and gets a second
     chance without them."""
@@ -58,7 +61,8 @@ class Candidate:
         """As it travels; a dispatch that was verified is not verified again when it is reopened
         in a fresh worker."""
         verify = self.verdict is None
-        return WireDispatch(self.id, self.operation_name, self.configuration, verify)
+        folder = self.trace_folder
+        return WireDispatch(self.id, self.operation_name, self.configuration, verify, folder)
 
     def add_round(self, taken: Round) -> StoredRound:
         """Take in a round; what the store keeps of it."""
@@ -76,7 +80,6 @@ class Candidate:
 
     def _count(self, taken: Round) -> None:
         self.rounds.append(taken)
-        self.samples.extend(taken.samples_ns)
         self.seconds_spent += taken.seconds
 
 
@@ -168,18 +171,33 @@ class RecordMaker:
             configuration_parameters=parameters,
             verdict=candidate.verdict or Verdict(status=Verification.NOT_VERIFIED),
             measurement=measurement,
-            facts=self._relative(candidate.facts),
+            trace=self._trace(candidate) if outcome is Outcome.OK else None,
+            facts=self._of_this_run(candidate.facts),
             roofline_fraction=roofline_fraction,
             roofline_source=roofline_source,
-            reproduce=reproduction_command(lane, candidate.name, settings),
+            reproduce=reproduction_command(
+                lane,
+                candidate.name,
+                settings,
+                verify_only=outcome is Outcome.WRONG and stage is Stage.VERIFY,
+            ),
             tags=settings.tags,
             environment_id=self.environment_id,
         )
 
-    def _relative(self, facts: BuildFacts) -> BuildFacts:
+    def _trace(self, candidate: Candidate) -> TraceFacts | None:
+        """What was recorded, its folder relative to the experiment's."""
+        trace = candidate.trace
+        if trace is None:
+            return None
+        folder = Path(trace.folder).relative_to(self.folder)
+        return dataclasses.replace(trace, folder=str(folder))
+
+    def _of_this_run(self, facts: BuildFacts) -> BuildFacts:
         """Paths relative to the experiment, so that the folder can move; absolute ones for files
         outside it. Providers tell them absolute, or relative to the folder above
-        ``Workspace.generated``."""
+        ``Workspace.generated``. The provider's own benchmark gets this run's seed and
+        distribution, which the provider does not know."""
         changed: dict[str, Any] = {}
         for name in _PATHS:
             text = getattr(facts, name)
@@ -187,6 +205,11 @@ class RecordMaker:
                 path = (self.generated or self.folder).parent / text
                 inside = path.is_relative_to(self.folder)
                 changed[name] = str(path.relative_to(self.folder) if inside else path)
+        if facts.run_command:
+            command = facts.run_command.replace("{seed}", str(self.settings.seed))
+            changed["run_command"] = command.replace(
+                "{distribution}", shlex.quote(self.settings.distribution)
+            )
         return dataclasses.replace(facts, **changed) if changed else facts
 
 

@@ -1,8 +1,9 @@
-"""``--save-cmds``: the commands of each dispatch as a file, with what was printed."""
+"""``--save-cmds``: the commands of each dispatch as a file, and what they printed beside it."""
 
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
 
 from gemmetry.domain.record import Record
@@ -11,11 +12,19 @@ _MAX_NAME = 200
 """Of a file; file systems allow 255 bytes."""
 
 
-def save_commands(folder: Path, record: Record) -> Path:
+def save_commands(folder: Path, record: Record, experiment: Path) -> Path:
     """Write ``<folder>/<target>/<provider>/<dispatch>.txt``; its path.
 
+    What the provider's tools printed about the dispatch (compiler, assembler; standard output and
+    error together) is copied beside it as ``<dispatch>.stdout``, where the provider ran any.
+
+    Args:
+        folder: for the commands of all dispatches.
+        record: of the dispatch.
+        experiment: the folder that the record's paths are relative to.
+
     Raises:
-        OSError: the file cannot be written.
+        OSError: the files cannot be written.
     """
     name = record.dispatch
     if len(name) > _MAX_NAME:
@@ -34,5 +43,10 @@ def save_commands(folder: Path, record: Record) -> Path:
     printed = "\n".join(text for text in (record.reason, record.output_tail) if text)
     if printed:
         lines.append(f"# output\n{printed}\n")
+    source = experiment / (record.facts.tool_output_path or "")
+    if source.is_file():
+        kept = path.with_suffix(".stdout")
+        shutil.copyfile(source, kept)
+        lines.append(f"# what the tools printed: {kept.name}\n")
     path.write_text("\n".join(lines), encoding="utf-8")
     return path

@@ -7,6 +7,7 @@ are opened again in a fresh one.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import time
 from collections import deque
@@ -34,6 +35,7 @@ from gemmetry.engine.protocol import (
     Sample,
     Sampled,
 )
+from gemmetry.engine.timing_sanity import timing_check
 from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
 from gemmetry.measurement.stopping import StopPolicy
 from gemmetry.measurement.summary import summarize
@@ -41,7 +43,10 @@ from gemmetry.store.rows import StoredRound
 from gemmetry.verification.checks import CheckOutcome, CheckResult
 from gemmetry.verification.protocol import with_check
 
-_DOING = {Stage.BUILD: "building", Stage.VERIFY: "verifying", Stage.MEASURE: "measuring"}
+_DOING = {
+    Stage.BUILD: "building", Stage.VERIFY: "verifying", Stage.MEASURE: "measuring",
+    Stage.TRACE: "tracing",
+}  # fmt: skip
 
 STORE_EVERY_S = 0.2
 """A verdict, failure or round that comes later than this after the last commit is stored at once.
@@ -75,6 +80,7 @@ class DeviceSession:
         self._unstored_verdicts: dict[int, Verdict] = {}
         self._stored_at = 0.0
         self._opening = Opening((), verifies=False)
+        self._turn = 0
 
     def measure(self, candidates: Iterable[Candidate]) -> None:
         """Bring every candidate to its record.
@@ -86,7 +92,9 @@ class DeviceSession:
             RunStopped: the run is being ended.
         """
         try:
-            for group in groups(candidates, self._budget):
+            # Traces are not compared in rounds, and each that is done is kept at once.
+            single = self._settings.trace is not None
+            for group in ([c] for c in candidates) if single else groups(candidates, self._budget):
                 self._measure_group(group)
             alone, self._alone = self._alone, []
             for candidate in alone:
@@ -117,7 +125,8 @@ class DeviceSession:
             if not candidate.rounds:
                 candidate.restore(rounds.get(candidate.id, ()))
             candidate.verdict = candidate.verdict or verdicts.get(candidate.id)
-        self._opening = Opening(group, verifies=self._settings.verify)
+        told = () if self._settings.trace is not None else group
+        self._opening = Opening(told, verifies=self._settings.verify)
         for lane, members in _by_lane(group):
             self._open_all(lane, members)
         self._store()
@@ -133,10 +142,12 @@ class DeviceSession:
             wanted = {
                 key: count
                 for key, candidate in self._open.items()
-                if (count := self._policy.next_count(candidate.samples, candidate.seconds_spent))
+                if (count := self._policy.next_count(candidate.rounds, candidate.seconds_spent))
             }
             if not wanted:
                 return
+            # Rounds with the same turn are compared in pairs, so that no two runs may share one.
+            self._turn = time.time_ns()
             self._progress(Stage.MEASURE, total - len(wanted), total, "")
             order = sorted(wanted)
             # Another order each round, so that nobody always follows the same neighbour; seeded,
@@ -199,6 +210,7 @@ class DeviceSession:
 
     def _take_opened(self, worker: WorkerProcess, candidate: Candidate, opened: Opened) -> None:
         candidate.facts = merge_facts(candidate.facts, opened.facts)
+        candidate.trace = opened.trace
         if opened.verdict is not None:
             candidate.verdict = opened.verdict
             self._unstored_verdicts[candidate.id] = opened.verdict
@@ -239,7 +251,8 @@ class DeviceSession:
                             self._blame(candidate, ending_of(sampled.failure, tail))
                         elif sampled.round is not None:
                             waiting.popleft()
-                            self._unstored.append(candidate.add_round(sampled.round))
+                            taken = dataclasses.replace(sampled.round, turn=self._turn)
+                            self._unstored.append(candidate.add_round(taken))
                         self._store_if_due()
                         worker.mark_output()
         except WorkerLost as lost:
@@ -282,6 +295,10 @@ class DeviceSession:
             return
         if closed.check is not None and candidate.verdict is not None:
             candidate.verdict = with_check(candidate.verdict, closed.check)
+            if closed.evidence_path is not None:
+                candidate.verdict = dataclasses.replace(
+                    candidate.verdict, evidence_path=closed.evidence_path
+                )
             if candidate.verdict.status is Verification.FAILED:
                 reason = f"right when verified, wrong after timing: {closed.check.detail}"
                 self._end(candidate, Ending(Outcome.WRONG, reason, worker.output_tail()))
@@ -301,11 +318,19 @@ class DeviceSession:
         if candidate.rounds and self._settings.measure:
             measurement = summarize(
                 candidate.rounds,
-                stop_reason=self._policy.reason(candidate.samples, candidate.seconds_spent),
+                stop_reason=self._policy.reason(candidate.rounds, candidate.seconds_spent),
                 regime=self._settings.regime,
                 target=candidate.lane.target,
                 settings=self._settings,
             )
+            check = timing_check(
+                candidate.lane.target, candidate.operation, candidate.facts.declared, measurement
+            )
+            if candidate.verdict is not None:
+                candidate.verdict = with_check(candidate.verdict, check)
+            if check.outcome is CheckOutcome.FAILED:
+                self._end(candidate, Ending(Outcome.WRONG, check.detail))
+                return
         self._finished[candidate.id] = self._records.done(candidate, measurement)
 
     def _blame(self, candidate: Candidate | None, ending: Ending) -> None:

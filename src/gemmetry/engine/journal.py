@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from gemmetry.domain.events import DispatchFinished, Event, Listener, Message
 from gemmetry.domain.record import Record, Verdict
 from gemmetry.engine.commands import save_commands
+from gemmetry.engine.evidence_folders import complete_text
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.rows import StoredRound
 
@@ -29,8 +31,11 @@ class Journal:
         """Store records in one transaction, then tell of them."""
         self.experiment.finish(records)
         for record in records.values():
+            if record.verdict.evidence_path is not None:
+                with contextlib.suppress(OSError):  # what counts, the verdict, is stored
+                    complete_text(self.experiment.path / record.verdict.evidence_path, record)
             if self._commands is not None:
-                save_commands(self._commands, record)
+                save_commands(self._commands, record, self.experiment.path)
             self.tell(DispatchFinished(record))
 
     def add_rounds(self, rounds: Sequence[StoredRound], verdicts: Mapping[int, Verdict]) -> None:

@@ -8,7 +8,7 @@ from gemmetry.domain.events import StageProgress
 from gemmetry.domain.outcome import Stage
 from gemmetry.engine.candidate import Candidate
 
-_VERIFIED = (Stage.VERIFY, Stage.MEASURE)
+_VERIFIED = (Stage.VERIFY, Stage.MEASURE, Stage.TRACE)
 
 
 class Opening:

@@ -17,7 +17,7 @@ import msgspec
 
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.outcome import Stage
-from gemmetry.domain.record import BuildFacts, Verdict
+from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target
 from gemmetry.measurement.sampler import Round
@@ -38,6 +38,8 @@ class WireDispatch(msgspec.Struct, frozen=True, array_like=True):
     operation: str
     configuration: Configuration
     verify: bool = True
+    trace_folder: str = ""
+    """Where its traces go."""
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True):
@@ -64,6 +66,8 @@ class Hello(Message, frozen=True):
     settings: RunSettings
     generated: str
     references: str
+    failures: str
+    """Folder for the evidence of failed verifications."""
     jobs: int
     force_compile: bool
 
@@ -127,6 +131,7 @@ class Opened(Message, frozen=True):
     skip_reason: str
     """Why it is not worth starting (predicted too slow); empty otherwise."""
     free_memory_bytes: int
+    trace: TraceFacts | None = None
 
 
 class Sampled(Message, frozen=True):
@@ -144,6 +149,8 @@ class Closed(Message, frozen=True):
     id: int
     check: CheckResult | None
     failure: Failure | None
+    evidence_path: str | None = None
+    """Of the wrong output, where `check` failed and it could be kept."""
 
 
 class Answered(Message, frozen=True):

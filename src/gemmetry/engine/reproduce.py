@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 
-from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.outcome import Stage
+from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.store.rows import Lane
 
 _DEFAULTS = RunSettings()
@@ -13,6 +15,7 @@ _DEFAULTS = RunSettings()
 _OPTIONS = {
     "verification_level": "--verification-level",
     "regime": "--regime",
+    "timing_method": "--timing-method",
     "interval_width": "--interval-width",
     "warmup_iterations": "--warmup-iterations",
     "min_samples": "--min-samples",
@@ -24,7 +27,18 @@ _OPTIONS = {
 }
 """Settings that an option gives as they are."""
 
-_SECONDS = {"time_budget_s": "--time-budget", "max_seconds_per_launch": "--max-seconds-per-launch"}
+_SECONDS = {
+    "time_budget_s": "--time-budget",
+    "warmup_s": "--warmup-time",
+    "max_seconds_per_launch": "--max-seconds-per-launch",
+}
+
+_NOT_OF_VERIFICATION = (
+    "measure", "judge_rivals", "regime", "interval_width", "time_budget_s", "warmup_iterations",
+    "warmup_s", "min_samples", "max_samples", "repetitions", "launches_per_sample", "cold_cache",
+    "timing_method",
+)  # fmt: skip
+"""Settings that change no verdict."""
 
 _FLAGS = {
     "verify": "verification-enabled",
@@ -33,14 +47,35 @@ _FLAGS = {
 }
 
 
-def reproduction_command(lane: Lane, dispatch: str, settings: RunSettings) -> str:
+def reproduction_command(
+    lane: Lane, dispatch: str, settings: RunSettings, *, verify_only: bool = False
+) -> str:
     """A ``gemmetry profile`` command for the dispatch called `dispatch` of `lane`, with the seed,
     the distribution and whatever else it ran with that is not the default and can change its
-    outcome."""
-    words = ["gemmetry", "profile", *_provider(lane)]
+    outcome; ``gemmetry verify run`` where only verification is asked for or `verify_only` says
+    that it decided, ``gemmetry trace record`` where traces were."""
+    schedule = None if verify_only else settings.trace
+    verify_only = verify_only or (settings.verify and not settings.measure and schedule is None)
+    if verify_only or schedule is not None:
+        deadlines = {**settings.deadlines_s, Stage.MEASURE: _DEFAULTS.deadlines_s[Stage.MEASURE]}
+        silent = {name: getattr(_DEFAULTS, name) for name in _NOT_OF_VERIFICATION}
+        settings = replace(settings, **silent, deadlines_s=deadlines)
+    command = ["verify", "run"] if verify_only else ["profile"]
+    if schedule is not None:
+        command = ["trace", "record", *_schedule(schedule)]
+    words = ["gemmetry", *command, *_provider(lane)]
     words += ["--dispatches", dispatch, "--device", lane.target.device or lane.target.name]
     words += ["--seed", str(settings.seed), "--distribution", settings.distribution]
     return shlex.join([*words, *_settings(settings), "--fresh"])
+
+
+def _schedule(schedule: TraceSchedule) -> list[str]:
+    return [
+        "--wait-steps", str(schedule.wait_steps),
+        "--warmup-iterations", str(schedule.warmup_steps),
+        "--active-steps", str(schedule.active_steps),
+        "--benchmark-repetitions", str(schedule.repeats),
+    ]  # fmt: skip
 
 
 def _provider(lane: Lane) -> list[str]:
@@ -73,6 +108,10 @@ def _settings(settings: RunSettings) -> list[str]:
             words.append(f"--{flag}" if value else f"--no-{flag}")
     if settings.verification_providers != _DEFAULTS.verification_providers:
         words += ["--verification-providers", ",".join(settings.verification_providers)]
+    if settings.sanitizers:
+        words += ["--sanitizers", ",".join(settings.sanitizers)]
+    if settings.judge_rivals:
+        words += ["--set", "judge_rivals=true"]
     for stage, seconds in settings.deadlines_s.items():
         if seconds != _DEFAULTS.deadlines_s[stage]:
             words += ["--set", f"deadlines.{stage}={seconds!r}"]

@@ -25,16 +25,21 @@ from gemmetry.engine.candidate import Candidate, RecordMaker
 from gemmetry.engine.candidates import Resolver
 from gemmetry.engine.compiling import CompilePool, Failed, Progress, collect
 from gemmetry.engine.device import DeviceSession
+from gemmetry.engine.evidence_folders import FAILURES
 from gemmetry.engine.failures import Ending
+from gemmetry.engine.growing import Recorded, recorded_before, take_over
 from gemmetry.engine.journal import Journal
 from gemmetry.engine.planning import LaneProvider, enumerate_plan, make_lanes
 from gemmetry.engine.summary import RunSummary, summarize_run
+from gemmetry.engine.trace_folders import TraceFolders
 from gemmetry.engine.worker_process import WorkerContext, thread_variables
 from gemmetry.hardware.bandwidth import measure_host_bandwidth
 from gemmetry.hardware.environment import capture_environment
 from gemmetry.providers.registry import load_provider
 from gemmetry.store.experiment import Experiment
+from gemmetry.store.rows import Lane, PlanBatch
 from gemmetry.store.schema import os_failure
+from gemmetry.store.trace_manifest import key_of
 
 CHUNK = 128
 """Dispatches that are compiled, then measured: enough to keep a pool busy, few enough that the
@@ -64,33 +69,54 @@ def run(
     environment = _environment(plan, lanes)
     written = (generated or experiment / "artifacts" / "generated").resolve()
     records = RecordMaker(plan.settings, environment.id, experiment.resolve(), written)
+    grows = plan.settings.trace is not None and not fresh
+    recorded = recorded_before(experiment, plan) if grows else None
+
+    def rows() -> tuple[Sequence[Lane], Iterable[PlanBatch]]:
+        all_lanes = [item.lane for item in lanes]
+        batches = enumerate_plan(plan, lanes, records.failed)
+        return all_lanes, batches if recorded is None else take_over(recorded, all_lanes, batches)
+
     with Experiment.create_or_open(
         experiment,
         plan,
-        fresh=fresh,
+        fresh=fresh or recorded is not None,
         environment=environment,
         command=command,
-        enumerate_plan=lambda: (
-            [item.lane for item in lanes],
-            enumerate_plan(plan, lanes, records.failed),
-        ),
+        enumerate_plan=rows,
     ) as store:
         context = WorkerContext(
             settings=plan.settings,
             generated=written,
             references=(experiment / "references").resolve(),
+            failures=(experiment / FAILURES).resolve(),
             logs=(experiment / "artifacts" / "logs").resolve(),
         )
         commands = experiment / "artifacts" / "commands" if plan.settings.save_commands else None
+        if recorded is not None:
+            store.add_environments(recorded.environments)
+        schedule = plan.settings.trace
+        folders = None if schedule is None else TraceFolders(store, schedule)
+        if folders is not None:
+            listener = folders.noting(listener)
         journal = Journal(store, listener, commands)
-        kept, samples_kept = _announce(journal, environment)
+        kept, samples_kept = _announce(journal, environment, recorded)
         bandwidth = _host_bandwidth(plan, lanes, store)
         records = dataclasses.replace(records, host_bytes_per_s=bandwidth)
         try:
-            failure = _Run(lanes, context, journal, records).work()
+            failure = _Run(lanes, context, journal, records, folders).work()
         except OSError as error:
             raise os_failure(experiment, error) from error
-        return summarize_run(store, kept=kept, samples_kept=samples_kept, failure=failure)
+        finally:
+            if folders is not None:
+                folders.close()
+        return summarize_run(
+            store,
+            kept=kept,
+            samples_kept=samples_kept,
+            failure=failure,
+            may_leave_out=schedule is not None,
+        )
 
 
 def _environment(plan: Plan, lanes: Sequence[LaneProvider]) -> Environment:
@@ -114,19 +140,26 @@ def _host_bandwidth(plan: Plan, lanes: Sequence[LaneProvider], store: Experiment
     return store.host_bandwidth(measure_host_bandwidth)
 
 
-def _announce(journal: Journal, environment: Environment) -> tuple[int, int]:
+def _announce(
+    journal: Journal, environment: Environment, recorded: Recorded | None
+) -> tuple[int, int]:
     """Tell what is planned and what is kept; how many dispatches and samples that is."""
     store = journal.experiment
     dropped = store.drop_foreign_rounds()
     counts = store.outcome_counts()
-    kept = 0 if store.is_new else sum(counts.values())
+    taken_over = {} if recorded is None else recorded.records
+    if recorded is not None:
+        kept = sum(key_of(record) in taken_over for record in store.records())
+    else:
+        kept = 0 if store.is_new else sum(counts.values())
     samples_kept = store.samples_count()
     journal.tell(PlanReady(store.total(), kept, samples_kept, str(store.path)))
     if store.is_new:
-        if counts:
-            for record in store.records():
+        for record in store.records() if counts else ():
+            if key_of(record) not in taken_over:
                 journal.tell(DispatchFinished(record))
-        return 0, 0
+        if recorded is None:
+            return 0, 0
     changes = [
         line
         for key, other in store.environments().items()
@@ -161,13 +194,15 @@ class _Run:
         context: WorkerContext,
         journal: Journal,
         records: RecordMaker,
+        folders: TraceFolders | None,
     ) -> None:
         self._lanes: Mapping[int, LaneProvider] = {item.lane.id: item for item in lanes}
+        self._folders = folders
         self._context = context
         self._journal = journal
         self._records = records
         settings = context.settings
-        self._compile_only = not (settings.measure or settings.verify)
+        self._compile_only = not (settings.measure or settings.verify or settings.trace)
         self._targets = list(dict.fromkeys(item.lane.target for item in lanes))
 
     def work(self) -> str:
@@ -240,11 +275,16 @@ class _Run:
         store = self._journal.experiment
         suspects = store.device_losses()
         rows = (row for row in store.remaining(list(mine)) if row.id not in suspects)
-        yield from resolver.candidates(rows)
+        for candidate in resolver.candidates(rows):
+            if self._folders is not None:
+                candidate.trace_folder = self._folders.of(candidate)
+            yield candidate
         if suspects:
             rows = (row for row in store.remaining(list(mine)) if row.id in suspects)
             for candidate in resolver.candidates(rows):
                 candidate.runs_alone = True
+                if self._folders is not None:
+                    candidate.trace_folder = self._folders.of(candidate)
                 yield candidate
 
     def _start_compiling(

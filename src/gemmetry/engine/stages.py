@@ -13,6 +13,7 @@ from gemmetry.domain.events import Listener, Message, StageProgress, ignore_even
 from gemmetry.domain.outcome import Stage
 from gemmetry.domain.plan import Plan
 from gemmetry.domain.record import Record
+from gemmetry.domain.settings import TraceSchedule
 from gemmetry.engine.candidate import RecordMaker
 from gemmetry.engine.candidates import Resolver
 from gemmetry.engine.planning import enumerate_plan, make_lanes
@@ -27,6 +28,14 @@ def compile_plan(plan: Plan) -> Plan:
     records do not pass for the other's."""
     settings = dataclasses.replace(plan.settings, measure=False, verify=False)
     document = {**plan.document, "stages": ["compile"]}
+    return dataclasses.replace(plan, settings=settings, document=document)
+
+
+def trace_plan(plan: Plan, schedule: TraceSchedule) -> Plan:
+    """The plan that records traces of what `plan` would measure; nothing is timed."""
+    settings = dataclasses.replace(plan.settings, measure=False, trace=schedule)
+    how = {**dataclasses.asdict(schedule), "deadline_s": settings.deadlines_s[Stage.TRACE]}
+    document = {**plan.document, "stages": ["trace"], "trace": how}
     return dataclasses.replace(plan, settings=settings, document=document)
 
 

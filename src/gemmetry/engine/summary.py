@@ -10,6 +10,8 @@ from gemmetry.domain.errors import EnvironmentFailure
 from gemmetry.domain.outcome import Outcome
 from gemmetry.store.experiment import Experiment
 
+_LEFT_OUT = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
@@ -44,15 +46,25 @@ class RunSummary:
 
 
 def summarize_run(
-    experiment: Experiment, *, kept: int, samples_kept: int, failure: str = ""
+    experiment: Experiment,
+    *,
+    kept: int,
+    samples_kept: int,
+    failure: str = "",
+    may_leave_out: bool = False,
 ) -> RunSummary:
-    """Count what stands in the journal."""
+    """Count what stands in the journal.
+
+    `may_leave_out`: operations that the device cannot do are no failure, as long as others are ok.
+    """
+    outcomes = {Outcome(name): count for name, count in experiment.outcome_counts().items()}
+    leaves_out = may_leave_out and Outcome.OK in outcomes
     return RunSummary(
         experiment=experiment.path,
         total=experiment.total(),
         kept=kept,
         samples_kept=samples_kept,
-        outcomes={Outcome(name): count for name, count in experiment.outcome_counts().items()},
-        operations_without_ok=experiment.operations_without_ok(),
+        outcomes=outcomes,
+        operations_without_ok=experiment.operations_without_ok(_LEFT_OUT if leaves_out else ()),
         failure=failure,
     )

@@ -74,6 +74,11 @@ OpenMP spins for 200 ms (its manual's KMP_BLOCKTIME), OpenBLAS for 2²⁶ cycles
 setting has precedence."""
 
 
+_QUIET_PROFILER = {"KINETO_LOG_LEVEL": "6", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+"""Torch's profiler writes four lines a repeat, which would push what explains a failure out of the
+output's tail. Errors it raises; seen with torch 2.13."""
+
+
 class RunStopped(Exception):
     """The run is being ended (interrupt, failure elsewhere); nobody is to blame."""
 
@@ -85,6 +90,7 @@ class WorkerContext:
     settings: RunSettings
     generated: Path
     references: Path
+    failures: Path
     logs: Path
     stop: threading.Event = field(default_factory=threading.Event)
 
@@ -97,6 +103,7 @@ class WorkerContext:
             self.settings,
             str(self.generated),
             str(self.references),
+            str(self.failures),
             jobs,
             force_compile,
         )
@@ -137,7 +144,7 @@ class WorkerProcess:
                     stderr=log,
                     pass_fds=(theirs.fileno(), life_read),
                     start_new_session=True,
-                    env=_environment(context.threads),
+                    env=_environment(context),
                 )
         finally:
             theirs.close()
@@ -282,8 +289,10 @@ def thread_variables(threads: int) -> dict[str, str]:
     return dict.fromkeys(_THREAD_VARIABLES, str(threads))
 
 
-def _environment(threads: int) -> dict[str, str]:
-    return {**_QUIET_WHEN_IDLE, **os.environ, **thread_variables(threads)}
+def _environment(context: WorkerContext) -> dict[str, str]:
+    quiet = {} if context.settings.trace is None else _QUIET_PROFILER
+    threads = thread_variables(context.threads)
+    return {**_QUIET_WHEN_IDLE, **quiet, **os.environ, **threads}
 
 
 def _memory_is_short(held_bytes: int) -> bool:

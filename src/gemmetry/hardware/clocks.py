@@ -76,6 +76,13 @@ def highest_clock(facts: CpuFacts) -> tuple[float, str] | None:
     return ghz * 1e9, note
 
 
+def bounding_clock(facts: CpuFacts) -> float | None:
+    """The clock in Hz where it is certain that no core runs faster; None where it is not."""
+    found = highest_clock(facts)
+    is_certain = facts.clock_is_highest or _boost(facts) is not None
+    return found[0] if found is not None and is_certain else None
+
+
 def _boost(facts: CpuFacts) -> tuple[float, str] | None:
     if facts.arm_part is not None:
         return _ARM.get(facts.arm_part)

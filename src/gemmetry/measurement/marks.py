@@ -12,6 +12,7 @@ from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target
 from gemmetry.domain.units import format_bytes, format_ns, format_percent
 from gemmetry.measurement.buffers import CACHE_FACTOR
+from gemmetry.measurement.quiet import RUN_DELAY_SHARE
 from gemmetry.measurement.sampler import Round
 from gemmetry.measurement.stopping import asked_width
 
@@ -26,8 +27,34 @@ has services that take a percent or two."""
 OVERHEAD_SHARE = 0.01
 """Share of a sample that the harness may take unmarked."""
 
+CLOCK_FALL = 0.03
+"""Relative fall of the clock from the first round to the last that goes unmarked: a step or two of
+15 MHz. Short benchmarks ride 15 to 25 % of boost."""
+
+DRIFT_SHARE = 0.03
+"""Relative change of the median from the first third of the rounds to the last that goes unmarked;
+see :func:`_drift`."""
+
+STALLED_RATIO = 3
+"""Median over shortest sample above which something held most launches up that is not the kernel:
+the work is the same each time."""
+
+HOST_WORK_NS = 1e6
+"""Host time of one launch beside the device's that is more than submission: that takes some
+microseconds to some tens, through Python."""
+
+RUNS_ON_S = 0.05
+"""Seconds that threads may work on after a launch: those that wait by spinning stop before."""
+
 MIN_SAMPLES_FOR_INTERVAL = 6
 """With fewer, no pair of order statistics holds the median with 95 % (2·0.5⁵ = 6.3 %)."""
+
+NOISY_ROUNDS = 0.25
+"""Share of the rounds that may be disturbed unmarked: the median over rounds stands apart from
+fewer."""
+
+_MIN_ROUNDS_A_THIRD = 4
+"""Ranges of four and four equal rounds leave each other out in 2·4!·4!/8! = 3 % of cases."""
 
 _MODE_GAP = 0.1
 _MODE_SHARE = 0.2
@@ -60,14 +87,35 @@ def find_marks(
         rounds: for how the samples were taken, and telemetry that the record has no field for.
     """
     last = rounds[-1]
-    disturbed = list(_load(measurement, rounds))
+    disturbed = list(_disturbance(measurement, rounds))
     return (
+        *_unseen_work(measurement, last),
         *_throttling(measurement),
+        *_boost(rounds, settings),
+        *_unsettled(rounds),
         *_precision(measurement, target, settings),
-        *(disturbed or _modes(samples)),  # neighbours explain a second mode
+        *(disturbed or (*_modes(samples), *_stalls(measurement, last))),
+        *_drift(rounds),
+        *_capture(last),
         *_overhead(measurement, last),
         *_warm_cache(last, settings),
     )
+
+
+def _unseen_work(measurement: Measurement, last: Round) -> Iterator[str]:
+    if last.runs_on_s > RUNS_ON_S:
+        yield (
+            f"runs on: threads of the process worked for {format_ns(last.runs_on_s * 1e9)} after "
+            "launches had returned, which the time does not hold; wait for them in the kernel, or "
+            "have idle threads sleep (OMP_WAIT_POLICY=passive)"
+        )
+    host_ns = (last.wall_launch_ns or 0.0) - measurement.median_ns
+    if host_ns > max(HOST_WORK_NS, measurement.median_ns / 2):
+        yield (
+            f"host work: a launch takes {format_ns(last.wall_launch_ns)} by the host's clock and "
+            f"{format_ns(measurement.median_ns)} on the device; if the kernel computes on the "
+            "host, this time does not hold it"
+        )
 
 
 def _throttling(measurement: Measurement) -> Iterator[str]:
@@ -76,6 +124,8 @@ def _throttling(measurement: Measurement) -> Iterator[str]:
     for reason in telemetry.throttle_reasons:
         if reason not in _SETTINGS_OF_THE_USER:
             advice = _THROTTLE_ADVICE.get(reason, "rerun when the device reports no such reason")
+            if reason == "sw_power_cap" and measurement.regime == "sustained":
+                advice = "the power limit sets the clock: compare results at like clocks"
             yield f"throttled: {reason}{clock}; {advice}"
 
 
@@ -119,22 +169,94 @@ def _modes(samples: npt.NDArray[np.float64]) -> Iterator[str]:
     )
 
 
-def _load(measurement: Measurement, rounds: Sequence[Round]) -> Iterator[str]:
-    shares = [item.telemetry.get("others_cpu_share") for item in rounds]
-    told = [share for share in shares if isinstance(share, float)]
-    share = float(np.median(told)) if told else 0.0
-    if share > OTHERS_SHARE:
+def _disturbance(measurement: Measurement, rounds: Sequence[Round]) -> Iterator[str]:
+    """Others on the processors: by what threads waited, by ticks, else by the load average."""
+    waited_s = sum(item.quiet_wait_s for item in rounds)
+    waited = f" (after {format_ns(waited_s * 1e9)} of waiting for quiet)" if waited_s > 0.1 else ""
+    advice = "stop them and rerun, or give fewer --threads"
+    telemetry = measurement.telemetry
+    delays = [delay for item in rounds if (delay := _number(item, "run_delay_share")) is not None]
+    noisy = [delay for delay in delays if delay > RUN_DELAY_SHARE]
+    if delays and len(noisy) > len(delays) * NOISY_ROUNDS:
         yield (
-            f"busy: other programs took {format_percent(share)} of the processors while measuring; "
-            "stop them and rerun, or give fewer --threads"
+            f"busy: in {len(noisy)} of {len(delays)} rounds threads stood ready without a "
+            f"processor for {format_percent(float(np.median(noisy)))} of the time{waited}, because "
+            f"other programs held them; {advice}"
         )
         return
-    load = measurement.telemetry.load_average
-    if load is not None and load > BUSY_LOAD_PER_CORE:
+    share = telemetry.others_cpu_share or 0.0
+    if share > OTHERS_SHARE:
         yield (
-            f"load average {load:.1f} per core while measuring; "
-            "stop other programs and rerun, or give fewer --threads"
+            f"busy: other programs took {format_percent(share)} of the processors while "
+            f"measuring{waited}; {advice}"
         )
+        return
+    load = telemetry.load_average
+    if load is not None and load > BUSY_LOAD_PER_CORE and not delays:
+        yield f"load average {load:.1f} per core while measuring; {advice}"
+
+
+def _stalls(measurement: Measurement, last: Round) -> Iterator[str]:
+    if last.method != "wall_clock" or measurement.min_ns <= 0:
+        return
+    ratio = measurement.median_ns / measurement.min_ns
+    if ratio > STALLED_RATIO:
+        yield (
+            f"stalled: the median is {ratio:.1f} times the shortest sample, "
+            f"{format_ns(measurement.min_ns)}; something holds most launches up"
+        )
+
+
+def _boost(rounds: Sequence[Round], settings: RunSettings) -> Iterator[str]:
+    clocks = [clock for item in rounds if (clock := _number(item, "sm_clock_hz"))]
+    if settings.regime != "burst" or len(clocks) < 2:
+        return
+    first, last = clocks[0], clocks[-1]
+    if last < (1 - CLOCK_FALL) * first:
+        yield (
+            f"boost: the clock fell from {first / 1e6:.0f} to {last / 1e6:.0f} MHz while sampling, "
+            "so that early samples are faster than what lasts; use --regime sustained"
+        )
+
+
+def _unsettled(rounds: Sequence[Round]) -> Iterator[str]:
+    first = rounds[0]
+    if first.is_settled is False:
+        yield (
+            f"not settled: clock or speed still changed by {format_percent(first.unsettled_change)}"
+            f" a second after {first.load_s:.1f} s of load; rerun on a quiet device, or warm up "
+            "longer with --warmup-time"
+        )
+
+
+def _drift(rounds: Sequence[Round]) -> Iterator[str]:
+    """The median of round medians, first third against last, beyond what rounds differ anyway:
+    the range of each third must leave out the other's."""
+    medians = [float(np.median(item.samples_ns)) for item in rounds if item.samples_ns]
+    third = len(medians) // 3
+    if third < _MIN_ROUNDS_A_THIRD:
+        return
+    first, last = medians[:third], medians[-third:]
+    change = float(np.median(last) / max(np.median(first), 1e-9)) - 1
+    if abs(change) > DRIFT_SHARE and (max(first) < min(last) or max(last) < min(first)):
+        yield (
+            f"drift: the last third of the rounds is {format_percent(abs(change))} "
+            f"{'slower' if change > 0 else 'faster'} than the first; warm up longer with "
+            "--warmup-time, or use --regime sustained"
+        )
+
+
+def _capture(last: Round) -> Iterator[str]:
+    if last.capture_failure:
+        yield (
+            f"no graph: {last.capture_failure}; timed by events, which add the gaps between "
+            "launches: compare with graphs only where launches are long"
+        )
+
+
+def _number(item: Round, name: str) -> float | None:
+    value = item.telemetry.get(name)
+    return value if isinstance(value, float) else None
 
 
 def _overhead(measurement: Measurement, last: Round) -> Iterator[str]:

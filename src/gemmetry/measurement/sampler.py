@@ -6,18 +6,19 @@ drift of the machine hits all candidates alike.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from gemmetry.domain.contracts import Executable, HostArray, Observer
+from gemmetry.domain.contracts import Executable, HostArray, Observer, StreamDevice
+from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.settings import RunSettings
-from gemmetry.measurement import buffers, overhead
+from gemmetry.measurement import buffers, integrity, overhead
+from gemmetry.measurement.launches import Launches
+from gemmetry.measurement.load import RELOAD_S, Load, Loader
+from gemmetry.measurement.quiet import WAIT_SHARE, QuietGate
 
 MIN_SAMPLE_NS = 100_000
 """Length of a wall-clock sample that launches are gathered up to. Reading the clock twice and
@@ -29,16 +30,19 @@ MAX_LAUNCHES_PER_SAMPLE = 1000
 OVERHEAD_RATIO = 100
 """A sample timed by the device itself is at least this many times what an empty one reports."""
 
+GRAPH_OVERHEAD_RATIO = 200
+"""The same for replays: starting a graph costs about as much as an event pair on top of it."""
+
 MAX_DEVICE_LAUNCHES_PER_SAMPLE = 12
 """Devices queue about a thousand launches before they make the host wait, and a timed batch holds
 up to 64 samples with two event records each."""
 
-SUSTAINED_LOAD_S = 2.0
-"""Continuous load of a sustained measurement before it is sampled. Clocks oscillate for the first
-seconds of a load and then settle (measurement guidelines in NVIDIA's CUTLASS documentation)."""
+MAX_GRAPH_LAUNCHES = 128
+"""A replay is one submission, so that this is bounded by the time that capturing takes alone."""
 
-SUSTAINED_RELOAD_S = 0.2
-"""Load before each sustained round: what happened between rounds may have idled the device."""
+MOST_POISONED = 32
+"""Outputs that are overwritten before a round: filling one takes some microseconds on a GPU, and
+filling those of all tiny sets would take longer than the round."""
 
 _ROUND_WARMUP_NS = 50e6
 """A launch shorter than this runs untimed before each round: other candidates ran meanwhile, so
@@ -49,6 +53,18 @@ _SETTLED = 1.25
 """On a CPU the untimed launches go on until one takes at most so many times the shortest one seen,
 or until that time is up: the threads of the candidate that ran before spin on for a while (OpenBLAS
 for 2²⁶ cycles, about 20 ms; OpenMP for some ms) and take processors away from this one."""
+
+LEAD_NS = 15e6
+TAIL_NS = 10e6
+"""On a device with a queue, untimed launches of about these lengths go right before the samples and
+right after, and the tail is not waited for. While a device idles its power falls, and where power
+limits the clock each turn of a candidate then begins at another one: rounds of an 8192³ bf16
+product on an H200 differ by 2 to 5 %, samples within them by 0.4 %. A lead alone left 2.5 to 3 %;
+without any gap between the candidates it is 0.2 %."""
+
+_MOST_LEADING, _MOST_TRAILING = 30, 20
+"""Calls. With up to 12 launches each, and two events for each sample between, they stay below the
+1024 launches after which the driver makes the host wait."""
 
 _SLICE_NS = 20e6
 """Samples between two looks at the telemetry take about this long."""
@@ -70,12 +86,27 @@ class Round:
     first_launch_ns: float | None = None
     overhead_ns: float | None = None
     """What timing an empty call reports, per timed call."""
+    wall_launch_ns: float | None = None
+    """One launch by the host's clock, submission and waiting for the device included, where the
+    device itself is the clock of the samples."""
     bytes_per_set: int = 0
     last_level_cache_bytes: int = 0
     seconds: float = 0.0
     """Wall-clock time of the sampling itself."""
     load_s: float = 0.0
     """Continuous untimed load before this round (sustained regime); not part of `seconds`."""
+    is_settled: bool | None = None
+    """Whether the load ended because clock and speed had settled; None without one."""
+    unsettled_change: float = 0.0
+    """Relative range of clock or speed over the last second of a load that did not settle."""
+    quiet_wait_s: float = 0.0
+    """Spent before this round waiting for others to leave the processors; not in `seconds`."""
+    runs_on_s: float = 0.0
+    """Threads of the process worked on for so long after launches had returned (CPU)."""
+    capture_failure: str = ""
+    """Why launches that should be timed as graphs could not be captured."""
+    turn: int = 0
+    """Of the engine: rounds of one turn were interleaved. 0: not known."""
 
 
 class Sampler:
@@ -85,8 +116,10 @@ class Sampler:
         executable: built on the device that this process owns.
         operation: what it computes.
         inputs: host arrays of ``operation.inputs``.
-        settings: budgets, warm-up, regime.
+        settings: budgets, warm-up, regime, timing method.
         observers: telemetry; each is started, sampled and stopped once a round.
+        uploads: shared by the samplers of a process, so that one operation's inputs are sent to
+            the device once.
     """
 
     def __init__(
@@ -96,6 +129,7 @@ class Sampler:
         inputs: Sequence[HostArray],
         settings: RunSettings,
         observers: Sequence[Observer] = (),
+        uploads: buffers.Uploads | None = None,
     ) -> None:
         self._executable = executable
         self._device = executable.device
@@ -103,21 +137,32 @@ class Sampler:
         self._inputs = inputs
         self._settings = settings
         self._observers = observers
+        self._uploads = uploads
         self._sets: list[buffers.BufferSet] = []
-        self._launches: list[Callable[[], object]] = []
-        self._next = 0
+        self._launches = Launches(executable, ())
+        self._gate = QuietGate(WAIT_SHARE * settings.time_budget_s)
+        self._load: Load | None = None
+        self._has_sampled = False
         self.method = ""
-        self.launches_per_sample = 1
         self.launch_ns = 0.0
         """Estimate of one launch from the warm-up."""
         self.first_launch_ns: float | None = None
         self.overhead_ns: float | None = None
+        self.wall_launch_ns: float | None = None
+        self.runs_on_s = 0.0
+        self.capture_failure = ""
+
+    @property
+    def launches_per_sample(self) -> int:
+        """Launches that are timed together."""
+        return self._launches.per_sample
 
     def prepare(self) -> None:
-        """Upload and clone the inputs, time the first launch, warm up, choose the sample's length.
+        """Upload and clone the inputs, time the first launch, warm up, check that the clock sees
+        all of the work, choose how a sample is taken.
 
         Raises:
-            LaunchError: the device rejected a launch.
+            LaunchError: the device rejected a launch, or does work that its clock does not see.
             OutOfMemoryError: one set of buffers does not fit.
             DeviceLostError: the device is gone.
         """
@@ -129,18 +174,24 @@ class Sampler:
             self._inputs,
             count,
             rotate_outputs=self._executable.writes_output,
+            uploads=self._uploads,
         )
-        self._launches = [self._launcher(buffer_set) for buffer_set in self._sets]
-        durations, self.method = device.time_calls(self._calls(1, 1))
+        self._launches = Launches(self._executable, self._sets)
+        durations, self.method = device.time_calls(self._launches.single(1))
         self.first_launch_ns = self.launch_ns = durations[0]
         self._warm_up()
-        if self.method != "simulated":
-            self.overhead_ns = overhead.measure_overhead(device)
-        self.launches_per_sample = self._choose_launches_per_sample()
-        if settings.regime == "sustained" and self.method != "simulated":
-            self._load(SUSTAINED_LOAD_S)
-        if self._executable.writes_output:
-            buffers.poison_outputs(device, self._sets)
+        if self.method == "simulated":
+            self._launches.per_sample = settings.launches_per_sample or 1
+            return
+        self.overhead_ns = overhead.measure_overhead(device)
+        if self.method == "wall_clock":
+            self.runs_on_s = integrity.seconds_running_on()
+            self._launches.per_sample = self._fitting(MIN_SAMPLE_NS, MAX_LAUNCHES_PER_SAMPLE)
+        elif isinstance(device, StreamDevice):
+            self.wall_launch_ns = integrity.check_stream(device, self._launches, self.launch_ns)
+            self._choose_device_samples(device)
+        else:
+            self._launches.per_sample = self._fitting_device()
 
     def sample_round(self, count: int) -> Round:
         """Take up to `count` samples; fewer (at least one) when the time budget is too short.
@@ -149,14 +200,16 @@ class Sampler:
             LaunchError: the device rejected a launch.
             DeviceLostError: the device is gone.
         """
+        count = max(1, count)
+        quiet_wait_s = self._gate.wait() if self.method == "wall_clock" else 0.0
+        load_s = self._before_round(count)
         per_sample = self.launches_per_sample
-        load_s = self._before_round()
         began = time.perf_counter()
         for observer in self._observers:
             observer.start()
         samples: list[float] = []
-        for size in self._slices(max(1, count)):
-            durations, self.method = self._device.time_calls(self._calls(size, per_sample))
+        for size in self._slices(count):
+            durations, method = self._time(size)
             samples.extend(durations)
             for observer in self._observers:
                 observer.sample()
@@ -166,91 +219,103 @@ class Sampler:
         telemetry: dict[str, float | str | tuple[str, ...]] = {}
         for observer in self._observers:
             telemetry.update(observer.stop())
+        self._gate.heed(telemetry)
+        load = self._load
         return Round(
             samples_ns=tuple(duration / per_sample for duration in samples),
-            method=self.method,
+            method="graph" if self._launches.is_captured else method,
             telemetry=telemetry,
             launches_per_sample=per_sample,
             input_sets=len(self._sets),
             first_launch_ns=self.first_launch_ns,
             overhead_ns=self.overhead_ns,
+            wall_launch_ns=self.wall_launch_ns,
             bytes_per_set=self._operation.bytes,
             last_level_cache_bytes=self._device.last_level_cache_bytes,
             seconds=seconds,
             load_s=load_s,
+            is_settled=None if load is None else load.is_settled,
+            unsettled_change=0.0 if load is None or load.is_settled else load.change,
+            quiet_wait_s=quiet_wait_s,
+            runs_on_s=self.runs_on_s,
+            capture_failure=self.capture_failure,
         )
 
     def recheck(self) -> list[tuple[str, HostArray]]:
-        """What the timed launches left behind, to be verified again: (name, host array) pairs.
+        """What launches of the last round left behind, to be verified again: (name, host array)
+        pairs. Each output was overwritten before that round.
 
-        Outputs that are equal bit for bit are given once. An executable that allocates its own
+        Outputs that are equal byte for byte are given once. An executable that allocates its own
         output is launched once more, as keeping its results would have changed the timing.
         """
-        spec = self._operation.output
+        spec, device = self._operation.output, self._device
         if not self._executable.writes_output:
             first = self._sets[0]
             result = self._executable.run(first.inputs, first.output)
-            return [("output after timing", self._device.download(result, spec))]
-        found: list[tuple[str, HostArray]] = []
-        seen: set[bytes] = set()
-        for index, buffer_set in enumerate(self._sets):
-            if not buffer_set.launched:
-                continue
-            array = self._device.download(buffer_set.output, spec)
-            content = _digest(array)
-            if content not in seen:
-                seen.add(content)
-                found.append((f"output {index} after timing", array))
-        return found
+            return [("output after timing", device.download(result, spec))]
+        judged = [(i, s) for i, s in enumerate(self._sets) if s.launched and s.poisoned]
+        kept: list[tuple[int, buffers.BufferSet]] = []
+        for index, one in judged:
+            if not any(device.same_bytes(one.output, other.output) for _, other in kept):
+                kept.append((index, one))
+        return [
+            (f"output {index} after timing", device.download(one.output, spec))
+            for index, one in kept
+        ]
 
     def close(self) -> None:
-        """Drop all buffers and give the memory back; the executable stays open."""
+        """Drop graphs and buffers and give the memory back; the executable stays open."""
         self._launches.clear()
         self._sets.clear()
         self._device.release()
-
-    def _launcher(self, buffer_set: buffers.BufferSet) -> Callable[[], object]:
-        run, inputs, output = self._executable.run, buffer_set.inputs, buffer_set.output
-
-        def launch() -> object:
-            return run(inputs, output)
-
-        return launch
-
-    def _calls(self, samples: int, per_sample: int) -> list[Callable[[], object]]:
-        """`samples` calls of `per_sample` launches each, going on where the last round ended."""
-        launches, total = self._launches, len(self._launches)
-        start, self._next = self._next, self._next + samples * per_sample
-        for index in range(start, min(self._next, start + total)):
-            self._sets[index % total].launched = True
-        if per_sample == 1:
-            return [launches[index % total] for index in range(start, self._next)]
-        return [
-            _back_to_back([launches[(first + i) % total] for i in range(per_sample)])
-            for first in range(start, self._next, per_sample)
-        ]
 
     def _warm_up(self) -> None:
         iterations = self._settings.warmup_iterations
         affordable = int(self._settings.time_budget_s * 1e9 / max(self.launch_ns, 1.0))
         iterations = min(iterations, affordable)
         if iterations > 0:
-            durations, self.method = self._device.time_calls(self._calls(iterations, 1))
+            durations, self.method = self._device.time_calls(self._launches.single(iterations))
             self.launch_ns = min(durations)
 
-    def _choose_launches_per_sample(self) -> int:
+    def _choose_device_samples(self, device: StreamDevice) -> None:
+        """Graphs for launches that events or the host would disturb, or as the settings ask;
+        events where a launch cannot be captured."""
+        settings, overhead_ns = self._settings, self.overhead_ns or 0.0
+        is_short = self.launch_ns < OVERHEAD_RATIO * overhead_ns
+        is_late = self.launch_ns < (self.wall_launch_ns or 0.0) / 2
+        if settings.timing_method == "graph" or (
+            settings.timing_method == "auto" and (is_short or is_late)
+        ):
+            asked = self._fitting(GRAPH_OVERHEAD_RATIO * overhead_ns, MAX_GRAPH_LAUNCHES)
+            try:
+                self._capture(device, asked)
+                return
+            except LaunchError as error:
+                self.capture_failure = str(error)
+        self._launches.per_sample = self._fitting_device()
+
+    def _capture(self, device: StreamDevice, per_sample: int) -> None:
+        size = buffers.fit_sets(
+            self._device,
+            self._operation,
+            self._sets,
+            per_sample,
+            rotate_outputs=self._executable.writes_output,
+        )
+        self._launches = Launches(self._executable, self._sets)
+        self._launches.capture(device, size)
+        durations, _ = self._device.time_calls(self._launches.samples(2))
+        self.launch_ns = min(durations) / size
+
+    def _fitting(self, length_ns: float, most: int) -> int:
+        """Launches that fill a sample of `length_ns`, or as many as the settings say."""
         if self._settings.launches_per_sample is not None:
             return self._settings.launches_per_sample
-        if self.method == "simulated":
-            return 1
-        if self.method == "wall_clock":
-            length_ns, most = float(MIN_SAMPLE_NS), MAX_LAUNCHES_PER_SAMPLE
-        else:
-            length_ns, most = (
-                OVERHEAD_RATIO * (self.overhead_ns or 0.0),
-                MAX_DEVICE_LAUNCHES_PER_SAMPLE,
-            )
         return min(max(1, math.ceil(length_ns / max(self.launch_ns, 1.0))), most)
+
+    def _fitting_device(self) -> int:
+        length_ns = OVERHEAD_RATIO * (self.overhead_ns or 0.0)
+        return self._fitting(length_ns, MAX_DEVICE_LAUNCHES_PER_SAMPLE)
 
     def _slices(self, count: int) -> list[int]:
         """Split `count` samples so that telemetry and the budget are looked at in between."""
@@ -261,49 +326,73 @@ class Sampler:
         size, longer = divmod(count, slices)
         return [size + (index < longer) for index in range(slices)]
 
-    def _before_round(self) -> float:
-        """Untimed launches before a round; seconds of continuous load (0 in the burst regime)."""
-        if self.method == "simulated":
-            return 0.0
-        if self._settings.regime == "sustained":
-            return self._load(SUSTAINED_RELOAD_S)
-        if self.launch_ns < _ROUND_WARMUP_NS:
-            self._settle()
-        return 0.0
+    def _before_round(self, count: int) -> float:
+        """Untimed launches and poisoned outputs before a round of `count` samples; seconds of
+        continuous load (0 in the burst regime)."""
+        load_s = self._load_device() if self.method != "simulated" else 0.0
+        is_sustained = self._load is not None
+        upcoming = self._launches.upcoming(self._lead() + count)[-MOST_POISONED:]
+        writes = self._executable.writes_output
+        if writes:
+            buffers.poison(self._device, self._sets, upcoming, wait=self._lead() == 0)
+        if not is_sustained and self.method == "wall_clock":
+            self._settle(upcoming if writes else ())
+        return load_s
 
-    def _settle(self) -> None:
-        """Launch on the set that was used last, so that the next one stays cold."""
-        call = self._launches[(self._next - 1) % len(self._launches)]
+    def _load_device(self) -> float:
+        """Continuous load as the settings ask for, before the first round and before others; the
+        seconds that it took."""
+        settings, load_s = self._settings, 0.0
+        if not self._has_sampled and settings.warmup_s > 0:
+            load_s = self._loader().run(settings.warmup_s)
+        self._has_sampled = True
+        if settings.regime != "sustained":
+            return load_s
+        if self._load is None:
+            self._load = self._loader().settle()
+            return load_s + self._load.seconds
+        return self._loader().run(RELOAD_S)
+
+    def _settle(self, poisoned: Sequence[buffers.BufferSet]) -> None:
+        """On a CPU, launch on the set that was used last, so that the next ones stay cold."""
+        if self.launch_ns >= _ROUND_WARMUP_NS:
+            return
+        call, used = self._launches.last_used()
         spent_ns = 0.0
         while spent_ns < _SETTLE_NS:
             durations, _ = self._device.time_calls([call])
             spent_ns += max(durations[0], 1.0)
             is_settled = durations[0] <= _SETTLED * self.launch_ns
             self.launch_ns = min(self.launch_ns, durations[0])
-            if is_settled or self.method != "wall_clock":
+            if is_settled:
                 break
+        if used in poisoned:
+            buffers.overwrite(self._device, [used])
 
-    def _load(self, seconds: float) -> float:
-        """Launch without a pause for `seconds`; how long it really was."""
-        began = time.perf_counter()
-        batch = min(max(1, int(_SLICE_NS / max(self.launch_ns, 1.0))), MAX_LAUNCHES_PER_SAMPLE)
-        while (elapsed := time.perf_counter() - began) < seconds:
-            for call in self._calls(batch, 1):
-                call()
-            self._device.synchronize()
-        return elapsed
+    def _time(self, count: int) -> tuple[list[float], str]:
+        """Durations of `count` samples, in the middle of a load where the device has a queue."""
+        device, lead = self._device, self._lead()
+        if not isinstance(device, StreamDevice) or lead == 0:
+            return device.time_calls(self._launches.samples(count))
+        calls = self._launches.samples(lead + count + self._tail())
+        durations = device.time_in_load(
+            calls[:lead], calls[lead : lead + count], calls[lead + count :], lead * self._sample_ns
+        )
+        return durations, self.method
 
+    @property
+    def _sample_ns(self) -> float:
+        return max(self.launch_ns * self.launches_per_sample, 1.0)
 
-def _back_to_back(launches: Sequence[Callable[[], object]]) -> Callable[[], object]:
-    def sample() -> object:
-        result: object = None
-        for launch in launches:
-            result = launch()
-        return result
+    def _lead(self) -> int:
+        """Untimed calls right before the samples; on a CPU ``_settle`` has launched before."""
+        if self.method in ("simulated", "wall_clock") or self.launch_ns >= _ROUND_WARMUP_NS:
+            return 0
+        return min(_MOST_LEADING, math.ceil(LEAD_NS / self._sample_ns))
 
-    return sample
+    def _tail(self) -> int:
+        return min(_MOST_TRAILING, math.ceil(TAIL_NS / self._sample_ns))
 
-
-def _digest(array: HostArray) -> bytes:
-    """Bytes to compare by: NaN equals itself, and -0 differs from +0."""
-    return hashlib.blake2b(np.ascontiguousarray(array).view(np.uint8).data).digest()
+    def _loader(self) -> Loader:
+        call_ns = self.launch_ns * self.launches_per_sample
+        return Loader(self._device, self._launches.samples, call_ns, self._observers)

@@ -9,7 +9,8 @@ import numpy as np
 
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.statistics.intervals import median_interval
+from gemmetry.measurement.sampler import Round
+from gemmetry.statistics.intervals import rounds_interval
 
 GPU_INTERVAL_WIDTH = 0.005
 """Asked relative half-width of the median's interval on a GPU, where nothing says otherwise."""
@@ -17,12 +18,24 @@ GPU_INTERVAL_WIDTH = 0.005
 CPU_INTERVAL_WIDTH = 0.02
 """The same on a CPU (and the pretend device), whose clock and neighbours vary more."""
 
-FIRST_ROUNDS = 3
-"""Rounds over which the least number of samples is spread, so that the candidates of a comparison
-take turns even where ten samples suffice. The pretend device does not drift and needs one."""
+MIN_ROUNDS = 12
+"""Rounds over which samples are spread at least, so that the candidates of a comparison take turns
+however few samples suffice. A round is one independent observation; the sign test can show a
+difference of 12 pairs at p = 2·2⁻¹² = 0.0005, so still among a hundred comparisons at 5 %. The
+pretend device does not drift and needs one."""
+
+ROUND_S = 0.005
+GPU_ROUND_S = 0.01
+"""Samples of a round take about so long: taking turns costs some milliseconds (untimed launches,
+telemetry, poisoned outputs), on a GPU some tens."""
+
+MOST_ROUNDS = 60
+"""Rounds that a dispatch takes about at most. Many short rounds tell more than few long ones,
+because samples of one round share the state of the machine."""
 
 _MAX_GROWTH = 2
-"""A round takes at most this many times the samples there are: estimates from few are poor."""
+"""Another set of rounds takes at most this many times the samples there are: estimates from few
+are poor."""
 
 
 def asked_width(settings: RunSettings, target: Target) -> float:
@@ -32,12 +45,13 @@ def asked_width(settings: RunSettings, target: Target) -> float:
     return GPU_INTERVAL_WIDTH if target.is_gpu else CPU_INTERVAL_WIDTH
 
 
-def relative_half_width(samples: Sequence[float]) -> float:
+def relative_half_width(rounds: Sequence[Round]) -> float:
     """Half of the median's 95 % interval over the median; infinite where it is not defined."""
-    if len(samples) < 2:
+    samples = [item.samples_ns for item in rounds]
+    if sum(map(len, samples)) < 2:
         return math.inf
-    low, high = median_interval(samples)
-    median = float(np.median(samples))
+    low, high, _ = rounds_interval(samples)
+    median = float(np.median(np.concatenate(samples)))
     return (high - low) / 2 / median if median > 0 else math.inf
 
 
@@ -51,46 +65,62 @@ class StopPolicy:
         self._settings = settings
         self._width = asked_width(settings, target)
         least = settings.min_samples if settings.repetitions is None else settings.repetitions
-        rounds = 1 if target.kind is TargetKind.NULL else FIRST_ROUNDS
-        self._first_size = max(1, math.ceil(min(least, settings.max_samples) / rounds))
+        self._round_s = GPU_ROUND_S if target.is_gpu else ROUND_S
+        self._least = min(least, settings.max_samples)
+        drifts = target.kind is not TargetKind.NULL
+        self._rounds, self._most_rounds = (MIN_ROUNDS, MOST_ROUNDS) if drifts else (1, 2)
+        self._first_size = max(1, math.ceil(self._least / self._rounds))
+        self._usual_size = max(self._first_size, settings.max_samples // self._most_rounds)
 
-    def next_count(self, samples: Sequence[float], seconds_spent: float) -> int:
+    def next_count(self, rounds: Sequence[Round], seconds_spent: float) -> int:
         """Size of the next round; 0 ends sampling.
 
         Args:
-            samples: all samples so far, ns per launch.
-            seconds_spent: wall-clock time their rounds took.
+            rounds: all rounds so far.
+            seconds_spent: wall-clock time that they took.
         """
-        settings, taken = self._settings, len(samples)
+        settings, taken = self._settings, _taken(rounds)
         if settings.repetitions is not None:
             return max(0, min(settings.repetitions - taken, self._first_size))
         if taken == 0:
             return self._first_size
         if seconds_spent >= settings.time_budget_s or taken >= settings.max_samples:
             return 0
-        affordable = int(
-            (settings.time_budget_s - seconds_spent) * taken / max(seconds_spent, 1e-9)
-        )
+        seconds_each = max(seconds_spent, 1e-9) / taken
+        affordable = int((settings.time_budget_s - seconds_spent) / seconds_each)
         room = min(affordable, settings.max_samples - taken)
-        if taken < settings.min_samples:
-            return min(settings.min_samples - taken, self._first_size, room)
-        width = relative_half_width(samples)
+        size = min(max(int(self._round_s / _sample_s(rounds)), self._first_size), self._usual_size)
+        if taken < self._least or len(rounds) < self._rounds:
+            left = max(1, self._rounds - len(rounds))
+            return min(max(min(size, room // left), self._first_size), room)
+        width = relative_half_width(rounds)
         if width <= self._width:
             return 0
-        return min(self._needed(taken, width), room)
+        share = self._missing(taken, width) / max(1, self._most_rounds - len(rounds))
+        return min(max(size, math.ceil(share)), room)
 
-    def reason(self, samples: Sequence[float], seconds_spent: float) -> str:
+    def reason(self, rounds: Sequence[Round], seconds_spent: float) -> str:
         """Why sampling ended: ``interval``, ``time_budget`` or ``max_samples``."""
-        settings, taken = self._settings, len(samples)
+        settings, taken = self._settings, _taken(rounds)
         if settings.repetitions is not None:
             return "max_samples"
-        if taken >= settings.min_samples and relative_half_width(samples) <= self._width:
+        if taken >= settings.min_samples and relative_half_width(rounds) <= self._width:
             return "interval"
         return "max_samples" if taken >= settings.max_samples else "time_budget"
 
-    def _needed(self, taken: int, width: float) -> int:
+    def _missing(self, taken: int, width: float) -> int:
         """Samples still missing if the width shrinks with the square root of their number."""
         if not math.isfinite(width):
             return taken
         missing = math.ceil(taken * (width / self._width) ** 2) - taken
-        return max(self._settings.min_samples, min(missing, _MAX_GROWTH * taken))
+        return max(self._least, min(missing, _MAX_GROWTH * taken))
+
+
+def _sample_s(rounds: Sequence[Round]) -> float:
+    """What one sample of the last round takes."""
+    last = rounds[-1]
+    return max(float(np.median(last.samples_ns)) * last.launches_per_sample / 1e9, 1e-9)
+
+
+def _taken(rounds: Sequence[Round]) -> int:
+    return sum(len(item.samples_ns) for item in rounds)

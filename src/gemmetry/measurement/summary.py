@@ -12,9 +12,17 @@ from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target
 from gemmetry.measurement import marks
 from gemmetry.measurement.sampler import Round
-from gemmetry.statistics.intervals import median_interval
+from gemmetry.statistics.intervals import rounds_interval
 
-_NUMBERS = ("sm_clock_hz", "memory_clock_hz", "power_w", "temperature_c", "load_average")
+_NUMBERS = (
+    "sm_clock_hz",
+    "memory_clock_hz",
+    "power_w",
+    "temperature_c",
+    "load_average",
+    "others_cpu_share",
+    "run_delay_share",
+)
 
 
 def summarize(
@@ -37,7 +45,7 @@ def summarize(
     samples = np.array([value for item in rounds for value in item.samples_ns], dtype=np.float64)
     if samples.size == 0:
         raise ValueError("a measurement needs at least one sample")
-    low, high = median_interval(samples.tolist()) if samples.size > 1 else (samples[0], samples[0])
+    low, high, effective = rounds_interval([item.samples_ns for item in rounds])
     last = rounds[-1]
     measurement = Measurement(
         median_ns=float(np.median(samples)),
@@ -53,6 +61,8 @@ def summarize(
         stop_reason=stop_reason,
         input_sets=last.input_sets,
         first_launch_ns=rounds[0].first_launch_ns,
+        harness_overhead_ns=last.overhead_ns,
+        effective_samples=effective,
         telemetry=_combine_telemetry(rounds),
     )
     found = marks.find_marks(measurement, samples, rounds, target, settings)
@@ -71,4 +81,8 @@ def _combine_telemetry(rounds: Sequence[Round]) -> Telemetry:
     for item in rounds:
         told = item.telemetry.get("throttle_reasons", ())
         reasons.extend(told if isinstance(told, tuple) else (str(told),))
-    return Telemetry(throttle_reasons=tuple(sorted(set(reasons))), **numbers)
+    return Telemetry(
+        throttle_reasons=tuple(sorted(set(reasons))),
+        processors=str(rounds[-1].telemetry.get("processors", "")),
+        **numbers,
+    )

@@ -6,7 +6,7 @@ import math
 
 from gemmetry.domain.dtypes import BF16, F16, F32, F64, TF32
 from gemmetry.domain.operation import Operation
-from gemmetry.numerics.bounds import (
+from gemmetry.numerics.accumulation import (
     BLOCK,
     TF32_BLOCK,
     fp8_promoted_error,
@@ -28,7 +28,7 @@ def class_errors(operation: Operation) -> dict[str, float]:
     ``fp32`` and ``fp32-accumulated`` have the same bound and differ in their inputs: products of
     formats up to tf32 are exact, so only the sums of the latter round. ``tf32`` adds the rounding
     of both inputs to 11 bits, 2·2⁻¹¹. Only a result in f64 can show ``fp64``. The bounds are the
-    warn tier's of :mod:`gemmetry.numerics.bounds`.
+    warn tier's of :mod:`gemmetry.numerics.accumulation`.
     """
     s = operation.signature
     k = operation.matmul_shape.k

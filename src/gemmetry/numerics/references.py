@@ -7,8 +7,8 @@ shapes where the host takes too long, never the provider under test.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,18 +19,36 @@ from gemmetry.domain.operation import (
     EpilogueStep,
     Layout,
     Operation,
+    Signature,
     TensorSpec,
 )
 from gemmetry.numerics.gelu import GELU_LIPSCHITZ, gelu
-from gemmetry.numerics.storage import Array, Float64Array, to_float32, to_float64
+from gemmetry.numerics.storage import (
+    Array,
+    Float64Array,
+    absolute,
+    finite_range,
+    to_float32,
+    to_float64,
+)
 
-REFERENCE_VERSION = 1
+REFERENCE_VERSION = 2
 """Raised whenever the same inputs would give another reference; part of a cached one's key."""
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 Matmul = Callable[[Array, Array], Array]
-"""A (…, M, K) times B (…, K, N); given and returning float64 (or float32 for magnitudes)."""
+"""A (…, M, K) times B (…, K, N), host arrays of any format, in float64; or np.matmul itself, which
+is given arrays of the format to multiply in."""
+
+
+class OperandSizes(NamedTuple):
+    """The largest finite magnitudes of the operands, for bounds by norm."""
+
+    lhs: float
+    rhs: float
+    scale: float
+    """|alpha| times the largest scale factors and the slope of gelu, as far as there are any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +63,40 @@ class Reference:
     extra_rounding: Float64Array | None = None
     """Sum of the magnitudes that an epilogue kept in the result format, instead of in the
     accumulator, would round on the way; None where there is no such step."""
+    sizes: OperandSizes | None = None
+    """None where the operands' sizes are not known."""
+
+    def flat(self) -> Reference:
+        """The same arrays seen as (-1, last axis)."""
+        shape = (-1, self.value.shape[-1])
+        extra = self.extra_rounding
+        return self._with(
+            self.value.reshape(shape),
+            self.magnitude.reshape(shape),
+            None if extra is None else extra.reshape(shape),
+        )
+
+    def part(self, rows: slice) -> Reference:
+        """Some rows (of the first axis)."""
+        extra = self.extra_rounding
+        return self._with(
+            self.value[rows], self.magnitude[rows], None if extra is None else extra[rows]
+        )
 
     def rows(self, count: int) -> Iterator[tuple[slice, Reference]]:
         """The reference in pieces of at least one and about `count` elements: slices over the
         first axis of the arrays seen as (-1, last axis), and the piece, two-dimensional."""
-        width = self.value.shape[-1]
+        flat = self.flat()
+        height, width = flat.value.shape
         step = max(1, count // max(1, width))
-        value = self.value.reshape(-1, width)
-        magnitude = self.magnitude.reshape(-1, width)
-        extra = None if self.extra_rounding is None else self.extra_rounding.reshape(-1, width)
-        for start in range(0, value.shape[0], step):
+        for start in range(0, height, step):
             part = slice(start, start + step)
-            yield (
-                part,
-                Reference(value[part], magnitude[part], None if extra is None else extra[part]),
-            )
+            yield part, flat.part(part)
+
+    def _with(self, value: Array, magnitude: Float64Array, extra: Float64Array | None) -> Reference:
+        if self.magnitude is self.value:
+            magnitude = cast(Float64Array, value)
+        return Reference(value, magnitude, extra, self.sizes)
 
     @property
     def nbytes(self) -> int:
@@ -75,27 +112,28 @@ def compute_reference(
     """The reference for `inputs` (host arrays of ``operation.inputs``, in storage shapes).
 
     Args:
-        matmul: ``f(A, B) -> A @ B`` in float64, host arrays in and out; None: numpy's BLAS, whose
-            own error, at most γ_K(2⁻⁵³)·|A||B|, :mod:`gemmetry.numerics.bounds` accounts for.
+        matmul: ``f(A, B) -> A @ B`` in float64, host arrays of the operands' formats in; None:
+            numpy's BLAS, whose own error, at most γ_K(2⁻⁵³)·|A||B|,
+            :mod:`gemmetry.numerics.accumulation` accounts for.
     """
     tensors = logical_tensors(operation, inputs)
-    multiply = matmul or cast(Matmul, np.matmul)
-    lhs, rhs = to_float64(tensors["lhs"]), to_float64(tensors["rhs"])
-    product = to_float64(_contract(operation, lhs, rhs, multiply))
-    if operation.signature.lhs.is_integer:
+    lhs, rhs = tensors["lhs"], tensors["rhs"]
+    if matmul is None:
+        product = to_float64(_contract(operation, to_float64(lhs), to_float64(rhs), np.matmul))
+    else:
+        product = to_float64(_contract(operation, lhs, rhs, matmul))
+    s = operation.signature
+    if s.lhs.is_integer:
         value = apply_epilogue(operation, product, tensors)
         return Reference(np.rint(value).astype(np.int64), np.abs(value))
-    s = operation.signature
-    if (
-        s.alpha > 0
-        and s.beta == 0
-        and not s.epilogue
-        and _is_nonnegative(tensors["lhs"], tensors["rhs"])
-    ):
+    ranges = finite_range(lhs), finite_range(rhs)
+    sizes = _sizes(s, tensors, *ranges)
+    is_nonnegative = min(low for low, _ in ranges) >= 0
+    if s.alpha > 0 and s.beta == 0 and not s.epilogue and is_nonnegative:
         value = apply_epilogue(operation, product, tensors)
-        return Reference(value, value)
+        return Reference(value, value, sizes=sizes)
     magnitude = _magnitude_product(operation, tensors, matmul)
-    return with_epilogue(operation, product, magnitude, tensors)
+    return replace(with_epilogue(operation, product, magnitude, tensors), sizes=sizes)
 
 
 def logical_tensors(operation: Operation, inputs: Sequence[Array]) -> dict[str, Array]:
@@ -117,14 +155,16 @@ def to_storage(array: Array, spec: TensorSpec) -> Array:
 
 
 def exact_product(operation: Operation, inputs: Sequence[Array], matmul: Matmul) -> Float64Array:
-    """A·B in float64, for inputs on which no sum rounds in the operation's accumulator; `matmul`
+    """A·B in float64, for inputs on which no sum rounds in the operation's accumulator; np.matmul
     is given float32 arrays where that accumulator is a float of at most 24 bits, as that is
     twice as fast and exact too."""
     tensors = logical_tensors(operation, inputs)
-    narrow = operation.signature.accumulator.significand_bits in range(1, 25)
-    widen = to_float32 if narrow else to_float64
-    product = _contract(operation, widen(tensors["lhs"]), widen(tensors["rhs"]), matmul)
-    return to_float64(product)
+    lhs, rhs = tensors["lhs"], tensors["rhs"]
+    if matmul is np.matmul:
+        narrow = operation.signature.accumulator.significand_bits in range(1, 25)
+        widen = to_float32 if narrow else to_float64
+        lhs, rhs = widen(lhs), widen(rhs)
+    return to_float64(_contract(operation, lhs, rhs, matmul))
 
 
 def apply_epilogue(
@@ -198,19 +238,38 @@ def _magnitude_product(
 ) -> Float64Array:
     """|A||B|. On the host in float32, as a scale of bounds needs no more; the factor makes up for
     what rounding may have lost, γ_K(2⁻²⁴) < 2⁻⁶ for K up to 2¹⁸."""
-    if matmul is not None or F64 in (operation.signature.lhs, operation.signature.rhs):
-        lhs, rhs = to_float64(tensors["lhs"]), to_float64(tensors["rhs"])
-        return to_float64(
-            _contract(operation, np.abs(lhs), np.abs(rhs), matmul or cast(Matmul, np.matmul))
-        )
-    lhs32, rhs32 = np.abs(to_float32(tensors["lhs"])), np.abs(to_float32(tensors["rhs"]))
-    product = to_float64(_contract(operation, lhs32, rhs32, cast(Matmul, np.matmul)))
+    lhs, rhs = tensors["lhs"], tensors["rhs"]
+    if matmul is not None:
+        return to_float64(_contract(operation, absolute(lhs), absolute(rhs), matmul))
+    if F64 in (operation.signature.lhs, operation.signature.rhs):
+        lhs64, rhs64 = np.abs(to_float64(lhs)), np.abs(to_float64(rhs))
+        return to_float64(_contract(operation, lhs64, rhs64, np.matmul))
+    lhs32, rhs32 = np.abs(to_float32(lhs)), np.abs(to_float32(rhs))
+    product = to_float64(_contract(operation, lhs32, rhs32, np.matmul))
     product *= 1.0 + 2.0**-24 * operation.matmul_shape.k
     return product
 
 
-def _is_nonnegative(*arrays: Array) -> bool:
-    return all(float(np.min(to_float32(array), initial=0.0)) >= 0 for array in arrays)
+def operand_sizes(operation: Operation, inputs: Sequence[Array]) -> OperandSizes:
+    """The sizes that the reference of `inputs` (in storage shapes) has."""
+    tensors = logical_tensors(operation, inputs)
+    ranges = finite_range(tensors["lhs"]), finite_range(tensors["rhs"])
+    return _sizes(operation.signature, tensors, *ranges)
+
+
+def _sizes(
+    signature: Signature,
+    tensors: Mapping[str, Array],
+    lhs: tuple[float, float],
+    rhs: tuple[float, float],
+) -> OperandSizes:
+    scale = abs(signature.alpha)
+    for role in ("scale_a", "scale_b"):
+        if role in tensors:
+            scale *= max(abs(end) for end in finite_range(tensors[role]))
+    if EpilogueStep.GELU in signature.epilogue:
+        scale *= GELU_LIPSCHITZ
+    return OperandSizes(max(map(abs, lhs)), max(map(abs, rhs)), scale)
 
 
 def _contract(operation: Operation, lhs: Array, rhs: Array, multiply: Matmul) -> Array:

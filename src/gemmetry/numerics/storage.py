@@ -6,6 +6,7 @@ held in float32 whose 13 low mantissa bits are zero.
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any, cast
 
@@ -60,6 +61,10 @@ _SMALLEST_NORMAL_EXPONENT = {
 }
 """IEEE 754-2019 table 3.5 (f16, f32, f64); "FP8 Formats for Deep Learning", arXiv 2209.05433,
 table 1 (e4m3, e5m2); the fnuz formats have a bias larger by one (LLVM's APFloat semantics)."""
+
+_ONE_ZERO = frozenset({_STORAGE[E4M3FNUZ], _STORAGE[E5M2FNUZ]})
+_RANGE_PIECE = 1 << 18
+"""Elements widened at a time when only their range is asked."""
 
 FORMATS_WITHOUT_INFINITY = frozenset({E4M3, E4M3FNUZ, E5M2FNUZ})
 """Overflow in these becomes NaN or, where a cast saturates, the largest finite value."""
@@ -152,6 +157,32 @@ def _table(narrow: np.dtype[Any], wide: np.dtype[Any]) -> Array:
     return cast(Array, np.arange(256, dtype=np.uint8).view(narrow).astype(wide))
 
 
+def absolute(array: Array) -> Array:
+    """|array| in its own format, by clearing sign bits (fnuz formats, whose NaN is the bit pattern
+    of -0, and integers by a comparison)."""
+    if array.dtype.kind in "iu" or array.dtype in _ONE_ZERO:
+        return cast(Array, np.abs(array))
+    unsigned = np.dtype(f"u{array.dtype.itemsize}")
+    mask = unsigned.type((1 << (8 * unsigned.itemsize - 1)) - 1)
+    return cast(Array, (array.view(unsigned) & mask).view(array.dtype))
+
+
+def finite_range(array: Array) -> tuple[float, float]:
+    """The least and the largest finite number in `array`; (0, 0) if there is none."""
+    low, high = math.inf, -math.inf
+    rows = array.reshape(-1, array.shape[-1]) if array.ndim > 2 else np.atleast_2d(array)
+    step = max(1, _RANGE_PIECE // max(1, rows.shape[1]))
+    for start in range(0, rows.shape[0], step):
+        wide = to_float64 if array.dtype.itemsize > 4 else to_float32
+        values = wide(rows[start : start + step])
+        least, most = float(values.min(initial=math.inf)), float(values.max(initial=-math.inf))
+        if not (math.isfinite(least) and math.isfinite(most)):
+            finite = values[np.isfinite(values)]
+            least, most = finite.min(initial=math.inf), finite.max(initial=-math.inf)
+        low, high = min(low, float(least)), max(high, float(most))
+    return (low, high) if low <= high else (0.0, 0.0)
+
+
 def count_zeros(array: Array) -> int:
     """Zeros of either sign in `array`, exactly, by their bits."""
     flat = np.ascontiguousarray(array).reshape(-1)
@@ -159,7 +190,7 @@ def count_zeros(array: Array) -> int:
         return int(flat.size - np.count_nonzero(flat))
     unsigned = flat.view(np.dtype(f"u{flat.dtype.itemsize}"))
     zeros = unsigned.size - np.count_nonzero(unsigned)
-    if flat.dtype in (numpy_dtype(E4M3FNUZ), numpy_dtype(E5M2FNUZ)):
+    if flat.dtype in _ONE_ZERO:
         return int(zeros)  # One zero; the bit pattern of "-0" is their NaN.
     negative_zero = 1 << (8 * flat.dtype.itemsize - 1)
     return int(zeros + np.count_nonzero(unsigned == negative_zero))

@@ -8,14 +8,18 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
+from gemmetry.hardware.pinning import format_processors
 from gemmetry.observers.readings import Readings
+from gemmetry.observers.scheduler import RunDelay
 
 _SYSFS_CPUS = Path("/sys/devices/system/cpu")
 _STAT = Path("/proc/stat")
 
 OTHERS_SHARE = "others_cpu_share"
-"""Beside the fields of ``Telemetry``: the share of the usable processors that went to other
-programs, or that the hypervisor took away, over the last :data:`WINDOW_S` of sampling."""
+"""The share of the usable processors that went to other programs, or that the hypervisor took
+away, over the last :data:`WINDOW_S` of sampling."""
+
+RUN_DELAY_SHARE = "run_delay_share"
 
 WINDOW_S = 0.5
 """The kernel counts in ticks of 10 ms, so shorter times tell nothing."""
@@ -25,13 +29,15 @@ _BUSY_FIELDS = (1, 2, 3, 6, 7, 8)
 
 
 class CpuObserver:
-    """Reads the load average per usable core, what other programs take of the processors, and
-    the clock where cpufreq shows it.
+    """Reads the load average per usable core, what other programs take of the processors, how long
+    this one's threads wait for one, and the clock where cpufreq shows it.
 
     The clock of /proc/cpuinfo is not used: in virtual machines it is a constant.
     """
 
-    def __init__(self, sysfs: Path = _SYSFS_CPUS, stat: Path = _STAT) -> None:
+    def __init__(
+        self, sysfs: Path = _SYSFS_CPUS, stat: Path = _STAT, tasks: Path | None = None
+    ) -> None:
         if hasattr(os, "sched_getaffinity"):
             cores = sorted(os.sched_getaffinity(0))
         else:
@@ -43,24 +49,27 @@ class CpuObserver:
         self._stat = stat
         self._readings = Readings()
         self._began: tuple[float, float, float] | None = None
+        self._run_delay = RunDelay() if tasks is None else RunDelay(tasks)
         self._window: deque[tuple[float, float]] = deque()
 
     def start(self) -> None:
         self._readings.clear()
         self.sample()
         self._began = self._times()
+        self._run_delay.start()
 
     def sample(self) -> None:
         if self._has_clock:
             self._readings.add("sm_clock_hz", self._clock_hz())
 
     def stop(self) -> Mapping[str, float | str | tuple[str, ...]]:
+        self._readings.add(RUN_DELAY_SHARE, self._run_delay.share())
         self._readings.add(OTHERS_SHARE, self._others_share())
         try:
             self._readings.add("load_average", os.getloadavg()[0] / len(self._cores))
         except OSError:
             pass
-        return self._readings.medians()
+        return {**self._readings.medians(), "processors": format_processors(self._cores)}
 
     def _others_share(self) -> float | None:
         """None until enough was sampled, or where the kernel does not count."""

@@ -17,15 +17,20 @@ from gemmetry.domain.errors import LaunchError, OutOfMemoryError
 from gemmetry.domain.operation import TensorSpec
 from gemmetry.domain.units import format_bytes
 from gemmetry.hardware.memory import free_memory_bytes
-from gemmetry.numerics.storage import numpy_dtype
+from gemmetry.numerics.storage import numpy_dtype, same_bytes
+from gemmetry.providers._late_work import late_work
 
 RED_ZONE_BYTES = 256
 """Bytes before and after every buffer; a kernel that writes past its output lands in them."""
 
-RED_ZONE_PATTERN = 0xA5
+RED_ZONE_PATTERN = 0xFF
+"""NaN in every float format: what is read outside a buffer and used shows in the result."""
 
 ALIGNMENT_BYTES = 64
 """Of a buffer's first byte: a cache line, and the widest vector register (AVX-512)."""
+
+GUARDED_ALIGNMENT_BYTES = 256
+"""Of a guarded buffer's first byte, less the offset asked for."""
 
 FALLBACK_CACHE_BYTES = 32 * 2**20
 """Last-level cache assumed where the system does not tell: what one slice of a current server
@@ -55,6 +60,23 @@ class HostDevice:
         """
         return _allocate(spec.storage_shape, numpy_dtype(spec.dtype))
 
+    def allocate_guarded(
+        self, spec: TensorSpec, *, zone_bytes: int, offset_bytes: int = 0
+    ) -> HostBuffer:
+        """Like :meth:`allocate`, with zones of at least `zone_bytes`; the buffer begins
+        `offset_bytes` behind a multiple of 256.
+
+        Raises:
+            OutOfMemoryError: the system refused it.
+        """
+        return _allocate(
+            spec.storage_shape,
+            numpy_dtype(spec.dtype),
+            zone_bytes=zone_bytes,
+            alignment=GUARDED_ALIGNMENT_BYTES,
+            offset=offset_bytes,
+        )
+
     def upload(self, array: HostArray, spec: TensorSpec) -> HostBuffer:
         """A new buffer holding `array`, of ``spec.storage_shape`` in the spec's own dtype.
 
@@ -62,13 +84,25 @@ class HostDevice:
             LaunchError: the array has another shape or dtype.
         """
         buffer = self.allocate(spec)
+        self.write(buffer, array, spec)
+        return buffer
+
+    def write(self, buffer: HostBuffer, array: HostArray, spec: TensorSpec) -> None:
+        """Overwrite the buffer with `array`.
+
+        Raises:
+            LaunchError: the array has another shape or dtype.
+        """
         if array.shape != buffer.shape or array.dtype != buffer.dtype:
             raise LaunchError(
                 f"{spec.role} must be {buffer.dtype} of shape {buffer.shape}, "
                 f"not {array.dtype} of shape {array.shape}"
             )
         buffer[...] = array
-        return buffer
+
+    def same_bytes(self, left: HostBuffer, right: HostBuffer) -> bool:
+        """Whether two buffers hold the same bytes."""
+        return same_bytes(left, right)
 
     def download(self, buffer: HostBuffer, spec: TensorSpec) -> HostArray:
         """A copy of the buffer's content."""
@@ -108,38 +142,56 @@ class HostDevice:
         return None
 
     def red_zones_intact(self, buffer: HostBuffer) -> bool:
-        """Whether nothing was written just before or just after a buffer of :meth:`allocate`."""
+        """Whether nothing was written just before or just after a buffer of this device."""
         return all(bool((zone == RED_ZONE_PATTERN).all()) for zone in red_zones(buffer))
 
+    def unordered_work(self, launch: Callable[[], object], output: HostBuffer) -> str:
+        """Whether a launch goes on writing after it returned; see :func:`late_work`."""
+        self.fill_bytes(output, RED_ZONE_PATTERN)
+        holder = [output]
 
-def _allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostBuffer:
+        def run() -> None:
+            result = launch()
+            if isinstance(result, np.ndarray):
+                holder[0] = result
+
+        return late_work(run, lambda: np.array(holder[0]), same_bytes)
+
+
+def _allocate(
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    *,
+    zone_bytes: int = RED_ZONE_BYTES,
+    alignment: int = ALIGNMENT_BYTES,
+    offset: int = 0,
+) -> HostBuffer:
     size = math.prod(shape) * dtype.itemsize
     try:
-        memory = np.empty(size + 2 * RED_ZONE_BYTES + ALIGNMENT_BYTES, np.uint8)
+        memory = np.empty(size + 2 * zone_bytes + alignment + offset, np.uint8)
     except (MemoryError, ValueError):  # ValueError: more bytes than an address can count
         raise OutOfMemoryError(
             f"the host has no {format_bytes(size)} left for an array of {dtype} {shape}",
             hint="Choose a smaller shape, or run with more memory.",
         ) from None
-    start = RED_ZONE_BYTES + -(memory.ctypes.data + RED_ZONE_BYTES) % ALIGNMENT_BYTES
+    start = zone_bytes + -(memory.ctypes.data + zone_bytes) % alignment + offset
     end = start + size
-    memory[start - RED_ZONE_BYTES : start] = RED_ZONE_PATTERN
-    memory[end : end + RED_ZONE_BYTES] = RED_ZONE_PATTERN
+    memory[:start] = RED_ZONE_PATTERN
+    memory[end:] = RED_ZONE_PATTERN
     return memory[start:end].view(dtype).reshape(shape)
 
 
 def red_zones(buffer: HostBuffer) -> tuple[HostBuffer, HostBuffer]:
-    """The bytes before and after a buffer of :meth:`HostDevice.allocate`, writable.
+    """The bytes before and after a buffer of :class:`HostDevice`, writable.
 
     Raises:
         ValueError: the buffer was not made by it.
     """
     memory = buffer.base
     if not isinstance(memory, np.ndarray) or memory.dtype != np.uint8:
-        raise ValueError("this array is not a buffer of HostDevice.allocate")
+        raise ValueError("this array is not a buffer of HostDevice")
     start = buffer.ctypes.data - memory.ctypes.data
-    end = start + buffer.nbytes
-    return memory[start - RED_ZONE_BYTES : start], memory[end : end + RED_ZONE_BYTES]
+    return memory[:start], memory[start + buffer.nbytes :]
 
 
 @cache

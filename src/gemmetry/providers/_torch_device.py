@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -42,6 +41,8 @@ from gemmetry.domain.errors import (
 )
 from gemmetry.domain.operation import TensorSpec
 from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers._torch_order import same_bits, unordered_on_host, unordered_on_stream
+from gemmetry.providers._torch_timing import StreamTimer, time_on_host
 
 _FORMATS: dict[DType, tuple[torch.dtype, type[Any], torch.dtype, type[Any]]] = {
     # dtype -> torch's, numpy's, and the integers of the same size through which they exchange bytes
@@ -58,6 +59,9 @@ _FORMATS: dict[DType, tuple[torch.dtype, type[Any], torch.dtype, type[Any]]] = {
     S32: (torch.int32, np.int32, torch.int32, np.int32),
 }
 
+_BY_STORAGE = {np.dtype(numpy_type): dtype for dtype, (_, numpy_type, _, _) in _FORMATS.items()}
+"""A format stored as the numpy type (tf32 is stored as float32, whose values include it)."""
+
 TORCH_ERRORS = (RuntimeError, ValueError, MemoryError)
 """What torch raises for failed launches, refused arguments and exhausted memory."""
 
@@ -67,14 +71,11 @@ Unknown, from the enumeration cudaError of the CUDA Runtime API."""
 _LOST_TEXTS = ("uncorrectable ECC", "no CUDA-capable device", "no ROCm-capable device",
                "busy or unavailable", "NVLink error", "system not yet initialized")  # fmt: skip
 
-_CALLS_PER_BACKLOG = 64
-"""Timed behind one backlog: with two events each they stay far below the 1024 launches after which
-the driver makes the host wait."""
-_FIRST_SUBMIT_NS = 100_000.0
-"""Host time of one call that the first backlog assumes; later ones use what was seen."""
-_SUBMIT_MARGIN = 1.5
 _AMD_INFINITY_CACHE_BYTES = {"gfx942": 256 * 2**20, "gfx950": 256 * 2**20}
 """The level behind the L2 that torch reports; AMD CDNA 3 and CDNA 4 architecture white papers."""
+_ZONE_PATTERN = 0xFF
+_GUARDED_ALIGNMENT_BYTES = 256
+"""What cudaMalloc promises at least (CUDA C++ Programming Guide, device memory accesses)."""
 _DEFAULT_CACHE_BYTES = 32 * 2**20
 """Assumed where the operating system does not tell the size of the CPU's last-level cache."""
 
@@ -91,6 +92,16 @@ def to_tensor(array: HostArray, dtype: DType) -> torch.Tensor:
     if tensor.numel():
         np.copyto(tensor.view(torch_int).numpy(), np.ascontiguousarray(array).view(numpy_int))
     return tensor
+
+
+def _host_bits(array: HostArray, dtype: DType) -> torch.Tensor:
+    """The bytes of a host array as a CPU tensor of integers, without a copy where that works."""
+    _, _, torch_int, numpy_int = _FORMATS[dtype]
+    bits = np.ascontiguousarray(array).view(numpy_int)
+    if bits.flags.writeable:
+        return torch.from_numpy(bits)
+    # torch has no read-only tensors, and warns where it is given a read-only array.
+    return to_tensor(array, dtype).view(torch_int)
 
 
 def to_host(tensor: torch.Tensor, dtype: DType) -> HostArray:
@@ -112,21 +123,17 @@ def to_host(tensor: torch.Tensor, dtype: DType) -> HostArray:
 class TorchDevice:
     """:class:`gemmetry.domain.contracts.Device` on torch; buffers are contiguous tensors."""
 
-    def __init__(self, kind: str, index: int = 0, *, graphs: bool = False) -> None:
+    def __init__(self, kind: str, index: int = 0) -> None:
         """
         Args:
             kind: ``cpu``, ``cuda`` or ``hip`` (a TargetKind will do).
             index: which GPU.
-            graphs: time GPU calls as replays of a captured graph where they can be captured. It
-                takes the host's launches out of very short calls, and each call costs a capture.
         """
         self.kind = str(kind)
         self.is_gpu = self.kind != "cpu"
         self.index = index
-        self.graphs = graphs and self.is_gpu
         self.torch_device = torch.device("cuda", index) if self.is_gpu else torch.device("cpu")
-        self._ns_per_sleep_cycle = 0.0
-        self._submit_ns = _FIRST_SUBMIT_NS
+        self._stream_timer = StreamTimer(index)
         if self.is_gpu:
             with self.errors("opening the device"):
                 torch.cuda.set_device(index)
@@ -176,9 +183,54 @@ class TorchDevice:
                 spec.storage_shape, dtype=torch_dtype(spec.dtype), device=self.torch_device
             )
 
+    def allocate_guarded(
+        self, spec: TensorSpec, *, zone_bytes: int, offset_bytes: int = 0
+    ) -> Buffer:
+        """See :class:`gemmetry.domain.contracts.GuardedDevice`; the buffer begins `offset_bytes`
+        behind a multiple of 256 bytes."""
+        size = spec.bytes + 2 * zone_bytes + _GUARDED_ALIGNMENT_BYTES + offset_bytes
+        with self.errors(f"allocating {size} bytes for {spec.role} and its red zones"):
+            memory = torch.empty(size, dtype=torch.uint8, device=self.torch_device)
+            start = zone_bytes + offset_bytes
+            start += -(memory.data_ptr() + zone_bytes) % _GUARDED_ALIGNMENT_BYTES
+            memory[:start].fill_(_ZONE_PATTERN)
+            memory[start + spec.bytes :].fill_(_ZONE_PATTERN)
+            inner = memory[start : start + spec.bytes]
+            return inner.view(torch_dtype(spec.dtype)).view(spec.storage_shape)
+
+    def red_zones_intact(self, buffer: Buffer) -> bool:
+        """Whether the rest of the buffer's memory still holds what :meth:`allocate_guarded` wrote
+        there."""
+        with self.errors("looking at red zones"):
+            memory = torch.empty(0, dtype=torch.uint8, device=buffer.device)
+            memory.set_(buffer.untyped_storage())
+            start = buffer.storage_offset() * buffer.element_size()
+            zones = memory[:start], memory[start + buffer.nbytes :]
+            return all(bool((zone == _ZONE_PATTERN).all()) for zone in zones)
+
+    def unordered_work(self, launch: Callable[[], object], output: Buffer) -> str:
+        """See :class:`gemmetry.domain.contracts.OrderedDevice`; the order is that of the current
+        stream, on a CPU that of the calling thread."""
+        with self.errors("looking for work outside the timed order"):
+            look = unordered_on_stream if self.is_gpu else unordered_on_host
+            return look(launch, output)
+
     def upload(self, array: HostArray, spec: TensorSpec) -> Buffer:
         with self.errors(f"uploading {spec.role}"):
-            return to_tensor(array, spec.dtype).to(self.torch_device)
+            if self.is_gpu:
+                bits = _host_bits(array, spec.dtype).to(self.torch_device)
+                return bits.view(torch_dtype(spec.dtype))
+            return to_tensor(array, spec.dtype)
+
+    def write(self, buffer: Buffer, array: HostArray, spec: TensorSpec) -> None:
+        with self.errors(f"overwriting {spec.role}"):
+            buffer.view(_FORMATS[spec.dtype][2]).copy_(_host_bits(array, spec.dtype))
+
+    def same_bytes(self, left: Buffer, right: Buffer) -> bool:
+        if left.shape != right.shape or left.dtype != right.dtype:
+            return False
+        with self.errors("comparing two buffers"):
+            return same_bits(left, right)
 
     def download(self, buffer: Buffer, spec: TensorSpec) -> HostArray:
         if tuple(buffer.shape) != spec.storage_shape:
@@ -218,55 +270,41 @@ class TorchDevice:
             torch.cuda.empty_cache()
 
     def time_calls(self, calls: Sequence[Callable[[], object]]) -> tuple[list[float], str]:
-        """Durations in ns and the method: ``wall_clock`` on a CPU; on a GPU an event pair around
-        each call (``events``) or around the replay of its captured graph (``graph``).
-
-        GPU calls are submitted while the device still works off a spinning kernel, so that they
-        follow each other without waiting for the host and no host gap is timed. An event pair
-        itself adds one to two microseconds, so calls should be made of enough launches.
-        """
+        """Durations in ns and the method, ``wall_clock`` on a CPU, ``events`` on a GPU; see
+        :mod:`gemmetry.providers._torch_timing`."""
         if not self.is_gpu:
-            return _time_on_host(calls), "wall_clock"
-        method = "events"
+            return time_on_host(calls), "wall_clock"
         with self.errors("timing"):
-            if self.graphs and (replays := _capture(calls)) is not None:
-                calls, method = replays, "graph"
-            durations: list[float] = []
-            for start in range(0, len(calls), _CALLS_PER_BACKLOG):
-                durations += self._time_chunk(calls[start : start + _CALLS_PER_BACKLOG])
-        return durations, method
+            return self._stream_timer.time_calls(calls), "events"
 
-    def _time_chunk(self, calls: Sequence[Callable[[], object]]) -> list[float]:
-        if not self._ns_per_sleep_cycle:
-            self._ns_per_sleep_cycle = self._calibrate_sleep()
-        pairs = [
-            (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
-            for _ in calls
-        ]
-        backlog_ns = self._submit_ns * len(calls) * _SUBMIT_MARGIN
-        torch.cuda._sleep(int(backlog_ns / self._ns_per_sleep_cycle))
-        before = time.perf_counter_ns()
-        for call, (start, end) in zip(calls, pairs, strict=True):
-            start.record()
-            call()
-            end.record()
-        seen_ns = (time.perf_counter_ns() - before) / len(calls)
-        torch.cuda.synchronize(self.index)
-        # Host time that waited for the device (a full launch queue, an allocation that
-        # synchronises) would let the backlog grow without end, so growth is bounded.
-        self._submit_ns = min(max(seen_ns, 2_000.0), 2 * self._submit_ns)
-        return [start.elapsed_time(end) * 1e6 for start, end in pairs]
+    def time_in_load(
+        self,
+        lead: Sequence[Callable[[], object]],
+        calls: Sequence[Callable[[], object]],
+        tail: Sequence[Callable[[], object]],
+        lead_ns: float,
+    ) -> list[float]:
+        """See :class:`gemmetry.domain.contracts.StreamDevice`; on a CPU nothing is left running."""
+        if not self.is_gpu:
+            durations = time_on_host([*lead, *calls, *tail])
+            return durations[len(lead) : len(lead) + len(calls)]
+        with self.errors("timing"):
+            return self._stream_timer.time_in_load(lead, calls, tail, lead_ns)
 
-    def _calibrate_sleep(self) -> float:
-        """ns per unit of ``torch.cuda._sleep``, which counts clock cycles that differ by device."""
-        cycles = 1_000_000
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(cycles)
-        start.record()
-        torch.cuda._sleep(cycles)
-        end.record()
-        torch.cuda.synchronize(self.index)
-        return max(float(start.elapsed_time(end)) * 1e6 / cycles, 1e-3)
+    def captured(self, call: Callable[[], object]) -> Callable[[], object]:
+        """See :class:`gemmetry.domain.contracts.StreamDevice`."""
+        if not self.is_gpu:
+            raise LaunchError("a CPU has no graphs to capture launches in")
+        with self.errors("capturing a launch"):
+            return self._stream_timer.captured(call)
+
+    def stream_and_wall_ns(self, calls: Sequence[Callable[[], object]]) -> tuple[float, float]:
+        """See :class:`gemmetry.domain.contracts.StreamDevice`; on a CPU both are the host's."""
+        if not self.is_gpu:
+            wall_ns = sum(time_on_host(calls))
+            return wall_ns, wall_ns
+        with self.errors("checking the clock"):
+            return self._stream_timer.stream_and_wall_ns(calls)
 
     def float64_matmul(self) -> Callable[[HostArray, HostArray], HostArray] | None:
         """``f(A, B)`` for (…, M, K) and (…, K, N) arrays, cut into tiles that fit the device;
@@ -281,8 +319,10 @@ class TorchDevice:
         budget = max(self.free_memory_bytes() // 3, 8 * (2 * k + 1))
         columns = min(n, max(1, budget // (8 * k)))
         rows = min(m, max(1, budget // (8 * (k + columns))))
-        result = np.empty((m, n), np.float64)
         with self.errors(f"computing the float64 reference of {m}x{n}x{k}"):
+            if (rows, columns) == (m, n):
+                return (self._as_float64(lhs) @ self._as_float64(rhs)).cpu().numpy()
+            result = np.empty((m, n), np.float64)
             for j in range(0, n, columns):
                 b = self._as_float64(rhs[:, j : j + columns])
                 for i in range(0, m, rows):
@@ -291,8 +331,14 @@ class TorchDevice:
         return result
 
     def _as_float64(self, array: HostArray) -> torch.Tensor:
-        wide = np.array(array, dtype=np.float64, order="C")
-        return torch.from_numpy(wide).to(self.torch_device)
+        """The matrix in float64 on the device, which widens it; the narrow bytes are uploaded in
+        the order in which they lie."""
+        if array.flags.f_contiguous and not array.flags.c_contiguous:
+            return self._as_float64(array.T).T
+        narrow = to_tensor(array, _BY_STORAGE[array.dtype]).to(self.torch_device)
+        if narrow.dtype.itemsize == 1 and narrow.dtype.is_floating_point:
+            narrow = narrow.to(torch.float32)  # fp8 converts to float32 everywhere.
+        return narrow.to(torch.float64)
 
 
 def gpu_targets() -> list[Target]:
@@ -310,7 +356,7 @@ def gpu_targets() -> list[Target]:
     return found
 
 
-def open_device(target: Target, *, threads: int = 0, graphs: bool = False) -> TorchDevice:
+def open_device(target: Target, *, threads: int = 0) -> TorchDevice:
     """The device of `target`, with torch's CPU threads set (0: left as they are).
 
     Raises:
@@ -318,44 +364,16 @@ def open_device(target: Target, *, threads: int = 0, graphs: bool = False) -> To
     """
     if threads > 0 and threads != torch.get_num_threads():
         torch.set_num_threads(threads)
-    return _opened_device(target.kind, target.index or 0, graphs)
+    return _opened_device(target.kind, target.index or 0)
 
 
 @cache
-def _opened_device(kind: TargetKind, index: int, graphs: bool) -> TorchDevice:
-    return TorchDevice(kind, index, graphs=graphs)
+def _opened_device(kind: TargetKind, index: int) -> TorchDevice:
+    return TorchDevice(kind, index)
 
 
 def _architecture(properties: Any) -> str:
     return str(getattr(properties, "gcnArchName", "")).partition(":")[0]
-
-
-def _time_on_host(calls: Sequence[Callable[[], object]]) -> list[float]:
-    durations = []
-    clock = time.perf_counter_ns
-    for call in calls:
-        before = clock()
-        call()
-        durations.append(float(clock() - before))
-    return durations
-
-
-def _capture(calls: Sequence[Callable[[], object]]) -> list[Callable[[], object]] | None:
-    """Each call as the replay of its graph, or None if one of them cannot be captured."""
-    captured: dict[int, torch.cuda.CUDAGraph] = {}
-    torch.cuda.synchronize()
-    try:
-        for call in calls:
-            if id(call) not in captured:
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph):
-                    call()
-                captured[id(call)] = graph
-    except RuntimeError:
-        # A capture that failed leaves nothing launched; a device error would show again below.
-        torch.cuda.synchronize()
-        return None
-    return [captured[id(call)].replay for call in calls]
 
 
 def cpu_cache_bytes(root: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:

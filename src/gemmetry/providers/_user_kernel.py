@@ -19,12 +19,16 @@ from typing import Any
 from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Parameter
 from gemmetry.domain.errors import GemmetryError, NameSyntaxError, RequestError, UnknownNameError
 from gemmetry.domain.names import print_number, split_dispatch_name
+from gemmetry.domain.traits import Trait
 
 CONFIGURATIONS_ATTRIBUTE = "CONFIGURATIONS"
 """Module-level list of mappings, keyword -> value, used where the request gives none."""
 
 BACKEND_ATTRIBUTE = "BACKEND"
 """Module-level ``"numpy"`` or ``"torch"``: what the functions take."""
+
+DECLARES_ATTRIBUTE = "DECLARES"
+"""Module-level list of what the functions' arithmetic is declared to be (``domain/traits.py``)."""
 
 ARRAYS = ("numpy", "torch")
 
@@ -52,6 +56,7 @@ class KernelFacts:
     """Configuration's name -> keyword values, in the order given."""
     signature: inspect.Signature | None = None
     """None: Python cannot tell; some functions written in C do not say."""
+    declared: tuple[Trait, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.path.name}:{self.function_name}"
@@ -171,9 +176,20 @@ def load_kernel(
             configurations, prefix=f"{function_name}_" if prefix else ""
         ),
         signature=_signature(function),
+        declared=_declared(module, file_text),
     )
     kernel.check_configurations()
     return kernel
+
+
+def _declared(module: ModuleType, file_text: str) -> tuple[Trait, ...]:
+    stated = getattr(module, DECLARES_ATTRIBUTE, ())
+    stated = [stated] if isinstance(stated, str) else list(stated)
+    known = [str(trait) for trait in Trait]
+    for one in stated:
+        if one not in known:
+            raise UnknownNameError("declaration", str(one), known, where=file_text)
+    return tuple(Trait(one) for one in stated)
 
 
 def call_user_code(

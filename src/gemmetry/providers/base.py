@@ -26,6 +26,7 @@ class BaseProvider(ABC):
     name: ClassVar[str]
     description: ClassVar[str] = ""
     """One line for ``gemmetry list providers``."""
+    rebuilds_quickly: bool = True
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self.options: Mapping[str, Any] = options or {}

@@ -20,6 +20,7 @@ from gemmetry.domain.errors import (
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import Target
 from gemmetry.providers.base import BaseProvider
+from gemmetry.providers.isolated_plugin import IsolatedPlugin
 
 ENTRY_POINT_GROUP = "gemmetry.providers"
 _SUFFIX = "_provider"
@@ -35,7 +36,7 @@ class BrokenPluginError(RequestError):
 
 
 def load_provider(name: str, options: Mapping[str, Any] | None = None) -> Provider:
-    """Make the provider called `name`.
+    """Make the provider called `name`; one of another package as :class:`IsolatedPlugin`.
 
     Raises:
         UnknownNameError: no provider has that name.
@@ -48,7 +49,7 @@ def load_provider(name: str, options: Mapping[str, Any] | None = None) -> Provid
     if point is None:
         raise UnknownNameError("provider", name, provider_names())
     try:
-        return cast(Provider, point.load()(options))
+        return cast(Provider, IsolatedPlugin(name, point.load()(options)))
     except GemmetryError:
         raise  # the provider's own objection to its options
     except (Exception, SystemExit) as error:

@@ -30,8 +30,7 @@ _PROBE_SIZE = 256
 
 
 class TorchProvider(BaseProvider):
-    """Options: ``threads`` (CPU threads, 0: torch's choice), ``graphs`` (true: time GPU calls as
-    graph replays)."""
+    """Options: ``threads`` (CPU threads, 0: torch's choice)."""
 
     name: ClassVar[str] = "torch"
     description: ClassVar[str] = "torch.mm and its relatives: oneDNN, cuBLAS, hipBLAS, cuDNN"
@@ -118,11 +117,7 @@ class TorchProvider(BaseProvider):
     def _device(self, target: Target) -> TorchDevice:
         from gemmetry.providers._torch_device import open_device
 
-        return open_device(
-            target,
-            threads=int(self.options.get("threads", 0)),
-            graphs=bool(self.options.get("graphs", False)),
-        )
+        return open_device(target, threads=int(self.options.get("threads", 0)))
 
 
 def _shrunk(operation: Operation) -> Operation:

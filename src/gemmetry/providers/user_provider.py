@@ -58,7 +58,9 @@ class UserExecutable:
         device: Device,
     ) -> None:
         self.device = device
-        self.facts = BuildFacts(notes=(f"{kernel} with {kernel.arrays} arrays",))
+        self.facts = BuildFacts(
+            notes=(f"{kernel} with {kernel.arrays} arrays",), declared=kernel.declared
+        )
         self.writes_output = kernel.writes_output
         self._kernel = kernel
         self._operation = operation

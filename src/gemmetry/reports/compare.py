@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,9 @@ def _print_summary(
             Text(f"geometric mean of {candidate.label}/A: {mean:.3f} (below 1 is faster)")
         )
     console.print(Text(", ".join(f"{count} {verdict}" for verdict, count in counts.items())))
+    how = how_judged(candidate, comparison.confidence)
+    if how:
+        console.print(Text(how, style="dim"))
     for names, side in ((candidate.only_first, "A"), (candidate.only_candidate, candidate.label)):
         if names:
             shown = ", ".join(f"{key[2]}:{key[3]}" for key in names[:3])
@@ -113,6 +117,22 @@ def _print_summary(
         said += f"{comparison.threshold:.0%}, or no longer ok"
         console.print(Text(said, style="bold red"))
     console.print()
+
+
+def how_judged(candidate: CandidateComparison, confidence: float) -> str:
+    """What stands behind the verdicts, in a sentence; "" where nothing was tested."""
+    found = [change.comparison for change in candidate.changes if change.comparison is not None]
+    tested = [comparison for comparison in found if comparison.p_value is not None]
+    if not tested:
+        return ""
+    used = Counter(str(comparison.pairing) for comparison in tested)
+    by = ", ".join(f"{kind} ({count})" for kind, count in used.items())
+    sizes = sorted({comparison.relevant for comparison in tested})
+    relevant = " or ".join(units.format_percent(size) for size in sizes)
+    return (
+        f"{len(tested)} judged together (Holm) at {units.format_percent(1 - confidence)}, by {by}; "
+        f"differences up to {relevant} count as none"
+    )
 
 
 def comparison_document(comparison: ExperimentComparison) -> dict[str, Any]:
@@ -155,6 +175,12 @@ def _change_document(change: Change) -> dict[str, Any]:
         "ratio_low": comparison.ratio_low if comparison else None,
         "ratio_high": comparison.ratio_high if comparison else None,
         "effect_size": comparison.effect_size if comparison else None,
+        "p_value": comparison.p_value if comparison else None,
+        "adjusted_p_value": comparison.adjusted_p_value if comparison else None,
+        "family": comparison.family if comparison else None,
+        "pairing": str(comparison.pairing) if comparison else None,
+        "observations": comparison.observations if comparison else None,
+        "relevant_difference": comparison.relevant if comparison else None,
         "verdict": change.verdict,
         "is_regression": change.is_regression,
         "note": change.note or None,
@@ -197,5 +223,7 @@ def _to_markdown(comparison: ExperimentComparison) -> str:
         mean = candidate.geometric_mean
         if mean is not None:
             lines += ["", f"Geometric mean of {candidate.label}/A: {mean:.3f}"]
+        how = how_judged(candidate, comparison.confidence)
+        lines += ["", how] if how else []
         lines.append("")
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ from gemmetry.analysis.baseline import (
     default_baseline,
     fastest,
     group_by_problem,
-    speedups,
 )
+from gemmetry.analysis.within import judged_speedups
 from gemmetry.domain import units
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.outcome import Outcome
@@ -35,8 +36,10 @@ from gemmetry.reports.labels import (
     printable,
     reason_line,
     shorten_configurations,
+    unapplied_checks,
 )
 from gemmetry.reports.tables import cell_text, select_columns, table_rows, tag_names
+from gemmetry.statistics.comparison import Difference
 
 __all__ = ["format_block", "print_table"]
 
@@ -71,10 +74,10 @@ def print_table(
         return
     records = result_set.records
     name = baseline or default_baseline(records)
-    relative = speedups(records, name) if name else None
+    relative = judged_speedups(result_set, name) if name else None
     _print_groups(records, console, relative)
     _print_failures(records, console)
-    _print_footer(records, console, relative)
+    _print_footer(records, console, relative, result_set.path)
 
 
 def _print_columns(result_set: ResultSet, console: Console, names: Sequence[str]) -> None:
@@ -86,7 +89,7 @@ def _print_columns(result_set: ResultSet, console: Console, names: Sequence[str]
         ]
         for values in table_rows(result_set.records, columns)
     ]
-    print_rows([column.heading for column in columns], rows, console)
+    print_rows([column.label for column in columns], rows, console)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +175,7 @@ def _group_rows(group: Sequence[Record], layout: _Layout, relative: Speedups | N
             "" if m is None else format_half_width(m) + noisy,
             speed,
             "" if record.roofline_fraction is None else f"{record.roofline_fraction:.0%}",
-            "" if relative is None else format_ratio(relative.of(record)),
+            "" if relative is None else _ratio(record, relative),
             VERIFICATION_MARKS[record.verdict.status],
         ]
         style = "bold green" if record is best else ""
@@ -182,6 +185,11 @@ def _group_rows(group: Sequence[Record], layout: _Layout, relative: Speedups | N
             if width
         ))  # fmt: skip
     return grid
+
+
+def _ratio(record: Record, relative: Speedups) -> str:
+    text = format_ratio(relative.of(record))
+    return f"{text}≈" if relative.difference(record) is Difference.NONE_SHOWN else text
 
 
 def _number(value: float) -> str:
@@ -241,7 +249,24 @@ def _print_command(command: str, console: Console) -> None:
     console.print(Text(f"    $ {text}", style="dim"), soft_wrap=True)
 
 
-def _print_footer(records: Sequence[Record], console: Console, relative: Speedups | None) -> None:
+def _print_verified(records: Sequence[Record], console: Console) -> None:
+    """How accurate the results are, and which checks this provider or device left undone."""
+    classes = Counter(
+        record.verdict.accuracy_class
+        for record in records
+        if record.outcome is Outcome.OK and record.verdict.accuracy_class
+    )
+    if classes:
+        text = ", ".join(f"{count} {name}" for name, count in classes.most_common())
+        console.print(Text(f"Accuracy: {text}"))
+    for reason, checks in unapplied_checks(records).items():
+        text = ", ".join(f"{check} on {count}" for check, count in checks.items())
+        console.print(Text(printable(f"Could not check {text}: {reason}")))
+
+
+def _print_footer(
+    records: Sequence[Record], console: Console, relative: Speedups | None, folder: str
+) -> None:
     console.print()
     if relative is not None and relative.means:
         means = ", ".join(
@@ -256,10 +281,15 @@ def _print_footer(records: Sequence[Record], console: Console, relative: Speedup
     noisy = sum(1 for r in records if r.measurement is not None and r.measurement.marks)
     if noisy:
         kinds = ", ".join(f"{n} {printable(kind)}" for kind, n in mark_counts(records).items())
-        console.print(Text(f"! {noisy} less trustworthy: {kinds}; `gemmetry show` tells each"))
+        place = shlex.quote(printable(folder)) if folder else "EXPERIMENT"
+        command = f"gemmetry show {place} DISPATCH"
+        console.print(Text(f"! {noisy} less trustworthy: {kinds}; `{command}` tells each"))
+    _print_verified(records, console)
     counts = ", ".join(f"{count} {outcome}" for outcome, count in outcome_counts(records).items())
     total = f"{len(records)} dispatch{'' if len(records) == 1 else 'es'}"
     console.print(Text(f"{total}: {counts}" if counts else total))
     if any(record.outcome is Outcome.OK for record in records):
         legend = f"▸ fastest   {VERIFICATION_LEGEND}   ! see marks"
+        if relative is not None and Difference.NONE_SHOWN in relative.verdicts.values():
+            legend += "\n≈ no difference from the baseline shown"
         console.print(Text(legend, style="dim"))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment as TemplateEnvironment
-from jinja2 import PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from gemmetry.analysis.baseline import (
@@ -18,8 +15,8 @@ from gemmetry.analysis.baseline import (
     default_baseline,
     fastest,
     group_by_problem,
-    speedups,
 )
+from gemmetry.analysis.within import judged_speedups
 from gemmetry.domain import units
 from gemmetry.domain.columns import COLUMNS, row
 from gemmetry.domain.names import split_dispatch_name
@@ -33,6 +30,7 @@ from gemmetry.reports.json_document import json_value
 from gemmetry.reports.labels import (
     VERIFICATION_MARKS,
     dtype_label,
+    failed_checks,
     first_line,
     format_half_width,
     format_ratio,
@@ -43,6 +41,7 @@ from gemmetry.reports.labels import (
     printable,
     shape_label,
 )
+from gemmetry.reports.pages import embed_json, page_templates, template_text
 
 _NOTEBOOK_ROWS = 50
 _NOT_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
@@ -69,10 +68,10 @@ def render_html(result_set: ResultSet, *, baseline: str | None = None) -> str:
         RequestError: plotly is not installed. UnknownNameError: no such baseline provider.
     """
     plotly = require("plotly.offline", extra="plot")
-    templates = _templates()
+    templates = page_templates()
     records = result_set.records
     name = baseline or default_baseline(records)
-    relative = speedups(records, name) if name else None
+    relative = judged_speedups(result_set, name) if name else None
     return templates.get_template("report.html.j2").render(
         result_set=result_set,
         tiles=_tiles(records),
@@ -81,8 +80,8 @@ def render_html(result_set: ResultSet, *, baseline: str | None = None) -> str:
         failures=[_failure(record) for record in records if _ran_and_failed(record)],
         not_run=_not_run(records),
         environments={key: asdict(env) for key, env in result_set.environments.items()},
-        style=Markup(_text(templates, "report.css")),
-        scripts=[Markup(_text(templates, script)) for script in _SCRIPTS],
+        style=Markup(template_text(templates, "report.css")),
+        scripts=[Markup(template_text(templates, script)) for script in _SCRIPTS],
         plotly=Markup(plotly.get_plotlyjs()),
         data=Markup(embed_json(_data(result_set, relative))),
         baseline=name or "",
@@ -97,7 +96,7 @@ def render_notebook_table(result_set: ResultSet) -> str:
         best = fastest(group)
         rows.extend(_notebook_row(record, record is best) for record in group)
     return (
-        _templates()
+        page_templates()
         .get_template("notebook.html.j2")
         .render(
             title=result_set.title,
@@ -106,34 +105,6 @@ def render_notebook_table(result_set: ResultSet) -> str:
             hidden=max(0, len(rows) - _NOTEBOOK_ROWS),
         )
     )
-
-
-def embed_json(value: Any) -> str:
-    """JSON that can stand in a ``<script type="application/json">``: no character in it can end
-    the element or start another, and U+2028/2029 are escaped."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
-
-
-def _templates() -> TemplateEnvironment:
-    environment = TemplateEnvironment(
-        loader=PackageLoader("gemmetry.reports", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["cell"] = _environment_text
-    return environment
-
-
-def _text(templates: TemplateEnvironment, name: str) -> str:
-    """A template's file as it stands; styles and scripts are not templates."""
-    if templates.loader is None:
-        raise TypeError("the environment has no loader")
-    return templates.loader.get_source(templates, name)[0]
 
 
 def _data(result_set: ResultSet, relative: Speedups | None) -> dict[str, Any]:
@@ -162,8 +133,8 @@ def _derived(record: Record, is_best: bool, relative: Speedups | None) -> dict[s
         "best": is_best,
         "half": half_width(m) if m else None,
         "ratio": ratio,
+        "difference": str(relative.difference(record) or "") if relative else "",
         "tail": printable(record.output_tail),
-        "checks": dict(record.verdict.checks),
         "why": record.verdict.reason,
     }
 
@@ -225,6 +196,10 @@ def _failure(record: Record) -> dict[str, Any]:
         "name": f"{record.provider}:{record.dispatch}",
         "title": operation_title(operation),
         "reason": printable(record.reason),
+        "first_bad": record.verdict.first_bad or "",
+        "checks": failed_checks(record.verdict),
+        "error_map": [printable(line) for line in record.verdict.error_map],
+        "evidence": record.verdict.evidence_path or "",
         "first": first_line(record.reason),
         "tail": printable(record.output_tail),
         "reproduce": record.reproduce,
@@ -245,11 +220,3 @@ def _notebook_row(record: Record, is_best: bool) -> dict[str, Any]:
         "outcome": str(record.outcome),
         "reason": first_line(record.reason),
     }
-
-
-def _environment_text(value: Any) -> str:
-    if isinstance(value, dict):
-        return "\n".join(f"{key} {item}" for key, item in sorted(value.items()))
-    if isinstance(value, (list, tuple)):
-        return "\n".join(str(item) for item in value)
-    return str(value)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from gemmetry.domain.dtypes import default_accumulator
 from gemmetry.domain.operation import Conv2dShape, Operation, OperationKind, Scaling, Signature
 from gemmetry.domain.outcome import Outcome, Verification
-from gemmetry.domain.record import Measurement, Record
+from gemmetry.domain.record import Measurement, Record, Verdict
 
 VERIFICATION_MARKS = {
     Verification.PASSED: "✓",
@@ -40,6 +40,34 @@ def reason_line(record: Record) -> str:
     for name in names:
         text = text.removeprefix(f"{name}: ")
     return first_line(text)
+
+
+def failed_checks(verdict: Verdict) -> dict[str, str]:
+    """Checks that failed -> why, beyond the one that the verdict's reason tells."""
+    return {
+        check: printable(text.partition(": ")[2])
+        for check, text in verdict.checks.items()
+        if text.startswith("failed") and not verdict.reason.startswith(f"{check}: ")
+    }
+
+
+_OF_THE_OPERATION = (
+    "the operation ", "the inputs ", "these formats ", "sums of ", "no exact sums ",
+    "algorithms like ", "there is nothing ",
+)  # fmt: skip
+"""How reasons begin that lie in what is computed: nobody could apply such a check."""
+
+
+def unapplied_checks(records: Iterable[Record]) -> dict[str, dict[str, int]]:
+    """Why a check could not apply because of the provider, the device or the machine -> the check
+    -> how many dispatches it concerns, most first."""
+    found: dict[str, Counter[str]] = {}
+    for record in records:
+        for check, text in record.verdict.checks.items():
+            outcome, _, reason = text.partition(": ")
+            if outcome == "not applicable" and not reason.startswith(_OF_THE_OPERATION):
+                found.setdefault(first_line(reason), Counter())[check] += 1
+    return {reason: dict(counts.most_common()) for reason, counts in found.items()}
 
 
 def shape_label(operation: Operation) -> str:

@@ -22,7 +22,7 @@ def to_markdown(result_set: ResultSet, columns: Sequence[str] | None = None) -> 
         [_text(column, value) for column, value in zip(chosen, values, strict=True)]
         for values in table_rows(result_set.records, chosen)
     )
-    headings = [column.heading for column in chosen]
+    headings = [column.label for column in chosen]
     lines = markdown_lines(headings, rows, numbers=[_is_number(column) for column in chosen])
     parts = [f"# {escape(result_set.title)}", "\n".join(lines)]
     if result_set.command:

@@ -170,6 +170,10 @@ def _describe(record: Record) -> str:
     name = printable(f"{record.provider}:{record.dispatch}")
     if record.outcome is not Outcome.OK:
         return f"{record.outcome} {name}: {reason_line(record)}"
+    if record.trace is not None:
+        trace = record.trace
+        what = f"{trace.kernels} kernels" if trace.kernels else f"{trace.operators} operators"
+        return f"ok {name}  {trace.folder}  {what}  {record.verdict.status}"
     if record.measurement is None:
         return f"ok {name}  {record.verdict.status}"
     time = units.format_ns(record.measurement.median_ns)

@@ -17,9 +17,10 @@ from gemmetry.domain.errors import EmptySelectionError, nearest
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation, TensorSpec
 from gemmetry.domain.outcome import Outcome
-from gemmetry.domain.record import Record
+from gemmetry.domain.record import Record, Verdict
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.reports.labels import format_half_width, operation_title, printable
+from gemmetry.reports.machine_code import EXCERPT_LINES, machine_code_excerpt
 from gemmetry.specs.selection import parse_pattern, split_patterns
 
 _SHOWN_IN_FULL = 3
@@ -92,9 +93,11 @@ def _show(result_set: ResultSet, record: Record, console: Console) -> None:
             console.print(Text(_indented(record.output_tail)), soft_wrap=True)
     _section(console, "Operation", _operation_facts(record))
     _section(console, "Verification", _verdict_facts(record))
+    _print_error_map(record, Path(result_set.path), console)
     if record.measurement is not None:
         _section(console, "Measurement", _measurement_facts(record))
         _print_histogram(console, result_set.samples(record))
+    _section(console, "Traces", _trace_facts(record))
     _section(console, "Build", _build_facts(record))
     _print_files(console, Path(result_set.path), record)
     if record.tags:
@@ -145,11 +148,39 @@ def _verdict_facts(record: Record) -> list[tuple[str, str]]:
     ]  # fmt: skip
     return [
         ("status", str(verdict.status)),
-        ("why", verdict.reason),
-        ("first bad element", verdict.first_bad or ""),
+        ("why", verdict.reason if verdict.reason != record.reason else ""),
+        ("first bad element", _unless_in(record.reason, verdict.first_bad or "")),
         *((name, text) for name, text in numbers if text != "–"),
-        *((f"check {name}", text) for name, text in verdict.checks.items()),
+        ("declared", ", ".join(record.facts.declared)),
+        *_check_facts(verdict),
     ]
+
+
+def _unless_in(reason: str, text: str) -> str:
+    return "" if text in reason else text
+
+
+def _check_facts(verdict: Verdict) -> list[tuple[str, str]]:
+    """Checks that passed on one row, the others on one each."""
+    passed = [name for name, text in verdict.checks.items() if text == "passed"]
+    others = [(f"check {name}", text) for name, text in verdict.checks.items() if text != "passed"]
+    if not passed:
+        return others
+    noun = "check" if len(passed) == 1 else "checks"
+    return [*others, (f"passed {len(passed)} {noun}", ", ".join(passed))]
+
+
+def _print_error_map(record: Record, folder: Path, console: Console) -> None:
+    """Where the result is wrong, and where its arrays are."""
+    verdict = record.verdict
+    if verdict.error_map:
+        caption, *lines = verdict.error_map
+        console.print(Text("Error map", style="bold cyan"))
+        console.print(Text(f"  {printable(caption)}", style="dim"))
+        console.print(Text(_indented("\n".join(lines))), soft_wrap=True)
+    if verdict.evidence_path is not None:
+        place = str(folder / verdict.evidence_path)
+        _section(console, "Evidence", [("inputs, output, why", place)])
 
 
 def _measurement_facts(record: Record) -> list[tuple[str, str]]:
@@ -176,6 +207,20 @@ def _measurement_facts(record: Record) -> list[tuple[str, str]]:
         *((name, text) for name, text in telemetry if text not in ("–", "")),
         *(("mark", mark) for mark in m.marks),
     ]
+
+
+def _trace_facts(record: Record) -> Iterable[tuple[str, str]]:
+    trace = record.trace
+    if trace is None:
+        return ()
+    return (
+        ("folder", trace.folder),
+        ("files", ", ".join(trace.files)),
+        ("operators", str(trace.operators)),
+        ("kernels", str(trace.kernels)),
+        *((f"sha256 of {role}", digest) for role, digest in trace.input_sha256.items()),
+        ("sha256 of the result", trace.output_sha256),
+    )
 
 
 def _roofline_text(record: Record) -> str:
@@ -211,27 +256,42 @@ def _print_commands(console: Console, record: Record) -> None:
 
 
 def _print_files(console: Console, folder: Path, record: Record) -> None:
-    """Where the generated files are, and what the source has of this dispatch."""
+    """Where the generated files are, what the source has of this dispatch, and the machine code
+    around its product."""
     facts = record.facts
     named = (("source", facts.source_path), ("binary", facts.binary_path),
-             ("assembly", facts.assembly_path))  # fmt: skip
+             ("assembly", facts.assembly_path),
+             ("printed by the tools", facts.tool_output_path))  # fmt: skip
     _section(console, "Files", [(name, str(folder / path)) for name, path in named if path])
-    if facts.source_path is None:
-        return
-    source = folder / facts.source_path
-    if source.suffix not in _TEXT_SUFFIXES:
-        return
+    source = _read(folder, facts.source_path, "source", console)
+    if source is not None:
+        first, lines = source_excerpt(source, record.dispatch)
+        _print_lines(console, "source", first, lines, _SOURCE_LINES)
+    assembly = _read(folder, facts.assembly_path, "assembly", console)
+    if assembly is not None:
+        first, lines = machine_code_excerpt(assembly, facts.matrix_instruction)
+        _print_lines(console, "assembly", first, lines, EXCERPT_LINES)
+
+
+def _read(folder: Path, path: str | None, what: str, console: Console) -> str | None:
+    """The text of a generated file; None if there is none or it is no text, which is said where
+    it should be there."""
+    if path is None or (folder / path).suffix not in _TEXT_SUFFIXES:
+        return None
     try:
-        text = source.read_text(encoding="utf-8", errors="replace")
+        return (folder / path).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        console.print(Text(f"  the source cannot be read: {error.strerror}", style="yellow"))
+        console.print(Text(f"  the {what} cannot be read: {error.strerror}", style="yellow"))
+        return None
+
+
+def _print_lines(console: Console, what: str, first: int, lines: Sequence[str], most: int) -> None:
+    if not lines:
         return
-    first, lines = source_excerpt(text, record.dispatch)
-    if first:
-        console.print(Text(f"  from line {first + 1}:", style="dim"))
-    shown = "\n".join(lines[:_SOURCE_LINES])
+    console.print(Text(f"  {what}, from line {first + 1}:", style="dim"))
+    shown = "\n".join(line.expandtabs(4) for line in lines[:most])
     console.print(Text(_indented(shown), style="dim"), soft_wrap=True)
-    if len(lines) > _SOURCE_LINES:
+    if len(lines) > most:
         console.print(Text("    …", style="dim"))
 
 

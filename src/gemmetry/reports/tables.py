@@ -35,6 +35,11 @@ class TableColumn:
     column: Column | None = None
     """The domain's column behind it, which knows how to format; None for tags and presets."""
 
+    @property
+    def label(self) -> str:
+        """The heading where cells are formatted for people, with their unit."""
+        return self.heading if self.column is None else self.column.label
+
 
 def select_columns(
     names: Sequence[str] | None, *, default: str = "gemmetry", tags: Iterable[str] = ()

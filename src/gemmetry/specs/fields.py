@@ -14,6 +14,7 @@ from gemmetry.domain import units
 from gemmetry.domain.dtypes import parse_dtype
 from gemmetry.domain.errors import GemmetryError, RequestError, UnknownNameError
 from gemmetry.domain.operation import EpilogueStep, OperationKind
+from gemmetry.domain.settings import SANITIZERS
 from gemmetry.domain.target import parse_target
 from gemmetry.specs.ranges import parse_sizes, split_list
 from gemmetry.specs.selection import parse_pattern, split_patterns
@@ -143,6 +144,11 @@ def _one_of(what: str, known: tuple[str, ...]) -> Callable[[Any], tuple[str, ...
     return parse
 
 
+def _sanitizers(value: Any) -> tuple[str, ...]:
+    names = _one_of("sanitizer", (*SANITIZERS, "all"))(value)
+    return SANITIZERS if "all" in names else names
+
+
 def _epilogues(value: Any) -> tuple[str, ...]:
     items = split_list(value) if isinstance(value, str) else value
     if not isinstance(items, list | tuple):
@@ -169,7 +175,8 @@ def _shapes(value: Any) -> tuple[str, ...]:
     found: list[str] = []
     for item in items:
         if isinstance(item, str):
-            found.extend(split_list(item))
+            parts = split_list(item)
+            found.extend(f"{part}x{part}x{part}" if part.isdecimal() else part for part in parts)
         elif isinstance(item, int) and not isinstance(item, bool):
             found.append(f"{item}x{item}x{item}")
         elif isinstance(item, list | tuple) and len(item) in (3, 4):
@@ -277,6 +284,7 @@ Kinds = Annotated[
     _LIST,
 ]
 Epilogues = Annotated[tuple[str, ...], BeforeValidator(told(_epilogues)), _LIST]
+Sanitizers = Annotated[tuple[str, ...], BeforeValidator(told(_sanitizers)), _LIST]
 Shapes = Annotated[
     tuple[str, ...],
     BeforeValidator(told(_shapes)),

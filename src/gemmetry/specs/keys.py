@@ -99,12 +99,18 @@ _ROWS = (
         "own float64).", metavar="NAMES"),
     Key("verification_level", HOW, _T, "How much verification does: quick, standard or paranoid.",
         metavar="NAME"),
+    Key("sanitizers", HOW, _L, "Tools of compute-sanitizer to run each verified CUDA dispatch "
+        "under: memcheck, racecheck, synccheck, initcheck, all.", metavar="TOOLS"),
+    Key("judge_rivals", HOW, Form.SPEC_ONLY, "Also tell what the checks of other harnesses would "
+        "have said of each result (the self-test does)."),
     Key("profiling_enabled", HOW, _F, "Measure.", ("benchmark",)),
     Key("benchmark_repetitions", HOW, _T, "Exactly this many samples. Default: until the "
         "interval is narrow.", ("repeat_count",), metavar="COUNT"),
     Key("dispatch_repeat_count", HOW, _T, "Launches timed as one sample. Default: as the clock "
         "needs.", ("batch_size", "iree_hal_benchmark_dispatch_repeat_count"), metavar="COUNT"),
     Key("warmup_iterations", HOW, _T, "Launches before sampling.", metavar="COUNT"),
+    Key("warmup_time", HOW, _T, "Continuous load before sampling: 1s, 500ms. Default: none (see "
+        "--regime sustained).", metavar="TIME"),
     Key("min_samples", HOW, _T, "Fewest samples.", metavar="COUNT"),
     Key("max_samples", HOW, _T, "Most samples.", metavar="COUNT"),
     Key("time_budget", HOW, _T, "Sampling time of one dispatch: 2s, 500ms.", metavar="TIME"),
@@ -114,6 +120,8 @@ _ROWS = (
         metavar="TIME"),
     Key("deadlines", HOW, Form.SPEC_ONLY, "Seconds that a stage may take, as in {compile: 300}."),
     Key("regime", HOW, _T, "Thermal regime: burst or sustained.", metavar="NAME"),
+    Key("timing_method", HOW, _T, "How a GPU is timed: graph (replays of captured graphs), events, "
+        "or auto, which takes graphs for short launches.", metavar="NAME"),
     Key("cold_cache", HOW, _F, "Rotate inputs so that no cache holds them."),
     Key("distribution", HOW, _T, "Distribution of the inputs: offset_uniform, uniform, "
         "uniform_signed, normal, integers, zeros.", metavar="NAME"),

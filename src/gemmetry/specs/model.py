@@ -134,10 +134,13 @@ class ProfileSpec(BaseModel):
     verification_level: Literal["quick", "standard", "paranoid"] = _key(
         "verification_level", "standard"
     )
+    sanitizers: f.Sanitizers = _key("sanitizers", ())
+    judge_rivals: bool = _key("judge_rivals", False)
     profiling_enabled: bool = _key("profiling_enabled", True)
     benchmark_repetitions: _Count | None = _key("benchmark_repetitions", None)
     dispatch_repeat_count: _Count | None = _key("dispatch_repeat_count", None)
     warmup_iterations: int = _key("warmup_iterations", 3, ge=0)
+    warmup_time: f.Duration | None = _key("warmup_time", None)
     min_samples: _Count = _key("min_samples", 10)
     max_samples: _Count = _key("max_samples", 1000)
     time_budget: f.Duration = _key("time_budget", 2.0)
@@ -145,6 +148,7 @@ class ProfileSpec(BaseModel):
     max_seconds_per_launch: f.Duration = _key("max_seconds_per_launch", 10.0)
     deadlines: dict[Stage, f.Duration] = _key("deadlines", {})
     regime: Literal["burst", "sustained"] = _key("regime", "burst")
+    timing_method: Literal["auto", "graph", "events"] = _key("timing_method", "auto")
     cold_cache: bool = _key("cold_cache", True)
     distribution: str = _key("distribution", "offset_uniform")
     seed: int = _key("seed", DEFAULT_SEED, ge=0)

@@ -25,8 +25,10 @@ from gemmetry.specs.selection import (
     pattern_operation,
 )
 
-_HOW_NOT_WHAT = ("jobs", "force_compile", "save_commands", "memory_budget_bytes")
-"""Settings that change neither which dispatches run nor their results: another value resumes."""
+_HOW_NOT_WHAT = ("jobs", "force_compile", "save_commands", "memory_budget_bytes", "trace")
+"""Settings that change neither which dispatches run nor their results, so that another value
+resumes; and the trace schedule, which plans that have one put into their document themselves,
+with the deadline of its stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +159,15 @@ def run_settings(spec: ProfileSpec) -> RunSettings:
         verify=spec.verification_enabled,
         verification_level=spec.verification_level,
         verification_providers=spec.verification_providers,
+        judge_rivals=spec.judge_rivals,
+        sanitizers=spec.sanitizers,
         measure=spec.profiling_enabled,
         regime=spec.regime,
+        timing_method=spec.timing_method,
         interval_width=spec.interval_width,
         time_budget_s=spec.time_budget,
         warmup_iterations=spec.warmup_iterations + spec.wait_steps,
+        warmup_s=spec.warmup_time or 0.0,
         min_samples=spec.min_samples,
         max_samples=spec.max_samples,
         repetitions=spec.benchmark_repetitions,
@@ -188,8 +194,11 @@ def _document(
     base: Path | None,
 ) -> dict[str, Any]:
     how = {key: value for key, value in asdict(settings).items() if key not in _HOW_NOT_WHAT}
-    how["deadlines_s"] = {str(Stage(k)): v for k, v in settings.deadlines_s.items()}
-    how["verification_providers"] = list(settings.verification_providers)
+    how["deadlines_s"] = {
+        str(Stage(k)): v for k, v in settings.deadlines_s.items() if k is not Stage.TRACE
+    }
+    for key in ("verification_providers", "sanitizers"):
+        how[key] = list(getattr(settings, key))
     how["tags"] = dict(settings.tags)
     return {
         "name": spec.name,

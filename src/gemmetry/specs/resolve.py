@@ -12,8 +12,9 @@ from gemmetry.specs.catalogue import Catalogue
 from gemmetry.specs.defaults import Defaults
 from gemmetry.specs.model import ProfileSpec
 
-ONLY_WHEN_NAMED = frozenset({"null", "user"})
-"""Providers that no default run takes: a pretend device, and kernels that must be given."""
+ONLY_WHEN_NAMED = frozenset({"null", "user", "mutant"})
+"""Providers that no default run takes: a pretend device, kernels that must be given, and kernels
+that are wrong on purpose."""
 
 _BASELINES = ("torch", "numpy")
 """What a kernel of one's own is compared with when no provider is named; the first available."""

@@ -85,8 +85,8 @@ class Pattern:
 
 
 def parse_pattern(text: str) -> Pattern:
-    """``re:REGEX`` (searched in ``provider:name``), ``key=value``, or a glob on the full name,
-    with or without ``provider:`` in front. An operation's name stands for all its dispatches.
+    """``re:REGEX`` (searched in ``provider:name``), ``key=value``, or a glob on the name or on
+    ``provider:name``. An operation's name stands for all its dispatches.
 
     Raises:
         RequestError: the regular expression or the value cannot be read.
@@ -111,7 +111,7 @@ def parse_pattern(text: str) -> Pattern:
     glob = _glob(text)
     if ":" in text:
         return Pattern(text, lambda p, n, o: glob(f"{p}:{n}") is not None)
-    return Pattern(text, lambda p, n, o: glob(n) is not None)
+    return Pattern(text, lambda p, n, o: (glob(n) or glob(f"{p}:{n}")) is not None)
 
 
 def _operation_named(name: str) -> Operation | None:

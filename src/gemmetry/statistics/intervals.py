@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
+import numpy.typing as npt
 
 from gemmetry.statistics.quantiles import Samples
 
@@ -36,6 +38,55 @@ def median_interval(samples: Samples, confidence: float = 0.95) -> tuple[float, 
     rank = _lower_rank(count, confidence)
     ordered = np.sort(np.asarray(samples, dtype=np.float64))
     return float(ordered[rank - 1]), float(ordered[count - rank])
+
+
+def rounds_interval(
+    rounds: Sequence[Samples], confidence: float = 0.95
+) -> tuple[float, float, float]:
+    """The interval of the median of samples that were taken in rounds, and the number of
+    independent samples that they are worth: (low, high, effective count).
+
+    Samples of one round share the state of the machine, so they tell less than as many
+    independent ones. How much less is the design effect: the variance, between rounds, of the
+    share of samples below the median, over what independent samples would have (Woodruff,
+    "Confidence Intervals for Medians and Other Position Measures", JASA 47, 1952; Kish, "Survey
+    Sampling", 1965, section 8.2). The interval takes the order statistics at the depth that
+    :func:`median_interval` has for the effective count. That lies between the number of rounds
+    and that of samples; the variance estimate of R rounds has R - 1 degrees of freedom, which the
+    first term of Student's quantile makes up for (Abramowitz & Stegun 26.7.5).
+
+    One round, or rounds of one sample each, give :func:`median_interval`.
+
+    Raises:
+        ValueError: no samples, or a confidence outside (0, 1).
+    """
+    parts = [np.asarray(samples, dtype=np.float64) for samples in rounds if len(samples)]
+    samples = np.concatenate(parts) if parts else np.empty(0)
+    count = samples.size
+    if len(parts) < 2 or count == len(parts):
+        low, high = median_interval(samples, confidence)
+        return low, high, float(count)
+    effective = _effective_count(parts, samples, confidence)
+    whole = max(1, int(effective))
+    depth = _lower_rank(whole, confidence) / whole if whole >= minimum_samples(confidence) else 0.0
+    rank = max(1, int(depth * count))
+    ordered = np.sort(samples)
+    return float(ordered[rank - 1]), float(ordered[count - rank]), effective
+
+
+def _effective_count(
+    parts: Sequence[npt.NDArray[np.float64]], samples: npt.NDArray[np.float64], confidence: float
+) -> float:
+    count, rounds = samples.size, len(parts)
+    middle = float(np.median(samples))
+    # Samples equal to the median count half: coarse clocks make many of them.
+    shares = np.array([(part < middle).mean() + (part == middle).mean() / 2 for part in parts])
+    weights = np.array([part.size / count for part in parts])
+    variance = rounds / (rounds - 1) * float((weights**2 * (shares - 0.5) ** 2).sum())
+    normal = NormalDist().inv_cdf((1 + confidence) / 2)
+    student = 1 + (normal**2 + 1) / (4 * (rounds - 1))
+    design_effect = variance * student**2 / (0.25 / count)
+    return float(min(count, max(rounds, count / max(design_effect, 1e-9))))
 
 
 def minimum_samples(confidence: float = 0.95) -> int:

@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -167,8 +167,20 @@ class Experiment:
 
     def samples(self, record: Record) -> list[float]:
         """Raw samples of `record` in ns per launch, in the order they were taken."""
-        rows = self._query(
-            "SELECT r.samples FROM records d JOIN rounds r ON r.dispatch = d.id WHERE"
+        return [sample for blob, _ in self._rounds_of(record) for sample in _floats(blob)]
+
+    def turns(self, record: Record) -> dict[int, list[float]]:
+        """The samples of `record` by the turn of their round; rounds without one are left out."""
+        found: dict[int, list[float]] = {}
+        for blob, text in self._rounds_of(record):
+            turn = msgspec.json.decode(text).get("turn")
+            if turn:
+                found.setdefault(turn, []).extend(_floats(blob))
+        return found
+
+    def _rounds_of(self, record: Record) -> list[tuple[bytes, str]]:
+        return self._query(
+            "SELECT r.samples, r.document FROM records d JOIN rounds r ON r.dispatch = d.id WHERE"
             " d.dispatch = ? AND d.target = ? AND d.device = ? AND d.provider = ?"
             " AND d.environment = ? AND d.distribution = ? AND d.seed = ? ORDER BY r.round",
             (
@@ -181,7 +193,6 @@ class Experiment:
                 record.seed,
             ),
         )
-        return [sample for row in rows for sample in np.frombuffer(row[0]).tolist()]
 
     def environments(self) -> dict[str, Environment]:
         """Every environment that records refer to, by its id."""
@@ -198,6 +209,7 @@ class Experiment:
             records=list(self.records()),
             environments=self.environments(),
             samples=self.samples,
+            rounds=self.turns,
             command=self.manifest.commands[-1] if self.manifest.commands else "",
             path=str(self.path),
             created=self.manifest.created,
@@ -212,11 +224,13 @@ class Experiment:
         """Outcome -> number of records."""
         return dict(self._query("SELECT outcome, count(*) FROM records GROUP BY outcome"))
 
-    def operations_without_ok(self) -> int:
-        """Finished operations of which no dispatch is ok."""
+    def operations_without_ok(self, excused: Collection[str] = ()) -> int:
+        """Finished operations of which no dispatch is ok, nor all have an outcome of `excused`."""
+        marks = ", ".join("?" * len(excused))
         rows = self._query(
             "SELECT count(*) FROM (SELECT 1 FROM records GROUP BY operation"
-            " HAVING sum(outcome = 'ok') = 0)"
+            f" HAVING sum(outcome = 'ok') = 0 AND sum(outcome NOT IN ({marks})) > 0)",
+            tuple(excused),
         )
         return int(rows[0][0])
 
@@ -230,6 +244,13 @@ class Experiment:
         of_lanes = (
             "" if lanes is None else f"AND p.lane IN ({','.join(str(int(i)) for i in lanes)})"
         )
+        return self._plan_rows(f"r.id IS NULL {of_lanes}")
+
+    def planned(self) -> Iterator[PlannedDispatch]:
+        """All dispatches of the plan, in its order, read page by page."""
+        return self._plan_rows("TRUE")
+
+    def _plan_rows(self, where: str) -> Iterator[PlannedDispatch]:
         last = 0
         while True:
             rows = self._query(
@@ -237,7 +258,7 @@ class Experiment:
                 " JOIN operations o ON o.id = p.operation"
                 " JOIN configurations c ON c.id = p.configuration"
                 " LEFT JOIN records r ON r.id = p.id"
-                f" WHERE r.id IS NULL AND p.id > ? {of_lanes} ORDER BY p.id LIMIT ?",
+                f" WHERE {where} AND p.id > ? ORDER BY p.id LIMIT ?",
                 (last, _PAGE),
             )
             for row in rows:
@@ -316,6 +337,12 @@ class Experiment:
             connection.executemany("INSERT INTO rounds VALUES(?, ?, ?, ?, ?, ?)", rows)
             connection.executemany("INSERT OR REPLACE INTO verdicts VALUES(?, ?, ?)", judged)
 
+    def add_environments(self, environments: Iterable[Environment]) -> None:
+        """Keep what records taken over from another journal refer to."""
+        rows = [(one.id, msgspec.json.encode(one)) for one in environments]
+        with self._transaction() as connection:
+            connection.executemany("INSERT OR IGNORE INTO environments VALUES(?, ?)", rows)
+
     def count_device_loss(self, dispatch: int) -> int:
         """Note that the device was lost while `dispatch` ran; how often that happened by now."""
         with self._transaction() as connection:
@@ -368,11 +395,7 @@ class Experiment:
 
     def _set_environment(self, environment: Environment) -> None:
         self._environment_id = environment.id
-        with self._transaction() as connection:
-            connection.execute(
-                "INSERT OR IGNORE INTO environments VALUES(?, ?)",
-                (environment.id, msgspec.json.encode(environment)),
-            )
+        self.add_environments([environment])
 
     def _decode_record(self, document: bytes) -> Record:
         try:
@@ -401,6 +424,10 @@ class Experiment:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
+
+
+def _floats(blob: bytes) -> list[float]:
+    return [float(value) for value in np.frombuffer(blob)]
 
 
 def _resumable(path: Path, head: Manifest) -> Manifest | None:

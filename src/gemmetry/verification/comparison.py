@@ -1,15 +1,22 @@
-"""Compares a result with its reference, element by element, in pieces that stay in cache."""
+"""Compares a result with its reference, element by element, in pieces that stay in cache.
+
+Pieces are shared out to threads in blocks whose borders depend on the shape alone, and merged in
+order: the numbers are the same for any number of threads. A bf16 result of 8192² elements takes
+0.6 s of processor time, of 4096² 0.25 s (2 shared cores of an x86 server).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from gemmetry.domain.operation import Operation
-from gemmetry.numerics.bounds import error_bounds, half_ulp
+from gemmetry.domain.traits import Trait
+from gemmetry.numerics.bounds import BoundRule, bound_rule, half_ulp
 from gemmetry.numerics.references import Reference, to_logical
 from gemmetry.numerics.storage import (
     FORMATS_WITHOUT_INFINITY,
@@ -19,80 +26,73 @@ from gemmetry.numerics.storage import (
     same_bytes,
     to_float64,
 )
+from gemmetry.verification.error_statistics import ErrorStatistics, Mask, RoundingBias
+from gemmetry.verification.threads import in_order
 
-Mask = npt.NDArray[np.bool_]
+__all__ = ["ErrorStatistics", "Mask", "compare", "compare_exactly", "outside_bound"]
+
 Scalar = TypeVar("Scalar", bound=np.generic)
-
-_EXACT_PIECE = 1 << 17
-"""Elements compared at a time where only equality is asked."""
 
 _PIECE = 1 << 13
 """Elements compared at a time: ten float64 temporaries of this size fit a second-level cache
-(0.6 MiB). An 8192² bf16 result takes about 1 s on one core."""
+(0.6 MiB)."""
+
+_BLOCK = 1 << 18
+"""Elements that a thread takes at a time."""
 
 
 @dataclass
-class ErrorStatistics:
-    """How far a result is from its reference. ``bad`` marks elements outside the fail bound."""
+class _Block:
+    """What a thread found in the rows from `start` on."""
 
-    elements: int
-    bad: Mask | None = None
-    """Two-dimensional, (-1, last axis); None when every element is within its bound."""
-    bad_count: int = 0
-    warned_count: int = 0
-    """Elements outside the warn bound."""
-    nan_count: int = 0
-    infinite_count: int = 0
-    max_ratio: float = 0.0
-    """Largest error / fail bound over the finite elements."""
-    max_warn_ratio: float = 0.0
-    largest_error: float = 0.0
-    """Largest error / magnitude beyond what rounding to the result format explains."""
-    squared_error: float = 0.0
-    squared_reference: float = 0.0
-    bias_sum: float = 0.0
-    first_bad: str = ""
-    """Index, value, expectation and bound of the first element outside its bound."""
-
-    @property
-    def has_finite_errors(self) -> bool:
-        """False where nothing finite came out, so that error sizes say nothing."""
-        return self.nan_count + self.infinite_count < self.elements
-
-    @property
-    def relative_frobenius(self) -> float | None:
-        """‖got - reference‖ / ‖reference‖ over the finite elements."""
-        if self.squared_reference > 0:
-            return float(np.sqrt(self.squared_error / self.squared_reference))
-        return 0.0 if self.squared_error == 0 else None
-
-    @property
-    def signed_bias(self) -> float:
-        """Mean error over the warn bound, counted away from zero: negative where magnitudes are
-        too small, as truncation makes them."""
-        return self.bias_sum / self.elements if self.elements else 0.0
+    start: int
+    statistics: ErrorStatistics
+    bad: list[tuple[slice, Mask]] = field(default_factory=list)
+    """Rows of the whole result, and which of their elements are bad."""
 
 
 def compare(
-    operation: Operation, result: Array, reference: Reference, *, exact_sums: bool = False
+    operation: Operation,
+    result: Array,
+    reference: Reference,
+    *,
+    exact_sums: bool = False,
+    declared: Collection[Trait] = (),
 ) -> ErrorStatistics:
     """Judge `result` (host array in storage shape) by the bounds of `operation`.
 
     NaN is never right. An infinity (in formats without one, NaN or the largest value) is right
     where the reference, give or take the bound, overflows the result format.
+
+    Args:
+        exact_sums: the inputs were made so that neither they nor any sum is rounded.
+        declared: what the executable says of its arithmetic; it widens the bounds.
     """
     got = _rows(operation, result)
-    statistics = ErrorStatistics(elements=got.size)
-    for part, piece in reference.rows(_PIECE):
-        if operation.signature.lhs.is_integer:
-            bad = _compare_integers(got[part], piece, statistics)
-        else:
-            bad = _compare_floats(operation, got[part], piece, statistics, exact_sums)
-        if bad is not None:
-            bounds = error_bounds(operation, piece, exact_sums=exact_sums).fail
-            told = (to_float64(got[part]), to_float64(piece.value), bounds)
-            _note_bad(operation, statistics, got, part, bad, told)
-    return statistics
+    rule: BoundRule | None = None
+    if not operation.signature.lhs.is_integer:
+        rule = bound_rule(operation, reference, exact_sums=exact_sums, declared=declared)
+    is_stochastic = Trait.STOCHASTIC_ROUNDING in declared
+    whole = reference.flat()
+
+    def judge(rows: slice) -> _Block:
+        block = _Block(rows.start, ErrorStatistics(elements=0))
+        # A column-major result is put in order here, so that threads share that work too.
+        here = np.ascontiguousarray(got[rows])
+        for part, piece in whole.part(rows).rows(_PIECE):
+            if rule is None:
+                bad = _compare_integers(here[part], piece, block.statistics)
+            else:
+                bad = _compare_floats(operation, rule, here[part], piece, block.statistics)
+                if is_stochastic:
+                    _add_rounding(operation, rule, here[part], piece, bad, block.statistics)
+            if bad is not None:
+                bounds = np.zeros(bad.shape) if rule is None else rule.fail(piece)
+                told = (to_float64(here[part]), to_float64(piece.value), bounds)
+                _note_bad(operation, block, part, bad, told)
+        return block
+
+    return _merged(got.shape, judge)
 
 
 def compare_exactly(operation: Operation, result: Array, expected: Array) -> ErrorStatistics:
@@ -100,43 +100,67 @@ def compare_exactly(operation: Operation, result: Array, expected: Array) -> Err
     be the same number. -0 is 0; where the expectation overflowed, so may the result, by any of
     the accepted ways."""
     got = _rows(operation, result)
-    rows = np.ascontiguousarray(expected).reshape(got.shape)
-    statistics = ErrorStatistics(elements=got.size)
-    step = max(1, _EXACT_PIECE // got.shape[1])
-    for start in range(0, got.shape[0], step):
-        part = slice(start, start + step)
-        if same_bytes(got[part], rows[part]):
-            continue
-        values, wanted = to_float64(got[part]), to_float64(rows[part])
+    wanted_rows = expected.reshape(got.shape)
+
+    def judge(rows: slice) -> _Block:
+        block = _Block(rows.start, ErrorStatistics(elements=0))
+        here, there = np.ascontiguousarray(got[rows]), np.ascontiguousarray(wanted_rows[rows])
+        if same_bytes(here, there):
+            return block
+        values, wanted = to_float64(here), to_float64(there)
         bad: Mask = values != wanted
         bad &= ~_overflows_rightly(operation, values, _overflowing(wanted), np.zeros(()))
         if bad.any():
-            statistics.nan_count += int(np.isnan(values[bad]).sum())
-            statistics.infinite_count += int(np.isinf(values[bad]).sum())
+            block.statistics.nan_count += int(np.isnan(values[bad]).sum())
+            block.statistics.infinite_count += int(np.isinf(values[bad]).sum())
             told = (values, wanted, np.zeros(bad.shape))
-            _note_bad(operation, statistics, got, part, bad, told)
-    return statistics
+            _note_bad(operation, block, slice(0, None), bad, told)
+        return block
+
+    return _merged(got.shape, judge)
 
 
-def outside_bound(operation: Operation, result: Array, reference: Reference, where: Mask) -> int:
+def outside_bound(
+    operation: Operation,
+    result: Array,
+    reference: Reference,
+    where: Mask,
+    *,
+    declared: Collection[Trait] = (),
+) -> int:
     """How many of the elements of `result` marked by `where` (both in storage shape) are outside
     the fail bound."""
-    got = _rows(operation, result)
-    where = _rows(operation, where)
-    got = got[where][np.newaxis]
-    width = reference.value.shape[-1]
-    extra = reference.extra_rounding
+    marked = np.ascontiguousarray(_rows(operation, where))
+    got = _rows(operation, result)[marked][np.newaxis]
+    whole = reference.flat()
     piece = Reference(
-        reference.value.reshape(-1, width)[where][np.newaxis],
-        reference.magnitude.reshape(-1, width)[where][np.newaxis],
-        None if extra is None else extra.reshape(-1, width)[where][np.newaxis],
+        whole.value[marked][np.newaxis],
+        whole.magnitude[marked][np.newaxis],
+        None if whole.extra_rounding is None else whole.extra_rounding[marked][np.newaxis],
+        reference.sizes,
     )
     statistics = ErrorStatistics(elements=got.size)
     if operation.signature.lhs.is_integer:
         bad = _compare_integers(got, piece, statistics)
     else:
-        bad = _compare_floats(operation, got, piece, statistics, exact_sums=False)
+        rule = bound_rule(operation, reference, declared=declared)
+        bad = _compare_floats(operation, rule, got, piece, statistics)
     return 0 if bad is None else int(bad.sum())
+
+
+def _merged(shape: tuple[int, ...], judge: Callable[[slice], _Block]) -> ErrorStatistics:
+    """`judge` on all rows, block by block, by as many threads as there is work for."""
+    height, width = shape
+    total = ErrorStatistics(elements=height * width)
+    step = max(1, _BLOCK // max(1, width))
+    blocks = [slice(start, min(start + step, height)) for start in range(0, height, step)]
+    for block in in_order(judge, blocks):
+        total.add(block.statistics)
+        for part, bad in block.bad:
+            if total.bad is None:
+                total.bad = np.zeros(shape, dtype=np.bool_)
+            total.bad[part] = bad
+    return total
 
 
 def _overflowing(rounded: Float64Array) -> Float64Array:
@@ -145,7 +169,8 @@ def _overflowing(rounded: Float64Array) -> Float64Array:
 
 
 def _rows(operation: Operation, result: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
-    logical = np.ascontiguousarray(to_logical(result, operation.output))
+    """`result` in logical order as (-1, last axis); a view where that is one."""
+    logical = to_logical(result, operation.output)
     return logical.reshape(-1, logical.shape[-1])
 
 
@@ -163,43 +188,107 @@ def _compare_integers(got: Array, piece: Reference, statistics: ErrorStatistics)
 
 def _compare_floats(
     operation: Operation,
+    rule: BoundRule,
     got: Array,
     piece: Reference,
     statistics: ErrorStatistics,
-    exact_sums: bool,
 ) -> Mask | None:
     values = to_float64(got)
-    bounds = error_bounds(operation, piece, exact_sums=exact_sums)
     expected = to_float64(piece.value)
+    is_positive = piece.magnitude is piece.value
+    warn = rule.warn(piece, expected if is_positive else None)
     with np.errstate(invalid="ignore"):
         error = values - expected
-    distance = np.abs(error)
-    bad: Mask = ~(distance <= bounds.fail)
-    any_bad = bool(bad.any())
-    if any_bad:
-        accepted = bad & _overflows_rightly(operation, values, expected, bounds.fail)
-        bad &= ~accepted
-        any_bad = bool(bad.any())
-        statistics.nan_count += int(np.isnan(values[bad]).sum())
-        statistics.infinite_count += int(np.isinf(values[bad]).sum())
-        # Sizes of errors are told of finite numbers only.
-        left_out = accepted | ~np.isfinite(values)
-        values = np.where(left_out, expected, values)
-        error[left_out] = distance[left_out] = 0.0
-    warn_ratio = distance / bounds.warn
-    statistics.max_warn_ratio = max(statistics.max_warn_ratio, float(warn_ratio.max()))
-    if statistics.max_warn_ratio > 1:
-        statistics.warned_count += int((warn_ratio > 1).sum())
-    statistics.max_ratio = max(statistics.max_ratio, float((distance / bounds.fail).max()))
+        ratio = error / warn
+    highest, lowest = float(ratio.max()), float(ratio.min())
+    bad: Mask | None = None
+    is_unusual = not (highest <= 1 and lowest >= -1)
+    if is_unusual:
+        fail = rule.fail(piece)
+        found: Mask = ~(np.abs(error) <= fail)
+        # Also within the fail bound: the largest number may stand for one just beyond it.
+        accepted = _overflows_rightly(operation, values, expected, fail)
+        if found.any() or accepted.any():
+            found &= ~accepted
+            bad = found if found.any() else None
+            statistics.nan_count += int(np.isnan(values[found]).sum())
+            statistics.infinite_count += int(np.isinf(values[found]).sum())
+            # Sizes of errors are told of finite numbers only.
+            left_out = accepted | ~np.isfinite(values)
+            values = np.where(left_out, expected, values)
+            error[left_out] = ratio[left_out] = 0.0
+        statistics.warned_count += int((np.abs(ratio) > 1).sum())
+        highest, lowest = float(ratio.max()), float(ratio.min())
+    top = max(highest, -lowest)
+    statistics.max_warn_ratio = max(statistics.max_warn_ratio, top)
+    if top > statistics.max_ratio:
+        # An error over its fail bound is no larger than over its warn bound.
+        _raise_max_ratio(rule, piece, error, ratio, statistics)
     statistics.squared_error += float(np.vdot(error, error))
     statistics.squared_reference += float(np.vdot(expected, expected))
-    statistics.bias_sum += float(np.copysign(warn_ratio, error * expected).sum())
+    if is_positive:
+        statistics.bias_sum += float(ratio.sum())
+    else:
+        statistics.bias_sum += float(np.vdot(ratio, np.sign(expected)))
     # A result in one binade came from a value in the same or a lower one, so what is beyond half
     # an ulp of the result cannot come from the final rounding.
-    excess = distance - half_ulp(np.abs(values), operation.signature.result)
-    np.divide(excess, piece.magnitude, out=excess, where=piece.magnitude > 0)
-    statistics.largest_error = max(statistics.largest_error, float(excess.max()))
-    return bad if any_bad else None
+    excess = np.abs(error)
+    excess -= half_ulp(values, operation.signature.result)
+    if float(excess.max()) > 0:
+        np.divide(excess, piece.magnitude, out=excess, where=piece.magnitude > 0)
+        statistics.largest_error = max(statistics.largest_error, float(excess.max()))
+    return bad
+
+
+def _raise_max_ratio(
+    rule: BoundRule,
+    piece: Reference,
+    error: Float64Array,
+    ratio: Float64Array,
+    statistics: ErrorStatistics,
+) -> None:
+    """Bring ``max_ratio`` up to date, looking only at elements that can raise it."""
+    candidates = np.abs(ratio) > statistics.max_ratio
+    if np.count_nonzero(candidates) < ratio.size // 4:
+        extra = piece.extra_rounding
+        piece = Reference(
+            piece.value[candidates],
+            piece.magnitude[candidates],
+            None if extra is None else extra[candidates],
+        )
+        error = error[candidates]
+    largest = float((np.abs(error) / rule.fail(piece)).max())
+    statistics.max_ratio = max(statistics.max_ratio, largest)
+
+
+def _add_rounding(
+    operation: Operation,
+    rule: BoundRule,
+    got: Array,
+    piece: Reference,
+    bad: Mask | None,
+    statistics: ErrorStatistics,
+) -> None:
+    """Add a piece to the sums of the test for bias; wrong and overflowed elements are left out."""
+    values, expected = to_float64(got), to_float64(piece.value)
+    usable = np.isfinite(values) & np.isfinite(expected) & (expected != 0)
+    usable &= np.abs(expected) < operation.signature.result.maximum
+    if bad is not None:
+        usable &= ~bad
+    values, expected, magnitude = values[usable], expected[usable], piece.magnitude[usable]
+    ulps = 2 * half_ulp(expected, operation.signature.result)
+    errors = (values - expected) / ulps
+    relative = rule.relative.warn
+    bias = statistics.rounding = statistics.rounding or RoundingBias()
+    bias.add(
+        RoundingBias(
+            count=errors.size,
+            upward=float(errors.sum()),
+            outward=float(np.vdot(errors, np.sign(expected))),
+            drift=float((relative * np.abs(expected) / ulps).sum()),
+            squared_scatter=float(np.square(relative * magnitude / ulps).sum()),
+        )
+    )
 
 
 def _overflows_rightly(
@@ -219,20 +308,19 @@ def _overflows_rightly(
 
 def _note_bad(
     operation: Operation,
-    statistics: ErrorStatistics,
-    got: Array,
+    block: _Block,
     part: slice,
     bad: Mask,
     told: tuple[Float64Array, Float64Array, Float64Array],
 ) -> None:
-    """Add a piece with bad elements; `told` holds its values, expectations and bounds."""
-    if statistics.bad is None:
-        statistics.bad = np.zeros(got.shape, dtype=np.bool_)
+    """Add rows of a block with bad elements; `told` holds their values, expectations and bounds."""
+    start = block.start + part.start
+    if not block.bad:
         row, column = (int(i) for i in np.unravel_index(int(bad.argmax()), bad.shape))
         value, expected, bound = (float(array[row, column]) for array in told)
         shape = operation.output.shape
-        index = [*(int(i) for i in np.unravel_index(part.start + row, shape[:-1])), column]
+        index = [*(int(i) for i in np.unravel_index(start + row, shape[:-1])), column]
         tolerance = f" ± {bound:.3g}" if bound else ""
-        statistics.first_bad = f"{index}: got {value:.9g}, expected {expected:.9g}{tolerance}"
-    statistics.bad[part] = bad
-    statistics.bad_count += int(bad.sum())
+        block.statistics.first_bad = f"{index}: got {value:.9g}, expected {expected:.9g}{tolerance}"
+    block.bad.append((slice(start, start + bad.shape[0]), bad))
+    block.statistics.bad_count += int(bad.sum())

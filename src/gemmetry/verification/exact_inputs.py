@@ -14,7 +14,15 @@ from typing import cast
 
 import numpy as np
 
-from gemmetry.domain.operation import Conv2dShape, MatmulShape, Operation, TensorSpec
+from gemmetry.domain.dtypes import BF16, F32, F64, TF32
+from gemmetry.domain.operation import (
+    Conv2dShape,
+    EpilogueStep,
+    MatmulShape,
+    Operation,
+    Scaling,
+    TensorSpec,
+)
 from gemmetry.numerics.bounds import rounds_once
 from gemmetry.numerics.inputs import exact_integer_limit, make_inputs
 from gemmetry.numerics.references import (
@@ -23,10 +31,19 @@ from gemmetry.numerics.references import (
     apply_epilogue,
     exact_product,
     logical_tensors,
+    to_logical,
     to_storage,
     with_epilogue,
 )
-from gemmetry.numerics.storage import Array, Float64Array, quantize, to_float64
+from gemmetry.numerics.storage import (
+    Array,
+    Float64Array,
+    Floats,
+    numpy_dtype,
+    quantize,
+    to_float32,
+    to_float64,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,33 +64,115 @@ class ExactCase:
         return kept + (0 if self.reference is None else self.reference.nbytes)
 
 
-ExactInputs = Callable[[Operation, int, Matmul], ExactCase | None]
-"""(operation, seed, matmul) -> a case, or None where the operation has no exact inputs."""
+ExactInputs = Callable[[Operation, int, Matmul, bool], ExactCase | None]
+"""(operation, seed, matmul, round_once) -> a case, or None where the operation has no exact inputs.
+With `round_once` the expectation is known to the bit where the operation allows it; without, there
+is always a reference (for results that are rounded by chance)."""
+
+LADDER = (1, 3, 16)
+"""Magnitudes of integers below the largest exact one: measured on emulations at K = 4096, ±3 passes
+a float16 accumulator and inputs cast to fp8, ±16 shows the first, the largest shows both."""
+
+SPREAD = (17, -20)
+"""Powers of two, up and down, that lines of a selection are scaled by in formats with 8 exponent
+bits or more: 2¹⁷ is beyond float16 (65504), and of a number at 2⁻²⁰ float16 keeps 4 bits."""
+
+PROMOTED = (5, 8)
+"""Ends of the numbers of :func:`promoted`: 128·8² is 2¹³, and all fp8 formats have them."""
+
+SCALES = (-1.5, 1.25, 0.75, -1.0, 1.75)
+"""Cycled over scale factors; formats of scales that keep less (e8m0 has neither sign nor fraction)
+change every one of them."""
+
+_WIDE_EXPONENTS = frozenset({F64, F32, TF32, BF16})
 
 
-def integers(operation: Operation, seed: int, matmul: Matmul) -> ExactCase | None:
+def integers(
+    operation: Operation, seed: int, matmul: Matmul, round_once: bool = True
+) -> ExactCase | None:
     """Every operand uniform in ±[1, r] with the largest exact r
     (:func:`gemmetry.numerics.inputs.exact_integer_limit`); None where even ±1 is not exact."""
     if exact_integer_limit(operation) == 0:
         return None
     inputs = make_inputs(operation, distribution="integers", seed=seed)
-    return _case(operation, inputs, exact_product(operation, inputs, matmul))
+    return _case(operation, inputs, exact_product(operation, inputs, matmul), round_once)
 
 
-def selects_lhs(operation: Operation, seed: int, matmul: Matmul) -> ExactCase | None:
+def integers_up_to(
+    limit: int, operation: Operation, seed: int, matmul: Matmul, round_once: bool = True
+) -> ExactCase | None:
+    """Like :func:`integers` with A and B in ±[1, limit]; None where that is not exact."""
+    if limit > exact_integer_limit(operation):
+        return None
+    arrays = _others(operation, seed)
+    for spec in operation.inputs[:2]:
+        arrays[spec.role] = _codes(spec, limit, seed)
+    inputs = tuple(arrays[spec.role] for spec in operation.inputs)
+    return _case(operation, inputs, exact_product(operation, inputs, matmul), round_once)
+
+
+def promoted(
+    operation: Operation, seed: int, matmul: Matmul, round_once: bool = True
+) -> ExactCase | None:
+    """Positive fp8 numbers whose whole sum needs more than the 14 bits that Hopper's fp8 sums keep,
+    while sums of 128 products, after which they belong into the accumulator, need no more (sources
+    in :mod:`gemmetry.numerics.accumulation`). None where they do not apply."""
+    s = operation.signature
+    low, high = PROMOTED
+    k = operation.matmul_shape.k
+    largest = high**2 * k * max(1.0, abs(s.alpha))
+    if not (s.lhs.is_fp8 and s.rhs.is_fp8) or s.accumulator.significand_bits < 24:
+        return None
+    typical = ((low + high) / 2) ** 2 * k
+    if typical < 2**15 or largest > min(s.result.maximum, 2**24):
+        return None
+    arrays = _others(operation, seed)
+    for spec in operation.inputs[:2]:
+        entropy = [seed % 2**64, spec.role == "lhs", *spec.shape]
+        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
+        values = rng.integers(low, high, spec.storage_shape, dtype=np.int32, endpoint=True)
+        arrays[spec.role] = quantize(values.astype(np.float32), spec.dtype)
+    inputs = tuple(arrays[spec.role] for spec in operation.inputs)
+    return _case(operation, inputs, exact_product(operation, inputs, matmul), round_once)
+
+
+def scaled(
+    operation: Operation, seed: int, matmul: Matmul, round_once: bool = True
+) -> ExactCase | None:
+    """The integers of :func:`integers` with scale factors of either sign that are no powers of two,
+    each another than its neighbours. None for operations without scale factors."""
+    if operation.signature.scaling is Scaling.NONE or exact_integer_limit(operation) == 0:
+        return None
+    inputs = list(make_inputs(operation, distribution="integers", seed=seed))
+    for i, spec in enumerate(operation.inputs):
+        if spec.role.startswith("scale_"):
+            factors = np.resize(np.array(SCALES, np.float32), spec.storage_shape)
+            inputs[i] = quantize(to_float64(inputs[i]) * factors, spec.dtype)
+    product = exact_product(operation, inputs, matmul)
+    return _case(operation, tuple(inputs), product, round_once=False)
+
+
+def selects_lhs(
+    operation: Operation, seed: int, matmul: Matmul, round_once: bool = True
+) -> ExactCase | None:
     """B holds one 1 a column, so the result is a copy of elements of A that use every bit of the
     format: an element read from elsewhere, or rounded on the way, shows. Where K > N a column has
-    ⌈K/N⌉ ones, so that every k is used, and A's integers are smaller by that factor."""
-    return _selection(operation, seed, matmul, codes="lhs")
+    ⌈K/N⌉ ones, so that every k is used, and A's integers are smaller by that factor. Where the
+    formats have the range, every third row is large and every third small (:data:`SPREAD`)."""
+    return _selection(operation, seed, matmul, round_once, codes="lhs")
 
 
-def selects_rhs(operation: Operation, seed: int, matmul: Matmul) -> ExactCase | None:
+def selects_rhs(
+    operation: Operation, seed: int, matmul: Matmul, round_once: bool = True
+) -> ExactCase | None:
     """The same with the parts of A and B exchanged; for a convolution, every pixel of the input
     has one channel that is 1."""
-    return _selection(operation, seed, matmul, codes="rhs")
+    return _selection(operation, seed, matmul, round_once, codes="rhs")
 
 
-def _selection(operation: Operation, seed: int, matmul: Matmul, *, codes: str) -> ExactCase | None:
+def _selection(
+    operation: Operation, seed: int, matmul: Matmul, round_once: bool, *, codes: str
+) -> ExactCase | None:
     s = operation.signature
     m, n, k, _ = operation.matmul_shape
     free = n if codes == "lhs" else m
@@ -88,41 +187,85 @@ def _selection(operation: Operation, seed: int, matmul: Matmul, *, codes: str) -
         limit = min(limit, int(min(s.result.maximum, 2.0**53) / ones))
     if limit < 1:
         return None
-    base = make_inputs(operation, distribution="integers", seed=seed + 1)
-    arrays = {spec.role: array for spec, array in zip(operation.inputs, base, strict=True)}
+    arrays = _others(operation, seed + 1)
     specs = {spec.role: spec for spec in operation.inputs}
     selecting = "rhs" if codes == "lhs" else "lhs"
-    arrays[codes] = _codes(specs[codes], limit, seed)
+    arrays[codes] = _codes(specs[codes], limit, seed, _line_scales(operation, specs[codes]))
     arrays[selecting] = _ones(operation, specs[selecting])
     inputs = tuple(arrays[spec.role] for spec in operation.inputs)
     if isinstance(operation.shape, Conv2dShape):
-        return _case(operation, inputs, exact_product(operation, inputs, matmul))
-    gathered_from = logical_tensors(operation, inputs)[codes]
-    return _case(operation, inputs, _gathered(operation.shape, to_float64(gathered_from), codes))
+        product: Floats = exact_product(operation, inputs, matmul)
+    else:
+        # Sums are exact in the accumulator, and so in float32 where that is no wider.
+        widen = to_float32 if s.accumulator.significand_bits in range(1, 25) else to_float64
+        gathered_from = logical_tensors(operation, inputs)[codes]
+        product = _gathered(operation.shape, widen(gathered_from), codes)
+    return _case(operation, inputs, product, round_once)
 
 
-def _case(operation: Operation, inputs: tuple[Array, ...], product: Float64Array) -> ExactCase:
+def _case(
+    operation: Operation, inputs: tuple[Array, ...], product: Floats, round_once: bool
+) -> ExactCase:
+    """The case of `inputs`, whose product is exact in the accumulator."""
     tensors = logical_tensors(operation, inputs)
-    if operation.signature.lhs.is_integer or rounds_once(operation):
-        value = apply_epilogue(operation, product, tensors)
-        return ExactCase(inputs, quantize(value, operation.signature.result), None)
-    reference = with_epilogue(operation, product, np.abs(product), tensors)
-    return ExactCase(inputs, None, reference)
+    s = operation.signature
+    if s.lhs.is_integer or (round_once and rounds_once(operation)):
+        if s.alpha == 1 and s.accumulator.significand_bits in range(1, 25):
+            # One rounding from float32 is several times faster than from float64.
+            product = product.astype(np.float32, copy=False)
+        value = apply_epilogue(operation, cast(Float64Array, product), tensors)
+        return ExactCase(inputs, quantize(value, s.result), None)
+    wide = to_float64(product)
+    return ExactCase(inputs, None, with_epilogue(operation, wide, np.abs(wide), tensors))
 
 
-def _codes(spec: TensorSpec, limit: int, seed: int) -> Array:
+def _others(operation: Operation, seed: int) -> dict[str, Array]:
+    """Role -> integers for the operands beside A and B."""
+    if len(operation.inputs) == 2:
+        return {}
+    made = make_inputs(operation, distribution="integers", seed=seed)
+    return {spec.role: array for spec, array in zip(operation.inputs, made, strict=True)}
+
+
+def _codes(spec: TensorSpec, limit: int, seed: int, scales: Float64Array | None = None) -> Array:
+    """Whole numbers in ±[1, limit], times `scales` (powers of two, of logical shape)."""
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed % 2**64, *spec.shape])))
-    values = rng.integers(-limit, limit, spec.storage_shape, dtype=np.int64)
+    drawn = np.int32 if limit < 2**31 else np.int64
+    values = rng.integers(-limit, limit, spec.storage_shape, dtype=drawn)
     values += values >= 0
-    return quantize(values.astype(np.float64), spec.dtype)
+    wide = np.float32 if limit <= 2**24 else np.float64
+    codes: Floats = values.astype(wide)
+    if scales is not None:
+        logical = to_logical(codes, spec)
+        np.multiply(logical, scales.astype(wide), out=logical)
+    return quantize(codes, spec.dtype)
+
+
+def _line_scales(operation: Operation, spec: TensorSpec) -> Float64Array | None:
+    """A third of the lines scaled up and a third down: rows of A, columns of B, so that no sum has
+    terms of two scales. None where formats or kind do not allow it, or where something is added,
+    as that may be the first term of a sum."""
+    s = operation.signature
+    is_line_of_a = spec.role == "lhs"
+    if s.beta != 0 or {EpilogueStep.BIAS, EpilogueStep.RESIDUAL}.intersection(s.epilogue):
+        return None
+    if not _WIDE_EXPONENTS.issuperset((spec.dtype, s.result, s.accumulator)) or (
+        isinstance(operation.shape, Conv2dShape) and is_line_of_a
+    ):
+        return None
+    lines = np.arange(spec.shape[-2 if is_line_of_a else -1])
+    scales = np.exp2(np.array([0.0, *SPREAD])[lines % 3])
+    return cast(Float64Array, scales[:, np.newaxis] if is_line_of_a else scales)
 
 
 def _ones(operation: Operation, spec: TensorSpec) -> Array:
     """Zeros and ones, one on each diagonal step, such that every row and column has a one."""
-    logical = np.zeros(spec.shape, dtype=np.float64)
+    storage = numpy_dtype(spec.dtype)
+    logical = np.zeros(spec.shape, dtype=storage)
+    one = storage.type(1)
     if isinstance(operation.shape, Conv2dShape) and spec.role == "lhs":
         pixels = np.indices(spec.shape[:-1]).sum(axis=0)
-        np.put_along_axis(logical, (pixels % spec.shape[-1])[..., np.newaxis], 1.0, axis=-1)
+        np.put_along_axis(logical, (pixels % spec.shape[-1])[..., np.newaxis], one, axis=-1)
     else:
         matrices = logical.reshape(-1, *_matrix_shape(spec))
         rows, columns = matrices.shape[1:]
@@ -131,10 +274,10 @@ def _ones(operation: Operation, spec: TensorSpec) -> Array:
         shifts = np.arange(matrices.shape[0])[:, np.newaxis]
         along_k = steps + shifts
         if spec.role == "rhs":
-            matrices[shifts, along_k % rows, steps % columns] = 1.0
+            matrices[shifts, along_k % rows, steps % columns] = one
         else:
-            matrices[shifts, steps % rows, along_k % columns] = 1.0
-    return to_storage(quantize(logical, spec.dtype), spec)
+            matrices[shifts, steps % rows, along_k % columns] = one
+    return to_storage(logical, spec)
 
 
 def _matrix_shape(spec: TensorSpec) -> tuple[int, int]:
@@ -144,7 +287,7 @@ def _matrix_shape(spec: TensorSpec) -> tuple[int, int]:
     return spec.shape[-2], spec.shape[-1]
 
 
-def _gathered(shape: MatmulShape, codes: Float64Array, role: str) -> Float64Array:
+def _gathered(shape: MatmulShape, codes: Floats, role: str) -> Floats:
     """The product with :func:`_ones`, without multiplying: gather along K, then add in groups."""
     if role == "rhs":
         transposed = shape._replace(m=shape.n, n=shape.m)
@@ -153,8 +296,9 @@ def _gathered(shape: MatmulShape, codes: Float64Array, role: str) -> Float64Arra
     matrices = codes.reshape(-1, shape.m, shape.k)
     steps = np.arange(max(shape.k, shape.n))
     groups = -(-steps.size // shape.n)
-    result = np.zeros((matrices.shape[0], shape.m, groups * shape.n))
+    result = np.zeros((matrices.shape[0], shape.m, groups * shape.n), codes.dtype)
     for index, matrix in enumerate(matrices):
         result[index, :, : steps.size] = matrix[:, (steps + index) % shape.k]
-    summed = result.reshape(-1, shape.m, groups, shape.n).sum(axis=2)
-    return cast(Float64Array, summed.reshape(*codes.shape[:-1], shape.n))
+    if groups > 1:
+        result = result.reshape(-1, shape.m, groups, shape.n).sum(axis=2)
+    return result.reshape(*codes.shape[:-1], shape.n)

@@ -1,16 +1,21 @@
-"""Launches an executable for verification: sentinel in the output, evidence gathered after."""
+"""Launches an executable for verification: guarded buffers, sentinels, evidence gathered after.
+
+Everything stays on the device as long as equality is all that is asked: inputs are uploaded once,
+compared with copies that lie on the device, and results are downloaded only to be judged.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmetry.domain.contracts import Buffer, Executable
-from gemmetry.domain.operation import Operation
+from gemmetry.domain.contracts import Buffer, Device, Executable, GuardedDevice
+from gemmetry.domain.operation import Operation, TensorSpec
 from gemmetry.numerics.storage import Array, as_bits, numpy_dtype, same_bytes
 
 FLOAT_SENTINELS = (0xFF, 0x7F)
@@ -20,78 +25,233 @@ are: whatever is added to them stays absurd."""
 INTEGER_SENTINELS = (0xA5, 0x5A)
 """As s32: -1515870811 and 1515870810."""
 
+SMALLEST_ZONE_BYTES = 4096
+"""Of a red zone: a page, which is more than any vector store reaches over an end."""
 
-@runtime_checkable
-class GuardedDevice(Protocol):
-    """A device that lays red zones around its buffers."""
+LARGEST_ZONE_BYTES = 2**20
+"""A tile of 128 rows of 4096 bf16 elements; what runs on further has damaged this much."""
 
-    def red_zones_intact(self, buffer: Buffer) -> bool:
-        """Whether nothing was written just before or just after `buffer`."""
+ROOM = 1.25
+"""Free memory wanted before copies are kept, relative to their size: allocators round up."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
+class Placed:
+    """The inputs of a launch and an output, in buffers of their own."""
+
+    specs: tuple[TensorSpec, ...]
+    arrays: tuple[Array, ...]
+    """What the inputs hold, on the host."""
+    buffers: tuple[Buffer, ...]
+    output: Buffer | None = None
+    """Made when first needed."""
+    offset_bytes: int = 0
+    copies: tuple[Buffer, ...] | None = None
+    """Of the inputs, on the device, which no launch is given; None where memory is short."""
+
+
+@dataclass
 class Launch:
     """What one launch left behind."""
 
-    output: Array
-    """Host array, whatever shape and dtype it came in."""
+    device: Device
+    spec: TensorSpec
+    """Of the result."""
+    inputs: tuple[Array, ...]
+    result: Buffer
     sentinel: int
-    changed_inputs: tuple[str, ...]
-    """Roles of inputs whose bytes differ afterwards."""
-    returned_input: str
+    changed_inputs: tuple[str, ...] = ()
+    """Roles of inputs whose bytes differ afterwards; also those of launches queued with it."""
+    returned_input: str = ""
     """Role of the input whose buffer was returned as the result; "" if none."""
-    broken_zones: tuple[str, ...] | None
+    returned_type: str = ""
+    """Type of the result where that is not the type of the device's buffers."""
+    broken_zones: tuple[str, ...] | None = None
     """Roles of buffers with damaged red zones; None where the device has none."""
+    seconds: float = 0.0
+    """From submission to the end, on the host's clock."""
+
+    @cached_property
+    def output(self) -> Array:
+        """Host array, whatever shape and dtype it came in.
+
+        Raises:
+            LaunchError: the device cannot read it, as its shape or dtype is not the result's.
+        """
+        return np.asarray(self.device.download(self.result, self.spec))
+
+    def same_as(self, other: Launch) -> bool:
+        """Whether both results hold the same bytes, compared on the device where both are kept."""
+        if self.result is other.result:
+            return same_bytes(self.output, other.output)
+        return self.device.same_bytes(self.result, other.result)
 
 
 class Launcher:
-    """Uploads inputs and launches, each time on new buffers."""
+    """Launches one executable.
 
-    def __init__(self, executable: Executable, operation: Operation) -> None:
+    Args:
+        tile: of the configuration, where it is known: red zones are at least one tile high.
+    """
+
+    def __init__(
+        self,
+        executable: Executable,
+        operation: Operation,
+        tile: tuple[int, int, int] | None = None,
+    ) -> None:
         self.executable = executable
         self.operation = operation
+        self.device = executable.device
+        self._tile_rows = max(tile) if tile else 0
         is_integer = operation.signature.result.is_integer
         self.sentinels = INTEGER_SENTINELS if is_integer else FLOAT_SENTINELS
 
-    def launch(self, inputs: Sequence[Array], *, sentinel: int) -> Launch:
-        """One launch on `inputs` (host arrays), the output filled with the byte `sentinel`.
+    def place(
+        self, inputs: Sequence[Array], *, offset_bytes: int = 0, keep_copies: bool = True
+    ) -> Placed:
+        """Upload `inputs` (host arrays of ``operation.inputs``) to new buffers.
+
+        Args:
+            offset_bytes: where buffers begin within a 256-byte line, where the device can choose.
+            keep_copies: see :meth:`keep_copies`.
+        """
+        specs = self.operation.inputs
+        buffers = []
+        for spec, array in zip(specs, inputs, strict=True):
+            if isinstance(self.device, GuardedDevice):
+                buffer = self._allocate(spec, offset_bytes)
+                self.device.write(buffer, array, spec)
+            else:
+                buffer = self.device.upload(array, spec)
+            buffers.append(buffer)
+        placed = Placed(specs, tuple(inputs), tuple(buffers), offset_bytes=offset_bytes)
+        if keep_copies:
+            self.keep_copies(placed)
+        return placed
+
+    def keep_copies(self, placed: Placed) -> None:
+        """Copy the inputs as they are, so that :meth:`changed_inputs` needs no download; left out
+        where memory is short."""
+        if placed.copies is None and self.has_room(sum(spec.bytes for spec in placed.specs)):
+            placed.copies = tuple(self.device.clone(buffer) for buffer in placed.buffers)
+
+    def rewrite(self, placed: Placed, inputs: Sequence[Array]) -> None:
+        """Give the same buffers other contents."""
+        for spec, buffer, array in zip(placed.specs, placed.buffers, inputs, strict=True):
+            self.device.write(buffer, array, spec)
+        placed.arrays, placed.copies = tuple(inputs), None
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether the device has memory for copies of `size_bytes`, and as much again to work."""
+        return self.device.free_memory_bytes() > 2 * ROOM * size_bytes
+
+    def output_of(self, placed: Placed) -> Buffer:
+        """The output buffer that goes with `placed`."""
+        if placed.output is None:
+            placed.output = self.new_output(placed.offset_bytes)
+        return placed.output
+
+    def new_output(self, offset_bytes: int = 0) -> Buffer:
+        """An output buffer of its own."""
+        return self._allocate(self.operation.output, offset_bytes)
+
+    def launch(
+        self,
+        placed: Placed,
+        *,
+        sentinel: int,
+        output: Buffer | None = None,
+        check_inputs: bool = True,
+    ) -> Launch:
+        """One launch, the output filled with the byte `sentinel` before.
+
+        Args:
+            output: None: that of `placed`, which the next launch on `placed` overwrites.
+            check_inputs: find out whether inputs changed.
 
         Raises:
             LaunchError, OutOfMemoryError, DeviceLostError: as the device says.
         """
-        device, operation = self.executable.device, self.operation
-        specs, output_spec = operation.inputs, operation.output
-        buffers = [device.upload(array, spec) for array, spec in zip(inputs, specs, strict=True)]
-        output = device.allocate(output_spec)
-        device.fill_bytes(output, sentinel)
-        result = self.executable.run(buffers, output)
-        device.synchronize()
-        array = np.asarray(device.download(result, output_spec))
-        returned = [
-            spec.role for spec, buffer in zip(specs, buffers, strict=True) if _same(buffer, result)
-        ]
-        changed = [
-            spec.role
-            for spec, buffer, before in zip(specs, buffers, inputs, strict=True)
-            if not same_bytes(device.download(buffer, spec), before)
-        ]
-        broken: tuple[str, ...] | None = None
-        if isinstance(device, GuardedDevice):
-            guarded = [*zip(specs, buffers, strict=True), (output_spec, output)]
-            broken = tuple(
-                spec.role for spec, buffer in guarded if not device.red_zones_intact(buffer)
-            )
-        return Launch(array, sentinel, tuple(changed), "".join(returned[:1]), broken)
+        output = self.output_of(placed) if output is None else output
+        self.device.fill_bytes(output, sentinel)
+        self.device.synchronize()
+        began = time.perf_counter()
+        result = self._run(placed, output)
+        self.device.synchronize()
+        seconds = time.perf_counter() - began
+        launch = self._launch(placed, output, result, sentinel)
+        launch.seconds = seconds
+        launch.changed_inputs = self.changed_inputs(placed) if check_inputs else ()
+        return launch
 
-    def form_problem(self, output: Array) -> str:
-        """What is wrong with the shape or dtype of a result; "" if nothing."""
+    def queue(self, placed: Placed, count: int, *, sentinel: int) -> Iterator[Launch]:
+        """`count` launches behind each other without waiting, each with an output of its own; in
+        as many rounds as memory asks for. The results are not kept: look at each in turn."""
+        size = self.operation.output.bytes * (1 if self.executable.writes_output else 2)
+        fitting = int(self.device.free_memory_bytes() / (ROOM * max(1, size))) - 1
+        at_once = max(1, min(count, fitting))
+        for start in range(0, count, at_once):
+            outputs = [self.new_output() for _ in range(min(at_once, count - start))]
+            for output in outputs:
+                self.device.fill_bytes(output, sentinel)
+            self.device.synchronize()
+            results = [self._run(placed, output) for output in outputs]
+            self.device.synchronize()
+            pairs = list(zip(outputs, results, strict=True))
+            del outputs, results
+            while pairs:
+                output, result = pairs.pop(0)
+                yield self._launch(placed, output, result, sentinel)
+
+    def changed_inputs(self, placed: Placed) -> tuple[str, ...]:
+        """Roles of inputs that no longer hold what was uploaded."""
+        device, changed = self.device, []
+        for i, (spec, buffer) in enumerate(zip(placed.specs, placed.buffers, strict=True)):
+            if placed.copies is not None:
+                is_same = device.same_bytes(buffer, placed.copies[i])
+            else:
+                is_same = same_bytes(device.download(buffer, spec), placed.arrays[i])
+            if not is_same:
+                changed.append(spec.role)
+        return tuple(changed)
+
+    def form_problem(self, launch: Launch) -> str:
+        """What is wrong with the type, dtype or shape of a result; "" if nothing."""
+        if launch.returned_type:
+            return f"the result is a {launch.returned_type}, not a buffer of the device"
         spec = self.operation.output
         wanted = numpy_dtype(spec.dtype)
+        output = launch.output
         if output.dtype != wanted:
             return f"the result is {output.dtype}, not {wanted}"
         if output.shape != spec.storage_shape:
             return f"the result has shape {output.shape}, not {spec.storage_shape}"
         return ""
+
+    def _run(self, placed: Placed, output: Buffer) -> Buffer:
+        # Inputs hold NaN and infinity on purpose; numpy need not warn of what comes of them.
+        with np.errstate(all="ignore"):
+            return self.executable.run(placed.buffers, output)
+
+    def _launch(self, placed: Placed, output: Buffer, result: Buffer, sentinel: int) -> Launch:
+        pairs = list(zip(placed.specs, placed.buffers, strict=True))
+        launch = Launch(self.device, self.operation.output, placed.arrays, result, sentinel)
+        launch.returned_input = next((s.role for s, buffer in pairs if _same(buffer, result)), "")
+        # A subclass may compute when it is read: after the time was taken.
+        launch.returned_type = "" if type(result) is type(output) else type(result).__name__
+        if isinstance(self.device, GuardedDevice):
+            pairs.append((self.operation.output, output))
+            intact = self.device.red_zones_intact
+            launch.broken_zones = tuple(spec.role for spec, buffer in pairs if not intact(buffer))
+        return launch
+
+    def _allocate(self, spec: TensorSpec, offset_bytes: int = 0) -> Buffer:
+        if not isinstance(self.device, GuardedDevice):
+            return self.device.allocate(spec)
+        pitch = spec.storage_shape[-1] * spec.dtype.itemsize
+        zone = min(max(SMALLEST_ZONE_BYTES, self._tile_rows * pitch), LARGEST_ZONE_BYTES)
+        return self.device.allocate_guarded(spec, zone_bytes=zone, offset_bytes=offset_bytes)
 
 
 def _same(left: Buffer, right: Buffer) -> bool:

@@ -1,18 +1,23 @@
 """Proves an executable right: runs the checks of a level and forms the verdict.
 
-=========  ====================================================  ================================
-level      checks                                                cost, besides the reference
-=========  ====================================================  ================================
-quick      form, written, inputs_unchanged, red_zones, values    one launch, one comparison
-standard   … second_launch, repeat, integers, selects_lhs,       four more launches, one float32
-           selects_rhs                                           product on the host (cached)
-paranoid   … zero_mean, many_repeats                             21 more launches, one reference
-=========  ====================================================  ================================
+=========  ==================================================  ==================================
+level      checks                                              cost, besides the reference
+=========  ==================================================  ==================================
+quick      form, written, inputs_unchanged, red_zones, values  one launch, one comparison
+standard   ... second_launch, repeat, integers, every_call,    19 more launches, one float32
+           selects_lhs, selects_rhs, fp8_promotion,            product on the host (cached), seven
+           scale_factors, in_place_change, nan_spreads,        small shapes
+           inf_spreads, unordered_work, tail_shapes,
+           alpha_beta
+paranoid   ... integer_ladder, zero_mean, same_sign,           30 more launches, six references,
+           wide_range, cancellation, subnormals, overflow,     about fifty small shapes
+           unaligned_buffers, many_repeats
+=========  ==================================================  ==================================
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from gemmetry.domain.contracts import Executable
@@ -20,15 +25,22 @@ from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.outcome import Verification
 from gemmetry.domain.record import Verdict
+from gemmetry.domain.traits import Trait
 from gemmetry.numerics.accuracy import accuracy_class
 from gemmetry.numerics.inputs import zero_share
 from gemmetry.numerics.references import Reference
 from gemmetry.numerics.storage import Array, numpy_dtype
-from gemmetry.verification import checks
-from gemmetry.verification.checks import CheckFunction, CheckOutcome, CheckResult, Context
+from gemmetry.verification.checks import exact, memory, repeats, shapes, special, values
+from gemmetry.verification.checks.results import CheckOutcome, CheckResult, failed, passed
+from gemmetry.verification.companions import Companions
 from gemmetry.verification.comparison import compare
+from gemmetry.verification.context import Context
 from gemmetry.verification.diagnosis import guess_bug
+from gemmetry.verification.error_map import error_map
+from gemmetry.verification.evidence import Evidence
+from gemmetry.verification.freivalds import freivalds
 from gemmetry.verification.launching import Launcher
+from gemmetry.verification.rivals import judge
 
 LEVELS = ("quick", "standard", "paranoid")
 
@@ -38,44 +50,82 @@ class Check:
     """A check and the least level that runs it."""
 
     level: str
-    run: CheckFunction
+    run: Callable[[Context], CheckResult]
+    launches: int = 0
+    """Of the operation itself that it adds to those of the checks before it."""
 
 
 CHECKS: tuple[Check, ...] = (
-    Check("quick", checks.check_written),
-    Check("quick", checks.check_inputs_unchanged),
-    Check("quick", checks.check_red_zones),
-    Check("quick", checks.check_values),
-    Check("standard", checks.check_second_launch),
-    Check("standard", checks.check_repeat),
-    Check("standard", checks.check_integers),
-    Check("standard", checks.check_selects_lhs),
-    Check("standard", checks.check_selects_rhs),
-    Check("paranoid", checks.check_zero_mean),
-    Check("paranoid", checks.check_many_repeats),
+    Check("quick", memory.check_written, 1),
+    Check("quick", memory.check_inputs_unchanged),
+    Check("quick", memory.check_red_zones),
+    Check("quick", values.check_values),
+    Check("standard", repeats.check_second_launch, 1),
+    Check("standard", repeats.check_repeat),
+    Check("standard", exact.check_integers, 1),
+    Check("standard", repeats.check_every_call, repeats.CALLS),
+    Check("standard", exact.check_selects_lhs, 1),
+    Check("standard", exact.check_selects_rhs, 1),
+    Check("standard", exact.check_fp8_promotion, 1),
+    Check("standard", exact.check_scale_factors, 1),
+    Check("standard", exact.check_in_place_change),
+    Check("standard", special.check_nan_spreads, 1),
+    Check("standard", special.check_inf_spreads, 1),
+    Check("standard", repeats.check_unordered_work, 1),
+    Check("standard", shapes.check_tail_shapes),
+    Check("standard", shapes.check_alpha_beta),
+    Check("paranoid", exact.check_integer_ladder, 3),
+    Check("paranoid", values.check_zero_mean, 1),
+    Check("paranoid", values.check_same_sign, 1),
+    Check("paranoid", values.check_wide_range, 1),
+    Check("paranoid", values.check_cancellation, 1),
+    Check("paranoid", values.check_subnormals, 1),
+    Check("paranoid", values.check_overflow, 1),
+    Check("paranoid", memory.check_unaligned_buffers, 1),
+    Check("paranoid", repeats.check_many_repeats, repeats.REPEATS),
 )
-"""In order of running, which is the order in which the first failure gives the reason."""
+"""In order of running, which is the order in which the first failure gives the reason. ``form``
+comes before all of them, and ends a verification that it fails."""
 
-LAUNCHES = {"quick": 1, "standard": 5, "paranoid": 6 + checks.REPEATS}
-"""Level -> launches that it makes, where all of its checks apply."""
+
+def launches(level: str, seconds_per_launch: float = 0.0) -> int:
+    """How many launches of the operation itself `level` makes at most, where a launch takes
+    `seconds_per_launch`; 0 for an unknown level."""
+    if level not in LEVELS:
+        return 0
+    wanted = LEVELS.index(level)
+    count = sum(check.launches for check in CHECKS if LEVELS.index(check.level) <= wanted)
+    return count - (repeats.CALLS - repeats.calls(seconds_per_launch) if wanted else 0)
+
+
+LAUNCHES = {level: launches(level) for level in LEVELS}
+"""Level -> launches that it makes, where all of its checks apply and a launch is quick."""
 
 
 def verify(
     executable: Executable,
     operation: Operation,
     inputs: Sequence[Array],
-    reference: Reference,
+    reference: Reference | None,
     *,
     level: str = "standard",
     seed: int = 42,
+    companions: Companions | None = None,
+    judge_rivals: bool = False,
+    on_failure: Callable[[Evidence], str | None] | None = None,
 ) -> Verdict:
     """Launch `executable` and judge what comes out.
 
     Args:
-        inputs: host arrays of ``operation.inputs``; they are uploaded anew for each launch.
-        reference: of these inputs.
+        inputs: host arrays of ``operation.inputs``; they are uploaded once.
+        reference: of these inputs; None: too large for one, Freivalds' test is used.
         level: one of :data:`LEVELS`.
         seed: of the inputs that checks make themselves.
+        companions: builds the same configuration for other operations; None: checks that need it
+            do not apply.
+        judge_rivals: tell also what checks of other harnesses say of the first result.
+        on_failure: given the arrays of the first failed check that has any; returns the path that
+            they were saved under, for the verdict.
 
     Raises:
         UnknownNameError: no such level.
@@ -83,32 +133,73 @@ def verify(
     """
     if level not in LEVELS:
         raise UnknownNameError("verification level", level, LEVELS)
-    context = Context(Launcher(executable, operation), operation, inputs, reference, seed)
-    results = [checks.check_form(context)]
-    share = zero_share(inputs)
-    if results[0].outcome is CheckOutcome.FAILED:
-        return _verdict(results, zero_share=share)
-    wanted = LEVELS.index(level)
-    results += [check.run(context) for check in CHECKS if LEVELS.index(check.level) <= wanted]
+    tile = companions.tile if companions is not None else None
+    context = Context(
+        Launcher(executable, operation, tile),
+        operation,
+        tuple(inputs),
+        reference,
+        seed,
+        companions,
+        thorough=level == LEVELS[-1],
+    )
+    results = [memory.check_form(context)]
+    if not results[0].is_failure:
+        wanted = LEVELS.index(level)
+        results += [check.run(context) for check in CHECKS if LEVELS.index(check.level) <= wanted]
+    verdict = replace(_verdict(results), zero_share=zero_share(inputs))
+    if judge_rivals and reference is not None:
+        verdict = replace(verdict, rivals=judge(operation, context.first.output, reference))
+    if not results[0].is_failure:
+        verdict = _with_errors(verdict, context)
+    return _with_evidence(verdict, results, context, on_failure)
+
+
+def _with_errors(verdict: Verdict, context: Context) -> Verdict:
     errors = context.first_errors
     if not errors.has_finite_errors:
-        return _verdict(results, zero_share=share)
+        return verdict
     return replace(
-        _verdict(results, zero_share=share),
+        verdict,
         max_error_ratio=errors.max_ratio,
         relative_frobenius_error=errors.relative_frobenius,
         signed_bias=errors.signed_bias,
-        accuracy_class=accuracy_class(operation, errors.largest_error),
+        accuracy_class=accuracy_class(context.operation, errors.largest_error),
     )
 
 
+def _with_evidence(
+    verdict: Verdict,
+    results: Sequence[CheckResult],
+    context: Context,
+    on_failure: Callable[[Evidence], str | None] | None,
+) -> Verdict:
+    kept = (context.evidence.get(result.name) for result in results if result.is_failure)
+    evidence = next((found for found in kept if found is not None), None)
+    if evidence is None:
+        return verdict
+    if evidence.bad is not None:
+        tile = context.companions.tile if context.companions is not None else None
+        drawn = error_map(evidence.operation, evidence.bad, tile=tile)
+        verdict = replace(verdict, error_map=drawn)
+    path = on_failure(evidence) if on_failure is not None else None
+    return replace(verdict, evidence_path=path)
+
+
 def recheck(
-    operation: Operation, outputs: Iterable[tuple[str, Array]], reference: Reference
+    operation: Operation,
+    outputs: Iterable[tuple[str, Array]],
+    reference: Reference | None,
+    *,
+    inputs: Sequence[Array] = (),
+    declared: Collection[Trait] = (),
+    seed: int = 42,
 ) -> CheckResult:
     """Judge what timed launches left behind: every output, not just the last one.
 
     Args:
         outputs: (name, host array in storage shape) pairs.
+        reference: None: `inputs` are needed, for Freivalds' test.
 
     Returns:
         The check ``after_timing``; :func:`with_check` adds it to the verdict.
@@ -117,13 +208,18 @@ def recheck(
     spec = operation.output
     for label, output in outputs:
         if output.dtype != numpy_dtype(spec.dtype) or output.shape != spec.storage_shape:
-            return checks.failed(name, f"{label}: it is {output.dtype} of shape {output.shape}")
-        errors = compare(operation, output, reference)
+            return failed(name, f"{label}: it is {output.dtype} of shape {output.shape}")
+        if reference is None:
+            found = freivalds(operation, inputs, output, seed=seed, declared=declared)
+            if not found.is_right:
+                return failed(name, f"{label}: {found.detail}", found.statistics.first_bad)
+            continue
+        errors = compare(operation, output, reference, declared=declared)
         if errors.bad is not None:
             guess = guess_bug(operation, output, reference.value, errors.bad)
             share = f"{errors.bad_count} of {errors.elements} elements are wrong ({guess})"
-            return checks.failed(name, f"{label}: {share}", errors.first_bad)
-    return checks.passed(name)
+            return failed(name, f"{label}: {share}", errors.first_bad)
+    return passed(name)
 
 
 def with_check(verdict: Verdict, result: CheckResult) -> Verdict:
@@ -140,7 +236,7 @@ def with_check(verdict: Verdict, result: CheckResult) -> Verdict:
     )
 
 
-def _verdict(results: Sequence[CheckResult], *, zero_share: float) -> Verdict:
+def _verdict(results: Sequence[CheckResult]) -> Verdict:
     decisive = next(
         (
             result
@@ -157,7 +253,6 @@ def _verdict(results: Sequence[CheckResult], *, zero_share: float) -> Verdict:
     return Verdict(
         status=status,
         checks={result.name: result.text for result in results},
-        zero_share=zero_share,
         first_bad=(decisive.first_bad or None) if decisive else None,
         reason=_reason(decisive) if decisive else "",
     )

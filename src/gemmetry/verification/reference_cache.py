@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import tempfile
+import tokenize
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
@@ -17,7 +18,7 @@ import numpy as np
 from gemmetry.domain.names import operation_name
 from gemmetry.domain.operation import Operation
 from gemmetry.numerics.inputs import GENERATOR_VERSION
-from gemmetry.numerics.references import REFERENCE_VERSION, Reference
+from gemmetry.numerics.references import REFERENCE_VERSION, OperandSizes, Reference
 from gemmetry.numerics.storage import Array
 
 MAX_FILE_BYTES = 2**30
@@ -27,6 +28,11 @@ MEMORY_BYTES = 2**30
 """What is kept in memory; the newest reference is, whatever its size."""
 
 _MAGNITUDE_IS_VALUE = "magnitude_is_value"
+
+_DAMAGE = (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile,
+           tokenize.TokenError)  # fmt: skip
+"""What numpy raises for a file that is absent or not as it should be; it reads headers of arrays
+with Python's tokenizer."""
 
 
 class ReferenceCache:
@@ -94,13 +100,14 @@ class ReferenceCache:
                 value = arrays["value"]
                 magnitude = value if _MAGNITUDE_IS_VALUE in arrays else arrays["magnitude"]
                 extra = arrays.get("extra_rounding")
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+                sizes = OperandSizes(*map(float, arrays["sizes"])) if "sizes" in arrays else None
+        except _DAMAGE:
             # Absent, cut short or damaged: zip members carry a CRC that reading checks.
             return None
         parts = [value, magnitude, *([] if extra is None else [extra])]
         if any(part.shape != shape for part in parts):
             return None
-        return Reference(value, magnitude, extra)
+        return Reference(value, magnitude, extra, sizes)
 
     def _write(self, key: str, header: str, reference: Reference) -> None:
         if self._directory is None or reference.nbytes > MAX_FILE_BYTES:
@@ -112,6 +119,8 @@ class ReferenceCache:
             arrays["magnitude"] = reference.magnitude
         if reference.extra_rounding is not None:
             arrays["extra_rounding"] = reference.extra_rounding
+        if reference.sizes is not None:
+            arrays["sizes"] = np.array(reference.sizes)
         with contextlib.suppress(OSError):
             self._directory.mkdir(parents=True, exist_ok=True)
             handle, temporary = tempfile.mkstemp(dir=self._directory, suffix=".tmp")

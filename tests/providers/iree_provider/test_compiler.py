@@ -13,6 +13,7 @@ from gemmetry.providers.iree_provider.compiler import (
     Job,
     attribute_errors,
     find_program,
+    with_twins,
 )
 
 FUNCTIONS = {name: f"func.func @{name}(\n) {{\n}}\n" for name in ("f", "f_2", "g", "h")}
@@ -76,6 +77,42 @@ def test_named_culprits_cost_one_more_call_and_no_other_function(stand_in):
     assert set(errors) == {"f_2", "h"}
     assert "too large, h" in errors["h"]
     assert log.read_text() == "f f_2 g h\nf g\n"
+
+
+def test_every_function_has_the_call_that_settled_it(stand_in):
+    compiler, _ = stand_in(
+        """
+        print("to standard output", flush=True)
+        if "h" in names:
+            line = text[: text.index("@h(")].count("\\n") + 2
+            print(f"<stdin>:{line}:8: error: too large", file=sys.stderr)
+            sys.exit(1)
+        """
+    )
+    ((_, (result,)),) = compiler.run([Job(FUNCTIONS, ("--flag", "--with=a b"))])
+    assert set(result.logs) == set(FUNCTIONS)
+    rejected, good = result.logs["h"], result.logs["f"]
+    assert rejected.startswith(
+        "// $ iree-compile - -o out.vmfb --flag '--with=a b' --iree-hal-dump"
+    )
+    assert rejected.endswith(
+        "//   @h\n// exit status 1\nto standard output\n<stdin>:14:8: error: too large\n"
+    )
+    assert good == result.logs["g"]
+    assert "@h" not in good
+    assert good.endswith("// exit status 0\nto standard output\n")
+
+
+def test_a_call_that_hangs_is_in_the_log_too(stand_in):
+    compiler, _ = stand_in('print("so far", flush=True); time.sleep(60)', timeout_s=1.0)
+    ((_, results),) = compiler.run([Job({"f": FUNCTIONS["f"]}, ())])
+    assert results[0].logs["f"].endswith("// did not end in time or did not start\nso far\n")
+
+
+def test_equal_functions_share_what_was_found_for_one_of_them():
+    functions = {"f": "func @f() { a }", "f_2": "func @f_2() { a }", "g": "func @g() { b }"}
+    assert with_twins({"f_2": "code"}, functions) == {"f": "code", "f_2": "code"}
+    assert with_twins({"f": 1, "f_2": 2}, functions) == {"f": 1, "f_2": 2}
 
 
 def test_a_failure_that_names_nobody_is_halved_down_to_its_cause(stand_in):

@@ -5,15 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gemmetry.domain.contracts import GuardedDevice
 from gemmetry.domain.dtypes import DTYPES
 from gemmetry.domain.errors import DeviceLostError, LaunchError, OutOfMemoryError
 from gemmetry.domain.operation import Layout, TensorSpec
 from gemmetry.domain.target import Target, TargetKind, parse_target
 from gemmetry.numerics.storage import numpy_dtype
+from gemmetry.providers._host_device import red_zones
 from gemmetry.providers.iree_provider.device import (
     IreeDevice,
     LoadedModule,
     first_line,
+    open_device,
     translate,
 )
 from gemmetry.providers.iree_provider.linalg import MLIR_TYPES
@@ -21,7 +24,7 @@ from gemmetry.providers.iree_provider.linalg import MLIR_TYPES
 
 @pytest.fixture(scope="module")
 def device() -> IreeDevice:
-    return IreeDevice(Target(TargetKind.CPU), threads=2)
+    return open_device(Target(TargetKind.CPU), threads=2)
 
 
 @pytest.mark.parametrize("name", MLIR_TYPES)
@@ -52,6 +55,22 @@ def test_a_write_outside_a_buffer_is_noticed(device: IreeDevice):
     memory = buffer.memory.base
     end = buffer.memory.ctypes.data - memory.ctypes.data + buffer.memory.nbytes
     memory[end] ^= 0xFF
+    assert not device.red_zones_intact(buffer)
+
+
+@pytest.mark.parametrize(("offset", "rounded"), [(0, 0), (16, 64)])
+def test_guarded_buffers_keep_the_alignment_that_code_was_promised(
+    device: IreeDevice, offset: int, rounded: int
+):
+    assert isinstance(device, GuardedDevice)
+    spec = TensorSpec("lhs", (3, 5), DTYPES["f32"])
+    buffer = device.allocate_guarded(spec, zone_bytes=4096, offset_bytes=offset)
+    assert buffer.memory.ctypes.data % 256 == rounded
+    ones = np.ones((3, 5), np.float32)
+    device.write(buffer, ones, spec)
+    assert (device.download(buffer, spec) == ones).all()
+    assert device.red_zones_intact(buffer)
+    red_zones(buffer.memory)[0][-4096] = 0
     assert not device.red_zones_intact(buffer)
 
 

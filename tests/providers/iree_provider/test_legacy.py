@@ -1,62 +1,51 @@
-"""The old dispatch profiler's listing: 109 default dispatches, counted when its generator ran."""
+"""The old dispatch profiler's tiles, counted when its generator ran (109 in all); that `gemmetry
+generate` makes these dispatches is pinned in tests/cli/expected/generate.txt."""
 
 from __future__ import annotations
 
-from collections import Counter
-
 from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.iree_provider.configurations import tiles_for
-from gemmetry.providers.iree_provider.legacy import (
-    LegacyTile,
-    legacy_dispatches,
-    legacy_operations,
-    legacy_tiles,
-)
+from gemmetry.providers.iree_provider.legacy import LegacyTile, legacy_tiles
 
 SM_80 = Target(TargetKind.CUDA, "sm_80", None)
 
 
-def test_the_default_dispatches_are_the_109_of_the_old_profiler():
-    dispatches = list(legacy_dispatches())
-    assert len({dispatch.name for dispatch in dispatches}) == len(dispatches) == 109
-    kinds = Counter(dispatch.operation.kind.value for dispatch in dispatches)
-    assert kinds == {"matmul": 66, "matmul_splitk": 36, "batch_matmul": 7}
-    types = Counter(
-        (d.operation.kind.value, d.operation.signature.lhs.name, d.operation.signature.result.name)
-        for d in dispatches
-    )
-    assert types == {
-        ("matmul", "f16", "f16"): 20,
-        ("matmul", "f32", "f32"): 26,
-        ("matmul", "f16", "f32"): 20,
-        ("matmul_splitk", "f16", "f16"): 15,
-        ("matmul_splitk", "f32", "f32"): 21,
-        ("batch_matmul", "f16", "f16"): 3,
-        ("batch_matmul", "f32", "f32"): 4,
-    }
+MATMULS = [
+    f"matmul_{shape}_{types}"
+    for types in ("f16t_f16t_f16t", "f32t_f32t_f32t", "f16t_f16t_f32t")
+    for shape in ("256x512x128", "2560x2560x2560", "3456x1024x2048")
+]
+SPLIT_KS = [
+    f"matmul_splitk_128x128x12288_{types}_slices{slices}"
+    for types in ("f16t_f16t_f16t", "f32t_f32t_f32t")
+    for slices in (2, 4, 16)
+]
+BATCHES = [f"batch_matmul_16x512x64x512_{types}" for types in ("f16t_f16t_f16t", "f32t_f32t_f32t")]
 
 
-def test_it_has_17_operations_and_one_more_dispatch_of_each_with_the_default():
-    assert len(list(legacy_operations())) == 17
-    assert len(list(legacy_dispatches(with_default=True))) == 109 + 17
+def tiles_of(names: list[str]) -> list[tuple[Operation, LegacyTile]]:
+    return [
+        (operation, tile)
+        for operation in map(parse_operation, names)
+        for tile in legacy_tiles(operation)
+    ]
 
 
-def test_the_documents_dispatches_are_among_them():
-    names = {dispatch.name for dispatch in legacy_dispatches()}
-    assert "matmul_3456x1024x2048_f16t_f16t_f16t_tile_config_128x128_32x5_tensorcore_mmasync" in (
-        names
-    )
-    assert "matmul_3456x1024x2048_f32t_f32t_f32t_tile_config_128x128_16x5_tensorcore_mmasync" in (
-        names
-    )
+def test_the_old_profilers_operations_have_its_109_tiles():
+    assert len(MATMULS) + len(SPLIT_KS) + len(BATCHES) == 17
+    assert [len(tiles_of(names)) for names in (MATMULS, SPLIT_KS, BATCHES)] == [66, 36, 7]
+    half, single, mixed = MATMULS[:3], MATMULS[3:6], MATMULS[6:]
+    assert [len(tiles_of(names)) for names in (half, single, mixed)] == [20, 26, 20]
+    assert [len(tiles_of(names)) for names in (SPLIT_KS[:3], SPLIT_KS[3:])] == [15, 21]
+    assert [len(tiles_of([name])) for name in BATCHES] == [3, 4]
 
 
 def test_todays_compiler_can_be_given_every_one_of_them():
-    for dispatch in legacy_dispatches():
-        tile = LegacyTile(*dispatch.configuration.parameters.values())
-        assert tile.problem(dispatch.operation) is None, dispatch.name
-        assert tile.name in {tile.name for tile in tiles_for(dispatch.operation, SM_80)}
+    for operation, tile in tiles_of([*MATMULS, *SPLIT_KS, *BATCHES]):
+        assert tile.problem(operation) is None, f"{operation}: {tile.name}"
+        assert tile.name in {tile.name for tile in tiles_for(operation, SM_80)}
 
 
 def test_the_old_filter_counts_all_stages_of_both_operands():

@@ -25,7 +25,7 @@ from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.numerics.storage import to_float64
 from gemmetry.providers.iree_provider import PROVIDER
-from gemmetry.providers.iree_provider.legacy import legacy_dispatches
+from gemmetry.providers.iree_provider.nvidia import find_ptxas
 
 CPU = Target(TargetKind.CPU)
 
@@ -144,6 +144,66 @@ def test_facts_tell_what_was_compiled_and_how(compiled, workspace):
     assert "--iree-opt-data-tiling" in packed.compile_command
 
 
+def test_the_machine_code_of_the_host_is_told(compiled, workspace):
+    root = workspace.generated.parent
+    # IREE makes a matmul of a 1x1 convolution, forgets the attribute, and finds the code it has.
+    (forgotten,) = (name for name in compiled if "_1x1x4_" in name and name.endswith("_conv"))
+    for name, result in compiled.items():
+        facts = result.facts
+        if name == forgotten:
+            assert facts.assembly_path is facts.matrix_instruction is None
+            continue
+        assembly = (root / facts.assembly_path).read_text()
+        assert assembly.startswith(f"{name}_dispatch_")
+        assert facts.matrix_instruction not in (None, "none"), name
+        assert facts.matrix_instruction.partition(" ")[0] in assembly
+        printed = (root / facts.tool_output_path).read_text()
+        assert printed.startswith("// $ iree-compile - -o out.vmfb --iree-hal-target-device=local")
+        assert f"//   @{name}\n" in printed
+        assert "// exit status 0\n" in printed
+        assert str(root) not in printed
+
+
+def test_the_code_for_nvidia_tells_what_it_takes(tmp_path: Path):
+    target = parse_target("cuda-sm_80")
+    name = "matmul_256x256x256_f16t_f16t_f16t"
+    wanted = [
+        dispatch_of(name, configuration, target)
+        for configuration in (
+            "default",
+            # These two are the same attribute today, so the compiler keeps the code of one.
+            "tile_config_64x64_64x5_tensorcore_mmasync",
+            "tile_config_64x64x64_warps2x2_mma",
+        )
+    ]
+    workspace = Workspace(generated=tmp_path / "generated")
+    facts = [result.facts for result in PROVIDER().compile(wanted, workspace)]
+    for one in facts:
+        assert one.matrix_instruction == "mma.sync"
+        assert one.shared_memory_bytes > 64 * 64 * 2 * 2
+        assert "mma.sync" in (tmp_path / one.assembly_path).read_text()
+        printed = (tmp_path / one.tool_output_path).read_text()
+        if find_ptxas() is None:
+            assert one.registers is None
+        else:
+            assert 32 < one.registers < 256
+            assert one.spill_bytes is not None
+            assert "// $ ptxas -v -arch=sm_80 " in printed
+    assert facts[1].registers == facts[2].registers
+    assert "tile_config_64x64_64x5" not in Path(facts[2].assembly_path).name
+
+
+def test_the_code_for_amd_tells_what_it_takes(tmp_path: Path):
+    dispatch = dispatch_of("matmul_256x256x256_f16t_f16t_f16t", target=parse_target("hip-gfx942"))
+    (result,) = PROVIDER().compile([dispatch], Workspace(generated=tmp_path / "generated"))
+    facts = result.facts
+    assert facts.matrix_instruction == "mfma"
+    assert 32 < facts.registers <= 512
+    assert facts.spill_bytes == 0
+    assert 0 < facts.shared_memory_bytes <= 64 << 10
+    assert facts.assembly_path.endswith(".amdgcn")
+
+
 def test_a_second_compile_and_a_build_do_no_work(compiled, workspace, monkeypatch):
     again = PROVIDER()
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("the compiler was started"))
@@ -158,7 +218,7 @@ def test_a_second_compile_and_a_build_do_no_work(compiled, workspace, monkeypatc
 def test_forcing_compiles_again(provider, workspace, compiled):
     dispatch = dispatch_of("matmul_37x29x41_f32t_f32t_f32t", TILES[0])
     (record,) = (workspace.generated / "linalg" / "matmul").glob(
-        f"matmul_37x29x41_f32t_f32t_f32t/{TILES[0]}_cpu_*.json"
+        f"matmul_37x29x41_f32t_f32t_f32t/compiled/{TILES[0]}_cpu_*.json"
     )
     before = record.stat().st_mtime_ns
     forced = dataclasses.replace(workspace, force=True)
@@ -185,6 +245,11 @@ def test_what_cannot_be_costs_its_own_row_only(tmp_path: Path):
     assert results[dispatches[4].name] is None
     too_large = results[dispatches[1].name]
     assert isinstance(too_large, CompileError)
+    (log,) = (tmp_path / "generated").rglob(f"{TOO_LARGE}_cpu_*.log")
+    printed = log.read_text()
+    assert "// exit status 1\n" in printed
+    assert "large vector sizes" in printed
+    assert printed in (log.parent.parent / "iree_compile_cmd_stdout.mlir").read_text()
     assert "large vector sizes (32768 bytes)" in too_large.message
     for refused in dispatches[2:4]:
         assert isinstance(results[refused.name], UnsupportedError)
@@ -216,18 +281,24 @@ def test_what_is_not_attached_is_compiled_but_not_built(tmp_path: Path):
         if architecture:
             assert any("no sm_90" in note for note in result.facts.notes)
             assert any("pipeline depth 5" in note for note in result.facts.notes)
-    (source,) = (tmp_path / "generated").rglob("*.mlir")
+    (source,) = (tmp_path / "generated").rglob(f"{name}.mlir")
     assert source.read_text().count("func.func") == 3
 
 
 def test_one_legacy_dispatch_of_each_kind_compiles_for_sm_80(tmp_path: Path):
-    wanted: dict[str, Dispatch] = {}
-    for dispatch in legacy_dispatches():
-        signature = dispatch.operation.signature
-        wanted.setdefault(f"{signature.kind} {signature.lhs}", dispatch)
+    wanted = [
+        dispatch_of(
+            name.format(type=dtype), f"{tile}_tensorcore_mmasync", parse_target("cuda-sm_80")
+        )
+        for dtype, tile in (("f16t", "tile_config_64x64_64x5"), ("f32t", "tile_config_64x64_32x3"))
+        for name in (
+            "matmul_256x512x128_{type}_{type}_{type}",
+            "matmul_splitk_128x128x12288_{type}_{type}_{type}_slices2",
+            "batch_matmul_16x512x64x512_{type}_{type}_{type}",
+        )
+    ]
     workspace = Workspace(generated=tmp_path / "generated", jobs=2)
-    results = list(PROVIDER().compile(list(wanted.values()), workspace))
-    assert len(results) == 6
+    results = list(PROVIDER().compile(wanted, workspace))
     assert [result.error for result in results] == [None] * 6
 
 

@@ -30,7 +30,8 @@ def test_the_commands_work_as_they_are_printed(tmp_path: Path, types: str):
     assert not inputs.exists()
 
     path = f"{sysconfig.get_path('scripts')}:/usr/bin:/bin"
-    for command in (facts.compile_command, f"{facts.run_command} --benchmark_min_time=1x"):
+    running = facts.run_command.replace("{seed}", "7").replace("{distribution}", "normal")
+    for command in (facts.compile_command, f"{running} --benchmark_min_time=1x"):
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=tmp_path,
@@ -45,6 +46,9 @@ def test_the_commands_work_as_they_are_printed(tmp_path: Path, types: str):
     assert done.stderr.count("Warning") == 0
     suffixes = sorted(path.suffix for path in inputs.iterdir())
     assert suffixes == ([".bin"] * 3 if "bias" in types else [".npy"] * 2)
+    lhs, *_ = make_inputs(operation, distribution="normal", seed=7)
+    content = next(path for path in inputs.iterdir() if path.stem == "lhs").read_bytes()
+    assert content.endswith(lhs.tobytes())
 
 
 def test_input_files_hold_the_inputs_of_seed_and_distribution(tmp_path: Path):

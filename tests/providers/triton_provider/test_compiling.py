@@ -52,6 +52,11 @@ def test_cross_compiling_tells_what_is_in_the_machine_code(
     assert "triton_matmul.py" in names
     for path in (facts.source_path, facts.binary_path, facts.assembly_path):
         assert path is not None and (workspace.generated.parent / path).is_file()
+    if target.startswith("cuda"):
+        assert facts.tool_output_path is not None
+        printed = (workspace.generated.parent / facts.tool_output_path).read_text()
+        assert printed.startswith(f"$ cuobjdump -res-usage {stem}.cubin\n")
+        assert f"REG:{facts.registers}" in printed
 
 
 @pytest.mark.parametrize("shape", ["16x96x64", "64x80x64", "64x64x80", "16x80x80"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,8 @@ class BatchCompiler:
         artefact = self._find(dispatch, self.flags(dispatch), workspace)
         if artefact is None:
             raise CompileError(f"{dispatch.name} has no compiled binary")
-        return sources.operation_folder(workspace.generated, dispatch.operation) / artefact.binary
+        folder = artefacts.compiled_folder(workspace.generated, dispatch.operation)
+        return folder / artefact.binary
 
     def flags(self, dispatch: Dispatch) -> tuple[str, ...]:
         """Every flag of ``iree-compile`` but input and output."""
@@ -104,8 +106,14 @@ class BatchCompiler:
         workspace: Workspace,
     ) -> Iterator[Compiled]:
         """Store what a job made and tell what became of its dispatches."""
+        generated = workspace.generated
+        logs = {
+            by_name[name]: (artefacts.artefact_key(by_name[name], flags), text)
+            for name, text in result.logs.items()
+        }
+        artefacts.store_logs(generated, logs)
         good = [by_name[name] for name in result.names]
-        binaries = artefacts.store_binary(workspace.generated, good, result.binary) if good else {}
+        binaries = artefacts.store_binary(generated, good, result.binary) if good else {}
         share = result.duration_ns // max(1, len(good))
         for dispatch in good:
             configured = result.configured.get(dispatch.name, "")
@@ -120,7 +128,17 @@ class BatchCompiler:
                 compiled_for=_compiled_for(dispatch, configured),
             )
             key = artefacts.artefact_key(dispatch, flags)
-            artefacts.store_artefact(workspace.generated, dispatch, key, artefact)
+            code = result.machine_code.get(dispatch.name)
+            if code is not None:
+                artefact = replace(
+                    artefact,
+                    assembly=artefacts.store_machine_code(generated, dispatch, key, code),
+                    matrix_instruction=code.matrix_instruction,
+                    registers=code.registers,
+                    spill_bytes=code.spill_bytes,
+                    shared_memory_bytes=code.shared_memory_bytes,
+                )
+            artefacts.store_artefact(generated, dispatch, key, artefact)
             yield Compiled(dispatch=dispatch, facts=self._facts(dispatch, artefact, workspace))
         for name, error in result.errors.items():
             dispatch = by_name[name]
@@ -129,24 +147,33 @@ class BatchCompiler:
 
     def _source_facts(self, dispatch: Dispatch, workspace: Workspace) -> BuildFacts:
         source = sources.source_path(workspace.generated, dispatch.operation)
+        flags = self.flags(dispatch)
+        key = artefacts.artefact_key(dispatch, flags)
+        log = artefacts.log_path(workspace.generated, dispatch, key)
         return BuildFacts(
             source_path=_relative(source, workspace),
-            compile_command=reproduce.compile_command(dispatch, source, self.flags(dispatch)),
+            tool_output_path=_relative(log, workspace) if log.exists() else None,
+            compile_command=reproduce.compile_command(dispatch, source, flags),
         )
 
     def _facts(
         self, dispatch: Dispatch, artefact: artefacts.Artefact, workspace: Workspace
     ) -> BuildFacts:
-        source = sources.source_path(workspace.generated, dispatch.operation)
-        binary = source.parent / artefact.binary
+        folder = artefacts.compiled_folder(workspace.generated, dispatch.operation)
+        binary = folder / artefact.binary
+        assembly = None if artefact.assembly is None else folder / artefact.assembly
         has_device = dispatch.target.index is not None
-        return BuildFacts(
+        return replace(
+            self._source_facts(dispatch, workspace),
+            registers=artefact.registers,
+            spill_bytes=artefact.spill_bytes,
+            shared_memory_bytes=artefact.shared_memory_bytes,
+            matrix_instruction=artefact.matrix_instruction,
             compiled_for=artefact.compiled_for,
             default_configuration=artefact.default_configuration,
             compile_ns=artefact.compile_ns,
-            source_path=_relative(source, workspace),
             binary_path=_relative(binary, workspace),
-            compile_command=reproduce.compile_command(dispatch, source, self.flags(dispatch)),
+            assembly_path=None if assembly is None else _relative(assembly, workspace),
             run_command=reproduce.run_command(dispatch, binary) if has_device else None,
             notes=_notes(dispatch, artefact),
         )
@@ -158,7 +185,8 @@ def _jobs(dispatches: Sequence[Dispatch], flags: tuple[str, ...], parallel: int)
     size = max(1, min(MAX_FUNCTIONS, share))
     for start in range(0, len(dispatches), size):
         part = dispatches[start : start + size]
-        yield Job({d.name: sources.dispatch_function(d) for d in part}, flags)
+        functions = {d.name: sources.dispatch_function(d) for d in part}
+        yield Job(functions, flags, part[0].target.architecture)
 
 
 def _no_compiler(dispatch: Dispatch) -> CompileError:

@@ -9,16 +9,25 @@ without naming a function, the call is halved until the culprit stands alone.
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter_ns
+from typing import TypeVar
 
 from gemmetry.domain.errors import CompileError
+from gemmetry.providers.iree_provider.machine_code import MachineCode, Usage, read_machine_code
+from gemmetry.providers.iree_provider.nvidia import (
+    assemble,
+    find_ptxas,
+    ptxas_usage,
+    shared_memory,
+)
 
 CALL_TIMEOUT_S = 60.0
 """Given to a call, plus ``FUNCTION_TIMEOUT_S`` for each function in it; a small matmul takes
@@ -34,6 +43,8 @@ _UNLOCATED = re.compile(r"^(?:.*?: )?(?:fatal )?(?:error|ERROR|LLVM ERROR): ?(?P
 _DUMPED = re.compile(r"configured_module_(?P<name>.+)\.mlir$")
 _MAX_REASON = 300
 
+_Value = TypeVar("_Value")
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -42,6 +53,9 @@ class Job:
     functions: Mapping[str, str]
     """Symbol -> text."""
     flags: tuple[str, ...]
+    architecture: str = ""
+    """Of the device. PTX is older than a newer device: its registers are counted as the device's
+    driver would have them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +68,9 @@ class JobResult:
     errors: Mapping[str, CompileError] = field(default_factory=dict)
     configured: Mapping[str, str] = field(default_factory=dict)
     """Function -> IR in which the compiler has chosen how to lower it."""
+    machine_code: Mapping[str, MachineCode] = field(default_factory=dict)
+    logs: Mapping[str, str] = field(default_factory=dict)
+    """Function, also a failed one -> the call that settled it and what was printed there."""
     duration_ns: int = 0
     """Of all calls, failed ones too."""
 
@@ -86,13 +103,21 @@ class IreeCompiler:
         """Compile a job; at least one result, more where it had to be halved."""
         rest = dict(job.functions)
         errors: dict[str, CompileError] = {}
+        logs: dict[str, str] = {}
         began = perf_counter_ns()
         while rest:
-            attempt = self._call(rest, job.flags, threads=threads)
+            attempt = self._call(rest, job, threads=threads)
             if attempt.is_ok:
-                names = tuple(rest)
-                duration = perf_counter_ns() - began
-                yield JobResult(names, attempt.binary, errors, attempt.configured, duration)
+                logs.update(dict.fromkeys(rest, attempt.log))
+                yield JobResult(
+                    names=tuple(rest),
+                    binary=attempt.binary,
+                    errors=errors,
+                    configured=attempt.configured,
+                    machine_code=attempt.machine_code,
+                    logs=logs,
+                    duration_ns=perf_counter_ns() - began,
+                )
                 return
             found = attempt.errors
             if not found and len(rest) == 1:
@@ -101,54 +126,57 @@ class IreeCompiler:
                 names = tuple(rest)
                 half = len(names) // 2
                 if errors:
-                    yield JobResult(errors=errors, duration_ns=perf_counter_ns() - began)
+                    spent = perf_counter_ns() - began
+                    yield JobResult(errors=errors, logs=logs, duration_ns=spent)
                 for part in (names[:half], names[half:]):
                     functions = {name: rest[name] for name in part}
-                    yield from self._compile(Job(functions, job.flags), threads=threads)
+                    yield from self._compile(replace(job, functions=functions), threads=threads)
                 return
             for name, reason in found.items():
                 errors[name] = _compile_error(name, reason)
+                logs[name] = attempt.log
                 del rest[name]
-        yield JobResult(errors=errors, duration_ns=perf_counter_ns() - began)
+        yield JobResult(errors=errors, logs=logs, duration_ns=perf_counter_ns() - began)
 
-    def _call(
-        self, functions: Mapping[str, str], flags: Sequence[str], *, threads: bool
-    ) -> _Attempt:
+    def _call(self, functions: Mapping[str, str], job: Job, *, threads: bool) -> _Attempt:
         with tempfile.TemporaryDirectory(prefix="gemmetry-iree-") as temporary:
             folder = Path(temporary)
-            output, dumps = folder / "out.vmfb", folder / "configured"
+            output, dumps = folder / "out.vmfb", folder / "dumped"
+            # PTX counts as a binary, assembly lies among the intermediates.
+            code = "binaries" if "--iree-hal-target-device=cuda" in job.flags else "intermediates"
             command = [
-                str(self._program), "-", "-o", str(output), *flags,
+                str(self._program), "-", "-o", str(output), *job.flags,
                 f"--iree-hal-dump-executable-configurations-to={dumps}",
+                f"--iree-hal-dump-executable-{code}-to={dumps}",
             ]  # fmt: skip
             if not threads:
                 command.append("--mlir-disable-threading")
-            text = "\n".join(functions.values())
             deadline = self._timeout_s or CALL_TIMEOUT_S + FUNCTION_TIMEOUT_S * len(functions)
-            try:
-                done = subprocess.run(
-                    command,
-                    input=text.encode(),
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                    timeout=deadline,
-                    check=False,
+            status, messages, reason = _start(command, "\n".join(functions.values()), deadline)
+            shown = shlex.join(["iree-compile", *command[1:]]).replace(f"{folder}/", "")
+            log = call_log(shown, tuple(functions), status, messages.replace(f"{folder}/", ""))
+            if status is None:
+                return _Attempt(general_reason=reason, log=log)
+            if status == 0 and output.exists():
+                binary = output.read_bytes()
+                usage, printed = _gpu_usage(dumps, job.architecture, binary)
+                machine_code = read_machine_code(dumps, tuple(functions), usage)
+                return _Attempt(
+                    is_ok=True,
+                    binary=binary,
+                    configured=with_twins(_read_configured(dumps, functions), functions),
+                    machine_code=with_twins(machine_code, functions),
+                    log=log + printed,
                 )
-            except subprocess.TimeoutExpired:
-                return _Attempt(general_reason=f"iree-compile did not end within {deadline:.0f} s")
-            except OSError as error:
-                return _Attempt(general_reason=f"cannot start {self._program}: {error}")
-            messages = done.stderr.decode(errors="replace")
-            if done.returncode == 0 and output.exists():
-                configured = _read_configured(dumps, functions)
-                return _Attempt(True, output.read_bytes(), configured)
-            if done.returncode < 0:
+            if status < 0:
                 # A crash may have cut off what it said about others, so nothing is attributed.
-                reason = f"iree-compile crashed (signal {-done.returncode})"
-                return _Attempt(general_reason=f"{reason}: {_general_reason(messages)}")
+                reason = f"iree-compile crashed (signal {-status})"
+                general = f"{reason}: {_general_reason(messages)}"
+                return _Attempt(general_reason=general, log=log)
             return _Attempt(
                 errors=attribute_errors(messages, functions),
                 general_reason=_general_reason(messages),
+                log=log,
             )
 
 
@@ -157,8 +185,53 @@ class _Attempt:
     is_ok: bool = False
     binary: bytes = b""
     configured: Mapping[str, str] = field(default_factory=dict)
+    machine_code: Mapping[str, MachineCode] = field(default_factory=dict)
     errors: Mapping[str, str] = field(default_factory=dict)
     general_reason: str = ""
+    log: str = ""
+
+
+def _start(command: Sequence[str], text: str, deadline: float) -> tuple[int | None, str, str]:
+    """Run the compiler on `text`: exit status, what it printed, and why there is no status."""
+    try:
+        done = subprocess.run(
+            command,
+            input=text.encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=deadline,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        printed = (error.stdout or b"").decode(errors="replace")
+        return None, printed, f"iree-compile did not end within {deadline:.0f} s"
+    except OSError as error:
+        return None, "", f"cannot start {command[0]}: {error}"
+    return done.returncode, done.stdout.decode(errors="replace"), ""
+
+
+def _gpu_usage(dumps: Path, architecture: str, binary: bytes) -> tuple[dict[str, Usage], str]:
+    """Kernel -> what it takes of an NVIDIA GPU, and what ptxas printed; both empty for others."""
+    usage: dict[str, Usage] = {}
+    printed = ""
+    program = find_ptxas() if architecture else None
+    for ptx in sorted(dumps.glob("*.ptx")):
+        if program is not None:
+            printed += assemble(ptx, architecture, program)
+            usage.update(ptxas_usage(printed))
+    for symbol, dynamic in shared_memory(binary).items():
+        known = usage.get(symbol, Usage())
+        total = (known.shared_memory_bytes or 0) + dynamic
+        usage[symbol] = replace(known, shared_memory_bytes=total)
+    return usage, printed
+
+
+def call_log(command: str, functions: Sequence[str], status: int | None, printed: str) -> str:
+    """A call as text: comments of MLIR, then what was printed as it was."""
+    named = "".join(f"//   @{name}\n" for name in functions)
+    end = "did not end in time or did not start" if status is None else f"exit status {status}"
+    printed = printed if not printed or printed.endswith("\n") else f"{printed}\n"
+    return f"// $ {command}\n// with these functions on standard input:\n{named}// {end}\n{printed}"
 
 
 def attribute_errors(messages: str, functions: Mapping[str, str]) -> dict[str, str]:
@@ -205,6 +278,16 @@ def _read_configured(folder: Path, functions: Mapping[str, str]) -> dict[str, st
         if name is not None:
             found[name] = found.get(name, "") + path.read_text(errors="replace")
     return found
+
+
+def with_twins(found: Mapping[str, _Value], functions: Mapping[str, str]) -> dict[str, _Value]:
+    """`found` with what is missing for functions that differ from another in their name alone: the
+    compiler keeps the code of one of them only."""
+    by_body: dict[str, _Value] = {}
+    for name, value in found.items():
+        by_body.setdefault(functions[name].replace(f"@{name}(", "@("), value)
+    bodies = {name: text.replace(f"@{name}(", "@(") for name, text in functions.items()}
+    return {name: by_body[body] for name, body in bodies.items() if body in by_body} | dict(found)
 
 
 def _general_reason(messages: str) -> str:

@@ -20,8 +20,8 @@ from gemmetry.domain.errors import (
 )
 from gemmetry.domain.operation import TensorSpec
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.numerics.storage import numpy_dtype
-from gemmetry.providers._host_device import HostDevice
+from gemmetry.numerics.storage import numpy_dtype, same_bytes
+from gemmetry.providers._host_device import ALIGNMENT_BYTES, HostDevice
 from gemmetry.providers.iree_provider.targets import cuda_free_bytes, cuda_l2_bytes, device_uri
 
 FALLBACK_L2_BYTES = 256 << 20
@@ -136,22 +136,27 @@ class IreeDevice:
             raise translate(error, f"{spec.bytes} bytes for {spec.role}") from error
         return IreeBuffer(view)
 
+    def write(self, buffer: IreeBuffer, array: HostArray, spec: TensorSpec) -> None:
+        """Overwrite the buffer with `array`."""
+        self.synchronize()
+        if self._host is not None and buffer.memory is not None:
+            self._host.write(buffer.memory, array, spec)
+            return
+        self._copy(self.upload(array, spec).view.get_buffer(), buffer.view.get_buffer())
+
+    def same_bytes(self, left: IreeBuffer, right: IreeBuffer) -> bool:
+        """Whether two buffers of one spec hold the same bytes."""
+        self.synchronize()
+        if left.memory is not None and right.memory is not None:
+            return same_bytes(left.memory, right.memory)
+        return bool(np.array_equal(self._bytes(left), self._bytes(right)))
+
     def download(self, buffer: IreeBuffer, spec: TensorSpec) -> HostArray:
         """A copy of the buffer's content; waits for the device."""
         self.synchronize()
         if self._host is not None and buffer.memory is not None:
             return self._host.download(buffer.memory, spec)
-        raw = np.empty(spec.storage_shape, _RAW[spec.dtype.itemsize])
-        rt = self._runtime
-        source = buffer.view.get_buffer()
-        staging = self.hal.allocator.allocate_buffer(
-            int(rt.MemoryType.HOST_LOCAL | rt.MemoryType.DEVICE_VISIBLE),
-            int(rt.BufferUsage.TRANSFER_TARGET | rt.BufferUsage.MAPPING_SCOPED),
-            spec.bytes,
-        )
-        self._copy(source, staging)
-        raw[...] = staging.map().asarray(raw.shape, raw.dtype)
-        return raw.view(numpy_dtype(spec.dtype))
+        return self._bytes(buffer).view(numpy_dtype(spec.dtype)).reshape(spec.storage_shape)
 
     def fill_bytes(self, buffer: IreeBuffer, pattern: int) -> None:
         """Set every byte of the buffer to `pattern` (0–255)."""
@@ -223,11 +228,18 @@ class IreeDevice:
         """None: references are left to the host or to torch."""
         return None
 
-    def red_zones_intact(self, buffer: IreeBuffer) -> bool:
-        """Whether nothing was written around a buffer; GPU buffers have no red zones (True)."""
-        if self._host is None or buffer.memory is None:
-            return True
-        return self._host.red_zones_intact(buffer.memory)
+    def _bytes(self, buffer: IreeBuffer) -> HostArray:
+        """The buffer's content as bytes on the host."""
+        rt = self._runtime
+        source = buffer.view.get_buffer()
+        size = source.byte_length()
+        staging = self.hal.allocator.allocate_buffer(
+            int(rt.MemoryType.HOST_LOCAL | rt.MemoryType.DEVICE_VISIBLE),
+            int(rt.BufferUsage.TRANSFER_TARGET | rt.BufferUsage.MAPPING_SCOPED),
+            size,
+        )
+        self._copy(source, staging)
+        return np.array(staging.map().asarray((size,), np.dtype(np.uint8)))
 
     def _element(self, spec: TensorSpec) -> Any:
         return getattr(self._runtime.HalElementType, _ELEMENT_TYPES[spec.dtype.name])
@@ -248,6 +260,39 @@ class IreeDevice:
         wait, signal = self.next_fences()
         self.hal.queue_copy(source, target, wait, signal)
         self.synchronize()
+
+
+class IreeHostDevice(IreeDevice):
+    """The CPU: its buffers are host memory, so that red zones can be laid around them."""
+
+    def __init__(self, threads: int = 0) -> None:
+        super().__init__(Target(TargetKind.CPU), threads)
+        self._memory = HostDevice()
+
+    def allocate_guarded(
+        self, spec: TensorSpec, *, zone_bytes: int, offset_bytes: int = 0
+    ) -> IreeBuffer:
+        """See :class:`gemmetry.domain.contracts.GuardedDevice`. IREE promises its code 64 bytes
+        of alignment, so `offset_bytes` is rounded up to a multiple of that."""
+        offset = -(-offset_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        memory = self._memory.allocate_guarded(spec, zone_bytes=zone_bytes, offset_bytes=offset)
+        return self._imported(memory, spec)
+
+    def red_zones_intact(self, buffer: IreeBuffer) -> bool:
+        """Whether nothing was written just before or just after a buffer of this device."""
+        self.synchronize()
+        return buffer.memory is None or self._memory.red_zones_intact(buffer.memory)
+
+
+def open_device(target: Target, threads: int = 0) -> IreeDevice:
+    """The device of `target`; the CPU's lays red zones.
+
+    Raises:
+        DeviceLostError: it cannot be opened.
+    """
+    if target.kind is TargetKind.CPU:
+        return IreeHostDevice(threads)
+    return IreeDevice(target, threads)
 
 
 class LoadedModule:

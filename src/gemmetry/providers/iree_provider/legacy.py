@@ -1,10 +1,11 @@
-"""The tile configurations, shapes and filter of IREE's dispatch profiler of 2023.
+"""The tile configurations and filter of IREE's dispatch profiler of 2023.
 
 ``tile_config_{m}x{n}_{k}x{stages}_tensorcore_mmasync`` named a block's tile, its K step and the
 depth of an asynchronous copy pipeline, for the pipeline LLVMGPUMatmulTensorCoreMmaSync. Today's
 compiler has neither that pipeline nor the depth: the tile and its warps are translated to
-TileAndFuse, the depth is kept in the name only. What the profiler listed is listed here in full
-(shapes, tiles, validity filter), so that its 109 default dispatches come out again.
+TileAndFuse, the depth is kept in the name only. The tiles that the profiler listed and its
+validity filter are here in full (its shapes are in ``specs/defaults.py``), so that its 109 default
+dispatches come out again.
 """
 
 from __future__ import annotations
@@ -13,15 +14,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gemmetry.domain.dispatch import Dispatch, Parameter
-from gemmetry.domain.dtypes import F16, F32, DType
+from gemmetry.domain.dispatch import Parameter
 from gemmetry.domain.operation import MatmulShape, Operation, OperationKind, Signature
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.iree_provider.gpu import WARP, MmaTile, SimtTile, nv_intrinsic
 from gemmetry.providers.iree_provider.tiles import (
-    LEGACY_DEFAULT,
     Lowering,
-    configuration,
     divisibility_problem,
 )
 
@@ -118,18 +115,6 @@ _F32_TILES = tuple(
     )
 )  # fmt: skip
 
-_MATMUL_SHAPES = (
-    MatmulShape(256, 512, 128),
-    MatmulShape(2560, 2560, 2560),
-    MatmulShape(3456, 1024, 2048),
-)
-_SPLIT_K_SHAPE = MatmulShape(128, 128, 12288)
-_SPLIT_K_SLICES = (2, 4, 16, 18)
-_BATCH_SHAPE = MatmulShape(512, 64, 512, batch=16)
-
-_SAME = ((F16, F16, F16), (F32, F32, F32))
-_MIXED = (F16, F16, F32)
-
 
 def parse_legacy_tile(name: str) -> LegacyTile | None:
     """The tile called `name` in the old grammar, also one that no list holds; or None."""
@@ -153,43 +138,3 @@ def legacy_tiles(operation: Operation, architecture: str = "sm_80") -> Iterator[
     for tile in listed_tiles(operation):
         if tile.old_problem(operation, architecture) is None:
             yield tile
-
-
-def legacy_operations() -> Iterator[Operation]:
-    """The profiler's 17 default operations, in its order: matmul, split-k, batch.
-
-    An 18-way split does not divide K = 12288, so it never made a dispatch.
-    """
-    for lhs, rhs, result in (*_SAME, _MIXED):
-        for shape in _MATMUL_SHAPES:
-            yield _operation(OperationKind.MATMUL, lhs, rhs, result, shape)
-    for lhs, rhs, result in _SAME:
-        for slices in _SPLIT_K_SLICES:
-            if _SPLIT_K_SHAPE.k % slices == 0:
-                kind = OperationKind.MATMUL_SPLITK
-                yield _operation(kind, lhs, rhs, result, _SPLIT_K_SHAPE, slices)
-    for lhs, rhs, result in _SAME:
-        yield _operation(OperationKind.BATCH_MATMUL, lhs, rhs, result, _BATCH_SHAPE)
-
-
-def legacy_dispatches(
-    architecture: str = "sm_80", *, with_default: bool = False
-) -> Iterator[Dispatch]:
-    """The profiler's default dispatches: 66 matmul, 36 split-k, 7 batch (109) on sm_80.
-
-    Args:
-        architecture: one of ``SHARED_MEMORY_BYTES``.
-        with_default: add ``tile_config_default`` to every operation (--default-config).
-    """
-    target = Target(TargetKind.CUDA, architecture, None)
-    for operation in legacy_operations():
-        for tile in legacy_tiles(operation, architecture):
-            yield Dispatch(operation, configuration(tile), "iree", target)
-        if with_default:
-            yield Dispatch(operation, configuration(LEGACY_DEFAULT), "iree", target)
-
-
-def _operation(
-    kind: OperationKind, lhs: DType, rhs: DType, result: DType, shape: MatmulShape, slices: int = 1
-) -> Operation:
-    return Operation(Signature(kind, lhs, rhs, result, split_k_slices=slices), shape)

@@ -37,6 +37,7 @@ class IreeProvider(BaseProvider):
 
     name: ClassVar[str] = "iree"
     description: ClassVar[str] = "IREE: linalg compiled for CPU, CUDA, ROCm and Vulkan"
+    rebuilds_quickly: bool = False
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(options)
@@ -161,11 +162,11 @@ class IreeProvider(BaseProvider):
         return find_program("iree-compile", self.options.get("iree_bin_dir"), packaged)
 
     def _device(self, target: Target) -> IreeDevice:
-        from gemmetry.providers.iree_provider.device import IreeDevice
+        from gemmetry.providers.iree_provider.device import open_device
 
         device = self._devices.get(target.device)
         if device is None:
-            device = IreeDevice(target, int(self.options.get("threads", 0)))
+            device = open_device(target, int(self.options.get("threads", 0)))
             self._devices[target.device] = device
         return device
 

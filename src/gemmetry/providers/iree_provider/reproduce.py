@@ -30,7 +30,7 @@ def compile_command(dispatch: Dispatch, source: Path, flags: Sequence[str]) -> s
 
 def run_command(dispatch: Dispatch, binary: Path) -> str:
     """A shell line that writes the inputs beside the binary, then times the function on them with
-    ``iree-benchmark-module``. The inputs have the default seed and distribution."""
+    ``iree-benchmark-module``. ``{seed}`` and ``{distribution}`` in it stand for the run's own."""
     folder = binary.parent / "inputs"
     words = [
         "iree-benchmark-module",
@@ -41,7 +41,7 @@ def run_command(dispatch: Dispatch, binary: Path) -> str:
     words += [f"--input={_input(spec, folder)}" for spec in dispatch.operation.inputs]
     words.append(f"--input={_shape(dispatch.operation.output)}=0")
     writing = ["python", "-m", _INPUTS_MODULE, operation_name(dispatch.operation), str(folder)]
-    return f"{shlex.join(writing)} && {shlex.join(words)}"
+    return f"{shlex.join(writing)} {{seed}} {{distribution}} && {shlex.join(words)}"
 
 
 def write_inputs(operation: Operation, arrays: Sequence[HostArray], folder: Path) -> list[Path]:

@@ -6,11 +6,12 @@ can share a folder; it is replaced in one step, so a reader never sees half of i
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from gemmetry.domain.dispatch import Dispatch
@@ -74,8 +75,7 @@ def write_source(generated: Path, dispatches: Iterable[Dispatch]) -> Path:
     path = source_path(generated, operation)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with (path.parent / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(path.parent):
             before = path.read_text() if path.exists() else ""
             functions = parse_functions(before)
             functions.update((dispatch.name, dispatch_function(dispatch)) for dispatch in wanted)
@@ -88,6 +88,14 @@ def write_source(generated: Path, dispatches: Iterable[Dispatch]) -> Path:
             hint="Free some space, or choose another folder with --generated-dir.",
         ) from error
     return path
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Alone among the processes that change the files of an operation's folder."""
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -147,7 +147,12 @@ def _read_facts(
     if architecture.is_amd:
         registers, spilled = amd_resources(assembly)
     else:
-        registers, spilled = _nvidia_resources(files.get("cubin"))
+        cubin = files.get("cubin")
+        printed = None if cubin is None else _resource_usage(cubin)
+        registers, spilled = parse_resource_usage(printed or "")
+        if cubin is not None and printed is not None:
+            told = f"$ cuobjdump -res-usage {cubin.name}\n{printed}"
+            files["log"] = write_atomically(cubin.with_suffix(".log"), told.encode())
 
     def relative(form: str) -> str | None:
         return str(files[form].relative_to(root)) if form in files else None
@@ -162,6 +167,7 @@ def _read_facts(
         source_path=relative("ttir"),
         binary_path=relative("cubin") or relative("hsaco"),
         assembly_path=relative("ptx") or relative("amdgcn"),
+        tool_output_path=relative("log"),
     )
 
 
@@ -185,23 +191,20 @@ def amd_resources(assembly: str) -> tuple[int | None, int | None]:
     return vector, 4 * spilled
 
 
-def _nvidia_resources(cubin: Path | None) -> tuple[int | None, int | None]:
-    """Registers and stack bytes per thread by the cuobjdump that Triton brings along; the kernel
-    has no arrays of its own, so its stack holds spilled registers only."""
-    if cubin is None:
-        return None, None
+def _resource_usage(cubin: Path) -> str | None:
+    """What the cuobjdump that Triton brings along tells of a kernel; None where it cannot run."""
     try:
-        output = subprocess.run(
+        return subprocess.run(
             [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(cubin)],
             capture_output=True, text=True, check=True, timeout=_CUOBJDUMP_SECONDS,
         ).stdout  # fmt: skip
     except (OSError, RuntimeError, subprocess.SubprocessError):
-        return None, None
-    return parse_resource_usage(output)
+        return None
 
 
 def parse_resource_usage(output: str) -> tuple[int | None, int | None]:
-    """``REG:210 STACK:0 SHARED:0 LOCAL:0`` -> (210, 0): registers, stack plus local bytes."""
+    """``REG:210 STACK:0 SHARED:0 LOCAL:0`` -> (210, 0): registers, stack plus local bytes. The
+    kernel has no arrays of its own, so its stack holds spilled registers only."""
     match = re.search(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", output)
     if match is None:
         return None, None

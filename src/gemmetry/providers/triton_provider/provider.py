@@ -31,8 +31,7 @@ _INTERPRETED_STEP_S = 1e-3
 
 
 class TritonProvider(BaseProvider):
-    """Options: ``interpret`` (true: run in Triton's interpreter, on the CPU; slow, for checking),
-    ``graphs`` (true: time launches as graph replays)."""
+    """Options: ``interpret`` (true: run in Triton's interpreter, on the CPU, for checking)."""
 
     name: ClassVar[str] = "triton"
     description: ClassVar[str] = "this project's own Triton kernel with tile configurations"
@@ -118,7 +117,7 @@ class TritonProvider(BaseProvider):
         from gemmetry.providers._torch_device import open_device
         from gemmetry.providers.triton_provider.executable import load
 
-        device = open_device(dispatch.target, graphs=bool(self.options.get("graphs", False)))
+        device = open_device(dispatch.target)
         built = self._compile(dispatch, replace(workspace, force=False))
         plan = make_plan(dispatch.operation, self._tile(dispatch))
         return load(dispatch, plan, built, device)

@@ -1,6 +1,9 @@
 "use strict";
 // The table of results: sorting, filters, details of a row.
 
+// Shown together below the other facts.
+const VERDICT_COLUMNS = ["checks_passed", "checks_failed", "checks_not_applicable", "error_map"];
+
 class ResultsTable {
   constructor(data) {
     this.data = data;
@@ -43,7 +46,10 @@ class ResultsTable {
         text: (v) => v.toLocaleString("en", { maximumSignificantDigits: v >= 1000 ? 6 : 4, maximumFractionDigits: v >= 100 ? 0 : 2 }) },
       { key: "roofline", title: "roofline", value: (r) => r.record.roofline_fraction, text: formatPercent, number: true },
       { key: "ratio", title: `× ${this.data.baseline}`, value: (r) => r.derived.ratio, text: formatRatio, number: true,
-        shown: this.data.baseline !== "" },
+        shown: this.data.baseline !== "", hint: (r) => r.derived.difference },
+      { key: "clock", title: "clock", value: (r) => r.record.sm_clock_hz, text: (v) => `${(v / 1e6).toFixed(0)} MHz`, number: true },
+      { key: "power", title: "power", value: (r) => r.record.power_w, text: (v) => `${v.toFixed(0)} W`, number: true },
+      { key: "accuracy", title: "accuracy", value: (r) => r.record.accuracy_class, shown: has((r) => r.record.accuracy_class) },
       { key: "verification", title: "verified", value: (r) => r.record.verification, style: "verification" },
       { key: "outcome", title: "outcome", value: (r) => r.record.outcome, style: "outcome" },
     ];
@@ -175,17 +181,32 @@ class ResultsTable {
   }
 
   drawDetails(row) {
+    const { record, derived } = row;
+    const isAbsent = (v) => v === null || v === "" || (typeof v === "object" && Object.keys(v).length === 0);
     const facts = this.data.columns
-      .map((column) => [column, row.record[column.name]])
-      .filter(([, v]) => v !== null && v !== "" && !(typeof v === "object" && Object.keys(v).length === 0))
-      .map(([column, v]) => this.fact(column.name, formatValue(v, column), column.description));
-    for (const [check, result] of Object.entries(row.derived.checks)) {
-      facts.push(this.fact(`check ${check}`, result, ""));
+      .filter((column) => !VERDICT_COLUMNS.includes(column.name) && !isAbsent(record[column.name]))
+      .map((column) => this.fact(column.name, formatValue(record[column.name], column), column.description));
+    const verdict = [
+      ...(derived.why && derived.why !== record.reason ? [this.fact("verdict", derived.why, "")] : []),
+      ...record.checks_failed.map((text) => this.fact("check", text, "")),
+      ...record.checks_not_applicable.map((text) => this.fact("could not apply", text, "")),
+    ];
+    for (const fact of verdict) fact.classList.add("long");
+    const passed = record.checks_passed.length;
+    if (passed) {
+      verdict.push(this.fact(`passed ${passed} check${passed === 1 ? "" : "s"}`, record.checks_passed.join(", "), ""));
     }
-    if (row.derived.why) facts.push(this.fact("verdict", row.derived.why, ""));
-    const list = element("dl", { class: "facts" }, ...facts);
-    if (!row.derived.tail) return list;
-    return element("div", {}, list, element("p", { class: "quiet" }, "End of its output"), element("pre", {}, row.derived.tail));
+    const parts = [element("dl", { class: "facts" }, ...facts, ...verdict)];
+    if (record.error_map.length) parts.push(this.errorMap(record.error_map));
+    if (derived.tail) {
+      parts.push(element("p", { class: "quiet" }, "End of its output"), element("pre", {}, derived.tail));
+    }
+    return element("div", {}, ...parts);
+  }
+
+  errorMap([caption, ...lines]) {
+    return element("figure", { class: "error-map" },
+      element("figcaption", { class: "quiet" }, caption), element("pre", {}, lines.join("\n")));
   }
 
   fact(name, text, description) {

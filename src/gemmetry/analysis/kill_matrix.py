@@ -1,0 +1,271 @@
+"""Scores verification by planted kernels: which check killed which mutant, and what slipped past.
+
+A *mutant* is a kernel with a planted bug; it is killed when its dispatch does not end as ``ok``
+(wrong, crashed, hung, rejected), because then no time of it is reported. A kernel that is right
+but tricky must come through: anything else is a *false alarm*. The share of mutants killed is the
+mutation score (Jia & Harman, "An Analysis and Survey of the Development of Mutation Testing",
+IEEE TSE 37(5), 2011).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.domain.record import Record
+from gemmetry.providers.mutant_provider.catalogue import Planted
+
+NOT_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED, Outcome.COMPILE_ERROR)
+"""Outcomes after which nothing is known about the checks."""
+
+ENDINGS = (Outcome.CRASH, Outcome.TIMEOUT, Outcome.LAUNCH_ERROR, Outcome.OUT_OF_MEMORY)
+"""Outcomes that kill a mutant without any check: the engine's isolation and watchdog saw it."""
+
+PASSED, WARNED, FAILED, NOT_APPLICABLE = "passed", "warned", "failed", "not applicable"
+
+
+_OF_THE_FIRST_RESULT = frozenset({"written", "values", "freivalds"})
+"""Checks that look at the elements of the first launch's result."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlantedResult:
+    """One planted kernel on one device."""
+
+    planted: Planted
+    record: Record
+
+    @property
+    def name(self) -> str:
+        """Its configuration."""
+        return self.planted.configuration
+
+    @property
+    def cells(self) -> dict[str, str]:
+        """Check -> ``passed``, ``warned``, ``failed`` or ``not applicable``; what ended it
+        without a check is ``failed`` under its outcome's name."""
+        checks = {
+            check: text.partition(":")[0] for check, text in self.record.verdict.checks.items()
+        }
+        if self.record.outcome in ENDINGS:
+            checks[str(self.record.outcome)] = FAILED
+        return checks
+
+    @property
+    def killed_by(self) -> tuple[str, ...]:
+        """Checks that failed, and the outcome that ended it without one."""
+        return tuple(check for check, cell in self.cells.items() if cell == FAILED)
+
+    @property
+    def is_wrong_at_once(self) -> bool:
+        """Whether the first result has a wrong element."""
+        return bool(_OF_THE_FIRST_RESULT & set(self.killed_by))
+
+    @property
+    def is_killed(self) -> bool:
+        failed = self.record.verdict.status is Verification.FAILED
+        return failed or self.record.outcome in (Outcome.WRONG, *ENDINGS)
+
+    @property
+    def is_flagged(self) -> bool:
+        """Whether a right kernel was not let through. A warning is an alarm as well, unless the
+        kernel declares what it is warned of."""
+        warned = self.record.verdict.status is Verification.WARNED and not self.planted.declared
+        return self.record.outcome is not Outcome.OK or warned
+
+    @property
+    def is_killed_as_planned(self) -> bool:
+        """Whether one of the checks that the catalogue expects killed it: a mutant that dies of
+        something else may be broken in another way than was meant."""
+        expected = self.planted.killed_by
+        return not expected or bool(set(expected) & set(self.killed_by))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotRun:
+    """A planted kernel, or a bug of the list without one, of which nothing is known here."""
+
+    number: int
+    name: str
+    """Of the configuration; "" where none is planted."""
+    vehicle: str
+    is_bug: bool
+    reason: str
+    is_broken: bool = False
+    """True where its vehicle is here and it still did not come to run."""
+
+
+@dataclass(frozen=True, slots=True)
+class RivalScore:
+    """What another harness's check says of the same results."""
+
+    asked: int
+    """Mutants that left a result to judge."""
+    let_through: tuple[str, ...]
+    wrong_asked: int
+    """Those of them whose very first result is wrong; the others need another shape, input or
+    launch to show their bug, which these harnesses do not try."""
+    wrong_let_through: tuple[str, ...]
+    correct_asked: int
+    false_alarms: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class KillMatrix:
+    """All planted kernels that ran, and those that did not."""
+
+    results: Sequence[PlantedResult]
+    not_run: Sequence[NotRun] = ()
+
+    @cached_property
+    def mutants(self) -> list[PlantedResult]:
+        return [result for result in self.results if result.planted.is_bug]
+
+    @cached_property
+    def correct(self) -> list[PlantedResult]:
+        return [result for result in self.results if not result.planted.is_bug]
+
+    @cached_property
+    def survivors(self) -> list[PlantedResult]:
+        return [result for result in self.mutants if not result.is_killed]
+
+    @cached_property
+    def false_alarms(self) -> list[PlantedResult]:
+        return [result for result in self.correct if result.is_flagged]
+
+    @cached_property
+    def broken(self) -> list[NotRun]:
+        return [item for item in self.not_run if item.is_broken]
+
+    @property
+    def mutants_total(self) -> int:
+        """Mutants that ran; one that ran on two devices counts once."""
+        return len(_names(self.mutants))
+
+    @property
+    def mutants_killed(self) -> int:
+        """Mutants killed wherever they ran."""
+        return self.mutants_total - len(_names(self.survivors))
+
+    @property
+    def correct_total(self) -> int:
+        return len(_names(self.correct))
+
+    @property
+    def bugs_covered(self) -> tuple[int, ...]:
+        """Numbers of the list of bugs of which at least one mutant ran."""
+        return tuple(sorted({result.planted.number for result in self.mutants}))
+
+    @property
+    def is_perfect(self) -> bool:
+        """Every mutant killed, no right kernel flagged, none that could not be tried."""
+        return not (self.survivors or self.false_alarms or self.broken)
+
+    @cached_property
+    def checks(self) -> tuple[str, ...]:
+        """All checks in the order in which they run, then the outcomes that killed."""
+        ordered: list[str] = []
+        for result in self.results:
+            position = 0
+            for check in result.record.verdict.checks:
+                if check in ordered:
+                    position = ordered.index(check) + 1
+                else:
+                    ordered.insert(position, check)
+                    position += 1
+        endings = {str(r.record.outcome) for r in self.results if r.record.outcome in ENDINGS}
+        return (*ordered, *(str(ending) for ending in ENDINGS if ending in endings))
+
+    @cached_property
+    def kills(self) -> dict[str, int]:
+        """Check -> mutants that it killed, alone or with others."""
+        return {
+            check: sum(check in result.killed_by for result in self.mutants)
+            for check in self.checks
+        }
+
+    @cached_property
+    def sole_kills(self) -> dict[str, int]:
+        """Check -> mutants that no other check killed."""
+        return {
+            check: sum(result.killed_by == (check,) for result in self.mutants)
+            for check in self.checks
+        }
+
+    @cached_property
+    def rivals(self) -> dict[str, RivalScore]:
+        """Check of another harness -> what it says of the results that there were to judge."""
+        names = dict.fromkeys(name for r in self.results for name in r.record.verdict.rivals)
+        return {name: _rival_score(name, self.mutants, self.correct) for name in names}
+
+
+def kill_matrix(
+    planted: Iterable[Planted],
+    records: Iterable[Record],
+    *,
+    absent: Mapping[str, str] | None = None,
+    not_planted: Mapping[int, str] | None = None,
+) -> KillMatrix:
+    """Match records of the provider ``mutant`` with the catalogue.
+
+    Args:
+        planted: the whole catalogue.
+        records: of a self-test's experiment; a planted kernel may have one for each device.
+        absent: configuration -> why it was not asked to run on this machine.
+        not_planted: number of a bug -> why no kernel is planted for it.
+    """
+    by_configuration: dict[str, list[Record]] = {}
+    for record in records:
+        by_configuration.setdefault(record.configuration, []).append(record)
+    results: list[PlantedResult] = []
+    not_run: list[NotRun] = []
+    for item in planted:
+        found = by_configuration.get(item.configuration, [])
+        ran = [record for record in found if record.outcome not in NOT_RUN]
+        results += [PlantedResult(item, record) for record in ran]
+        if not ran:
+            not_run.append(_not_run(item, found, (absent or {}).get(item.configuration)))
+    not_run += [
+        NotRun(number=number, name="", vehicle="", is_bug=True, reason=reason)
+        for number, reason in (not_planted or {}).items()
+    ]
+    return KillMatrix(results, not_run)
+
+
+def _not_run(item: Planted, found: Sequence[Record], absent: str | None) -> NotRun:
+    if found:
+        reason, is_broken = f"{found[0].outcome}: {found[0].reason}", True
+    elif absent is not None:
+        reason, is_broken = absent, False
+    else:
+        reason, is_broken = "the run ended before it; the same command goes on", True
+    return NotRun(
+        number=item.number,
+        name=item.configuration,
+        vehicle=str(item.vehicle),
+        is_bug=item.is_bug,
+        reason=reason,
+        is_broken=is_broken,
+    )
+
+
+def _rival_score(
+    name: str, mutants: Sequence[PlantedResult], correct: Sequence[PlantedResult]
+) -> RivalScore:
+    asked = [r for r in mutants if name in r.record.verdict.rivals]
+    wrong = [r for r in asked if r.is_wrong_at_once]
+    asked_correct = [r for r in correct if name in r.record.verdict.rivals]
+    return RivalScore(
+        asked=len(_names(asked)),
+        let_through=_names(r for r in asked if r.record.verdict.rivals[name]),
+        wrong_asked=len(_names(wrong)),
+        wrong_let_through=_names(r for r in wrong if r.record.verdict.rivals[name]),
+        correct_asked=len(_names(asked_correct)),
+        false_alarms=_names(r for r in asked_correct if not r.record.verdict.rivals[name]),
+    )
+
+
+def _names(results: Iterable[PlantedResult]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(result.name for result in results))

@@ -1,0 +1,260 @@
+"""The self-test of verification: every planted kernel, run by the engine like any dispatch."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cache
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gemmetry
+from gemmetry.domain.errors import EmptySelectionError, UnknownNameError
+from gemmetry.domain.events import Listener, ignore_events
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import Operation
+from gemmetry.domain.outcome import Stage
+from gemmetry.domain.plan import Plan, ProviderRequest
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers.mutant_provider.catalogue import (
+    NOT_PLANTED,
+    Planted,
+    Vehicle,
+    planted,
+    planted_by_configuration,
+)
+from gemmetry.providers.registry import load_provider
+
+if TYPE_CHECKING:
+    from gemmetry.analysis.kill_matrix import KillMatrix
+    from gemmetry.engine import RunSummary
+
+PROVIDER = "mutant"
+DEFAULT_FOLDER = Path("gemmetry-out")
+
+LEVELS = ("quick", "standard", "paranoid")
+
+DEADLINES_S: Mapping[Stage, float] = {Stage.VERIFY: 20.0, Stage.MEASURE: 20.0}
+"""A mutant that hangs costs this long. The slowest that ends (Triton's interpreter, at `standard`)
+takes 2 to 4 s on two cores that others use as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelfTest:
+    """A self-test that is ready to run."""
+
+    plan: Plan
+    experiment: Path
+    absent: Mapping[str, str]
+    """Configuration -> why this machine, or this request, leaves it out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The selection of a plan: exactly these planted kernels."""
+
+    configurations: frozenset[str]
+
+    @property
+    def everything(self) -> bool:
+        return False
+
+    def matches(self, provider: str, name: str, operation: Operation) -> bool:
+        return any(name.endswith(f"_{configuration}") for configuration in self.configurations)
+
+
+def prepare_self_test(
+    *,
+    level: str = "standard",
+    vehicles: Sequence[str] = (),
+    mutants: Sequence[str] = (),
+    experiment: str | PathLike[str] | None = None,
+) -> SelfTest:
+    """The plan of the planted kernels that can run here; nothing runs.
+
+    Args:
+        vehicles: names of :class:`Vehicle`; empty: every one that this machine has.
+        mutants: globs on the names of configurations; empty: all.
+
+    Raises:
+        UnknownNameError: no such level or vehicle. EmptySelectionError: nothing is left.
+    """
+    if level not in LEVELS:
+        raise UnknownNameError("verification level", level, LEVELS)
+    for name in vehicles:
+        if name not in tuple(Vehicle):
+            raise UnknownNameError("vehicle", name, tuple(Vehicle))
+    places = {vehicle: _places(vehicle) for vehicle in Vehicle}
+    chosen: dict[Target, list[Planted]] = {}
+    absent: dict[str, str] = {}
+    for item in planted():
+        targets = places[item.vehicle]
+        if vehicles and item.vehicle not in vehicles:
+            absent[item.configuration] = "left out by --vehicle"
+        elif mutants and not any(fnmatchcase(item.configuration, glob) for glob in mutants):
+            absent[item.configuration] = "left out by --mutants"
+        elif isinstance(targets, str):
+            absent[item.configuration] = targets
+        else:
+            for target in targets:
+                chosen.setdefault(target, []).append(item)
+    if not chosen:
+        raise _nothing_left(vehicles, mutants, absent)
+    plan = _plan(chosen, level)
+    folder = Path(experiment) if experiment else DEFAULT_FOLDER / f"{plan.name}-{plan.hash}"
+    return SelfTest(plan=plan, experiment=folder, absent=absent)
+
+
+def run_self_test(
+    prepared: SelfTest,
+    *,
+    listener: Listener = ignore_events,
+    fresh: bool = False,
+    command: str = "",
+) -> RunSummary:
+    """Run the plan, resuming what the folder holds.
+
+    Raises:
+        EnvironmentFailure: disk full, device lost ...; what is known is kept.
+    """
+    from gemmetry.engine import run
+
+    return run(prepared.plan, prepared.experiment, listener=listener, fresh=fresh, command=command)
+
+
+def matrix_of(prepared: SelfTest) -> KillMatrix:
+    """The kill matrix of what the experiment holds.
+
+    Raises:
+        RequestError: no experiment is there.
+    """
+    from gemmetry.analysis.kill_matrix import kill_matrix
+    from gemmetry.store.experiment import Experiment
+
+    with Experiment.open(prepared.experiment) as stored:
+        return kill_matrix(
+            planted(), stored.records(), absent=prepared.absent, not_planted=NOT_PLANTED
+        )
+
+
+def self_test(
+    *,
+    level: str = "standard",
+    vehicles: Sequence[str] = (),
+    mutants: Sequence[str] = (),
+    experiment: str | PathLike[str] | None = None,
+    listener: Listener = ignore_events,
+    fresh: bool = False,
+) -> KillMatrix:
+    """Verify every planted kernel that can run here and score the checks.
+
+    Results stand in the folder `experiment` (default: ``gemmetry-out/self-test-<hash>``) and are
+    resumed from there as long as neither the plan nor gemmetry's own code changes.
+
+    Raises:
+        RequestError: the request is wrong. EnvironmentFailure: the machine failed.
+    """
+    prepared = prepare_self_test(
+        level=level, vehicles=vehicles, mutants=mutants, experiment=experiment
+    )
+    run_self_test(prepared, listener=listener, fresh=fresh, command="gemmetry.self_test(...)")
+    return matrix_of(prepared)
+
+
+def _plan(chosen: Mapping[Target, Sequence[Planted]], level: str) -> Plan:
+    names = [item.configuration for items in chosen.values() for item in items]
+    operations = dict.fromkeys(item.operation for items in chosen.values() for item in items)
+    settings = _settings(level)
+    how = asdict(settings)
+    how["deadlines_s"] = {str(stage): value for stage, value in settings.deadlines_s.items()}
+    return Plan(
+        name="self-test",
+        operations=tuple(parse_operation(name) for name in operations),
+        providers=(ProviderRequest(name=PROVIDER),),
+        targets=tuple(chosen),
+        selection=Chosen(frozenset(names)),
+        settings=settings,
+        document={
+            "name": "self-test",
+            "planted": {
+                str(target): [i.configuration for i in chosen[target]] for target in chosen
+            },
+            "settings": how,
+            "code": _code_digest(),
+        },
+    )
+
+
+def _settings(level: str) -> RunSettings:
+    """Short timing, because some mutants are right until they are timed; no more than that."""
+    defaults = RunSettings()
+    return replace(
+        defaults,
+        verification_level=level,
+        judge_rivals=True,
+        time_budget_s=0.1,
+        warmup_iterations=1,
+        min_samples=10,
+        max_samples=20,
+        deadlines_s={**defaults.deadlines_s, **DEADLINES_S},
+    )
+
+
+def _places(vehicle: Vehicle) -> list[Target] | str:
+    """The devices of this machine that carry `vehicle`, or why there is none."""
+    from gemmetry.providers.mutant_provider.provider import vehicle_problem
+
+    targets = _targets()
+    problems = {target: vehicle_problem(vehicle, target) for target in targets}
+    found = [target for target, problem in problems.items() if problem is None]
+    if found:
+        return found
+    if vehicle is Vehicle.CUDA and all(t.kind is not TargetKind.CUDA for t in targets):
+        return "this machine has no CUDA device that torch can use"
+    return "; ".join(dict.fromkeys(text for text in problems.values() if text))
+
+
+@cache
+def _targets() -> tuple[Target, ...]:
+    """The first device of each kind."""
+    found: dict[TargetKind, Target] = {}
+    for target in load_provider(PROVIDER).targets():
+        found.setdefault(target.kind, target)
+    return tuple(found.values())
+
+
+@cache
+def _code_digest() -> str:
+    """Of gemmetry's own sources: results of other code are not to be taken for this one's."""
+    root = Path(gemmetry.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(_sources(root)):
+        digest.update(path.relative_to(root).as_posix().encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _sources(root: Path) -> Iterator[Path]:
+    for suffix in ("*.py", "*.cu", "*.cuh"):
+        yield from root.rglob(suffix)
+
+
+def _nothing_left(
+    vehicles: Iterable[str], mutants: Iterable[str], absent: Mapping[str, Any]
+) -> EmptySelectionError:
+    if mutants:
+        near = list(planted_by_configuration())[:3]
+        return EmptySelectionError(
+            f"no planted kernel that can run here matches {', '.join(mutants)}",
+            hint=f"Names look like {', '.join(near)}; globs are welcome.",
+        )
+    reasons = dict.fromkeys(absent.values())
+    return EmptySelectionError(
+        f"no planted kernel of {', '.join(vehicles) or 'any vehicle'} can run here: "
+        f"{'; '.join(reasons)}",
+        hint="Leave --vehicle out to run those that can.",
+    )

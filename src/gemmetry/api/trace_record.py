@@ -1,0 +1,100 @@
+"""Record the traces of a grid: a spec in, an experiment with one folder a configuration out."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gemmetry.api.profile import DEFAULT_FOLDER, Prepared, prepare, read_spec, run_prepared
+from gemmetry.domain.events import Listener, ignore_events
+from gemmetry.domain.settings import TraceSchedule
+from gemmetry.specs.model import ProfileSpec, ProviderSpec
+
+if TYPE_CHECKING:
+    from gemmetry.api.results import Results
+
+COLUMNS = (
+    "trace_folder", "m", "n", "k", "batch", "lhs_dtype", "layouts", "outcome", "trace_files",
+    "trace_operators", "trace_kernels", "verification", "reason",
+)  # fmt: skip
+"""What the table of a recording shows."""
+
+_NAMES_THE_GRID = frozenset((
+    "operation_kind", "dtypes", "precisions", "enable_precision_search", "dispatches",
+    "layouts", "transpose_a", "transpose_b", "enable_layout_search",
+))  # fmt: skip
+
+
+def with_defaults(spec: ProfileSpec) -> ProfileSpec:
+    """What a request to record means where it is silent: the grid tracing document's schedule,
+    torch with its default configuration, and, where it names neither formats nor layouts nor
+    dispatches, all precisions and layouts. Results are verified at the level ``quick``."""
+    schedule = TraceSchedule()
+    defaults: dict[str, Any] = {
+        "name": "traces",
+        "wait_steps": schedule.wait_steps,
+        "warmup_iterations": schedule.warmup_steps,
+        "active_steps": schedule.active_steps,
+        "benchmark_repetitions": schedule.repeats,
+        "verification_level": "quick",
+        "columns": COLUMNS,
+    }
+    given = spec.model_fields_set
+    if not spec.kernel:
+        defaults["providers"] = (ProviderSpec(name="torch"),)
+    if not spec.dispatches:
+        defaults["default_config"] = True
+    if not _NAMES_THE_GRID & given:
+        defaults |= {"enable_precision_search": True, "enable_layout_search": True}
+    silent = {key: value for key, value in defaults.items() if key not in given}
+    return spec.model_copy(update=silent)
+
+
+def recording(prepared: Prepared) -> Prepared:
+    """`prepared` with a plan that records instead of measuring."""
+    from gemmetry.engine import trace_plan
+
+    spec = prepared.spec
+    schedule = TraceSchedule(
+        wait_steps=spec.wait_steps,
+        warmup_steps=spec.warmup_iterations,
+        active_steps=spec.active_steps or 1,
+        repeats=spec.benchmark_repetitions or 1,
+    )
+    plan = trace_plan(prepared.plan, schedule)
+    folder = DEFAULT_FOLDER / f"{plan.name}-{plan.hash}"
+    if spec.experiment:
+        folder = Path(spec.experiment)
+    return dataclasses.replace(prepared, plan=plan, experiment=folder)
+
+
+def record_traces(
+    spec: ProfileSpec | str | PathLike[str] | Mapping[str, Any] | None = None,
+    *,
+    experiment: str | PathLike[str] | None = None,
+    listener: Listener = ignore_events,
+    fresh: bool = False,
+    **values: Any,
+) -> Results:
+    """Record dispatches under torch's profiler, as ``gemmetry trace record`` does.
+
+    Arguments as of :func:`gemmetry.profile`. Each record of the result has a ``trace``: its
+    folder in the experiment, the files there, and the checksums of inputs and output.
+
+    Raises:
+        RequestError: the request is wrong, with every mistake told.
+        EnvironmentFailure: disk full, device lost ...; what was recorded is kept.
+    """
+    from gemmetry.api.results import load
+
+    if experiment is not None:
+        values["experiment"] = str(experiment)
+    base = Path(spec).parent if isinstance(spec, str | PathLike) else None
+    prepared = recording(prepare(with_defaults(read_spec(spec, values)), base=base))
+    command = f"{Path(sys.argv[0]).name}: gemmetry.record_traces(...)"
+    run_prepared(prepared, listener=listener, fresh=fresh, command=command)
+    return load(prepared.experiment)

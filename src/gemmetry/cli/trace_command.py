@@ -1,0 +1,61 @@
+"""``gemmetry trace``: the group of commands about traces."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from gemmetry.cli.arguments import WorkbenchCommand
+
+COMMANDS: dict[str, str] = {
+    "record": "trace_record_command",
+    "summary": "trace_tables_command",
+    "gemms": "trace_tables_command",
+    "shapes": "trace_tables_command",
+    "collectives": "trace_collectives_command",
+    "report": "trace_report_command",
+}
+"""Command -> its module, which has a function of that name."""
+
+
+class _Group(TyperGroup):
+    """Makes a command when it is asked for: the options of ``record`` alone cost the others a
+    tenth of a second."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            self.commands[cmd_name] = _make(cmd_name)
+        return self.commands.get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in COMMANDS:
+            for name in COMMANDS:
+                # Suggestions for a mistyped name come from what is made.
+                self.get_command(ctx, name)
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    cls=_Group,
+    add_completion=False,
+    no_args_is_help=True,
+    help="Record traces, and read any trace.",
+)
+
+
+@app.callback()
+def _group() -> None:
+    """Record traces, and read any trace."""
+
+
+def _make(name: str) -> Any:
+    module = importlib.import_module(f"gemmetry.cli.{COMMANDS[name]}")
+    alone = typer.Typer(add_completion=False)
+    alone.command(name, cls=WorkbenchCommand)(getattr(module, name))
+    return typer.main.get_command(alone)

@@ -1,0 +1,54 @@
+"""``gemmetry trace record``; the group itself stands in ``trace_command.py``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gemmetry.cli.options import (
+    DryRun,
+    Fresh,
+    Json,
+    SaveSpec,
+    Settings,
+    SpecFile,
+    Verbose,
+    with_request,
+)
+
+
+@with_request
+def record(
+    given: dict[str, Any],
+    spec: SpecFile = None,
+    save_spec: SaveSpec = None,
+    set: Settings = None,
+    dry_run: DryRun = False,
+    fresh: Fresh = False,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Record a grid of products under torch's profiler: Kineto and Chakra traces.
+
+    One folder a configuration in the experiment, traces_matmul/config_0001, with CPU_trace.json
+    (Chakra) and one .pt.trace.json (Kineto) a repeat; traces_matmul/manifest.json says what each
+    is. Each repeat waits --wait-steps launches, warms up --warmup-iterations and records
+    --active-steps, --benchmark-repetitions times over.
+
+    Without options: the shapes of a first run in all precisions and layouts. The same command
+    resumes; with more sizes, formats or layouts and the same --experiment the grid grows.
+    """
+    import typer
+
+    from gemmetry.api.trace_record import recording, with_defaults
+    from gemmetry.cli.requests import Source, plan_request, read_request
+    from gemmetry.cli.run import run_and_report
+
+    source = Source(given=given, spec=spec, settings=set or (), save=save_spec)
+    request = with_defaults(read_request(source))
+    prepared = recording(plan_request(request, source))
+    if dry_run:
+        from gemmetry.cli.dry_run import tell_plan
+
+        tell_plan(prepared, as_json=json)
+        return
+    raise typer.Exit(run_and_report(prepared, fresh=fresh, json=json, verbose=verbose))

@@ -1,0 +1,60 @@
+"""``gemmetry trace report``; the group itself stands in ``trace_command.py``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gemmetry.cli.trace_tables_command import Files, NoCache, Timings, TraceRun
+
+
+def report(
+    files: Files,
+    output: Annotated[
+        list[Path],
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write a file; the suffix picks xlsx, html, json, md. A name without a "
+            "suffix is a folder and gets one csv a sheet. May be given several times.",
+        ),
+    ],
+    short_kernel_us: Annotated[
+        float,
+        typer.Option(
+            "--short-kernel-us",
+            min=0,
+            help="Kernels shorter than this are in the sheets of short kernels.",
+        ),
+    ] = 10.0,
+    no_cache: NoCache = False,
+    timings: Timings = False,
+) -> None:
+    """One report of traces: a workbook with TraceLens' sheets and ours, or a page with a timeline.
+
+    With several files, sheets of single traces get a column that tells the file; ranks of a job
+    are put together. Exit status 1 if a file cannot be read and others can.
+    """
+    from gemmetry.reports.trace_report import build_report
+    from gemmetry.reports.trace_writers import check_reports, write_report
+
+    check_reports(output)
+    run = TraceRun(files, use_cache=not no_cache, wants_timings=timings)
+    found = build_report(
+        run.traces(),
+        run.errors,
+        short_kernel_us=short_kernel_us,
+        with_lanes=any(path.suffix.lower() == ".html" for path in output),
+        times=run.times,
+    )
+    run.check_any()
+    with run.stage("write"):
+        for path in output:
+            write_report(found, path)
+            typer.echo(f"wrote {path}", err=True)
+    for note in found.notes:
+        typer.echo(f"warning: {note}", err=True)
+    raise typer.Exit(run.finish())

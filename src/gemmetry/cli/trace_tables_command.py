@@ -1,0 +1,299 @@
+"""``gemmetry trace summary``, ``gemms`` and ``shapes``; the group stands in trace_command.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gemmetry.cli.options import Json, Outputs
+
+if TYPE_CHECKING:
+    from gemmetry.domain.errors import RequestError
+    from gemmetry.traces.gemms import GemmRow
+    from gemmetry.traces.summary import Summary
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE...",
+        help="Traces: Kineto (plain, gz, zst) or rocprofv3 (JSON, CSV, rocpd); folders are "
+        "searched.",
+    ),
+]
+NoCache = Annotated[
+    bool, typer.Option("--no-cache", help="Read the files anew, and keep nothing beside them.")
+]
+Timings = Annotated[
+    bool, typer.Option("--timings", help="Tell on stderr how long each stage took.")
+]
+Top = Annotated[int, typer.Option("--top", min=0, help="Show so many rows; 0: all.")]
+
+_SPEC_SUFFIXES = (".yaml", ".yml")
+
+_MOST_PROBLEMS = 5
+"""Of one file that are told; `summary --json` has all."""
+
+
+def summary(
+    files: Files,
+    json: Json = False,
+    output: Outputs = None,
+    steps: Annotated[
+        bool, typer.Option("--steps", help="Also tell of each step that the profiler marked.")
+    ] = False,
+    no_cache: NoCache = False,
+    timings: Timings = False,
+) -> None:
+    """What the GPU did: computing, communicating, copying, idle, and its GEMM kernels.
+
+    Times are exact, in nanoseconds. Exit status 1 if a file cannot be read and others can.
+    """
+    from gemmetry.cli.tables import check_outputs
+    from gemmetry.traces.summary import summarize, summarize_steps
+
+    if output:
+        check_outputs(output)
+    run = TraceRun(files, use_cache=not no_cache, wants_timings=timings)
+    summaries: list[Summary] = []
+    of_steps: list[Summary] = []
+    for trace in run.traces():
+        with run.stage("summary"):
+            summaries.append(summarize(trace))
+            of_steps += summarize_steps(trace) if steps else ()
+    run.check_any()
+    with run.stage("output"):
+        _tell_summaries(summaries, of_steps if steps else None, run.errors, json, output or ())
+    raise typer.Exit(run.finish())
+
+
+def _tell_summaries(
+    summaries: Sequence[Summary],
+    steps: Sequence[Summary] | None,
+    errors: Mapping[str, RequestError],
+    json: bool,
+    outputs: Sequence[Path],
+) -> None:
+    from gemmetry.traces.summary import summary_document
+
+    if json:
+        texts = {file: error.message for file, error in errors.items()}
+        _print_json(summary_document(summaries, errors=texts, steps=steps))
+    else:
+        from gemmetry.cli.console import stdout_console
+        from gemmetry.reports.trace_tables import print_summaries, print_summary
+
+        console = stdout_console()
+        if len(summaries) == 1:
+            print_summary(summaries[0], console)
+        else:
+            print_summaries(summaries, console)
+        if steps:
+            print_summaries(steps, console)
+    if outputs:
+        from gemmetry.reports.trace_tables import step_rows, summary_rows
+
+        rows = summary_rows(summaries) if steps is None else step_rows(steps)
+        _write("trace_summary" if steps is None else "trace_steps", rows, outputs)
+    for one in summaries:
+        _tell_problems(one.file, one.partial, one.problems)
+
+
+def gemms(
+    files: Files,
+    json: Json = False,
+    output: Outputs = None,
+    top: Top = 20,
+    no_cache: NoCache = False,
+    timings: Timings = False,
+) -> None:
+    """GEMM kernels by kernel and shape: how often, how long, TFLOP/s, share of the peak.
+
+    All files are taken together; --top is for the terminal, files and --json hold every row.
+    """
+    from gemmetry.cli.tables import check_outputs
+
+    if output:
+        check_outputs(output)
+    run = TraceRun(files, use_cache=not no_cache, wants_timings=timings)
+    rows = run.gemms()
+    from gemmetry.reports.trace_tables import gemm_rows, print_gemms
+
+    if json:
+        _print_json(_document("gemms", gemm_rows(rows), run.errors))
+    else:
+        from gemmetry.cli.console import stdout_console
+
+        print_gemms(rows, stdout_console(), top=top)
+    if output:
+        _write("gemms", gemm_rows(rows), output)
+    raise typer.Exit(run.finish())
+
+
+def shapes(
+    files: Files,
+    json: Json = False,
+    output: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write a file; yaml is a spec that gemmetry profile runs, the other suffixes "
+            "(csv, json, parquet, xlsx, md, html) are tables.",
+        ),
+    ] = None,
+    spec: Annotated[
+        bool, typer.Option("--spec", help="Print the spec on stdout instead of the table.")
+    ] = False,
+    top: Annotated[
+        int, typer.Option("--top", min=0, help="Only so many GEMMs, the longest first; 0: all.")
+    ] = 0,
+    no_cache: NoCache = False,
+    timings: Timings = False,
+) -> None:
+    """The distinct GEMMs of a workload with calls and time, as a table or a spec file.
+
+    gemmetry trace shapes TRACE --spec | gemmetry profile --spec /dev/stdin
+    """
+    from gemmetry.cli.tables import check_outputs
+
+    outputs = output or []
+    specs = [path for path in outputs if path.suffix.lower() in _SPEC_SUFFIXES]
+    tables = [path for path in outputs if path not in specs]
+    if tables:
+        check_outputs(tables)
+    run = TraceRun(files, use_cache=not no_cache, wants_timings=timings)
+    rows = run.gemms()
+    from gemmetry.reports.trace_tables import print_workload, shape_rows
+    from gemmetry.traces.shapes import spec_text, workload
+
+    load = workload(rows)
+    text = spec_text(load, run.names, top=top) if spec or specs else ""
+    if json:
+        _print_json(_document("shapes", shape_rows(load), run.errors))
+    elif spec:
+        typer.echo(text, nl=False)
+    else:
+        from gemmetry.cli.console import stdout_console
+
+        print_workload(load, stdout_console(), top=top)
+    if specs:
+        from gemmetry.cli.console import note
+        from gemmetry.reports.files import write_atomically
+
+        for path in specs:
+            write_atomically(path, text.encode())
+            note(f"wrote {path}; run it with: gemmetry profile --spec {path}")
+    if tables:
+        _write("shapes", shape_rows(load), tables)
+    raise typer.Exit(run.finish())
+
+
+class TraceRun:
+    """The files of one command: which could be read, and how long it took."""
+
+    def __init__(self, files: Sequence[Path], *, use_cache: bool, wants_timings: bool) -> None:
+        self._files = files
+        self._use_cache = use_cache
+        self._wants_timings = wants_timings
+        self.times: dict[str, float] = {}
+        self.errors: dict[str, RequestError] = {}
+        self.names: list[str] = []
+
+    def traces(self) -> Iterator[Any]:
+        from gemmetry.traces.loading import read_all
+
+        for trace in read_all(
+            self._files, self.errors, use_cache=self._use_cache, timings=self.times
+        ):
+            self.names.append(trace.file.name)
+            yield trace
+
+    def gemms(self) -> list[GemmRow]:
+        """The table of all files that can be read; problems are told."""
+        from gemmetry.traces.gemms import gemm_table
+
+        read: list[Any] = []
+
+        def watched() -> Iterator[Any]:
+            for trace in self.traces():
+                read.append((trace.file, trace.rows.partial, trace.rows.problems))
+                yield trace
+
+        before = sum(self.times.values())
+        with self.stage("gemms"):
+            rows = gemm_table(watched())
+        # Reading is told on its own.
+        self.times["gemms"] -= sum(self.times.values()) - self.times["gemms"] - before
+        self.check_any()
+        for file, partial, problems in read:
+            _tell_problems(file, partial, problems)
+        return rows
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        import time
+
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.times[name] = self.times.get(name, 0.0) + time.perf_counter() - begin
+
+    def check_any(self) -> None:
+        """Refuse a request of which no file could be read."""
+        if not self.names:
+            from gemmetry.traces.loading import all_failed
+
+            raise all_failed(self.errors)
+
+    def finish(self) -> int:
+        """Tell what could not be read; the exit status."""
+        from gemmetry.cli.main import tell
+
+        for error in self.errors.values():
+            tell(error)
+        if self._wants_timings:
+            for name, seconds in self.times.items():
+                typer.echo(f"{name:>10} {seconds:8.3f} s", err=True)
+        return 1 if self.errors else 0
+
+
+def _tell_problems(file: Path, partial: bool, problems: Sequence[object]) -> None:
+    from gemmetry.cli.console import note
+
+    if partial:
+        note(f"warning: {file} is partial: events are missing")
+    for problem in problems[:_MOST_PROBLEMS]:
+        note(f"warning: {file}: {problem}")
+    if len(problems) > _MOST_PROBLEMS:
+        note(f"warning: {file}: and {len(problems) - _MOST_PROBLEMS} more problems")
+
+
+def _document(
+    name: str, rows: Sequence[Mapping[str, Any]], errors: Mapping[str, RequestError]
+) -> dict[str, Any]:
+    from gemmetry.traces.summary import SUMMARY_SCHEMA_VERSION
+
+    failed = [{"file": file, "error": error.message} for file, error in errors.items()]
+    return {"schema_version": SUMMARY_SCHEMA_VERSION, name: list(rows), "errors": failed}
+
+
+def _print_json(document: Mapping[str, Any]) -> None:
+    """Times are Decimals with three places, and stay so."""
+    import msgspec
+
+    typer.echo(msgspec.json.Encoder(decimal_format="number").encode(document).decode())
+
+
+def _write(name: str, rows: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> None:
+    from gemmetry.cli.console import note
+    from gemmetry.reports.rows import write_rows
+
+    for path in paths:
+        write_rows(name, rows, path)
+        note(f"wrote {path}")

@@ -1,0 +1,25 @@
+"""What an executable declares of its arithmetic, so that verification judges it by that.
+
+A declaration widens one rule and is recorded; without it the strict rule holds.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Trait(StrEnum):
+    """Declarations, as they stand in ``BuildFacts.declared``."""
+
+    NONDETERMINISTIC = "nondeterministic"
+    """Launches may differ in their last bits (sums by atomics): the bound judges each of them."""
+    NORMWISE = "normwise"
+    """Winograd, Strassen: errors are bounded by norms of A and B, not element by element."""
+    FLUSHES_SUBNORMALS = "flushes_subnormals"
+    """Subnormal inputs and results count as zero, also in formats where that is unusual."""
+    STOCHASTIC_ROUNDING = "stochastic_rounding"
+    """The result is rounded up or down by chance: one ulp instead of half, and no bias."""
+    TF32 = "tf32"
+    """f32 inputs are rounded to tf32, by a policy that the caller set."""
+    FP8_FAST_ACCUMULATION = "fp8_fast_accumulation"
+    """fp8 sums stay in the tensor cores' 14 bits and are never promoted to f32."""

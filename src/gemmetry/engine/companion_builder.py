@@ -1,0 +1,53 @@
+"""Builds the configuration under test for other operations, for checks that need its tails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gemmetry.domain.contracts import Executable, Provider, Workspace
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.operation import Operation
+from gemmetry.verification.checks import CheckResult
+from gemmetry.verification.companions import Companions
+
+_Key = tuple[str, object, object]
+
+
+class CompanionBuilder:
+    """Companions of one provider's dispatches. What they found is kept for as long as the worker
+    lives, so that a sweep over shapes pays for the tails of a configuration once."""
+
+    def __init__(self, provider: Provider, workspace: Workspace) -> None:
+        self._provider = provider
+        # Forcing is for the dispatches that were asked for; their tails may come from the cache.
+        self._workspace = replace(workspace, force=False)
+        self._known: dict[_Key, dict[str, CheckResult]] = {}
+
+    def companions(self, dispatch: Dispatch, level: str) -> Companions | None:
+        """For `dispatch`; None where rebuilding costs more than `level` should."""
+        if level == "quick" or not (self._provider.rebuilds_quickly or level == "paranoid"):
+            return None
+        configuration = dispatch.configuration
+        stages = configuration.parameters.get("stages", configuration.parameters.get("num_stages"))
+        key = (configuration.name, dispatch.operation.signature, configuration.tile)
+
+        def build(operation: Operation) -> Executable | None:
+            return self._build(dispatch, operation)
+
+        return Companions(
+            build,
+            configuration.tile,
+            stages if isinstance(stages, int) and stages > 0 else None,
+            self._known.setdefault(key, {}),
+        )
+
+    def _build(self, dispatch: Dispatch, operation: Operation) -> Executable | None:
+        provider, target = self._provider, dispatch.target
+        if provider.supports(operation, target) is not None:
+            return None
+        configuration = provider.parse_configuration(dispatch.configuration.name, operation, target)
+        if configuration is None:
+            return None
+        return provider.build(
+            Dispatch(operation, configuration, dispatch.provider, target), self._workspace
+        )

@@ -1,0 +1,53 @@
+"""Folders of traces during a run: who gets which, and the manifest that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gemmetry.domain.events import DispatchFinished, Event, Listener
+from gemmetry.domain.settings import TraceSchedule
+from gemmetry.engine.candidate import Candidate
+from gemmetry.store.experiment import Experiment
+from gemmetry.store.trace_manifest import Key, TraceManifest
+
+
+class TraceFolders:
+    """Used by the one thread that journals; see :mod:`gemmetry.store.trace_manifest`."""
+
+    def __init__(self, store: Experiment, schedule: TraceSchedule) -> None:
+        """Number the plan's dispatches and write the manifest.
+
+        Raises:
+            StorageError, JournalDamagedError: the manifest cannot be read or written.
+        """
+        self._store = store
+        self._manifest = TraceManifest(store.path)
+        self._manifest.begin(self._keys(), store.records(), schedule)
+
+    def of(self, candidate: Candidate) -> str:
+        """The folder of a candidate, absolute."""
+        target = candidate.lane.target
+        key = (target.device or target.name, candidate.lane.provider, candidate.name)
+        return str(self._store.path.resolve() / self._manifest.folder(key))
+
+    def noting(self, listener: Listener) -> Listener:
+        """`listener`, with the manifest kept up to date by what it is told."""
+
+        def listen(event: Event) -> None:
+            if isinstance(event, DispatchFinished):
+                self._manifest.add(event.record)
+            listener(event)
+
+        return listen
+
+    def close(self) -> None:
+        """Write the manifest a last time."""
+        self._manifest.add_environments(self._store.environments())
+        self._manifest.write()
+
+    def _keys(self) -> Iterator[Key]:
+        targets = {lane.id: lane.target for lane in self._store.lanes()}
+        providers = {lane.id: lane.provider for lane in self._store.lanes()}
+        for row in self._store.planned():
+            target = targets[row.lane]
+            yield target.device or target.name, providers[row.lane], row.name

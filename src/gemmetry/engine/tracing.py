@@ -1,0 +1,79 @@
+"""Records the traces of one dispatch, in its worker."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from gemmetry.domain.contracts import Buffer, Executable, HostArray
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.record import TraceFacts
+from gemmetry.domain.settings import RunSettings
+from gemmetry.observers.torch_profiler import record
+
+_SENTINEL = 0xFF
+"""Byte that the result is filled with before the first launch: NaN in every float format."""
+
+
+def record_traces(
+    executable: Executable,
+    dispatch: Dispatch,
+    inputs: Sequence[HostArray],
+    settings: RunSettings,
+    folder: Path,
+) -> TraceFacts:
+    """Run `dispatch` under the profiler and keep what it wrote.
+
+    Args:
+        inputs: of ``dispatch.operation``, on the host.
+        folder: where the files go; what is there is replaced.
+
+    Raises:
+        UnsupportedError, LaunchError: what :func:`gemmetry.observers.torch_profiler.record` says.
+        OutOfMemoryError: inputs and output do not fit.
+    """
+    assert settings.trace is not None
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    operation, device = dispatch.operation, executable.device
+    buffers = [device.upload(a, s) for a, s in zip(inputs, operation.inputs, strict=True)]
+    output = device.allocate(operation.output)
+    device.fill_bytes(output, _SENTINEL)
+    device.synchronize()
+    results: list[Buffer] = [output]
+
+    def launch() -> None:
+        results[:] = [executable.run(buffers, output)]
+
+    recorded = record(
+        launch,
+        device.synchronize,
+        folder,
+        settings.trace,
+        on_gpu=dispatch.target.is_gpu,
+        about={
+            "dispatch": dispatch.name,
+            "provider": dispatch.provider,
+            "target": dispatch.target.name,
+            "seed": settings.seed,
+            "distribution": settings.distribution,
+        },
+    )
+    roles = [spec.role for spec in operation.inputs]
+    return TraceFacts(
+        folder=str(folder),
+        files=recorded.files,
+        operators=recorded.operators,
+        kernels=recorded.kernels,
+        input_sha256=dict(zip(roles, map(digest, inputs), strict=True)),
+        output_sha256=digest(device.download(results[0], operation.output)),
+    )
+
+
+def digest(array: HostArray) -> str:
+    """SHA-256 over the array's bytes in the order in which it is stored."""
+    return hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).data).hexdigest()

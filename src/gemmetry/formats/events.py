@@ -1,0 +1,188 @@
+"""The normal form of a trace file: columns of integers, times in whole nanoseconds.
+
+Every reader of traces gives one :class:`TraceRows`. Times count from ``base_ns``; texts that
+repeat (kernel names, operator names) are stored once and referred to by index; -1 stands for
+"the file does not tell".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Int8: TypeAlias = npt.NDArray[np.int8]
+Int32: TypeAlias = npt.NDArray[np.int32]
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+NOT_TOLD = -1
+
+
+class GpuKind(IntEnum):
+    """What a row of :class:`GpuRows` is."""
+
+    KERNEL = 0
+    MEMCPY = 1
+    MEMSET = 2
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRows:
+    """Work on GPUs: kernels, copies and fills."""
+
+    start_ns: Int64
+    duration_ns: Int64
+    name: Int32
+    kind: Int8
+    device: Int32
+    stream: Int64
+    correlation: Int64
+    external_id: Int64
+    """Of the operator that was running when it was launched, where the file tells."""
+    grid: Int32
+    """(rows, 3) blocks of threads; 0 where it is not told."""
+    block: Int32
+    """(rows, 3) threads."""
+    bytes: Int64
+    collective: Int32
+    """Index into ``TraceRows.collectives``."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRows:
+    """Calls of the CUDA or HIP runtime and driver on the host."""
+
+    start_ns: Int64
+    duration_ns: Int64
+    name: Int32
+    thread: Int32
+    correlation: Int64
+    external_id: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRows:
+    """Operators of the framework on the host (``aten::mm`` ...)."""
+
+    start_ns: Int64
+    duration_ns: Int64
+    name: Int32
+    thread: Int32
+    external_id: Int64
+    sequence: Int64
+    """Number that a forward operator shares with its backward one."""
+    forward_thread: Int64
+    arguments: Int32
+    """Index into ``TraceRows.arguments``."""
+    collective: Int32
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationRows:
+    """Ranges that people named (``ProfilerStep#3`` ...), on the host or on a GPU."""
+
+    start_ns: Int64
+    duration_ns: Int64
+    name: Int32
+    thread: Int32
+    on_gpu: Int8
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorArguments:
+    """Arguments of an operator as the file tells them, as JSON texts ("" where it does not)."""
+
+    shapes: str = ""
+    dtypes: str = ""
+    strides: str = ""
+    values: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveCall:
+    """What the file tells of one collective; None where it does not."""
+
+    operation: str | None = None
+    """As it is written there: ``_allgather_base``, ``allreduce``, ``all_to_all`` ..."""
+    dtype: str | None = None
+    in_elements: int | None = None
+    out_elements: int | None = None
+    group_size: int | None = None
+    group_name: str | None = None
+    group_ranks: tuple[int, ...] = ()
+    in_splits: tuple[int, ...] = ()
+    out_splits: tuple[int, ...] = ()
+    peer: int | None = None
+    """The other rank of a send or receive; the root of a rooted collective."""
+    sequence: int | None = None
+    """Its number within the group, the same on all ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceProblem:
+    """Something in the file that could not be used."""
+
+    where: str
+    """``byte 1234`` or ``event 17``."""
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRows:
+    """One trace file in normal form."""
+
+    format: str
+    """``kineto``, ``rocprofv3-json``, ``rocprofv3-csv``, ``rocpd``."""
+    events: int
+    """Entries of the file, whatever their kind."""
+    base_ns: int
+    """What times count from, in ns since 1970 (0: unknown, or times are since boot)."""
+    names: tuple[str, ...]
+    arguments: tuple[OperatorArguments, ...]
+    collectives: tuple[CollectiveCall, ...]
+    threads: tuple[str, ...]
+    """``pid/tid`` of the host's threads."""
+    gpu: GpuRows
+    calls: CallRows
+    operators: OperatorRows
+    annotations: AnnotationRows
+    rank: int | None = None
+    world_size: int | None = None
+    host: str | None = None
+    job: str | None = None
+    """The recording's own identification of the job, where it has one."""
+    devices: dict[int, str] = field(default_factory=dict)
+    """Device number -> product name."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """Runtime, driver and library versions that the file tells."""
+    problems: tuple[TraceProblem, ...] = ()
+    """What could not be used; the rest is complete unless `partial`."""
+    partial: bool = False
+    """True where the file ends early, so that events are missing."""
+    host_rows_left_out: int = 0
+    """Calls and operators that led to no work on a GPU and were left out, because the file has
+    more of them than memory should hold. 0 for files of usual size: all rows are there."""
+
+
+Rows = TypeVar("Rows", GpuRows, CallRows, OperatorRows, AnnotationRows)
+
+_DTYPES: dict[str, type[Any]] = {"Int8": np.int8, "Int32": np.int32, "Int64": np.int64}
+
+
+def concatenate(kind: type[Rows], parts: Sequence[Rows]) -> Rows:
+    """All rows of `parts`, in their order; no rows at all if there are none."""
+    columns: dict[str, Any] = {}
+    for column in dataclasses.fields(kind):
+        name: str = column.name
+        width: tuple[int, ...] = (3,) if name in ("grid", "block") else ()
+        empty = np.zeros((0, *width), _DTYPES[str(column.type)])
+        columns[name] = np.concatenate([empty, *(getattr(part, name) for part in parts)])
+    return kind(**columns)

@@ -1,0 +1,105 @@
+"""Which calls and operators of a trace led to work on GPUs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmetry.formats.events import (
+    NOT_TOLD,
+    CallRows,
+    GpuRows,
+    Int64,
+    OperatorRows,
+    Rows,
+    concatenate,
+)
+from gemmetry.formats.spool import Spool
+
+KEPT_BYTES = 128 << 20
+"""Of calls and operators together that are kept whatever they are; some 2.5 million rows, those
+of a 4 GB file. Of more, only those are kept that led to work on a GPU."""
+
+Bools = npt.NDArray[np.bool_]
+
+
+def host_rows(
+    gpu: GpuRows, calls: Spool[CallRows], operators: Spool[OperatorRows]
+) -> tuple[CallRows, OperatorRows, int]:
+    """The calls and operators to keep: all where they are not too many, else those that led to
+    work on a GPU.
+
+    Args:
+        gpu: all work on GPUs; where there is none, everything is kept.
+        calls: all calls.
+        operators: all operators.
+
+    Returns:
+        Calls, operators, and how many rows of both were left out.
+    """
+    if calls.bytes + operators.bytes <= KEPT_BYTES or len(gpu.start_ns) == 0:
+        return calls.all(), operators.all(), 0
+    kept_calls, some = _launching(gpu, calls)
+    asked = np.unique(np.concatenate([gpu.external_id, kept_calls.external_id]))
+    kept_operators, more = _enclosing(kept_calls, operators, asked[asked > 0])
+    return kept_calls, kept_operators, some + more
+
+
+def _launching(gpu: GpuRows, calls: Spool[CallRows]) -> tuple[CallRows, int]:
+    launched = np.unique(gpu.correlation)
+    launched = launched[launched != NOT_TOLD]
+    kept, left_out = [], 0
+    for piece in calls.pieces():
+        wanted = _among(piece.correlation, launched)
+        left_out += int((~wanted).sum())
+        kept.append(_rows(piece, wanted))
+    return concatenate(CallRows, kept), left_out
+
+
+def _enclosing(
+    calls: CallRows, operators: Spool[OperatorRows], asked: Int64
+) -> tuple[OperatorRows, int]:
+    """Operators with one of the calls in their time or by their number, collectives, and forward
+    operators of backward ones that are kept."""
+    starts = {
+        int(thread): np.sort(calls.start_ns[calls.thread == thread])
+        for thread in np.unique(calls.thread)
+    }
+    masks: list[Bools] = []
+    sequences = np.zeros(0, np.int64)
+    for piece in operators.pieces():
+        wanted = (piece.collective >= 0) | _among(piece.external_id, asked)
+        for thread, start in starts.items():
+            here = np.flatnonzero((piece.thread == thread) & ~wanted)
+            begin = piece.start_ns[here]
+            end = begin + piece.duration_ns[here]
+            before, after = np.searchsorted(start, begin), np.searchsorted(start, end, "right")
+            wanted[here] = before < after
+        masks.append(wanted)
+        sequences = np.union1d(sequences, piece.sequence[wanted])
+    sequences = sequences[sequences >= 0]
+    kept, left_out = [], 0
+    for piece, wanted in zip(operators.pieces(), masks, strict=True):
+        wanted |= _among(piece.sequence, sequences)
+        left_out += int((~wanted).sum())
+        kept.append(_rows(piece, wanted))
+    return concatenate(OperatorRows, kept), left_out
+
+
+def _among(values: Int64, sorted_set: Int64) -> Bools:
+    """``np.isin`` with a sorted right-hand side that has no duplicates."""
+    if not len(sorted_set):
+        return np.zeros(len(values), bool)
+    place = np.minimum(np.searchsorted(sorted_set, values), len(sorted_set) - 1)
+    found: Bools = sorted_set[place] == values
+    return found
+
+
+def _rows(rows: Rows, wanted: Bools) -> Rows:
+    columns: dict[str, Any] = {
+        column.name: getattr(rows, column.name)[wanted] for column in dataclasses.fields(rows)
+    }
+    return type(rows)(**columns)

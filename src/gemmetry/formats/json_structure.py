@@ -1,0 +1,96 @@
+"""Where the objects of a JSON array begin and end, told from its characters alone.
+
+Exact for every valid text whatever stands in its strings, and for damaged ones as far as the
+quotes are in pairs; nothing is decoded. It is the second way of :mod:`.json_array`, ten times
+slower than cutting by a pattern and decoding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+SEGMENT_BYTES = 1 << 20
+"""Looked at together: its tables of positions take some 10 MB."""
+
+Bools: TypeAlias = npt.NDArray[np.bool_]
+Positions: TypeAlias = npt.NDArray[np.int64]
+
+_QUOTE, _BACKSLASH, _OPEN, _CLOSE = 1, 2, 3, 4
+_KINDS = np.zeros(256, np.uint8)
+_KINDS[list(b'"')] = _QUOTE
+_KINDS[list(b"\\")] = _BACKSLASH
+_KINDS[list(b"{[")] = _OPEN
+_KINDS[list(b"}]")] = _CLOSE
+
+
+@dataclass(slots=True)
+class Structure:
+    """Feed it a text in pieces; it remembers the nesting between them."""
+
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    """(begin, end) of each object or array at the outermost level that is complete."""
+    end: int | None = None
+    """Position of the bracket or brace that closes what the text is inside of; nothing after it
+    was looked at."""
+    depth: int = 0
+    in_string: bool = False
+    seen: int = 0
+    """Characters looked at."""
+    begin: int = 0
+    """Of the object that is open, where `depth` is not 0."""
+    _escapes: bool = False
+
+    def feed(self, text: bytes) -> None:
+        """Look at `text`, which starts where the one before ended."""
+        for start in range(0, len(text), SEGMENT_BYTES):
+            if self.end is None:
+                self._segment(text[start : start + SEGMENT_BYTES])
+
+    def _segment(self, text: bytes) -> None:
+        kinds = _KINDS[np.frombuffer(text, np.uint8)]
+        position = np.flatnonzero(kinds)
+        kind = kinds[position]
+        is_quote = self._real_quotes(position, kind, len(text))
+        inside = (np.cumsum(is_quote) + self.in_string) & 1
+        is_brace = (kind >= _OPEN) & (inside == 0)
+        position = position[is_brace] + self.seen
+        opens = kind[is_brace] == _OPEN
+        depth = np.cumsum(np.where(opens, 1, -1)) + self.depth
+        below = np.flatnonzero(depth < 0)
+        if below.size:
+            self.end = int(position[below[0]])
+            position, opens, depth = (part[: below[0]] for part in (position, opens, depth))
+        begins = position[opens & (depth == 1)].tolist()
+        ends = (position[~opens & (depth == 0)] + 1).tolist()
+        if ends and self.depth > 0:
+            begins.insert(0, self.begin)
+        self.spans += zip(begins, ends, strict=False)
+        if len(begins) > len(ends):
+            self.begin = begins[-1]
+        self.depth = int(depth[-1]) if depth.size else self.depth
+        if self.end is None:
+            self.in_string = bool((int(is_quote.sum()) + self.in_string) & 1)
+        self.seen += len(text)
+
+    def _real_quotes(self, position: Positions, kind: npt.NDArray[np.uint8], length: int) -> Bools:
+        """Which tokens are quotes that no backslash takes the meaning from."""
+        is_quote: Bools = kind == _QUOTE
+        backslash = position[kind == _BACKSLASH]
+        carried, self._escapes = self._escapes, False
+        if carried and (not backslash.size or backslash[0] != 0):
+            is_quote &= position != 0
+        if not backslash.size:
+            return is_quote
+        first = np.flatnonzero(np.diff(backslash, prepend=-2) != 1)
+        run = np.diff(np.append(first, len(backslash)))
+        if carried and backslash[0] == 0:
+            run[0] += 1
+        after = backslash[np.append(first[1:], len(backslash)) - 1] + 1
+        escaped = after[run % 2 == 1]
+        self._escapes = bool(escaped.size) and int(escaped[-1]) == length
+        is_quote &= ~np.isin(position, escaped)
+        return is_quote

@@ -1,0 +1,388 @@
+"""Kineto traces (``*.pt.trace.json``, plain or compressed) -> :class:`TraceRows`.
+
+PyTorch 1.8 wrote ``Kernel``, ``Operator``, ``Runtime``; later versions ``kernel``, ``cpu_op``,
+``cuda_runtime``. Both are read. Events are streamed, so memory holds the columns and one piece.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, BinaryIO, TypeVar
+
+import msgspec
+import numpy as np
+
+from gemmetry.formats import kineto_events as typed
+from gemmetry.formats.events import (
+    NOT_TOLD,
+    AnnotationRows,
+    CallRows,
+    CollectiveCall,
+    GpuKind,
+    GpuRows,
+    Int32,
+    Int64,
+    OperatorRows,
+    TraceProblem,
+    TraceRows,
+)
+from gemmetry.formats.host_rows import host_rows
+from gemmetry.formats.json_array import CHUNK_BYTES, DECODE_ERRORS, ArrayReader, outer_object
+from gemmetry.formats.kineto_grids import Launches, workgroups
+from gemmetry.formats.naming import Names, Numbers, short_name
+from gemmetry.formats.nanoseconds import nanoseconds
+from gemmetry.formats.spool import Spool
+
+_GPU = {
+    "kernel": GpuKind.KERNEL, "gpu_memcpy": GpuKind.MEMCPY, "gpu_memset": GpuKind.MEMSET,
+    "Kernel": GpuKind.KERNEL, "Memcpy": GpuKind.MEMCPY, "Memset": GpuKind.MEMSET,
+}  # fmt: skip
+_CALLS = (
+    "cuda_runtime",
+    "cuda_driver",
+    "hip_runtime",
+    "hip_driver",
+    "Runtime",
+    "privateuse1_runtime",
+)
+_OPERATORS = ("cpu_op", "Operator")
+_ON_HOST = "user_annotation"
+_ANNOTATIONS = {_ON_HOST: 0, "gpu_user_annotation": 1}
+
+_TABLES: dict[str, Sequence[str]] = {
+    "gpu": tuple(_GPU),
+    "calls": _CALLS,
+    "operators": _OPERATORS,
+    "annotations": tuple(_ANNOTATIONS),
+}
+
+_VERSIONS = (
+    "cuda_runtime_version", "cuda_driver_version", "cupti_version", "hip_runtime_version",
+    "hip_driver_version", "roctracer_version", "rocprofiler-sdk_version", "schemaVersion",
+)  # fmt: skip
+
+_METADATA = (
+    *_VERSIONS, "distributedInfo", "baseTimeNanoseconds", "host_name", "trace_id",
+    "deviceProperties",
+)  # fmt: skip
+
+_EVENTS = msgspec.json.Decoder(list[typed.Event])
+_EVENT = msgspec.json.Decoder(typed.Event)
+
+T = TypeVar("T")
+Args = TypeVar("Args", typed.GpuArgs, typed.CallArgs, typed.OperatorArgs)
+
+
+def read_kineto(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> TraceRows | None:
+    """The rows of a Kineto trace.
+
+    Args:
+        file: opened at its beginning, decompressed.
+        chunk_bytes: read at a time; the rows are the same whatever it is.
+
+    Returns:
+        None if the document has no ``traceEvents``.
+
+    Raises:
+        OSError: a temporary file, which takes what of a very large trace does not fit memory,
+            cannot be written.
+    """
+    reader = ArrayReader(file, "traceEvents", _EVENTS.decode, _rescue, chunk_bytes=chunk_bytes)
+    builder = _Builder()
+    for events in reader:
+        builder.add(events)
+    if not reader.found:
+        return None
+    return builder.rows(reader)
+
+
+class _Builder:
+    """Gathers columns piece by piece."""
+
+    def __init__(self) -> None:
+        self._events = 0
+        self._piece: Sequence[typed.Event] = ()
+        self._names = Names()
+        self._threads: Numbers[tuple[bytes, bytes]] = Numbers()
+        self._arguments: Numbers[tuple[bytes, bytes, bytes, bytes]] = Numbers()
+        self._collectives: dict[tuple[Any, ...], int] = {}
+        self._calls_of_collectives: list[CollectiveCall] = []
+        self._gpu = Spool(GpuRows)
+        self._calls = Spool(CallRows)
+        self._operators = Spool(OperatorRows)
+        self._annotations = Spool(AnnotationRows)
+        self._launched: list[Int64] = [np.zeros(0, np.int64)]
+        self._grids: list[Int32] = [np.zeros((0, 3), np.int32)]
+        self._blocks: list[Int32] = [np.zeros((0, 3), np.int32)]
+        self._faults: dict[str, tuple[str, int]] = {}
+        self._adders = {
+            "gpu": self._add_gpu,
+            "calls": self._add_calls,
+            "operators": self._add_operators,
+            "annotations": self._add_annotations,
+        }
+
+    def add(self, events: Sequence[typed.Event]) -> None:
+        """Take in one piece."""
+        self._piece = events
+        groups: dict[str, list[typed.Event]] = {name: [] for name in _TABLES}
+        wanted = {category: groups[table] for table, cs in _TABLES.items() for category in cs}
+        for event in events:
+            group = wanted.get(event.cat)  # type: ignore[arg-type]  # no category: not wanted
+            if group is not None and event.ph == "X":
+                group.append(event)
+        for table, group in groups.items():
+            if group:
+                self._adders[table](group)
+        self._events += len(events)
+
+    def _times(self, events: list[typed.Event]) -> tuple[list[typed.Event], Int64, Int64]:
+        """Those events that have a time, with start and duration in ns."""
+        start, no_start = nanoseconds([bytes(event.ts) for event in events])
+        duration, no_duration = nanoseconds([bytes(event.dur) for event in events])
+        if no_start or no_duration:
+            keep = np.ones(len(events), bool)
+            keep[no_start + no_duration] = False
+            self._fault("no usable time: left out", events, ~keep)
+            events = [event for event, kept in zip(events, keep, strict=True) if kept]
+            start, duration = start[keep], duration[keep]
+        if duration.size and duration.min() < 0:
+            self._fault("a negative duration: taken as 0", events, duration < 0)
+            duration = np.maximum(duration, 0)
+        return events, start, duration
+
+    def _fault(self, what: str, events: Sequence[typed.Event], where: Any) -> None:
+        """Notes the first event with a fault and how many have it."""
+        count = int(where.sum())
+        if what in self._faults:
+            first, before = self._faults[what]
+            self._faults[what] = (first, before + count)
+            return
+        event = events[int(np.flatnonzero(where)[0])]
+        place = next(i for i, one in enumerate(self._piece) if one is event)
+        name = short_name(str(event.name), 60)
+        self._faults[what] = (f"event {self._events + place} ({name!r})", count)
+
+    def _name_ids(self, events: list[typed.Event]) -> Any:
+        names = self._names
+        texts = [n if type(n := e.name) is str else "" if n is None else str(n) for e in events]
+        return np.array([names[text] for text in texts], np.int32)
+
+    def _thread_ids(self, events: list[typed.Event]) -> Any:
+        threads = self._threads
+        return np.array([threads[bytes(e.pid), bytes(e.tid)] for e in events], np.int32)
+
+    def _collective_ids(self, args: Sequence[typed.GpuArgs | typed.OperatorArgs]) -> Any:
+        ids = np.full(len(args), NOT_TOLD, np.int32)
+        for index, one in enumerate(args):
+            if one.operation is not None:
+                key = one.told()
+                number = self._collectives.get(key)
+                if number is None:
+                    number = self._collectives[key] = len(self._calls_of_collectives)
+                    self._calls_of_collectives.append(one.collective())
+                ids[index] = number
+        return ids
+
+    def _add_gpu(self, events: list[typed.Event]) -> None:
+        events, start, duration = self._times(events)
+        args = _decode_args(events, typed.GpuArgs)
+        self._gpu.add(
+            GpuRows(
+                start_ns=start,
+                duration_ns=duration,
+                name=self._name_ids(events),
+                kind=np.array([_GPU[e.cat or ""] for e in events], np.int8),
+                device=_small([a.device for a in args]),
+                stream=_wholes([a.stream for a in args]),
+                correlation=_wholes([a.correlation for a in args]),
+                external_id=np.array([typed.external_id(a) for a in args], np.int64),
+                grid=_triples([a.grid for a in args]),
+                block=_triples([a.block for a in args]),
+                bytes=_wholes([a.bytes for a in args]),
+                collective=self._collective_ids(args),
+            )
+        )
+
+    def _add_calls(self, events: list[typed.Event]) -> None:
+        events, start, duration = self._times(events)
+        args = _decode_args(events, typed.CallArgs)
+        correlation = _wholes([a.correlation for a in args])
+        told = np.array([i for i, a in enumerate(args) if a.grid is not None], np.intp)
+        if len(told):
+            self._launched.append(correlation[told])
+            self._grids.append(_triples([args[i].grid for i in told]))
+            self._blocks.append(_triples([args[i].block for i in told]))
+        self._calls.add(
+            CallRows(
+                start_ns=start,
+                duration_ns=duration,
+                name=self._name_ids(events),
+                thread=self._thread_ids(events),
+                correlation=correlation,
+                external_id=np.array([typed.external_id(a) for a in args], np.int64),
+            )
+        )
+
+    def _add_operators(self, events: list[typed.Event]) -> None:
+        events, start, duration = self._times(events)
+        args = _decode_args(events, typed.OperatorArgs)
+        arguments = self._arguments
+        self._operators.add(
+            OperatorRows(
+                start_ns=start,
+                duration_ns=duration,
+                name=self._name_ids(events),
+                thread=self._thread_ids(events),
+                external_id=_wholes([a.external for a in args]),
+                sequence=_wholes([a.sequence for a in args]),
+                forward_thread=_wholes([a.forward_thread for a in args]),
+                arguments=np.array(
+                    [
+                        arguments[
+                            bytes(a.shapes), bytes(a.dtypes), bytes(a.strides), bytes(a.values)
+                        ]
+                        for a in args
+                    ],
+                    np.int32,
+                ),
+                collective=self._collective_ids(args),
+            )
+        )
+
+    def _add_annotations(self, events: list[typed.Event]) -> None:
+        # What PyTorch tells of a collective's tensors: an operator up to 1.12, an annotation since.
+        collectives = [e for e in events if e.cat == _ON_HOST and str(e.name)[:5] == "nccl:"]
+        if collectives:
+            self._add_operators(collectives)
+        events, start, duration = self._times(events)
+        self._annotations.add(
+            AnnotationRows(
+                start_ns=start,
+                duration_ns=duration,
+                name=self._name_ids(events),
+                thread=self._thread_ids(events),
+                on_gpu=np.array([_ANNOTATIONS[e.cat or ""] for e in events], np.int8),
+            )
+        )
+
+    def rows(self, reader: ArrayReader[typed.Event]) -> TraceRows:
+        """Everything gathered, with what the document's other keys tell."""
+        outer, damaged = outer_object(reader.head, reader.tail, _METADATA)
+        for half in damaged:
+            reader.text.note(reader.text.offset, f"what stands {half} the events is damaged")
+        distributed = outer.get("distributedInfo")
+        distributed = distributed if isinstance(distributed, dict) else {}
+        names = tuple(self._names)
+        launches = Launches(
+            correlation=np.concatenate(self._launched),
+            grid=np.concatenate(self._grids),
+            block=np.concatenate(self._blocks),
+        )
+        gpu = workgroups(self._gpu.all(), launches, names, self._calls.pieces())
+        calls, operators, left_out = host_rows(gpu, self._calls, self._operators)
+        return TraceRows(
+            format="kineto",
+            events=self._events + reader.text.left_out,
+            base_ns=_at_least_0(outer.get("baseTimeNanoseconds")) or 0,
+            names=names,
+            arguments=tuple(typed.operator_arguments(raws) for raws in self._arguments),
+            collectives=tuple(self._calls_of_collectives),
+            threads=tuple(_thread_name(*key) for key in self._threads),
+            gpu=gpu,
+            calls=calls,
+            operators=operators,
+            annotations=self._annotations.all(),
+            rank=_at_least_0(distributed.get("rank")),
+            world_size=_at_least_0(distributed.get("world_size")),
+            host=_text(outer.get("host_name")),
+            job=_text(outer.get("trace_id")),
+            devices=_devices(outer.get("deviceProperties")),
+            versions={key: str(outer[key]) for key in _VERSIONS if key in outer},
+            problems=(*reader.text.all_problems(), *self._problems()),
+            partial=reader.text.is_partial,
+            host_rows_left_out=left_out,
+        )
+
+    def _problems(self) -> list[TraceProblem]:
+        found = []
+        for what, (where, count) in self._faults.items():
+            more = f" (so have {count - 1} more)" if count > 1 else ""
+            found.append(TraceProblem(where, f"has {what}{more}"))
+        return found
+
+
+def _decode_args(events: Sequence[typed.Event], kind: type[Args]) -> list[Args]:
+    """All at once, which is several times faster than one by one; one by one where some are not
+    as they should be."""
+    texts = [bytes(event.args) or b"{}" for event in events]
+    try:
+        return msgspec.json.decode(b"[" + b",".join(texts) + b"]", type=list[kind])  # type: ignore[valid-type]
+    except DECODE_ERRORS:
+        return [_decode_one(text, kind) for text in texts]
+
+
+def _decode_one(text: bytes, kind: type[Args]) -> Args:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except DECODE_ERRORS:
+        found = _repaired(text, lambda repaired: msgspec.json.decode(repaired, type=kind))
+        return kind() if isinstance(found, str) else found
+
+
+def _rescue(text: bytes) -> typed.Event | str:
+    """An event that is not valid JSON or not of the usual types: NaN, broken UTF-8 ..."""
+    found = _repaired(text, _EVENT.decode)
+    return f"left out, as it is no event: {found}" if isinstance(found, str) else found
+
+
+def _repaired(text: bytes, decode: Callable[[bytes], T]) -> T | str:
+    """With NaN as a text and bytes that are no UTF-8 replaced; the reason where that is not
+    enough."""
+    try:
+        readable = text.decode("utf-8", "replace")
+        found = json.loads(readable, parse_constant=lambda name: name)
+        return decode(msgspec.json.encode(found))
+    except (ValueError, RecursionError, OverflowError) as error:
+        return str(error)
+
+
+def _wholes(values: Sequence[typed.Number]) -> Int64:
+    found = [v if type(v) is int else NOT_TOLD if v is None else typed.whole(v) for v in values]
+    try:
+        return np.array(found, np.int64)
+    except OverflowError:
+        return np.array([typed.whole(v) for v in found], np.int64)
+
+
+def _triples(values: Sequence[Any]) -> Int32:
+    return np.array([typed.triple(one) for one in values], np.int32).reshape(-1, 3)
+
+
+def _small(values: Sequence[typed.Number]) -> Any:
+    return np.clip(_wholes(values), -1, 2**31 - 1).astype(np.int32)
+
+
+def _thread_name(pid: bytes, tid: bytes) -> str:
+    parts = (part.decode("utf-8", "replace").strip('"') for part in (pid, tid))
+    return "/".join(parts)
+
+
+def _at_least_0(value: Any) -> int | None:
+    found = typed.whole(value) if isinstance(value, (int, float, str)) else -1
+    return found if found >= 0 else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _devices(properties: object) -> dict[int, str]:
+    if not isinstance(properties, list):
+        return {}
+    return {
+        int(one["id"]): str(one["name"])
+        for one in properties
+        if isinstance(one, dict) and isinstance(one.get("id"), int) and "name" in one
+    }

@@ -1,0 +1,166 @@
+"""Typed events of a Kineto trace: the keys that tables are made of, from PyTorch 1.8 on.
+
+Numbers of doubtful type are taken as whatever they are and narrowed by :func:`whole`; arrays stay
+text until somebody asks.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, TypeAlias
+
+import msgspec
+
+from gemmetry.formats.events import NOT_TOLD, CollectiveCall, OperatorArguments
+
+NOTHING = msgspec.Raw(b"")
+
+Number: TypeAlias = int | float | str | bool | None
+
+
+class Event(msgspec.Struct, gc=False):
+    """One entry of ``traceEvents``."""
+
+    ph: str = ""
+    cat: str | None = ""
+    name: str | int | float | None = ""
+    ts: msgspec.Raw = NOTHING
+    dur: msgspec.Raw = NOTHING
+    pid: msgspec.Raw = NOTHING
+    tid: msgspec.Raw = NOTHING
+    args: msgspec.Raw = NOTHING
+
+
+class CallArgs(msgspec.Struct, gc=False):
+    """Of runtime and driver calls."""
+
+    external: Number = msgspec.field(default=None, name="External id")
+    external_2021: Number = msgspec.field(default=None, name="external id")
+    correlation: Number = None
+    grid: Any = None
+    """Of launches of HIP."""
+    block: Any = None
+
+
+class _Collective(msgspec.Struct, gc=False):
+    operation: Number = msgspec.field(default=None, name="Collective name")
+    element_type: Number = msgspec.field(default=None, name="dtype")
+    in_elements: Number = msgspec.field(default=None, name="In msg nelems")
+    out_elements: Number = msgspec.field(default=None, name="Out msg nelems")
+    group_size: Number = msgspec.field(default=None, name="Group size")
+    group_name: Number = msgspec.field(default=None, name="Process Group Name")
+    group_ranks: msgspec.Raw = msgspec.field(default=NOTHING, name="Process Group Ranks")
+    in_splits: msgspec.Raw = msgspec.field(default=NOTHING, name="In split size")
+    out_splits: msgspec.Raw = msgspec.field(default=NOTHING, name="Out split size")
+    destination: Number = msgspec.field(default=None, name="Dst Rank")
+    source: Number = msgspec.field(default=None, name="Src Rank")
+    number: Number = msgspec.field(default=None, name="Seq")
+
+    def told(self) -> tuple[object, ...]:
+        """The same for events that tell the same of their collectives."""
+        lists = (bytes(self.group_ranks), bytes(self.in_splits), bytes(self.out_splits))
+        return (
+            self.operation, self.element_type, self.in_elements, self.out_elements,
+            self.group_size, self.group_name, *lists, self.destination, self.source, self.number,
+        )  # fmt: skip
+
+    def collective(self) -> CollectiveCall:
+        """What it tells of a collective."""
+        peer = self.destination if self.destination is not None else self.source
+        return CollectiveCall(
+            operation=str(self.operation),
+            dtype=None if self.element_type is None else str(self.element_type),
+            in_elements=_known(self.in_elements),
+            out_elements=_known(self.out_elements),
+            group_size=_known(self.group_size),
+            group_name=None if self.group_name is None else str(self.group_name),
+            group_ranks=ranks_of(self.group_ranks, whole(self.group_size)),
+            in_splits=integers(self.in_splits),
+            out_splits=integers(self.out_splits),
+            peer=_known(peer),
+            sequence=_known(self.number),
+        )
+
+
+class GpuArgs(_Collective, gc=False):
+    """Of kernels, copies and fills."""
+
+    external: Number = msgspec.field(default=None, name="External id")
+    external_2021: Number = msgspec.field(default=None, name="external id")
+    correlation: Number = None
+    device: Number = None
+    stream: Number = None
+    grid: Any = None
+    block: Any = None
+    bytes: Number = None
+
+
+class OperatorArgs(_Collective, gc=False):
+    """Of operators."""
+
+    external: Number = msgspec.field(default=None, name="External id")
+    sequence: Number = msgspec.field(default=None, name="Sequence number")
+    forward_thread: Number = msgspec.field(default=None, name="Fwd thread id")
+    shapes: msgspec.Raw = msgspec.field(default=NOTHING, name="Input Dims")
+    dtypes: msgspec.Raw = msgspec.field(default=NOTHING, name="Input type")
+    strides: msgspec.Raw = msgspec.field(default=NOTHING, name="Input Strides")
+    values: msgspec.Raw = msgspec.field(default=NOTHING, name="Concrete Inputs")
+
+
+def operator_arguments(raws: tuple[bytes, bytes, bytes, bytes]) -> OperatorArguments:
+    """From the JSON texts of shapes, dtypes, strides and values."""
+    return OperatorArguments(*(raw.decode("utf-8", "replace") for raw in raws))
+
+
+def external_id(args: CallArgs | GpuArgs) -> int:
+    """Of the operator that was running at the launch."""
+    return whole(args.external if args.external is not None else args.external_2021)
+
+
+def whole(value: Number) -> int:
+    """`value` as a whole number that fits 64 bits; ``NOT_TOLD`` where it is none."""
+    if type(value) is int:
+        return value if -(2**63) <= value < 2**63 else NOT_TOLD
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(?:stream\s+)?(-?\d{1,18})\s*", value)
+        return int(match[1]) if match else NOT_TOLD
+    if isinstance(value, float) and math.isfinite(value) and abs(value) < 2**53:
+        return int(value)
+    return NOT_TOLD
+
+
+def integers(raw: msgspec.Raw) -> tuple[int, ...]:
+    """Whole numbers of a JSON array, or of a text that holds one, as both occur; () otherwise.
+    ``[0, 1, ..., 7]``, which long lists of ranks are shortened to, stands for nothing certain."""
+    text = bytes(raw).strip().strip(b'"')
+    if not re.fullmatch(rb"\[\s*(?:-?\d{1,18}\s*(?:,\s*-?\d{1,18}\s*)*)?\]", text):
+        return ()
+    return tuple(int(part) for part in re.findall(rb"-?\d+", text))
+
+
+def ranks_of(raw: msgspec.Raw, size: int) -> tuple[int, ...]:
+    """Ranks of a group of `size`. PyTorch writes more than 30 as the first 29, ``...`` and the
+    last; they are filled in where all that is written is evenly spaced and fits `size`."""
+    text = bytes(raw).strip().strip(b'"')
+    if b"..." not in text:
+        return integers(raw)
+    told = [int(part) for part in re.findall(rb"-?\d{1,18}", text)]
+    if len(told) < 3 or size < len(told) or told[1] <= told[0]:
+        return ()
+    ranks = tuple(range(told[0], told[-1] + 1, told[1] - told[0]))
+    is_even = len(ranks) == size and ranks[-1] == told[-1]
+    return ranks if is_even and list(ranks[: len(told) - 1]) == told[:-1] else ()
+
+
+def triple(values: object) -> tuple[int, int, int]:
+    """Sizes of a grid or block; zeros where they are not told."""
+    if not isinstance(values, list) or len(values) != 3:
+        return (0, 0, 0)
+    found = [whole(value) for value in values]
+    return (found[0], found[1], found[2]) if all(0 <= v < 2**31 for v in found) else (0, 0, 0)
+
+
+def _known(value: Number) -> int | None:
+    found = whole(value)
+    return None if found == NOT_TOLD else found

@@ -1,0 +1,38 @@
+"""Numbers for texts that repeat, and a bound on how long a name may be."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TypeVar
+
+LONGEST_NAME = 16 << 10
+"""Characters; the longest in the public traces has some 5,000. What a table of names may take is
+bounded by it, whatever the file says."""
+
+Key = TypeVar("Key")
+
+
+class Numbers(dict[Key, int]):
+    """Distinct values, numbered in the order in which they appear."""
+
+    def __missing__(self, key: Key) -> int:
+        self[key] = number = len(self)
+        return number
+
+
+class Names(Numbers[str]):
+    """Numbered names, overlong ones shortened."""
+
+    def __missing__(self, key: str) -> int:
+        if len(key) <= LONGEST_NAME:
+            return super().__missing__(key)
+        key = short_name(key)
+        return self[key] if key in self else super().__missing__(key)
+
+
+def short_name(name: str, most: int = LONGEST_NAME) -> str:
+    """`name`, or its beginning with its length and a digest, so that different names stay so."""
+    if len(name) <= most:
+        return name
+    digest = hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).hexdigest()
+    return f"{name[:most]}… [{len(name)} characters, {digest}]"

@@ -1,0 +1,205 @@
+"""What the formats of rocprofv3 have in common on their way to :class:`TraceRows`."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gemmetry.formats.events import (
+    NOT_TOLD,
+    AnnotationRows,
+    CallRows,
+    GpuKind,
+    GpuRows,
+    Int32,
+    Int64,
+    OperatorRows,
+    Rows,
+)
+
+LATEST_NS = 2**62
+"""Times beyond this are damage; sums of two still fit 64 bits."""
+
+_SUFFIX = re.compile(r"(?:\s*\[clone \.kd\]|\s*\(\.kd\)|\.kd)\s*\Z")
+_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
+_WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
+
+Triples = Sequence[tuple[int, int, int]]
+
+
+def kernel_name(name: str) -> str:
+    """Without the mark of a kernel descriptor (``.kd``), which is no part of the name."""
+    return _SUFFIX.sub("", name)
+
+
+def integers(values: Sequence[int]) -> Int64:
+    """As 64-bit numbers; those that do not fit are not told."""
+    try:
+        return np.array(values, np.int64)
+    except OverflowError:
+        return np.array([v if -(2**63) <= v < 2**63 else NOT_TOLD for v in values], np.int64)
+
+
+def gpu_rows(
+    start: Int64,
+    duration: Int64,
+    name: Int32,
+    kind: GpuKind,
+    *,
+    device: Sequence[int],
+    stream: Sequence[int],
+    correlation: Int64,
+    work_items: Triples | None = None,
+    block: Triples | None = None,
+    size: Sequence[int] | None = None,
+) -> GpuRows:
+    """Rows of one kind.
+
+    Args:
+        start: ns.
+        duration: ns.
+        name: index of each.
+        kind: of all.
+        device: number of each.
+        stream: number of each.
+        correlation: number shared with the call that launched it.
+        work_items: the grid as rocprofv3 tells it, in threads.
+        block: threads of a workgroup.
+        size: bytes.
+    """
+    count = len(start)
+    zeros = np.zeros((count, 3), np.int64)
+    items = integers_of_triples(work_items) if work_items is not None else zeros
+    threads = integers_of_triples(block) if block is not None else zeros
+    # Workgroups = work-items / workgroup size, rounded up: a last workgroup may not be full.
+    grid = np.where(threads > 0, -(-items // np.maximum(threads, 1)), 0)
+    return GpuRows(
+        start_ns=start,
+        duration_ns=duration,
+        name=name,
+        kind=np.full(count, kind, np.int8),
+        device=np.array(device, np.int32),
+        stream=integers(stream),
+        correlation=correlation,
+        external_id=_not_told(count),
+        grid=grid.astype(np.int32),
+        block=threads.astype(np.int32),
+        bytes=integers(size) if size is not None else _not_told(count),
+        collective=np.full(count, NOT_TOLD, np.int32),
+    )
+
+
+def integers_of_triples(values: Triples) -> Int64:
+    """(rows, 3) sizes; those that fit no 32 bits are 0, as are negative ones."""
+    table = np.array([integers(one) for one in values], np.int64).reshape(-1, 3)
+    return np.where((table >= 0) & (table < 2**31), table, 0)
+
+
+def call_rows(
+    start: Int64, duration: Int64, name: Int32, thread: Int32, correlation: Int64
+) -> CallRows:
+    """Calls of HIP or HSA."""
+    return CallRows(
+        start_ns=start,
+        duration_ns=duration,
+        name=name,
+        thread=thread,
+        correlation=correlation,
+        external_id=_not_told(len(start)),
+    )
+
+
+def operator_rows(start: Int64, duration: Int64, name: Int32, thread: Int32) -> OperatorRows:
+    """Calls of RCCL: what stands above the launches, as an operator does in a Kineto trace."""
+    count = len(start)
+    return OperatorRows(
+        start_ns=start,
+        duration_ns=duration,
+        name=name,
+        thread=thread,
+        external_id=_not_told(count),
+        sequence=_not_told(count),
+        forward_thread=_not_told(count),
+        arguments=np.zeros(count, np.int32),
+        collective=np.full(count, NOT_TOLD, np.int32),
+    )
+
+
+def annotation_rows(start: Int64, duration: Int64, name: Int32, thread: Int32) -> AnnotationRows:
+    """Ranges of ROCTx on the host."""
+    return AnnotationRows(
+        start_ns=start,
+        duration_ns=duration,
+        name=name,
+        thread=thread,
+        on_gpu=np.zeros(len(start), np.int8),
+    )
+
+
+def renumbered(rows: Rows, name: Int32, device: Int32 | None = None) -> Rows:
+    """`rows` with another numbering of names, and of devices."""
+    changed: dict[str, Any] = {"name": name[rows.name]}
+    if device is not None and isinstance(rows, GpuRows):
+        changed["device"] = device[rows.device]
+    return dataclasses.replace(rows, **changed)
+
+
+class Agents:
+    """Processors as rocprofv3 lists them; GPUs get the number that HIP gives them."""
+
+    def __init__(self) -> None:
+        self._number: dict[Hashable, int] = {}
+        self._products: dict[int, str] = {}
+        self._counted: dict[Hashable, int] = {}
+
+    def add(
+        self, key: Hashable, *, is_gpu: bool, index: int | None, product: str, group: Hashable = 0
+    ) -> None:
+        """Take in one.
+
+        Args:
+            key: what records refer to it by.
+            is_gpu: or a CPU.
+            index: its number among the GPUs; None to count them, in the order of adding.
+            product: its name.
+            group: within which GPUs are counted: a process.
+        """
+        if not is_gpu:
+            return
+        counted = self._counted.get(group, 0)
+        self._counted[group] = counted + 1
+        number = counted if index is None or index < 0 else index
+        self._number[key] = number
+        self._products.setdefault(number, product)
+
+    def numbers(self, keys: Iterable[Hashable]) -> Int32:
+        """Of each key; not told where it is none of a GPU that was listed."""
+        return np.array([self._number.get(key, NOT_TOLD) for key in keys], np.int32)
+
+    def products(self) -> dict[int, str]:
+        """Number -> product name."""
+        return dict(self._products)
+
+
+def rank_of(environments: Sequence[Mapping[str, Any]]) -> tuple[int | None, int | None]:
+    """Rank and number of ranks, where one process alone is in the file and its environment tells
+    them as torchrun, Open MPI, PMIx or Slurm set them."""
+    if len(environments) != 1:
+        return None, None
+    return _first(environments[0], _RANK), _first(environments[0], _WORLD)
+
+
+def _first(environment: Mapping[str, Any], names: Iterable[str]) -> int | None:
+    for name in names:
+        value = str(environment.get(name, ""))
+        if value.isdecimal() and len(value) < 10:
+            return int(value)
+    return None
+
+
+def _not_told(count: int) -> Int64:
+    return np.full(count, NOT_TOLD, np.int64)

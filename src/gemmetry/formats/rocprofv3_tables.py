@@ -1,0 +1,168 @@
+"""The CSV files of rocprofv3, of every generation, as columns by name.
+
+Columns come and go between versions (``Stream_Id``, ``Accum_VGPR_Count``, ``Kernel_Id``, times in
+counter files), and agents are written as ``4``, ``Agent 4`` or ``GPU 3``: nothing here goes by
+position.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from gemmetry.formats.events import NOT_TOLD, TraceProblem
+from gemmetry.formats.opening import open_decompressed
+
+TABLES = (
+    "kernel_trace", "counter_collection", "kernel_stats", "agent_info", "memory_copy_trace",
+    "hip_api_trace", "hsa_api_trace", "marker_api_trace", "rccl_api_trace", "hip_stats",
+    "hsa_stats", "hip_api_stats", "hsa_api_stats", "memory_copy_stats", "domain_stats",
+    "marker_api_stats", "rccl_api_stats", "memory_allocation_trace", "scratch_memory_trace",
+)  # fmt: skip
+
+ROWS_A_BLOCK = 50_000
+
+_LONGEST_FIELD = 64 << 20
+_MOST_PROBLEMS = 100
+_FILE = re.compile(rf"(?P<prefix>.*?)_?(?P<table>{'|'.join(TABLES)})\.csv(?P<packed>\.gz|\.zst)?\Z")
+
+
+@dataclass(slots=True)
+class Block:
+    """Some rows of a table."""
+
+    columns: dict[str, list[str]]
+    first_line: int
+    problems: list[TraceProblem] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), []))
+
+    def texts(self, name: str) -> list[str]:
+        """A column; empty texts where the file has none of that name."""
+        return self.columns.get(name) or [""] * len(self)
+
+    def integers(self, name: str) -> list[int]:
+        """A column of whole numbers; not told where a field is none."""
+        return [_integer(text) for text in self.texts(name)]
+
+
+def table_of(name: str) -> tuple[str, str] | None:
+    """(prefix, table) of a file's name as rocprofv3 gives them, like ``1234_kernel_trace.csv``;
+    None of another."""
+    match = _FILE.match(name)
+    return (match["prefix"], match["table"]) if match else None
+
+
+def siblings(path: Path) -> dict[str, Path]:
+    """The files of the same process beside `path`, it too, by table."""
+    own = table_of(path.name)
+    if own is None:
+        return {}
+    found: dict[str, Path] = {}
+    for file in sorted(path.parent.iterdir()):
+        told = table_of(file.name)
+        if told is not None and told[0] == own[0] and file.is_file():
+            found.setdefault(told[1], file)
+    return found | {own[1]: path}
+
+
+def columns(path: Path) -> set[str]:
+    """Names of the columns of a table that has rows.
+
+    Raises:
+        RequestError: the file cannot be opened.
+    """
+    return set(next((block.columns for block in blocks(path)), {}))
+
+
+def blocks(path: Path) -> Iterator[Block]:
+    """The rows of a CSV file, ``ROWS_A_BLOCK`` at a time; rows with too few or too many fields are
+    left out and noted.
+
+    Raises:
+        RequestError: the file cannot be opened.
+    """
+    with open_decompressed(path) as file:
+        yield from _blocks(file)
+
+
+def _blocks(file: BinaryIO) -> Iterator[Block]:
+    csv.field_size_limit(_LONGEST_FIELD)
+    text = io.TextIOWrapper(
+        io.BufferedReader(_Raw(file)), encoding="utf-8-sig", errors="replace", newline=""
+    )
+    reader = csv.reader(text)
+    problems: list[TraceProblem] = []
+    names: list[str] | None = None
+    rows: list[list[str]] = []
+    first = 2
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            break
+        except (csv.Error, OSError) as error:
+            _note(problems, reader.line_num, f"cannot be read any further: {error}")
+            break
+        if names is None:
+            names = [name.strip() for name in row]
+        elif len(row) == len(names):
+            rows.append(row)
+        elif row:
+            told = f"has {len(row)} fields instead of {len(names)}: left out"
+            _note(problems, reader.line_num, told)
+        if names is not None and len(rows) == ROWS_A_BLOCK:
+            yield _block(names, rows, first, problems)
+            rows, problems, first = [], [], reader.line_num + 1
+    if names is not None and (rows or problems):
+        yield _block(names, rows, first, problems)
+
+
+def _note(problems: list[TraceProblem], line: int, what: str) -> None:
+    if len(problems) < _MOST_PROBLEMS:
+        problems.append(TraceProblem(f"line {line}", what))
+
+
+def _block(
+    names: Sequence[str], rows: list[list[str]], first: int, problems: list[TraceProblem]
+) -> Block:
+    columns = zip(*rows, strict=True) if rows else [() for _ in names]
+    return Block(
+        {name: list(column) for name, column in zip(names, columns, strict=True)}, first, problems
+    )
+
+
+class _Raw(io.RawIOBase):
+    """A file that only has ``read`` as one that a buffer can be put on."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._read: Callable[[int], bytes] = file.read
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fill `buffer` as far as one read gives."""
+        got = self._read(len(buffer))
+        buffer[: len(got)] = got
+        return len(got)
+
+
+def agent_number(text: str) -> int:
+    """The number in ``4``, ``Agent 4`` or ``GPU 3``."""
+    match = re.search(r"(\d{1,9})\s*\Z", text)
+    return int(match[1]) if match else NOT_TOLD
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return NOT_TOLD

@@ -1,0 +1,80 @@
+"""What a file is, told by the beginning of its content and not by its name."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from pathlib import Path
+
+from gemmetry.formats import rocpd, tracelens
+from gemmetry.formats.json_array import key_pattern
+from gemmetry.formats.opening import open_decompressed
+from gemmetry.formats.rocprofv3_json import ROOT_KEY
+
+FIRST_BYTES = 64 << 10
+MOST_BYTES = 8 << 20
+"""How far the key is looked for that tells one JSON document from another: metadata that people
+add stand before the events (32 KiB in one of the public traces)."""
+
+
+class Kind(Enum):
+    """Of a file."""
+
+    KINETO = "Kineto trace"
+    ROCPROFV3_JSON = "rocprofv3 results (JSON)"
+    ROCPROFV3_CSV = "rocprofv3 table with times (CSV)"
+    ROCPD = "rocpd database (SQLite)"
+    CHAKRA = "Chakra execution trace"
+    WORKBOOK = "workbook (xlsx)"
+    JSON = "other JSON document"
+    OTHER = "other file"
+
+
+TRACES = (Kind.KINETO, Kind.ROCPROFV3_JSON, Kind.ROCPROFV3_CSV, Kind.ROCPD)
+
+_KEYS = key_pattern(["traceEvents", ROOT_KEY, "nodes"])
+_BARE_EVENTS = re.compile(rb'\s*\[\s*(?:\{.{0,2000}?"ph"\s*:|\]|\Z)', re.DOTALL)
+_CSV = re.compile(
+    rb"(?=[^\r\n]*\bStart_Timestamp\b)[^\r\n]*\b(?:Kernel_Name|Correlation_Id)\b[^\r\n]*\r?\n"
+)
+
+
+def kind_of(path: Path) -> Kind:
+    """Of a file, which may be compressed.
+
+    Raises:
+        RequestError: there is no such file, or it cannot be opened.
+    """
+    with open_decompressed(path) as file:
+        try:
+            text = file.read(FIRST_BYTES)
+            if text.startswith(rocpd.MAGIC):
+                return Kind.ROCPD if rocpd.is_rocpd(path) else Kind.OTHER
+            if text.startswith(tracelens.MAGIC):
+                return Kind.WORKBOOK
+            start = text.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+            if start == b"{":
+                while not _KEYS.search(text) and len(text) < MOST_BYTES:
+                    more = file.read(len(text))
+                    if not more:
+                        break
+                    text += more
+        except OSError:
+            # Damaged compression right at the beginning; the reader says where.
+            text, start = b"", b""
+    if start == b"{":
+        return _of_document(text)
+    if start == b"[":
+        return Kind.KINETO if _BARE_EVENTS.match(text) else Kind.JSON
+    return Kind.ROCPROFV3_CSV if _CSV.match(text) else Kind.OTHER
+
+
+def _of_document(text: bytes) -> Kind:
+    for match in _KEYS.finditer(text):
+        if match[1] == b"traceEvents":
+            return Kind.KINETO
+        if match[1] == ROOT_KEY.encode():
+            return Kind.ROCPROFV3_JSON
+        if b'"schema"' in text[: match.start()]:
+            return Kind.CHAKRA
+    return Kind.JSON

@@ -1,0 +1,18 @@
+"""L1: what the name of a GPU kernel tells. Pure text: no file, no device, no other layer.
+
+``docs/kernel-names.md`` lists the families and says what counts as a GEMM.
+"""
+
+from __future__ import annotations
+
+from gemmetry.kernel_names.classify import classify, is_communication, is_gemm
+from gemmetry.kernel_names.kinds import GEMM_KINDS, KernelKind, KernelName
+
+__all__ = [
+    "GEMM_KINDS",
+    "KernelKind",
+    "KernelName",
+    "classify",
+    "is_communication",
+    "is_gemm",
+]

@@ -1,0 +1,77 @@
+"""Name of a kernel -> what it tells, by the first grammar that fits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import lru_cache
+
+from gemmetry.kernel_names.amd_gemm import aiter, composable_kernel, rocblas, tensile
+from gemmetry.kernel_names.by_words import attention_or_convolution, by_words, transfer
+from gemmetry.kernel_names.collectives import collective
+from gemmetry.kernel_names.cutlass_templates import cutlass_template
+from gemmetry.kernel_names.kinds import GEMM_KINDS, KernelKind, KernelName
+from gemmetry.kernel_names.nvidia_gemm import (
+    cublas_functions,
+    cutlass_library,
+    legacy_cublas,
+    nvjet,
+    xmma,
+)
+from gemmetry.kernel_names.other_gemm import any_gemm, deep_gemm, inductor, trtllm
+from gemmetry.kernel_names.symbols import (
+    MOST_CHARACTERS,
+    SHORT_CHARACTERS,
+    Symbol,
+    read_symbol,
+    settled,
+)
+
+CACHED_NAMES = 16384
+"""A trace has some hundred distinct names, a whole catalogue of GEMM kernels some ten thousand."""
+
+_GRAMMARS: tuple[Callable[[Symbol], KernelName | None], ...] = (
+    transfer,
+    tensile,
+    collective,
+    nvjet,
+    xmma,
+    cutlass_library,
+    inductor,
+    # Before the GEMMs that they are made of.
+    attention_or_convolution,
+    cutlass_template,
+    legacy_cublas,
+    composable_kernel,
+    aiter,
+    deep_gemm,
+    trtllm,
+    rocblas,
+    cublas_functions,
+    any_gemm,
+)
+
+
+def classify(name: str) -> KernelName:
+    """What `name` tells. Any text is taken; nothing is raised, and the time is bounded: only the
+    first ``MOST_CHARACTERS`` are read."""
+    return _classify(name[:MOST_CHARACTERS])
+
+
+@lru_cache(maxsize=CACHED_NAMES)
+def _classify(name: str) -> KernelName:
+    symbol = read_symbol(name)
+    told = next((found for rule in _GRAMMARS if (found := rule(symbol))), None) or by_words(symbol)
+    is_short = symbol.text == symbol.function and len(symbol.text) <= SHORT_CHARACTERS
+    return dataclasses.replace(told, short=settled(symbol.short if is_short else told.short))
+
+
+def is_gemm(name: str) -> bool:
+    """Whether the time of kernels of this name is GEMM time: GEMMs, matrix by vector, and the
+    helper passes of split-k. Attention and convolutions are none, whatever they are made of."""
+    return classify(name).kind in GEMM_KINDS
+
+
+def is_communication(name: str) -> bool:
+    """Whether kernels of this name communicate between GPUs."""
+    return classify(name).kind is KernelKind.COLLECTIVE

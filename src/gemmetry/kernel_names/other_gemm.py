@@ -1,0 +1,150 @@
+"""GEMM kernels of DeepGEMM, TensorRT-LLM, Triton and others.
+
+Sources: names in real traces; parameters of DeepGEMM's kernels from deepseek-ai/DeepGEMM
+``deep_gemm/include/deep_gemm/impls/sm90_fp8_gemm_1d2d.cuh``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gemmetry.kernel_names.kinds import KernelKind, KernelName
+from gemmetry.kernel_names.number_formats import number_format
+from gemmetry.kernel_names.symbols import Symbol, cut
+
+_UNSIGNED = re.compile(r"(?<=[<, ])(\d{1,7})u?(?=[,>])")
+_DEEP_FORMAT = re.compile(r"sm\d+_([a-z]+\d+)_")
+
+
+def deep_gemm(symbol: Symbol) -> KernelName | None:
+    """``deep_gemm::sm90_fp8_gemm_1d2d_impl<..., shape M, N, K, groups, tile M, N, K, ...>``."""
+    if not symbol.function.startswith("deep_gemm::") or "gemm" not in symbol.base:
+        return None
+    given = _DEEP_FORMAT.search(symbol.base)
+    # The first argument of newer ones is an enumerator: ``(cute::UMMA::Major)0``.
+    arguments = re.sub(r"\([\w:]{1,60}\)\d+,", "", symbol.text[len(symbol.function) : 400])
+    numbers = [int(n) for n in _UNSIGNED.findall(arguments)]
+    has_tile = symbol.base.endswith("_impl") and len(numbers) > 6
+    return KernelName(
+        kind=KernelKind.GEMM,
+        family="deep_gemm",
+        tile=(numbers[4], numbers[5], numbers[6]) if has_tile else None,
+        dtype=number_format(given[1]) if given else "e4m3" if "fp8" in symbol.base else None,
+        accumulator="f32",
+        short=symbol.short,
+    )
+
+
+_TRTLLM = re.compile(
+    r"\A(?:bmm|gemm|batchedGemm)_(?P<d>[A-Z][a-z0-9]+)_(?P<a>[A-Z][A-Za-z]*?\d+(?:m\d+)?)"
+    r"(?P<b>[A-Z][a-z0-9]+)?_(?P<acc>[A-Z][a-z]+\d+)_"
+)
+_TRTLLM_TILE = re.compile(r"_t(\d+)x(\d+)x(\d+)(?:u\d+)?_s(\d+)")
+_TRTLLM_CLUSTER = re.compile(r"_(?:c|cga)(\d+)x(\d+)x\d+_")
+_TRTLLM_LAYOUT = re.compile(r"_r[MN]_([TN]{2})_")
+
+
+def trtllm(symbol: Symbol) -> KernelName | None:
+    """``bmm_Bfloat16_E2m1E2m1_Fp32_..._t128x64x128u2_s6_et64x64_..._c1x1x1_rM_TN_...``."""
+    name = symbol.head
+    found = _TRTLLM.match(name)
+    if not found:
+        return None
+    tile, cluster = _TRTLLM_TILE.search(name), _TRTLLM_CLUSTER.search(name)
+    layout = _TRTLLM_LAYOUT.search(name)
+    return KernelName(
+        kind=KernelKind.GEMM,
+        family="trtllm",
+        tile=(int(tile[1]), int(tile[2]), int(tile[3])) if tile else None,
+        stages=int(tile[4]) if tile else None,
+        cluster=(int(cluster[1]), int(cluster[2])) if cluster else None,
+        layout=layout[1].lower() if layout else None,
+        dtype=number_format(found["a"]),
+        result_dtype=number_format(found["d"]),
+        accumulator=number_format(found["acc"]),
+        short=cut(symbol.function.partition("_et")[0]),
+    )
+
+
+_INDUCTOR = re.compile(r"\Atriton_(poi|red|per|tem|for|mm|bmm|spl|unk)(?:_|\Z)")
+_INDUCTOR_GEMM = re.compile(r"(?:^|_)(?:mm|bmm|addmm|baddbmm|matmul|gemm|dot|linear)(?:_|\Z)")
+_INDUCTOR_NORM = re.compile(r"(?:layer|batch|group|rms)_norm|mean.*rsqrt|rsqrt.*mean|var_mean")
+_INDUCTOR_COPY = re.compile(
+    r"\A(?:clone|cat|copy|permute|transpose|t|view|_to|stack|slice|\d|_)+\Z"
+)
+_POINTWISE = ("poi", "for", "unk")
+
+
+def inductor(symbol: Symbol) -> KernelName | None:
+    """Kernels that torch.compile writes: ``triton_poi_`` pointwise, ``triton_red_`` and
+    ``triton_per_`` reductions, ``triton_tem_`` and ``triton_mm`` templates. A pointwise kernel
+    that names an ``addmm`` holds the bias, not the product."""
+    found = _INDUCTOR.match(symbol.head)
+    if not found:
+        return None
+    sort, rest = found[1], symbol.head[found.end() :].removeprefix("fused_")
+    if sort in ("tem", "mm", "bmm"):
+        if "attention" in rest or "sdpa" in rest:
+            kind = KernelKind.ATTENTION
+        elif "conv" in rest and not _INDUCTOR_GEMM.search(rest):
+            kind = KernelKind.CONVOLUTION
+        else:
+            kind = KernelKind.GEMM
+    elif sort in _POINTWISE:
+        kind = KernelKind.COPY if _INDUCTOR_COPY.match(rest[:200]) else KernelKind.ELEMENTWISE
+    elif "softmax" in rest:
+        kind = KernelKind.SOFTMAX
+    elif _INDUCTOR_NORM.search(rest[:500]):
+        kind = KernelKind.NORMALISATION
+    else:
+        kind = KernelKind.REDUCTION
+    return KernelName(kind=kind, family="triton", short=symbol.short)
+
+
+_OGS = re.compile(
+    r"matmul_ogs_[NT]{3}_(?P<d>[a-z0-9]{1,12}?)x(?P<a>[a-z0-9]{1,12}?)x(?P<b>[a-z0-9]{1,12})"
+    r"_(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)x(?P<slices>\d+)"
+)
+_BLOCKS = re.compile(r"(?i)BLOCK_?(?:SIZE_?)?([MNK])_?(\d{1,5})")
+_WORDS = re.compile(
+    r"(?i)gemm|gemv|matmul|(?:^|_)b?mm(?:_|\Z)|(?:^|_)fused_moe_kernel|marlin(?!.*repack)"
+    r"|mfma_moe|wvsplitk|wv_splitk|mul_mat|(?:^|_)mmq|exllama|ffma_|hgemm|tinygemm"
+)
+_NO_GEMM = re.compile(
+    r"(?i)fbgemm|repack|quantize|transform|gemm_?(?:permute|gather|scatter)|sort|align|topk|prepare"
+)
+_TRITON = ("_", "matmul_kernel", "fused_moe_kernel", "gemm_fusion_dot")
+_REDUCES = re.compile(r"(?i)reduce|split_?k_?(?:sum|combine)")
+
+
+def any_gemm(symbol: Symbol) -> KernelName | None:
+    """What calls itself a GEMM, matmul or gemv and belongs to none of the known families."""
+    base = symbol.base
+    if not _WORDS.search(base[:400]):
+        return None
+    if symbol.function.startswith("at::native::") and "gemm" not in base.lower():
+        return None
+    if _NO_GEMM.search(base[:400]):
+        return None
+    kind = KernelKind.GEMM
+    if re.search(r"(?i)gemv|mul_mat_vec", base):
+        kind = KernelKind.GEMV
+    elif _REDUCES.search(base) and "gemm" in base.lower():
+        kind = KernelKind.GEMM_REDUCTION
+    ogs = _OGS.search(base)
+    blocks = {letter.upper(): int(size) for letter, size in _BLOCKS.findall(base[:400])}
+    tile = None
+    if ogs:
+        tile = (int(ogs["m"]), int(ogs["n"]), int(ogs["k"]))
+    elif {"M", "N"} <= blocks.keys():
+        tile = (blocks["M"], blocks["N"], blocks.get("K", 0))
+    is_triton = bool(ogs or blocks) or base.startswith(_TRITON)
+    return KernelName(
+        kind=kind,
+        family="iree" if "_dispatch_" in base else "triton" if is_triton else "",
+        tile=tile,
+        dtype=number_format(ogs["a"]) if ogs else None,
+        result_dtype=number_format(ogs["d"]) if ogs else None,
+        split_k=int(ogs["slices"]) if ogs else None,
+        short=symbol.short,
+    )

@@ -1,0 +1,141 @@
+"""Takes a kernel's name apart: its function, and a short form to show."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gemmetry.kernel_names.mangling import readable
+
+MOST_CHARACTERS = 8192
+"""What is read of a name. The longest of 20 thousand real names has 5123 characters; a longer one
+is damaged or hostile."""
+
+HEAD_CHARACTERS = 512
+SHORT_CHARACTERS = 60
+
+_BRACKETS = re.compile(r"[<>(){}]")
+_ANONYMOUS = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\(anonymous\))::")
+_PREFIXES = re.compile(r"\A(?:at::native::|at_cuda_detail::)+")
+_EMPTY_SCOPES = re.compile(r":{3,}")
+_HASH = re.compile(r"\.(?:intern|llvm)\.[0-9a-fA-F]+\Z")
+_WORK = re.compile(
+    r"(?<![\w:])(?:\w{1,60}::){0,6}"
+    r"(\w{1,60}(?:Functor|_functor|Ops|_kernel_cuda|_cuda_kernel|_kernel_impl|_kernel|KernelImpl)"
+    r"\w{0,20})"
+)
+_WRAPPERS = {
+    "gpu_kernel_impl", "gpu_kernel_impl_nocast", "gpu_index_kernel", "AUnaryFunctor",
+    "BUnaryFunctor", "BinaryFunctor", "multi_tensor_apply_kernel", "UnaryOpFunctor",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A kernel's name, taken apart."""
+
+    text: str
+    """The name on one line, readable, without the marks that loaders add (``.kd``)."""
+    head: str
+    """The beginning of `text`: names that encode their parameters do so there."""
+    function: str
+    """Qualified name without template arguments: ``at::native::reduce_kernel``."""
+    base: str
+    """Last part of `function`."""
+    lower: str
+    """The beginning of `function` in small letters."""
+    short: str
+
+
+def read_symbol(name: str) -> Symbol:
+    """Take `name` apart; of a hostile one only the first `MOST_CHARACTERS` are looked at."""
+    text = _without_marks(_one_line(name[:MOST_CHARACTERS]))
+    while text.startswith("void "):
+        text = text[5:].lstrip()
+    if text.startswith("_Z"):
+        plain = _without_marks(readable(text))
+        # A function that is itself named like a mangled one is left as it is.
+        text = text if plain.startswith("_Z") else plain
+    text = _without(_ANONYMOUS, text)
+    function = function_of(text)
+    return Symbol(
+        text=text,
+        head=text[:HEAD_CHARACTERS],
+        function=function,
+        base=function.rpartition("::")[2][:HEAD_CHARACTERS],
+        lower=function[:HEAD_CHARACTERS].lower(),
+        short=_short(text, function),
+    )
+
+
+def function_of(text: str) -> str:
+    """The qualified name of the function in a demangled `text`, without return type, template
+    arguments and parameters; a text without brackets as it is."""
+    pieces: list[str] = []
+    depth = begin = 0
+    for match in _BRACKETS.finditer(text):
+        bracket, at = match.group(), match.start()
+        if bracket in "<({":
+            if depth == 0:
+                pieces.append(text[begin:at])
+                if bracket == "(" and "".join(pieces).strip():
+                    break
+            depth += 1
+        elif depth and text[at - 1] != "-":
+            depth -= 1
+            begin = match.end()
+    else:
+        if depth == 0:
+            pieces.append(text[begin:])
+    if pieces == [text]:
+        return text
+    words = "".join(pieces).split()
+    return _EMPTY_SCOPES.sub("::", words[-1]).lstrip(":") if words else text
+
+
+def cut(text: str) -> str:
+    """`text` in at most `SHORT_CHARACTERS`."""
+    return text if len(text) <= SHORT_CHARACTERS else text[: SHORT_CHARACTERS - 1] + "…"
+
+
+def settled(short: str) -> str:
+    """`short` so far shortened that it is its own short name, as it is of all but odd texts."""
+    for _ in range(SHORT_CHARACTERS):
+        again = read_symbol(short)
+        if again.short == short or again.text != again.function:
+            break
+        short = again.short
+    return short
+
+
+def _short(text: str, function: str) -> str:
+    name = _PREFIXES.sub("", function) or function
+    if "<" in text:
+        inside = (found[1] for found in _WORK.finditer(text[:3000], len(function)))
+        work = next((w for w in inside if w not in _WRAPPERS and w not in name), None)
+        if work:
+            name = f"{name}[{work}]"
+    return cut(name)
+
+
+def _one_line(text: str) -> str:
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else " " for c in text)
+    return " ".join(text.split())
+
+
+def _without(pattern: re.Pattern[str], text: str) -> str:
+    while (shorter := pattern.sub("", text)) != text:
+        text = shorter
+    return text
+
+
+def _without_marks(text: str) -> str:
+    while True:
+        before = text
+        text = text.removesuffix(" (.kd)").removesuffix(".kd")
+        if text.endswith("]") and " [clone " in text:
+            text = text[: text.rindex(" [clone ")]
+        text = text[:-80] + _HASH.sub("", text[-80:])
+        if text == before:
+            return text

@@ -1,0 +1,167 @@
+"""A small Triton matmul that carries planted bugs; importing this module imports triton.
+
+    C = A @ B, row-major f32 or f16 in, f32 out
+
+MUTANT is the number of the bug (0: none), a compile-time constant, so that each bug is a kernel of
+its own. The interpreter (TRITON_INTERPRET=1 before triton is first imported) runs the same source
+on CPU tensors.
+"""
+# mypy: disable-error-code="untyped-decorator, no-untyped-def"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _truncated(value, MASK: tl.constexpr):
+    """f32 with the low bits that MASK lacks set to zero."""
+    return (value.to(tl.int32, bitcast=True) & MASK).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _sum_of_thirds(a, b):
+    """The product of f32 tiles as nine products of thirds of eight bits each, smallest first."""
+    a_high = _truncated(a, -65536)
+    a_middle = _truncated(a - a_high, -65536)
+    a_low = a - a_high - a_middle
+    b_high = _truncated(b, -65536)
+    b_middle = _truncated(b - b_high, -65536)
+    b_low = b - b_high - b_middle
+    sums = tl.dot(a_low, b_low, input_precision="ieee")
+    sums += tl.dot(a_low, b_middle, input_precision="ieee")
+    sums += tl.dot(a_middle, b_low, input_precision="ieee")
+    sums += tl.dot(a_low, b_high, input_precision="ieee")
+    sums += tl.dot(a_middle, b_middle, input_precision="ieee")
+    sums += tl.dot(a_high, b_low, input_precision="ieee")
+    sums += tl.dot(a_middle, b_high, input_precision="ieee")
+    sums += tl.dot(a_high, b_middle, input_precision="ieee")
+    return sums + tl.dot(a_high, b_high, input_precision="ieee")
+
+
+@triton.jit
+def _multiply_tile(
+    a,
+    b,
+    c,
+    m,
+    n,
+    k,
+    tile,
+    split,
+    MUTANT: tl.constexpr,
+    SPLITS: tl.constexpr,
+    REVERSED: tl.constexpr,
+    THIRDS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tile number `tile` of C, or the part of it that slice `split` of K adds."""
+    tiles_m = tl.cdiv(m, BLOCK_M)
+    tiles_n = tl.cdiv(n, BLOCK_N)
+    group = tile // (GROUP_M * tiles_n)
+    height = min(tiles_m - group * GROUP_M, GROUP_M)
+    if MUTANT == 30:
+        height = GROUP_M
+    in_group = tile % (GROUP_M * tiles_n)
+    first_row = (group * GROUP_M + in_group % height) * BLOCK_M
+    first_column = (in_group // height) * BLOCK_N
+    rows = first_row + tl.arange(0, BLOCK_M)
+    columns = first_column + tl.arange(0, BLOCK_N)
+    row_inside = (rows < m)[:, None]
+    column_inside = (columns < n)[None, :]
+
+    first_step = 0
+    steps = tl.cdiv(k, BLOCK_K)
+    if MUTANT == 5:
+        steps = k // BLOCK_K
+    if MUTANT == 8:
+        first_step = 1
+    sums = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for step in range(first_step + split, steps, SPLITS):
+        position = step
+        if REVERSED:
+            position = steps - 1 - step
+        depths = position * BLOCK_K + tl.arange(0, BLOCK_K)
+        depth_inside = depths < k
+        if MUTANT == 6:
+            depth_inside = depths >= 0
+        a_tile = tl.load(
+            a + rows[:, None] * k + depths[None, :],
+            mask=row_inside & depth_inside[None, :],
+            other=0.0,
+        )
+        b_offsets = depths[:, None] * n + columns[None, :]
+        if MUTANT == 47:
+            b_offsets = columns[None, :] * k + depths[:, None]
+        b_tile = tl.load(b + b_offsets, mask=depth_inside[:, None] & column_inside, other=0.0)
+        if MUTANT == 38:
+            a_tile = _truncated(a_tile, -8192)
+            b_tile = _truncated(b_tile, -8192)
+        if THIRDS:
+            sums += _sum_of_thirds(a_tile, b_tile)
+        else:
+            sums = tl.dot(a_tile, b_tile, sums, input_precision="ieee")
+        if MUTANT == 36:
+            sums = sums.to(tl.float16).to(tl.float32)
+
+    if MUTANT == 54:
+        sums = tl.where(sums == sums, sums, 0.0)
+    targets = c + rows[:, None] * n + columns[None, :]
+    inside = row_inside & column_inside
+    if MUTANT == 3:
+        inside = inside & (rows < m // BLOCK_M * BLOCK_M)[:, None]
+    if MUTANT == 4:
+        inside = inside & (columns < n // BLOCK_N * BLOCK_N)[None, :]
+    if SPLITS > 1:
+        tl.atomic_add(targets, sums, mask=inside)
+    else:
+        if MUTANT == 46:
+            sums += tl.load(targets, mask=inside, other=0.0)
+        tl.store(targets, sums, mask=inside)
+
+
+@triton.jit
+def planted_matmul(
+    a,
+    b,
+    c,
+    m,
+    n,
+    k,
+    MUTANT: tl.constexpr,
+    SPLITS: tl.constexpr,
+    REVERSED: tl.constexpr,
+    THIRDS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Programs share the tiles of C out among themselves; with SPLITS above 1 each tile's steps
+    along K are dealt out to that many programs, which add to C by atomics."""
+    tiles = tl.cdiv(m, BLOCK_M) * tl.cdiv(n, BLOCK_N) * SPLITS
+    if MUTANT == 29:
+        tiles -= 1
+    for index in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        _multiply_tile(
+            a,
+            b,
+            c,
+            m,
+            n,
+            k,
+            index // SPLITS,
+            index % SPLITS,
+            MUTANT,
+            SPLITS,
+            REVERSED,
+            THIRDS,
+            BLOCK_M,
+            BLOCK_N,
+            BLOCK_K,
+            GROUP_M,
+        )

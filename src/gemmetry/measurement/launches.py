@@ -1,0 +1,120 @@
+"""The launches that are timed: on rotating buffers, gathered into calls of one sample each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from gemmetry.domain.contracts import Executable, StreamDevice
+from gemmetry.measurement.buffers import BufferSet
+
+Call = Callable[[], object]
+
+
+class Launches:
+    """An endless rotation through the buffer sets, handed out piece by piece.
+
+    Once :meth:`capture` was called, samples are replays of graphs that hold `per_sample` launches
+    each and together go round all sets.
+    """
+
+    def __init__(self, executable: Executable, sets: Sequence[BufferSet]) -> None:
+        self._executable = executable
+        self._sets = sets
+        self._each = [self._launch(buffers) for buffers in sets]
+        self._replays: list[Call] = []
+        self._next = 0
+        self.per_sample = 1
+
+    @property
+    def is_captured(self) -> bool:
+        """True once samples are replays."""
+        return bool(self._replays)
+
+    def single(self, count: int) -> list[Call]:
+        """`count` calls of one launch each, going on where the last call ended."""
+        total = len(self._each)
+        start, self._next = self._next, self._next + count
+        self._mark(start, count)
+        return [self._each[index % total] for index in range(start, self._next)]
+
+    def samples(self, count: int) -> list[Call]:
+        """`count` calls of one sample each, going on where the last call ended."""
+        if self.per_sample == 1 and not self._replays:
+            return self.single(count)
+        self._align()
+        start, size = self._next, self.per_sample
+        self._next += count * size
+        self._mark(start, count * size)
+        firsts = range(start, self._next, size)
+        if self._replays:
+            return [self._replays[first // size % len(self._replays)] for first in firsts]
+        return [_back_to_back(self._from(first, size)) for first in firsts]
+
+    def last_used(self) -> tuple[Call, BufferSet]:
+        """A launch on the set that was used last, and that set: launching on it once more leaves
+        the next ones cold."""
+        index = (self._next - 1) % len(self._sets)
+        return self._each[index], self._sets[index]
+
+    def upcoming(self, samples: int) -> list[BufferSet]:
+        """The sets that the next `samples` samples launch on, in the order of their last use."""
+        if self._replays:
+            self._align()
+        total, end = len(self._sets), self._next + samples * self.per_sample
+        return [self._sets[index % total] for index in range(max(self._next, end - total), end)]
+
+    def capture(self, device: StreamDevice, per_sample: int) -> None:
+        """Record graphs of `per_sample` launches each, one for each part of the rotation; the
+        number of sets must divide `per_sample`, or be divided by it.
+
+        Raises:
+            LaunchError: a launch cannot be recorded; samples stay what they were.
+        """
+        count = max(1, len(self._sets) // per_sample)
+        if count * per_sample % len(self._sets):
+            raise ValueError(f"graphs of {per_sample} launches do not go round {len(self._sets)}")
+        replays = [
+            device.captured(_back_to_back(self._from(place * per_sample, per_sample)))
+            for place in range(count)
+        ]
+        self._replays, self.per_sample, self._next = replays, per_sample, 0
+
+    def clear(self) -> None:
+        """Let go of graphs and buffers."""
+        self._replays.clear()
+        self._each.clear()
+
+    def _launch(self, buffers: BufferSet) -> Call:
+        run, inputs, output = self._executable.run, buffers.inputs, buffers.output
+
+        def launch() -> object:
+            return run(inputs, output)
+
+        return launch
+
+    def _from(self, first: int, count: int) -> list[Call]:
+        return [self._each[index % len(self._each)] for index in range(first, first + count)]
+
+    def _align(self) -> None:
+        """Graphs begin at fixed places of the rotation."""
+        if self._replays:
+            self._next = math.ceil(self._next / self.per_sample) * self.per_sample
+
+    def _mark(self, start: int, count: int) -> None:
+        total = len(self._sets)
+        for index in range(start, start + min(count, total)):
+            self._sets[index % total].launched = True
+
+
+def _back_to_back(launches: Sequence[Call]) -> Call:
+    if len(launches) == 1:
+        return launches[0]
+
+    def sample() -> object:
+        result: object = None
+        for launch in launches:
+            result = launch()
+        return result
+
+    return sample

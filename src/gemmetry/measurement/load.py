@@ -1,0 +1,111 @@
+"""Continuous load before a sustained measurement, until the device's clock has settled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gemmetry.domain.contracts import Device, Observer
+
+MOST_LOAD_S = 6.0
+"""Load after which a sustained measurement begins in any case. Clocks oscillate for the first
+seconds of a load and then settle (measurement guidelines in NVIDIA's CUTLASS documentation: about
+3 s)."""
+
+RELOAD_S = 0.2
+"""Load before each further round: what happened between rounds may have idled the device."""
+
+WINDOW_S = 0.25
+SETTLED_WINDOWS = 4
+"""A second without a change counts as settled."""
+
+SETTLED_CLOCK = 0.02
+"""Relative range of the windows' clocks. Clocks move in steps of 15 MHz, 0.8 % of an H100's, and
+a power limit keeps them moving between two or three of these."""
+
+SETTLED_SPEED = 0.01
+"""Relative range of the windows' mean durations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a load came to."""
+
+    seconds: float
+    is_settled: bool
+    change: float
+    """Relative range of what was watched over the last windows."""
+
+
+class Loader:
+    """Keeps a device busy.
+
+    Args:
+        calls: the next so many calls of one sample each.
+        call_ns: about what one takes.
+        observers: asked for the clock between windows.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        calls: Callable[[int], Sequence[Callable[[], object]]],
+        call_ns: float,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        self._device = device
+        self._calls = calls
+        self._call_ns = max(call_ns, 1.0)
+        self._observers = observers
+
+    def settle(self, most_s: float = MOST_LOAD_S) -> Load:
+        """Load until clock and speed have settled, or for `most_s`."""
+        began = time.perf_counter()
+        clocks: list[float | None] = []
+        durations: list[float] = []
+        while True:
+            for observer in self._observers:
+                observer.start()
+            seconds, count = self._window(WINDOW_S)
+            durations.append(seconds / count)
+            clocks.append(self._clock())
+            elapsed = time.perf_counter() - began
+            change = _range(durations[-SETTLED_WINDOWS:])
+            told = [clock for clock in clocks[-SETTLED_WINDOWS:] if clock is not None]
+            is_settled = (
+                len(durations) >= SETTLED_WINDOWS
+                and change <= SETTLED_SPEED
+                and _range(told) <= SETTLED_CLOCK
+            )
+            if is_settled or elapsed >= most_s:
+                return Load(elapsed, is_settled, max(change, _range(told)))
+
+    def run(self, seconds: float) -> float:
+        """Load for `seconds`; how long it really was."""
+        return self._window(seconds)[0]
+
+    def _window(self, seconds: float) -> tuple[float, int]:
+        began, count = time.perf_counter(), 0
+        batch = max(1, min(1000, int(min(seconds, WINDOW_S) * 1e9 / 10 / self._call_ns)))
+        while (elapsed := time.perf_counter() - began) < seconds or count == 0:
+            for call in self._calls(batch):
+                call()
+            for observer in self._observers:
+                observer.sample()  # while the device still works on what was submitted
+            self._device.synchronize()
+            count += batch
+        return elapsed, count
+
+    def _clock(self) -> float | None:
+        """The observers' clock of the last window; None where no device tells."""
+        found = None
+        for observer in self._observers:
+            told = observer.stop().get("sm_clock_hz")
+            found = told if isinstance(told, float) else found
+        return found
+
+
+def _range(values: Sequence[float]) -> float:
+    """Largest less smallest, over their middle; 0 without values."""
+    return (max(values) - min(values)) / ((max(values) + min(values)) / 2) if values else 0.0

@@ -1,0 +1,202 @@
+"""E, the error of an accumulation in units of its magnitude M = |A||B|, in two tiers.
+
+=====  ==========================================  ============================================
+tier   E                                           meaning when exceeded
+=====  ==========================================  ============================================
+warn   6·√n·u + (n/16)·2u, at most E of fail       unusual; may still be right
+fail   γ_n(2u) = 2nu / (1 - 2nu)                   no right kernel does this
+=====  ==========================================  ============================================
+
+n counts the roundings of one element (K products and sums, the sums over split-k slices), u is
+the unit roundoff of the accumulator. Sources:
+
+* γ_n holds for any order of summation: Higham, "Accuracy and Stability of Numerical Algorithms",
+  2nd ed., section 3.1. 2u instead of u because tensor cores truncate instead of rounding
+  (Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021).
+* λ·√n·u with λ = 6 is exceeded with a chance of 2·exp(-λ²/2) = 3e-8 an element: Higham & Mary,
+  "A new approach to probabilistic rounding error analysis", SISC 2019, theorem 2.4.
+* (n/16)·2u is the drift of truncation on same-sign data, one truncation for each block of 16
+  products: block FMA, Blanchard, Higham, Lopez, Mary, Pranesh, SISC 2020. In an emulation of
+  16-blocks truncated to 24 bits on U[0, 1) the largest error / M was 5.9e-6, 2.3e-5 and 8.4e-5
+  at K = 4096, 16384 and 65536, against 5.3e-5, 1.7e-4 and 5.8e-4 from this formula. An H200
+  drifts more: at K = 4096 on [0.1, 1.1) the mean error / M of cuBLAS was -1.2e-5 for bf16 and
+  -2.8e-5 for tf32, whose instructions add 8 products, so that n/16 is n/8 there.
+* Products of two bf16, f16, tf32 or fp8 numbers are exact in float32 (at most 22 significand
+  bits), so inputs add no term. Inputs of tf32 operations are tf32 numbers already; f32 means
+  f32, and a kernel that rounds f32 inputs to tf32 is not one unless it declares so
+  (:func:`tf32_input_error`).
+* Partial sums of a split reduction are rounded once more where they are stored in an accumulator
+  narrower than f32: S roundings of partials whose magnitudes sum to at most M.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import NamedTuple
+
+from gemmetry.domain.dtypes import F32, F64, TF32
+from gemmetry.domain.operation import EpilogueStep, Operation, Scaling
+from gemmetry.domain.traits import Trait
+
+LAMBDA = 6.0
+"""λ of the probabilistic bound."""
+
+BLOCK = 16
+"""Products that tensor cores add before they truncate once: k of the bf16 and f16 instructions."""
+
+TF32_BLOCK = 8
+"""The same for tf32 (PTX ISA, wgmma and mma shapes)."""
+
+FP8_UNIT = 2.0**-13
+"""One truncation of Hopper's fp8 accumulator, which keeps 14 bits (PyTorch blog, "Some Matrix
+Multiplication Engines Are Not As Accurate As We Thought"; DeepSeek-V3 report, section 3.5.2)."""
+
+FP8_PROMOTION_INTERVAL = 128
+"""Products after which libraries move an fp8 sum to a float32 accumulator (DeepSeek-V3 report)."""
+
+FP8_DOUBT = 3.0
+"""The fail tier grants so many times what the warn tier grants promoted sums: 4.5 times what was
+measured. Sums that are never promoted were measured as well; they err by more from K = 512 on."""
+
+MEANINGLESS = 0.5
+"""No tier allows E above this: an error of half of M leaves nothing of an answer. It binds only
+for 16-bit accumulators, whose γ_n has no finite value beyond n = 1/(2u)."""
+
+GELU_ROUNDINGS = 16
+"""Roundings granted to an evaluation of gelu in the accumulator's format: CUDA's erff is within
+2 ulp (CUDA Math API, table of maximum errors), polynomial ones of compilers within about 8."""
+
+FAST_LEVELS = 2
+"""Levels of recursion granted to a fast algorithm: practical ones use one or two (Huang, Smith,
+Henry, van de Geijn, "Strassen's Algorithm Reloaded", SC16)."""
+
+
+class AccumulationError(NamedTuple):
+    """E of the two tiers, in units of M (or of another scale, where that is said)."""
+
+    warn: float
+    fail: float
+
+
+def accumulation_error(
+    operation: Operation, *, exact_sums: bool = False, declared: Collection[Trait] = ()
+) -> AccumulationError:
+    """E of both tiers for `operation`: see the head of this module.
+
+    Args:
+        exact_sums: the inputs were made so that neither they nor any sum is rounded; only the
+            epilogue and the final rounding may err.
+        declared: ``TF32`` adds the rounding of the inputs, ``FP8_FAST_ACCUMULATION`` the drift of
+            sums that are never promoted; the other traits change no E.
+    """
+    s = operation.signature
+    unit = s.accumulator.unit_roundoff
+    after = _epilogue_roundings(operation) * 2 * unit
+    if exact_sums:
+        return AccumulationError(after, after)
+    count = rounding_count(operation)
+    block = TF32_BLOCK if TF32 in (s.lhs, s.rhs) or rounds_to_tf32(operation, declared) else BLOCK
+    warn = probabilistic_error(count, unit, block)
+    fail = gamma(count, 2 * unit)
+    if s.lhs.is_fp8 or s.rhs.is_fp8:
+        stays_narrow = Trait.FP8_FAST_ACCUMULATION in declared
+        warn += fp8_unpromoted_error(count) if stays_narrow else fp8_promoted_error(count)
+        fail += (
+            fp8_unpromoted_error(count) if stays_narrow else FP8_DOUBT * fp8_promoted_error(count)
+        )
+    if rounds_to_tf32(operation, declared):
+        inputs = tf32_input_error(operation.matmul_shape.k)
+        warn, fail = warn + inputs.warn, fail + inputs.fail
+    # The float64 reference errs as well, which matters for f64 results alone.
+    warn += probabilistic_error(count, F64.unit_roundoff) + after
+    fail += gamma(count, F64.unit_roundoff) + after
+    fail = min(fail, MEANINGLESS)
+    return AccumulationError(min(warn, fail, MEANINGLESS / 2), fail)
+
+
+def rounding_count(operation: Operation) -> int:
+    """n: roundings between the products of one element and its accumulator's final content."""
+    s = operation.signature
+    count = operation.matmul_shape.k + s.split_k_slices - 1
+    if s.split_k_slices > 1 and s.accumulator.significand_bits < F32.significand_bits:
+        count += s.split_k_slices  # Each partial sum is rounded as it is stored.
+    return count
+
+
+def probabilistic_error(count: int, unit: float, block: int = BLOCK) -> float:
+    """The warn tier's E for `count` roundings of unit roundoff `unit`, truncated once a block."""
+    return LAMBDA * math.sqrt(count) * unit + count / block * 2 * unit
+
+
+def gamma(count: int, unit: float) -> float:
+    """γ_n = n·u / (1 - n·u); infinite where n·u >= 1 (Higham 2002, lemma 3.1)."""
+    product = count * unit
+    return product / (1 - product) if product < 1 else math.inf
+
+
+def fp8_promoted_error(count: int) -> float:
+    """What 14-bit sums that are promoted every 128 products may add to E.
+
+    Measured on an H200 (torch 2.11, ``_scaled_mm`` without fast accumulation, 1024 × 1024 × K,
+    e4m3 from U[0, 1)): the largest error / M was 1.33e-3, 1.05e-3, 7.9e-4, 6.3e-4, 5.6e-4 at
+    K = 128, 256, 1024, 4096, 16384, which is (4.1 + 6.6·√(128/K))·2⁻¹³: a drift that does not
+    shrink and a scatter that averages out. Granted is 1.5 times that.
+    """
+    scatter = math.sqrt(FP8_PROMOTION_INTERVAL / max(count, FP8_PROMOTION_INTERVAL))
+    return (6 + 10 * scatter) * FP8_UNIT
+
+
+def fp8_unpromoted_error(count: int) -> float:
+    """What 14-bit sums that are never promoted may add to E: a mode that hardware offers, to be
+    declared.
+
+    Measured as in :func:`fp8_promoted_error` with fast accumulation, on [0.1, 1.1): 3.2e-3,
+    1.7e-2, 8.0e-2, 0.27 at K = 256, 1024, 4096, 16384: up to K/7·2⁻¹³. Granted is K/4·2⁻¹³.
+    """
+    return fp8_promoted_error(count) + count / 4 * FP8_UNIT
+
+
+def rounds_to_tf32(operation: Operation, declared: Collection[Trait]) -> bool:
+    """Whether the kernel declares that it rounds this operation's f32 inputs to tf32."""
+    s = operation.signature
+    return Trait.TF32 in declared and F32 in (s.lhs, s.rhs)
+
+
+def tf32_input_error(k: int) -> AccumulationError:
+    """What rounding both f32 inputs to tf32 adds to E.
+
+    To nearest, each product errs by at most 2·2⁻¹¹ (and 2⁻²² of second order). Hardware that is
+    handed f32 bits ignores the low 13 (PTX ISA, ``mma`` with ``.tf32``), which truncates and
+    doubles that: the fail tier. On average over K products, truncation of mantissas that are
+    spread over [1, 2) costs 2·0.69·2⁻¹¹ (E[1/m] = ln 2) and deviates by 0.82·2⁻¹¹/√K; the warn
+    tier is 2·2⁻¹¹ and six deviations.
+    """
+    unit = TF32.unit_roundoff
+    fail = (1 + 2 * unit) ** 2 - 1
+    return AccumulationError(min((2 + 5 / math.sqrt(k)) * unit, fail), fail)
+
+
+def normwise_error(operation: Operation) -> AccumulationError:
+    """Both tiers for fast algorithms (Strassen, Winograd), in units of K·max|A|·max|B|.
+
+    Winograd's variant with L levels of recursion over an inner dimension K errs by at most
+    ((4.5^L·K + 6·9^L - 6))·u in these units: Higham 2002, theorem 23.3 with n₀ = K/2^L (theorem
+    23.2, Strassen's own, is smaller). The bound is by norm: small elements may be wholly wrong.
+    Convolutions by Winograd's minimal filtering are granted the same; F(2×2, 3×3) amplifies by
+    at most 9 (row sums of its transforms: 3²·1.5²·2² = 81 for nine products), less than 4.5^L.
+    """
+    unit = operation.signature.accumulator.unit_roundoff
+    count = rounding_count(operation)
+    growth = 4.5**FAST_LEVELS
+    extra = 6 * 9**FAST_LEVELS
+    fail = min((growth * count + extra) * 2 * unit, MEANINGLESS)
+    warn = growth * probabilistic_error(count, unit) + probabilistic_error(extra, unit)
+    return AccumulationError(min(warn, fail), fail)
+
+
+def _epilogue_roundings(operation: Operation) -> int:
+    s = operation.signature
+    roundings = (s.alpha != 1) + 2 * (s.beta != 0) + 2 * (s.scaling is not Scaling.NONE)
+    roundings += sum(step in (EpilogueStep.BIAS, EpilogueStep.RESIDUAL) for step in s.epilogue)
+    return roundings + GELU_ROUNDINGS * (EpilogueStep.GELU in s.epilogue)

@@ -1,0 +1,49 @@
+"""How long the threads of this process stood ready without a processor."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+_TASKS = Path("/proc/self/task")
+
+
+class RunDelay:
+    """Differences of the run-queue delay that Linux counts for each thread, in ns
+    (``/proc/<pid>/schedstat``: Linux Documentation/scheduler/sched-stats.rst).
+
+    Unlike ticks of 10 ms it tells of milliseconds, and it tells what matters: a thread that waits
+    for a processor keeps the others waiting at the next barrier. Two threads of a small product on
+    two processors, one of them taken by another program, wait for a whole time slice at nearly
+    every barrier: a product of 25 µs then takes 1.05 ms, sample after sample (torch 2.13 on two
+    processors of an AMD EPYC 9575F, Linux 6.18; the delay was 97 % of the time).
+    """
+
+    def __init__(self, tasks: Path = _TASKS) -> None:
+        self._tasks = tasks
+        self._began: tuple[dict[str, int], float] | None = None
+
+    def start(self) -> None:
+        self._began = (self._delays(), time.perf_counter())
+
+    def share(self) -> float | None:
+        """Delay of all threads since ``start`` over the time since; None where it is not told."""
+        if self._began is None:
+            return None
+        (before, began), now = self._began, self._delays()
+        if not now:
+            return None
+        waited = sum(delay - before.get(task, 0) for task, delay in now.items())
+        return max(0.0, waited / 1e9 / max(time.perf_counter() - began, 1e-9))
+
+    def _delays(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        try:
+            for task in self._tasks.iterdir():
+                try:
+                    found[task.name] = int((task / "schedstat").read_text().split()[1])
+                except (OSError, IndexError, ValueError):
+                    continue  # the thread ended, or the kernel does not count
+        except OSError:
+            return {}
+        return found

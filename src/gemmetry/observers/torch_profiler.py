@@ -1,0 +1,148 @@
+"""Records launches under torch's profiler: Kineto traces, and a Chakra execution trace.
+
+Works wherever torch does, on CUDA and ROCm through the same calls. Whatever the process runs is
+recorded, so that kernels of other providers show on a GPU too; operators are torch's alone.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gemmetry.domain.errors import LaunchError, UnsupportedError
+from gemmetry.domain.settings import TraceSchedule
+from gemmetry.formats.events import GpuKind
+from gemmetry.formats.kineto import read_kineto
+
+CHAKRA_NAME = "CPU_trace.json"
+"""The name that the grid tracing document gives the execution trace."""
+
+KINETO_SUFFIX = ".pt.trace.json"
+
+METADATA_KEY = "gemmetry"
+"""Under this key at the top of a Kineto trace stands what was recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What came of recording."""
+
+    files: tuple[str, ...]
+    """Names in the folder, the execution trace first."""
+    operators: int
+    kernels: int
+
+
+def reason_against_recording() -> str | None:
+    """None if this process can record, else what to install."""
+    if importlib.util.find_spec("torch") is None:
+        return "recording traces needs torch's profiler; pip install 'gemmetry[torch]'"
+    return None
+
+
+def record(
+    launch: Callable[[], object],
+    synchronize: Callable[[], object],
+    folder: Path,
+    schedule: TraceSchedule,
+    *,
+    on_gpu: bool,
+    about: Mapping[str, Any],
+) -> Recorded:
+    """Launch as often as `schedule` says and write the traces into `folder`, which exists.
+
+    One step is one launch and the wait for it, so that a kernel lies in the step that launched
+    it. Every repeat gives ``repeat_01.pt.trace.json`` ... The execution trace is that of the
+    first: its ``rf_id`` are that Kineto trace's ``Record function id``, and a linker that had the
+    operators of the other repeats too would find no times for them.
+
+    Args:
+        about: JSON values that go into each Kineto trace, under :data:`METADATA_KEY`.
+
+    Raises:
+        UnsupportedError: torch is not installed, or nothing of the launch shows in the trace.
+        LaunchError: a GPU was launched on, and no kernel was recorded.
+    """
+    reason = reason_against_recording()
+    if reason is not None:
+        raise UnsupportedError(reason)
+    from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
+    from torch.profiler import schedule as torch_schedule
+
+    counts: list[tuple[str, int, int]] = []
+
+    def keep(profiler: Any) -> None:
+        name = f"repeat_{len(counts) + 1:02d}{KINETO_SUFFIX}"
+        profiler.export_chrome_trace(str(folder / name))
+        observer.unregister_callback()  # Ends the file; harmless from the second repeat on.
+        counts.append((name, *_count(folder / name)))
+
+    observer = ExecutionTraceObserver().register_callback(str(folder / CHAKRA_NAME))
+    activities = [ProfilerActivity.CPU]
+    if on_gpu:
+        activities.append(ProfilerActivity.CUDA)  # ROCm's too.
+    with warnings.catch_warnings():
+        # That it keeps the last repeat alone (each is written when it ends), and that a schedule
+        # without warm-up skews results (it was asked for).
+        warnings.filterwarnings("ignore", message=".*Profiler ", category=UserWarning)
+        profiler = profile(
+            activities=activities,
+            schedule=torch_schedule(
+                wait=schedule.wait_steps,
+                warmup=schedule.warmup_steps,
+                active=schedule.active_steps,
+                repeat=schedule.repeats,
+            ),
+            on_trace_ready=keep,
+            record_shapes=True,
+            execution_trace_observer=observer,
+        )
+        profiler.preset_metadata_json(METADATA_KEY, json.dumps(about))
+        with profiler:
+            for _ in range(schedule.steps):
+                launch()
+                synchronize()
+                profiler.step()
+    _check(counts, schedule, on_gpu)
+    return Recorded(
+        (CHAKRA_NAME, *(name for name, _, _ in counts)),
+        sum(operators for _, operators, _ in counts),
+        sum(kernels for _, _, kernels in counts),
+    )
+
+
+def _count(path: Path) -> tuple[int, int]:
+    """Operators and kernels in a Kineto trace, read back from the file."""
+    with path.open("rb") as file:
+        rows = read_kineto(file)
+    if rows is None:
+        raise LaunchError(f"torch's profiler wrote no trace events into {path.name}")
+    kernels = int(np.count_nonzero(rows.gpu.kind == GpuKind.KERNEL))
+    return len(rows.operators.name), kernels
+
+
+def _check(counts: list[tuple[str, int, int]], schedule: TraceSchedule, on_gpu: bool) -> None:
+    if len(counts) != schedule.repeats:
+        raise LaunchError(
+            f"torch's profiler ended {len(counts)} of {schedule.repeats} repeats",
+            hint="Run it again; what the profiler said is in the worker's log.",
+        )
+    for name, operators, kernels in counts:
+        if on_gpu and kernels == 0:
+            raise LaunchError(
+                f"torch's profiler recorded no GPU kernel in {name}",
+                hint="Another profiler may hold the GPU, or this torch came without CUPTI or "
+                "roctracer.",
+            )
+        if operators == 0 and kernels == 0:
+            raise UnsupportedError(
+                "torch's profiler sees nothing of a launch that does not go through torch",
+                hint="Record --providers torch, or user kernels that call torch.",
+            )

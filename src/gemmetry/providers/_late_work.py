@@ -1,0 +1,58 @@
+"""Finds work that goes on in other threads of this process after a launch on the host is over."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+Snapshot = TypeVar("Snapshot")
+
+WAIT_S = 0.03
+"""A look this long after a launch finds what a thread that was already at work writes: starting a
+Python thread takes about 0.1 ms, a 1024³ product on one core 30 ms."""
+
+LONGEST_WAIT_S = 1.0
+"""A thread that the launch started is waited for this long, as it may sleep first."""
+
+_STEP_S = 0.01
+
+
+def late_work(
+    launch: Callable[[], object],
+    look: Callable[[], Snapshot],
+    is_same: Callable[[Snapshot, Snapshot], bool],
+) -> str:
+    """Launch, and say whether the result changes afterwards; "" if not.
+
+    That there are more threads than before proves nothing (pools start when first needed); it
+    makes the wait longer, up to :data:`LONGEST_WAIT_S`, until they end or the result changes.
+
+    Args:
+        launch: runs to its end before it returns, as work on the host must.
+        look: a copy of the result. is_same: whether two such copies hold the same bytes.
+    """
+    before = thread_ids()
+    launch()
+    first = look()
+    began = time.monotonic()
+    started = thread_ids() - before
+    time.sleep(WAIT_S)
+    while is_same(first, look()):
+        is_alive = bool(started & thread_ids())
+        if not is_alive or time.monotonic() - began > LONGEST_WAIT_S:
+            return ""
+        time.sleep(_STEP_S)
+    waited_ms = (time.monotonic() - began) * 1e3
+    who = f"{len(started)} threads that it started go on" if started else "another thread goes on"
+    return f"the result changed within {waited_ms:.0f} ms after the launch was over: {who} writing"
+
+
+def thread_ids() -> frozenset[int]:
+    """The threads of this process: all of them on Linux, elsewhere those of Python."""
+    try:
+        return frozenset(int(task.name) for task in Path("/proc/self/task").iterdir())
+    except OSError:
+        return frozenset(thread.ident or 0 for thread in threading.enumerate())

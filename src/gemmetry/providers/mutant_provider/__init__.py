@@ -1,0 +1,9 @@
+"""The provider ``mutant``: kernels with planted bugs, and correct ones that look suspicious.
+
+``catalogue.py`` says what is planted where, ``provider.py`` builds it. ``host_emulator.py`` is a
+tiled GEMM in numpy, written like a GPU kernel; ``host_*.py`` change one thing of it each.
+"""
+
+from gemmetry.providers.mutant_provider.provider import PROVIDER, MutantProvider
+
+__all__ = ["PROVIDER", "MutantProvider"]

@@ -1,0 +1,97 @@
+"""The catalogue: every planted kernel, wrong or right but tricky, as data.
+
+Numbers are those of our list of bugs that GEMM kernels really had (docs/verification.md). A bug
+may be planted more than once, on another vehicle or in a variant that only another check sees.
+Importing this module loads no heavy library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import Signature
+from gemmetry.domain.traits import Trait
+
+
+class Vehicle(StrEnum):
+    """What carries a planted kernel."""
+
+    HOST = "host"
+    """The tiled GEMM emulator of ``host_emulator.py``, in numpy."""
+    TRITON = "triton"
+    """Triton, on a GPU or in its interpreter on the CPU."""
+    CUDA = "cuda"
+    """CUDA C++, compiled at run time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """One planted kernel."""
+
+    number: int
+    """In the list of bugs, or in the list of correct but tricky kernels."""
+    slug: str
+    """Words of the configuration's name, unique among the planted of one vehicle."""
+    bug: str
+    """What is wrong (or tricky), in one line."""
+    vehicle: Vehicle
+    operation: str
+    """Name of the operation it runs on."""
+    is_bug: bool = True
+    """False: correct but tricky, and must be let through."""
+    killed_by: tuple[str, ...] = ()
+    """Checks expected to catch it, or outcomes (``launch_error``, ``timeout``) that it may end
+    with; empty for a kernel that is right, or that never returns."""
+    declared: tuple[Trait, ...] = ()
+    tile: tuple[int, int, int] = (64, 64, 32)
+    """Along M, N and K; told in the configuration, so that tail shapes fit it."""
+
+    @property
+    def configuration(self) -> str:
+        """Its configuration's name: ``m05_k_tail_dropped_host``, ``ok03_stream_k_host``."""
+        return f"{'m' if self.is_bug else 'ok'}{self.number:02d}_{self.slug}_{self.vehicle}"
+
+    def as_configuration(self) -> Configuration:
+        """As the provider lists it."""
+        m, n, k = self.tile
+        return Configuration(
+            self.configuration, {"tile_m": m, "tile_n": n, "tile_k": k, "vehicle": self.vehicle}
+        )
+
+
+NOT_PLANTED: Mapping[int, str] = {
+    53: (
+        "a kernel that calls a vendor's library gives right results, and no operation promises "
+        "a kernel of one's own; a count of kernel names is for profilers"
+    ),
+}
+"""Number in the list of bugs -> why no kernel is planted for it."""
+
+
+@cache
+def planted() -> tuple[Planted, ...]:
+    """All planted kernels, by vehicle and in the order of their numbers."""
+    from gemmetry.providers.mutant_provider import (
+        cuda_catalogue,
+        host_catalogue,
+        triton_catalogue,
+    )
+
+    return (*host_catalogue.PLANTED, *triton_catalogue.PLANTED, *cuda_catalogue.PLANTED)
+
+
+@cache
+def planted_by_configuration() -> Mapping[str, Planted]:
+    """Configuration's name -> planted kernel."""
+    return {item.configuration: item for item in planted()}
+
+
+@cache
+def signature_of(operation: str) -> Signature:
+    """The signature of the operation named `operation`."""
+    return parse_operation(operation).signature

@@ -1,0 +1,317 @@
+"""Planted kernels in CUDA C++.
+
+Three sources carry them (``kernels/mutants/*.cu``): ``tiled_matmul``, a tile per block through
+shared memory; ``split_k_matmul``, where blocks share a tile of the result; ``hopper_matmul``, a
+ring of bulk copies that feeds Hopper's matrix instructions.
+
+Two bugs of the list are not planted here, because on an H200 they leave no trace (CUDA 13.0,
+driver 580): 21, a block that ends before its bulk stores have read its memory, was right in 480 of
+480 launches, also where the next block's copies went to the same memory; 22, results of matrix
+instructions read before the wait, is repaired by ptxas, which puts the wait in (warning C7518).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gemmetry.domain.traits import Trait
+from gemmetry.providers.mutant_provider.catalogue import Planted, Vehicle
+
+_TILE = (64, 64, 16)
+_HOPPER_TILE = (128, 64, 64)
+_ALIGNED = "matmul_256x192x160_f32t_f32t_f32t"
+"""Tiles divide it: only another shape shows what is wrong with tails."""
+_UNEVEN = "matmul_321x200x177_f32t_f32t_f32t"
+_HOPPER = "matmul_640x448x584_bf16t_bf16n_f32t"
+"""An odd number of tile rows, more tiles along K than stages, tails along all axes."""
+_HOPPER_LARGE = "matmul_1024x1024x1032_bf16t_bf16n_f32t"
+_HOPPER_SHALLOW = "matmul_2048x2048x64_bf16t_bf16n_f32t"
+"""Several tiles for each block, little to multiply: one result leaves right after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a planted kernel is compiled and launched."""
+
+    source: str = "tiled_matmul"
+    blocks: int = 0
+    """Blocks (or clusters) that share all tiles; 0: one for each tile."""
+    serial: bool = False
+    """Split-K: slices add in turn, not by atomics."""
+    cluster: int = 1
+    chunk: int = 16
+    """Columns of the result that one bulk store takes."""
+
+
+HOPPER_SOURCE = "hopper_matmul"
+SPLIT_SOURCE = "split_k_matmul"
+_RING = Recipe(HOPPER_SOURCE, blocks=64)
+_PAIRS = Recipe(HOPPER_SOURCE, blocks=64, cluster=2)
+_ATOMIC = Recipe(SPLIT_SOURCE)
+_IN_TURN = Recipe(SPLIT_SOURCE, serial=True)
+
+
+def _tiled(number: int, slug: str, bug: str, killed_by: tuple[str, ...], operation: str) -> Planted:
+    return Planted(number, slug, bug, Vehicle.CUDA, operation, killed_by=killed_by, tile=_TILE)
+
+
+def _hopper(
+    number: int, slug: str, bug: str, killed_by: tuple[str, ...], operation: str = _HOPPER
+) -> Planted:
+    return Planted(
+        number, slug, bug, Vehicle.CUDA, operation, killed_by=killed_by, tile=_HOPPER_TILE
+    )
+
+
+def _right(
+    number: int,
+    slug: str,
+    why: str,
+    operation: str,
+    *declared: Trait,
+    tile: tuple[int, int, int] = _TILE,
+) -> Planted:
+    return Planted(
+        number, slug, why, Vehicle.CUDA, operation, is_bug=False, declared=declared, tile=tile
+    )
+
+
+_TILED_BUGS = (
+    _tiled(1, "zeros", "stores zero for every element", ("values",), _UNEVEN),
+    _tiled(2, "never_writes", "no thread ever stores", ("written",), _UNEVEN),
+    _tiled(3, "m_tail_skipped", "a partial tile of rows is not stored", ("tail_shapes",), _ALIGNED),
+    _tiled(
+        4, "n_tail_skipped", "a partial tile of columns is not stored", ("tail_shapes",), _ALIGNED
+    ),
+    _tiled(5, "k_tail_dropped", "a partial tile along K is left out", ("tail_shapes",), _ALIGNED),
+    _tiled(6, "k_tail_unmasked", "reads on past K instead of zeros", ("tail_shapes",), _ALIGNED),
+    _tiled(7, "row_past_m", "stores one row past M", ("tail_shapes",), _ALIGNED),
+    _tiled(8, "k_off_by_one", "the loop over K ends one early", ("values",), _UNEVEN),
+    _tiled(
+        10,
+        "no_barrier_after_fill",
+        "no barrier between filling shared memory and reading it",
+        ("values",),
+        _UNEVEN,
+    ),
+    _tiled(
+        11,
+        "barrier_in_branch",
+        "half of the threads pass a barrier that the others do not have",
+        ("values",),
+        _UNEVEN,
+    ),
+    _tiled(12, "aliased_tiles", "the tiles of A and B overlap by half", ("values",), _UNEVEN),
+    _tiled(
+        13,
+        "unchecked_launch",
+        "asks for more shared memory than it was allowed, and nobody looks at the error",
+        ("written",),
+        _UNEVEN,
+    ),
+    _tiled(14, "shared_warp_slice", "two warps stage through one slice", ("values",), _UNEVEN),
+    _tiled(
+        30,
+        "raster_not_bijective",
+        "the last group of tile rows is walked as if it were full",
+        ("written",),
+        _UNEVEN,
+    ),
+    _tiled(
+        31,
+        "narrow_row_index",
+        "the row of A is counted in 16 bits",
+        ("values",),
+        "matmul_65600x16x32_f32t_f32t_f32t",
+    ),
+    _tiled(
+        40,
+        "truncating_cast",
+        "the result is cut to bf16, not rounded",
+        ("integers",),
+        "matmul_256x192x160_bf16t_bf16t_bf16t",
+    ),
+    _tiled(46, "adds_to_output", "adds to what the output held", ("values",), _UNEVEN),
+    _tiled(
+        47,
+        "rhs_transposed",
+        "reads B as if it were stored by columns",
+        ("values",),
+        "matmul_192x160x160_f32t_f32t_f32t",
+    ),
+    _tiled(48, "counts_in_input", "counts finished blocks in A", ("inputs_unchanged",), _UNEVEN),
+    _tiled(50, "side_stream", "launches on a stream of its own", ("unordered_work",), _UNEVEN),
+    _tiled(51, "skips_calls", "every eighth call does nothing", ("every_call",), _UNEVEN),
+)
+
+_SPLIT_BUGS = (
+    Planted(
+        32,
+        "atomics_without_zeros",
+        "slices add to an output that nobody set to zero",
+        Vehicle.CUDA,
+        _UNEVEN,
+        killed_by=("values",),
+        declared=(Trait.NONDETERMINISTIC,),
+        tile=_TILE,
+    ),
+    _tiled(
+        33,
+        "semaphore_not_reset",
+        "the second launch finds the semaphores of the first",
+        ("second_launch", "launch_error"),
+        _UNEVEN,
+    ),
+    _tiled(
+        34,
+        "uneven_slice_dropped",
+        "what K leaves over after equal slices is left out",
+        ("tail_shapes",),
+        _ALIGNED,
+    ),
+    _tiled(
+        35, "no_wait_for_peer", "slices add without waiting for their turn", ("values",), _UNEVEN
+    ),
+)
+
+_HOPPER_BUGS = (
+    _hopper(
+        9,
+        "stage_counted_twice",
+        "the first stage counts twice when the ring wraps around",
+        ("values",),
+    ),
+    _hopper(
+        15, "wrong_phase", "waits for the phase before the one it needs", ("launch_error", "values")
+    ),
+    _hopper(
+        16,
+        "expects_too_few_bytes",
+        "the barrier opens before all of B is there",
+        ("launch_error", "values"),
+        _HOPPER_LARGE,
+    ),
+    _hopper(
+        17, "expects_too_many_bytes", "the barrier waits for bytes that never come", ("timeout",)
+    ),
+    _hopper(
+        18,
+        "too_few_arrivals",
+        "a stage is refilled when half of its readers are done",
+        ("launch_error", "values"),
+        _HOPPER_LARGE,
+    ),
+    _hopper(
+        19,
+        "no_proxy_fence",
+        "bulk stores read staging memory with no fence after the ordinary stores",
+        ("values",),
+        _HOPPER_SHALLOW,
+    ),
+    _hopper(
+        20,
+        "staging_reused",
+        "staging memory is overwritten while a bulk store still reads it",
+        ("values",),
+        _HOPPER_SHALLOW,
+    ),
+    _hopper(
+        23, "wrong_descriptor", "the matrix descriptor halves the step between rows", ("values",)
+    ),
+    _hopper(24, "rows_swapped", "upper and lower eight rows of a fragment swapped", ("values",)),
+    _hopper(
+        26,
+        "stale_tensor_map",
+        "tensor maps are cached by shape, with the first launch's addresses",
+        ("second_launch",),
+    ),
+    _hopper(
+        27,
+        "multicast_of_rank_0",
+        "both blocks of a cluster get the rows of the first",
+        ("values",),
+    ),
+    _hopper(
+        28, "odd_tile_row_skipped", "clusters of two leave out an odd last tile row", ("written",)
+    ),
+    _hopper(
+        29,
+        "last_wave_skipped",
+        "a last wave of a single tile is left out",
+        ("written",),
+        "matmul_128x4160x128_bf16t_bf16n_f32t",
+    ),
+)
+
+_RIGHT = (
+    _right(1, "serial_split_k", "slices of K add in turn", _UNEVEN),
+    _right(
+        2,
+        "atomic_split_k",
+        "slices of K add in any order",
+        _UNEVEN,
+        Trait.NONDETERMINISTIC,
+    ),
+    _right(
+        5,
+        "tensor_core_sums",
+        "matrix instructions cut off bits of long same-sign sums",
+        "matmul_128x64x65536_bf16t_bf16n_f32t",
+        tile=_HOPPER_TILE,
+    ),
+    _right(16, "few_blocks", "a persistent kernel that uses 24 multiprocessors", _UNEVEN),
+    _right(
+        16,
+        "pipelined_ring",
+        "persistent warp-specialised blocks, results through bulk stores",
+        _HOPPER,
+        tile=_HOPPER_TILE,
+    ),
+    _right(
+        16,
+        "cluster_pairs",
+        "pairs of blocks share B by multicast",
+        _HOPPER,
+        tile=_HOPPER_TILE,
+    ),
+    _right(18, "fused_multiply_add", "fused multiply-adds in tile order", _UNEVEN),
+)
+
+PLANTED: tuple[Planted, ...] = (*_TILED_BUGS, *_SPLIT_BUGS, *_HOPPER_BUGS, *_RIGHT)
+
+_RECIPES = {
+    "atomics_without_zeros": _ATOMIC,
+    "atomic_split_k": _ATOMIC,
+    "semaphore_not_reset": _IN_TURN,
+    "uneven_slice_dropped": _ATOMIC,
+    "no_wait_for_peer": _IN_TURN,
+    "serial_split_k": _IN_TURN,
+    "few_blocks": Recipe(blocks=24),
+    "no_proxy_fence": Recipe(HOPPER_SOURCE, blocks=264, chunk=64),
+    "multicast_of_rank_0": _PAIRS,
+    "odd_tile_row_skipped": _PAIRS,
+    "cluster_pairs": _PAIRS,
+}
+"""Slug -> recipe, where it is not its family's usual one."""
+
+HOST_BUGS = frozenset(
+    {
+        "unchecked_launch",
+        "atomics_without_zeros",
+        "side_stream",
+        "skips_calls",
+        "stale_tensor_map",
+    }
+)
+"""Slugs of bugs that are in how a kernel is launched, not in the kernel."""
+
+
+def recipe_of(item: Planted) -> Recipe:
+    """How `item`, a planted kernel in CUDA C++, is compiled and launched."""
+    usual = _RING if item.tile == _HOPPER_TILE else Recipe()
+    return _RECIPES.get(item.slug, usual)
+
+
+def mutant_number(item: Planted) -> int:
+    """What the macro MUTANT is set to."""
+    return item.number if item.is_bug else 0

@@ -1,0 +1,255 @@
+"""Planted kernels on the host vehicle.
+
+Shapes are small, so that hundreds of launches take seconds, and mostly multiples of the tile, so
+that a bug shows only where a check makes it show.
+"""
+
+from __future__ import annotations
+
+from gemmetry.domain.traits import Trait
+from gemmetry.providers.mutant_provider.catalogue import Planted, Vehicle
+
+_BF16 = "matmul_256x128x256_bf16t_bf16n_bf16t"
+"""8 tiles, 8 steps along K."""
+_DEEP = "matmul_128x128x512_bf16t_bf16n_bf16t"
+"""4 tiles, 16 steps along K."""
+_F32 = "matmul_128x128x128_f32t_f32t_f32t"
+_NINE_TILES = "matmul_192x192x128_f32t_f32t_f32t"
+_UNEVEN_K = "matmul_128x128x80_f32t_f32t_f32t"
+_ROW_SCALES = "matmul_256x128x256_e4m3t_e4m3n_bf16t_scalerow"
+_ONE_BLOCK_OF_SCALES = "matmul_128x128x256_e4m3t_e4m3n_bf16t_scalerow"
+
+_RANDOM = Trait.NONDETERMINISTIC
+
+
+def _bug(
+    number: int,
+    slug: str,
+    bug: str,
+    operation: str,
+    *killed_by: str,
+    declared: tuple[Trait, ...] = (),
+) -> Planted:
+    return Planted(
+        number, slug, bug, Vehicle.HOST, operation, killed_by=killed_by, declared=declared
+    )
+
+
+def _right(
+    number: int,
+    slug: str,
+    why: str,
+    operation: str,
+    *declared: Trait,
+    tile: tuple[int, int, int] = (64, 64, 32),
+) -> Planted:
+    return Planted(
+        number, slug, why, Vehicle.HOST, operation, is_bug=False, declared=declared, tile=tile
+    )
+
+
+_MEMORY = (
+    _bug(1, "returns_zeros", "returns zeros", _F32, "values"),
+    _bug(2, "never_writes", "computes, and stores nothing", _F32, "written"),
+    _bug(2, "returns_freed_memory", "returns memory that was just freed", _F32, "values"),
+    _bug(3, "m_tail_skipped", "skips a last tile of fewer rows", _F32, "tail_shapes"),
+    _bug(4, "n_tail_skipped", "skips a last tile of fewer columns", _F32, "tail_shapes"),
+    _bug(
+        4,
+        "columns_past_192_dropped",
+        "has warps for 192 columns only",
+        "matmul_64x256x128_f16t_f16t_f32t",
+        "written",
+    ),
+    _bug(5, "k_tail_dropped", "drops the rest of K that fills no step", _F32, "tail_shapes"),
+    _bug(
+        6,
+        "k_tail_reads_past_b",
+        "reads rows of B past K, and multiplies them by zero",
+        _UNEVEN_K,
+        "values",
+    ),
+    _bug(7, "stores_past_rows", "stores rows past M", _F32, "tail_shapes"),
+    _bug(7, "stores_before_output", "stores a few bytes before C", _F32, "red_zones"),
+    _bug(
+        13,
+        "launch_fails_silently",
+        "asks for too much shared memory, and nobody for the error",
+        "matmul_64x64x1024_bf16t_bf16n_bf16t",
+        "written",
+    ),
+    _bug(17, "hangs", "waits for more bytes than are copied, for ever", _F32, "timeout"),
+    _bug(
+        25,
+        "tail_rows_rotated",
+        "swaps halves of a last group of fewer than 16 rows",
+        _BF16,
+        "tail_shapes",
+    ),
+    _bug(28, "odd_tile_skipped", "skips a tile without a partner in its cluster", _F32,
+         "tail_shapes"),
+    _bug(29, "full_last_wave_skipped", "skips a last wave of tiles that is full", _NINE_TILES,
+         "tail_shapes"),
+    _bug(30, "raster_no_bijection", "visits some tiles twice and others never, unless square", _F32,
+         "tail_shapes"),
+    _bug(
+        31,
+        "narrow_index",
+        "offsets into C wrap around (at 2^16, standing for 2^32)",
+        "matmul_320x256x64_f32t_f32t_f32t",
+        "written",
+    ),
+    _bug(45, "beta_zero_reads_output", "adds 0 · C, which is NaN where C is", _F32, "values"),
+    _bug(46, "adds_to_output", "adds to what the output held", _F32, "values"),
+    _bug(47, "result_transposed", "stores the result by columns", _F32, "values"),
+    _bug(47, "b_not_transposed", "reads B by rows, which is stored by columns",
+         "matmul_128x128x128_bf16t_bf16n_f32t", "values"),
+    _bug(
+        54,
+        "neighbour_row_leaks",
+        "masks A's tail along K, which is the next row, with zeros as factors: NaN leaks",
+        _UNEVEN_K,
+        "nan_spreads",
+    ),
+)  # fmt: skip
+
+_PIPELINE = (
+    _bug(8, "half_step_missed", "leaves out the last 16 products of K", _DEEP, "values"),
+    _bug(9, "step_counted_twice", "counts a step twice where the ring wraps", _DEEP, "values"),
+    _bug(10, "barrier_missing", "multiplies before a stage is filled, at times", _DEEP,
+         "every_call"),
+    _bug(11, "barrier_in_branch", "half of the warps skip a barrier in tiles at the edge", _BF16,
+         "tail_shapes"),
+    _bug(12, "stages_share_memory", "has one buffer for all stages of B", _DEEP, "values"),
+    _bug(14, "warps_share_staging", "stages all warps' columns at one place", _BF16, "values"),
+    _bug(15, "wrong_phase", "consumes a stage of the first round unfilled, at times", _BF16,
+         "every_call"),
+    _bug(16, "too_few_bytes_expected", "consumes half-filled stages where memory is cold", _BF16,
+         "tail_shapes"),
+    _bug(18, "live_stage_overwritten", "fills a stage that is still read, at times", _DEEP,
+         "every_call"),
+    _bug(19, "proxy_fence_missing", "stores rows of shared memory too early, at times", _BF16,
+         "every_call"),
+    _bug(20, "staging_reused_early", "overwrites a tile that is still being stored, at times",
+         _BF16, "every_call"),
+    _bug(21, "exits_before_store", "ends before its last tile is stored, at times", _BF16,
+         "every_call"),
+    _bug(22, "accumulator_read_early", "reads sums before the last product is in, at times", _DEEP,
+         "every_call"),
+    _bug(23, "wrong_swizzle", "reads B's columns swizzled wrongly in half of each stage", _BF16,
+         "values"),
+    _bug(24, "fragment_rows_swapped", "swaps rows r and r + 8 of each 16", _BF16, "values"),
+    _bug(27, "multicast_to_both", "gives both blocks of a cluster the first one's A", _BF16,
+         "values"),
+)  # fmt: skip
+
+_SHARING = (
+    _bug(32, "split_k_not_cleared", "clears the slices' sums at the first launch only", _DEEP,
+         "second_launch", declared=(_RANDOM,)),
+    _bug(33, "semaphore_not_reset", "does not reset the slices' semaphore", _DEEP,
+         "second_launch"),
+    _bug(34, "uneven_slice_dropped", "drops steps that slices do not divide evenly", _DEEP,
+         "tail_shapes"),
+    _bug(35, "peer_read_early", "adds a peer's sum of the launch before, at times", _DEEP,
+         "tail_shapes"),
+)  # fmt: skip
+
+_ARITHMETIC = (
+    _bug(36, "f16_sums", "sums in f16", _DEEP, "integers"),
+    _bug(36, "bf16_sums", "sums in bf16", _DEEP, "integers"),
+    _bug(36, "bf16_partials", "keeps the slices' sums in bf16", _DEEP, "integers"),
+    _bug(37, "fp8_sums_not_promoted", "sums fp8 products in 14 bits",
+         "matmul_64x64x2048_e4m3t_e4m3n_f32t", "fp8_promotion"),
+    _bug(38, "tf32_inputs", "rounds f32 inputs to tf32", _F32, "selects_lhs"),
+    _bug(39, "f16_inputs", "converts bf16 inputs to f16, whose range is smaller", _BF16,
+         "selects_lhs"),
+    _bug(39, "fp8_inputs", "converts bf16 inputs to fp8", _BF16, "values"),
+    _bug(40, "result_truncated", "truncates the result to bf16", _BF16, "integers"),
+    _bug(40, "result_scaled", "the result is 1.001 times too large", _DEEP, "integers"),
+    _bug(41, "row_scale_off_by_one", "takes the next row's scale in a tile's last row",
+         _ROW_SCALES, "values"),
+    _bug(41, "scale_of_b_ignored", "takes A's scale for B",
+         "matmul_128x128x128_e4m3t_e4m3n_bf16t_scaletensor", "values"),
+    _bug(42, "scale_layout_transposed", "reads scales as 4 × 32 that lie as 32 × 4", _ROW_SCALES,
+         "values"),
+    _bug(42, "scale_layout_unpadded", "packs less than 128 scales without padding",
+         _ONE_BLOCK_OF_SCALES, "tail_shapes"),
+    _bug(43, "scales_as_exponents", "keeps scales as e8m0: no sign, powers of two only",
+         _ROW_SCALES, "scale_factors"),
+    _bug(44, "pairs_swapped", "unpacks pairs along K in the wrong order",
+         "matmul_128x128x128_s8t_s8t_s32t", "values"),
+    _bug(45, "alpha_beta_swapped", "takes alpha for beta and beta for alpha",
+         "matmul_128x128x128_f32t_f32t_f32t_alpha0p5_beta2", "values"),
+    _bug(54, "nan_swallowed", "takes NaN for zero", _F32, "nan_spreads"),
+)  # fmt: skip
+
+_CALLERS = (
+    _bug(26, "first_pointers_kept", "keeps the first launch's pointers to A and B", _F32,
+         "integers"),
+    _bug(26, "output_table_full", "has descriptors for 20 outputs and skips all others", _F32,
+         "after_timing"),
+    _bug(48, "addend_as_scratch", "overwrites C, an input, with the result",
+         "matmul_128x128x128_f32t_f32t_f32t_beta1", "inputs_unchanged"),
+    _bug(49, "cache_by_pointer", "answers from a cache by the inputs' addresses", _F32,
+         "in_place_change"),
+    _bug(50, "work_left_to_thread", "returns at once and computes in a thread", _F32, "written"),
+    _bug(50, "thread_writes_later", "a thread writes again after the launch", _F32,
+         "unordered_work"),
+    _bug(50, "lazy_result", "returns an object that computes when it is looked at", _F32, "form"),
+    _bug(51, "every_tenth_skipped", "does nothing at every tenth launch", _F32, "every_call"),
+    _bug(51, "known_outputs_skipped", "does nothing for an output that it has filled before", _F32,
+         "in_place_change"),
+    _bug(51, "back_to_back_skipped", "does nothing where launches follow at once, as when timed",
+         _F32, "every_call"),
+    _bug(52, "sums_not_products", "multiplies sums: right for constant data only", _F32, "values"),
+    _bug(52, "fixed_seed_remembered", "knows inputs again by their first elements", _F32,
+         "nan_spreads"),
+)  # fmt: skip
+
+_CORRECT = (
+    _right(1, "split_k", "slices of K, added in order", _DEEP),
+    _right(2, "split_k_atomics", "slices of K, added in an order that varies", _DEEP, _RANDOM),
+    _right(3, "stream_k", "tiles shared unevenly between processors", _DEEP),
+    _right(4, "k_reversed", "sums from the end of K", _DEEP),
+    _right(4, "kahan_sum", "sums with compensation", _F32),
+    _right(4, "pairwise_sum", "sums in pairs", _DEEP),
+    _right(5, "truncating_sums", "truncates sums of 65536 positive products",
+           "matmul_16x16x65536_bf16t_bf16n_f32t", tile=(16, 16, 512)),
+    _right(6, "tf32_tensor_core", "tf32 as asked for, truncating sums",
+           "matmul_128x128x512_tf32t_tf32n_f32t"),
+    _right(6, "tf32_by_policy", "rounds f32 to tf32, as declared", _F32, Trait.TF32),
+    _right(7, "bf16x9", "f32 as nine products of bf16 parts", _F32),
+    _right(8, "fp8_promoted", "fp8 sums of 14 bits, promoted every 128",
+           "matmul_64x64x1024_e4m3t_e4m3n_bf16t", tile=(64, 64, 128)),
+    _right(9, "stochastic_rounding", "rounds up or down by chance", _BF16,
+           Trait.STOCHASTIC_ROUNDING, _RANDOM),
+    _right(10, "negative_zeros", "zeros are -0, NaN has a payload",
+           "matmul_128x128x64_f32t_f32t_f32t_relu"),
+    _right(10, "relu_by_maxnum", "relu makes zero of NaN, as maxNum does",
+           "matmul_128x128x128_bf16t_bf16n_bf16t_relu"),
+    _right(11, "true_overflow", "half of the results are too large for f16",
+           "matmul_64x64x256_f16t_f16t_f16t_alpha712"),
+    _right(12, "saturating_cast", "saturates where e4m3 overflows",
+           "matmul_64x64x256_e4m3t_e4m3n_e4m3t_alpha5"),
+    _right(13, "swap_ab", "computes the transposed product", "matmul_96x128x128_bf16t_bf16n_bf16n"),
+    _right(13, "padded_view_returned", "returns a view of longer rows", _F32),
+    _right(14, "whole_tiles_to_own_buffer", "stores whole tiles to a buffer of its own",
+           "matmul_100x90x64_f32t_f32t_f32t"),
+    _right(15, "strassen", "one level of Strassen's recursion", _F32, Trait.NORMWISE),
+    _right(16, "one_processor", "a persistent kernel on one processor", _NINE_TILES),
+    _right(17, "subnormals_flushed", "flushes subnormal numbers, as declared", _F32,
+           Trait.FLUSHES_SUBNORMALS),
+    _right(18, "fma_contraction", "rounds alpha · sum + beta · C once",
+           "matmul_128x128x128_f32t_f32t_f32t_alpha0p7_betam1p3"),
+    _right(19, "one_by_one", "adds one product after the other",
+           "matmul_64x64x256_f32t_f32t_f32t", tile=(32, 32, 32)),
+    _right(20, "rounds_to_overflow", "results around the largest f16",
+           "matmul_64x64x2048_f16t_f16t_f16t_alpha88p8"),
+)  # fmt: skip
+
+PLANTED: tuple[Planted, ...] = tuple(
+    sorted(
+        (*_MEMORY, *_PIPELINE, *_SHARING, *_ARITHMETIC, *_CALLERS, *_CORRECT),
+        key=lambda item: (not item.is_bug, item.number),
+    )
+)

@@ -1,0 +1,146 @@
+"""Planted kernels of the host vehicle: slug -> class, and the executable around one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gemmetry.domain.contracts import Device, Executable
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.record import BuildFacts
+from gemmetry.providers._host_device import HostBuffer, HostDevice
+from gemmetry.providers.mutant_provider import host_arithmetic as arithmetic
+from gemmetry.providers.mutant_provider import host_callers as callers
+from gemmetry.providers.mutant_provider import host_correct as correct
+from gemmetry.providers.mutant_provider import host_memory as memory
+from gemmetry.providers.mutant_provider import host_pipeline as pipeline
+from gemmetry.providers.mutant_provider import host_sharing as sharing
+from gemmetry.providers.mutant_provider import host_splits as splits
+from gemmetry.providers.mutant_provider.catalogue import Planted
+from gemmetry.providers.mutant_provider.host_emulator import TiledGemm
+
+KERNELS: Mapping[str, type[TiledGemm]] = {
+    "returns_zeros": memory.ReturnsZeros,
+    "never_writes": memory.NeverWrites,
+    "returns_freed_memory": memory.ReturnsFreedMemory,
+    "m_tail_skipped": memory.SkipsPartialRows,
+    "n_tail_skipped": memory.SkipsPartialColumns,
+    "columns_past_192_dropped": memory.DropsColumnsPast192,
+    "k_tail_dropped": memory.DropsTailOfK,
+    "k_tail_reads_past_b": memory.ReadsPastB,
+    "stores_past_rows": memory.StoresPastRows,
+    "stores_before_output": memory.StoresBeforeOutput,
+    "half_step_missed": pipeline.MissesHalfAStep,
+    "step_counted_twice": pipeline.CountsAStepTwice,
+    "barrier_missing": pipeline.MissingBarrier,
+    "barrier_in_branch": pipeline.BarrierInBranch,
+    "stages_share_memory": pipeline.StagesShareMemory,
+    "launch_fails_silently": memory.LaunchFailsSilently,
+    "warps_share_staging": pipeline.WarpsShareStaging,
+    "wrong_phase": pipeline.WrongPhase,
+    "too_few_bytes_expected": pipeline.ExpectsTooFewBytes,
+    "hangs": memory.Hangs,
+    "live_stage_overwritten": pipeline.OverwritesLiveStage,
+    "proxy_fence_missing": pipeline.MissingProxyFence,
+    "staging_reused_early": pipeline.ReusesStagingTooEarly,
+    "exits_before_store": pipeline.ExitsBeforeStoring,
+    "accumulator_read_early": pipeline.ReadsBeforeWaiting,
+    "wrong_swizzle": pipeline.WrongSwizzle,
+    "fragment_rows_swapped": pipeline.SwapsFragmentRows,
+    "tail_rows_rotated": memory.StoresTailRowsRotated,
+    "first_pointers_kept": callers.KeepsFirstPointers,
+    "output_table_full": callers.FullTable,
+    "multicast_to_both": pipeline.MulticastsToBoth,
+    "odd_tile_skipped": memory.SkipsOddTile,
+    "full_last_wave_skipped": memory.SkipsFullLastWave,
+    "raster_no_bijection": memory.RastersByRows,
+    "narrow_index": memory.NarrowIndex,
+    "split_k_not_cleared": sharing.SumsNotCleared,
+    "semaphore_not_reset": sharing.SemaphoreNotReset,
+    "uneven_slice_dropped": sharing.DropsUnevenSlice,
+    "peer_read_early": sharing.ReadsPeerTooEarly,
+    "f16_sums": arithmetic.F16Sums,
+    "bf16_sums": arithmetic.Bf16Sums,
+    "bf16_partials": sharing.RoundsPartials,
+    "fp8_sums_not_promoted": arithmetic.FastFp8Sums,
+    "tf32_inputs": arithmetic.Tf32Inputs,
+    "f16_inputs": arithmetic.F16Inputs,
+    "fp8_inputs": arithmetic.Fp8Inputs,
+    "result_truncated": arithmetic.TruncatesResult,
+    "result_scaled": arithmetic.ScalesResult,
+    "row_scale_off_by_one": arithmetic.RepeatsRowScale,
+    "scale_of_b_ignored": arithmetic.IgnoresScaleOfB,
+    "scale_layout_transposed": arithmetic.ScaleLayoutTransposed,
+    "scale_layout_unpadded": arithmetic.ScaleLayoutUnpadded,
+    "scales_as_exponents": arithmetic.ScalesAsExponents,
+    "pairs_swapped": arithmetic.SwapsPairs,
+    "alpha_beta_swapped": arithmetic.SwapsAlphaBeta,
+    "beta_zero_reads_output": memory.ReadsOutputForBetaZero,
+    "adds_to_output": memory.AddsToOutput,
+    "result_transposed": memory.StoresTransposed,
+    "b_not_transposed": memory.ReadsBUntransposed,
+    "addend_as_scratch": callers.UsesAddendAsScratch,
+    "cache_by_pointer": callers.CachesByPointer,
+    "work_left_to_thread": callers.LeavesWorkToThread,
+    "thread_writes_later": callers.ThreadWritesLater,
+    "lazy_result": callers.ReturnsLazyResult,
+    "every_tenth_skipped": callers.SkipsEveryTenth,
+    "known_outputs_skipped": callers.SkipsKnownOutputs,
+    "back_to_back_skipped": callers.SkipsBackToBack,
+    "sums_not_products": callers.SumsInsteadOfProducts,
+    "fixed_seed_remembered": callers.RemembersFixedSeed,
+    "nan_swallowed": arithmetic.SwallowsNan,
+    "neighbour_row_leaks": memory.MasksByMultiplying,
+    "split_k": splits.SplitK,
+    "split_k_atomics": splits.SplitKAtomics,
+    "stream_k": splits.StreamK,
+    "k_reversed": correct.ReversedK,
+    "kahan_sum": correct.KahanSum,
+    "pairwise_sum": correct.PairwiseSum,
+    "truncating_sums": correct.TruncatingSums,
+    "tf32_tensor_core": correct.Tf32TensorCore,
+    "tf32_by_policy": correct.Tf32ByPolicy,
+    "bf16x9": correct.ThreeBf16,
+    "fp8_promoted": correct.PromotedFp8,
+    "stochastic_rounding": correct.StochasticRounding,
+    "negative_zeros": correct.NegativeZeros,
+    "relu_by_maxnum": correct.ReluByMaxNum,
+    "true_overflow": TiledGemm,
+    "saturating_cast": correct.Saturating,
+    "swap_ab": correct.SwapsOperands,
+    "padded_view_returned": correct.ReturnsView,
+    "whole_tiles_to_own_buffer": correct.StoresWholeTiles,
+    "strassen": correct.Strassen,
+    "one_processor": correct.OneProcessor,
+    "subnormals_flushed": correct.FlushesSubnormals,
+    "fma_contraction": correct.FusedMultiplyAdd,
+    "one_by_one": correct.OneByOne,
+    "rounds_to_overflow": TiledGemm,
+}
+"""Slug of a planted kernel -> its class."""
+
+
+class HostExecutable:
+    """A planted kernel on prepared host buffers."""
+
+    def __init__(self, kernel: TiledGemm, facts: BuildFacts) -> None:
+        self.device: Device = HostDevice()
+        self.facts = facts
+        self.writes_output = kernel.writes_output
+        self.kernel = kernel
+
+    def run(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        """One launch; the result is what the planted kernel returns."""
+        return self.kernel.launch(inputs, output)
+
+    def close(self) -> None:
+        """Nothing is held that numpy does not free."""
+
+
+def build(item: Planted, dispatch: Dispatch) -> Executable:
+    """The planted kernel `item` for the dispatch's operation, ready to launch."""
+    kernel = KERNELS[item.slug](dispatch.operation, item.tile)
+    kind = "a planted bug" if item.is_bug else "correct but tricky"
+    return HostExecutable(
+        kernel, BuildFacts(declared=item.declared, notes=(f"{kind}: {item.bug}",))
+    )

@@ -1,0 +1,159 @@
+"""The provider of planted kernels: looks them up in the catalogue, builds them by vehicle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib.util import find_spec
+from typing import ClassVar
+
+from gemmetry.domain.contracts import Executable, Workspace
+from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.errors import UnknownNameError, UnsupportedError
+from gemmetry.domain.names import operation_name
+from gemmetry.domain.operation import Operation, Signature
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers.base import BaseProvider
+from gemmetry.providers.mutant_provider.catalogue import (
+    Planted,
+    Vehicle,
+    planted,
+    planted_by_configuration,
+    signature_of,
+)
+from gemmetry.providers.mutant_provider.triton_catalogue import interpreter_problem
+
+_KINDS = {
+    Vehicle.HOST: (TargetKind.CPU,),
+    Vehicle.TRITON: (TargetKind.CPU, TargetKind.CUDA),
+    Vehicle.CUDA: (TargetKind.CUDA,),
+}
+"""Vehicle -> kinds of device it runs on."""
+
+_NEEDS = {
+    Vehicle.HOST: (),
+    Vehicle.TRITON: ("triton", "torch"),
+    Vehicle.CUDA: ("cuda.bindings", "torch"),
+}
+"""Vehicle -> modules without which its kernels cannot run."""
+
+
+def vehicle_problem(vehicle: Vehicle, target: Target) -> str | None:
+    """Why kernels of `vehicle` do not run on `target`; None if they do."""
+    if target.kind not in _KINDS[vehicle]:
+        return f"{vehicle} kernels do not run on {target}"
+    if target.index is None:
+        return f"no {target} is on this machine"
+    missing = [name for name in _NEEDS[vehicle] if not _is_installed(name)]
+    if missing:
+        return f"needs {' and '.join(missing)}"
+    if vehicle is Vehicle.TRITON and not target.is_gpu:
+        return interpreter_problem()
+    return None
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # a parent package is missing
+        return False
+
+
+class MutantProvider(BaseProvider):
+    """Kernels with planted bugs, and correct ones that are easy to mistake for wrong.
+
+    For the self-test of verification: an operation of the catalogue has the kernels planted on
+    it, any other has none.
+    """
+
+    name: ClassVar[str] = "mutant"
+    description: ClassVar[str] = "kernels with planted bugs, for the self-test of verification"
+
+    def available(self) -> str | None:
+        return None
+
+    def targets(self) -> Sequence[Target]:
+        targets = [Target(TargetKind.CPU)]
+        if _is_installed("torch"):
+            from gemmetry.providers._torch_device import gpu_targets
+
+            targets += [target for target in gpu_targets() if target.kind is TargetKind.CUDA]
+        return targets
+
+    def supports(self, operation: Operation, target: Target) -> str | None:
+        reason = "no kernel is planted for operations of this form"
+        for item in planted():
+            if _computes(item, operation):
+                problem = vehicle_problem(item.vehicle, target)
+                if problem is None:
+                    return None
+                reason = problem
+        return reason
+
+    def configurations(self, operation: Operation, target: Target) -> Iterable[Configuration]:
+        name = operation_name(operation)
+        return [
+            item.as_configuration()
+            for item in planted()
+            if item.operation == name and vehicle_problem(item.vehicle, target) is None
+        ]
+
+    def parse_configuration(
+        self, name: str, operation: Operation, target: Target
+    ) -> Configuration | None:
+        item = planted_by_configuration().get(name)
+        if item is None or not _computes(item, operation):
+            return None
+        return item.as_configuration()
+
+    def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
+        """Build the planted kernel, at its own shape or at any other of the same signature; on
+        the host also with other factors alpha and beta.
+
+        Raises:
+            UnknownNameError: no planted kernel has that name.
+            UnsupportedError: its vehicle does not run here, or it computes something else.
+        """
+        item = planted_by_configuration().get(dispatch.configuration.name)
+        if item is None:
+            raise UnknownNameError(
+                "planted kernel", dispatch.configuration.name, list(planted_by_configuration())
+            )
+        problem = vehicle_problem(item.vehicle, dispatch.target)
+        if not _computes(item, dispatch.operation):
+            problem = f"it computes {item.operation} and other shapes of that"
+        if problem is not None:
+            raise UnsupportedError(f"{dispatch}: {problem}")
+        return _build(item, dispatch)
+
+
+def _computes(item: Planted, operation: Operation) -> bool:
+    wanted, signature = signature_of(item.operation), operation.signature
+    if item.vehicle is Vehicle.HOST:
+        wanted, signature = _without_factors(wanted), _without_factors(signature)
+    return wanted == signature
+
+
+@cache
+def _without_factors(signature: Signature) -> Signature:
+    return replace(signature, alpha=1.0, beta=0.0)
+
+
+def _build(item: Planted, dispatch: Dispatch) -> Executable:
+    match item.vehicle:
+        case Vehicle.HOST:
+            from gemmetry.providers.mutant_provider import host_kernels
+
+            return host_kernels.build(item, dispatch)
+        case Vehicle.TRITON:
+            from gemmetry.providers.mutant_provider import triton_kernels
+
+            return triton_kernels.build(item, dispatch)
+        case Vehicle.CUDA:
+            from gemmetry.providers.mutant_provider import cuda_kernels
+
+            return cuda_kernels.build(item, dispatch)
+
+
+PROVIDER = MutantProvider

@@ -1,0 +1,127 @@
+"""Planted kernels in Triton; ``kernels/triton_mutants.py`` carries them all."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from gemmetry.domain.traits import Trait
+from gemmetry.providers.mutant_provider.catalogue import Planted, Vehicle
+
+TILE = (32, 32, 32)
+_ALIGNED = "matmul_64x32x64_f32t_f32t_f32t"
+"""Tiles divide it: only another shape shows what is wrong with tails."""
+_UNEVEN = "matmul_70x40x50_f32t_f32t_f32t"
+"""Few tiles, because the interpreter takes about a millisecond for each step of each tile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """The compile-time constants of a planted kernel besides its number, and its grid."""
+
+    programs: int = 0
+    """That share all tiles; 0: one for each tile."""
+    splits: int = 1
+    reversed: bool = False
+    thirds: bool = False
+
+
+def _bug(
+    number: int,
+    slug: str,
+    bug: str,
+    killed_by: tuple[str, ...],
+    operation: str = _UNEVEN,
+    *declared: Trait,
+) -> Planted:
+    return Planted(
+        number, slug, bug, Vehicle.TRITON, operation,
+        killed_by=killed_by, declared=declared, tile=TILE,
+    )  # fmt: skip
+
+
+def _right(number: int, slug: str, why: str, *declared: Trait) -> Planted:
+    return Planted(
+        number, slug, why, Vehicle.TRITON, _UNEVEN, is_bug=False, declared=declared, tile=TILE
+    )
+
+
+PLANTED: tuple[Planted, ...] = (
+    _bug(3, "m_tail_skipped", "a partial tile of rows is not stored", ("tail_shapes",), _ALIGNED),
+    _bug(
+        4, "n_tail_skipped", "a partial tile of columns is not stored", ("tail_shapes",), _ALIGNED
+    ),
+    _bug(5, "k_tail_dropped", "a partial tile along K is left out", ("tail_shapes",), _ALIGNED),
+    _bug(6, "k_tail_unmasked", "reads on past K instead of zeros", ("tail_shapes",), _ALIGNED),
+    _bug(8, "first_step_skipped", "the loop over K begins one step late", ("values",)),
+    _bug(29, "last_tile_skipped", "persistent programs stop one tile early", ("written",)),
+    _bug(
+        30,
+        "raster_not_bijective",
+        "the last group of tile rows is walked as if it were full",
+        ("written",),
+    ),
+    _bug(
+        32,
+        "atomics_without_zeros",
+        "slices add to an output that nobody set to zero",
+        ("values",),
+        _UNEVEN,
+        Trait.NONDETERMINISTIC,
+    ),
+    _bug(
+        36,
+        "f16_accumulator",
+        "sums are kept in f16 between steps",
+        ("values",),
+        "matmul_40x40x224_f16t_f16t_f32t",
+    ),
+    _bug(38, "tf32_inputs", "inputs are cut to tf32 where f32 was promised", ("values",)),
+    _bug(46, "adds_to_output", "adds to what the output held", ("values",)),
+    _bug(
+        47,
+        "rhs_transposed",
+        "reads B as if it were stored by columns",
+        ("values",),
+        "matmul_70x40x40_f32t_f32t_f32t",
+    ),
+    _bug(54, "nan_swallowed", "a NaN becomes zero on the way out", ("nan_spreads",)),
+    _right(2, "atomic_split_k", "slices of K add in any order", Trait.NONDETERMINISTIC),
+    _right(4, "reversed_k", "sums from the last tile along K to the first"),
+    _right(7, "products_of_thirds", "f32 as nine products of three parts of eight bits"),
+    _right(16, "few_programs", "two persistent programs share all tiles"),
+)
+
+_RECIPES = {
+    "last_tile_skipped": Recipe(programs=2),
+    "atomics_without_zeros": Recipe(splits=2),
+    "atomic_split_k": Recipe(splits=2),
+    "reversed_k": Recipe(reversed=True),
+    "products_of_thirds": Recipe(thirds=True),
+    "few_programs": Recipe(programs=2),
+}
+
+
+def recipe_of(item: Planted) -> Recipe:
+    """How `item`, a planted kernel in Triton, is compiled and launched."""
+    return _RECIPES.get(item.slug, Recipe())
+
+
+def interpreter_problem() -> str | None:
+    """Why Triton's interpreter does not work here, from the versions alone; None if it does.
+
+    Seen: Triton 3.6.0 fails with numpy 2.5.2, which no longer turns arrays of one element into
+    numbers; Triton 3.9.0 does not rely on that.
+    """
+    try:
+        triton, numpy = version("triton"), version("numpy")
+    except PackageNotFoundError as error:
+        return f"needs {error.name}"
+    if _numbers(triton) < (3, 9) and _numbers(numpy) >= (2, 5):
+        return f"the interpreter of triton {triton} does not work with numpy {numpy}"
+    return None
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:2])

@@ -1,0 +1,241 @@
+"""Collectives of jobs as JSON documents and plain rows."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gemmetry.domain.columns import SCHEMA_VERSION
+from gemmetry.traces.collective_jobs import JobCollectives, Kind
+from gemmetry.traces.collectives import Collective
+from gemmetry.traces.jobs import RankTrace
+from gemmetry.traces.matched import Matched
+
+Row = dict[str, Any]
+
+
+def collectives_document(
+    jobs: Sequence[JobCollectives], errors: Mapping[str, str] | None = None
+) -> Row:
+    """One job's document, or ``jobs`` with one each where there are several.
+
+    `errors` are the files that could not be read, with the reason.
+    """
+    bodies = [_job_body(job) for job in jobs]
+    failed = {"errors": dict(errors)} if errors else {}
+    if len(bodies) == 1:
+        return {"schema_version": SCHEMA_VERSION, **bodies[0], **failed}
+    return {"schema_version": SCHEMA_VERSION, "jobs": bodies, **failed}
+
+
+def _job_body(found: JobCollectives) -> Row:
+    job = found.job
+    return {
+        "per_rank": [_rank_body(one) for one in job.ranks],
+        "matched": [matched_row(one, found.offsets_ns) for one in found.matching.matched],
+        "stragglers": straggler_rows(found),
+        "unmatched": {str(rank): n for rank, n in sorted(found.matching.unmatched.items())},
+        "job": job.name,
+        "world_size": job.world_size,
+        "missing_ranks": list(job.missing),
+        "groups": _groups(found),
+        "mismatches": [
+            {"group": one.group, "after": one.after, "what": one.what}
+            for one in found.matching.mismatches
+        ],
+        "clocks": clock_rows(found),
+        "notes": list(found.notes),
+    }
+
+
+def _rank_body(one: RankTrace) -> Row:
+    return {
+        "rank": one.rank,
+        "collectives": [collective_row(kernel) for kernel in one.collectives],
+        "file": str(one.file),
+        "rank_source": one.rank_source,
+        "base_ns": one.base_ns,
+        "partial": one.partial,
+        "problems": list(one.problems),
+    }
+
+
+def collective_row(one: Collective) -> Row:
+    """One communication kernel."""
+    return {
+        "op": one.op,
+        "elements": one.elements,
+        "dtype": one.dtype,
+        "bytes": one.bytes,
+        "group": one.group.name if one.group else None,
+        "start_ns": one.start_ns,
+        "duration_ns": one.duration_ns,
+        "group_size": one.group.size if one.group else None,
+        "group_inferred": one.group_inferred,
+        "in_elements": one.in_elements,
+        "out_elements": one.out_elements,
+        "peer": one.peer,
+        "sequence": one.sequence,
+        "algorithm": one.algorithm,
+        "protocol": one.protocol,
+        "source": one.source,
+        "kernel": one.name,
+        "stream": one.stream,
+        "device": one.device,
+    }
+
+
+def matched_row(one: Matched, offsets_ns: Mapping[int, int]) -> Row:
+    """One collective of all ranks; with offsets of clocks, corrected values beside those as
+    recorded."""
+    start_skew, end_skew = one.skews_ns()
+    row = {
+        "op": one.op,
+        "elements": one.elements,
+        "dtype": one.dtype,
+        "start_skew_us": start_skew / 1000,
+        "end_skew_us": end_skew / 1000,
+        "last_rank": one.last_rank(),
+        "algbw_gbps": one.algorithm_bandwidth,
+        "busbw_gbps": one.bus_bandwidth,
+        "bytes": one.bytes,
+        "latency_us": one.latency_ns / 1000,
+        "group": one.group.name if one.group else None,
+        "group_size": one.group_size,
+        "start_ns": one.start_ns,
+        "algorithm": next((kernel.algorithm for _, kernel in one.members), None),
+        "protocol": next((kernel.protocol for _, kernel in one.members), None),
+        "waits_us": {str(rank): wait / 1000 for rank, wait in one.waits_ns().items()},
+    }
+    if offsets_ns:
+        start_skew, end_skew = one.skews_ns(offsets_ns)
+        row["corrected_start_skew_us"] = start_skew / 1000
+        row["corrected_end_skew_us"] = end_skew / 1000
+        row["corrected_last_rank"] = one.last_rank(offsets_ns)
+    return row
+
+
+def straggler_rows(found: JobCollectives) -> list[Row]:
+    """Every rank: how often it came last, and how long it waited."""
+    rows: list[Row] = [
+        {
+            "rank": one.rank,
+            "last_count": one.last_count,
+            "last_share": one.last_share,
+            "waited_us": one.waited_ns / 1000,
+        }
+        for one in found.stragglers()
+    ]
+    if found.offsets_ns:
+        for row, one in zip(rows, found.stragglers(corrected=True), strict=True):
+            row["corrected_last_count"] = one.last_count
+            row["corrected_waited_us"] = one.waited_ns / 1000
+    return rows
+
+
+def clock_rows(found: JobCollectives) -> list[Row]:
+    """Every rank: what to add to its times to get those of the first."""
+    return [
+        {
+            "rank": one.rank,
+            "node": one.node,
+            "offset_us": one.offset_ns / 1000,
+            "scatter_us": one.scatter_ns / 1000,
+            "lower_us": None if one.lower_ns is None else one.lower_ns / 1000,
+            "upper_us": None if one.upper_ns is None else one.upper_ns / 1000,
+            "collectives": one.collectives,
+            "applied_us": one.applied_ns / 1000,
+        }
+        for one in found.clocks
+    ]
+
+
+def _groups(found: JobCollectives) -> list[Row]:
+    groups = {
+        one.group for rank in found.job.ranks for one in rank.collectives if one.group is not None
+    }
+    ordered = sorted(groups, key=lambda group: (group.name or "", group.ranks))
+    return [
+        {"name": group.name, "ranks": list(group.ranks), "size": group.size} for group in ordered
+    ]
+
+
+def matched_rows(jobs: Iterable[JobCollectives]) -> list[Row]:
+    """Matched collectives of all jobs, flat, for files; ranks' waits are in :func:`kernel_rows`."""
+    rows = []
+    for found in jobs:
+        for one in found.matching.matched:
+            row = matched_row(one, {})
+            del row["waits_us"]
+            corrected = one.skews_ns(found.offsets_ns) if found.offsets_ns else (None, None)
+            start, end = (None if skew is None else skew / 1000 for skew in corrected)
+            rows.append({"job": found.job.name, **row, "corrected_start_skew_us": start,
+                         "corrected_end_skew_us": end})  # fmt: skip
+    return rows
+
+
+def kernel_rows(jobs: Iterable[JobCollectives]) -> list[Row]:
+    """Communication kernels of all ranks, flat, for files: ``collective`` numbers the matched ones
+    of a job from 0, in the order of :func:`matched_rows`."""
+    rows = []
+    for found in jobs:
+        places: dict[tuple[int, int], tuple[int, int]] = {}
+        for number, one in enumerate(found.matching.matched):
+            waits = one.waits_ns()
+            places |= {(rank, k.row): (number, waits[rank]) for rank, k in one.members}
+        for rank, trace in sorted(found.job.by_rank.items()):
+            for kernel in trace.collectives:
+                place, wait = places.get((rank, kernel.row), (None, None))
+                rows.append({
+                    "job": found.job.name, "rank": rank, "collective": place,
+                    **collective_row(kernel), "wait_us": None if wait is None else wait / 1000,
+                })  # fmt: skip
+    return rows
+
+
+def rank_rows(jobs: Iterable[JobCollectives]) -> list[Row]:
+    """Ranks of all jobs: how often last, how long waited, what was not matched, which clock."""
+    rows = []
+    for found in jobs:
+        clocks = clock_rows(found)
+        for row, clock in zip(straggler_rows(found), clocks, strict=True):
+            names = ("rank", "last_count", "last_share", "waited_us")
+            rows.append({
+                "job": found.job.name, **{name: row[name] for name in names},
+                "unmatched": found.matching.unmatched[row["rank"]],
+                **{f"clock_{k}": v for k, v in clock.items() if k not in ("rank", "node")},
+                "node": clock["node"],
+            })  # fmt: skip
+    return rows
+
+
+def kind_rows(jobs: Iterable[JobCollectives]) -> list[Row]:
+    """Matched collectives of all jobs by operation, type, size and group size."""
+    return [{"job": found.job.name, **kind_row(kind)} for found in jobs for kind in found.kinds]
+
+
+def kind_row(kind: Kind) -> Row:
+    """Medians over the collectives of one kind."""
+    ones = kind.ones
+    skews = [one.skews_ns() for one in ones]
+    return {
+        "op": kind.op,
+        "dtype": kind.dtype,
+        "elements": kind.elements,
+        "bytes": ones[0].bytes,
+        "group_size": kind.group_size,
+        "count": len(ones),
+        "latency_us_median": statistics.median(one.latency_ns for one in ones) / 1000,
+        "latency_us_min": min(one.latency_ns for one in ones) / 1000,
+        "latency_us_max": max(one.latency_ns for one in ones) / 1000,
+        "start_skew_us_median": statistics.median(start for start, _ in skews) / 1000,
+        "end_skew_us_median": statistics.median(end for _, end in skews) / 1000,
+        "algbw_gbps_median": _median(one.algorithm_bandwidth for one in ones),
+        "busbw_gbps_median": _median(one.bus_bandwidth for one in ones),
+    }
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    told = [value for value in values if value is not None]
+    return statistics.median(told) if told else None

@@ -1,0 +1,72 @@
+"""How planted kernels and their score are named, on terminals and pages alike."""
+
+from __future__ import annotations
+
+import string
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from gemmetry.analysis.kill_matrix import (
+    FAILED,
+    NOT_APPLICABLE,
+    PASSED,
+    WARNED,
+    KillMatrix,
+    PlantedResult,
+)
+from gemmetry.reports.labels import first_line, reason_line
+
+CELLS = {FAILED: "●", WARNED: "w", PASSED: "·", NOT_APPLICABLE: " "}
+"""What a check said of a kernel -> its character."""
+
+
+def letters_of(checks: Sequence[str]) -> dict[str, str]:
+    """Check -> the letter that heads its column."""
+    return dict(zip(checks, string.ascii_letters, strict=False))
+
+
+def cells_of(result: PlantedResult, letters: Mapping[str, str]) -> list[str]:
+    cells = result.cells
+    return [cells.get(check, NOT_APPLICABLE) for check in letters]
+
+
+def is_bad(result: PlantedResult) -> bool:
+    return not result.is_killed if result.planted.is_bug else result.is_flagged
+
+
+def verdict_word(result: PlantedResult) -> str:
+    if result.planted.is_bug:
+        return "killed" if result.is_killed else "SURVIVES"
+    return "FALSE ALARM" if result.is_flagged else "passes"
+
+
+def short_name(result: PlantedResult) -> str:
+    """``m05 k tail dropped``, with the vehicle where it is not the host."""
+    stem, _, vehicle = result.name.rpartition("_")
+    name = stem.replace("_", " ")
+    return name if vehicle == "host" else f"{name} [{vehicle}]"
+
+
+def score_lines(matrix: KillMatrix) -> Iterator[str]:
+    vehicles = Counter(str(r.planted.vehicle) for r in matrix.mutants)
+    where = ", ".join(f"{count} {vehicle}" for vehicle, count in vehicles.items())
+    killed, total = matrix.mutants_killed, matrix.mutants_total
+    share = f"{killed / total:.0%}" if total else "–"
+    bugs = len(matrix.bugs_covered)
+    yield f"{killed} of {total} mutants killed ({share}): {where or 'none ran'}; {bugs} bugs"
+    for result in matrix.survivors:
+        why = ", ".join(f"{c} warned" for c, cell in result.cells.items() if cell == WARNED)
+        yield f"survivor: {result.name}: {result.planted.bug}" + (f" ({why})" if why else "")
+    yield f"{len(matrix.false_alarms)} of {matrix.correct_total} right kernels flagged"
+    for result in matrix.false_alarms:
+        told = reason_line(result.record) or first_line(result.record.verdict.reason)
+        yield f"false alarm: {result.name}: {told}"
+    unplanned = [r for r in matrix.mutants if r.is_killed and not r.is_killed_as_planned]
+    for result in unplanned:
+        how = ", ".join(result.killed_by) or str(result.record.outcome)
+        yield (
+            f"killed by {how}, not by {' or '.join(result.planted.killed_by)} as planned: "
+            f"{result.name}"
+        )
+    for item in matrix.broken:
+        yield f"did not come to run: {item.name}: {first_line(item.reason)}"

@@ -1,0 +1,45 @@
+"""What the HTML pages share: templates, styles and data that no text can break out of."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from jinja2 import Environment as TemplateEnvironment
+from jinja2 import PackageLoader, StrictUndefined
+
+
+def embed_json(value: Any) -> str:
+    """JSON that can stand in a ``<script type="application/json">``: no character in it can end
+    the element or start another, and U+2028/2029 are escaped."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def page_templates() -> TemplateEnvironment:
+    environment = TemplateEnvironment(
+        loader=PackageLoader("gemmetry.reports", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["cell"] = _environment_text
+    return environment
+
+
+def template_text(templates: TemplateEnvironment, name: str) -> str:
+    """A template's file as it stands; styles and scripts are not templates."""
+    if templates.loader is None:
+        raise TypeError("the environment has no loader")
+    return templates.loader.get_source(templates, name)[0]
+
+
+def _environment_text(value: Any) -> str:
+    if isinstance(value, dict):
+        return "\n".join(f"{key} {item}" for key, item in sorted(value.items()))
+    if isinstance(value, (list, tuple)):
+        return "\n".join(str(item) for item in value)
+    return str(value)

@@ -1,0 +1,266 @@
+"""A report of traces as one HTML file that asks the network for nothing.
+
+Names of kernels, operators and files come from traces of anybody: templates escape them, pictures
+escape them, and the script puts them in as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from gemmetry.kernel_names import classify
+from gemmetry.reports.labels import printable
+from gemmetry.reports.pages import embed_json, page_templates, template_text
+from gemmetry.reports.trace_plots import Bar, bars_svg, short_paths, time_bars
+from gemmetry.reports.trace_report import TraceReport
+from gemmetry.reports.trace_tables import shape_text
+from gemmetry.traces.gemms import GemmRow
+from gemmetry.traces.summary import Summary
+from gemmetry.traces.timeline import KINDS, Lane
+
+MOST_LANES = 128
+"""Lanes of one picture; of more, those with the most work are drawn."""
+
+_MOST_ROWS = 30
+_MOST_BARS = 15
+_MOST_TRACES = 40
+"""Bars of traces; of more the page tells how many are left out."""
+
+_MOST_CHARACTERS = 400
+
+_STYLES = ("report.css", "trace.css")
+_SCRIPTS = ("format.js", "timeline.js")
+
+
+def trace_page(report: TraceReport) -> str:
+    """The page: how time divides, the timeline, GEMMs, operators, kernels, collectives."""
+    templates = page_templates()
+    hidden = max(0, len(report.summaries) - _MOST_TRACES)
+    return templates.get_template("trace_report.html.j2").render(
+        title=_title(report),
+        tiles=_tiles(report.summaries),
+        notes=[_cut(note) for note in report.notes],
+        time_bars=Markup(bars_svg(time_bars(report.summaries[:_MOST_TRACES]),
+                                  "How the time of each trace divides", 1.0)),
+        hidden_traces=hidden,
+        gemm_bars=Markup(bars_svg(_gemm_bars(report.gemms), "GEMM time by kernel and shape")),
+        category_bars=Markup(bars_svg(_category_bars(report), "Kernel time by operators")),
+        tables=list(_tables(report)),
+        style=Markup("\n".join(template_text(templates, name) for name in _STYLES)),
+        scripts=[Markup(template_text(templates, script)) for script in _SCRIPTS],
+        data=Markup(embed_json({"kinds": KINDS, "groups": timeline_groups(report)})),
+        has_lanes=bool(report.lanes),
+    )  # fmt: skip
+
+
+def timeline_groups(report: TraceReport) -> list[dict[str, Any]]:
+    """What the timeline is drawn from: a group of lanes for each job, on one time axis."""
+    by_file: dict[str, list[Lane]] = {}
+    for lane in report.lanes:
+        by_file.setdefault(lane.file, []).append(lane)
+    groups = []
+    names = {job.job.name: Path(job.job.name) for job in report.jobs}
+    labels = short_paths(list(names.values())) if len(names) > 1 else {}
+    for job in report.jobs:
+        lanes = [
+            (one.rank, lane) for one in job.job.ranks for lane in by_file.get(str(one.file), ())
+        ]
+        if lanes:
+            name = job.job.name
+            groups.append(_group(labels.get(names[name], name), lanes))
+    return groups
+
+
+def _group(label: str, lanes: Sequence[tuple[int | None, Lane]]) -> dict[str, Any]:
+    drawn = lanes
+    if len(lanes) > MOST_LANES:
+        longest = sorted(lanes, key=lambda lane: -int(lane[1].duration_ns.sum()))[:MOST_LANES]
+        kept = {id(lane) for _, lane in longest}
+        drawn = [lane for lane in lanes if id(lane[1]) in kept]
+    base = min(int(lane.start_ns.min()) for _, lane in drawn)
+    end = max(int((lane.start_ns + lane.duration_ns).max()) for _, lane in drawn)
+    has_ranks = len({rank for rank, _ in drawn}) > 1
+    has_devices = len({lane.device for _, lane in drawn}) > 1
+    names: dict[str, int] = {}
+    return {
+        "label": _cut(label),
+        "window": end - base,
+        "left_out": len(lanes) - len(drawn),
+        "lanes": [
+            _lane(lane, _lane_label(rank, lane, has_ranks, has_devices), base, names)
+            for rank, lane in drawn
+        ],
+        "names": list(names),
+    }
+
+
+def _lane(lane: Lane, label: str, base: int, names: dict[str, int]) -> dict[str, Any]:
+    place = [names.setdefault(_cut(name, 120), len(names)) for name in lane.names]
+    return {
+        "label": label,
+        # Differences are short to write; the script adds them up.
+        "start": np.diff(lane.start_ns, prepend=base).tolist(),
+        "length": lane.duration_ns.tolist(),
+        "kind": lane.kind.tolist(),
+        "name": np.array(place, np.int64)[lane.name].tolist(),
+        "count": lane.count.tolist() if int(lane.count.max()) > 1 else None,
+    }
+
+
+def _lane_label(rank: int | None, lane: Lane, has_ranks: bool, has_devices: bool) -> str:
+    parts = [f"rank {rank}"] if has_ranks else []
+    parts += [f"GPU {lane.device}"] if has_devices and not has_ranks else []
+    return " · ".join([*parts, f"stream {lane.stream}"])
+
+
+def _title(report: TraceReport) -> str:
+    files = [summary.file for summary in report.summaries]
+    return printable(files[0].name) if len(files) == 1 else f"{len(files)} traces"
+
+
+def _tiles(summaries: Sequence[Summary]) -> list[dict[str, str]]:
+    """Sums over all traces, as shares of the sum of their windows."""
+    window = sum(summary.window_ns for summary in summaries)
+
+    def share(ns: int) -> str:
+        return f"{ns / window:.1%}" if window else "–"
+
+    tiles = [{
+        "label": "window" if len(summaries) == 1 else f"windows of {len(summaries)} traces",
+        "value": f"{window / 1e6:,.1f} ms",
+        "detail": f"{sum(s.kernels for s in summaries):,} kernels",
+    }]  # fmt: skip
+    for label, name, detail in (
+        ("busy", "busy_ns", "anything ran"),
+        ("computing", "compute_union_ns", "kernels that do not communicate, fills"),
+        ("exposed communication", "exposed_comm_ns", "nothing was computed beside it"),
+        ("idle", "idle_ns", "nothing ran"),
+    ):
+        ns = sum(getattr(summary, name) for summary in summaries)
+        tiles.append(
+            {"label": label, "value": share(ns), "detail": f"{ns / 1e6:,.1f} ms, {detail}"}
+        )
+    ns, count = (sum(getattr(s, name) for s in summaries) for name in
+                 ("gemm_kernel_ns", "gemm_kernels"))  # fmt: skip
+    tiles.append({"label": "GEMM kernels", "value": share(ns),
+                  "detail": f"{ns / 1e6:,.1f} ms, sum of {count:,}"})  # fmt: skip
+    return tiles
+
+
+def _gemm_bars(rows: Sequence[GemmRow]) -> list[Bar]:
+    bars = []
+    for row in rows[:_MOST_BARS]:
+        speed = "" if row.tflops is None else f" · {row.tflops:.4g} TFLOP/s"
+        share = "" if row.peak_fraction is None else f" · {row.peak_fraction:.1%}"
+        overlapped = row.overlapped_ns / 1e6
+        parts = (("gemm", row.sum_ns / 1e6 - overlapped), ("beside", overlapped))
+        label = shape_text(row.shape, row.dtype, row.layout)
+        value = f"{row.sum_ns / 1e6:,.2f} ms{speed}{share}"
+        bars.append(Bar(label, parts, value, f"{row.told.short}: {row.count:,} ×"))
+    return bars
+
+
+def _category_bars(report: TraceReport) -> list[Bar]:
+    table = report.table("ops_summary_by_category")
+    if table is None:
+        return []
+    word, total = (table.headings.index(h) for h in
+                   ("op category", "total_direct_kernel_time_ms"))  # fmt: skip
+    sums: dict[str, float] = {}
+    for row in table.rows:
+        sums[row[word]] = sums.get(row[word], 0.0) + row[total]
+    lost = _time_without_parent(report)
+    if lost:
+        sums[_NO_PARENT] = lost
+    ordered = sorted(sums.items(), key=lambda item: -item[1])[:_MOST_BARS]
+    colours = {"GEMM": "gemm", "SDPA_fwd": "attention", "SDPA_bwd": "attention",
+               _NO_PARENT: "copy"}  # fmt: skip
+    return [Bar(name, ((colours.get(name, "other"), ms),), f"{ms:,.2f} ms") for name, ms in ordered]
+
+
+_NO_PARENT = "launch not in the trace"
+
+
+def _time_without_parent(report: TraceReport) -> float:
+    """Of kernels whose launch was not recorded, ms."""
+    table = report.table("kernel_summary")
+    if table is None:
+        return 0.0
+    parent, spent = (table.headings.index(h) for h in
+                     ("Parent cpu_op", "Kernel duration (µs)_sum"))  # fmt: skip
+    return float(sum(row[spent] for row in table.rows if row[parent] is None)) / 1000
+
+
+_SHOWN: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
+    ("gemms", "GEMM kernels by kernel and shape", "", (
+        "short_name", "m", "n", "k", "batch", "dtype", "layout", "count", "sum_us", "median_us",
+        "mad_us", "tflops", "peak_fraction", "overlapped_share")),
+    ("ops_summary", "Operators", "total_direct_kernel_time_ms", (
+        "file", "name", "Count", "total_direct_kernel_time_ms", "Percentage (%)")),
+    ("kernel_summary", "Kernels", "Kernel duration (µs)_sum", (
+        "file", "Kernel name", "Parent cpu_op", "Kernel stream", "Kernel duration (µs)_sum",
+        "Kernel duration (µs)_count", "Kernel duration (µs)_mean",
+        "Percent of kernels time (%)")),
+    ("collectives", "Collectives by kind", "", (
+        "job", "op", "dtype", "bytes", "group_size", "count", "latency_us_median",
+        "start_skew_us_median", "algbw_gbps_median", "busbw_gbps_median")),
+    ("ranks", "Ranks: who came last, who waited", "", (
+        "job", "rank", "last_count", "last_share", "waited_us", "unmatched")),
+    ("steps", "Steps", "", (
+        "file", "step", "kernels", "window_us", "busy_us", "exposed_comm_us", "idle_us")),
+    ("problems", "What could not be read", "", ("file", "where", "what")),
+)  # fmt: skip
+"""Sheets of the page: name, heading, column to sort by over all files, columns shown."""
+
+
+def _tables(report: TraceReport) -> Iterable[dict[str, Any]]:
+    for name, heading, by, wanted in _SHOWN:
+        table = report.table(name)
+        if table is None:
+            continue
+        shown = [column for column in wanted if column in table.headings]
+        places = [table.headings.index(column) for column in shown]
+        rows = table.rows
+        if by:
+            place = table.headings.index(by)
+            rows = sorted(rows, key=lambda row: -row[place])
+        yield {
+            "heading": heading,
+            "anchor": name,
+            "headings": shown,
+            "rows": [
+                [_shown(row[place], column) for place, column in zip(places, shown, strict=True)]
+                for row in rows[:_MOST_ROWS]
+            ],
+            "hidden": max(0, len(rows) - _MOST_ROWS),
+            "sheet": name,
+        }
+
+
+def _shown(value: Any, column: str) -> dict[str, Any]:
+    """A cell: its text, whether it is a number, and the whole text where that is longer."""
+    if value is None:
+        return {"text": "", "number": False, "title": ""}
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return {"text": _number(value, column), "number": True, "title": ""}
+    text = str(value)
+    short = classify(text).short if len(text) > 80 else text
+    return {"text": _cut(short, 120), "number": False, "title": _cut(text) if short != text else ""}
+
+
+def _number(value: float, column: str) -> str:
+    if column.endswith(("_fraction", "_share")):
+        return f"{value:.1%}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def _cut(text: str, most: int = _MOST_CHARACTERS) -> str:
+    text = printable(text[: most + 1]).replace("\n", " ")
+    return text if len(text) <= most else f"{text[: most - 1]}…"

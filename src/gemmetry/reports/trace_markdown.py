@@ -1,0 +1,71 @@
+"""A report of traces as Markdown: what fits in a pull request or a wiki page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from gemmetry.kernel_names import classify
+from gemmetry.reports.labels import printable
+from gemmetry.reports.markdown_table import escape, markdown_lines
+from gemmetry.reports.trace_report import TraceReport
+
+_MOST_ROWS = 15
+_MOST_CHARACTERS = 100
+
+_SHOWN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("summary", "Time", (
+        "file", "kernels", "window_us", "busy_us", "compute_union_us", "exposed_comm_us",
+        "idle_us", "gemm_kernel_us")),
+    ("gemms", "GEMM kernels", (
+        "short_name", "m", "n", "k", "batch", "dtype", "layout", "count", "sum_us", "median_us",
+        "tflops", "peak_fraction")),
+    ("ops_summary_by_category", "Operators", (
+        "file", "op category", "Count", "total_direct_kernel_time_ms", "Percentage (%)")),
+    ("collectives", "Collectives", (
+        "job", "op", "dtype", "bytes", "group_size", "count", "latency_us_median",
+        "busbw_gbps_median")),
+    ("ranks", "Ranks", ("job", "rank", "last_count", "last_share", "waited_us")),
+)  # fmt: skip
+
+
+def trace_markdown(report: TraceReport) -> str:
+    """Headings, notes, and the first rows of some sheets."""
+    parts = ["# Traces"]
+    if report.notes:
+        parts.append("\n".join(f"* {escape(_cut(note))}" for note in report.notes))
+    for name, heading, wanted in _SHOWN:
+        table = report.table(name)
+        if table is None:
+            continue
+        shown = [column for column in wanted if column in table.headings]
+        places = [table.headings.index(column) for column in shown]
+        rows = [[row[place] for place in places] for row in table.rows[:_MOST_ROWS]]
+        parts += [f"## {heading}", "\n".join(_lines(shown, rows))]
+        hidden = len(table.rows) - len(rows)
+        if hidden:
+            parts.append(f"{hidden} more rows are in the sheet `{name}` of the workbook.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _lines(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterable[str]:
+    numbers = [
+        any(isinstance(row[place], (int, float)) for row in rows) for place in range(len(headings))
+    ]
+    return markdown_lines(headings, [list(map(_text, row)) for row in rows], numbers=numbers)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    text = str(value)
+    return _cut(classify(text).short if len(text) > _MOST_CHARACTERS else text)
+
+
+def _cut(text: str) -> str:
+    text = printable(text[:2000]).replace("\n", " ")
+    return text if len(text) <= 500 else f"{text[:499]}…"

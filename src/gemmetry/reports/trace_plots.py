@@ -1,0 +1,123 @@
+"""Pictures of a report of traces as SVG: how time divides, and bars of what takes most of it.
+
+Every text from a trace is escaped here; nothing in a picture is a script or a link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+from gemmetry.reports.labels import printable
+from gemmetry.traces.summary import Summary
+
+_WIDTH = 1000
+_LABEL = 300
+_CHARACTER = 7.2
+"""Width of one at the size of the bars' texts; digits of common fonts are narrower."""
+_ROW = 24
+_MOST_CHARACTERS = 44
+
+
+class Bar(NamedTuple):
+    """One bar; its parts stand one behind the other."""
+
+    label: str
+    parts: tuple[tuple[str, float], ...]
+    """(class of its colour, length) pairs."""
+    value: str
+    """Told behind the bar."""
+    hint: str = ""
+    """Told on hovering; "" for the label."""
+
+
+def bars_svg(bars: Sequence[Bar], title: str, whole: float | None = None) -> str:
+    """Horizontal bars, one below the other; "" if there are none.
+
+    Args:
+        title: what the picture shows, for those who cannot see it.
+        whole: length that fills the width; that of the longest bar if it is not given.
+    """
+    if not bars:
+        return ""
+    longest = whole or max(sum(length for _, length in bar.parts) for bar in bars) or 1.0
+    room = _WIDTH - _LABEL - 10 - _CHARACTER * max(len(bar.value) for bar in bars)
+    lines = [
+        f'<svg class="bars" role="img" viewBox="0 0 {_WIDTH} {_ROW * len(bars)}" '
+        f'xmlns="http://www.w3.org/2000/svg"><title>{_text(title)}</title>'
+    ]
+    for number, bar in enumerate(bars):
+        top = number * _ROW
+        lines.append(f"<g><title>{_text(bar.hint or bar.label)}</title>")
+        lines.append(
+            f'<text class="label" x="{_LABEL - 8}" y="{top + 16}" text-anchor="end">'
+            f"{_text(_cut(bar.label))}</text>"
+        )
+        at = float(_LABEL)
+        for colour, length in bar.parts:
+            width = room * max(length, 0.0) / longest
+            lines.append(
+                f'<rect class="{escape(colour)}" x="{at:.2f}" y="{top + 4}" '
+                f'width="{width:.2f}" height="{_ROW - 8}"/>'
+            )
+            at += width
+        lines.append(
+            f'<text class="value" x="{at + 6:.2f}" y="{top + 16}">{_text(bar.value)}</text>'
+        )
+        lines.append("</g>")
+    lines.append("</svg>")
+    return "\n".join(lines)
+
+
+def time_bars(summaries: Sequence[Summary]) -> list[Bar]:
+    """How the window of each trace divides: GEMM, other computing, exposed communication, exposed
+    copies, idle. GEMM is as a share of computing, by the sums of kernels' durations."""
+    labels = short_paths([summary.file for summary in summaries]) if len(summaries) > 1 else {}
+    bars = []
+    for summary in summaries:
+        window = summary.window_ns
+        if not window:
+            continue
+        sums = summary.gemm_kernel_ns
+        gemm = min(sums, summary.compute_union_ns)
+        copies = max(0, summary.busy_ns - summary.compute_union_ns - summary.exposed_comm_ns)
+        parts = (
+            ("gemm", gemm / window),
+            ("other", (summary.compute_union_ns - gemm) / window),
+            ("communication", summary.exposed_comm_ns / window),
+            ("copy", copies / window),
+            ("idle", summary.idle_ns / window),
+        )
+        names = ("GEMM", "other kernels", "exposed communication", "exposed copies", "idle")
+        hint = ", ".join(f"{n} {part:.1%}" for n, (_, part) in zip(names, parts, strict=True))
+        label = labels.get(summary.file, summary.label)
+        hint = f"{summary.file}: {hint}"
+        bars.append(Bar(label, parts, f"{window / 1e6:,.1f} ms", hint))
+    return bars
+
+
+def short_paths(paths: Sequence[Path]) -> dict[Path, str]:
+    """Paths without the folders and the suffixes that all of them share."""
+    depths = {len(path.parts) for path in paths}
+    suffixes = {"".join(path.suffixes) for path in paths}
+    shared = suffixes.pop() if len(suffixes) == 1 else ""
+    same_depth = len(depths) == 1
+    columns = zip(*(path.parts for path in paths), strict=True) if same_depth else ()
+    differ = [place for place, parts in enumerate(columns) if len(set(parts)) > 1]
+    result = {}
+    for path in paths:
+        name = "/".join(path.parts[place] for place in differ) or path.name
+        name = name if same_depth else str(path)
+        result[path] = name.removesuffix(shared) or name
+    return result
+
+
+def _cut(text: str) -> str:
+    """The end of a text, where the names of files differ."""
+    return text if len(text) <= _MOST_CHARACTERS else f"…{text[1 - _MOST_CHARACTERS :]}"
+
+
+def _text(text: str) -> str:
+    return escape(printable(text[:2000]).replace("\n", " "))

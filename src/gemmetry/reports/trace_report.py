@@ -1,0 +1,254 @@
+"""Everything that a report of traces shows, as tables: TraceLens' sheets, and ours beside them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.reports.collective_tables import kind_rows, matched_rows, rank_rows
+from gemmetry.reports.trace_tables import gemm_rows, shape_rows, step_rows, summary_rows
+from gemmetry.traces.collective_jobs import JobCollectives, analyse_jobs
+from gemmetry.traces.gemms import GemmRow, gemm_table
+from gemmetry.traces.jobs import RankTrace, rank_trace
+from gemmetry.traces.model import Trace
+from gemmetry.traces.shapes import workload
+from gemmetry.traces.summary import Summary, summarize, summarize_steps
+from gemmetry.traces.timeline import Lane, trace_lanes
+from gemmetry.traces.tracelens_collectives import (
+    CommunicationNames,
+    communication_names,
+    job_sheets,
+    single_trace_sheet,
+)
+from gemmetry.traces.tracelens_sheets import BY_NAME, Table
+from gemmetry.traces.tracelens_tables import SHORT_KERNEL_US, trace_tables
+
+OUR_SHEETS = {
+    "summary": "One row a file: counts, and exact times in µs (docs: traces).",
+    "steps": "The same for each step that the profiler marked.",
+    "gemms": "GEMM kernels by kernel and shape; all GEMM time is in it, linked or not.",
+    "shapes": "The distinct GEMMs of the workload.",
+    "collectives": "Matched collectives by kind; bandwidths in 10⁹ bytes/s.",
+    "matched": "Every matched collective.",
+    "ranks": "Who came last, who waited, and whose clock differs.",
+    "problems": "What could not be read.",
+}
+"""Sheets of our own, after those with TraceLens' names."""
+
+NOTES = (
+    ("sheets", "Sheets from gpu_timeline to straggler_summary have the names, columns and units of "
+     "TraceLens' workbooks (AMD-AGI/TraceLens 171dd747); the sheets after them are gemmetry's own. "
+     "Sheets that would be empty are left out."),
+    ("exactness", "Sums and unions of times are made in whole nanoseconds."),
+    ("GFLOPS", "10⁹ FLOP of one call, 2·B·M·N·K (and B·M·N for a bias): an amount, not a speed."),
+    ("MB, GB/s", "In TraceLens' sheets MB are 2²⁰ bytes and GB/s are 2³⁰ bytes/s; in collectives "
+     "and matched they are 10⁹ bytes/s, as nccl-tests counts: a number there is 1.0737 times as "
+     "large."),
+    ("GEMM", "Kernel times of the GEMM sheet are those of all that a call launched, fills, copies "
+     "and helper passes too, as TraceLens counts; GEMMs that no operator tells of are not in it. "
+     "The sheet gemms has all of them, by kernel."),
+    ("kernel lists", "The first kernel of a list is one that multiplies, if the operator launched "
+     "one; TraceLens' lists begin with the shortest, often a fill. Numbers are plain Python."),
+    ("parents", "Kernels whose launch is not in the file have rows without a parent; TraceLens "
+     "drops them from short_kernels_summary."),
+    ("op category", "By the operator's name, else by its first kernel; a few operators that "
+     "TraceLens calls other have one here (attention, optimisers)."),
+    ("UID", "ex_UID and UID_first are External id of the trace, not TraceLens' event number."),
+    ("collectives", "All kinds of collectives are matched, compared and counted, not only the four "
+     "of TraceLens; what a kernel does not tell is taken from the operators around its launch. "
+     "Times are as recorded; the sheet ranks tells where clocks differ."),
+    ("not made", "Sheets of performance models other than GEMM (CONV_fwd, UnaryElementwise ...) "
+     "and of uneven all-to-alls by themselves."),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TraceReport:
+    """What was found in traces."""
+
+    tables: list[Table]
+    """In the order of the workbook."""
+    summaries: list[Summary]
+    gemms: list[GemmRow]
+    jobs: list[JobCollectives]
+    lanes: list[Lane]
+    """Of the timeline; [] unless it was asked for."""
+    errors: dict[str, str]
+    """Files that could not be read."""
+
+    def table(self, name: str) -> Table | None:
+        """The sheet of that name, if it is not empty."""
+        return next((table for table in self.tables if table.name == name), None)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the numbers has to know of these files."""
+        partial = [f"{s.file} is partial: events are missing" for s in self.summaries if s.partial]
+        failed = [f"{file} could not be read: {why}" for file, why in self.errors.items()]
+        # What a single trace without communication tells of ranks changes no number.
+        jobs = [j for j in self.jobs if len(j.job.ranks) > 1 or j.job.ranks[0].collectives]
+        several = len(jobs) > 1
+        of_jobs = [
+            f"{job.job.name}: {note}" if several else note for job in jobs for note in job.notes
+        ]
+        return [*failed, *partial, *of_jobs]
+
+
+@dataclass
+class _Gathered:
+    """What is kept of traces whose rows are gone."""
+
+    short_kernel_us: float
+    with_lanes: bool
+    times: dict[str, float]
+    tables: list[tuple[Path, Table]] = field(default_factory=list)
+    summaries: list[Summary] = field(default_factory=list)
+    steps: list[Summary] = field(default_factory=list)
+    ranks: list[RankTrace] = field(default_factory=list)
+    names: dict[Any, CommunicationNames] = field(default_factory=dict)
+    lanes: list[Lane] = field(default_factory=list)
+
+    def add(self, trace: Trace) -> None:
+        with stage(self.times, "join"):
+            _ = trace.launches
+        with stage(self.times, "tables"):
+            summary = summarize(trace)
+            self.summaries.append(summary)
+            self.steps += summarize_steps(trace)
+            for table in trace_tables(trace, summary, short_kernel_us=self.short_kernel_us):
+                self.tables.append((trace.file, table))
+            rank = rank_trace(trace)
+            self.ranks.append(rank)
+            if rank.collectives:
+                self.names[trace.file] = communication_names(trace)
+                table = single_trace_sheet(rank, self.names[trace.file])
+                self.tables.append((trace.file, table))
+        if self.with_lanes:
+            with stage(self.times, "timeline"):
+                self.lanes += trace_lanes(trace, rank.rank)
+
+
+def build_report(
+    traces: Iterable[Trace],
+    errors: Mapping[str, RequestError],
+    *,
+    short_kernel_us: float = SHORT_KERNEL_US,
+    with_lanes: bool = False,
+    times: dict[str, float] | None = None,
+) -> TraceReport:
+    """The report of `traces`, which are taken one by one and not kept.
+
+    Args:
+        errors: files that could not be read; looked at when all traces are through.
+        with_lanes: also gather what the timeline is drawn from.
+        times: gets the seconds of each stage added: ``join``, ``tables``, ``timeline``.
+
+    Raises:
+        RequestError: a rank occurs twice in one job.
+    """
+    times = times if times is not None else {}
+    gathered = _Gathered(short_kernel_us, with_lanes, times)
+
+    def passing() -> Iterator[Trace]:
+        for trace in traces:
+            gathered.add(trace)
+            yield trace
+
+    before, begin = sum(times.values()), time.perf_counter()
+    gemms = gemm_table(passing())
+    # The stages within are told on their own.
+    elapsed = time.perf_counter() - begin - (sum(times.values()) - before)
+    times["tables"] = times.get("tables", 0.0) + elapsed
+    with stage(times, "tables"):
+        jobs = analyse_jobs(gathered.ranks)
+        failed = {file: error.message for file, error in errors.items()}
+        tables = _tracelens_tables(gathered, jobs) + _own_tables(gathered, gemms, jobs, failed)
+    return TraceReport(tables, gathered.summaries, gemms, jobs, gathered.lanes, failed)
+
+
+def _tracelens_tables(gathered: _Gathered, jobs: Sequence[JobCollectives]) -> list[Table]:
+    parts: dict[str, list[tuple[str, Table]]] = {}
+    for file, table in gathered.tables:
+        parts.setdefault(table.name, []).append((str(file), table))
+    several = len(gathered.summaries) > 1
+    joined = {
+        name: _joined(name, found, "file" if several else "") for name, found in parts.items()
+    }
+    of_jobs: dict[str, list[tuple[str, Table]]] = {}
+    with_collectives = [job for job in jobs if any(one.collectives for one in job.job.ranks)]
+    none = CommunicationNames({}, 0)
+    for job in with_collectives:
+        names = {one.file: gathered.names.get(one.file, none) for one in job.job.ranks}
+        for table in job_sheets(job, names):
+            if several or table.name == "nccl_long":
+                of_jobs.setdefault(table.name, []).append((job.job.name, table))
+    for name, found in of_jobs.items():
+        joined[name] = _joined(name, found, "job" if len(with_collectives) > 1 else "")
+    return [joined[name] for name in BY_NAME if name in joined]
+
+
+def _joined(name: str, parts: Sequence[tuple[str, Table]], column: str) -> Table:
+    """One table of those of several files or jobs, which `column` tells apart ("": there is but
+    one)."""
+    first = parts[0][1]
+    if not column:
+        return first
+    headings = list(dict.fromkeys(h for _, table in parts for h in table.headings))
+    rows: list[tuple[Any, ...]] = []
+    for label, table in parts:
+        if list(table.headings) == headings:
+            rows += [(label, *row) for row in table.rows]
+            continue
+        places = {heading: place for place, heading in enumerate(table.headings)}
+        rows += [
+            (label, *(row[places[h]] if h in places else None for h in headings))
+            for row in table.rows
+        ]
+    return Table(name, (column, *headings), rows)
+
+
+def _own_tables(
+    gathered: _Gathered,
+    gemms: Sequence[GemmRow],
+    jobs: Sequence[JobCollectives],
+    failed: Mapping[str, str],
+) -> list[Table]:
+    found: dict[str, list[dict[str, Any]]] = {
+        "summary": summary_rows(gathered.summaries),
+        "steps": step_rows(gathered.steps),
+        "gemms": gemm_rows(gemms),
+        "shapes": shape_rows(workload(gemms)),
+        "collectives": kind_rows(jobs),
+        "matched": matched_rows(jobs),
+        "ranks": rank_rows(jobs) if any(job.matching.matched for job in jobs) else [],
+        "problems": [
+            {"file": file, "where": "", "what": why} for file, why in failed.items()
+        ] + [
+            {"file": str(s.file), "where": problem.where, "what": problem.what}
+            for s in gathered.summaries for problem in s.problems
+        ],
+    }  # fmt: skip
+    return [
+        Table(name, tuple(rows[0]), [tuple(map(_cell, row.values())) for row in rows])
+        for name, rows in found.items()
+        if rows
+    ]
+
+
+def _cell(value: Any) -> Any:
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+
+
+@contextmanager
+def stage(times: dict[str, float], name: str) -> Iterator[None]:
+    """Add the seconds of a block to `times`."""
+    begin = time.perf_counter()
+    try:
+        yield
+    finally:
+        times[name] = times.get(name, 0.0) + time.perf_counter() - begin

@@ -1,0 +1,56 @@
+"""``docs/trace-report-sheets.md`` from the table of sheets:
+``python -m gemmetry.reports.trace_sheets_page``."""
+
+from __future__ import annotations
+
+import sys
+
+from gemmetry.reports.markdown_table import escape
+from gemmetry.reports.trace_report import NOTES, OUR_SHEETS
+from gemmetry.traces.tracelens_sheets import SHEETS, SheetKind
+
+_HEAD = """\
+# Sheets of a trace report
+
+This page is generated: `python -m gemmetry.reports.trace_sheets_page > docs/trace-report-sheets.md`.
+
+The sheets of [`gemmetry trace report`](trace-report.md), in the order of the workbook. The same
+names are the keys of `sheets` in a json report and the names of the csv files in a folder.
+
+## What to know
+
+"""
+
+_OURS = """\
+## Sheets of our own
+
+| sheet | what it holds |
+| --- | --- |
+"""
+
+_THEIRS = """\
+With several files, sheets of single traces begin with a column `file`, and with several jobs,
+sheets of jobs begin with a column `job`.
+
+"""
+
+
+def sheets_page() -> str:
+    """The page's Markdown."""
+    notes = "".join(f"- **{escape(about)}**: {escape(note)}\n" for about, note in NOTES)
+    ours = "".join(f"| `{name}` | {escape(what)} |\n" for name, what in OUR_SHEETS.items())
+    theirs = "\n".join(map(_section, SHEETS))
+    return f"{_HEAD}{notes}\n{_OURS}{ours}\n## Sheets with TraceLens' names\n\n{_THEIRS}{theirs}"
+
+
+def _section(sheet: SheetKind) -> str:
+    rows = "".join(
+        f"| `{column.name}` | {escape(column.unit)} | {escape(column.meaning)} |\n"
+        for column in sheet.columns
+    )
+    head = "| column | unit | meaning |\n| --- | --- | --- |\n"
+    return f"### {sheet.name}\n\n{sheet.what}\n\n{head}{rows}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(sheets_page())

@@ -1,0 +1,311 @@
+"""Tables of traces: rows for files and frames, and how a terminal and a notebook show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.kernel_names import KernelKind, classify
+from gemmetry.reports.labels import printable
+from gemmetry.traces.gemm_operators import GemmShape
+from gemmetry.traces.gemms import GemmRow
+from gemmetry.traces.shapes import Workload
+from gemmetry.traces.summary import TIMES, Summary
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Row = dict[str, Any]
+
+_GPU_TIMES = (
+    ("busy", "busy_ns"),
+    ("  compute", "compute_union_ns"),
+    ("  communication", "comm_union_ns"),
+    ("    exposed", "exposed_comm_ns"),
+    ("    beside GEMMs", "gemm_comm_overlap_ns"),
+    ("  copies", "memcpy_union_ns"),
+    ("idle", "idle_ns"),
+)
+
+
+def summary_rows(summaries: Iterable[Summary]) -> list[Row]:
+    """One row a file; times in µs."""
+    return [
+        {"file": str(s.file), "events": s.events, **_counts(s), "partial": s.partial}
+        for s in summaries
+    ]
+
+
+def step_rows(steps: Iterable[Summary]) -> list[Row]:
+    """One row a step; times in µs."""
+    return [
+        {
+            "file": str(s.file),
+            "step": s.step.number if s.step else None,
+            "window_from": s.step.source if s.step else None,
+            **_counts(s),
+        }
+        for s in steps
+    ]
+
+
+def _counts(summary: Summary) -> Row:
+    row: Row = {
+        "kernels": summary.kernels,
+        "gemm_kernels": summary.gemm_kernels,
+        "comm_kernels": summary.comm_kernels,
+    }
+    return row | {f"{name}_us": getattr(summary, f"{name}_ns") / 1000 for name in TIMES}
+
+
+def gemm_rows(rows: Iterable[GemmRow]) -> list[Row]:
+    """One row a kernel and shape; times in µs, shares as fractions."""
+    rows = list(rows)
+    total = sum(row.sum_ns for row in rows)
+    return [_gemm_row(row, total) for row in rows]
+
+
+def _gemm_row(row: GemmRow, total_ns: int) -> Row:
+    shape, told = row.shape, row.told
+    return {
+        "device": row.device,
+        "kernel": row.kernel,
+        "short_name": told.short,
+        "kind": str(told.kind),
+        "family": told.family or None,
+        "operators": ", ".join(row.operators) or None,
+        "m": shape.m if shape else None,
+        "n": shape.n if shape else None,
+        "k": shape.k if shape else None,
+        "batch": shape.batch if shape else None,
+        "dtype": row.dtype,
+        "layout": row.layout,
+        "tile": "x".join(map(str, told.tile)) if told.tile else None,
+        "stages": told.stages,
+        "cluster": "x".join(map(str, told.cluster)) if told.cluster else None,
+        "split_k": told.split_k,
+        "count": row.count,
+        "linked": row.linked,
+        "inferred": row.inferred,
+        "sum_us": row.sum_ns / 1000,
+        "share": row.sum_ns / total_ns if total_ns else None,
+        "median_us": row.median_ns / 1000,
+        "p5_us": row.p5_ns / 1000,
+        "p95_us": row.p95_ns / 1000,
+        "mad_us": row.mad_ns / 1000,
+        "min_us": row.min_ns / 1000,
+        "max_us": row.max_ns / 1000,
+        "tflops": row.tflops,
+        "peak_fraction": row.peak_fraction,
+        "overlapped": row.overlapped,
+        "overlapped_share": row.overlapped_ns / row.sum_ns if row.sum_ns else None,
+    }
+
+
+def shape_rows(load: Workload) -> list[Row]:
+    """One row a distinct GEMM; times in µs, shares as fractions."""
+    return [
+        {
+            "m": gemm.m,
+            "n": gemm.n,
+            "k": gemm.k,
+            "batch": gemm.batch,
+            "dtype": gemm.dtype,
+            "layout": gemm.layout,
+            "scaling": gemm.scaling,
+            "count": gemm.count,
+            "sum_us": gemm.sum_ns / 1000,
+            "share": gemm.share,
+            "operation": gemm.operation,
+            "kernels": list(gemm.kernels),
+            "reason": gemm.reason or None,
+        }
+        for gemm in load.gemms
+    ]
+
+
+def print_summary(summary: Summary, console: Console) -> None:
+    """One trace, or one step of it, at most 80 columns wide."""
+    title = printable(summary.label)
+    if summary.step is not None:
+        title += f", step {summary.step.number}"
+    if summary.partial:
+        title += "  (partial: the file ends early)"
+    _line(console, title, style="bold")
+    head = f"{summary.kernels:,} kernels in {_ms(summary.window_ns)} ms"
+    _line(console, f"  {head}" + (f", {summary.events:,} events" if summary.events else ""))
+    if not summary.window_ns:
+        _line(console, "  no work on a GPU")
+        return
+    _line(console, f"  {'':<34} {'ms':>12} {'of window':>10}", style="dim")
+    for label, name in _GPU_TIMES:
+        time = getattr(summary, name)
+        _line(console, f"  {label:<34} {_ms(time):>12} {_percent(time, summary.window_ns):>10}")
+    for label, count, time in (
+        ("GEMM kernels", summary.gemm_kernels, summary.gemm_kernel_ns),
+        ("communication kernels", summary.comm_kernels, summary.comm_kernel_ns),
+    ):
+        text = f"sum of {count:,} {label}"
+        _line(console, f"  {text:<34} {_ms(time):>12} {_percent(time, summary.window_ns):>10}")
+    if not summary.top_gemms:
+        return
+    _line(console, f"  {'ms':>10} {'count':>6} {'µs, min – max':>19}  GEMM kernel", style="dim")
+    for gemm in summary.top_gemms:
+        span = f"{gemm.min_ns / 1000:,.1f} – {gemm.max_ns / 1000:,.1f}"
+        name = _cut(classify(gemm.name).short, 37)
+        _line(console, f"  {_ms(gemm.sum_ns):>10} {gemm.count:>6,} {span:>19}  {name}")
+
+
+def print_summaries(summaries: Sequence[Summary], console: Console) -> None:
+    """Several traces or steps, one line each, at most 80 columns wide; percent of the window."""
+    _line(console, f"{'':<26} {'window':>10} {'busy':>6} {'comp.':>6} {'comm.':>6} "
+          f"{'exposed':>7} {'idle':>6} {'GEMMs':>5}", style="dim")  # fmt: skip
+    _line(console, f"{'':<26} {'ms':>10} {'%':>6} {'%':>6} {'%':>6} {'%':>7} {'%':>6}", style="dim")
+    for group, members in _by_folder(summaries).items():
+        if group:
+            _line(console, _cut(group, 80), style="bold")
+        for s in members:
+            name = s.file.name if s.step is None else f"step {s.step.number} {s.file.name}"
+            shares = [
+                f"{100 * time / s.window_ns if s.window_ns else 0:{width}.1f}"
+                for time, width in (
+                    (s.busy_ns, 6), (s.compute_union_ns, 6), (s.comm_union_ns, 6),
+                    (s.exposed_comm_ns, 7), (s.idle_ns, 6),
+                )
+            ]  # fmt: skip
+            mark = "partial" if s.partial else ""
+            _line(
+                console,
+                f"{_cut(name, 26):<26} {_ms(s.window_ns):>10} {' '.join(shares)} "
+                f"{s.gemm_kernels:>5} {mark}".rstrip(),
+            )
+
+
+def _by_folder(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
+    groups: dict[str, list[Summary]] = {}
+    for summary in summaries:
+        groups.setdefault(str(summary.file.parent), []).append(summary)
+    return groups if len(groups) > 1 else {"": list(summaries)}
+
+
+def print_gemms(rows: Sequence[GemmRow], console: Console, *, top: int = 20) -> None:
+    """The `top` rows (0: all) with the most time, two lines each, at most 80 columns wide."""
+    total = sum(row.sum_ns for row in rows)
+    shown = rows[:top] if top else rows
+    _line(console, f"{'ms':>10} {'%':>5} {'count':>6} {'median µs':>10} {'MAD':>7} {'TFLOP/s':>8} "
+          f"{'peak':>6} {'beside':>6}", style="dim")  # fmt: skip
+    for row in shown:
+        tflops = "" if row.tflops is None else f"{row.tflops:.4g}"
+        peak = "" if row.peak_fraction is None else f"{row.peak_fraction:.1%}"
+        beside = _percent(row.overlapped_ns, row.sum_ns) if row.overlapped else ""
+        _line(
+            console,
+            f"{_ms(row.sum_ns):>10} {100 * row.sum_ns / total if total else 0:>5.1f} "
+            f"{row.count:>6,} {row.median_ns / 1000:>10,.2f} {row.mad_ns / 1000:>7,.2f} "
+            f"{tflops:>8} {peak:>6} {beside:>6}",
+        )
+        shape = f"{shape_text(row.shape, row.dtype, row.layout)}{_source(row)}"
+        _line(console, f"    {_cut(shape, 76)}")
+        is_main = row.told.kind is KernelKind.GEMM
+        kind = "" if is_main else f"{str(row.told.kind).replace('_', ' ')}: "
+        _line(console, f"    {_cut(kind + (row.told.short or row.kernel), 76)}", style="dim")
+    hidden = rows[len(shown) :]
+    if hidden:
+        time = _ms(sum(row.sum_ns for row in hidden))
+        _line(console, f"{time:>10} more in {len(hidden)} rows (--top 0 shows all)")
+    known = sum(row.sum_ns for row in rows if row.shape is not None)
+    _line(
+        console,
+        f"{_ms(total):>10} in {sum(row.count for row in rows):,} GEMM kernels; "
+        f"shapes are known for {_percent(known, total)} of it",
+    )
+
+
+def _source(row: GemmRow) -> str:
+    """Where the shape comes from."""
+    if row.shape is None:
+        return f"  {row.operators[0]}" if row.operators else ""
+    if row.inferred == row.count:
+        return "  inferred"
+    told = row.operators[0] if row.operators else ""
+    return f"  {told}" + (f" ({row.inferred} inferred)" if row.inferred else "")
+
+
+def print_workload(load: Workload, console: Console, *, top: int = 0) -> None:
+    """The distinct GEMMs, at most 80 columns wide."""
+    shown = load.gemms[:top] if top else load.gemms
+    _line(console, f"{'ms':>10} {'%':>5} {'calls':>7}  GEMM (batch x m x n x k)", style="dim")
+    for gemm in shown:
+        shape = GemmShape(gemm.m, gemm.n, gemm.k, gemm.batch)
+        text = shape_text(shape, gemm.dtype, gemm.layout)
+        if gemm.scaling != "none":
+            text += f" scaled by {gemm.scaling}"
+        _line(
+            console,
+            f"{_ms(gemm.sum_ns):>10} {100 * gemm.share:>5.1f} {gemm.count:>7,}  {text}",
+        )
+        if gemm.reason:
+            _line(console, f"{'':>26}{gemm.reason}", style="dim")
+    hidden = load.gemms[len(shown) :]
+    if hidden:
+        time, calls = sum(g.sum_ns for g in hidden), sum(g.count for g in hidden)
+        _line(console, f"{_ms(time):>10} {100 * time / load.sum_ns:>5.1f} {calls:>7,}  the others")
+    if load.unknown_ns:
+        _line(
+            console,
+            f"{_ms(load.unknown_ns):>10} {100 * load.unknown_ns / load.sum_ns:>5.1f} "
+            f"{load.unknown_count:>7,}  of unknown shape",
+        )
+
+
+def shape_text(shape: GemmShape | None, dtype: str | None, layout: str | None) -> str:
+    """``16x5185x64x5185 bf16 tt``, or what is known of it."""
+    size = "shape not known"
+    if shape is not None:
+        sizes = (*((shape.batch,) if shape.batch > 1 else ()), shape.m, shape.n, shape.k)
+        size = "x".join(map(str, sizes))
+    return " ".join(filter(None, (size, dtype, layout)))
+
+
+def notebook_table(summaries: Sequence[Summary], errors: Mapping[str, RequestError]) -> str:
+    """A small HTML table for a notebook's cell, without scripts."""
+    heads = ("file", "kernels", "window ms", "busy", "communication", "exposed", "idle", "GEMM ms")
+    head = "".join(f"<th>{name}</th>" for name in heads)
+    body = []
+    for s in summaries:
+        texts = (
+            s.label + (" (partial)" if s.partial else ""),
+            f"{s.kernels:,}",
+            _ms(s.window_ns),
+            *(
+                _percent(time, s.window_ns)
+                for time in (s.busy_ns, s.comm_union_ns, s.exposed_comm_ns, s.idle_ns)
+            ),
+            _ms(s.gemm_kernel_ns),
+        )
+        cells = "".join(f"<td>{escape(printable(text))}</td>" for text in texts)
+        body.append(f"<tr>{cells}</tr>")
+    failed = "".join(f"<p>{escape(printable(error.message))}</p>" for error in errors.values())
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>{failed}"
+
+
+def _line(console: Console, text: str, *, style: str = "") -> None:
+    # Files and frames are made of these rows too, where a terminal's library is not worth its time.
+    from rich.text import Text
+
+    console.print(Text(text, style=style), soft_wrap=True)
+
+
+def _cut(text: str, width: int) -> str:
+    text = printable(text).replace("\n", " ")
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _ms(ns: int) -> str:
+    return f"{ns / 1e6:,.3f}"
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "–"

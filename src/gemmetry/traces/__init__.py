@@ -1,0 +1,1 @@
+"""L2: rows of trace files -> tables: what ran when, which GEMM it was, who waited for whom."""

@@ -1,0 +1,227 @@
+"""Which entry of one rank's sequence of collectives is which entry of another's.
+
+All ranks of a group issue its collectives in the same order, so order decides, and what is told
+of an entry must agree. Recordings begin and end at different collectives on different ranks, and
+lose some: then agreement and times tell how the sequences lie. A collective that synchronises
+ends on all ranks within microseconds, while the time from one to the next varies by far more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+
+NOT_TOLD = -1
+
+MOST_SHIFT = 64
+"""Entries by which one recording may begin earlier than another, beyond the difference of their
+lengths."""
+
+FEWEST_ANCHORS = 8
+"""Against order, times are believed only with that many pairs that end together."""
+
+_TIGHTER = 10
+_SCATTER_NS = 2000.0
+"""... whose ends scatter so much less than those of the pairs in order. Seen on 4x H200 (8
+recordings of FSDP, 2672 kernels): medians of 1.4 to 4.3 µs, and up to 68 µs for all-gathers on 32
+channels; of pairs one place off, milliseconds."""
+
+_AS_MANY = 0.8
+"""Share of the most frequent difference of ends that another one needs to be taken instead, for
+being smaller: with evenly spaced collectives all multiples of the spacing are about as frequent."""
+
+_MOST_DIFFERENCES = 1 << 21
+_MOST_CELLS = 1 << 22
+"""Bounds on memory and time: 16 MB and some 0.1 s; 4 MB and some 0.1 s."""
+
+_PAIR, _LEFT, _RIGHT = 0, 1, 2
+_GAP = 2.0
+_LATE = 0.5
+"""Cost of an entry without a partner, and of a pair whose ends lie apart: two gaps on each side
+cost as much as 8 late pairs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """A sequence of collectives: ends, and one number for each thing that is told (equal numbers
+    are equal values, ``NOT_TOLD`` agrees with all)."""
+
+    end_ns: Int64
+    told: Int64
+    """(entries, properties)."""
+    together: Bools
+    """Whether it ends on all ranks together."""
+
+    def __len__(self) -> int:
+        return len(self.end_ns)
+
+    def __getitem__(self, part: slice) -> Entries:
+        return Entries(self.end_ns[part], self.told[part], self.together[part])
+
+
+class Alignment(NamedTuple):
+    """Pairs (left, right) in ascending order, and what to add to the left's clock to get the
+    right's, ns."""
+
+    left: Int64
+    right: Int64
+    offset_ns: float
+
+
+def agree(left: Int64, right: Int64) -> Bools:
+    """Whether entries agree in everything that both tell: (..., properties) -> (...)."""
+    same: Bools = ((left == right) | (left == NOT_TOLD) | (right == NOT_TOLD)).all(axis=-1)
+    return same
+
+
+def align(left: Entries, right: Entries) -> Alignment:
+    """The pairs of two sequences.
+
+    Two sequences of the same length that agree everywhere are paired in order, unless times
+    clearly say that one began earlier. Otherwise pairs that end together are found, and what lies
+    between them is aligned by agreement.
+    """
+    count = len(left)
+    if not count or not len(right):
+        nothing = np.zeros(0, np.int64)
+        return Alignment(nothing, nothing, 0.0)
+    far = min(_far(left), _far(right))
+    offset = _offset(left, right, far)
+    ones, others = _anchors(left, right, offset, far)
+    apart = np.abs(right.end_ns[others] - left.end_ns[ones] - offset)
+    bound = _TIGHTER * float(np.median(apart)) + _SCATTER_NS if len(ones) else np.inf
+    if count == len(right) and agree(left.told, right.told).all():
+        in_order = right.end_ns - left.end_ns
+        middle = float(np.median(in_order))
+        is_sure = len(ones) >= max(FEWEST_ANCHORS, count / 2) and (ones != others).any()
+        if not is_sure or np.abs(in_order - middle).max() <= bound:
+            every = np.arange(count)
+            return Alignment(every, every, middle)
+    # With ends that scatter far less than collectives are apart, a late pair is none.
+    strict = len(ones) >= FEWEST_ANCHORS and bound < far
+    ones, others = _filled(left, right, ones, others, _Times(offset, far, strict))
+    return Alignment(ones, others, offset)
+
+
+class _Times(NamedTuple):
+    offset: float
+    far: float
+    strict: bool
+    """Pairs that should end together and do not are none."""
+
+
+def _far(entries: Entries) -> float:
+    """Half the usual time between two ends: what lies further apart is rather another entry."""
+    steps = np.abs(np.diff(entries.end_ns))
+    return max(1.0, float(np.median(steps)) / 2) if len(steps) else float("inf")
+
+
+def _offset(left: Entries, right: Entries, far: float) -> float:
+    """The most frequent difference of ends of entries that agree and are near in order; of
+    several about as frequent ones the smallest."""
+    most = MOST_SHIFT + abs(len(right) - len(left))
+    step = max(1, len(left) * (2 * most + 1) // _MOST_DIFFERENCES)
+    chosen = np.arange(0, len(left), step)
+    found = []
+    for shift in range(-min(most, len(left) - 1), min(most, len(right) - 1) + 1):
+        i = chosen[(chosen + shift >= 0) & (chosen + shift < len(right))]
+        i = i[agree(left.told[i], right.told[i + shift])]
+        found.append(right.end_ns[i + shift] - left.end_ns[i])
+    differences = np.sort(np.concatenate(found))
+    if not len(differences):
+        return float(np.median(right.end_ns) - np.median(left.end_ns))
+    width = far / 4 if np.isfinite(far) else 0.0
+    last = np.searchsorted(differences, differences + width, "right")
+    counts = last - np.arange(len(differences))
+    frequent = np.flatnonzero(counts >= _AS_MANY * counts.max())
+    middles = np.array([np.median(differences[i : last[i]]) for i in _few(frequent)])
+    return float(middles[np.argmin(np.abs(middles))])
+
+
+def _few(indices: Int64) -> Int64:
+    """At most some hundred of many neighbouring places, with the first and the last."""
+    places = np.linspace(0, len(indices) - 1, min(len(indices), 512)).astype(np.int64)
+    found: Int64 = indices[np.unique(places)]
+    return found
+
+
+def _anchors(left: Entries, right: Entries, offset: float, far: float) -> tuple[Int64, Int64]:
+    """Pairs that are each other's nearest in time, agree, and stand in the same order."""
+    there = _nearest(left.end_ns + offset, right.end_ns)
+    back = _nearest(right.end_ns - offset, left.end_ns)
+    ones = np.flatnonzero(back[there] == np.arange(len(left)))
+    others = there[ones]
+    near = np.abs(right.end_ns[others] - left.end_ns[ones] - offset) <= far
+    near &= agree(left.told[ones], right.told[others])
+    ones, others = ones[near], others[near]
+    rising = (others == np.maximum.accumulate(others)) & (
+        others == np.minimum.accumulate(others[::-1])[::-1]
+    )
+    return ones[rising], others[rising]
+
+
+def _nearest(moments: npt.NDArray[np.floating[Any]], ends: Int64) -> Int64:
+    """For each moment the index of the end that is nearest."""
+    order = np.argsort(ends, kind="stable")
+    ascending = ends[order]
+    after = np.clip(np.searchsorted(ascending, moments), 0, len(ends) - 1)
+    before = np.maximum(after - 1, 0)
+    is_before = np.abs(ascending[before] - moments) < np.abs(ascending[after] - moments)
+    found: Int64 = order[np.where(is_before, before, after)]
+    return found
+
+
+def _filled(
+    left: Entries, right: Entries, ones: Int64, others: Int64, times: _Times
+) -> tuple[Int64, Int64]:
+    """The anchors, and pairs among what lies between them."""
+    pairs = [np.stack([ones, others], axis=1)]
+    starts_left, starts_right = np.append(0, ones + 1), np.append(0, others + 1)
+    ends_left, ends_right = np.append(ones, len(left)), np.append(others, len(right))
+    for place in np.flatnonzero((ends_left > starts_left) & (ends_right > starts_right)).tolist():
+        begin, other_begin = int(starts_left[place]), int(starts_right[place])
+        part = left[begin : int(ends_left[place])]
+        other = right[other_begin : int(ends_right[place])]
+        found = _cheapest(part, other, times)
+        pairs.append(found + np.array([begin, other_begin]))
+    every = np.concatenate(pairs)
+    every = every[np.argsort(every[:, 0], kind="stable")]
+    return every[:, 0], every[:, 1]
+
+
+def _cheapest(left: Entries, right: Entries, times: _Times) -> Int64:
+    """The cheapest alignment (Needleman and Wunsch 1970, J. Mol. Biol. 48): pairs that disagree
+    are forbidden, late ones cost; (pairs, 2). Very long parts are paired in order."""
+    rows, columns = len(left), len(right)
+    if rows * columns > _MOST_CELLS:
+        both = np.arange(min(rows, columns))
+        both = both[agree(left.told[both], right.told[both])]
+        return np.stack([both, both], axis=1)
+    gaps = _GAP * np.arange(columns + 1)
+    cost = gaps
+    moves = np.full((rows + 1, columns + 1), _RIGHT, np.int8)
+    for i in range(rows):
+        apart = np.abs(right.end_ns - left.end_ns[i] - times.offset) / times.far
+        fits = agree(left.told[i], right.told)
+        if times.strict:
+            fits &= (apart <= 1) | ~right.together | ~left.together[i]
+        price = np.where(fits, _LATE * np.minimum(1.0, apart * apart), np.inf)
+        pair = np.append(np.inf, cost[:-1] + price)
+        skip = cost + _GAP
+        reached = np.minimum(pair, skip)
+        cost = np.minimum.accumulate(reached - gaps) + gaps
+        moves[i + 1] = np.where(cost < reached, _RIGHT, np.where(pair <= skip, _PAIR, _LEFT))
+    pairs = []
+    i, j = rows, columns
+    while i and j:
+        move = moves[i, j]
+        i, j = i - (move != _RIGHT), j - (move != _LEFT)
+        if move == _PAIR:
+            pairs.append((i, j))
+    return np.array(pairs[::-1], np.int64).reshape(-1, 2)

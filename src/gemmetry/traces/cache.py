@@ -1,0 +1,257 @@
+"""Keeps the rows of a trace beside it, so that the second look at it costs milliseconds.
+
+A cache file holds the columns as they lie in memory and everything else as msgpack; it is mapped,
+not read, so that a table touches only the columns that it needs. It is believed only if it was
+made of the same bytes by the same reader and its checksum is right; otherwise it is made anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import mmap
+import os
+import tempfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gemmetry.formats.events import (
+    AnnotationRows,
+    CallRows,
+    CollectiveCall,
+    GpuRows,
+    OperatorArguments,
+    OperatorRows,
+    TraceProblem,
+    TraceRows,
+)
+
+READER_VERSION = 2
+"""Goes up whenever a reader gives other rows for the same file."""
+
+CACHE_SUFFIX = ".gemmetry-cache"
+
+SMALLEST_CACHED_BYTES = 128 << 10
+"""Smaller files (compressed size) are read in some 20 ms, about what opening a cache costs."""
+
+_MAGIC = b"GEMMETRYTRACE\x00\x01\n"
+_ALIGNMENT = 64
+_HASHED_BYTES = 64 << 10
+_LEDGER = "beside.txt"
+_TABLES: dict[str, type[Any]] = {
+    "gpu": GpuRows,
+    "calls": CallRows,
+    "operators": OperatorRows,
+    "annotations": AnnotationRows,
+}
+
+
+class _Column(msgspec.Struct, frozen=True, array_like=True):
+    table: str
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    bytes: int
+
+
+class _Head(msgspec.Struct, frozen=True):
+    key: str
+    columns: tuple[_Column, ...]
+    checksum: int
+    format: str
+    events: int
+    base_ns: int
+    names: tuple[str, ...]
+    arguments: tuple[OperatorArguments, ...]
+    collectives: tuple[CollectiveCall, ...]
+    threads: tuple[str, ...]
+    rank: int | None
+    world_size: int | None
+    host: str | None
+    job: str | None
+    devices: dict[int, str]
+    versions: dict[str, str]
+    problems: tuple[TraceProblem, ...]
+    partial: bool
+    host_rows_left_out: int
+
+
+_OF_ROWS = tuple(set(_Head.__struct_fields__) - {"key", "columns", "checksum"})
+
+
+def cache_key(files: Sequence[Path]) -> str | None:
+    """What a cache of `files` is recognised by: their sizes, times, first and last 64 KiB, and
+    the version of the readers. None if they cannot be read."""
+    digest = hashlib.blake2b(f"{READER_VERSION}".encode(), digest_size=20)
+    for file in files:
+        try:
+            with file.open("rb") as opened:
+                status = os.fstat(opened.fileno())
+                digest.update(f"|{file.name}|{status.st_size}|{status.st_mtime_ns}|".encode())
+                digest.update(opened.read(_HASHED_BYTES))
+                opened.seek(max(0, status.st_size - _HASHED_BYTES))
+                digest.update(opened.read(_HASHED_BYTES))
+        except OSError:
+            return None
+    return digest.hexdigest()
+
+
+def load(path: Path, key: str) -> TraceRows | None:
+    """The cached rows of the trace `path`; None where there are none for this `key`."""
+    for place in _places(path):
+        with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError, TypeError):
+            rows = _load(place, key)
+            if rows is not None:
+                return rows
+    return None
+
+
+def save(path: Path, key: str, rows: TraceRows) -> Path | None:
+    """Keep `rows` beside the trace `path`, else in the user's cache folder.
+
+    Returns:
+        The cache file; None where neither folder takes it.
+    """
+    beside, own = _places(path)
+    for place in (beside, own):
+        with contextlib.suppress(OSError):
+            if place == own:
+                place.parent.mkdir(parents=True, exist_ok=True)
+            _write(place, key, rows)
+            if place == beside:
+                _note(place)
+            return place
+    return None
+
+
+def clear_cache(paths: Sequence[Path] = ()) -> tuple[int, int]:
+    """Remove all caches in the user's cache folder, those beside traces that this user's runs
+    made, and those below `paths`.
+
+    Returns:
+        How many files, and how many bytes they held.
+    """
+    folder = cache_folder()
+    found = set(folder.glob(f"*{CACHE_SUFFIX}"))
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        found |= {Path(line) for line in (folder / _LEDGER).read_text("utf-8").splitlines() if line}
+    for path in paths:
+        if path.is_dir():
+            found |= set(path.rglob(f"*{CACHE_SUFFIX}"))
+        else:
+            found.add(_places(path)[0])
+    files = size = 0
+    for file in found:
+        with contextlib.suppress(OSError):
+            if _is_cache(file):
+                length = file.stat().st_size
+                file.unlink()
+                files, size = files + 1, size + length
+    with contextlib.suppress(OSError):
+        (folder / _LEDGER).unlink(missing_ok=True)
+    return files, size
+
+
+def cache_folder() -> Path:
+    """The user's own: ``$XDG_CACHE_HOME/gemmetry/traces``, ``~/.cache`` where that is not set."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    root = Path(base) if Path(base).is_absolute() else Path("~/.cache").expanduser()
+    return root / "gemmetry" / "traces"
+
+
+def _places(path: Path) -> tuple[Path, Path]:
+    whole = path.absolute()
+    name = hashlib.blake2b(os.fsencode(whole), digest_size=16).hexdigest()
+    return (
+        whole.with_name(whole.name + CACHE_SUFFIX),
+        cache_folder() / f"{name}{CACHE_SUFFIX}",
+    )
+
+
+def _is_cache(file: Path) -> bool:
+    with file.open("rb") as opened:
+        return opened.read(len(_MAGIC)) == _MAGIC
+
+
+def _note(place: Path) -> None:
+    """So that :func:`clear_cache` finds it again."""
+    ledger = cache_folder() / _LEDGER
+    with contextlib.suppress(OSError, UnicodeError):
+        ledger.parent.mkdir(parents=True, exist_ok=True)
+        known = ledger.read_text("utf-8").splitlines() if ledger.exists() else []
+        if str(place) not in known and "\n" not in str(place):
+            with ledger.open("a", encoding="utf-8") as opened:
+                opened.write(f"{place}\n")
+
+
+def _write(place: Path, key: str, rows: TraceRows) -> None:
+    columns: list[_Column] = []
+    arrays: list[np.ndarray[Any, Any]] = []
+    offset = checksum = 0
+    for table, name, array in _arrays(rows):
+        array = np.ascontiguousarray(array)
+        size = array.nbytes
+        columns.append(_Column(table, name, array.dtype.str, array.shape, offset, size))
+        arrays.append(array)
+        checksum = zlib.crc32(array.data if size else b"", checksum)
+        offset += size + -size % _ALIGNMENT
+    told = {name: getattr(rows, name) for name in _OF_ROWS}
+    head = msgspec.msgpack.encode(_Head(key=key, columns=tuple(columns), checksum=checksum, **told))
+    prefix = _MAGIC + len(head).to_bytes(8, "little") + zlib.crc32(head).to_bytes(8, "little")
+    descriptor, name = tempfile.mkstemp(dir=place.parent, prefix=".", suffix=CACHE_SUFFIX)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(prefix + head)
+            file.write(bytes(-file.tell() % _ALIGNMENT))
+            for array in arrays:
+                file.write(array.data if array.nbytes else b"")
+                file.write(bytes(-array.nbytes % _ALIGNMENT))
+        Path(name).replace(place)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _arrays(rows: TraceRows) -> Iterator[tuple[str, str, np.ndarray[Any, Any]]]:
+    for table, kind in _TABLES.items():
+        for column in dataclasses.fields(kind):
+            yield table, column.name, getattr(getattr(rows, table), column.name)
+
+
+def _load(place: Path, key: str) -> TraceRows | None:
+    with place.open("rb") as file:
+        prefix = file.read(len(_MAGIC) + 16)
+        if len(prefix) != len(_MAGIC) + 16 or not prefix.startswith(_MAGIC):
+            return None
+        length = int.from_bytes(prefix[len(_MAGIC) : -8], "little")
+        if length > os.fstat(file.fileno()).st_size:
+            return None
+        text = file.read(length)
+        if zlib.crc32(text) != int.from_bytes(prefix[-8:], "little"):
+            return None
+        head = msgspec.msgpack.decode(text, type=_Head)
+        if head.key != key:
+            return None
+        start = file.tell() + -file.tell() % _ALIGNMENT
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    tables: dict[str, dict[str, Any]] = {table: {} for table in _TABLES}
+    checksum = 0
+    view = memoryview(mapped)
+    for column in head.columns:
+        part = view[start + column.offset : start + column.offset + column.bytes]
+        checksum = zlib.crc32(part, checksum)
+        array = np.frombuffer(part, np.dtype(column.dtype)).reshape(column.shape)
+        tables[column.table][column.name] = array
+    if checksum != head.checksum:
+        return None
+    return TraceRows(
+        **{name: getattr(head, name) for name in _OF_ROWS},
+        **{table: kind(**tables[table]) for table, kind in _TABLES.items()},
+    )

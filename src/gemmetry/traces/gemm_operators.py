@@ -1,0 +1,212 @@
+"""Operator with its arguments -> the GEMM that it is.
+
+The places of A and B follow the signatures of PyTorch's native functions
+(``aten/src/ATen/native/native_functions.yaml``). Operators of other libraries are taken by their
+names and only if the sizes of their matrices leave one reading.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gemmetry.formats.events import OperatorArguments
+from gemmetry.kernel_names.number_formats import number_format
+
+
+class GemmShape(NamedTuple):
+    """C (batch, m, n) = A (batch, m, k) · B (batch, k, n), as far as a trace tells."""
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    dtype: str | None = None
+    """Of A and B: ``bf16``, or ``e4m3:e5m2`` where they differ."""
+    layout: str | None = None
+    """How A and B lie in memory: t is row-major, n column-major, as in names of operations."""
+    scaling: str = "none"
+    """``tensor``, ``row`` or ``block`` where narrow inputs have factors."""
+
+    @property
+    def flops(self) -> int:
+        """2·batch·m·n·k; four times as many of real numbers where they are complex."""
+        real = 2 * self.batch * self.m * self.n * self.k
+        return 4 * real if self.dtype in _COMPLEX else real
+
+
+class _Tensor(NamedTuple):
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str | None
+
+
+OPERAND_PLACES = {
+    "aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::matmul": (0, 1), "aten::_int_mm": (0, 1),
+    "aten::mv": (0, 1), "aten::dot": (0, 1), "aten::vdot": (0, 1),
+    "aten::_scaled_mm": (0, 1), "aten::_scaled_mm_v2": (0, 1),
+    "aten::addmm": (1, 2), "aten::_addmm_activation": (1, 2), "aten::addmv": (1, 2),
+    "aten::baddbmm": (1, 2), "aten::addbmm": (1, 2), "aten::linear": (0, 1),
+}  # fmt: skip
+"""Operator -> places of A and B among its arguments."""
+
+_SCALED = ("aten::_scaled_mm", "aten::_scaled_mm_v2")
+
+_OF_OTHERS = re.compile(r"(?<!co)mm\Z|gemm|matmul|(?<!bi)linear\Z|_mm_", re.IGNORECASE)
+_NOT_ONE_GEMM = re.compile(r"backward|grouped|moe|attention|conv|quantize", re.IGNORECASE)
+
+_SPELLINGS = {
+    "signed char": "s8", "unsigned char": "u8", "long int": "s64",
+    "c10::complex<float>": "c64", "c10::complex<double>": "c128",
+}  # fmt: skip
+_COMPLEX = ("c64", "c128")
+
+
+def is_gemm_operator(name: str) -> bool:
+    """Whether an operator of this name may be one GEMM."""
+    if name in OPERAND_PLACES:
+        return True
+    library, _, base = name.partition("::")
+    if not base or library in ("aten", "autograd", "torch"):
+        return False
+    return bool(_OF_OTHERS.search(base)) and not _NOT_ONE_GEMM.search(base)
+
+
+def gemm_shape(name: str, arguments: OperatorArguments) -> GemmShape | None:
+    """The GEMM that the operator `name` does with `arguments`; None if they do not tell."""
+    tensors = _tensors(arguments)
+    places = OPERAND_PLACES.get(name)
+    if places is None:
+        return _of_other_library(tensors) if is_gemm_operator(name) else None
+    if max(places) >= len(tensors):
+        return None
+    a, b = (tensors[place] for place in places)
+    is_linear = name == "aten::linear"
+    shape = _product(a, _transposed(b) if is_linear else b)
+    if shape is None or name not in _SCALED:
+        return shape
+    factors = math.prod(tensors[2].shape) if len(tensors) > 2 else 1
+    scaling = "tensor" if factors == 1 else "row" if factors == shape.m else "block"
+    return shape._replace(scaling=scaling)
+
+
+def _of_other_library(tensors: Sequence[_Tensor]) -> GemmShape | None:
+    """Of (a, b ...) or (out, a, b ...), with b as (k, n) or as (n, k)."""
+    found = []
+    for first in (0, 1):
+        if first + 1 >= len(tensors):
+            continue
+        a, b = tensors[first], tensors[first + 1]
+        if len(a.shape) < 2 or len(b.shape) != 2:
+            continue
+        for right in (b, _transposed(b)):
+            shape = _product(a, right)
+            if shape is not None:
+                out = tensors[0].shape if first else None
+                is_right = out is None or (*a.shape[:-1], shape.n) == out
+                if is_right:
+                    found.append((first, shape))
+    # With the result among the arguments the reading that fits it is the right one.
+    readings = {(s.m, s.n, s.k) for f, s in found if f == 1} or {(s.m, s.n, s.k) for _, s in found}
+    if len(readings) != 1:
+        return None
+    only = next(iter(readings))
+    fitting = [shape for _, shape in found if (shape.m, shape.n, shape.k) == only]
+    # A square b reads both ways: its layout is not known then.
+    return fitting[0] if len(fitting) == 1 else fitting[0]._replace(layout=None)
+
+
+def _product(a: _Tensor, b: _Tensor) -> GemmShape | None:
+    """Of torch.matmul's rules: vectors are rows or columns, leading dimensions are a batch."""
+    if not a.shape or not b.shape or min(*a.shape, *b.shape) < 1:
+        return None
+    left = a if len(a.shape) > 1 else _Tensor((1, *a.shape), (), a.dtype)
+    right = b if len(b.shape) > 1 else _Tensor((*b.shape, 1), (), b.dtype)
+    (m, k), (rows, n) = left.shape[-2:], right.shape[-2:]
+    if k != rows:
+        return None
+    lead = left.shape[:-2]
+    if len(right.shape) == 2:
+        m, batch = m * math.prod(lead), 1
+    else:
+        batches = _broadcast(lead, right.shape[:-2])
+        if batches is None:
+            return None
+        batch = batches
+    letters = _letter(left), _letter(right)
+    layout = "".join(letter or "" for letter in letters)
+    return GemmShape(m, n, k, batch, _dtypes(a, b), layout if len(layout) == 2 else None)
+
+
+def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> int | None:
+    longest = max(len(a), len(b))
+    sizes = 1
+    for one, other in zip(
+        (1,) * (longest - len(a)) + a, (1,) * (longest - len(b)) + b, strict=True
+    ):
+        if one != other and 1 not in (one, other):
+            return None
+        sizes *= max(one, other)
+    return sizes
+
+
+def _letter(tensor: _Tensor) -> str | None:
+    """t: row-major, n: column-major, with or without room between rows; None: unknown, neither."""
+    if len(tensor.strides) != len(tensor.shape) or len(tensor.shape) < 2:
+        return None
+    rows, columns = tensor.shape[-2:]
+    row_stride, column_stride = tensor.strides[-2:]
+    if column_stride == 1 and (row_stride >= columns or rows == 1):
+        return "t"
+    if row_stride == 1 and (column_stride >= rows or columns == 1):
+        return "n"
+    return None
+
+
+def _dtypes(a: _Tensor, b: _Tensor) -> str | None:
+    if a.dtype is None or b.dtype is None:
+        return a.dtype or b.dtype
+    return a.dtype if a.dtype == b.dtype else f"{a.dtype}:{b.dtype}"
+
+
+def _transposed(tensor: _Tensor) -> _Tensor:
+    def swap(sizes: tuple[int, ...]) -> tuple[int, ...]:
+        return (*sizes[:-2], sizes[-1], sizes[-2]) if len(sizes) > 1 else sizes
+
+    return _Tensor(swap(tensor.shape), swap(tensor.strides), tensor.dtype)
+
+
+def _tensors(arguments: OperatorArguments) -> list[_Tensor]:
+    """The arguments in their order; what is no tensor has no sizes."""
+    shapes = _list(arguments.shapes)
+    dtypes, strides = _list(arguments.dtypes), _list(arguments.strides)
+    tensors = []
+    for index, shape in enumerate(shapes):
+        dtype = dtypes[index] if index < len(dtypes) else None
+        stride = strides[index] if index < len(strides) else ()
+        tensors.append(_Tensor(_sizes(shape), _sizes(stride), _format(dtype)))
+    return tensors
+
+
+def _list(text: str) -> list[Any]:
+    try:
+        found = msgspec.json.decode(text.encode()) if text else []
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    return found if isinstance(found, list) else []
+
+
+def _sizes(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(size) is int for size in value):
+        return ()
+    return tuple(value)
+
+
+def _format(spelling: Any) -> str | None:
+    if not isinstance(spelling, str):
+        return None
+    return _SPELLINGS.get(spelling) or number_format(spelling)

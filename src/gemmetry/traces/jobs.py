@@ -1,0 +1,218 @@
+"""Traces of several ranks -> jobs: which files belong together, and which ranks are missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.traces.collectives import Collective, collectives_of
+from gemmetry.traces.model import Trace
+
+APART_NS = 3600 * 10**9
+"""Recordings of one step of one job overlap; files of a folder between which more than an hour
+lies belong to different jobs. Clocks of a cluster's nodes differ by far less."""
+
+_RANK = re.compile(r"(?:\A|(?<=[^a-z]))rank[-_=]?(\d{1,6})(?!\d)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTrace:
+    """What one trace file says about communication."""
+
+    file: Path
+    rank: int | None
+    rank_source: str
+    """``trace``, ``name`` (the file's or its folder's) or "" where neither tells."""
+    world_size: int | None
+    job: str | None
+    """The trace's own identification of its job."""
+    host: str | None
+    base_ns: int
+    span: tuple[int, int]
+    """First start and last end of work on GPUs, ns; (0, 0) without any."""
+    collectives: tuple[Collective, ...]
+    partial: bool
+    """The file ends early."""
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Traces of one run, by rank."""
+
+    name: str
+    ranks: tuple[RankTrace, ...]
+    world_size: int | None
+    missing: tuple[int, ...]
+    """Ranks of the job that no file is of."""
+    notes: tuple[str, ...]
+
+    @property
+    def by_rank(self) -> dict[int, RankTrace]:
+        """Its traces by number; every trace of a job has one."""
+        return {one.rank: one for one in self.ranks if one.rank is not None}
+
+
+def rank_trace(trace: Trace) -> RankTrace:
+    """What `trace` says about communication."""
+    rows = trace.rows
+    rank, source = rows.rank, "trace"
+    if rank is None:
+        rank, source = _rank_of_path(trace.file)
+    gpu = rows.gpu
+    span = (0, 0)
+    if len(gpu.start_ns):
+        last = int((gpu.start_ns + gpu.duration_ns).max())
+        span = (rows.base_ns + int(gpu.start_ns.min()), rows.base_ns + last)
+    return RankTrace(
+        file=trace.file,
+        rank=rank,
+        rank_source=source,
+        world_size=rows.world_size,
+        job=rows.job,
+        host=rows.host,
+        base_ns=rows.base_ns,
+        span=span,
+        collectives=tuple(collectives_of(trace)),
+        partial=rows.partial,
+        problems=tuple(map(str, rows.problems)),
+    )
+
+
+def group_jobs(traces: Iterable[RankTrace]) -> list[Job]:
+    """Puts traces of the same run together.
+
+    Traces with the same identification of the job are of one job. The rest is grouped by folder,
+    where folders that differ in a rank's number only count as one (``rank0/``, ``rank1/``), by
+    world size and, in a folder, by time (:data:`APART_NS`). A trace that tells no rank, or a world
+    of one, is a job of its own.
+
+    Raises:
+        RequestError: a rank occurs twice in a job.
+    """
+    traces = list(traces)
+    shared = _shared_identifications(traces)
+    groups: dict[tuple[object, ...], list[RankTrace]] = {}
+    for one in traces:
+        if one.job in shared:
+            key: tuple[object, ...] = ("job", one.job)
+        elif one.rank is None or one.world_size == 1:
+            key = ("file", one.file)
+        else:
+            key = ("folder", _folder(one.file), one.world_size)
+        groups.setdefault(key, []).append(one)
+    jobs = []
+    for key, members in groups.items():
+        _refuse_twice(members)
+        parts = [members] if key[0] == "job" else _by_time(members)
+        jobs += [_job(part) for part in parts]
+    return _with_distinct_names(jobs)
+
+
+def _shared_identifications(traces: Sequence[RankTrace]) -> set[str | None]:
+    ranks: dict[str, set[int | None]] = {}
+    for one in traces:
+        if one.job:
+            ranks.setdefault(one.job, set()).add(one.rank)
+    return {job for job, found in ranks.items() if len(found) > 1}
+
+
+def _rank_of_path(path: Path) -> tuple[int | None, str]:
+    """From the file's name, else from the nearest folder that tells one."""
+    for part in (path.name, *reversed(path.absolute().parent.parts)):
+        found = _RANK.findall(part)
+        if found:
+            return int(found[-1]), "name"
+    return None, ""
+
+
+def _folder(path: Path) -> str:
+    return _RANK.sub("rank*", str(path.absolute().parent))
+
+
+def _refuse_twice(traces: Sequence[RankTrace]) -> None:
+    seen: dict[int | None, RankTrace] = {}
+    for one in traces:
+        other = seen.setdefault(one.rank, one)
+        if other is not one:
+            raise RequestError(
+                f"rank {one.rank} occurs twice in one job: {other.file} and {one.file}",
+                hint="Give one recording of each rank, or put each job's files in its own folder.",
+            )
+
+
+def _by_time(traces: Sequence[RankTrace]) -> list[list[RankTrace]]:
+    """Parts between which more than an hour lies; traces without GPU work go with the first."""
+    timed = sorted((one for one in traces if one.span != (0, 0)), key=lambda one: one.span)
+    parts: list[list[RankTrace]] = []
+    reached = 0
+    for one in timed:
+        if not parts or one.span[0] - reached > APART_NS:
+            parts.append([])
+        reached = max(reached, one.span[1]) if len(parts[-1]) else one.span[1]
+        parts[-1].append(one)
+    untimed = [one for one in traces if one.span == (0, 0)]
+    if not parts:
+        return [untimed]
+    parts[0] += untimed
+    return parts
+
+
+def _job(traces: Sequence[RankTrace]) -> Job:
+    ranks = sorted(traces, key=lambda one: (one.rank is None, one.rank or 0))
+    if len(ranks) == 1 and ranks[0].rank is None:
+        ranks = [replace(ranks[0], rank=0)]
+    sizes = sorted({one.world_size for one in ranks if one.world_size})
+    notes = []
+    if len(sizes) > 1:
+        notes.append(f"the traces tell different world sizes: {', '.join(map(str, sizes))}")
+    if any(one.rank_source == "name" for one in ranks):
+        notes.append("ranks are taken from the names of the files, as the traces tell none")
+    elif any(not one.rank_source for one in ranks):
+        notes.append("the trace tells no rank; it is taken for rank 0")
+    notes += [
+        f"{one.file.name} ends early: collectives of rank {one.rank} are missing"
+        for one in ranks
+        if one.partial
+    ]
+    expected = set(range(sizes[-1])) if sizes else set()
+    for one in ranks:
+        for collective in one.collectives:
+            if collective.group:
+                expected.update(collective.group.ranks)
+    present = {one.rank for one in ranks}
+    return Job(
+        name=_name(ranks),
+        ranks=tuple(ranks),
+        world_size=sizes[-1] if sizes else None,
+        missing=tuple(sorted(expected - present)),
+        notes=tuple(notes),
+    )
+
+
+def _name(ranks: Sequence[RankTrace]) -> str:
+    """The folder that holds the job's files; the file where there is one only."""
+    if len(ranks) == 1:
+        return str(ranks[0].file)
+    folders = {_folder(one.file) for one in ranks}
+    first = ranks[0].file.parent
+    if len(folders) > 1:
+        return ranks[0].job or str(first)
+    is_given = all(one.file.parent == first for one in ranks)
+    return str(first if is_given else Path(_RANK.sub("rank*", str(first))))
+
+
+def _with_distinct_names(jobs: Sequence[Job]) -> list[Job]:
+    """Jobs of the same folder get the number of their first file's time order."""
+    counts: dict[str, int] = {}
+    result = []
+    names = [job.name for job in jobs]
+    for job in jobs:
+        if names.count(job.name) > 1:
+            counts[job.name] = counts.get(job.name, 0) + 1
+            job = replace(job, name=f"{job.name} ({counts[job.name]})")
+        result.append(job)
+    return result

@@ -1,0 +1,174 @@
+"""Trace files of every kind -> :class:`TraceRows`; what a file is, its content tells."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gemmetry.domain.errors import RequestError, StorageError
+from gemmetry.formats.events import TraceRows
+from gemmetry.formats.kineto import read_kineto
+from gemmetry.formats.opening import open_decompressed
+from gemmetry.formats.rocpd import read_rocpd
+from gemmetry.formats.rocprofv3_csv import kernel_tables, read_rocprofv3_csv
+from gemmetry.formats.rocprofv3_json import read_rocprofv3_json
+from gemmetry.formats.rocprofv3_tables import siblings
+from gemmetry.formats.sniffing import TRACES, Kind, kind_of
+from gemmetry.traces.cache import CACHE_SUFFIX, SMALLEST_CACHED_BYTES, cache_key, load, save
+
+_NAMES = re.compile(r"\.(?:json|csv|db)(?:\.(?:gz|zst))?\Z")
+_SUPPORTED = (
+    "Supported: Kineto traces (JSON, also .gz and .zst), and rocprofv3's results.json, "
+    "kernel_trace.csv and .db files."
+)
+
+
+def read_trace(
+    path: Path, *, use_cache: bool = True, timings: dict[str, float] | None = None
+) -> TraceRows:
+    """The rows of one trace.
+
+    Args:
+        path: a trace file; of rocprofv3's CSV files the one of the kernels (the others beside it
+            are read with it).
+        use_cache: take the rows from the cache beside the trace where it is current, and keep
+            them there where it is not.
+        timings: gets the seconds of each stage added: ``cache``, ``read``, ``save``.
+
+    Raises:
+        RequestError: there is no such file, or it is no trace; the message names the file and,
+            where the content is at fault, the byte. A trace that is damaged or cut short raises
+            nothing: what could be read is there, and ``problems`` tell the rest.
+        StorageError: a trace too large for memory needs a temporary file that cannot be written.
+    """
+    times = timings if timings is not None else {}
+    key = None
+    if use_cache:
+        with _stage(times, "cache"):
+            key = _key(path)
+            found = load(path, key) if key else None
+        if found is not None:
+            return found
+    with _stage(times, "read"):
+        rows = _read(path)
+    if key:
+        with _stage(times, "save"):
+            save(path, key, rows)
+    return rows
+
+
+def find_traces(paths: Iterable[Path]) -> list[Path]:
+    """`paths` with each folder replaced by the traces below it, each once; within a folder in
+    order of names, numbers in them by value (``rank2`` before ``rank10``).
+
+    Of rocprofv3's CSV files of one process, the one of the kernels stands for all. A file that is
+    named is kept whatever it is.
+
+    Raises:
+        RequestError: a path does not exist, or a folder holds no trace.
+    """
+    found: dict[Path, None] = {}
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(filter(_is_trace, path.rglob("*")), key=_natural)
+            if not inside:
+                raise RequestError(f"no trace below {path}", hint=_SUPPORTED)
+            found.update(dict.fromkeys(inside))
+        elif path.exists():
+            found[path] = None
+        else:
+            raise RequestError(
+                f"{path} does not exist", hint="Give the path of a trace, or of a folder."
+            )
+    return list(found)
+
+
+def _is_trace(file: Path) -> bool:
+    if not _NAMES.search(file.name) or file.name.endswith(CACHE_SUFFIX):
+        return False
+    if file.name.startswith(".") or not file.is_file():
+        return False
+    try:
+        kind = kind_of(file)
+    except RequestError:
+        return False
+    if kind is Kind.ROCPROFV3_CSV:
+        return file in kernel_tables(file)
+    return kind in TRACES
+
+
+def _natural(path: Path) -> list[tuple[int, str | int]]:
+    parts = re.split(r"(\d+)", str(path))
+    return [(1, int(part)) if part.isdecimal() else (0, part) for part in parts]
+
+
+def _key(path: Path) -> str | None:
+    try:
+        if path.stat().st_size < SMALLEST_CACHED_BYTES:
+            return None
+    except OSError:
+        return None
+    beside = siblings(path)
+    return cache_key([beside[table] for table in sorted(beside)] if beside else [path])
+
+
+def _read(path: Path) -> TraceRows:
+    if path.is_dir():
+        raise RequestError(f"{path} is a folder", hint="Give the trace files in it.")
+    kind = kind_of(path)
+    rows = _read_as(path, kind)
+    if rows is None:
+        reason, hint = _reason(path, kind)
+        raise RequestError(f"{path} is no trace: {reason}", hint=hint)
+    return rows
+
+
+def _reason(path: Path, kind: Kind) -> tuple[str, str]:
+    """Why it is none, and what to do."""
+    if kind is Kind.CHAKRA:
+        return (
+            "it is a Chakra execution trace, which has no times of a GPU",
+            "Give the *.pt.trace.json file that was recorded with it.",
+        )
+    if kind is Kind.WORKBOOK:
+        return "it is a workbook", "Give the trace that the workbook was made from."
+    if kind is Kind.ROCPROFV3_CSV:
+        return "neither it nor a file of the same process beside it tells kernels", _SUPPORTED
+    if kind is Kind.JSON:
+        return 'it is a JSON document without "traceEvents"', _SUPPORTED
+    with open_decompressed(path) as file:
+        try:
+            begin = file.read(16)
+        except OSError as error:
+            return f"byte 0: {error}", "Copy or record it again."
+    return f"it begins with {begin!r}" if begin else "it is empty", _SUPPORTED
+
+
+def _read_as(path: Path, kind: Kind) -> TraceRows | None:
+    if kind is Kind.ROCPD:
+        return read_rocpd(path)
+    if kind is Kind.ROCPROFV3_CSV:
+        return read_rocprofv3_csv(path)
+    if kind in (Kind.CHAKRA, Kind.WORKBOOK):
+        return None
+    with open_decompressed(path) as file:
+        try:
+            return read_rocprofv3_json(file) if kind is Kind.ROCPROFV3_JSON else read_kineto(file)
+        except OSError as error:
+            raise StorageError(
+                f"{path} is too large for memory, and a temporary file for it cannot be "
+                f"written: {error}",
+                hint="Free some disk, or set TMPDIR to a folder on another one.",
+            ) from error
+
+
+@contextmanager
+def _stage(timings: dict[str, float], name: str) -> Iterator[None]:
+    begin = time.perf_counter()
+    try:
+        yield
+    finally:
+        timings[name] = timings.get(name, 0.0) + time.perf_counter() - begin

@@ -1,0 +1,52 @@
+"""Tensors among an operator's arguments, as a trace tells them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gemmetry.formats.events import OperatorArguments
+
+
+class Tensor(NamedTuple):
+    """Shape and element type, the latter as the trace spells it; "" where it does not."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+
+def input_tensors(arguments: OperatorArguments) -> list[list[Tensor]]:
+    """The tensors of each argument, in order; a list of tensors gives several, what is none
+    gives [] (scalars, and tensors of no dimension, which traces do not tell apart)."""
+    shapes, dtypes = _array(arguments.shapes), _array(arguments.dtypes)
+    result = []
+    for place, shape in enumerate(shapes):
+        told = dtypes[place] if place < len(dtypes) else ""
+        dtype = told if isinstance(told, str) and told != "TensorList" else ""
+        result.append([Tensor(tuple(one), dtype) for one in _shapes(shape)])
+    return result
+
+
+def _shapes(shape: Any) -> list[Sequence[int]]:
+    """Of a tensor, or of a list of tensors."""
+    several = isinstance(shape, list) and bool(shape) and isinstance(shape[0], list)
+    return [one for one in (shape if several else [shape]) if one and _is_shape(one)]
+
+
+def _is_shape(sizes: Any) -> bool:
+    return isinstance(sizes, list) and all(type(size) is int and size >= 0 for size in sizes)
+
+
+def _array(text: str) -> list[Any]:
+    try:
+        found = msgspec.json.decode(text.encode()) if text else []
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    return found if isinstance(found, list) else []

@@ -1,0 +1,160 @@
+"""Checks on inputs whose results are known to the bit."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+
+from gemmetry.domain.operation import Scaling
+from gemmetry.domain.traits import Trait
+from gemmetry.numerics.inputs import exact_integer_limit
+from gemmetry.verification import exact_inputs
+from gemmetry.verification.checks.results import (
+    CheckResult,
+    failed,
+    not_applicable,
+    passed,
+)
+from gemmetry.verification.context import INTEGERS, Context
+from gemmetry.verification.exact_inputs import LADDER, ExactInputs
+
+_IN_PLACE = ("selects_lhs", "selects_rhs")
+
+
+def check_integers(context: Context) -> CheckResult:
+    """Products of small integers, whose sums are exact in the promised accumulator, in new buffers
+    while the old ones are alive; on failure, up to which size integers still were exact."""
+    name = INTEGERS
+    run = context.exact(name, exact_inputs.integers)
+    if run is None:
+        return _not_exact(name, context)
+    result = context.verdict_of_exact(name, run)
+    if not result.is_failure or context.operation.signature.lhs.is_integer:
+        return result
+    if run.launch.same_as(context.first):
+        why = "it is the result of other inputs: it remembers results or pointers by shape"
+        return failed(name, f"{why}; {result.detail}", result.first_bad)
+    largest = max((q for q in LADDER if _rung(context, q) is True), default=0)
+    if not largest:
+        return result
+    bits = math.floor(math.log2(context.operation.matmul_shape.k * largest**2))
+    hint = f"exact up to ±{largest}, so sums of about {bits} bits still hold"
+    return failed(name, f"{result.detail}; {hint}", result.first_bad)
+
+
+def check_integer_ladder(context: Context) -> CheckResult:
+    """Integers of ±1, ±3 and ±16 as well, as far as their sums are exact."""
+    name = "integer_ladder"
+    tried = 0
+    for limit in LADDER:
+        is_right = _rung(context, limit)
+        if is_right is None:
+            continue
+        tried += 1
+        if not is_right:
+            run = context.exact(f"integers_{limit}", partial(exact_inputs.integers_up_to, limit))
+            assert run is not None
+            result = context.verdict_of_exact(name, run)
+            return failed(name, f"with ±{limit}: {result.detail}", result.first_bad)
+    return passed(name) if tried else _not_exact(name, context)
+
+
+def check_selects_lhs(context: Context) -> CheckResult:
+    """A result that must be a copy of elements of A with every significand bit used."""
+    return _selects(context, "selects_lhs", exact_inputs.selects_lhs)
+
+
+def check_selects_rhs(context: Context) -> CheckResult:
+    """A result that must be a copy of elements of B with every significand bit used."""
+    return _selects(context, "selects_rhs", exact_inputs.selects_rhs)
+
+
+def check_fp8_promotion(context: Context) -> CheckResult:
+    """Long fp8 sums of one sign, exact where 14-bit sums are moved to the accumulator in time."""
+    name = "fp8_promotion"
+    signature = context.operation.signature
+    if not (signature.lhs.is_fp8 and signature.rhs.is_fp8):
+        return not_applicable(name, "the inputs are not fp8")
+    if Trait.FP8_FAST_ACCUMULATION in context.declared:
+        return not_applicable(name, "declared to keep fp8 sums in 14 bits")
+    run = context.exact(name, exact_inputs.promoted)
+    if run is None:
+        return not_applicable(name, "no exact sums beyond 14 bits fit K and the formats")
+    result = context.verdict_of_exact(name, run)
+    if not result.is_failure or run.errors is None:
+        return result
+    why = "sums of more than 128 products lose bits, as in a 14-bit accumulator"
+    return failed(name, f"{why}; {result.detail}", result.first_bad)
+
+
+def check_scale_factors(context: Context) -> CheckResult:
+    """Scale factors of either sign that are no powers of two."""
+    name = "scale_factors"
+    if context.operation.signature.scaling is Scaling.NONE:
+        return not_applicable(name, "the operation has no scale factors")
+    run = context.exact(name, exact_inputs.scaled)
+    return _not_exact(name, context) if run is None else context.verdict_of_exact(name, run)
+
+
+def check_in_place_change(context: Context) -> CheckResult:
+    """Inputs whose contents were changed in place count as they are now.
+
+    The selections are launched in buffers that held other inputs before. Where such a launch was
+    wrong, it is repeated in new buffers: if it is right there, something was remembered by
+    pointer.
+    """
+    name = "in_place_change"
+    makers = dict(zip(_IN_PLACE, (exact_inputs.selects_lhs, exact_inputs.selects_rhs), strict=True))
+    runs = [run for key, make in makers.items() if (run := context.exact(key, make)) is not None]
+    if not runs:
+        return _negated_in_place(name, context)
+    for run in runs:
+        if run.is_right:
+            continue
+        fresh = context.launcher.place(run.case.inputs, keep_copies=False)
+        if context.run_exact("", run.case, fresh).is_right:
+            return failed(
+                name,
+                "inputs changed in place give a wrong result, in new buffers a right one: "
+                "something is remembered by pointer",
+                "" if run.errors is None else run.errors.first_bad,
+            )
+    return passed(name)
+
+
+def _negated_in_place(name: str, context: Context) -> CheckResult:
+    """For operations without exact inputs: A negated in place, against new buffers."""
+    inputs = tuple(
+        np.negative(array) if spec.role == "lhs" else array
+        for spec, array in zip(context.operation.inputs, context.inputs, strict=True)
+    )
+    launcher, sentinel = context.launcher, context.launcher.sentinels[0]
+    for contents in (context.inputs, inputs):
+        placed = context.put(contents)
+        changed = launcher.launch(placed, sentinel=sentinel, check_inputs=False)
+    if changed.same_as(context.first) and context.first.output.astype(bool).any():
+        return failed(name, "the result of the contents before the change came again")
+    return passed(name)
+
+
+def _selects(context: Context, name: str, make: ExactInputs) -> CheckResult:
+    run = context.exact(name, make)
+    return _not_exact(name, context) if run is None else context.verdict_of_exact(name, run)
+
+
+def _rung(context: Context, limit: int) -> bool | None:
+    """Whether integers of ±`limit` are exact; None where they cannot be."""
+    if context.operation.signature.lhs.is_integer or limit >= exact_integer_limit(
+        context.operation
+    ):
+        return None
+    run = context.exact(f"integers_{limit}", partial(exact_inputs.integers_up_to, limit))
+    return None if run is None else run.is_right
+
+
+def _not_exact(name: str, context: Context) -> CheckResult:
+    operation = context.operation
+    bits = operation.signature.accumulator
+    return not_applicable(name, f"sums of K={operation.matmul_shape.k} round in {bits}")

@@ -1,0 +1,84 @@
+"""Checks of memory: what a launch wrote, and where."""
+
+from __future__ import annotations
+
+from gemmetry.domain.contracts import GuardedDevice
+from gemmetry.verification.checks.results import CheckResult, failed, not_applicable, passed
+from gemmetry.verification.comparison import outside_bound
+from gemmetry.verification.context import Context
+from gemmetry.verification.launching import Launch, sentinel_mask
+
+UNALIGNED_BYTES = 16
+"""What the widest vector load and a tensor map ask for (PTX ISA, ld.v4 and tensormap)."""
+
+
+def check_form(context: Context) -> CheckResult:
+    """The result has the right type, shape and dtype and is not one of the inputs."""
+    name = "form"
+    problem = context.launcher.form_problem(context.first)
+    if problem:
+        return failed(name, problem)
+    if context.first.returned_input:
+        return failed(name, f"the result is the buffer of the input {context.first.returned_input}")
+    return passed(name)
+
+
+def check_written(context: Context) -> CheckResult:
+    """No element still holds the sentinel that the output was filled with."""
+    name = "written"
+    if not context.executable.writes_output:
+        return not_applicable(name, "the provider allocates its own output")
+    launch = context.first
+    left = sentinel_mask(launch.output, launch.sentinel)
+    if not left.any():
+        return passed(name)
+    # A right element may look like the sentinel (fp8 has 256 values), so it must be wrong too, or
+    # look like the other sentinel after the second launch.
+    if context.reference is not None:
+        count = outside_bound(context.operation, launch.output, context.reference, left)
+    else:
+        count = int((left & sentinel_mask(context.second.output, context.second.sentinel)).sum())
+    if count == 0:
+        return passed(name)
+    context.keep_evidence(name, launch, None, None)
+    return failed(name, f"{count} of {left.size} elements were never written")
+
+
+def check_inputs_unchanged(context: Context) -> CheckResult:
+    """After the launch every input holds the bytes it held before."""
+    name = "inputs_unchanged"
+    changed = context.first.changed_inputs
+    return failed(name, f"the launch changed {', '.join(changed)}") if changed else passed(name)
+
+
+def check_red_zones(context: Context) -> CheckResult:
+    """Nothing was written just before or after any buffer."""
+    name = "red_zones"
+    if context.first.broken_zones is None:
+        return not_applicable(name, "this device has no red zones around its buffers")
+    problem = zone_problem(context.first)
+    return failed(name, problem) if problem else passed(name)
+
+
+def check_unaligned_buffers(context: Context) -> CheckResult:
+    """New buffers that begin 16 bytes behind a multiple of 256 give a right result."""
+    name = "unaligned_buffers"
+    if not isinstance(context.launcher.device, GuardedDevice):
+        return not_applicable(name, "this device does not let us choose where buffers begin")
+    placed = context.launcher.place(context.inputs, offset_bytes=UNALIGNED_BYTES, keep_copies=False)
+    launch = context.launcher.launch(
+        placed, sentinel=context.launcher.sentinels[0], check_inputs=False
+    )
+    problem = context.launcher.form_problem(launch) or zone_problem(launch)
+    if problem:
+        return failed(name, problem)
+    if launch.same_as(context.first):
+        return passed(name)
+    return context.judge_by_bound(name, launch, context.reference)
+
+
+def zone_problem(launch: Launch) -> str:
+    """What a launch did to red zones; "" if nothing."""
+    if not launch.broken_zones:
+        return ""
+    return f"the launch wrote outside the buffer of {', '.join(launch.broken_zones)}"

@@ -1,0 +1,136 @@
+"""Checks of further launches: state, races, and work outside the timed order."""
+
+from __future__ import annotations
+
+from gemmetry.domain.contracts import OrderedDevice
+from gemmetry.numerics.storage import Array, to_float64
+from gemmetry.verification import exact_inputs
+from gemmetry.verification.checks.memory import zone_problem
+from gemmetry.verification.checks.results import (
+    CheckResult,
+    failed,
+    not_applicable,
+    passed,
+    warned,
+)
+from gemmetry.verification.context import INTEGERS, Context, ExactRun
+from gemmetry.verification.launching import Launch
+
+CALLS = 12
+"""Launches behind each other at level standard: whatever is done wrong every second to twelfth
+time shows."""
+
+FEWEST_CALLS = 3
+CALLS_S = 3.0
+"""Seconds that these launches may take; slow ones are fewer, but :data:`FEWEST_CALLS`."""
+
+REPEATS = 20
+"""Launches at level paranoid that must agree bit for bit."""
+
+
+def calls(seconds: float) -> int:
+    """Launches of :func:`check_every_call` where one takes `seconds`."""
+    return max(FEWEST_CALLS, min(CALLS, int(CALLS_S / max(seconds, 1e-9))))
+
+
+def check_second_launch(context: Context) -> CheckResult:
+    """A launch over another sentinel, in another output, is right as well."""
+    name = "second_launch"
+    problem = context.launcher.form_problem(context.second)
+    if not problem and context.second.changed_inputs:
+        problem = f"the launch changed {', '.join(context.second.changed_inputs)}"
+    problem = problem or zone_problem(context.second)
+    if problem:
+        return failed(name, problem)
+    if context.second.same_as(context.first):
+        return passed(name)
+    result = context.judge_by_bound(name, context.second, context.reference)
+    was_right = context.first_errors.bad_count == 0
+    if result.is_failure and was_right:
+        why = "the first launch was right: it adds to what the output held, or keeps state"
+        return failed(name, f"{why}; {result.detail}", result.first_bad)
+    return result
+
+
+def check_repeat(context: Context) -> CheckResult:
+    """Two launches on the same inputs agree bit for bit; where they do not, that is told."""
+    name = "repeat"
+    if context.second.same_as(context.first):
+        return passed(name)
+    return _undetermined(context, name, context.second)
+
+
+def check_every_call(context: Context) -> CheckResult:
+    """Launches behind each other without waiting, each into an output of its own, are right: all of
+    them, not only the first or the last.
+
+    On integers whose sums are exact every right result has the same bits, whatever the order of
+    summation, so a race shows that hides among rounding errors otherwise.
+    """
+    name = "every_call"
+    launcher = context.launcher
+    run = context.exact(INTEGERS, exact_inputs.integers)
+    count = calls(context.first.seconds)
+    placed = context.main if run is None else context.put(run.case.inputs)
+    launcher.keep_copies(placed)
+    model = context.first if run is None else run.launch
+    launches = launcher.queue(placed, count, sentinel=launcher.sentinels[0])
+    for number, launch in enumerate(launches, start=1):
+        problem = launch.returned_type or zone_problem(launch)
+        if problem:
+            return failed(name, f"call {number} of {count}: {problem}")
+        if launch.same_as(model) and (run is None or run.is_right):
+            continue
+        result = _judge_call(context, name, run, launch)
+        if result.is_failure:
+            return failed(name, f"call {number} of {count}: {result.detail}", result.first_bad)
+    changed = launcher.changed_inputs(placed)
+    return failed(name, f"the launches changed {', '.join(changed)}") if changed else passed(name)
+
+
+def _judge_call(context: Context, name: str, run: ExactRun | None, launch: Launch) -> CheckResult:
+    if run is None:
+        return context.judge_by_bound(name, launch, context.reference)
+    return context.verdict_of_exact(name, context.judged(run.case, launch))
+
+
+def check_many_repeats(context: Context) -> CheckResult:
+    """:data:`REPEATS` launches agree bit for bit."""
+    name = "many_repeats"
+    for _ in range(REPEATS):
+        launch = context.launcher.launch(
+            context.main, sentinel=context.launcher.sentinels[0], check_inputs=False
+        )
+        if launch.same_as(context.first):
+            continue
+        result = context.judge_by_bound(name, launch, context.reference)
+        if result.is_failure:
+            return result
+        if not context.may_differ:
+            return _undetermined(context, name, launch)
+    return passed(name)
+
+
+def check_unordered_work(context: Context) -> CheckResult:
+    """All work of a launch is done in the order that is timed: none runs ahead, none later."""
+    name = "unordered_work"
+    device, executable = context.launcher.device, context.executable
+    if not isinstance(device, OrderedDevice):
+        return not_applicable(name, "this device has no order of work that could be watched")
+    buffers, output = context.main.buffers, context.launcher.output_of(context.main)
+    problem = device.unordered_work(lambda: executable.run(buffers, output), output)
+    return failed(name, problem) if problem else passed(name)
+
+
+def _undetermined(context: Context, name: str, other: Launch) -> CheckResult:
+    if context.may_differ:
+        return passed(name, "launches differ in their bits, as declared")
+    difference = _difference(context.first.output, other.output)
+    return warned(name, difference) if difference else passed(name)
+
+
+def _difference(first: Array, other: Array) -> str:
+    if first.shape != other.shape or first.dtype != other.dtype:
+        return "another launch gave another shape or dtype"
+    count = int((to_float64(first) != to_float64(other)).sum())
+    return f"not deterministic: {count} of {first.size} elements differ between launches"

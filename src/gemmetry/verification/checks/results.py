@@ -1,0 +1,49 @@
+"""What one check found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class CheckOutcome(StrEnum):
+    PASSED = "passed"
+    WARNED = "warned"
+    FAILED = "failed"
+    NOT_APPLICABLE = "not applicable"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What one check found."""
+
+    name: str
+    outcome: CheckOutcome = CheckOutcome.PASSED
+    detail: str = ""
+    """Why, where it is not passed; one line. Where it is: what it left out, if anything."""
+    first_bad: str = ""
+
+    @property
+    def text(self) -> str:
+        """As it stands in ``Verdict.checks``: ``passed``, ``failed: why`` ..."""
+        return f"{self.outcome}: {self.detail}" if self.detail else str(self.outcome)
+
+    @property
+    def is_failure(self) -> bool:
+        return self.outcome is CheckOutcome.FAILED
+
+
+def passed(name: str, detail: str = "") -> CheckResult:
+    return CheckResult(name, CheckOutcome.PASSED, detail)
+
+
+def failed(name: str, detail: str, first_bad: str = "") -> CheckResult:
+    return CheckResult(name, CheckOutcome.FAILED, detail, first_bad)
+
+
+def warned(name: str, detail: str) -> CheckResult:
+    return CheckResult(name, CheckOutcome.WARNED, detail)
+
+
+def not_applicable(name: str, detail: str) -> CheckResult:
+    return CheckResult(name, CheckOutcome.NOT_APPLICABLE, detail)

@@ -1,0 +1,184 @@
+"""Checks that build the same configuration for other operations: tails, and other factors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from gemmetry.domain.contracts import Executable
+from gemmetry.domain.errors import DispatchError, RequestError
+from gemmetry.domain.operation import Operation, OperationKind
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.references import Reference, compute_reference
+from gemmetry.numerics.storage import Array
+from gemmetry.verification.checks import exact, memory, values
+from gemmetry.verification.checks.results import CheckResult, failed, not_applicable, passed
+from gemmetry.verification.companions import Companions, tail_operations
+from gemmetry.verification.context import Context
+from gemmetry.verification.launching import Launcher
+
+FACTORS = ((-2.0, 0.5), (0.5, 0.0), (0.0, 2.0), (1.0, 1.0))
+"""(alpha, beta): different, so that an exchange shows; beta 0, where the old C must not count;
+alpha 0, where the product must not."""
+
+LONGEST_S = {False: 15.0, True: 90.0}
+"""Thorough or not -> seconds after which no further shape is tried; the shapes that tell most come
+first. A handful of shapes takes 0.1 s on two cores."""
+
+LONGEST_BUILDS_S = {False: 4.0, True: 45.0}
+"""The same for building alone: a compiler that takes a second a shape would otherwise cost a sweep
+over configurations more than the measuring."""
+
+_EACH: tuple[Callable[[Context], CheckResult], ...] = (
+    memory.check_form,
+    memory.check_written,
+    memory.check_inputs_unchanged,
+    memory.check_red_zones,
+    values.check_values,
+    exact.check_integers,
+)
+"""What every one of the other operations must pass."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What became of one other operation."""
+
+    operation: Operation
+    failure: CheckResult | None = None
+    refusal: str = ""
+    """Why it was not tried."""
+    build_seconds: float = 0.0
+
+
+def check_tail_shapes(context: Context) -> CheckResult:
+    """Small shapes that the tile does not divide, and other edges of tiling, are right."""
+    name = "tail_shapes"
+    companions = context.companions
+    if companions is None:
+        return not_applicable(name, "nothing builds this configuration for other shapes here")
+    key = f"{name} {'thorough' if context.thorough else 'few'}"
+    if key not in companions.known:
+        options = tail_operations(context.operation, companions, thorough=context.thorough)
+        result = _try_all(context, companions, name, options)
+        if name in context.evidence:
+            # The next dispatch would have nothing to show for its failure.
+            return result
+        companions.known[key] = result
+    return companions.known[key]
+
+
+def check_alpha_beta(context: Context) -> CheckResult:
+    """The same configuration with other factors alpha and beta is right. At level standard only
+    where the operation has such factors itself."""
+    name = "alpha_beta"
+    companions, signature = context.companions, context.operation.signature
+    if companions is None:
+        return not_applicable(name, "nothing builds this configuration for other factors here")
+    if not context.thorough and (signature.alpha, signature.beta) == (1.0, 0.0):
+        return not_applicable(name, "the operation has neither alpha nor beta")
+    key = f"{name} {signature.alpha} {signature.beta}"
+    if key not in companions.known:
+        options = _with_factors(context.operation, companions)
+        result = _try_all(context, companions, name, options)
+        if name in context.evidence:
+            return result
+        companions.known[key] = result
+    return companions.known[key]
+
+
+def _with_factors(operation: Operation, companions: Companions) -> Iterator[tuple[Operation, ...]]:
+    """The first tail shape with each pair of factors, where the kind takes them."""
+    shapes = next(tail_operations(operation, companions, thorough=False))
+    if operation.kind is OperationKind.CONV2D:
+        return
+    for alpha, beta in FACTORS:
+        try:
+            signature = replace(operation.signature, alpha=alpha, beta=beta)
+        except RequestError:
+            continue  # Integers take alpha 1 only.
+        if signature != operation.signature:
+            yield tuple(Operation(signature, shape.shape) for shape in shapes)
+
+
+def _try_all(
+    context: Context,
+    companions: Companions,
+    name: str,
+    options: Iterator[tuple[Operation, ...]],
+) -> CheckResult:
+    tried, refused, began, builds_s = 0, "", time.monotonic(), 0.0
+    for candidates in options:
+        is_late = time.monotonic() - began > LONGEST_S[context.thorough]
+        if is_late or builds_s > LONGEST_BUILDS_S[context.thorough]:
+            return passed(name, f"stopped after {tried} of them, as they take long")
+        attempt = Attempt(candidates[0], refusal="not supported")
+        for operation in candidates:
+            attempt = _try(context, companions, name, operation)
+            builds_s += attempt.build_seconds
+            if not attempt.refusal:
+                break
+        if attempt.failure is not None:
+            inner = attempt.failure
+            return failed(
+                name, f"{attempt.operation}: {inner.name}: {inner.detail}", inner.first_bad
+            )
+        if attempt.refusal:
+            refused = refused or f"{attempt.operation}: {attempt.refusal}"
+        else:
+            tried += 1
+    if not tried:
+        return not_applicable(name, f"it refuses all of them ({refused or 'there are none'})")
+    return passed(name)
+
+
+def _try(context: Context, companions: Companions, name: str, operation: Operation) -> Attempt:
+    executable: Executable | None = None
+    began, build_seconds = time.monotonic(), 0.0
+    try:
+        executable = companions.build(operation)
+        build_seconds = time.monotonic() - began
+        if executable is None:
+            return Attempt(operation, refusal="not supported")
+        failure = _failure(context, companions, name, operation, executable)
+        return Attempt(operation, failure, build_seconds=build_seconds)
+    except DispatchError as error:
+        # Refusing a shape is honest; an error that sticks to the device ends the verification.
+        context.launcher.device.synchronize()
+        return Attempt(operation, refusal=error.message, build_seconds=build_seconds)
+    finally:
+        if executable is not None:
+            executable.close()
+
+
+def _failure(
+    context: Context,
+    companions: Companions,
+    name: str,
+    operation: Operation,
+    executable: Executable,
+) -> CheckResult | None:
+    inputs, reference = _answer(operation, context.seed)
+    inner = Context(
+        Launcher(executable, operation, companions.tile),
+        operation,
+        inputs,
+        reference,
+        context.seed,
+    )
+    for check in _EACH:
+        result = check(inner)
+        if result.is_failure:
+            for evidence in inner.evidence.values():
+                context.evidence[name] = replace(evidence, check=name)
+            return result
+    return None
+
+
+@lru_cache(maxsize=24)
+def _answer(operation: Operation, seed: int) -> tuple[tuple[Array, ...], Reference]:
+    """Inputs and reference of a small operation; configurations of one tile share them."""
+    inputs = make_inputs(operation, distribution="offset_uniform", seed=seed)
+    return inputs, compute_reference(operation, inputs)

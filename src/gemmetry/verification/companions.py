@@ -1,0 +1,167 @@
+"""The same configuration for other operations, and the shapes worth trying with it.
+
+Tails are where tiled kernels break: the last tile along an axis that the tile does not divide, a
+reduction shorter than one step, one more step than the pipeline has stages, an odd number of tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gemmetry.domain.contracts import Executable
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.operation import (
+    Conv2dShape,
+    MatmulShape,
+    Operation,
+    OperationKind,
+    Shape,
+    check_shape,
+)
+from gemmetry.verification.checks.results import CheckResult
+
+DEFAULT_TILE = (128, 128, 64)
+"""Assumed where a configuration does not tell its tile: what libraries use most on today's GPUs
+(the default of CUTLASS 3 for Hopper is 128 × 128 × 64)."""
+
+DEFAULT_STAGES = 4
+"""Assumed depth of a software pipeline: Triton's tuning lists and CUTLASS use 3 to 5."""
+
+ALIGNMENT = 16
+"""Elements that a size is rounded up to where the exact tail is refused: libraries ask for 16
+bytes of alignment, which is 16 elements of the narrowest format (cuBLASLt, fp8)."""
+
+PROCESSORS = 132
+"""Streaming multiprocessors of an H100 SXM and an H200 (NVIDIA H100 white paper): a persistent
+kernel has a full last wave at this number of tiles, and one tile in its last wave at one more."""
+
+
+@dataclass(frozen=True)
+class Companions:
+    """Builds executables of one provider and configuration for other operations."""
+
+    build: Callable[[Operation], Executable | None]
+    """None where the provider does not support the operation in this configuration; the caller
+    closes what it gets."""
+    tile: tuple[int, int, int] | None = None
+    """Sizes of what one block of threads computes, where the configuration tells them."""
+    stages: int | None = None
+    """Depth of the pipeline, where the configuration tells it."""
+    known: MutableMapping[str, CheckResult] = field(default_factory=dict, compare=False)
+    """Results that hold for every shape of the operation, kept by the caller for the next one."""
+
+
+class Sizes(NamedTuple):
+    """M, N and K of a tail shape."""
+
+    m: int
+    n: int
+    k: int
+
+
+def tail_operations(
+    operation: Operation, companions: Companions, *, thorough: bool
+) -> Iterator[tuple[Operation, ...]]:
+    """Small operations of the signature of `operation`, each with what to try where it is refused:
+    its sizes rounded up to multiples of :data:`ALIGNMENT`.
+
+    Args:
+        thorough: every size of ``{1, B-1, B, B+1, 2B-1, prime}`` along M with every along N, a
+            longer list along K, and as many tiles as a large GPU has processors, instead of a
+            handful that covers each of these once.
+    """
+    bm, bn, bk = companions.tile or DEFAULT_TILE
+    stages = companions.stages or DEFAULT_STAGES
+    tile = Sizes(bm, bn, bk)
+    seen: set[Operation] = set()
+    for number, sizes in enumerate(_thorough(tile, stages) if thorough else _few(tile, stages)):
+        options = []
+        for rounded in (1, ALIGNMENT):
+            found = _operation(operation, sizes, number, rounded)
+            if found is not None and found not in options:
+                options.append(found)
+        if options and options[0] not in seen:
+            seen.add(options[0])
+            yield tuple(options)
+
+
+def _few(tile: Sizes, stages: int) -> Iterator[Sizes]:
+    """What tells most comes first: a check that runs out of time leaves out the end."""
+    bm, bn, bk = tile
+    yield Sizes(bm + 1, bn - 1, bk + 1)
+    # One more step of K than the pipeline has stages: barriers and buffers wrap around.
+    yield Sizes(bm - 1, bn + 1, (stages + 1) * bk)
+    # Three tiles along M; N below one fragment.
+    yield Sizes(2 * bm + 1, 17, 3 * bk - 1)
+    # Full tiles: an odd number of them, then an even one in an oblong grid.
+    yield Sizes(3 * bm, 3 * bn, max(1, bk // 2))
+    yield Sizes(4 * bm, 2 * bn, 2 * bk)
+    # Fewer rows than a tile, K below one step, an N beyond 192 that is no multiple of 16.
+    yield Sizes(1, max(prime_from(2 * bn), 193), 2)
+    # Primes, M ≠ N, so that neither swizzles nor vector loads divide anything.
+    yield Sizes(prime_from(bm + 2), prime_from(2 * bn + 2), stages * bk - 1)
+
+
+def _thorough(tile: Sizes, stages: int) -> Iterator[Sizes]:
+    yield from _few(tile, stages)
+    bm, bn, bk = tile
+    depths = [1, bk - 1, bk, bk + 1, 2 * bk - 1, prime_from(bk)]
+    depths += [(stages - 1) * bk, stages * bk, (stages + 1) * bk, (2 * stages + 1) * bk + 1]
+    for i, m in enumerate(_edges(bm)):
+        for j, n in enumerate(_edges(bn)):
+            yield Sizes(m, n, depths[(6 * i + j) % len(depths)])
+    for k in depths:
+        yield Sizes(bm + 1, bn + 1, k)
+    # PROCESSORS and one more tile: 132 = 12 · 11, 133 = 19 · 7.
+    for rows, columns in ((12, 11), (19, 7)):
+        yield Sizes(rows * bm, columns * bn, bk)
+
+
+def _edges(size: int) -> tuple[int, ...]:
+    return (1, size - 1, size, size + 1, 2 * size - 1, prime_from(size + 2))
+
+
+def prime_from(size: int) -> int:
+    """The least prime that is at least `size` (and 2)."""
+    found = max(size, 2)
+    while any(found % divisor == 0 for divisor in range(2, int(found**0.5) + 1)):
+        found += 1
+    return found
+
+
+def _operation(operation: Operation, sizes: Sizes, number: int, rounded: int) -> Operation | None:
+    m, n, k = (-(-max(size, 1) // rounded) * rounded for size in sizes)
+    slices = operation.signature.split_k_slices
+    k = -(-k // slices) * slices
+    shape: Shape
+    if isinstance(operation.shape, Conv2dShape):
+        shape = _conv_shape(operation.shape, m, n, k, images=1 + number % 2)
+    else:
+        is_batched = operation.kind is OperationKind.BATCH_MATMUL
+        shape = MatmulShape(m, n, k, batch=(3, 2, 1)[number % 3] if is_batched else 1)
+    try:
+        check_shape(operation.signature, shape)
+    except RequestError:
+        return None
+    return Operation(operation.signature, shape)
+
+
+def _conv_shape(like: Conv2dShape, m: int, n: int, k: int, *, images: int) -> Conv2dShape:
+    """A convolution with the filter, strides and padding of `like` whose implicit GEMM has about
+    `m` rows, `n` columns and `k` products."""
+    width = 7 if m >= 14 else 1
+    height = -(-m // (width * images))
+    return like._replace(
+        n=images,
+        h=_extent(height, like.r, like.stride_h, like.pad_h),
+        w=_extent(width, like.s, like.stride_w, like.pad_w),
+        c=-(-k // (like.r * like.s)),
+        f=n,
+    )
+
+
+def _extent(outputs: int, taps: int, stride: int, padding: int) -> int:
+    """Input pixels along an axis that give at least `outputs` output pixels, at least one."""
+    return max(1, (outputs - 1) * stride + taps - 2 * padding)

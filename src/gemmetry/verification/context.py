@@ -1,0 +1,338 @@
+"""One verification: the launches that checks share, and how a result is judged."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+
+from gemmetry.domain.contracts import Executable
+from gemmetry.domain.dtypes import F32, TF32
+from gemmetry.domain.operation import Operation
+from gemmetry.domain.traits import Trait
+from gemmetry.numerics.references import Matmul, Reference, compute_reference
+from gemmetry.numerics.storage import Array
+from gemmetry.verification.checks.results import (
+    CheckOutcome,
+    CheckResult,
+    failed,
+    passed,
+    warned,
+)
+from gemmetry.verification.companions import Companions
+from gemmetry.verification.comparison import compare, compare_exactly
+from gemmetry.verification.diagnosis import guess_bug
+from gemmetry.verification.error_statistics import ErrorStatistics, Mask
+from gemmetry.verification.evidence import Evidence
+from gemmetry.verification.exact_inputs import ExactCase, ExactInputs
+from gemmetry.verification.freivalds import FreivaldsResult, freivalds
+from gemmetry.verification.launching import Launch, Launcher, Placed
+
+HOST_PRODUCT_FLOPS = 1e10
+"""Above this many FLOPs a check's own product is left to the device's float64, where it has one:
+a desktop processor needs about 0.1 s for as many."""
+
+CASE_CACHE_BYTES = 3 * 2**29
+"""What is kept of exact inputs and their results, for the next dispatch of the same operation:
+the three cases of an 8192³ bf16 product take 1.2e9 bytes."""
+
+
+class CaseCache:
+    """The exact cases made last, up to :data:`CASE_CACHE_BYTES`."""
+
+    def __init__(self) -> None:
+        self._cases: OrderedDict[tuple[object, ...], ExactCase | None] = OrderedDict()
+        self._held_bytes = 0
+
+    def get(
+        self, key: tuple[object, ...], make: Callable[[], ExactCase | None]
+    ) -> ExactCase | None:
+        """The case of `key`, made if it is not kept."""
+        if key in self._cases:
+            self._cases.move_to_end(key)
+            return self._cases[key]
+        case = make()
+        self._cases[key] = case
+        self._held_bytes += _case_bytes(case)
+        while self._cases and self._held_bytes > CASE_CACHE_BYTES:
+            self._held_bytes -= _case_bytes(self._cases.popitem(last=False)[1])
+        return case
+
+
+def _case_bytes(case: ExactCase | None) -> int:
+    return 0 if case is None else case.nbytes
+
+
+_CASES = CaseCache()
+
+INTEGERS = "integers"
+"""The check, and the exact run whose result is kept to compare further launches with."""
+
+
+@dataclass
+class ExactRun:
+    """A launch on exact inputs, judged."""
+
+    case: ExactCase
+    launch: Launch
+    problem: str
+    """What is wrong with the result's form; then it is not judged."""
+    errors: ErrorStatistics | None
+
+    @property
+    def is_right(self) -> bool:
+        return self.errors is not None and self.errors.bad is None
+
+
+@dataclass
+class Context:
+    """What checks look at. Launches happen when first asked for.
+
+    Two sets of buffers are used. The ``main`` one holds the caller's inputs to the end; the other
+    one (:meth:`put`) is made while the first is alive, and is given one content after another in
+    place. So a kernel that remembers results or descriptors by shape or by pointer has every
+    occasion to use a stale one.
+    """
+
+    launcher: Launcher
+    operation: Operation
+    inputs: Sequence[Array]
+    reference: Reference | None
+    """Of `inputs`; None: Freivalds' test stands in for it."""
+    seed: int
+    companions: Companions | None = None
+    thorough: bool = False
+    """Whether checks with a short and a long form take the long one."""
+    evidence: dict[str, Evidence] = field(default_factory=dict)
+    """By check, of those that failed with arrays to show."""
+    _exact: dict[str, ExactRun | None] = field(default_factory=dict)
+    _other: Placed | None = None
+
+    @property
+    def executable(self) -> Executable:
+        return self.launcher.executable
+
+    @cached_property
+    def declared(self) -> frozenset[Trait]:
+        """What the executable declares of its arithmetic."""
+        return frozenset(self.executable.facts.declared)
+
+    @property
+    def may_differ(self) -> bool:
+        """Whether launches on the same inputs are allowed to differ in their bits."""
+        return bool(self.declared & {Trait.NONDETERMINISTIC, Trait.STOCHASTIC_ROUNDING})
+
+    @cached_property
+    def main(self) -> Placed:
+        """Buffers with the caller's inputs."""
+        return self.launcher.place(self.inputs)
+
+    @cached_property
+    def first(self) -> Launch:
+        """On the caller's inputs, with the first sentinel, into an output of its own."""
+        launcher = self.launcher
+        return launcher.launch(
+            self.main, sentinel=launcher.sentinels[0], output=launcher.new_output()
+        )
+
+    @cached_property
+    def second(self) -> Launch:
+        """The same again, into another output with the other sentinel."""
+        launcher, first = self.launcher, self.first
+        output = None
+        if not launcher.has_room(self.operation.output.bytes):
+            # The first result is looked at on the host from here on.
+            output = first.result if first.output.size else None
+        return launcher.launch(
+            self.main,
+            sentinel=launcher.sentinels[1],
+            output=launcher.new_output() if output is None else output,
+        )
+
+    def put(self, inputs: Sequence[Array]) -> Placed:
+        """The other buffers, with these contents: written in place but for the first time."""
+        if self._other is None:
+            size = sum(spec.bytes for spec in self.operation.inputs) + self.operation.output.bytes
+            if self.launcher.has_room(size):
+                self._other = self.launcher.place(inputs, keep_copies=False)
+                return self._other
+            self._other = self.main
+        if self._other.arrays is not inputs:
+            self.launcher.rewrite(self._other, inputs)
+        return self._other
+
+    @cached_property
+    def first_errors(self) -> ErrorStatistics:
+        """Of the first launch; without a reference, of what was sampled of it."""
+        if self.reference is None:
+            return self.first_sums.statistics
+        return self.compare(self.first.output, self.reference)
+
+    @cached_property
+    def first_sums(self) -> FreivaldsResult:
+        """What Freivalds' test says of the first launch."""
+        return self.freivalds(self.first)
+
+    @cached_property
+    def matmul(self) -> Matmul:
+        """For the products that checks need themselves."""
+        if self.operation.flops > HOST_PRODUCT_FLOPS:
+            on_device = self.executable.device.float64_matmul()
+            if on_device is not None:
+                return on_device
+        return cast(Matmul, np.matmul)
+
+    def reference_of(self, inputs: Sequence[Array]) -> Reference | None:
+        """The reference of other inputs; None where the main one was too expensive as well."""
+        if self.reference is None:
+            return None
+        matmul = None if self.matmul is np.matmul else self.matmul
+        return compute_reference(self.operation, inputs, matmul=matmul)
+
+    def compare(
+        self, output: Array, reference: Reference, *, exact_sums: bool = False
+    ) -> ErrorStatistics:
+        """As :func:`gemmetry.verification.comparison.compare`, by what is declared."""
+        return compare(
+            self.operation, output, reference, exact_sums=exact_sums, declared=self.declared
+        )
+
+    def freivalds(self, launch: Launch) -> FreivaldsResult:
+        """As :func:`gemmetry.verification.freivalds.freivalds`, by what is declared."""
+        return freivalds(
+            self.operation, launch.inputs, launch.output, seed=self.seed, declared=self.declared
+        )
+
+    def case(self, name: str, make: ExactInputs) -> ExactCase | None:
+        """Exact inputs by the name of their check; made once for all dispatches of an operation.
+
+        A declaration changes them: tf32 inputs are counted in tf32, results rounded by chance are
+        judged by a bound of one ulp, and those bounded by norm have no exact sums.
+        """
+        operation = self.operation
+        s = operation.signature
+        if Trait.TF32 in self.declared and F32 in (s.lhs, s.rhs):
+            narrow = replace(
+                s, lhs=TF32 if s.lhs is F32 else s.lhs, rhs=TF32 if s.rhs is F32 else s.rhs
+            )
+            operation = Operation(narrow, operation.shape)
+        is_normwise = Trait.NORMWISE in self.declared
+        round_once = not (is_normwise or Trait.STOCHASTIC_ROUNDING in self.declared)
+
+        def fresh() -> ExactCase | None:
+            found = make(operation, self.seed, self.matmul, round_once)
+            if found is None or not is_normwise:
+                return found
+            matmul = None if self.matmul is np.matmul else self.matmul
+            reference = compute_reference(operation, found.inputs, matmul=matmul)
+            return ExactCase(found.inputs, None, reference)
+
+        return _CASES.get((name, operation, self.seed, round_once, is_normwise), fresh)
+
+    def exact(self, name: str, make: ExactInputs) -> ExactRun | None:
+        """The launch on exact inputs called `name`, in the other buffers, made once; None where
+        the operation has no such inputs. Its result stays on the device for ``integers`` only."""
+        if name not in self._exact:
+            case = self.case(name, make)
+            self._exact[name] = None if case is None else self.run_exact(name, case)
+        return self._exact[name]
+
+    def run_exact(self, name: str, case: ExactCase, placed: Placed | None = None) -> ExactRun:
+        """Launch on `case` in the other buffers, or in those of `placed`."""
+        launch = self.launcher.launch(
+            self.put(case.inputs) if placed is None else placed,
+            sentinel=self.launcher.sentinels[1],
+            output=self.launcher.new_output() if name == INTEGERS else None,
+            check_inputs=False,
+        )
+        return self.judged(case, launch)
+
+    def judged(self, case: ExactCase, launch: Launch) -> ExactRun:
+        """`launch`, which was on the inputs of `case`, with its errors."""
+        problem = self.launcher.form_problem(launch)
+        errors = None if problem else self.judge_exact(case, launch.output)
+        return ExactRun(case, launch, problem, errors)
+
+    def judge_exact(self, case: ExactCase, output: Array) -> ErrorStatistics:
+        """Errors of the result `output` on the inputs of `case`."""
+        if case.reference is None:
+            assert case.expected is not None
+            return compare_exactly(self.operation, output, case.expected)
+        exact_sums = Trait.NORMWISE not in self.declared
+        return self.compare(output, case.reference, exact_sums=exact_sums)
+
+    def verdict_of_exact(self, name: str, run: ExactRun) -> CheckResult:
+        """What a launch on exact inputs says under the check `name`."""
+        if run.errors is None:
+            return failed(name, run.problem)
+        expected = run.case.expected
+        if expected is None:
+            assert run.case.reference is not None
+            expected = run.case.reference.value
+        return self.judge(name, run.launch, expected, run.errors, only_failures=True)
+
+    def judge(
+        self,
+        name: str,
+        launch: Launch,
+        expected: Array,
+        errors: ErrorStatistics,
+        *,
+        only_failures: bool = False,
+    ) -> CheckResult:
+        """The result of the check `name` from the errors of a launch of the main operation."""
+        if errors.bad is not None:
+            tile = self.companions.tile if self.companions is not None else None
+            guess = guess_bug(self.operation, launch.output, expected, errors.bad, tile=tile)
+            self.keep_evidence(name, launch, expected, errors.bad)
+            share = f"{errors.bad_count} of {errors.elements} elements are wrong"
+            return failed(name, f"{share} ({guess})", errors.first_bad)
+        if errors.bias_problem:
+            return failed(name, errors.bias_problem)
+        return passed(name) if only_failures else self.warning(name, errors)
+
+    def warning(self, name: str, errors: ErrorStatistics) -> CheckResult:
+        """Warned where elements are outside the warn bound."""
+        if not errors.warned_count:
+            return passed(name)
+        return warned(
+            name,
+            f"{errors.warned_count} of {errors.elements} elements err more than usual, by up "
+            f"to {errors.max_warn_ratio:.2g} times the expected bound",
+        )
+
+    def judge_by_bound(self, name: str, launch: Launch, reference: Reference | None) -> CheckResult:
+        """Judge a launch by its reference, or by Freivalds' test where there is none."""
+        problem = self.launcher.form_problem(launch)
+        if problem:
+            return failed(name, problem)
+        if reference is not None:
+            errors = self.compare(launch.output, reference)
+            return self.judge(name, launch, reference.value, errors)
+        return self.judge_sums(name, launch, self.freivalds(launch))
+
+    def judge_sums(self, name: str, launch: Launch, found: FreivaldsResult) -> CheckResult:
+        """What Freivalds' test says under the check `name`."""
+        if not found.is_right:
+            self.keep_evidence(name, launch, None, found.mask)
+            return failed(name, found.detail, found.statistics.first_bad)
+        result = self.warning(name, found.statistics)
+        return result if result.outcome is CheckOutcome.WARNED else passed(name, found.detail)
+
+    def keep_evidence(
+        self, name: str, launch: Launch, expected: Array | None, bad: Mask | None
+    ) -> None:
+        """Keep the arrays of a failure for whoever saves them."""
+        width = self.operation.output.shape[-1]
+        self.evidence[name] = Evidence(
+            check=name,
+            operation=self.operation,
+            inputs=tuple(launch.inputs),
+            output=launch.output,
+            expected=expected,
+            bad=None if bad is None else bad.reshape(-1, width),
+        )

@@ -1,0 +1,241 @@
+"""Inputs that are rare in random data: wide ranges, cancelling sums, subnormals, overflow, NaN.
+
+The functions return host arrays of ``operation.inputs`` in storage shapes. Operands other than A
+and B are what the default distribution makes them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmetry.domain.dtypes import BF16, F32, F64, TF32
+from gemmetry.domain.operation import Conv2dShape, Layout, Operation, Scaling, TensorSpec
+from gemmetry.domain.traits import Trait
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.references import to_logical, to_storage
+from gemmetry.numerics.storage import (
+    FORMATS_WITHOUT_INFINITY,
+    Array,
+    Float64Array,
+    numpy_dtype,
+    quantize,
+    smallest_normal,
+    smallest_subnormal,
+    to_float64,
+)
+
+Inputs = tuple[Array, ...]
+Positions = npt.NDArray[np.int64]
+
+WIDEST = 12
+"""Inputs of :func:`wide_range` lie between 2⁻¹² and 2¹² where the formats allow it."""
+
+_NORMAL_RANGE = 3
+"""Powers of two that cover all but a few of standard normal numbers on either side."""
+
+
+def objection(name: str, operation: Operation, declared: Collection[Trait]) -> str:
+    """Why the check `name` does not apply to `operation`; "" if it does."""
+    s = operation.signature
+    if s.lhs.is_integer:
+        return "integers have no rounding, no NaN and no infinity"
+    if s.alpha == 0:
+        return "with alpha 0 the product does not count"
+    spreads = name in ("nan_spreads", "inf_spreads")
+    if spreads and Trait.NORMWISE in declared:
+        return "declared normwise: sums over rows and columns spread NaN and infinity"
+    if name == "inf_spreads":
+        without = [str(d) for d in (s.lhs, s.rhs) if d in FORMATS_WITHOUT_INFINITY]
+        if without:
+            return f"{without[0]} has no infinity"
+    if name == "subnormals":
+        wide = {F64, F32, TF32, BF16}
+        if not wide.isdisjoint((s.lhs, s.rhs)):
+            return "formats with 8 exponent bits or more may flush subnormal numbers to zero"
+        if Trait.FLUSHES_SUBNORMALS in declared:
+            return "declared to flush subnormal numbers"
+    if name in ("wide_range", "overflow") and Trait.NORMWISE in declared:
+        return "declared normwise: small elements beside large ones have no relative accuracy"
+    return ""
+
+
+def wide_range(operation: Operation, seed: int) -> Inputs | None:
+    """Normal numbers times powers of two, as far apart as the formats leave room for."""
+    s = operation.signature
+    room = math.log2(s.result.maximum) - math.log2(operation.matmul_shape.k) / 2
+    exponent = min(
+        WIDEST,
+        int((room - _NORMAL_RANGE) / 2),
+        *(int(math.log2(d.maximum)) - _NORMAL_RANGE for d in (s.lhs, s.rhs)),
+    )
+    if exponent < 1:
+        return None
+
+    def change(spec: TensorSpec, values: Float64Array, rng: np.random.Generator) -> Float64Array:
+        low = max(-exponent, int(math.log2(smallest_normal(spec.dtype))))
+        powers = rng.integers(low, exponent, values.shape, endpoint=True)
+        return cast(Float64Array, np.ldexp(values, powers))
+
+    return _changed(operation, seed, "normal", change)
+
+
+def cancellation(operation: Operation, seed: int) -> Inputs | None:
+    """Of every product there is one with the other sign elsewhere in K: the exact sum is zero (or
+    a single product where K is odd) while |A||B| is large."""
+    if operation.matmul_shape.k < 2 or isinstance(operation.shape, Conv2dShape):
+        return None
+    k = operation.matmul_shape.k
+    order = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed % 2**64, k])))
+    shuffled = order.permutation(k)
+    ones, others = shuffled[: k // 2], shuffled[k // 2 : k // 2 * 2]
+
+    def change(spec: TensorSpec, values: Float64Array, rng: np.random.Generator) -> Float64Array:
+        if spec.role == "lhs":
+            values[..., others] = values[..., ones]
+        else:
+            values[..., others, :] = -values[..., ones, :]
+        return values
+
+    return _changed(operation, seed, "normal", change)
+
+
+def subnormals(operation: Operation, seed: int) -> Inputs | None:
+    """A is subnormal in its format, B large enough that the result is not lost."""
+    s = operation.signature
+    step, count = smallest_subnormal(s.lhs), 2 ** (s.lhs.significand_bits - 1) - 1
+    if count < 1:
+        return None
+    # Results of about 1: A's size is at most smallest_normal, and K products add up.
+    size = math.log2(smallest_normal(s.lhs)) + math.log2(operation.matmul_shape.k)
+    power = max(0, min(-int(size), int(math.log2(s.rhs.maximum)) - 2))
+
+    def change(spec: TensorSpec, values: Float64Array, rng: np.random.Generator) -> Float64Array:
+        if spec.role == "lhs":
+            codes = rng.integers(1, count, values.shape, endpoint=True)
+            return cast(Float64Array, codes * step)
+        return cast(Float64Array, np.ldexp(values, power))
+
+    return _changed(operation, seed, "offset_uniform", change)
+
+
+def overflow(operation: Operation, seed: int) -> Inputs | None:
+    """Rows of A alternate between sums far beyond the largest result and far below it."""
+    s = operation.signature
+    # A reference in float64 has no room beyond float64.
+    if isinstance(operation.shape, Conv2dShape) or F64 in (s.result, s.accumulator):
+        return None
+    # Factors and addends make it depend on the order of operations what overflows.
+    if s.alpha != 1 or s.beta != 0 or s.epilogue or s.scaling is not Scaling.NONE:
+        return None
+    # The mean of a product of two numbers from [0.1, 1.1) is 0.36.
+    typical = math.log2(0.36 * operation.matmul_shape.k)
+    power = math.ceil(math.log2(s.result.maximum) - typical)
+    for_lhs = power // 2
+    room_lhs, room_rhs = (int(math.log2(d.maximum)) - 3 for d in (s.lhs, s.rhs))
+    if for_lhs > room_lhs or power - for_lhs > room_rhs or for_lhs < -2:
+        return None
+
+    def change(spec: TensorSpec, values: Float64Array, rng: np.random.Generator) -> Float64Array:
+        if spec.role == "rhs":
+            return cast(Float64Array, np.ldexp(values, power - for_lhs))
+        rows = np.arange(values.shape[-2])[:, np.newaxis]
+        return cast(Float64Array, np.ldexp(values, for_lhs + np.where(rows % 2 == 0, 2, -3)))
+
+    return _changed(operation, seed, "offset_uniform", change)
+
+
+_Change = Callable[[TensorSpec, Float64Array, np.random.Generator], Float64Array]
+"""(A or B, its values in float64 and logical shape, a stream) -> other values."""
+
+
+def _changed(operation: Operation, seed: int, distribution: str, change: _Change) -> Inputs:
+    base = make_inputs(operation, distribution=distribution, seed=seed + 2)
+    inputs = []
+    for spec, array in zip(operation.inputs, base, strict=True):
+        if spec.role in ("lhs", "rhs"):
+            entropy = [seed % 2**64, len(spec.role), spec.role == "lhs", *spec.shape]
+            rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
+            values = np.array(to_float64(to_logical(array, spec)))
+            array = to_storage(quantize(change(spec, values, rng), spec.dtype), spec)
+        inputs.append(array)
+    return tuple(inputs)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Inputs with one special number in A and one in B, and where it must and may show: positions
+    in the flattened stored result, sorted."""
+
+    inputs: Inputs
+    must: Positions
+    may: Positions
+    """What is outside may not show it."""
+
+
+def spread(operation: Operation, inputs: Sequence[Array], value: float) -> Spread:
+    """`inputs` with `value` (NaN or infinity) at one place of A and one of B.
+
+    Row i of the result is a sum with element (i, k) of A in each of its terms, column j one with
+    element (k, j) of B; no other element has either. Of a convolution it is the output pixels whose
+    window holds the place, and the channel of the filter; where a filter's tap lies in the padding,
+    kernels may multiply it with zero or leave it out.
+    """
+    lhs_at, rhs_at = _places(operation, last_k=math.isinf(value))
+    changed = list(inputs)
+    for i, (spec, at) in enumerate(zip(operation.inputs[:2], (lhs_at, rhs_at), strict=True)):
+        array = np.array(inputs[i])
+        to_logical(array, spec)[at] = numpy_dtype(spec.dtype).type(value)
+        changed[i] = array
+    if isinstance(operation.shape, Conv2dShape):
+        must, may = _conv_positions(operation.shape, lhs_at, rhs_at)
+        return Spread(tuple(changed), must, may)
+    *lead, m, n = operation.output.shape
+    row_of, column_of = 0, 0
+    for size, in_lhs, in_rhs in zip(lead, lhs_at, rhs_at, strict=False):
+        row_of, column_of = row_of * size + in_lhs, column_of * size + in_rhs
+    rows, columns = np.arange(m), np.arange(n)
+    row = row_of * m * n + lhs_at[-2] * n + columns
+    column = column_of * m * n + rows * n + rhs_at[-1]
+    if operation.output.layout is Layout.COLUMN:
+        row = row_of * m * n + columns * m + lhs_at[-2]
+        column = column_of * m * n + rhs_at[-1] * m + rows
+    positions = np.union1d(row, column)
+    return Spread(tuple(changed), positions, positions)
+
+
+def _conv_positions(
+    shape: Conv2dShape, lhs_at: tuple[int, ...], rhs_at: tuple[int, ...]
+) -> tuple[Positions, Positions]:
+    """Where the special numbers must and may show in the flattened (n, p, q, f) result."""
+    must = np.zeros((shape.n, shape.p, shape.q, shape.f), dtype=np.bool_)
+    may = must.copy()
+    image, row, column, _ = lhs_at
+    tap_r, tap_s, _, channel = rhs_at
+    rows, columns = np.arange(shape.p)[:, np.newaxis], np.arange(shape.q)[np.newaxis]
+    top, left = rows * shape.stride_h - shape.pad_h, columns * shape.stride_w - shape.pad_w
+    sees = (top <= row) & (row < top + shape.r) & (left <= column) & (column < left + shape.s)
+    must[image, sees] = may[image, sees] = True
+    may[..., channel] = True
+    at_h, at_w = top + tap_r, left + tap_s
+    inside = (at_h >= 0) & (at_h < shape.h) & (at_w >= 0) & (at_w < shape.w)
+    must[:, inside, channel] = True
+    return np.flatnonzero(must), np.flatnonzero(may)
+
+
+def _places(operation: Operation, *, last_k: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Logical indices into A and B: past the middle of M and N, at one end of K. A kernel that
+    reads on past the end of a row comes upon the first k of the next one."""
+    lhs, rhs = (spec.shape for spec in operation.inputs[:2])
+    end = -1 if last_k else 0
+    if isinstance(operation.shape, Conv2dShape):
+        middle = (lhs[0] - 1, lhs[1] // 2, lhs[2] // 2, end % lhs[3])
+        return middle, (rhs[0] // 2, rhs[1] // 2, end % rhs[2], 2 * rhs[3] // 3)
+    lead = tuple(size - 1 for size in lhs[:-2])
+    k = end % lhs[-1]
+    return (*lead, 2 * lhs[-2] // 3, k), (*lead, k, 2 * rhs[-1] // 3)

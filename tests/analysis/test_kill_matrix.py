@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.analysis.kill_matrix import kill_matrix
+from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.record import Verdict
+from gemmetry.domain.traits import Trait
+from gemmetry.providers.mutant_provider.catalogue import Planted, Vehicle
+
+OPERATION = "matmul_8x8x8_f32t_f32t_f32t"
+
+
+def planted(number, *, is_bug=True, killed_by=("values",), vehicle=Vehicle.HOST, declared=()):
+    return Planted(
+        number, "something", "what is wrong", vehicle, OPERATION, is_bug=is_bug,
+        killed_by=killed_by if is_bug else (), declared=declared,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def record_of(make_record):
+    """A record of a planted kernel; `checks` are texts of a verdict."""
+
+    def make(item, outcome=Outcome.OK, *, device="cpu", rivals=None, **checks):
+        failed = [name for name, text in checks.items() if text.startswith("failed")]
+        warned = [name for name, text in checks.items() if text.startswith("warned")]
+        status = (
+            Verification.FAILED if failed else Verification.WARNED if warned
+            else Verification.PASSED if checks else Verification.NOT_VERIFIED
+        )  # fmt: skip
+        return make_record(
+            OPERATION, item.configuration, provider="mutant", gflops=None, outcome=outcome,
+            reason="" if outcome is Outcome.OK else f"{outcome}: why",
+            stage=None if outcome is Outcome.OK else Stage.VERIFY,
+            verdict=Verdict(status=status, checks=checks, rivals=rivals or {}), device=device,
+        )  # fmt: skip
+
+    return make
+
+
+def test_a_failed_check_kills(record_of):
+    item = planted(1)
+    record = record_of(item, Outcome.WRONG, form="passed", values="failed: 3 wrong", repeat="w")
+    matrix = kill_matrix([item], [record])
+    (result,) = matrix.results
+    assert result.is_killed
+    assert result.is_killed_as_planned
+    assert result.killed_by == ("values",)
+    assert result.cells == {"form": "passed", "values": "failed", "repeat": "w"}
+    assert (matrix.mutants_total, matrix.mutants_killed, matrix.is_perfect) == (1, 1, True)
+    assert matrix.kills == {"form": 0, "values": 1, "repeat": 0}
+    assert matrix.sole_kills["values"] == 1
+
+
+@pytest.mark.parametrize(
+    "outcome", [Outcome.CRASH, Outcome.TIMEOUT, Outcome.LAUNCH_ERROR, Outcome.OUT_OF_MEMORY]
+)
+def test_an_end_without_a_verdict_kills_under_its_own_name(record_of, outcome):
+    item = planted(17, killed_by=())
+    matrix = kill_matrix([item], [record_of(item, outcome)])
+    assert matrix.results[0].killed_by == (str(outcome),)
+    assert matrix.checks == (str(outcome),)
+    assert matrix.mutants_killed == 1
+    assert matrix.results[0].is_killed_as_planned
+
+
+@pytest.mark.parametrize("text", ["passed", "warned: errs more than usual"])
+def test_a_warning_kills_nobody(record_of, text):
+    item = planted(36)
+    matrix = kill_matrix([item], [record_of(item, values=text)])
+    assert [r.name for r in matrix.survivors] == [item.configuration]
+    assert (matrix.mutants_killed, matrix.is_perfect) == (0, False)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.UNSUPPORTED, Outcome.SKIPPED, Outcome.COMPILE_ERROR])
+def test_what_did_not_run_is_neither_killed_nor_counted(record_of, outcome):
+    item, other = planted(1), planted(2)
+    killed = record_of(other, Outcome.WRONG, values="failed: x")
+    matrix = kill_matrix([item, other], [record_of(item, outcome), killed])
+    assert (matrix.mutants_total, matrix.mutants_killed) == (1, 1)
+    (missing,) = matrix.not_run
+    assert (missing.name, missing.is_broken) == (item.configuration, True)
+    assert str(outcome) in missing.reason
+    assert not matrix.is_perfect
+
+
+def test_absent_vehicles_and_unplanted_bugs_are_listed_with_their_reasons(record_of):
+    here, there = planted(1), planted(2, vehicle=Vehicle.CUDA)
+    matrix = kill_matrix(
+        [here, there],
+        [record_of(here, Outcome.WRONG, values="failed: x")],
+        absent={there.configuration: "no CUDA device"},
+        not_planted={53: "right results"},
+    )
+    assert [(item.number, item.reason) for item in matrix.not_run] == [
+        (2, "no CUDA device"), (53, "right results"),
+    ]  # fmt: skip
+    assert matrix.is_perfect
+    assert matrix.mutants_total == 1
+
+
+def test_a_kernel_that_the_run_did_not_reach_is_broken_not_killed(record_of):
+    here, later = planted(1), planted(2)
+    matrix = kill_matrix([here, later], [record_of(here, Outcome.WRONG, values="failed: x")])
+    assert [item.name for item in matrix.broken] == [later.configuration]
+    assert not matrix.is_perfect
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text", "declared", "is_alarm"),
+    [
+        (Outcome.OK, "passed", (), False),
+        (Outcome.OK, "warned: x", (), True),
+        (Outcome.OK, "warned: x", (Trait.NONDETERMINISTIC,), False),
+        (Outcome.WRONG, "failed: x", (Trait.NONDETERMINISTIC,), True),
+        (Outcome.CRASH, "passed", (), True),
+    ],
+)
+def test_a_right_kernel_must_come_through(record_of, outcome, text, declared, is_alarm):
+    item = planted(2, is_bug=False, declared=declared)
+    matrix = kill_matrix([item], [record_of(item, outcome, repeat=text)])
+    assert (matrix.correct_total, len(matrix.false_alarms)) == (1, int(is_alarm))
+    assert matrix.is_perfect is not is_alarm
+    assert matrix.mutants_total == 0
+
+
+def test_a_mutant_on_two_devices_counts_once_and_survives_if_it_does_on_one(record_of):
+    item = planted(3, vehicle=Vehicle.TRITON)
+    records = [
+        record_of(item, Outcome.WRONG, device="cpu", values="failed: x"),
+        record_of(item, device="cuda:0", values="passed"),
+    ]
+    matrix = kill_matrix([item], records)
+    assert (matrix.mutants_total, matrix.mutants_killed) == (1, 0)
+    assert [result.record.device for result in matrix.survivors] == ["cuda:0"]
+
+
+def test_death_of_something_else_than_planned_is_told(record_of):
+    item = planted(9, killed_by=("tail_shapes",))
+    matrix = kill_matrix([item], [record_of(item, Outcome.CRASH, form="passed")])
+    assert matrix.results[0].is_killed
+    assert not matrix.results[0].is_killed_as_planned
+
+
+def test_checks_keep_the_order_in_which_they_run(record_of):
+    items = [planted(number) for number in (1, 2)]
+    records = [
+        record_of(items[0], Outcome.WRONG, form="passed", values="failed: x"),
+        record_of(items[1], Outcome.WRONG, form="passed", written="passed", values="passed",
+                  repeat="failed: x"),
+    ]  # fmt: skip
+    assert kill_matrix(items, records).checks == ("form", "written", "values", "repeat")
+
+
+def test_other_harnesses_are_scored_on_the_results_that_there_were(record_of):
+    bugs = [planted(number) for number in (1, 2, 3)]
+    right = planted(1, is_bug=False)
+    records = [
+        record_of(bugs[0], Outcome.WRONG, values="failed: x", rivals={"loose": True, "abs": False}),
+        record_of(bugs[1], Outcome.WRONG, values="failed: x", rivals={"loose": True, "abs": True}),
+        record_of(bugs[2], Outcome.TIMEOUT),
+        record_of(right, values="passed", rivals={"loose": True, "abs": False}),
+    ]
+    scores = kill_matrix([*bugs, right], records).rivals
+    assert scores["loose"].asked == scores["abs"].asked == 2
+    assert len(scores["loose"].let_through) == 2
+    assert scores["abs"].let_through == (bugs[1].configuration,)
+    assert scores["loose"].false_alarms == ()
+    assert scores["abs"].false_alarms == (right.configuration,)
+    assert scores["abs"].correct_asked == 1
+    assert (scores["abs"].wrong_asked, len(scores["abs"].wrong_let_through)) == (2, 1)

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.api import self_test as module
+from gemmetry.api.self_test import prepare_self_test, self_test
+from gemmetry.domain.errors import EmptySelectionError, UnknownNameError
+from gemmetry.domain.outcome import Outcome, Stage
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers.mutant_provider.catalogue import Vehicle, planted
+
+CPU = Target(TargetKind.CPU)
+GPU = Target(TargetKind.CUDA, "sm_90", 0)
+
+
+@pytest.fixture(autouse=True)
+def cpu_only(monkeypatch):
+    monkeypatch.setattr(module, "_targets", lambda: (CPU,))
+
+
+def test_every_planted_kernel_is_in_the_plan_or_absent_with_a_reason():
+    prepared = prepare_self_test()
+    (names,) = prepared.plan.document["planted"].values()
+    assert set(names) | set(prepared.absent) == {item.configuration for item in planted()}
+    assert not set(names) & set(prepared.absent)
+    reasons = {prepared.absent[i.configuration] for i in planted() if i.vehicle is Vehicle.CUDA}
+    assert reasons == {"this machine has no CUDA device that torch can use"}
+
+
+def test_a_cpu_carries_enough_of_the_list():
+    (names,) = prepare_self_test().plan.document["planted"].values()
+    assert sum(name.startswith("m") for name in names) >= 40
+    assert sum(name.startswith("ok") for name in names) >= 14
+
+
+def test_on_a_gpu_each_vehicle_runs_wherever_it_can(monkeypatch):
+    monkeypatch.setattr(module, "_targets", lambda: (CPU, GPU))
+    from gemmetry.providers.mutant_provider import provider
+
+    monkeypatch.setattr(provider, "_is_installed", lambda _: True)
+    prepared = prepare_self_test()
+    assert prepared.plan.targets == (CPU, GPU)
+    found = prepared.plan.document["planted"]
+    cuda = [i.configuration for i in planted() if i.vehicle is not Vehicle.HOST]
+    assert sorted(found[str(GPU)]) == sorted(cuda)
+    assert prepared.absent == {}
+
+
+def test_the_plan_is_short_of_time_but_not_of_checks():
+    settings = prepare_self_test(level="paranoid").plan.settings
+    assert settings.verification_level == "paranoid"
+    assert settings.verify
+    assert settings.measure
+    assert settings.judge_rivals
+    assert settings.time_budget_s < RunSettings().time_budget_s
+    assert settings.deadlines_s[Stage.VERIFY] <= 30
+    assert settings.deadlines_s[Stage.COMPILE] == RunSettings().deadlines_s[Stage.COMPILE]
+
+
+def test_another_level_selection_or_code_is_another_experiment(monkeypatch):
+    one = prepare_self_test()
+    assert prepare_self_test().plan.hash == one.plan.hash
+    assert one.experiment.name == f"self-test-{one.plan.hash}"
+    assert prepare_self_test(level="quick").plan.hash != one.plan.hash
+    assert prepare_self_test(mutants=["m01*"]).plan.hash != one.plan.hash
+    monkeypatch.setattr(module, "_code_digest", lambda: "edited")
+    assert prepare_self_test().plan.hash != one.plan.hash
+
+
+def test_wrong_requests_are_told():
+    with pytest.raises(UnknownNameError, match="level"):
+        prepare_self_test(level="sloppy")
+    with pytest.raises(UnknownNameError, match="vehicle"):
+        prepare_self_test(vehicles=["horse"])
+    with pytest.raises(EmptySelectionError, match=r"matches m99\*"):
+        prepare_self_test(mutants=["m99*"])
+    with pytest.raises(EmptySelectionError, match="no CUDA device"):
+        prepare_self_test(vehicles=["cuda"])
+
+
+def test_a_part_of_it_runs_and_resumes(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "DEADLINES_S", {Stage.VERIFY: 4.0, Stage.MEASURE: 4.0})
+    chosen = ["m01*_host", "m05*_host", "m17*_host", "ok01*_host"]
+    found = self_test(mutants=chosen, experiment=tmp_path / "e")
+    assert (found.mutants_total, found.mutants_killed, found.correct_total) == (3, 3, 1)
+    assert found.false_alarms == []
+    assert found.is_perfect
+    by_number = {result.planted.number: result for result in found.mutants}
+    assert by_number[17].record.outcome is Outcome.TIMEOUT
+    assert "values" in by_number[1].killed_by
+    assert by_number[5].killed_by == ("tail_shapes",)
+    assert by_number[5].record.reproduce.startswith("gemmetry verify run --providers mutant")
+    assert found.rivals
+    assert all(score.asked == 2 for score in found.rivals.values())
+    kept = []
+    self_test(mutants=chosen, experiment=tmp_path / "e", listener=kept.append)
+    assert kept[0].kept == 4

@@ -1,0 +1,205 @@
+"""Kernels that do what no kernel should, through the command line: each is an outcome with its
+reason, and the others get their results."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from gemmetry.verification.evidence import load
+
+pytest.importorskip("torch")
+
+SHAPE = "48x32x40"
+
+KERNELS = """
+import ctypes
+import threading
+import time
+
+import numpy as np
+import torch
+
+calls = 0
+
+
+def right(a, b):
+    return a @ b
+
+
+def writes_outside(a, b, out):
+    torch.matmul(a, b, out=out)
+    end = out.data_ptr() + out.numel() * out.element_size()
+    ctypes.memset(end, 0, 8)
+
+
+def mutates_inputs(a, b):
+    result = a @ b
+    a.mul_(2)
+    return result
+
+
+def returns_a_view(a, b):
+    a[:, : b.shape[1]] = a @ b
+    return a[:, : b.shape[1]]
+
+
+def wrong_dtype(a, b):
+    return (a @ b).to(torch.float64)
+
+
+def wrong_shape(a, b):
+    return (a @ b)[:-1]
+
+
+def allocates_without_end(a, b):
+    import resource
+    pages = int(open("/proc/self/statm").read().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + (512 << 20),) * 2)
+    kept = []
+    while True:
+        kept.append(np.ones(16 << 20, np.uint8))
+
+
+def never_returns(a, b):
+    while True:
+        time.sleep(3600)
+
+
+def writes_later(a, b, out):
+    def work():
+        time.sleep(0.05)
+        torch.matmul(a, b, out=out)
+
+    threading.Thread(target=work, daemon=True).start()
+
+
+def spoils_later(a, b, out):
+    torch.matmul(a, b, out=out)
+
+    def work():
+        time.sleep(0.002)
+        out.zero_()
+
+    threading.Thread(target=work, daemon=True).start()
+
+
+def raises_in_half(a, b):
+    global calls
+    calls += 1
+    if calls % 2 == 0:
+        raise RuntimeError(f"call {calls} has had enough")
+    return a @ b
+
+
+def kills_itself(a, b):
+    import os, signal
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+BAD = {
+    "writes_outside": ("wrong", "wrote outside the buffer of result"),
+    "mutates_inputs": ("wrong", "the launch changed lhs"),
+    "returns_a_view": ("launch_error", "a view of one of its inputs"),
+    "wrong_dtype": ("launch_error", "torch.float64"),
+    "wrong_shape": ("launch_error", "shape (47, 32)"),
+    "allocates_without_end": ("out_of_memory", "Unable to allocate"),
+    "never_returns": ("timeout", "verifying took longer than 15 s"),
+    "writes_later": ("wrong", "never written"),
+    "spoils_later": ("wrong", ""),  # which check sees it first is a matter of time
+    "raises_in_half": ("launch_error", "call 2 has had enough"),
+    "kills_itself": ("crash", "SIGKILL"),
+}
+"""Function -> its outcome, and words of the reason."""
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """The records of one sweep over all of them, by function, and its exit status."""
+    folder = tmp_path_factory.mktemp("bad")
+    (folder / "bad.py").write_text(KERNELS)
+    names = ["right", *BAD]
+    kernels = ",".join(f"bad.py:{name}" for name in names)
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "gemmetry", "profile", "--providers", "user",
+            "--kernel", kernels, "--shapes", SHAPE, "--dtypes", "f32", "--device", "cpu",
+            "--experiment", "e", "--time-budget", "100ms", "--max-samples", "10", "--json",
+            "--set", "deadlines.verify=15",
+        ],
+        cwd=folder, capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"},
+    )  # fmt: skip
+    assert done.stdout, done.stderr
+    found = json.loads(done.stdout)["records"]
+    by_name = {name: r for name in names for r in found if f"{name}" in r["configuration"]}
+    return by_name, done.returncode, folder
+
+
+def test_the_right_one_is_measured_all_the_same(records):
+    by_name, status, _ = records
+    assert by_name["right"]["outcome"] == "ok", by_name["right"]["reason"]
+    assert by_name["right"]["median_ns"] > 0
+    assert status == 1
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_each_is_an_outcome_with_its_reason(records, name):
+    record = records[0][name]
+    outcome, words = BAD[name]
+    assert record["outcome"] == outcome, record["reason"]
+    assert words in record["reason"]
+    assert record["median_ns"] is None
+
+
+def test_evidence_is_kept_and_its_command_does_it_again(records, monkeypatch):
+    by_name, _, folder = records
+    record = by_name["writes_later"]
+    place = folder / "e" / record["evidence_path"]
+    found = load(place)
+    assert (found.check, found.operation.shape[:3]) == ("written", (48, 32, 40))
+    assert found.output.shape == (48, 32)
+    text = (place / "failure.txt").read_text()
+    assert record["reason"] in text
+    command = shlex.split(text.rpartition("again")[2])
+    assert command[:3] == ["gemmetry", "verify", "run"]
+    monkeypatch.chdir(folder)
+    done = subprocess.run(
+        [sys.executable, "-m", *command, "--json"], capture_output=True, text=True
+    )
+    assert done.returncode == 1, done.stderr
+    (again,) = json.loads(done.stdout)["records"]
+    assert (again["outcome"], again["reason"]) == ("wrong", record["reason"])
+
+
+def test_show_names_the_evidence(records):
+    _, _, folder = records
+    done = subprocess.run(
+        [sys.executable, "-m", "gemmetry", "show", "e", "mutates_inputs"],
+        cwd=folder, capture_output=True, text=True,
+    )  # fmt: skip
+    assert "e/artifacts/failures/cpu/user/" in done.stdout
+    assert "Error map" in done.stdout
+    assert "gemmetry verify run " in done.stdout
+
+
+def test_a_device_that_disappears_keeps_the_rest_for_resume(cli):
+    name = "matmul_16x16x16_f32t_f32t_f32t"
+    patterns = ",".join(f"{name}_{item}" for item in ("fast", "device_lost_12", "default"))
+    arguments = ("profile", "--providers", "null", "--dispatches", patterns, "--experiment", "e")
+    lost = cli(*arguments, "--json")
+    assert lost.status == 3
+    assert "the pretend device null is gone" in lost.stderr
+    assert "The same command" in lost.stderr
+    before = {r["configuration"]: r["outcome"] for r in json.loads(lost.stdout)["records"]}
+    assert "device_lost_12" not in before
+    again = cli(*arguments, "--json")
+    found = {r["configuration"]: r for r in json.loads(again.stdout)["records"]}
+    assert set(found) == {"fast", "device_lost_12", "default"}
+    assert found["default"]["outcome"] == found["fast"]["outcome"] == "ok"
+    assert found["device_lost_12"]["outcome"] == "crash"
+    assert "device lost twice" in found["device_lost_12"]["reason"]

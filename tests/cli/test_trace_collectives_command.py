@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+SAMPLES = Path(__file__).parents[1] / "data" / "collectives"
+H200 = sorted((SAMPLES / "h200x4").glob("*.json.gz"))
+
+
+def document(ended):
+    assert ended.status == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+def test_one_job_as_json(cli):
+    found = document(cli("trace", "collectives", *map(str, H200), "--json"))
+    assert list(found)[:5] == ["schema_version", "per_rank", "matched", "stragglers", "unmatched"]
+    assert [one["rank"] for one in found["per_rank"]] == [0, 1, 2, 3]
+    assert [len(one["collectives"]) for one in found["per_rank"]] == [82, 83, 83, 84]
+    assert len(found["matched"]) == 82
+    assert found["unmatched"] == {"0": 0, "1": 1, "2": 1, "3": 2}
+    assert sum(one["last_count"] for one in found["stragglers"]) == 82
+
+
+def test_a_folder_and_several_jobs(cli):
+    found = document(cli("trace", "collectives", str(SAMPLES), "--json"))
+    assert [len(job["per_rank"]) for job in found["jobs"]] == [1, 1, 4, 2, 1]
+    assert "per_rank" not in found
+
+
+def test_the_console_and_files(cli, tmp_path):
+    ended = cli("trace", "collectives", *map(str, H200), "-o", "m.csv", "-o", "all.json")
+    assert ended.status == 0
+    assert "4 of 4 ranks, 332 communication kernels: 82 collectives matched" in ended.stdout
+    assert "wrote m.csv" in ended.stderr
+    lines = (tmp_path / "m.csv").read_text().splitlines()
+    assert len(lines) == 83
+    assert lines[0].startswith("job,op,elements,dtype,start_skew_us")
+    assert len(json.loads((tmp_path / "all.json").read_text())["matched"]) == 82
+
+
+@pytest.mark.parametrize(
+    ("rows", "count"), [("matched", 82), ("kernels", 332), ("kinds", 4), ("ranks", 4)]
+)
+def test_what_a_row_is(cli, tmp_path, rows, count):
+    ended = cli("trace", "collectives", *map(str, H200), "--rows", rows, "-o", "x.csv")
+    assert ended.status == 0
+    assert len((tmp_path / "x.csv").read_text().splitlines()) == count + 1
+
+
+def test_a_missing_rank_is_named_and_not_fatal(cli):
+    found = document(cli("trace", "collectives", *map(str, H200[:3]), "--json"))
+    assert found["missing_ranks"] == [3]
+    assert any("no file of rank 3 (of 4)" in note for note in found["notes"])
+    assert len(found["matched"]) > 80
+
+
+def test_a_rank_twice_is_refused(cli, tmp_path):
+    for name in ("one.json.gz", "two.json.gz"):
+        shutil.copy(H200[0], tmp_path / name)
+    ended = cli("trace", "collectives", "one.json.gz", "two.json.gz", "--json")
+    assert ended.status == 2
+    assert ended.stdout == ""
+    assert "rank 0 occurs twice in one job" in ended.stderr
+    assert "one.json.gz" in ended.stderr
+    assert "two.json.gz" in ended.stderr
+
+
+def test_mismatched_metadata_are_named(cli, tmp_path):
+    for file in H200[:2]:
+        found = json.loads(gzip.decompress(file.read_bytes()))
+        if file is H200[1]:
+            told = [
+                e for e in found["traceEvents"] if e["cat"] == "kernel" and e["args"].get("dtype")
+            ]
+            told[20]["args"]["dtype"] = "Half"
+        (tmp_path / file.name.removesuffix(".gz")).write_text(json.dumps(found))
+    ended = cli("trace", "collectives", str(tmp_path), "--json")
+    mismatches = document(ended)["mismatches"]
+    assert [one["group"] for one in mismatches] == ["0"]
+    assert "Half" in mismatches[0]["what"]
+
+
+def test_a_trace_without_collectives(cli, tmp_path):
+    (tmp_path / "x.json").write_text(json.dumps({"traceEvents": []}))
+    found = document(cli("trace", "collectives", "x.json", "--json"))
+    assert (found["matched"], found["per_rank"][0]["collectives"]) == ([], [])
+    assert "no communication kernel" in cli("trace", "collectives", "x.json").stdout
+
+
+def test_a_file_that_cannot_be_read_beside_others(cli, tmp_path):
+    (tmp_path / "broken.json").write_text("nothing")
+    ended = cli("trace", "collectives", *map(str, H200), "broken.json", "--json")
+    assert ended.status == 1
+    assert list(json.loads(ended.stdout)["errors"]) == ["broken.json"]
+    assert cli("trace", "collectives", "broken.json").status == 2
+
+
+def test_a_file_that_ends_early_is_told(cli, tmp_path):
+    text = gzip.decompress(H200[1].read_bytes())
+    (tmp_path / "rank1.json").write_bytes(text[: len(text) - 3000])
+    shutil.copy(H200[0], tmp_path / "rank0.json.gz")
+    found = document(cli("trace", "collectives", str(tmp_path), "--json"))
+    assert [one["partial"] for one in found["per_rank"]] == [False, True]

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gemmetry.formats.chakra import read_chakra
+from gemmetry.formats.kineto import read_kineto
+
+pytest.importorskip("torch")
+
+SCHEDULE = ("--wait-steps", "0", "--warmup-iterations", "1", "--repeat-count", "2")
+GRID = ("trace", "record", "--device", "cpu", "--experiment", "e", "--precisions", "fp32,int8",
+        "--layouts", "tt,nt", "--format", "none", *SCHEDULE)  # fmt: skip
+PATIENCE_S = 60.0
+PRODUCTS = ("aten::mm", "aten::bmm", "aten::_int_mm")
+
+
+def manifest(folder=Path("e")):
+    return json.loads((folder / "traces_matmul" / "manifest.json").read_text())
+
+
+def by_dispatch(folder=Path("e")):
+    return {one["dispatch"]: one for one in manifest(folder)["configurations"]}
+
+
+def folders():
+    return sorted(path.name for path in Path("e/traces_matmul").glob("config_*"))
+
+
+def test_a_grid_is_recorded_and_what_the_device_cannot_do_is_a_row(cli):
+    ended = cli(*GRID, "--matrix-sizes", "32", "--batch-sizes", "1,2", "--json")
+    assert ended.status == 0
+    records = json.loads(ended.stdout)["records"]
+    assert [r["outcome"] for r in records] == ["ok"] * 4 + ["ok", "ok"] + ["unsupported"] * 2
+    assert folders() == [f"config_000{number}" for number in range(1, 7)]
+    for record, entry in zip(records, manifest()["configurations"], strict=True):
+        assert (entry["dispatch"], entry["outcome"]) == (record["dispatch"], record["outcome"])
+        assert entry["record"]["reason"] == record["reason"]
+        if record["outcome"] != "ok":
+            assert "matmul only" in record["reason"]
+            assert record["trace_folder"] is None
+            continue
+        folder = Path("e") / record["trace_folder"]
+        assert sorted(path.name for path in folder.iterdir()) == sorted(record["trace_files"])
+        assert entry["input_sha256"] == dict(x.split(":") for x in record["input_sha256"])
+        operators = 0
+        for path in folder.glob("*.pt.trace.json"):
+            with path.open("rb") as file:
+                rows = read_kineto(file)
+            assert rows is not None
+            operators += len(rows.operators.name)
+        assert operators == record["trace_operators"] > 0
+        with (folder / "CPU_trace.json").open("rb") as file:
+            chakra = read_chakra(file)
+        assert chakra is not None
+        assert not chakra.problems and not chakra.partial
+        assert any(node.name in PRODUCTS for node in chakra.nodes)
+        assert record["trace_kernels"] == 0
+        assert record["verification"] == "passed"
+
+
+def test_a_grid_of_which_nothing_can_be_recorded_is_a_failure(cli):
+    ended = cli("trace", "record", "--device", "cpu", "--precisions", "int8", "--format", "none",
+                "--matrix-sizes", "16", "--batch-sizes", "2")  # fmt: skip
+    assert ended.status == 1
+
+
+def test_a_recording_past_its_deadline_leaves_no_folder(cli):
+    ended = cli("trace", "record", "--device", "cpu", "--experiment", "e", "--matrix-sizes", "16",
+                "--precisions", "fp32", "--set", "deadlines.trace=0.001", "--json")  # fmt: skip
+    assert ended.status == 1
+    (record,) = json.loads(ended.stdout)["records"]
+    assert (record["outcome"], record["stage"]) == ("timeout", "trace")
+    assert "tracing" in record["reason"]
+    assert folders() == []
+    (entry,) = manifest()["configurations"]
+    assert (entry["outcome"], entry["files"]) == ("timeout", [])
+
+
+def test_the_same_bits_in_two_runs(cli):
+    assert cli(*GRID, "--matrix-sizes", "48x32x80,129").status == 0
+    first = by_dispatch()
+    assert cli(*GRID, "--matrix-sizes", "48x32x80,129", "--fresh").status == 0
+    second = by_dispatch()
+    assert len(first) == 8
+    for name, entry in first.items():
+        for key in ("number", "input_sha256", "output_sha256"):
+            assert second[name][key] == entry[key], name
+    assert len({entry["output_sha256"] for entry in first.values()}) > 4
+    other = cli(*GRID, "--matrix-sizes", "48x32x80,129", "--fresh", "--random-seed", "43")
+    assert other.status == 0
+    for name, entry in by_dispatch().items():
+        assert entry["input_sha256"] != first[name]["input_sha256"]
+
+
+def test_a_grid_that_grows_keeps_numbers_and_what_it_recorded(cli):
+    assert cli(*GRID, "--matrix-sizes", "32").status == 0
+    before = by_dispatch()
+    times = {path: path.stat().st_mtime_ns for path in Path("e/traces_matmul").rglob("*.pt.*")}
+    grown = cli(*GRID, "--matrix-sizes", "16,32")
+    assert grown.status == 0
+    assert "4 done in an earlier run are kept" in grown.stderr
+    after = by_dispatch()
+    assert len(after) == 8
+    for name, entry in before.items():
+        assert after[name] == entry
+    assert sorted(entry["number"] for entry in after.values()) == list(range(1, 9))
+    assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in times.items())
+    again = cli(*GRID, "--matrix-sizes", "16,32")
+    assert "8 done in an earlier run are kept" in again.stderr
+
+
+def test_another_schedule_or_seed_is_refused(cli):
+    assert cli(*GRID, "--matrix-sizes", "16").status == 0
+    other = cli(*GRID, "--matrix-sizes", "16,32", "--random-seed", "7")
+    assert other.status == 2
+    assert "--fresh" in other.stderr
+
+
+def finished(folder: Path) -> int:
+    if not (folder / "journal.sqlite").exists():
+        return 0
+    connection = sqlite3.connect(f"file:{folder / 'journal.sqlite'}?mode=ro", uri=True)
+    try:
+        return int(connection.execute("SELECT count(*) FROM records").fetchone()[0])
+    finally:
+        connection.close()
+
+
+def test_a_killed_run_goes_on_where_it_was(cli):
+    command = (*GRID, "--matrix-sizes", "16,24,32,40,48,56,64,72")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gemmetry", *command],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    until = time.monotonic() + PATIENCE_S
+    while (done := finished(Path("e"))) < 3:
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    kept = finished(Path("e"))
+    assert done <= kept < 32
+    started = {one["dispatch"]: one["number"] for one in manifest()["configurations"]}
+    assert len(started) == 32, "numbers are given before the first is recorded"
+    ended = cli(*command)
+    assert ended.status == 0
+    assert f"{kept} done in an earlier run are kept" in ended.stderr
+    entries = by_dispatch()
+    assert {name: entry["number"] for name, entry in entries.items()} == started
+    assert all(entry["outcome"] == "ok" and entry["output_sha256"] for entry in entries.values())
+    assert folders() == [f"config_{number:04d}" for number in range(1, 33)]
+
+
+def test_a_spec_file_says_the_same_as_the_options(cli):
+    Path("grid.yaml").write_text(
+        "MATRIX_SIZES: [[16, 16, 16], [32, 16, 16]]\nENABLE_SIZE_SEARCH: false\n"
+        "PRECISIONS: [fp32, bf16]\nENABLE_PRECISION_SEARCH: true\n"
+        "ENABLE_LAYOUT_SEARCH: false\nREPEAT_COUNT: 3\nWAIT_STEPS: 0\nACTIVE_STEPS: 2\n"
+        "device: cpu\n"
+    )
+    from_file = cli("trace", "record", "--spec", "grid.yaml", "--dry-run", "--json")
+    options = cli("trace", "record", "--matrix-sizes", "16x16x16,32x16x16",
+                  "--no-enable-size-search", "--precisions", "fp32,bf16",
+                  "--enable-precision-search", "--no-enable-layout-search", "--repeat-count", "3",
+                  "--wait-steps", "0", "--active-steps", "2", "--device", "cpu", "--dry-run",
+                  "--json")  # fmt: skip
+    told, same = json.loads(from_file.stdout), json.loads(options.stdout)
+    assert told["plan"] == same["plan"]
+    assert told["dispatches"] == 2
+    assert told["plan"]["trace"]["repeats"] == 3
+    assert told["plan"]["trace"]["active_steps"] == 2
+
+
+def test_the_table_names_the_folders(cli):
+    ended = cli(*[word for word in GRID if word not in ("--format", "none")],
+                "--matrix-sizes", "16")  # fmt: skip
+    assert ended.status == 0
+    header, first = ended.stdout.splitlines()[:2]
+    assert header.split()[0] == "trace_folder"
+    assert first.split()[0] == "traces_matmul/config_0001"
+    assert "traces_matmul/config_0001" in ended.stderr

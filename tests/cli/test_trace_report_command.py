@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+DATA = Path(__file__).parents[1] / "data"
+MATMUL = str(DATA / "traces" / "h200_matmul.pt.trace.json.gz")
+RANK0 = str(DATA / "traces" / "h200_fsdp_rank0of4_part.pt.trace.json.gz")
+JOB = str(DATA / "collectives" / "h200x4")
+OLD = str(DATA / "traces" / "v100_resnet50_2021_part.json.gz")
+AMD = str(DATA / "traces" / "mi350x_908_part_results.json.gz")
+CSV = str(DATA / "traces" / "sdk2025_kernel_trace.csv")
+
+
+@pytest.mark.parametrize("trace", [MATMUL, RANK0, OLD, AMD, CSV], ids=lambda path: Path(path).name)
+def test_every_kind_of_trace_gives_every_kind_of_report(cli, tmp_path, trace):
+    outputs = [tmp_path / f"r{suffix}" for suffix in (".xlsx", ".html", ".json", ".md", "")]
+    options = [word for path in outputs for word in ("-o", str(path))]
+    ended = cli("trace", "report", trace, "--no-cache", *options)
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout == ""
+    for path in outputs:
+        assert f"wrote {path}" in ended.stderr
+        assert path.exists()
+    sheets = json.loads((tmp_path / "r.json").read_text())["sheets"]
+    summary = sheets["summary"][0]
+    total = sum(row["sum_us"] for row in sheets.get("gemms", []))
+    assert total == pytest.approx(summary["gemm_kernel_us"], abs=1e-6)
+    window = {row["type"]: row["time ms"] for row in sheets["gpu_timeline"]}
+    assert window["total_time"] * 1000 == pytest.approx(summary["window_us"])
+
+
+def test_a_job_of_four_ranks(cli, tmp_path):
+    ended = cli("trace", "report", JOB, "-o", str(tmp_path / "job"), "--no-cache", "--timings")
+    assert ended.status == 0
+    for stage in ("read", "join", "tables", "write"):
+        assert stage in ended.stderr
+    with (tmp_path / "job" / "straggler_summary.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert sorted(row["rank"] for row in rows) == ["0", "1", "2", "3"]
+    assert sum(float(row["pct_arrived_last"]) for row in rows) == pytest.approx(100)
+
+
+def test_short_kernels_are_those_below_the_threshold(cli, tmp_path):
+    counts = []
+    for limit in ("1", "1000000"):
+        path = tmp_path / f"{limit}.json"
+        cli("trace", "report", RANK0, "-o", str(path), "--short-kernel-us", limit, "--no-cache")
+        rows = json.loads(path.read_text())["sheets"].get("short_kernels_summary", [])
+        counts.append(sum(row["Short Kernel count"] for row in rows))
+    assert counts[0] < counts[1]
+    kernels = json.loads(path.read_text())["sheets"]["summary"][0]["kernels"]
+    assert counts[1] == kernels
+
+
+def test_a_file_that_cannot_be_read_does_not_stop_the_others(cli, tmp_path):
+    broken = tmp_path / "broken.json"
+    broken.write_text("{")
+    ended = cli("trace", "report", str(broken), MATMUL, "-o", str(tmp_path / "r.json"))
+    assert ended.status == 1
+    assert str(broken) in ended.stderr
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert [error["file"] for error in document["errors"]] == [str(broken)]
+    assert len(document["sheets"]["summary"]) == 1
+
+
+def test_if_no_file_can_be_read_nothing_is_written(cli, tmp_path):
+    broken = tmp_path / "broken.json"
+    broken.write_text("{")
+    ended = cli("trace", "report", str(broken), "-o", str(tmp_path / "r.xlsx"))
+    assert ended.status == 2
+    assert not (tmp_path / "r.xlsx").exists()
+
+
+def test_a_trace_that_ends_early_is_reported_and_marked(cli, tmp_path):
+    text = gzip.decompress(Path(RANK0).read_bytes())
+    cut = tmp_path / "cut.json"
+    cut.write_bytes(text[: len(text) * 9 // 10])
+    ended = cli("trace", "report", str(cut), "-o", str(tmp_path / "r.json"))
+    assert ended.status == 0
+    assert "cut.json is partial" in ended.stderr
+    assert json.loads((tmp_path / "r.json").read_text())["sheets"]["problems"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("-o", "x.csv"), "unknown suffix"),
+        ((), "--output"),
+        (("-o", "x.xlsx", "--short-kernel-us", "-1"), "short-kernel-us"),
+    ],
+)
+def test_wrong_requests_are_refused(cli, words, told):
+    ended = cli("trace", "report", MATMUL, *words)
+    assert ended.status == 2
+    assert told in ended.stderr

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from gemmetry.traces.summary import KEYS
+
+DATA = Path(__file__).parents[1] / "data" / "traces"
+MATMUL = str(DATA / "h200_matmul.pt.trace.json.gz")
+RANK0 = str(DATA / "h200_fsdp_rank0of4_part.pt.trace.json.gz")
+RANK1 = str(DATA / "h200_fsdp_rank1of4_part.pt.trace.json.gz")
+OLD = str(DATA / "v100_resnet50_2021_part.json.gz")
+HOSTILE = '=HYPERLINK("http://x")<script>alert(1)</script>\x1b[31m_gemm_kernel'
+
+
+def test_summary_of_one_file(cli):
+    ended = cli("trace", "summary", MATMUL, "--no-cache")
+    assert ended.status == 0
+    assert "NVIDIA H200" in ended.stdout
+    assert re.search(r"2 kernels in 0\.144 ms, 79 events", ended.stdout)
+    assert re.search(r"compute +0\.048 +33\.0%", ended.stdout)
+    assert max(map(len, ended.stdout.splitlines())) <= 80
+
+
+def test_the_documents_files_are_in_the_order_given_with_exactly_these_keys(cli):
+    ended = cli("trace", "summary", RANK1, MATMUL, RANK0, "--json", "--no-cache")
+    document = json.loads(ended.stdout)
+    assert [entry["file"] for entry in document["files"]] == [RANK1, MATMUL, RANK0]
+    assert all(tuple(entry) == KEYS for entry in document["files"])
+    matmul = document["files"][1]
+    assert matmul["window_us"] == 144.032
+    assert matmul["top_gemms"] == [
+        {
+            "name": "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT",
+            "count": 2,
+            "sum_us": 47.553,
+            "min_us": 23.776,
+            "max_us": 23.777,
+        }
+    ]
+    # Three decimals, also where they are zeros.
+    assert '"comm_kernel_us":0.000' in ended.stdout
+
+
+def test_several_files_are_a_line_each(cli):
+    ended = cli("trace", "summary", RANK0, RANK1, OLD, "--no-cache")
+    lines = ended.stdout.splitlines()
+    assert len(lines) == 5
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """Files that cannot be read, and one that ends early."""
+    (tmp_path / "empty.json").write_text("")
+    (tmp_path / "text.json").write_text("no trace")
+    whole = gzip.decompress(Path(MATMUL).read_bytes())
+    events = whole.index(b'"cat": "kernel"')
+    (tmp_path / "cut.json").write_bytes(whole[: whole.index(b"}", events + 2000)])
+    return tmp_path
+
+
+def test_a_bad_file_does_not_stop_the_others(cli, broken):
+    ended = cli("trace", "summary", "text.json", MATMUL, "missing.json", "--json", "--no-cache")
+    assert ended.status == 1
+    document = json.loads(ended.stdout)
+    assert [entry["file"] for entry in document["files"]] == [MATMUL]
+    assert [entry["file"] for entry in document["errors"]] == ["text.json", "missing.json"]
+    assert "error: text.json" in ended.stderr
+    assert "error: missing.json" in ended.stderr
+
+
+def test_nothing_readable_is_a_wrong_request(cli, broken):
+    for command in ("summary", "gemms", "shapes"):
+        ended = cli("trace", command, "text.json", "empty.json", "--no-cache")
+        assert ended.status == 2
+        assert "none of 2 traces can be read" in ended.stderr
+        assert "text.json" in ended.stderr
+        assert ended.stdout == ""
+
+
+def test_partial_files_are_marked(cli, broken):
+    ended = cli("trace", "summary", "cut.json", "--no-cache")
+    assert ended.status == 0
+    assert "partial" in ended.stdout
+    assert re.search(r"warning: cut\.json: byte \d+", ended.stderr)
+    document = json.loads(cli("trace", "summary", "cut.json", "--json", "--no-cache").stdout)
+    assert document["partial"] == ["cut.json"]
+    assert document["problems"][0]["file"] == "cut.json"
+
+
+def test_steps(cli):
+    ended = cli("trace", "summary", MATMUL, "--steps", "--json", "--no-cache")
+    steps = json.loads(ended.stdout)["steps"]
+    assert [(step["step"], step["gemm_kernels"]) for step in steps] == [(2, 1), (3, 1)]
+    ended = cli("trace", "summary", MATMUL, "--steps", "--no-cache", "-o", "steps.csv")
+    assert ended.status == 0
+    assert "step 2" in ended.stdout
+    with Path("steps.csv").open() as file:
+        assert [row["step"] for row in csv.DictReader(file)] == ["2", "3"]
+
+
+def test_gemms_on_the_terminal(cli):
+    ended = cli("trace", "gemms", MATMUL, "--no-cache")
+    assert ended.status == 0
+    assert "2048x2048x2048 bf16 tt  aten::mm" in ended.stdout
+    assert "shapes are known for 100.0% of it" in ended.stdout
+    assert max(map(len, ended.stdout.splitlines())) <= 80
+
+
+def test_gemms_as_json_account_for_all_gemm_time(cli):
+    files = (RANK0, RANK1, OLD)
+    gemms = json.loads(cli("trace", "gemms", *files, "--json", "--no-cache", "--top", "1").stdout)
+    whole = json.loads(cli("trace", "summary", *files, "--json", "--no-cache").stdout)
+    assert len(gemms["gemms"]) > 1
+    assert sum(row["sum_us"] for row in gemms["gemms"]) == pytest.approx(
+        sum(entry["gemm_kernel_us"] for entry in whole["files"])
+    )
+    assert {"median_us", "p5_us", "p95_us", "mad_us", "tflops", "peak_fraction", "linked",
+            "inferred", "overlapped_share", "tile"} <= set(gemms["gemms"][0])  # fmt: skip
+
+
+def test_top_limits_the_terminal_and_tells_what_is_left(cli):
+    ended = cli("trace", "gemms", OLD, "--top", "1", "--no-cache")
+    assert re.search(r"more in \d+ rows \(--top 0 shows all\)", ended.stdout)
+    assert "more in" not in cli("trace", "gemms", OLD, "--top", "0", "--no-cache").stdout
+
+
+@pytest.mark.parametrize("command", ["summary", "gemms", "shapes"])
+@pytest.mark.parametrize("suffix", ["csv", "json", "parquet", "xlsx", "md", "html"])
+def test_tables_as_files(cli, command, suffix):
+    ended = cli("trace", command, MATMUL, "--no-cache", "-o", f"out.{suffix}")
+    assert ended.status == 0
+    assert Path(f"out.{suffix}").stat().st_size > 0
+    assert f"wrote out.{suffix}" in ended.stderr
+
+
+def test_an_unknown_suffix_is_refused_before_reading(cli):
+    for command in ("summary", "gemms", "shapes"):
+        ended = cli("trace", command, "missing.json", "-o", "out.xyz")
+        assert ended.status == 2
+        assert "unknown suffix" in ended.stderr
+
+
+def test_from_a_trace_to_a_plan(cli):
+    ended = cli("trace", "shapes", MATMUL, "--no-cache", "-o", "shapes.yaml")
+    assert "gemmetry profile --spec shapes.yaml" in ended.stderr
+    planned = cli("profile", "--spec", "shapes.yaml", "--providers", "numpy", "--dry-run")
+    assert planned.status == 0
+    assert "numpy:matmul_2048x2048x2048_bf16t_bf16t_bf16t_default" in planned.stdout
+    printed = cli("trace", "shapes", MATMUL, "--no-cache", "--spec")
+    assert printed.stdout == Path("shapes.yaml").read_text()
+
+
+def test_shapes_on_the_terminal_and_as_json(cli):
+    ended = cli("trace", "shapes", MATMUL, "--no-cache")
+    assert "2048x2048x2048 bf16 tt" in ended.stdout
+    (row,) = json.loads(cli("trace", "shapes", MATMUL, "--no-cache", "--json").stdout)["shapes"]
+    assert row["operation"] == "matmul_2048x2048x2048_bf16t_bf16t_bf16t"
+    assert (row["count"], row["share"]) == (2, 1.0)
+    ended = cli("trace", "shapes", OLD, MATMUL, "--no-cache", "--top", "1")
+    assert re.search(r"1  the others\n", ended.stdout)
+    assert "of unknown shape" in ended.stdout
+
+
+def test_a_trace_without_shapes_makes_no_spec(cli, tmp_path):
+    event = {"ph": "X", "cat": "kernel", "name": "my_gemm_kernel", "ts": 1, "dur": 2}
+    Path("a.json").write_text(json.dumps({"traceEvents": [event]}))
+    ended = cli("trace", "shapes", "a.json", "--spec")
+    assert ended.status == 2
+    assert "record_shapes=True" in ended.stderr
+    assert cli("trace", "shapes", "a.json").status == 0
+
+
+def test_a_trace_without_gpu_events(cli):
+    Path("a.json").write_text('{"traceEvents": []}')
+    assert "no work on a GPU" in cli("trace", "summary", "a.json").stdout
+    assert cli("trace", "gemms", "a.json").status == 0
+    assert cli("trace", "shapes", "a.json").status == 0
+
+
+def test_names_that_want_to_be_more_than_names(cli):
+    event = {"ph": "X", "cat": "kernel", "name": HOSTILE, "ts": 1, "dur": 2}
+    huge = {**event, "name": "x" * 1_000_000 + "_gemm_kernel"}
+    Path("a.json").write_text(json.dumps({"traceEvents": [event, huge]}))
+    for command in ("summary", "gemms", "shapes"):
+        ended = cli("trace", command, "a.json")
+        assert ended.status == 0
+        assert "\x1b" not in ended.stdout
+    outputs = [f"out.{suffix}" for suffix in ("csv", "md", "html", "xlsx", "parquet")]
+    options = [part for path in outputs for part in ("-o", path)]
+    ended = cli("trace", "gemms", "a.json", *options)
+    assert ended.status == 0, ended.stderr
+    assert "<script>" not in Path("out.html").read_text()
+    assert not any(line.startswith("=") or ",=" in line or ',"=' in line
+                   for line in Path("out.csv").read_text().splitlines())  # fmt: skip
+
+
+def test_timings_tell_every_stage(cli):
+    ended = cli("trace", "gemms", MATMUL, "--no-cache", "--timings")
+    assert re.search(r"read +\d\.\d{3} s", ended.stderr)
+    assert re.search(r"gemms +\d\.\d{3} s", ended.stderr)

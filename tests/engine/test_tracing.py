@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.settings import RunSettings, TraceSchedule
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine.tracing import digest, record_traces
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.providers.torch_provider import TorchProvider
+
+pytest.importorskip("torch")
+
+SETTINGS = RunSettings(trace=TraceSchedule(wait_steps=0, warmup_steps=1, repeats=2))
+
+
+@pytest.mark.parametrize(
+    "name", ["matmul_8x6x4_f32n_f32t_f32t", "matmul_8x8x8_s8t_s8t_s32t",
+             "matmul_8x6x4_bf16t_bf16t_bf16t_bias"],
+)  # fmt: skip
+def test_facts_tell_files_and_checksums(name, tmp_path):
+    operation = parse_operation(name)
+    dispatch = Dispatch(operation, Configuration(), "torch", Target(TargetKind.CPU))
+    executable = TorchProvider().build(dispatch, Workspace(generated=tmp_path))
+    inputs = make_inputs(operation, distribution="offset_uniform", seed=42)
+    folder = tmp_path / "config_0001"
+    folder.mkdir()
+    (folder / "left over").touch()
+    facts = record_traces(executable, dispatch, inputs, SETTINGS, folder)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(facts.files)
+    assert facts.folder == str(folder)
+    assert set(facts.input_sha256) == {spec.role for spec in operation.inputs}
+    device = executable.device
+    buffers = [device.upload(a, s) for a, s in zip(inputs, operation.inputs, strict=True)]
+    output = executable.run(buffers, device.allocate(operation.output))
+    expected = device.download(output, operation.output)
+    assert facts.output_sha256 == hashlib.sha256(expected.tobytes()).hexdigest()
+
+
+def test_a_digest_is_over_the_bytes_as_they_are_stored():
+    array = np.arange(6, dtype=np.int16).reshape(2, 3)
+    assert digest(array) == hashlib.sha256(array.tobytes()).hexdigest()
+    assert digest(array.T) == hashlib.sha256(array.T.tobytes()).hexdigest()
+    assert digest(array) != digest(array.T)

@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from gemmetry.formats.naming import LONGEST_NAME, Names, Numbers, short_name
+
+
+def test_numbers_in_the_order_of_appearance():
+    numbers: Numbers[str] = Numbers()
+    assert [numbers[x] for x in "abacb"] == [0, 1, 0, 2, 1]
+    assert list(numbers) == ["a", "b", "c"]
+
+
+def test_overlong_names_are_shortened_and_stay_different():
+    names = Names()
+    long = "k" * 1_000_000
+    assert [names[long + "1"], names[long + "2"], names[long + "1"], names["k"]] == [0, 1, 0, 2]
+    assert all(len(name) < LONGEST_NAME + 100 for name in names)
+    assert next(iter(names)).startswith("kkk")
+    assert "1000001 characters" in next(iter(names))
+    assert short_name("short") == "short"

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import gzip
+import random
+from pathlib import Path
+
+import pytest
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.formats.opening import open_decompressed
+
+CONTENT = random.Random(1).randbytes(3_000_000) + b"x" * 2_000_000
+
+
+def content(path: Path, size: int = 1 << 20) -> bytes:
+    parts = []
+    with open_decompressed(path) as file:
+        while part := file.read(size):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def test_plain_and_gzip_and_members_one_after_the_other(tmp_path):
+    plain, packed, members = tmp_path / "a", tmp_path / "b", tmp_path / "c"
+    plain.write_bytes(CONTENT)
+    packed.write_bytes(gzip.compress(CONTENT))
+    members.write_bytes(gzip.compress(CONTENT[:1000]) + gzip.compress(CONTENT[1000:]) + bytes(512))
+    for path in (plain, packed, members):
+        assert content(path) == CONTENT
+    assert content(packed, 777_777) == CONTENT
+    with open_decompressed(packed) as file:
+        assert file.read() == CONTENT
+
+
+def test_zstd_with_several_frames(tmp_path):
+    zstandard = pytest.importorskip("zstandard")
+    compress = zstandard.ZstdCompressor().compress
+    path = tmp_path / "trace.json.zst"
+    path.write_bytes(compress(CONTENT[:1000]) + compress(CONTENT[1000:]))
+    assert content(path) == CONTENT
+    path.write_bytes(compress(b"x" * 10_000)[:12] + b"\xff" * 1000)
+    with pytest.raises(OSError, match="damaged"):
+        content(path)
+
+
+@pytest.mark.parametrize("cut", [3, 12, 100_000])
+def test_a_gzip_file_that_is_cut_short_gives_what_it_has_and_then_an_error(tmp_path, cut):
+    path = tmp_path / "trace.gz"
+    path.write_bytes(gzip.compress(CONTENT)[:cut])
+    got = b""
+    with open_decompressed(path) as file, pytest.raises(OSError, match="cut short"):
+        while part := file.read(1 << 16):
+            got += part
+    assert CONTENT.startswith(got)
+    assert len(got) >= cut - 40_000
+
+
+def test_a_damaged_gzip_file(tmp_path):
+    packed = bytearray(gzip.compress(CONTENT))
+    packed[1_000_000:1_000_100] = bytes(100)
+    path = tmp_path / "trace.gz"
+    path.write_bytes(packed)
+    with pytest.raises(OSError, match="damaged"):
+        content(path)
+
+
+def test_a_gzip_bomb_is_not_unpacked(tmp_path):
+    path = tmp_path / "bomb.gz"
+    with gzip.open(path, "wb") as file:
+        for _ in range(200):
+            file.write(bytes(1 << 20))
+    got = 0
+    with open_decompressed(path) as file, pytest.raises(OSError, match="bomb"):
+        while part := file.read(1 << 20):
+            got += len(part)
+    assert got < 128 << 20
+
+
+def test_what_cannot_be_opened(tmp_path):
+    with pytest.raises(RequestError, match="No such file"), open_decompressed(tmp_path / "no"):
+        pass
+    with pytest.raises(RequestError, match="directory"), open_decompressed(tmp_path):
+        pass

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import gzip
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from gemmetry.formats.sniffing import Kind, kind_of
+
+SAMPLES = Path(__file__).parents[1] / "data" / "traces"
+
+
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.*")), ids=lambda path: path.name)
+def test_real_files(path):
+    expected = Kind.KINETO
+    if "_et_" in path.name:
+        expected = Kind.CHAKRA
+    elif "results" in path.name:
+        expected = Kind.ROCPROFV3_JSON
+    elif path.name.startswith("sdk2024_counter") or "agent_info" in path.name:
+        expected = Kind.OTHER
+    elif path.suffix == ".csv":
+        expected = Kind.ROCPROFV3_CSV
+    elif path.suffix == ".md":
+        expected = Kind.OTHER
+    assert kind_of(path) is expected
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"", Kind.OTHER),
+        (b"\x00\x01", Kind.OTHER),
+        (b"[]", Kind.KINETO),
+        (b' [ {"ph": "X"}]', Kind.KINETO),
+        (b'[{"a": 1}]', Kind.JSON),
+        (b'\xef\xbb\xbf{"traceEvents": [', Kind.KINETO),
+        (b'{"note": "\\"traceEvents\\": [", "nodes": []}', Kind.JSON),
+        (b'{"nodes": [], "traceEvents": []}', Kind.KINETO),
+        (b'{"schema": "1.1.1", "nodes": []}', Kind.CHAKRA),
+        (b'{"a": "' + b"x" * 200_000 + b'", "traceEvents": []}', Kind.KINETO),
+        (b"PK\x03\x04", Kind.WORKBOOK),
+        (b"SQLite format 3\x00", Kind.OTHER),
+        (b"\x1f\x8b\x08", Kind.OTHER),
+        ('{"traceEvents": []}'.encode("utf-16"), Kind.OTHER),
+    ],
+    ids=lambda value: repr(value)[:30],
+)
+def test_by_the_first_bytes(tmp_path, content, kind):
+    path = tmp_path / "file.json"
+    path.write_bytes(content)
+    assert kind_of(path) is kind
+    if content[:2] != b"\x1f\x8b":
+        path.write_bytes(gzip.compress(content))
+        assert kind_of(path) is (Kind.OTHER if content.startswith(b"SQLite") else kind)
+
+
+def test_a_database_of_something_else(tmp_path):
+    path = tmp_path / "file.db"
+    opened = sqlite3.connect(path)
+    opened.execute("CREATE TABLE x (y)")
+    opened.close()
+    assert kind_of(path) is Kind.OTHER

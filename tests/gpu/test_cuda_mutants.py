@@ -1,0 +1,120 @@
+"""Planted CUDA kernels on a GPU: the right ones are right, launches that fail say so, and bugs show
+where they are expected to.
+
+Kernels whose bug ends the process's use of the GPU (a hang, a failed wait) are left to ``gemmetry
+verify self-test``, which runs each in a process that it can kill.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.errors import LaunchError, UnsupportedError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import Operation
+from gemmetry.domain.outcome import Verification
+from gemmetry.domain.target import Target
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.references import compute_reference
+from gemmetry.providers.mutant_provider import PROVIDER
+from gemmetry.providers.mutant_provider.catalogue import Planted
+from gemmetry.providers.mutant_provider.cuda_catalogue import HOPPER_SOURCE, PLANTED, recipe_of
+from gemmetry.verification.companions import Companions
+from gemmetry.verification.protocol import verify
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        importlib.util.find_spec("cuda") is None, reason="cuda-bindings is not installed"
+    ),
+]
+
+Check = Callable[..., Any]
+RIGHT = [item for item in PLANTED if not item.is_bug]
+ENDS_THE_PROCESS = {"launch_error", "timeout"}
+BUGS = [item for item in PLANTED if item.is_bug and not ENDS_THE_PROCESS & set(item.killed_by)]
+SHAPES = ((1, 4, 8), (63, 60, 72), (65, 68, 56), (300, 132, 1032), (1024, 516, 200))
+
+
+def _name(item: Planted) -> str:
+    return item.configuration
+
+
+def _skip_older_than_hopper(item: Planted, gpu: Target) -> None:
+    if recipe_of(item).source == HOPPER_SOURCE and gpu.architecture != "sm_90":
+        pytest.skip(f"{item.configuration} is for sm_90, this is {gpu}")
+
+
+@pytest.mark.parametrize("item", RIGHT, ids=_name)
+def test_right_kernels_are_right(check: Check, gpu: Target, item: Planted) -> None:
+    _skip_older_than_hopper(item, gpu)
+    types = item.operation.split("_", 2)[2]
+    for operation in (item.operation, *(f"matmul_{m}x{n}x{k}_{types}" for m, n, k in SHAPES)):
+        executable = check(PROVIDER(), operation, item.configuration, tier="warn")
+        facts = executable.facts
+        assert facts.registers and facts.shared_memory_bytes and facts.spill_bytes is not None
+        is_hopper = recipe_of(item).source == HOPPER_SOURCE
+        assert facts.matrix_instruction == ("wgmma" if is_hopper else "none")
+        assert facts.declared == item.declared
+
+
+@pytest.mark.parametrize("item", BUGS, ids=_name)
+def test_bugs_are_caught_where_expected(tmp_path: Path, gpu: Target, item: Planted) -> None:
+    _skip_older_than_hopper(item, gpu)
+    operation = parse_operation(item.operation)
+    inputs = make_inputs(operation, distribution="uniform_signed", seed=11)
+    verdict = verify(
+        _build(item, gpu, operation, tmp_path),
+        operation,
+        inputs,
+        compute_reference(operation, inputs),
+        companions=Companions(
+            build=lambda other: _build_if_supported(item, gpu, other, tmp_path), tile=item.tile
+        ),
+    )
+    assert verdict.status is Verification.FAILED
+    failed = {check for check, text in verdict.checks.items() if text.startswith("failed")}
+    assert failed & set(item.killed_by), verdict.checks
+
+
+@pytest.fixture
+def ring(tmp_path: Path, gpu: Target) -> Iterator[tuple[Any, Operation]]:
+    """The right kernel that wants aligned buffers, at a small shape."""
+    item = next(item for item in RIGHT if recipe_of(item).source == HOPPER_SOURCE)
+    _skip_older_than_hopper(item, gpu)
+    operation = parse_operation("matmul_128x64x64_bf16t_bf16n_f32t")
+    executable = _build(item, gpu, operation, tmp_path)
+    yield executable, operation
+    executable.close()
+
+
+def test_unaligned_buffers_are_refused(ring: tuple[Any, Operation]) -> None:
+    executable, operation = ring
+    device = executable.device
+    inputs = [device.allocate(spec) for spec in operation.inputs]
+    output = device.allocate(operation.output)
+    for buffer in inputs:
+        device.fill_bytes(buffer, 0)
+    executable.run(inputs, output)
+    device.synchronize()
+    with pytest.raises(LaunchError, match="aligned to 16 bytes"):
+        executable.run([inputs[0].flatten()[1:], inputs[1]], output)
+
+
+def _build(item: Planted, gpu: Target, operation: Operation, folder: Path) -> Any:
+    dispatch = Dispatch(operation, item.as_configuration(), "mutant", gpu)
+    return PROVIDER().build(dispatch, Workspace(generated=folder))
+
+
+def _build_if_supported(item: Planted, gpu: Target, operation: Operation, folder: Path) -> Any:
+    try:
+        return _build(item, gpu, operation, folder)
+    except UnsupportedError:
+        return None

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.domain.traits import Trait
+from gemmetry.hardware import speed_limit as module
+from gemmetry.hardware.detect import CpuFacts
+from gemmetry.hardware.speed_limit import CPU_MARGIN, GPU_MARGIN, SpeedLimit, speed_limit
+
+H200 = Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H200")
+CPU = Target(TargetKind.CPU)
+ZEN5 = CpuFacts(
+    name="x", vendor="AuthenticAMD", family=0x1A, model=2, usable_cores=2, clock_hz=2.5e9,
+    clock_source="TSC; boost may exceed", flags=frozenset({"fma", "avx512f"}),
+)  # fmt: skip
+
+
+def limit_of(target, operands, *declared):
+    found = speed_limit(target, parse_operation(f"matmul_4096x4096x4096_{operands}"), declared)
+    assert isinstance(found, SpeedLimit), found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("operands", "teraflops"),
+    [
+        ("bf16t_bf16t_bf16t", 989.4),
+        ("e4m3t_e4m3n_bf16t", 1978.9),
+        ("s8t_s8t_s32t", 1978.9),
+        # What narrower formats could give rightly is not called impossible.
+        ("f32t_f32t_f32t", 989.4 / 3),
+        ("tf32t_tf32t_f32t", 989.4),
+        ("f64t_f64t_f64t", 1978.9 / 28),
+    ],
+)
+def test_the_limit_is_the_data_sheets_peak_times_a_margin(operands, teraflops):
+    found = limit_of(H200, operands)
+    assert found.flops_per_s == pytest.approx(GPU_MARGIN * teraflops * 1e12, rel=1e-12)
+    assert "H200" in found.source
+
+
+def test_the_margin_covers_the_highest_clock_of_an_h200():
+    assert GPU_MARGIN > 1980 / 1830
+
+
+def test_declared_tf32_has_its_own_peak():
+    declared = limit_of(H200, "f32t_f32t_f32t", Trait.TF32)
+    assert declared.flops_per_s == limit_of(H200, "tf32t_tf32t_f32t").flops_per_s
+
+
+def test_a_processor_of_a_known_family_has_a_limit(monkeypatch):
+    monkeypatch.setattr(module, "cpu_facts", lambda: ZEN5)
+    found = limit_of(CPU, "f32t_f32t_f32t")
+    assert found.flops_per_s == CPU_MARGIN * ZEN5.physical_cores * 5.0e9 * 64
+    assert "5.00 GHz" in found.source
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "declared", "why"),
+    [
+        (H200, "conv2d_1x58x58x64_3x3x128_stride1x1_pad0x0_f32nhwc_f32hwcf_f32nhwc", (),
+         "Winograd"),
+        (H200, "matmul_64x64x64_f32t_f32t_f32t", (Trait.NORMWISE,), "Winograd"),
+        (H200, "matmul_64x64x64_e4m3fnuzt_e4m3fnuzn_bf16t", (), ""),
+        (Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H200 Laptop"),
+         "matmul_64x64x64_f32t_f32t_f32t", (), "no data sheet"),
+        (Target(TargetKind.NULL), "matmul_64x64x64_f32t_f32t_f32t", (), "no data sheet"),
+        (Target(TargetKind.CUDA, "sm_70", 0, "Tesla V100-SXM2-16GB"),
+         "matmul_64x64x64_bf16t_bf16t_bf16t", (), "bf16 peak of this device is unknown"),
+    ],
+)  # fmt: skip
+def test_where_nothing_is_certain_there_is_no_limit(target, name, declared, why):
+    found = speed_limit(target, parse_operation(name), declared)
+    if not why:
+        assert isinstance(found, SpeedLimit)  # fnuz is fp8 as well
+    else:
+        assert isinstance(found, str)
+        assert why in found
+
+
+def test_an_unknown_processor_has_no_limit(monkeypatch):
+    stranger = CpuFacts(
+        name="x", vendor="Nobody", family=1, model=2, usable_cores=2, clock_hz=2.5e9,
+        clock_source="TSC", flags=frozenset({"fma", "avx512f"}),
+    )  # fmt: skip
+    monkeypatch.setattr(module, "cpu_facts", lambda: stranger)
+    found = speed_limit(CPU, parse_operation("matmul_8x8x8_f32t_f32t_f32t"))
+    assert found == "the peak of this processor is unknown"

@@ -1,0 +1,198 @@
+"""The grammar of kernel names: a table of real names, and what must hold for any text."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import gzip
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmetry.domain.dtypes import DTYPES
+from gemmetry.kernel_names import (
+    GEMM_KINDS,
+    KernelKind,
+    KernelName,
+    classify,
+    is_communication,
+    is_gemm,
+)
+
+TABLE = Path(__file__).parent / "names.tsv"
+DATA = Path(__file__).parents[3] / "shared" / "data"
+OTHER_FORMATS = {"e2m1", "u8", "s64", "u64", "u32", "c64", "c128"}
+
+
+def _table() -> list[tuple[str, dict[str, str]]]:
+    lines = [line for line in TABLE.read_text().splitlines() if not line.startswith("#")]
+    rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    return [(name, dict(part.split("=") for part in told.split())) for _, told, name in rows]
+
+
+def _told(found: KernelName) -> dict[str, str]:
+    """Everything but the short name, as the table writes it."""
+    fields: dict[str, Any] = {
+        field.name: getattr(found, field.name)
+        for field in dataclasses.fields(found)
+        if field.name != "short"
+    }
+    return {
+        name: "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        for name, value in fields.items()
+        if value is not None
+    }
+
+
+@pytest.mark.parametrize(("name", "expected"), _table(), ids=lambda v: str(v)[:60])
+def test_table_of_real_names(name: str, expected: dict[str, str]) -> None:
+    assert _told(classify(name)) == expected
+
+
+def test_the_table_covers_every_kind_and_the_families() -> None:
+    rows = [expected for _, expected in _table()]
+    assert len(rows) >= 250
+    assert {row["kind"] for row in rows} == set(KernelKind)
+    families = Counter(row["family"] for row in rows)
+    assert families.keys() >= {
+        "cublas", "cublaslt", "nvjet", "cutlass2", "cutlass3", "xmma", "triton", "trtllm",
+        "hipblaslt", "tensile", "rocblas", "ck", "aiter", "miopen", "cudnn", "deep_gemm",
+        "flash_attention", "aotriton", "pytorch", "nccl", "rccl", "msccl", "deepep", "nvshmem",
+        "flashinfer", "vllm", "sglang", "iree", "cub", "rocprim", "fbgemm", "apex",
+    }  # fmt: skip
+
+
+def test_formats_have_the_names_of_the_domain() -> None:
+    for name, _ in _table():
+        found = classify(name)
+        for dtype in (found.dtype, found.result_dtype, found.accumulator):
+            assert dtype is None or dtype in DTYPES or dtype in OTHER_FORMATS, (name, dtype)
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, "
+         "std::array<char*, 1ul> >(int, at::native::FillFunctor<float>)",
+         "vectorized_elementwise_kernel[FillFunctor]"),
+        ("_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEESt5arrayIPcLm1EE"
+         "EEviT0_T1_.kd", "vectorized_elementwise_kernel[FillFunctor]"),
+        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<float>(float*) [clone .kd]",
+         "CatArrayBatchedCopy"),
+        ("std::enable_if<!(false), void>::type internal::gemvx::kernel<int>(int)",
+         "internal::gemvx::kernel"),
+        ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT64x32x256_MI16x16x1_SN_LDSB0_AFC0_CLR0",
+         "Cijk_Alik_Bljk_BBS_BH_MT64x32x256_MI16x16x1"),
+        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>"
+         "(cutlass_80_simt_sgemm_128x32_8x5_nn_align1::Params)",
+         "cutlass_80_simt_sgemm_128x32_8x5_nn_align1"),
+        ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+         "ncclDevKernel_AllGather_RING_LL"),
+        ("vecCopy(double*, double*, double*, int, int) (.kd)", "vecCopy"),
+        ("Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD (Pinned -> Device)"),
+        ("x" * 80, "x" * 59 + "…"),
+        ("a\nb\tc", "a b c"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_short_names(name: str, short: str) -> None:
+    assert classify(name).short == short
+
+
+def test_gemm_time_counts_gemv_and_split_k_but_no_convolution_or_attention() -> None:
+    assert frozenset({"gemm", "gemv", "gemm_reduction"}) == GEMM_KINDS
+    assert is_gemm("volta_sgemm_128x64_nn")
+    assert is_gemm("void gemv2T_kernel_val<int, int, float, float, float, float, 128>(x)")
+    assert is_gemm("void splitKreduce_kernel<float, float, float, float>(x)")
+    for name in (
+        "Memset (Device)",
+        "void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3>(int)",
+        "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize64x128x32",
+        "void fbgemm_gpu::permute_2D_lengths_kernel<int>(int, int)",
+        "void flash::flash_fwd_kernel<cutlass::gemm::GemmShape<16, 8, 16> >(x)",
+        "void at::native::vectorized_elementwise_kernel<4, fbgemm_gpu::_float_to_hfp8_gpu>(int)",
+    ):
+        assert not is_gemm(name), name
+
+
+def test_communication() -> None:
+    assert is_communication("ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)")
+    assert not is_communication("void at::native::reduce_kernel<512, 1, float>(float)")
+
+
+PIECES = """
+    Cijk_Alik_Bljk_ BBS_BH_ MT64x32x256 nvjet_ sm90_ tst_ 256x128_ 64x4_ _NNT sm80_xmma_ gemm_
+    f32f32_ cutlass_ 80_tensorop_ cutlass3x_ s1688gemm_ volta_ sgemm_ 128x64_ nn tn ncclDevKernel_
+    AllReduce _Sum_ f32 RING_LL mscclKernel_ triton_red_ triton_tem_ mm _ZN 2at 6native IfE Li4E
+    LNS_ St5array < > ( ) { } :: , at::native:: cutlass::device_kernel Mainloop cute::tuple<
+    cute::C<128> ck:: ck_tile::kentry< RowMajor GemmSpecialization) 0 9999 Memcpy .kd matmul_ogs_
+    BLOCK_M_64 bmm_E4m3_ deep_gemm:: gemv dot_kernel cublas void"""
+ODD = [" ", "\n", "\0", "é", "\ud800", "(anonymous namespace)::", "<script>", "=1+1"]
+FRAGMENTS = st.sampled_from([*PIECES.split(), *ODD])
+ANY_NAME = st.one_of(st.text(max_size=80), st.lists(FRAGMENTS, max_size=25).map("".join))
+
+
+@settings(deadline=None, max_examples=400)
+@given(ANY_NAME)
+def test_any_text_has_a_short_name_that_stays(name: str) -> None:
+    found = classify(name)
+    assert len(found.short) <= 60
+    assert found.short.isprintable()
+    again = classify(found.short)
+    assert again.short == found.short
+    assert again == classify(again.short)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(FRAGMENTS, min_size=1, max_size=4).map("".join), st.text(max_size=6))
+def test_a_megabyte_is_taken_in_bounded_time(fragment: str, end: str) -> None:
+    name = fragment * ((1 << 20) // len(fragment)) + end
+    before = time.process_time()
+    found = classify(name)
+    # 15 ms was the worst of 1600 hostile names of this size; quadratic work takes minutes.
+    assert time.process_time() - before < 2
+    assert len(found.short) <= 60
+
+
+def _traces() -> list[Path]:
+    kineto = [*DATA.glob("traces/kineto/*.json.gz"), *DATA.glob("traces/multirank/*/*.json.gz")]
+    return sorted([*kineto, *DATA.glob("sweep_h200x4/*/*/*/rank0.pt.trace.json.gz")])
+
+
+@pytest.mark.parametrize("path", _traces() or [None], ids=lambda path: path and path.name)
+def test_hardly_any_time_of_real_traces_is_of_unknown_kind(path: Path | None) -> None:
+    if path is None:
+        pytest.skip("no traces beside this checkout")
+    total = unknown = 0.0
+    for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]:
+        if str(event.get("cat")).lower() == "kernel":
+            total += float(event["dur"])
+            unknown += float(event["dur"]) * (classify(event["name"]).kind is KernelKind.OTHER)
+    assert total > 0
+    assert unknown <= 0.03 * total
+
+
+def test_mangled_and_demangled_names_tell_the_same() -> None:
+    path = DATA / "traces/rocprofv3/mi350x_908_firsthalf_results.json.gz"
+    if not path.is_file():
+        pytest.skip("no rocprofv3 trace beside this checkout")
+    processes = json.loads(gzip.decompress(path.read_bytes()))["rocprofiler-sdk-tool"]
+    pairs = {
+        (symbol["kernel_name"], symbol["formatted_kernel_name"])
+        for process in processes
+        for symbol in process["kernel_symbols"]
+        if symbol["kernel_name"].startswith("_Z")
+    }
+    assert len(pairs) > 4000
+    different = [
+        pair
+        for pair in pairs
+        if dataclasses.astuple(classify(pair[0])) != dataclasses.astuple(classify(pair[1]))
+    ]
+    assert not different, different[:3]

@@ -1,0 +1,53 @@
+"""Every planted Triton kernel compiles for a GPU, on a machine without one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+SCRIPT = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from gemmetry.kernels.triton_mutants import planted_matmul
+from gemmetry.providers.mutant_provider.triton_catalogue import PLANTED, TILE, recipe_of
+
+codes = set()
+for item in PLANTED:
+    recipe = recipe_of(item)
+    element = item.operation.split("_")[2].removesuffix("t").replace("f", "fp")
+    signature = {"a": f"*{element}", "b": f"*{element}", "c": "*fp32"}
+    signature |= {"m": "i32", "n": "i32", "k": "i32"}
+    constants = dict(zip(
+        ("MUTANT", "SPLITS", "REVERSED", "THIRDS", "BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M"),
+        (item.number if item.is_bug else 0, recipe.splits, recipe.reversed, recipe.thirds,
+         *TILE, 2),
+        strict=True,
+    ))
+    signature |= dict.fromkeys(constants, "constexpr")
+    source = ASTSource(planted_matmul, signature, constants)
+    built = triton.compile(source, target=GPUTarget("cuda", 90, 32))
+    codes.add(built.asm["ptx"])
+print(len(codes), len(PLANTED))
+"""
+
+
+def test_every_planted_kernel_compiles_to_code_of_its_own(tmp_path) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    finished = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**environment, "TRITON_CACHE_DIR": str(tmp_path)},
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    codes, planted = map(int, finished.stdout.split())
+    # The split kernel and its sibling without zeros differ in the launch alone, as do the plain
+    # kernel with few programs and none of the others.
+    assert codes == planted - 1

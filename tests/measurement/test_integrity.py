@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.domain.errors import LaunchError
+from gemmetry.measurement import integrity
+from gemmetry.measurement.buffers import make_sets
+from gemmetry.measurement.launches import Launches
+
+
+def _check(device, executable, operation, inputs, launch_ns) -> float:
+    sets = make_sets(device, operation, inputs, 2, rotate_outputs=True)
+    return integrity.check_stream(device, Launches(executable, sets), launch_ns)
+
+
+@pytest.mark.parametrize(
+    ("launch_ns", "count"), [(1e3, 200), (1e5, 20), (5e6, 1)]
+)  # fmt: skip
+def test_as_many_launches_as_show_small_unseen_work(
+    operation, host_inputs, make_stream_device, make_executable, launch_ns, count
+) -> None:
+    device = make_stream_device(durations_ns=[launch_ns])
+    wall_ns = _check(device, make_executable(device), operation, host_inputs, launch_ns)
+    assert device.checked == [count]
+    assert wall_ns == pytest.approx(launch_ns)
+
+
+def test_unseen_work_is_told_with_both_times(
+    operation, host_inputs, make_stream_device, make_executable
+) -> None:
+    device = make_stream_device(durations_ns=[1e5], seen_share=0.25)
+    with pytest.raises(LaunchError, match=r"20 launches took 500 µs there and 2 ms in all") as told:
+        _check(device, make_executable(device), operation, host_inputs, 1e5)
+    assert "wait_stream" in told.value.hint
+    assert len(device.checked) == 3
+
+
+def test_one_disturbed_try_is_no_unseen_work(
+    operation, host_inputs, make_stream_device, make_executable
+) -> None:
+    device = make_stream_device(durations_ns=[1e5])
+    seen = device.stream_and_wall_ns
+    shares = iter([0.1, 1.0])
+
+    def disturbed(calls):
+        device.seen_share = next(shares)
+        return seen(calls)
+
+    device.stream_and_wall_ns = disturbed
+    assert _check(device, make_executable(device), operation, host_inputs, 1e5) == pytest.approx(
+        1e5
+    )
+
+
+class Clock:
+    """A wall clock that sleeping moves, and other threads that compute until `busy_until`."""
+
+    def __init__(self, busy_until: float) -> None:
+        self.now, self.busy_until = 0.0, busy_until
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def cpu(self) -> float:
+        return min(self.now, self.busy_until)
+
+
+@pytest.mark.parametrize(("busy_s", "expected"), [(0.0, 0.0), (0.05, 0.05), (9.0, 0.3)])
+def test_threads_that_run_on_after_a_launch(busy_s: float, expected: float) -> None:
+    clock = Clock(busy_s)
+    found = integrity.seconds_running_on(lambda: clock.now, clock.cpu, clock.sleep)
+    assert found == pytest.approx(expected, abs=0.005)

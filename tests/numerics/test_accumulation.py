@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.traits import Trait
+from gemmetry.numerics.accumulation import (
+    MEANINGLESS,
+    accumulation_error,
+    gamma,
+    normwise_error,
+    probabilistic_error,
+    rounding_count,
+    rounds_to_tf32,
+    tf32_input_error,
+)
+from gemmetry.numerics.storage import round_to_tf32
+
+FORMATS = [
+    "f64t_f64t_f64t", "f32t_f32t_f32t", "tf32t_tf32t_f32t", "bf16t_bf16t_bf16t",
+    "f16t_f16t_f16t_accf16", "bf16t_bf16t_bf16t_accbf16", "f32t_f32t_f64t",
+]  # fmt: skip
+
+
+def operation(formats, k=4096):
+    return parse_operation(f"matmul_8x8x{k}_{formats}")
+
+
+@pytest.mark.parametrize("k", [512, 4096, 65536])
+def test_tiers_match_the_formulas(k):
+    error = accumulation_error(operation("bf16t_bf16t_bf16t", k))
+    assert error.warn == pytest.approx(6 * math.sqrt(k) * 2**-24 + k / 16 * 2**-23, rel=1e-4)
+    assert error.fail == pytest.approx(k * 2**-23 / (1 - k * 2**-23), rel=1e-4)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.sampled_from([*FORMATS, "e4m3t_e4m3n_bf16t"]),
+    st.integers(1, 10**6),
+    st.sets(st.sampled_from(list(Trait))),
+)
+def test_warn_is_never_above_fail_nor_fail_above_what_means_anything(formats, k, declared):
+    error = accumulation_error(operation(formats, k), declared=declared)
+    assert 0 < error.warn <= error.fail <= MEANINGLESS
+    fast = normwise_error(operation(formats, k))
+    assert 0 < fast.warn <= fast.fail <= MEANINGLESS
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(FORMATS), st.integers(1, 10**5), st.integers(1, 1000))
+def test_longer_sums_may_err_more(formats, k, more):
+    shorter, longer = operation(formats, k), operation(formats, k + more)
+    for tier in (0, 1):
+        assert accumulation_error(shorter)[tier] <= accumulation_error(longer)[tier]
+        assert normwise_error(shorter)[tier] <= normwise_error(longer)[tier]
+
+
+def test_drift_of_truncating_instructions_is_granted():
+    """Mean error / M of cuBLAS on an H200 at K = 4096, see accumulation.py; 2.5 times that."""
+    for formats, drift in (("bf16t_bf16t_f32t", 1.2e-5), ("tf32t_tf32t_f32t", 2.8e-5)):
+        assert accumulation_error(operation(formats)).warn > 2.5 * drift
+
+
+def test_gamma_has_no_value_where_everything_may_be_lost():
+    assert gamma(10, 2.0**-24) == pytest.approx(10 * 2.0**-24, rel=1e-5)
+    assert gamma(2**24, 2.0**-24) == math.inf
+
+
+@pytest.mark.parametrize("accumulator", ["f16", "bf16"])
+def test_narrow_accumulators_are_capped(accumulator):
+    formats = f"{accumulator}t_{accumulator}t_{accumulator}t_acc{accumulator}"
+    assert accumulation_error(operation(formats, 65536)).fail == MEANINGLESS
+
+
+def test_fp8_tiers_part_what_an_h200_measured_with_and_without_promotion():
+    """Largest errors / M of torch's _scaled_mm on [0.1, 1.1) and [0, 1), see accumulation.py."""
+    measured = {
+        256: (1.05e-3, 3.2e-3),
+        512: (9.0e-4, 7.5e-3),
+        1024: (7.9e-4, 1.6e-2),
+        4096: (6.3e-4, 7.1e-2),
+        16384: (5.6e-4, 0.272),
+    }
+    for k, (promoted, unpromoted) in measured.items():
+        error = accumulation_error(operation("e4m3t_e4m3n_bf16t", k))
+        assert promoted < error.warn < unpromoted
+        assert (unpromoted > error.fail) == (k >= 512)
+        declared = (Trait.FP8_FAST_ACCUMULATION,)
+        fast = accumulation_error(operation("e4m3t_e4m3n_bf16t", k), declared=declared)
+        assert unpromoted < fast.fail and error.warn < fast.warn <= fast.fail
+    assert accumulation_error(operation("e4m3t_e4m3n_bf16t", 128)).warn > 1.33e-3
+
+
+def test_split_k_partials_add_their_roundings():
+    plain = parse_operation("matmul_8x8x64_f16t_f16t_f32t")
+    split = parse_operation("matmul_splitk_8x8x64_f16t_f16t_f32t_slices32")
+    narrow = parse_operation("matmul_splitk_8x8x64_f16t_f16t_f16t_slices32_accf16")
+    assert [rounding_count(o) for o in (plain, split, narrow)] == [64, 95, 127]
+    for tier in (0, 1):
+        assert accumulation_error(split)[tier] > accumulation_error(plain)[tier]
+
+
+def test_f64_bounds_allow_for_the_reference_itself():
+    assert accumulation_error(operation("f64t_f64t_f64t", 100)).fail >= gamma(100, 2.0**-52)
+    excess = accumulation_error(operation("f64t_f64t_f64t", 100)).fail - gamma(100, 2.0**-52)
+    assert excess == pytest.approx(gamma(100, 2.0**-53))
+
+
+class TestTf32:
+    def test_only_f32_inputs_are_rounded(self):
+        declared = (Trait.TF32,)
+        assert rounds_to_tf32(operation("f32t_f32t_f32t"), declared)
+        assert not rounds_to_tf32(operation("f32t_f32t_f32t"), ())
+        assert not rounds_to_tf32(operation("bf16t_bf16t_f32t"), declared)
+
+    @pytest.mark.parametrize("k", [1, 16, 256, 4096])
+    @pytest.mark.parametrize("truncates", [True, False])
+    @pytest.mark.parametrize("low", [0.0, 0.1, -1.0])
+    def test_tiers_hold_for_random_data(self, k, truncates, low):
+        """Products of rounded inputs against those of the inputs, both in float64."""
+        rng = np.random.default_rng(k)
+        a, b = (rng.uniform(low, 1.0, (64, k)).astype(np.float32) for _ in range(2))
+
+        def narrow(values):
+            if truncates:
+                return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+            return round_to_tf32(values)
+
+        exact = a.astype(float) @ b.astype(float).T
+        rounded = narrow(a).astype(float) @ narrow(b).astype(float).T
+        error = np.abs(rounded - exact)
+        magnitude = np.abs(a).astype(float) @ np.abs(b).astype(float).T
+        tiers = tf32_input_error(k)
+        assert (error <= tiers.fail * magnitude).all()
+        assert (error <= tiers.warn * magnitude).mean() > 0.999
+
+
+def strassen(a, b, levels, *, winograd):
+    """A·B in float32 by recursion on halves: Higham 2002, equations (23.4) and (23.6)."""
+    if levels == 0:
+        return a @ b
+    half = a.shape[0] // 2
+
+    def parts(x):
+        return x[:half, :half], x[:half, half:], x[half:, :half], x[half:, half:]
+
+    def times(x, y):
+        return strassen(x, y, levels - 1, winograd=winograd)
+
+    a11, a12, a21, a22 = parts(a)
+    b11, b12, b21, b22 = parts(b)
+    if winograd:
+        s1 = a21 + a22
+        s2, s3 = s1 - a11, a11 - a21
+        s4 = a12 - s2
+        t1 = b12 - b11
+        t2, t3 = b22 - t1, b22 - b12
+        t4 = t2 - b21
+        p1, p2, p3, p4 = times(a11, b11), times(a12, b21), times(s4, b22), times(a22, t4)
+        p5, p6, p7 = times(s1, t1), times(s2, t2), times(s3, t3)
+        u2 = p1 + p6
+        u3 = u2 + p7
+        u4 = u2 + p5
+        c11, c12, c21, c22 = p1 + p2, u4 + p3, u3 - p4, u3 + p5
+    else:
+        p1, p2, p3 = times(a11 + a22, b11 + b22), times(a21 + a22, b11), times(a11, b12 - b22)
+        p4, p5 = times(a22, b21 - b11), times(a11 + a12, b22)
+        p6, p7 = times(a21 - a11, b11 + b12), times(a12 - a22, b21 + b22)
+        c11, c12 = p1 + p4 - p5 + p7, p3 + p5
+        c21, c22 = p2 + p4, p1 + p3 - p2 + p6
+    return np.block([[c11, c12], [c21, c22]])
+
+
+@pytest.mark.parametrize("winograd", [False, True])
+@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize("n", [8, 64, 256])
+@pytest.mark.parametrize("kind", ["uniform", "normal", "scaled"])
+def test_fast_algorithms_are_within_the_normwise_tiers(winograd, levels, n, kind):
+    rng = np.random.default_rng(n)
+    a, b = (
+        (rng.uniform(0, 1, (n, n)) if kind == "uniform" else rng.normal(size=(n, n))).astype("f4")
+        for _ in range(2)
+    )
+    if kind == "scaled":
+        # Blocks of very different sizes: their differences lose what the small ones hold.
+        a[: n // 2] *= np.float32(2**12)
+        b[:, : n // 2] *= np.float32(2**-12)
+    got = strassen(a, b, levels, winograd=winograd).astype(float)
+    exact = a.astype(float) @ b.astype(float)
+    tiers = normwise_error(operation("f32t_f32t_f32t", n))
+    norm = n * float(np.abs(a).max()) * float(np.abs(b).max())
+    assert np.abs(got - exact).max() <= tiers.warn * norm
+    if kind == "scaled":
+        componentwise = probabilistic_error(n, 2.0**-24) * (np.abs(a) @ np.abs(b))
+        assert (np.abs(got - exact) > componentwise).any()

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+
+import pytest
+
+from gemmetry.domain.errors import LaunchError, UnsupportedError
+from gemmetry.domain.settings import TraceSchedule
+from gemmetry.formats.kineto import read_kineto
+from gemmetry.observers import torch_profiler
+from gemmetry.observers.torch_profiler import CHAKRA_NAME, METADATA_KEY, record
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture
+def launches():
+    """A product of 8x4x6 that counts how often it was launched."""
+    a, b, c = torch.ones(8, 6), torch.ones(6, 4), torch.empty(8, 4)
+    done = []
+
+    def launch():
+        done.append(torch.mm(a, b, out=c))
+
+    launch.done = done
+    return launch
+
+
+def run(launch, folder, **schedule):
+    waits = []
+    steps = TraceSchedule(**schedule)
+    found = record(
+        launch, lambda: waits.append(1), folder, steps, on_gpu=False, about={"dispatch": "x"}
+    )
+    assert len(waits) == steps.steps
+    return found
+
+
+def rows_of(path):
+    with path.open("rb") as file:
+        return read_kineto(file)
+
+
+def test_each_repeat_is_a_file_that_holds_the_active_launches(launches, tmp_path):
+    found = run(launches, tmp_path, wait_steps=1, warmup_steps=1, active_steps=2, repeats=3)
+    assert len(launches.done) == 12
+    kineto = [f"repeat_0{number}.pt.trace.json" for number in (1, 2, 3)]
+    assert list(found.files) == [CHAKRA_NAME, *kineto]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(found.files)
+    operators = 0
+    for name in kineto:
+        rows = rows_of(tmp_path / name)
+        names = [rows.names[index] for index in rows.operators.name]
+        assert names.count("aten::mm") == 2
+        shapes = {rows.arguments[index].shapes for index in rows.operators.arguments}
+        assert any(json.loads(text)[:2] == [[8, 6], [6, 4]] for text in shapes if text)
+        steps = [rows.names[index] for index in rows.annotations.name]
+        assert len([step for step in steps if step.startswith("ProfilerStep#")]) == 2
+        assert not rows.partial and not rows.problems
+        assert json.loads((tmp_path / name).read_text())[METADATA_KEY] == {"dispatch": "x"}
+        operators += len(names)
+    assert found.operators == operators
+    assert found.kernels == 0
+
+
+def test_the_execution_trace_is_the_first_repeats(launches, tmp_path):
+    run(launches, tmp_path, wait_steps=0, warmup_steps=1, active_steps=1, repeats=2)
+    chakra = json.loads((tmp_path / CHAKRA_NAME).read_text())
+    assert "chakra" in chakra["schema"]
+    attributes = [{a["name"]: a["value"] for a in node["attrs"]} for node in chakra["nodes"]]
+    products = [
+        values["rf_id"]
+        for node, values in zip(chakra["nodes"], attributes, strict=True)
+        if node["name"] == "aten::mm"
+    ]
+    kineto = json.loads((tmp_path / "repeat_01.pt.trace.json").read_text())
+    recorded = [
+        event["args"]["Record function id"]
+        for event in kineto["traceEvents"]
+        if event["name"] == "aten::mm"
+    ]
+    assert products == recorded
+    assert len(products) == 1
+
+
+def test_no_warm_up_is_allowed(launches, tmp_path):
+    """Warnings are errors in this suite, and torch has one for that."""
+    found = run(launches, tmp_path, wait_steps=0, warmup_steps=0, active_steps=1, repeats=1)
+    assert len(found.files) == 2
+
+
+def test_a_launch_that_torch_does_not_see_is_unsupported(tmp_path):
+    with pytest.raises(UnsupportedError, match="sees nothing"):
+        run(lambda: None, tmp_path, repeats=1)
+
+
+def test_a_gpu_trace_without_kernels_is_no_trace():
+    schedule = TraceSchedule(repeats=1)
+    torch_profiler._check([("repeat_01", 3, 1)], schedule, on_gpu=True)
+    with pytest.raises(LaunchError, match="no GPU kernel in repeat_01"):
+        torch_profiler._check([("repeat_01", 3, 0)], schedule, on_gpu=True)
+    with pytest.raises(LaunchError, match="0 of 1 repeats"):
+        torch_profiler._check([], schedule, on_gpu=True)
+
+
+def test_without_torch_it_says_what_to_install(launches, tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UnsupportedError, match="pip install"):
+        run(launches, tmp_path)
+    assert launches.done == []

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gemmetry.domain.names import operation_name, parse_operation, split_dispatch_name
+from gemmetry.domain.outcome import Outcome
+from gemmetry.providers.mutant_provider.catalogue import (
+    NOT_PLANTED,
+    Planted,
+    Vehicle,
+    planted,
+    planted_by_configuration,
+    signature_of,
+)
+from gemmetry.verification.protocol import CHECKS
+
+CHECK_NAMES = {check.run.__name__.removeprefix("check_") for check in CHECKS}
+CHECK_NAMES |= {"form", "after_timing", "timing_sanity"}
+ALL = [pytest.param(item, id=item.configuration) for item in planted()]
+
+
+def on_host(*, is_bug: bool) -> list[Planted]:
+    return [p for p in planted() if p.vehicle is Vehicle.HOST and p.is_bug is is_bug]
+
+
+def test_names_of_configurations_tell_number_slug_and_vehicle() -> None:
+    bug = Planted(5, "k_tail_dropped", "", Vehicle.HOST, "")
+    right = Planted(3, "stream_k", "", Vehicle.CUDA, "", is_bug=False)
+    assert bug.configuration == "m05_k_tail_dropped_host"
+    assert right.configuration == "ok03_stream_k_cuda"
+
+
+def test_every_number_of_the_list_is_planted_on_the_host_or_has_a_reason() -> None:
+    numbers = {item.number for item in on_host(is_bug=True)}
+    assert numbers | set(NOT_PLANTED) == set(range(1, 55))
+    assert numbers.isdisjoint(NOT_PLANTED)
+    assert {item.number for item in on_host(is_bug=False)} == set(range(1, 21))
+
+
+def test_configurations_are_unique() -> None:
+    assert len(planted_by_configuration()) == len(planted())
+
+
+@pytest.mark.parametrize("item", ALL)
+def test_a_planted_kernel_is_described_completely(item: Planted) -> None:
+    operation = parse_operation(item.operation)
+    assert operation_name(operation) == item.operation
+    assert signature_of(item.operation) == operation.signature
+    name = f"{item.operation}_{item.configuration}"
+    assert split_dispatch_name(name) == (operation, item.configuration)
+    assert re.fullmatch(r"[a-z0-9_]+", item.slug)
+    assert item.bug
+    assert "\n" not in item.bug
+    assert set(item.killed_by) <= CHECK_NAMES | set(Outcome)
+    assert bool(item.killed_by) is item.is_bug
+    assert item.as_configuration().tile == item.tile

@@ -1,0 +1,48 @@
+"""The CPU's side; the GPU's is in tests/gpu."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from gemmetry.providers._torch_order import same_bits, unordered_on_host  # noqa: E402
+
+
+def test_a_product_is_done_when_it_returns():
+    a = torch.rand(64, 64)
+    output = torch.empty(64, 64)
+    assert unordered_on_host(lambda: torch.mm(a, a, out=output), output) == ""
+    assert torch.equal(output, a @ a)
+
+
+def test_a_result_of_its_own_is_watched():
+    output, kept = torch.empty(4, 4), torch.zeros(4, 4)
+
+    def launch():
+        def write():
+            time.sleep(0.005)
+            kept.fill_(1)
+
+        threading.Thread(target=write).start()
+        return kept
+
+    assert "go on writing" in unordered_on_host(launch, output)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn])
+@pytest.mark.parametrize("size", [1, 5, 64])
+def test_bits_are_compared_not_values(dtype, size):
+    tensor = torch.full((size,), float("nan")).to(dtype)
+    assert same_bits(tensor, tensor.clone())
+    zero = torch.zeros(size).to(dtype)
+    assert not same_bits(zero, (-torch.zeros(size)).to(dtype))
+
+
+def test_views_are_compared_by_their_elements():
+    tensor = torch.arange(12.0).reshape(3, 4)
+    assert same_bits(tensor.T, tensor.T.contiguous())
+    assert not same_bits(tensor[:, 1:2], tensor[:, 2:3])

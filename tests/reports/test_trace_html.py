@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+
+import pytest
+
+from gemmetry.reports import trace_html
+from gemmetry.reports.trace_html import timeline_groups, trace_page
+from gemmetry.reports.trace_report import build_report
+
+RANK0 = "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz"
+
+
+class _Elements(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+
+def _elements(page):
+    parser = _Elements()
+    parser.feed(page)
+    return parser.found
+
+
+def test_names_are_no_markup(hostile_report):
+    page = trace_page(hostile_report)
+    elements = _elements(page)
+    scripts = [attrs for tag, attrs in elements if tag == "script"]
+    # The data, and the page's own two.
+    assert scripts == [{"type": "application/json", "id": "data"}, {}, {}]
+    for _, attrs in elements:
+        assert not [name for name in attrs if name.startswith("on")]
+    assert "alert(1)" in page
+    assert len(page) < 1_000_000
+
+
+def test_the_page_asks_for_nothing(job_report):
+    page = trace_page(job_report)
+    for tag, attrs in _elements(page):
+        assert tag not in ("iframe", "object", "embed", "base", "form")
+        for name in ("src", "href", "action"):
+            target = attrs.get(name) or ""
+            assert not target or target.startswith(("#", "data:"))
+    assert "default-src 'none'" in page
+    assert "@import" not in page
+
+
+def test_ranks_of_a_job_stand_on_one_time_axis(job_report):
+    (group,) = timeline_groups(job_report)
+    labels = [lane["label"] for lane in group["lanes"]]
+    assert {label.split(" · ")[0] for label in labels} == {f"rank {rank}" for rank in range(4)}
+    ends = [sum(lane["start"]) + lane["length"][-1] for lane in group["lanes"]]
+    assert max(ends) == group["window"]
+    assert min(lane["start"][0] for lane in group["lanes"]) == 0
+    assert sum(len(lane["start"]) for lane in group["lanes"]) == sum(
+        len(lane.start_ns) for lane in job_report.lanes
+    )
+    assert group["left_out"] == 0
+
+
+def test_of_too_many_lanes_those_with_most_work_are_drawn(job_report, monkeypatch):
+    monkeypatch.setattr(trace_html, "MOST_LANES", 3)
+    (group,) = timeline_groups(job_report)
+    assert len(group["lanes"]) == 3
+    assert group["left_out"] == len(job_report.lanes) - 3
+
+
+def test_notes_and_tables_are_there(job_report):
+    page = trace_page(job_report)
+    for heading in ("Timeline", "How the time divides", "Collectives by kind", "Kernels"):
+        assert f">{heading}" in page
+    for note in job_report.notes:
+        assert note[:40] in page
+
+
+def test_a_report_of_nothing_is_a_page():
+    page = trace_page(build_report([], {}))
+    assert "No trace has work on a GPU." in page
+    assert "timeline-section" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
+
+
+_FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+    "--disable-background-networking", "--no-first-run", "--window-size=1400,1000",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    webdriver = pytest.importorskip("selenium.webdriver")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    driver = shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("chromium and chromedriver are not installed (Debian: chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (*_FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    running = webdriver.Chrome(options=options, service=webdriver.chrome.service.Service(driver))
+    yield running
+    running.quit()
+
+
+def _open(browser, report, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(trace_page(report), encoding="utf-8", errors="replace")
+    browser.get_log("browser")
+    browser.get(path.as_uri())
+    assert browser.execute_script("return document.documentElement.dataset.ready") == "true"
+    assert browser.get_log("browser") == []
+
+
+_COLOURS = """
+const canvas = document.getElementById('timeline');
+const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+const seen = {};
+for (let i = 0; i < data.length; i += 4) {
+  const key = [data[i], data[i + 1], data[i + 2]].join();
+  seen[key] = (seen[key] || 0) + 1;
+}
+const probe = document.createElement('canvas').getContext('2d');
+const style = getComputedStyle(document.documentElement);
+const result = {};
+for (const name of ['gemm', 'other', 'communication', 'idle']) {
+  probe.fillStyle = style.getPropertyValue('--' + name).trim();
+  probe.fillRect(0, 0, 1, 1);
+  const [r, g, b] = probe.getImageData(0, 0, 1, 1).data;
+  result[name] = seen[[r, g, b].join()] || 0;
+}
+return result;
+"""
+
+
+@pytest.mark.browser
+def test_the_timeline_is_drawn_and_zooms(browser, report_of, tmp_path):
+    from selenium.webdriver.common.keys import Keys
+
+    _open(browser, report_of(RANK0), tmp_path)
+    drawn = browser.execute_script(_COLOURS)
+    assert all(drawn[name] > 50 for name in ("gemm", "communication", "idle")), drawn
+    canvas = browser.find_element("id", "timeline")
+    before = canvas.get_attribute("data-drawn")
+    canvas.send_keys("+")
+    start, end = map(float, canvas.get_attribute("data-drawn").split(":"))
+    whole = float(before.split(":")[1])
+    assert end - start == pytest.approx(whole / 2)
+    canvas.send_keys(Keys.ARROW_LEFT)
+    assert float(canvas.get_attribute("data-drawn").split(":")[0]) < start
+    canvas.send_keys("0")
+    assert canvas.get_attribute("data-drawn") == before
+
+
+@pytest.mark.browser
+def test_no_script_runs_from_names(browser, hostile_report, tmp_path):
+    _open(browser, hostile_report, tmp_path)
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    canvas = browser.find_element("id", "timeline")
+    ActionChains(browser).move_to_element(canvas).perform()
+    for share in range(1, 10):
+        offset = int(canvas.size["width"] * (share / 10 - 0.5))
+        ActionChains(browser).move_to_element_with_offset(canvas, offset, 0).perform()
+    scripts = "return [...document.scripts].filter((s) => s.type !== 'application/json').length"
+    assert browser.execute_script(scripts) == 2
+    assert browser.execute_script("return document.querySelectorAll('img, iframe').length") == 0
+
+
+@pytest.mark.browser
+def test_a_hundred_thousand_kernels_are_drawn_in_a_moment(browser, report_of, tmp_path):
+    place = {"ph": "X", "cat": "kernel", "pid": 0, "tid": 7}
+    events = [
+        {**place, "name": f"k{number % 50}", "ts": 10 * number, "dur": 9,
+         "args": {"device": 0, "stream": 7}}
+        for number in range(100_000)
+    ]  # fmt: skip
+    path = tmp_path / "many.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    _open(browser, report_of(path), tmp_path)
+    redraw = """
+    const begin = performance.now();
+    document.getElementById('zoom-all').click();
+    return performance.now() - begin;
+    """
+    assert browser.execute_script(redraw) < 1000
+    assert browser.execute_script(_COLOURS)["other"] > 1000

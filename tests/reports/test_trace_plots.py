@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from gemmetry.reports.trace_plots import Bar, bars_svg, short_paths, time_bars
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def _widths(svg):
+    return [float(width) for width in re.findall(r'<rect [^>]*width="([\d.]+)"', svg)]
+
+
+def test_bars_are_as_long_as_their_parts():
+    svg = bars_svg([Bar("a", (("gemm", 3.0), ("idle", 1.0)), "4"), Bar("b", (("gemm", 2.0),), "2")],
+                   "lengths")  # fmt: skip
+    first, second, third = _widths(svg)
+    assert first == pytest.approx(3 * second, rel=1e-3)
+    assert third == pytest.approx(first * 2 / 3, rel=1e-3)
+    root = ET.fromstring(svg)
+    assert next(t.text for t in root.iter() if t.tag.endswith("title")) == "lengths"
+
+
+def test_the_whole_sets_the_scale_and_values_have_room():
+    half = bars_svg([Bar("a", (("gemm", 0.5),), "v" * 10)], "t", 1.0)
+    whole = bars_svg([Bar("a", (("gemm", 1.0),), "v" * 10)], "t", 1.0)
+    assert _widths(half)[0] == pytest.approx(_widths(whole)[0] / 2, abs=0.01)
+    assert 300 + _widths(whole)[0] + 7.2 * 10 < 1000
+
+
+def test_texts_are_escaped():
+    svg = bars_svg([Bar(HOSTILE, (('"><script>', 1.0),), HOSTILE, "\x1b" + HOSTILE)], HOSTILE)
+    assert "<script" not in svg
+    assert "\x1b" not in svg
+    ET.fromstring(svg)
+
+
+def test_nothing_is_no_picture():
+    assert bars_svg([], "t") == ""
+
+
+def test_parts_of_time_add_up_to_the_window(job_report):
+    bars = time_bars(job_report.summaries)
+    assert len(bars) == 4
+    for bar in bars:
+        assert sum(length for _, length in bar.parts) == pytest.approx(1)
+    assert [bar.label for bar in bars] == ["rank0", "rank1", "rank2", "rank3"]
+
+
+def test_paths_are_told_by_what_differs():
+    paths = [Path(f"/a/{c}/x/rank{r}.json.gz") for c in "bc" for r in (0, 1)]
+    assert list(short_paths(paths).values()) == ["b/rank0", "b/rank1", "c/rank0", "c/rank1"]
+    mixed = [Path("a/b.json"), Path("c.csv")]
+    assert list(short_paths(mixed).values()) == ["a/b.json", "c.csv"]
+    assert short_paths([Path("a/b.json")]) == {Path("a/b.json"): "b"}

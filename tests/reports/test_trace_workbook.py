@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+
+import pytest
+
+from gemmetry.formats.tracelens import SHEETS, read_tracelens_report
+from gemmetry.reports import trace_workbook as module
+from gemmetry.reports.trace_workbook import MOST_TEXT, cell_text, trace_workbook
+
+pytest.importorskip("xlsxwriter")
+
+RANK0 = "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz"
+HOSTILE = "<script>alert(1)</script>"
+FORMULA = '=HYPERLINK("http://x")'
+
+
+def _parts(content):
+    with zipfile.ZipFile(io.BytesIO(content)) as book:
+        return {name: book.read(name).decode() for name in book.namelist()}
+
+
+def test_what_reads_tracelens_reports_reads_ours(report_of, tmp_path):
+    pytest.importorskip("fastexcel")
+    report = report_of(RANK0)
+    path = tmp_path / "r.xlsx"
+    path.write_bytes(trace_workbook(report))
+    read = read_tracelens_report(path)
+    expected = [table.name for table in report.tables if table.name in SHEETS]
+    assert list(read.sheets) == expected
+    for name in expected:
+        table, sheet = report.table(name), read.sheets[name]
+        assert tuple(sheet.columns) == table.headings
+        assert len(sheet) == len(table.rows)
+    times = read.sheet("gpu_timeline", ("type", "time ms")).columns
+    assert times["time ms"] == pytest.approx([row[1] for row in report.table("gpu_timeline").rows])
+    kernels = read.sheet("kernel_summary").columns["Kernel name"]
+    assert kernels == [row[2] for row in report.table("kernel_summary").rows]
+
+
+@pytest.mark.parametrize("most_cells", [10**6, 0], ids=["in memory", "through files"])
+def test_names_are_texts_and_nothing_else(hostile_report, monkeypatch, most_cells):
+    monkeypatch.setattr(module, "MOST_CELLS_IN_MEMORY", most_cells)
+    parts = _parts(trace_workbook(hostile_report))
+    sheets = {name: text for name, text in parts.items() if "/worksheets/" in name}
+    assert len(sheets) > 8
+    for text in sheets.values():
+        assert "<f>" not in text
+        assert "hyperlink" not in re.sub(r"<t[ >].*?</t>", "", text).lower()
+        assert "<script" not in text
+    everything = "".join(parts.values())
+    assert "&lt;script&gt;alert(1)" in everything
+    assert "=HYPERLINK" in everything
+    assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x1b]", everything)
+    longest = max(map(len, re.findall(r"<t[^>]*>([^<]*)</t>", everything)))
+    assert longest <= 6 * MOST_TEXT  # as escaped: &quot; for one character
+
+
+def test_notes_say_what_units_mean_and_what_is_wrong_with_the_files(report_of, tmp_path):
+    broken = tmp_path / "broken.json"
+    broken.write_text("{")
+    parts = _parts(trace_workbook(report_of(RANK0, broken)))
+    everything = "".join(parts.values())
+    assert "2³⁰ bytes/s" in everything
+    assert "broken.json could not be read" in everything
+
+
+def test_rows_beyond_a_sheet_are_left_out_and_counted(report_of, monkeypatch):
+    monkeypatch.setattr(module, "MOST_ROWS", 3)
+    parts = _parts(trace_workbook(report_of(RANK0)))
+    assert "gpu_timeline: 5 rows more than a sheet takes are left out" in "".join(parts.values())
+
+
+def test_texts_are_cut_to_what_a_cell_takes():
+    assert len(cell_text("x" * 100_000)) == MOST_TEXT
+    assert cell_text("a\x1bb") == "a\N{REPLACEMENT CHARACTER}b"

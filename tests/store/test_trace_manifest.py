@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gemmetry.domain.environment import Environment
+from gemmetry.domain.errors import JournalDamagedError
+from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.record import TraceFacts
+from gemmetry.domain.settings import TraceSchedule
+from gemmetry.store.trace_manifest import TraceManifest, key_of
+
+SCHEDULE = TraceSchedule()
+
+
+def keys(*names):
+    return [("null:0", "null", name) for name in names]
+
+
+def read(folder):
+    return json.loads((folder / "traces_matmul" / "manifest.json").read_text())
+
+
+def numbers(folder):
+    return {one["dispatch"]: one["number"] for one in read(folder)["configurations"]}
+
+
+@pytest.fixture
+def traced(make_record):
+    facts = TraceFacts(
+        folder="traces_matmul/config_0001", files=("CPU_trace.json",), operators=3, kernels=1,
+        input_sha256={"lhs": "a"}, output_sha256="b",
+    )  # fmt: skip
+    return make_record(trace=facts, measurement=None)
+
+
+def test_numbers_stay_when_the_grid_grows_or_shrinks_or_is_reordered(tmp_path):
+    TraceManifest(tmp_path).begin(keys("a", "b"), [], SCHEDULE)
+    assert numbers(tmp_path) == {"a": 1, "b": 2}
+    TraceManifest(tmp_path).begin(keys("c", "b", "a"), [], SCHEDULE)
+    assert numbers(tmp_path) == {"a": 1, "b": 2, "c": 3}
+    TraceManifest(tmp_path).begin(keys("d"), [], SCHEDULE)
+    assert numbers(tmp_path) == {"a": 1, "b": 2, "c": 3, "d": 4}
+
+
+def test_the_same_dispatch_on_another_device_has_another_number(tmp_path):
+    both = [("cuda:0", "torch", "x"), ("cuda:1", "torch", "x")]
+    manifest = TraceManifest(tmp_path)
+    manifest.begin(both, [], SCHEDULE)
+    assert [manifest.folder(key) for key in both] == [
+        "traces_matmul/config_0001", "traces_matmul/config_0002",
+    ]  # fmt: skip
+
+
+def test_an_entry_says_what_its_folder_holds(tmp_path, traced):
+    manifest = TraceManifest(tmp_path)
+    manifest.begin([key_of(traced)], [], SCHEDULE)
+    assert read(tmp_path)["configurations"][0]["outcome"] is None
+    manifest.add(traced)
+    manifest.add_environments({"e": Environment(packages={"torch": "2.13"})})
+    manifest.write()
+    document = read(tmp_path)
+    (entry,) = document["configurations"]
+    assert entry["outcome"] == "ok"
+    assert entry["files"] == ["CPU_trace.json"]
+    assert entry["input_sha256"] == {"lhs": "a"}
+    assert entry["output_sha256"] == "b"
+    assert entry["schedule"]["repeats"] == 5
+    assert entry["record"]["lhs_dtype"] == "f32"
+    assert entry["record"]["layouts"] == "tt"
+    assert document["environments"]["e"]["packages"] == {"torch": "2.13"}
+
+
+def test_records_of_an_earlier_run_are_taken_over_and_those_before_fresh_are_not(tmp_path, traced):
+    manifest = TraceManifest(tmp_path)
+    manifest.begin([key_of(traced)], [traced], SCHEDULE)
+    assert read(tmp_path)["configurations"][0]["operators"] == 3
+    manifest.begin([key_of(traced)], [], SCHEDULE)
+    assert read(tmp_path)["configurations"][0]["operators"] is None
+
+
+def test_the_folder_of_what_was_not_recorded_goes(tmp_path, traced, make_record):
+    manifest = TraceManifest(tmp_path)
+    manifest.begin([key_of(traced)], [], SCHEDULE)
+    folder = tmp_path / manifest.folder(key_of(traced))
+    folder.mkdir()
+    manifest.add(traced)
+    assert folder.is_dir()
+    manifest.add(make_record(outcome=Outcome.CRASH, reason="gone", measurement=None))
+    assert not folder.exists()
+    manifest.write()
+    (entry,) = read(tmp_path)["configurations"]
+    assert (entry["outcome"], entry["record"]["reason"]) == ("crash", "gone")
+    assert (entry["files"], entry["output_sha256"]) == ([], None)
+
+
+@pytest.mark.parametrize("text", ["{", '{"schema_version": 99}', '{"configurations": [{}]}'])
+def test_one_that_does_not_read_is_refused_and_kept(tmp_path, text):
+    path = tmp_path / "traces_matmul" / "manifest.json"
+    path.parent.mkdir()
+    path.write_text(text)
+    with pytest.raises(JournalDamagedError, match=r"manifest\.json"):
+        TraceManifest(tmp_path)
+    assert path.read_text() == text

@@ -1,0 +1,139 @@
+"""Recordings made up event by event, read by the reader of Kineto traces."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gemmetry.formats.kineto import read_kineto
+from gemmetry.traces.collectives import Collective, Group
+from gemmetry.traces.jobs import RankTrace
+from gemmetry.traces.model import Trace
+
+
+class Recording:
+    """A Kineto trace in the making; all times in ns."""
+
+    def __init__(self, **head: Any) -> None:
+        self.head = head
+        self.events: list[str] = []
+
+    def kernel(self, name: str, start: int, duration: int, **args: Any) -> None:
+        """Args: correlation, device, stream, grid, block, and others by their names there."""
+        category = args.pop("category", "kernel")
+        told = {"device": 0, "stream": 7, "grid": [8, 4, 1], "block": [128, 1, 1], **args}
+        self._add(category, name, start, duration, 0, told)
+
+    def memcpy(self, start: int, duration: int, **args: Any) -> None:
+        name = "Memcpy HtoD (Pageable -> Device)"
+        self.kernel(name, start, duration, category="gpu_memcpy", **args)
+
+    def memset(self, start: int, duration: int, **args: Any) -> None:
+        self.kernel("Memset (Device)", start, duration, category="gpu_memset", **args)
+
+    def call(
+        self,
+        correlation: int,
+        start: int,
+        duration: int = 5,
+        *,
+        name: str = "cudaLaunchKernel",
+        thread: int = 1,
+        **args: Any,
+    ) -> None:
+        told = {"correlation": correlation, **args}
+        self._add("cuda_runtime", name, start, duration, thread, told)
+
+    def operator(
+        self, name: str, start: int, duration: int, *, thread: int = 1, **args: Any
+    ) -> None:
+        """Args: shapes, dtypes, strides, values, and others by their names there."""
+        told = dict(args)
+        for key, there in (
+            ("shapes", "Input Dims"), ("dtypes", "Input type"),
+            ("strides", "Input Strides"), ("values", "Concrete Inputs"),
+            ("external", "External id"), ("sequence", "Sequence number"),
+            ("forward_thread", "Fwd thread id"),
+        ):  # fmt: skip
+            if key in told:
+                told[there] = told.pop(key)
+        self._add("cpu_op", name, start, duration, thread, told)
+
+    def mark(self, name: str, start: int, duration: int, *, gpu: bool = False) -> None:
+        category = "gpu_user_annotation" if gpu else "user_annotation"
+        self._add(category, name, start, duration, 7 if gpu else 1, {})
+
+    def launch(self, name: str, number: int, *, at: int, lasts: int, **args: Any) -> None:
+        """A kernel that the call `number` launched 10 ns before it began."""
+        self.call(number, at - 10)
+        self.kernel(name, at, lasts, correlation=number, **args)
+
+    def trace(self, name: str = "made_up.json") -> Trace:
+        head = {"deviceProperties": [{"id": 0, "name": "NVIDIA H200"}], **self.head}
+        text = json.dumps(head)[:-1] + ', "traceEvents": [' + ",".join(self.events) + "]}"
+        rows = read_kineto(io.BytesIO(text.encode()))
+        assert rows is not None
+        return Trace(Path(name), rows)
+
+    def _add(
+        self, category: str, name: str, start: int, duration: int, thread: int, args: Any
+    ) -> None:
+        rest = json.dumps({"ph": "X", "cat": category, "name": name, "pid": 1, "tid": thread})
+        times = f', "ts": {_microseconds(start)}, "dur": {_microseconds(duration)}'
+        self.events.append(f'{rest[:-1]}{times}, "args": {json.dumps(args)}}}')
+
+
+def _microseconds(ns: int) -> str:
+    return f"{ns // 1000}.{ns % 1000:03d}"
+
+
+@pytest.fixture(scope="session")
+def recording() -> type[Recording]:
+    """The class: tests make as many recordings as they need. (For hypothesis, of the session.)"""
+    return Recording
+
+
+def made_collective(**told: Any) -> Collective:
+    """A communication kernel; whatever is not `told` is as in an all-reduce of 1000 floats on two
+    ranks."""
+    usual: dict[str, Any] = {
+        "row": 0, "op": "all_reduce", "dtype": "Float", "elements": 1000, "in_elements": 1000,
+        "out_elements": 1000, "group": Group("0", (0, 1), 2), "algorithm": None, "protocol": None,
+        "source": "kernel", "name": "nccl", "stream": 1, "device": 0, "start_ns": 0,
+        "duration_ns": 100,
+    }  # fmt: skip
+    return Collective(**{**usual, **told})
+
+
+def made_rank(rank: int | None, collectives: Sequence[Collective] = (), **told: Any) -> RankTrace:
+    """A trace of one rank, in the folder ``job``."""
+    numbered = tuple(dataclasses.replace(one, row=i) for i, one in enumerate(collectives))
+    span = (
+        (min(one.start_ns for one in numbered), max(one.end_ns for one in numbered))
+        if numbered
+        else (0, 0)
+    )
+    usual: dict[str, Any] = {
+        "file": Path(f"job/rank{rank}.json"), "rank": rank, "rank_source": "trace",
+        "world_size": None, "job": None, "host": None, "base_ns": 0, "span": span,
+        "collectives": numbered, "partial": False, "problems": (),
+    }  # fmt: skip
+    return RankTrace(**{**usual, **told})
+
+
+@pytest.fixture(scope="session")
+def collective() -> Callable[..., Collective]:
+    """:func:`made_collective`."""
+    return made_collective
+
+
+@pytest.fixture(scope="session")
+def rank() -> Callable[..., RankTrace]:
+    """:func:`made_rank`."""
+    return made_rank

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import io
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gemmetry.formats.events import TraceRows
+from gemmetry.formats.kineto import read_kineto
+from gemmetry.traces import cache
+from gemmetry.traces.cache import CACHE_SUFFIX, cache_folder, cache_key, clear_cache, load, save
+
+SAMPLE = Path(__file__).parents[1] / "data" / "traces" / "h200_fsdp_rank1of4_part.pt.trace.json.gz"
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
+
+
+@pytest.fixture
+def rows() -> TraceRows:
+    found = read_kineto(io.BytesIO(gzip.decompress(SAMPLE.read_bytes())))
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "traces" / "trace.json.gz"
+    path.parent.mkdir()
+    path.write_bytes(SAMPLE.read_bytes())
+    return path
+
+
+def assert_equal(left: TraceRows, right: TraceRows) -> None:
+    for column in dataclasses.fields(TraceRows):
+        a, b = getattr(left, column.name), getattr(right, column.name)
+        if not dataclasses.is_dataclass(a):
+            assert a == b, column.name
+            continue
+        for inner in dataclasses.fields(a):
+            x, y = getattr(a, inner.name), getattr(b, inner.name)
+            assert np.array_equal(x, y), inner.name
+            assert (x.dtype, x.shape) == (y.dtype, y.shape), inner.name
+
+
+def test_what_was_saved_is_loaded(trace, rows):
+    key = cache_key([trace])
+    assert key is not None
+    assert load(trace, key) is None
+    assert save(trace, key, rows) == trace.with_name(trace.name + CACHE_SUFFIX)
+    found = load(trace, key)
+    assert found is not None
+    assert_equal(found, rows)
+    assert [p.name for p in trace.parent.iterdir()] == [
+        "trace.json.gz",
+        f"trace.json.gz{CACHE_SUFFIX}",
+    ]
+
+
+def test_a_trace_without_rows(trace):
+    empty = read_kineto(io.BytesIO(b'{"traceEvents": []}'))
+    save(trace, "key", empty)
+    assert_equal(load(trace, "key"), empty)
+
+
+def test_the_key_knows_size_time_beginning_end_and_version(trace, monkeypatch):
+    key = cache_key([trace])
+    content = bytearray(SAMPLE.read_bytes())
+    status = trace.stat()
+    seen = {key}
+
+    def changed() -> str | None:
+        found = cache_key([trace])
+        assert found not in seen
+        seen.add(found)
+        return found
+
+    for place in (5, len(content) - 1):
+        content[place] ^= 1
+        trace.write_bytes(content)
+        os.utime(trace, ns=(status.st_atime_ns, status.st_mtime_ns))
+        changed()
+    os.utime(trace, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    changed()
+    trace.write_bytes(content + b"x")
+    os.utime(trace, ns=(status.st_atime_ns, status.st_mtime_ns))
+    changed()
+    monkeypatch.setattr(cache, "READER_VERSION", cache.READER_VERSION + 1)
+    changed()
+    assert cache_key([trace, SAMPLE]) not in seen
+    assert cache_key([trace.with_name("none")]) is None
+
+
+def test_another_key_finds_nothing(trace, rows):
+    save(trace, "one", rows)
+    assert load(trace, "two") is None
+
+
+def test_damage_anywhere_is_noticed(trace, rows):
+    place = save(trace, "key", rows)
+    good = place.read_bytes()
+    draw = random.Random(3)
+    spots = [0, 14, 20, 25, 40, len(good) // 2, len(good) - 100]
+    noticed = 0
+    for spot in spots + [draw.randrange(len(good)) for _ in range(60)]:
+        bad = bytearray(good)
+        bad[spot] ^= 1 << draw.randrange(8)
+        place.write_bytes(bad)
+        found = load(trace, "key")
+        if found is None:
+            noticed += 1
+        else:
+            # Only the zeros between columns have no meaning.
+            assert_equal(found, rows)
+    assert noticed > 50
+    for length in (0, 10, 30, 500, len(good) - 200):
+        place.write_bytes(good[:length])
+        assert load(trace, "key") is None
+
+
+def test_a_folder_that_cannot_be_written_to(trace, rows, monkeypatch):
+    def refuse(*args: object, **options: object) -> None:
+        if str(options.get("dir", "")).startswith(str(trace.parent)):
+            raise PermissionError("read-only")
+        return original(*args, **options)
+
+    original = cache.tempfile.mkstemp
+    monkeypatch.setattr(cache.tempfile, "mkstemp", refuse)
+    place = save(trace, "key", rows)
+    assert place.parent == cache_folder()
+    assert_equal(load(trace, "key"), rows)
+    assert list(trace.parent.iterdir()) == [trace]
+
+
+def test_nowhere_to_write(trace, rows, monkeypatch):
+    def refuse(*args: object, **options: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(cache.tempfile, "mkstemp", refuse)
+    assert save(trace, "key", rows) is None
+
+
+def test_a_write_that_fails_leaves_nothing_behind(trace, rows, monkeypatch):
+    def refuse(*args: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    assert save(trace, "key", rows) is None
+    assert list(trace.parent.iterdir()) == [trace]
+    assert list(cache_folder().iterdir()) == []
+
+
+def test_clearing_removes_caches_and_nothing_else(tmp_path, trace, rows):
+    beside = save(trace, "key", rows)
+    foreign = trace.with_name(f"notes{CACHE_SUFFIX}")
+    foreign.write_text("mine")
+    own = cache_folder() / f"abc{CACHE_SUFFIX}"
+    own.write_bytes(beside.read_bytes())
+    size = beside.stat().st_size
+    assert clear_cache() == (2, 2 * size)
+    assert not beside.exists()
+    assert not own.exists()
+    assert foreign.read_text() == "mine"
+    assert clear_cache() == (0, 0)
+
+
+def test_clearing_below_a_folder(trace, rows, monkeypatch, tmp_path):
+    save(trace, "key", rows)
+    # Made by somebody else: this user's list does not name it.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    assert clear_cache()[0] == 0
+    assert clear_cache([trace.parent])[0] == 1
+    save(trace, "key", rows)
+    assert clear_cache([trace])[0] == 1
+    assert trace.exists()
+
+
+def test_the_folder_of_a_user_without_the_variable(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "gemmetry" / "traces"

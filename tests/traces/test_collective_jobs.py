@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from gemmetry.traces.collective_jobs import analyse_jobs
+from gemmetry.traces.collectives import Group
+from gemmetry.traces.jobs import rank_trace
+from gemmetry.traces.model import Trace
+from gemmetry.traces.reading import read_trace
+
+SAMPLES = Path(__file__).parents[1] / "data" / "collectives"
+
+
+@pytest.fixture
+def made(rank, collective):
+    """Three collectives of two ranks: rank 1 comes 10, 20 us late, then rank 0 5 us."""
+
+    def make(**told):
+        starts = {0: (0, 100_000, 205_000), 1: (10_000, 120_000, 200_000)}
+        ends = (50_000, 150_000, 250_000)
+        return analyse_jobs(
+            rank(
+                r,
+                [
+                    collective(start_ns=start, duration_ns=end - start)
+                    for start, end in zip(starts[r], ends, strict=True)
+                ],
+                **told,
+            )
+            for r in (0, 1)
+        )
+
+    return make
+
+
+def test_stragglers(made):
+    (found,) = made()
+    assert [
+        (one.rank, one.last_count, one.last_share, one.waited_ns) for one in found.stragglers()
+    ] == [(0, 1, 1 / 3, 30_000), (1, 2, 2 / 3, 5_000)]
+    assert found.offsets_ns == {}
+    assert found.notes == ()
+
+
+def test_a_rank_that_was_never_part_of_anything(rank, collective):
+    (found,) = analyse_jobs([rank(0, [collective()]), rank(1, [collective()]), rank(2)])
+    assert [(one.last_count, one.last_share) for one in found.stragglers()] == [
+        (1, 1),
+        (0, 0),
+        (0, 0),
+    ]
+
+
+def test_kinds_are_what_was_done_with_the_most_time_first(rank, collective):
+    def ones():
+        return [
+            collective(elements=n, start_ns=i * 1000, duration_ns=n)
+            for i, n in enumerate((10, 500, 10))
+        ]
+
+    (found,) = analyse_jobs([rank(0, ones()), rank(1, ones())])
+    assert [(kind.op, kind.elements, len(kind.ones)) for kind in found.kinds] == [
+        ("all_reduce", 500, 1),
+        ("all_reduce", 10, 2),
+    ]
+
+
+def test_notes_tell_missing_ranks_mismatches_and_clocks(rank, collective):
+    group = Group("0", tuple(range(12)), 12)
+
+    def ones(shift, size):
+        return [
+            collective(start_ns=shift + i * 10**7, duration_ns=1000, group=group,
+                       elements=size if i == 3 else 1000)
+            for i in range(6)
+        ]  # fmt: skip
+
+    (found,) = analyse_jobs([rank(0, ones(0, 7)), rank(4, ones(50_000, 8))])
+    missing, mismatch, clocks = found.notes
+    assert missing == ("no file of rank 1-3, 5-11 (of 12): times are those of the other ranks")
+    assert mismatch == (
+        "group '0', after 3 matched: rank 0: all_reduce of 7 Float; rank 4: all_reduce of 8 Float"
+    )
+    assert clocks.startswith("clocks differ from rank 0's: rank 4 by -50.0 us")
+    assert found.offsets_ns == {0: 0, 4: -50_000}
+    assert [one.waited_ns for one in found.stragglers()] == [250_000, 0]
+    assert [one.waited_ns for one in found.stragglers(corrected=True)] == [0, 0]
+
+
+def test_collectives_that_cannot_have_run_together_are_told(rank, collective):
+    def at(*starts):
+        return [collective(op="broadcast", start_ns=start, duration_ns=1000) for start in starts]
+
+    (found,) = analyse_jobs([rank(0, at(0, 10_000)), rank(1, at(500, 13_000))])
+    (note,) = found.notes
+    assert note.startswith("1 of 2 matched collectives did not run at the same time")
+
+
+def test_many_mismatches_are_counted(rank, collective):
+    def ones(step):
+        return [collective(start_ns=i * 10**6, elements=1000 + (i % 2) * step) for i in range(60)]
+
+    (found,) = analyse_jobs([rank(0, ones(1)), rank(1, ones(2))])
+    assert len(found.matching.mismatches) == 30
+    assert found.notes[-1] == "and 20 more mismatches"
+    assert len(found.notes) == 11
+
+
+def _raw(rank):
+    """Kernels with metadata of one rank of the sample, straight from its JSON: start and duration
+    as fractions of us."""
+    file = SAMPLES / "h200x4" / f"rank{rank}.pt.trace.json.gz"
+    document = json.loads(gzip.decompress(file.read_bytes()), parse_float=Fraction)
+    kernels = [
+        event
+        for event in document["traceEvents"]
+        if event["cat"] == "kernel" and "Collective name" in event["args"]
+    ]
+    return sorted(kernels, key=lambda event: event["ts"])
+
+
+def test_a_real_job_against_its_json():
+    """All 54 collectives with metadata of 4 ranks, paired in order here, in exact arithmetic."""
+    files = sorted((SAMPLES / "h200x4").glob("*.json.gz"))
+    traces = [rank_trace(Trace(file, read_trace(file, use_cache=False))) for file in files]
+    (found,) = analyse_jobs(traces)
+    told = [one for one in found.matching.matched if one.elements is not None]
+    expected = list(zip(*(_raw(rank) for rank in range(4)), strict=True))
+    assert len(told) == len(expected) == 54
+    last, waited = Counter(), Counter()
+    for one, events in zip(told, expected, strict=True):
+        starts = [event["ts"] for event in events]
+        ends = [event["ts"] + event["dur"] for event in events]
+        start_skew, end_skew = one.skews_ns()
+        assert Fraction(start_skew, 1000) == max(starts) - min(starts)
+        assert Fraction(end_skew, 1000) == max(ends) - min(ends)
+        assert one.last_rank() == starts.index(max(starts))
+        args = events[0]["args"]
+        is_gather = args["Collective name"] == "_allgather_base"
+        size = args["Out msg nelems"] * 2 if is_gather else args["In msg nelems"] * 4
+        latency = min(event["dur"] for event in events)
+        assert one.bytes == size
+        assert one.algorithm_bandwidth == pytest.approx(float(size / latency / 1000))
+        assert one.bus_bandwidth == pytest.approx(float(size / latency / 1000) * 3 / 4)
+        last[starts.index(max(starts))] += 1
+        waited.update({rank: max(starts) - start for rank, start in enumerate(starts)})
+    # Of the 28 others (recorded before launches were) 28 are on all ranks; one began its recording
+    # two collectives earlier.
+    assert len(found.matching.matched) == 82
+    assert found.matching.unmatched == {0: 0, 1: 1, 2: 1, 3: 2}
+    assert found.matching.mismatches == ()
+    assert max(one.skews_ns()[1] for one in found.matching.matched) < 150_000
+    # NVLink 4 of an H200 moves 450 GB/s each way (NVIDIA H200 data sheet).
+    assert all(40 < one.bus_bandwidth < 450 for one in told)
+    assert sum(one.last_count for one in found.stragglers()) == 82
+    assert all(one.applied_ns == 0 for one in found.clocks)
+    assert all(one.lower_ns <= 0 <= one.upper_ns for one in found.clocks)
+
+
+def test_a_real_job_with_two_of_128_ranks():
+    files = sorted((SAMPLES / "hta_2of128").glob("*.json.gz"))
+    traces = [rank_trace(Trace(file, read_trace(file, use_cache=False))) for file in files]
+    (found,) = analyse_jobs(traces)
+    assert found.job.missing == tuple(range(2, 128))
+    ops = Counter(one.op for one in found.matching.matched)
+    assert ops == {"all_reduce": 2, "all_gather": 2, "all_to_all": 2}
+    gathers = [one for one in found.matching.matched if one.op == "all_gather"]
+    # 1073741824 bytes out of 16777216 in: groups of 64.
+    assert [one.group_size for one in gathers] == [64, 64]
+    assert gathers[0].bus_bandwidth == pytest.approx(1073741824 / gathers[0].latency_ns * 63 / 64)

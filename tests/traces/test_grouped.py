@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmetry.traces.grouped import busy_by_owner, grouped_statistics
+from gemmetry.traces.intervals import union
+
+GROUPS = 4
+pairs = st.lists(st.tuples(st.integers(0, GROUPS - 1), st.integers(0, 10**12)), max_size=30)
+intervals = st.lists(
+    st.tuples(st.integers(0, GROUPS - 1), st.integers(-(10**6), 10**15), st.integers(0, 10**6)),
+    max_size=30,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(pairs)
+def test_statistics_are_those_of_each_group_alone(values):
+    group = np.array([g for g, _ in values], np.int64)
+    found = grouped_statistics(group, np.array([v for _, v in values], np.int64), GROUPS)
+    for place in range(GROUPS):
+        own = [v for g, v in values if g == place]
+        assert found.count[place] == len(own)
+        assert found.sum[place] == sum(own)
+        if not own:
+            assert math.isnan(found.mean[place]) and math.isnan(found.median[place])
+            continue
+        assert found.mean[place] == pytest.approx(statistics.fmean(own))
+        assert found.median[place] == pytest.approx(statistics.median(own))
+        assert (found.min[place], found.max[place]) == (min(own), max(own))
+        if len(own) > 1:
+            assert found.std[place] == pytest.approx(statistics.stdev(own), rel=1e-9, abs=1e-3)
+        else:
+            assert math.isnan(found.std[place])
+
+
+@settings(max_examples=80, deadline=None)
+@given(intervals)
+def test_busy_time_is_the_union_of_each_owner_alone(values):
+    owner, start, duration = (np.array([v[i] for v in values], np.int64) for i in range(3))
+    found = busy_by_owner(owner, start, duration, GROUPS)
+    for place in range(GROUPS):
+        own = owner == place
+        assert found[place] == union(start[own], duration[own]).length
+
+
+def test_busy_time_of_many_owners_that_span_hours_does_not_overflow():
+    owner = np.arange(100_000, dtype=np.int64).repeat(2)
+    start = np.tile(np.array([0, 3600 * 10**9], np.int64), 100_000)
+    found = busy_by_owner(owner, start, np.full(200_000, 7, np.int64), 100_000)
+    assert (found == 14).all()

@@ -1,0 +1,147 @@
+"""Real traces: no crash, all GEMM time accounted for, and the numbers of TraceLens.
+
+The traces in ``tests/data/traces`` are always tried. ``GEMMETRY_TRACES`` names a folder with
+larger public ones, as docs/traces.md lists them; their tests skip where it is not set.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gemmetry.kernel_names import KernelKind, is_gemm
+from gemmetry.traces.gemm_links import link_gemms
+from gemmetry.traces.gemms import gemm_table, row_major_layout
+from gemmetry.traces.model import Trace
+from gemmetry.traces.reading import read_trace
+from gemmetry.traces.shapes import workload
+from gemmetry.traces.summary import summarize, summarize_steps
+
+DATA = Path(__file__).parents[1] / "data"
+ORACLE = json.loads((DATA / "tracelens_gpu_timeline.json").read_text())["files"]
+COMMITTED = "committed/"
+OURS = {
+    "computation_us": "compute_union_ns",
+    "exposed_comm_us": "exposed_comm_ns",
+    "busy_us": "busy_ns",
+    "idle_us": "idle_ns",
+    "total_us": "window_ns",
+    "total_comm_us": "comm_union_ns",
+    "total_memcpy_us": "memcpy_union_ns",
+}
+
+
+def place(name: str) -> Path:
+    if name.startswith(COMMITTED):
+        return DATA / "traces" / name.removeprefix(COMMITTED)
+    root = os.environ.get("GEMMETRY_TRACES", "")
+    if not root:
+        pytest.skip("GEMMETRY_TRACES names no folder with larger public traces")
+    path = Path(root) / name
+    if not path.exists():
+        pytest.skip(f"{name} is not in GEMMETRY_TRACES")
+    return path
+
+
+def traces() -> list[str]:
+    others = sorted((DATA / "traces").glob("*"))
+    readable = [p for p in others if "results" in p.name or "kernel_trace" in p.name]
+    return [*ORACLE, *(f"{COMMITTED}{path.name}" for path in readable)]
+
+
+def read(name: str) -> Trace:
+    path = place(name)
+    return Trace(path, read_trace(path, use_cache=False))
+
+
+@pytest.mark.parametrize("name", ORACLE)
+def test_the_timeline_is_tracelens(name):
+    """TraceLens keeps times as float64, whose neighbours are `clock_spacing_us` apart: each end
+    of an interval may be off by half of it. Beyond that the numbers agree to 1e-4."""
+    told = ORACLE[name]
+    trace = read(name)
+    summary = summarize(trace)
+    if "error" in told:
+        # TraceLens cannot read it: the fewest that is to be said is that we can.
+        assert summary.window_ns > 0
+        return
+    rounding = told["clock_spacing_us"] * (len(trace.rows.gpu.start_ns) + 1)
+    for theirs, ours in OURS.items():
+        found = getattr(summary, ours) / 1000
+        assert found == pytest.approx(told[theirs], rel=1e-4, abs=rounding), theirs
+
+
+@pytest.mark.parametrize("name", traces())
+def test_all_gemm_time_is_accounted_for(name):
+    trace = read(name)
+    gpu, names = trace.rows.gpu, trace.rows.names
+    of_name = {index: is_gemm(names[index]) for index in set(gpu.name.tolist())}
+    expected = sum(
+        duration
+        for duration, kind, index in zip(
+            gpu.duration_ns.tolist(), gpu.kind.tolist(), gpu.name.tolist(), strict=True
+        )
+        if kind == 0 and of_name[index]
+    )
+    rows = gemm_table([trace])
+    load = workload(rows)
+    assert sum(row.sum_ns for row in rows) == expected
+    assert sum(gemm.sum_ns for gemm in load.gemms) + load.unknown_ns == load.sum_ns == expected
+    summary = summarize(trace)
+    assert summary.gemm_kernel_ns == expected
+    assert summary.gemm_kernels == sum(row.count for row in rows)
+    for row in rows:
+        assert row.linked + row.inferred == (row.count if row.shape else 0)
+        assert 0 <= row.overlapped_ns <= row.sum_ns
+        assert row.min_ns <= row.p5_ns <= row.median_ns <= row.p95_ns <= row.max_ns
+        # No kernel is faster than its device: a shape of something else would be.
+        assert row.peak_fraction is None or 0 < row.peak_fraction < 1
+    for step in summarize_steps(trace):
+        assert step.busy_ns + step.idle_ns == step.window_ns
+
+
+@pytest.mark.parametrize("name", ORACLE)
+def test_the_layout_in_a_kernels_name_is_that_of_its_operators_strides(name):
+    """Two independent sources of one fact."""
+    for row in gemm_table([read(name)]):
+        if row.shape and row.shape.layout and row.told.layout and row.told.kind != "gemv":
+            assert row_major_layout(row.told.layout) == row.shape.layout, row.kernel
+
+
+@pytest.mark.parametrize("name", [name for name in ORACLE if name.startswith("sweep")])
+def test_inferred_shapes_are_those_of_the_same_place_in_another_step(name):
+    """The 72 GEMMs of a step come in the same order in each step of this job."""
+    trace = read(name)
+    links = link_gemms(trace)
+    gpu = trace.rows.gpu
+    order = np.argsort(gpu.start_ns[links.row], kind="stable")
+    shape, inferred = links.shape[order], links.inferred[order]
+    kernel = gpu.name[links.row][order]
+    truth = np.where(inferred, -1, shape)
+    for index in range(len(truth) - 73, -1, -1):
+        if truth[index] < 0 and kernel[index] == kernel[index + 72]:
+            truth[index] = truth[index + 72]
+    checked = inferred & (truth >= 0)
+    assert checked.sum() > 80
+    assert (shape[checked] == truth[checked]).all()
+    assert (shape >= 0).mean() > 0.97
+
+
+def test_steps_of_a_training_job_hold_its_backward_pass():
+    steps = summarize_steps(read("sweep_h200x4/256thread/nccl_8channels/torch_profiler/"
+                                 "rank0.pt.trace.json.gz"))  # fmt: skip
+    assert [(step.step.number, step.gemm_kernels) for step in steps] == [(3, 72), (4, 72), (5, 72)]
+
+
+def test_the_shapes_of_a_small_recording():
+    trace = read("committed/h200_matmul.pt.trace.json.gz")
+    (row,) = gemm_table([trace])
+    assert row.shape is not None
+    assert row.shape[:6] == (2048, 2048, 2048, 1, "bf16", "tt")
+    assert (row.count, row.linked, row.told.kind) == (2, 2, KernelKind.GEMM)
+    assert row.tflops == pytest.approx(2 * 2048**3 / row.median_ns / 1000)
+    assert 0.5 < row.peak_fraction < 0.9

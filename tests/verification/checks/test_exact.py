@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from gemmetry.domain.record import BuildFacts
+from gemmetry.domain.traits import Trait
+from gemmetry.numerics.references import apply_epilogue
+from gemmetry.numerics.storage import quantize, round_to_tf32, to_float32, to_float64
+from gemmetry.verification.checks import CheckOutcome, exact
+
+FP8 = "matmul_12x10x1024_e4m3t_e4m3n_f32t"
+
+
+def operands(tensors):
+    return to_float32(tensors["lhs"]), to_float32(tensors["rhs"])
+
+
+def truncating(step, bits, promoted_every=None):
+    """Sums in which every `step` products are truncated to `bits`, moved to float32 sometimes."""
+
+    def kernel(operation, tensors):
+        a, b = operands(tensors)
+        total = np.zeros((a.shape[0], b.shape[1]))
+        partial = np.zeros_like(total)
+        for k in range(0, a.shape[1], step):
+            partial = partial + to_float64(a[:, k : k + step] @ b[k : k + step])
+            _, exponent = np.frexp(partial)
+            unit = np.ldexp(1.0, exponent - bits)
+            partial = np.trunc(partial / unit) * unit
+            if promoted_every and (k + step) % promoted_every == 0:
+                total, partial = total + partial, np.zeros_like(total)
+        return total + partial
+
+    return kernel
+
+
+def test_not_applicable_where_sums_round(context_of):
+    context = context_of("matmul_8x6x4096_bf16t_bf16t_bf16t_accbf16")
+    result = exact.check_integers(context)
+    assert result.text == "not applicable: sums of K=4096 round in bf16"
+    assert exact.check_in_place_change(context).outcome is CheckOutcome.PASSED
+
+
+def test_the_ladder_tells_how_wide_the_accumulator_is(context_of):
+    def f16_sums(operation, tensors):
+        a, b = operands(tensors)
+        total = np.zeros((a.shape[0], b.shape[1]), np.float16)
+        for k in range(0, a.shape[1], 16):
+            total += (a[:, k : k + 16] @ b[k : k + 16]).astype(np.float16)
+        return to_float64(total)
+
+    context = context_of("matmul_32x32x256_bf16t_bf16n_f32t", kernel=f16_sums)
+    result = exact.check_integers(context)
+    assert "exact up to ±3, so sums of about 11 bits still hold" in result.detail
+    assert "with ±16: " in exact.check_integer_ladder(context).detail
+
+
+@pytest.mark.parametrize("promoted_every", [None, 128])
+def test_fp8_sums_without_promotion_are_failed(context_of, promoted_every):
+    context = context_of(FP8, kernel=truncating(32, 14, promoted_every))
+    assert exact.check_integers(context).outcome is CheckOutcome.PASSED
+    result = exact.check_fp8_promotion(context)
+    assert result.is_failure == (promoted_every is None)
+    if result.is_failure:
+        assert "14-bit accumulator" in result.detail
+
+
+@pytest.mark.parametrize(
+    "name", ["matmul_12x10x256_e4m3t_e4m3n_f32t", "matmul_12x10x4096_bf16t_bf16n_f32t"]
+)
+def test_promotion_applies_to_long_fp8_sums_alone(context_of, name):
+    result = exact.check_fp8_promotion(context_of(name))
+    assert result.outcome is CheckOutcome.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize("scaling", ["scalerow", "scaletensor"])
+def test_scales_kept_as_powers_of_two_are_failed(context_of, scaling):
+    def as_exponents(operation, tensors):
+        kept = {
+            role: np.exp2(np.floor(np.log2(np.abs(array)))) if "scale" in role else array
+            for role, array in tensors.items()
+        }
+        a, b = operands(tensors)
+        return apply_epilogue(operation, to_float64(a @ b), kept)
+
+    name = f"matmul_12x10x64_e4m3t_e4m3n_bf16t_{scaling}"
+    assert exact.check_scale_factors(context_of(name)).outcome is CheckOutcome.PASSED
+    context = context_of(name, kernel=as_exponents)
+    assert exact.check_integers(context).outcome is CheckOutcome.PASSED
+    assert exact.check_scale_factors(context).is_failure
+
+
+def test_inputs_cast_to_f16_show_in_wide_formats(context_of):
+    def through_f16(operation, tensors):
+        with np.errstate(over="ignore"):
+            a, b = (to_float32(x.astype(np.float16)) for x in operands(tensors))
+        with np.errstate(invalid="ignore"):
+            return to_float64(a @ b)
+
+    context = context_of("matmul_12x10x64_bf16t_bf16n_f32t", kernel=through_f16)
+    assert exact.check_integers(context).outcome is CheckOutcome.PASSED
+    assert exact.check_selects_lhs(context).is_failure
+    assert exact.check_selects_rhs(context).is_failure
+
+
+def cached(key):
+    kept = {}
+
+    def kernel(operation, tensors):
+        found = kept.get(key(tensors))
+        if found is None:
+            a, b = operands(tensors)
+            found = kept[key(tensors)] = to_float64(a @ b)
+        return found
+
+    return kernel
+
+
+def test_results_kept_by_pointer_show_in_place(context_of):
+    by_pointer = cached(lambda tensors: tensors["lhs"].ctypes.data)
+    context = context_of("matmul_12x10x64_f32t_f32n_f32t", kernel=by_pointer)
+    assert exact.check_integers(context).outcome is CheckOutcome.PASSED
+    assert exact.check_in_place_change(context).detail.endswith("remembered by pointer")
+
+
+def test_results_kept_by_shape_show_in_new_buffers(context_of):
+    by_shape = cached(lambda tensors: tensors["lhs"].shape)
+    context = context_of("matmul_12x10x64_f32t_f32n_f32t", kernel=by_shape)
+    assert context.first.output.any()
+    assert "results or pointers by shape" in exact.check_integers(context).detail
+
+
+def test_pointers_show_without_exact_inputs_too(context_of):
+    by_pointer = cached(lambda tensors: tensors["lhs"].ctypes.data)
+    name = "matmul_8x6x4096_bf16t_bf16t_bf16t_accbf16"
+    assert exact.check_in_place_change(context_of(name, kernel=by_pointer)).is_failure
+
+
+class TestDeclared:
+    def test_tf32_is_counted_in_tf32(self, context_of):
+        def tf32(operation, tensors):
+            a, b = (round_to_tf32(x) for x in operands(tensors))
+            return to_float64(a @ b)
+
+        name = "matmul_12x10x3_f32t_f32n_f32t"
+        for declared, fails in (((), True), ((Trait.TF32,), False)):
+            context = context_of(name, kernel=tf32, facts=BuildFacts(declared=declared))
+            assert exact.check_selects_lhs(context).is_failure == fails
+            assert exact.check_integers(context).is_failure == fails
+
+    def test_results_rounded_by_chance(self, context_of):
+        rng = np.random.default_rng(3)
+
+        def stochastic(operation, tensors):
+            a, b = operands(tensors)
+            bits = (a @ b).view(np.uint32)
+            bits = bits + rng.integers(0, 2**16, bits.shape, dtype=np.uint32)
+            return (bits & np.uint32(0xFFFF0000)).view(np.float32).astype(ml_dtypes.bfloat16)
+
+        name = "matmul_12x10x64_bf16t_bf16n_bf16t"
+        for declared, fails in (((), True), ((Trait.STOCHASTIC_ROUNDING,), False)):
+            context = context_of(name, kernel=stochastic, facts=BuildFacts(declared=declared))
+            assert exact.check_integers(context).is_failure == fails
+
+    def test_sums_bounded_by_norm(self, context_of):
+        def nearly(operation, tensors):
+            a, b = operands(tensors)
+            value = to_float64(a @ b)
+            return value + 2.0**-22 * np.abs(value).max() * np.resize([1, -1], value.shape)
+
+        name = "matmul_12x10x64_f32t_f32n_f32t"
+        for declared, fails in (((), True), ((Trait.NORMWISE,), False)):
+            context = context_of(name, kernel=nearly, facts=BuildFacts(declared=declared))
+            assert exact.check_integers(context).is_failure == fails
+
+
+def test_exact_results_are_quantised_once(context_of):
+    context = context_of("matmul_12x10x64_bf16t_bf16n_bf16t")
+    run = context.exact("integers", exact.exact_inputs.integers)
+    a, b = (to_float64(x) for x in (run.case.inputs[0], run.case.inputs[1].T))
+    assert (run.case.expected == quantize(a @ b, context.operation.output.dtype)).all()

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmetry.verification.checks import CheckOutcome, memory, values
+
+NAME = "matmul_8x6x16_f32t_f32t_f32t"
+
+
+def test_launches_happen_once(context_of):
+    context = context_of(NAME)
+    values.check_values(context)
+    memory.check_written(context)
+    memory.check_inputs_unchanged(context)
+    assert context.executable.launches == 1
+
+
+def test_fp8_value_that_looks_like_the_sentinel_counts_as_written(context_of):
+    """0xFF is -240 in e4m3fnuz, which a right result may hold."""
+    name = "matmul_64x64x16_e4m3fnuzt_e4m3fnuzn_e4m3fnuzt_alpham32"
+    context = context_of(name)
+    assert (context.first.output.view(np.uint8) == 0xFF).any()
+    assert memory.check_written(context).outcome is CheckOutcome.PASSED
+    without = context_of(name, has_reference=False)
+    assert memory.check_written(without).outcome is CheckOutcome.PASSED
+
+
+def test_zones_do_not_apply_where_there_are_none(context_of, plain_device):
+    context = context_of(NAME, device=plain_device)
+    for check in (memory.check_red_zones, memory.check_unaligned_buffers):
+        assert check(context).outcome is CheckOutcome.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize("offset", [16, 0])
+def test_buffers_that_are_not_aligned(context_of, offset):
+    """A kernel that takes 64 bytes for granted, and one that does not."""
+
+    def by_vectors(inputs, output, launch):
+        if output.ctypes.data % 64 >= offset > 0:
+            output[...] = 0
+
+    context = context_of(NAME, meddle=by_vectors)
+    assert memory.check_red_zones(context).outcome is CheckOutcome.PASSED
+    result = memory.check_unaligned_buffers(context)
+    assert result.is_failure == (offset == 16)

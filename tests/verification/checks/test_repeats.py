@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.record import BuildFacts
+from gemmetry.domain.traits import Trait
+from gemmetry.numerics.storage import to_float32, to_float64
+from gemmetry.verification.checks import CheckOutcome, repeats
+
+NAME = "matmul_8x6x16_f32t_f32t_f32t"
+
+
+def test_all_repeats_of_a_right_kernel_pass(context_of):
+    context = context_of(NAME)
+    for check in (
+        repeats.check_second_launch,
+        repeats.check_repeat,
+        repeats.check_every_call,
+        repeats.check_many_repeats,
+        repeats.check_unordered_work,
+    ):
+        assert check(context).outcome is CheckOutcome.PASSED
+    # The exact run that the calls are compared with is one launch more.
+    assert context.executable.launches == 2 + (1 + repeats.CALLS) + repeats.REPEATS + 1
+
+
+def test_rare_nondeterminism_is_found_by_many_repeats(context_of):
+    def flip_late(inputs, output, launch):
+        if launch == 12:
+            output[0, 0] = np.nextafter(output[0, 0], np.float32(np.inf))
+
+    context = context_of(NAME, meddle=flip_late)
+    assert repeats.check_repeat(context).outcome is CheckOutcome.PASSED
+    result = repeats.check_many_repeats(context)
+    assert result.outcome is CheckOutcome.WARNED
+    assert "1 of 48 elements" in result.detail
+
+
+@pytest.mark.parametrize("period", [2, 5, 9, 12])
+def test_a_skipped_call_is_failed(context_of, period):
+    def skip(inputs, output, launch):
+        if launch % period == 0:
+            output.view(np.uint8)[...] = 0xFF
+
+    result = repeats.check_every_call(context_of(NAME, meddle=skip))
+    assert result.is_failure
+    assert result.detail.startswith("call ")
+
+
+def test_a_race_below_the_bound_is_failed_on_integers(context_of):
+    """A last bit lost is within the bound, and undeclared nondeterminism only warns."""
+
+    def lose(inputs, output, launch):
+        if launch % 4 == 0:
+            output[2, 3] = np.nextafter(output[2, 3], np.float32(0))
+
+    context = context_of(NAME, meddle=lose)
+    assert repeats.check_second_launch(context).outcome is CheckOutcome.PASSED
+    assert "1 of 48 elements are wrong" in repeats.check_every_call(context).detail
+
+
+def test_state_shows_in_the_second_launch(context_of):
+    def keep(inputs, output, launch):
+        if launch == 2:
+            output[0] = 0
+
+    context = context_of(NAME, meddle=keep)
+    assert "keeps state" in repeats.check_second_launch(context).detail
+
+
+@pytest.mark.parametrize("damage", ["input", "zone"])
+def test_damage_done_late_is_seen(context_of, damage):
+    def meddle(inputs, output, launch):
+        if launch == 14 and damage == "input":
+            inputs[0][0, 0] += 1
+        elif launch == 14:
+            output.base[-1] = 0
+
+    result = repeats.check_every_call(context_of(NAME, meddle=meddle))
+    assert result.is_failure
+    words = "the launches changed lhs" if damage == "input" else "outside the buffer of result"
+    assert words in result.detail
+
+
+def test_calls_without_exact_inputs_are_judged_by_the_bound(context_of):
+    name = "matmul_8x6x4096_bf16t_bf16t_bf16t_accbf16"
+
+    def wrong_once(inputs, output, launch):
+        if launch == 4:
+            output[0, 0] = 0.0 if float(output[0, 0]) else 1e4
+
+    assert repeats.check_every_call(context_of(name)).outcome is CheckOutcome.PASSED
+
+
+@pytest.mark.parametrize("declared", [(), (Trait.NONDETERMINISTIC,)])
+def test_orders_that_change_pass_on_integers(context_of, declared):
+    rng = np.random.default_rng(1)
+
+    def kernel(operation, tensors):
+        a, b = to_float32(tensors["lhs"]), to_float32(tensors["rhs"])
+        order = rng.permutation(a.shape[1])
+        parts = [a[:, part] @ b[part] for part in np.array_split(order, 4)]
+        return to_float64(np.add.reduce(parts, dtype=np.float32))
+
+    context = context_of(
+        "matmul_32x32x256_f32t_f32t_f32t", kernel=kernel, facts=BuildFacts(declared=declared)
+    )
+    assert repeats.check_every_call(context).outcome is CheckOutcome.PASSED
+    wanted = CheckOutcome.PASSED if declared else CheckOutcome.WARNED
+    assert repeats.check_repeat(context).outcome is wanted
+    assert repeats.check_many_repeats(context).outcome is wanted
+
+
+def test_a_thread_that_writes_later_is_failed(context_of):
+    def later(inputs, output, launch):
+        value = output[0, 0].copy()
+        output[0, 0] = 0
+
+        def write():
+            time.sleep(0.05)
+            output[0, 0] = value
+
+        threading.Thread(target=write).start()
+
+    result = repeats.check_unordered_work(context_of(NAME, meddle=later))
+    assert result.is_failure
+    assert "after the launch was over" in result.detail
+
+
+def test_order_needs_a_device_that_has_one(context_of, plain_device):
+    context = context_of(NAME, device=plain_device)
+    assert repeats.check_unordered_work(context).outcome is CheckOutcome.NOT_APPLICABLE
+
+
+def test_slow_launches_are_fewer():
+    assert repeats.calls(0.0) == repeats.calls(0.1) == repeats.CALLS
+    assert repeats.calls(0.5) == 6
+    assert repeats.calls(100.0) == repeats.FEWEST_CALLS

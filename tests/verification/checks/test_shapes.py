@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.errors import DeviceLostError, LaunchError, UnsupportedError
+from gemmetry.numerics.references import apply_epilogue
+from gemmetry.numerics.storage import to_float32, to_float64
+from gemmetry.verification.checks import CheckOutcome, shapes
+from gemmetry.verification.companions import Companions
+
+TILE = (16, 16, 8)
+NAME = "matmul_32x32x32_f32t_f32n_f32t"
+
+
+def product(operation, tensors):
+    a, b = to_float32(tensors["lhs"]), to_float32(tensors["rhs"])
+    return apply_epilogue(operation, to_float64(a @ b), tensors)
+
+
+def whole_tiles(axis):
+    """What is left of M, N or K after the last whole tile is dropped."""
+
+    def kernel(operation, tensors):
+        a, b = to_float32(tensors["lhs"]), to_float32(tensors["rhs"])
+        m, n, k = (s // t * t for s, t in zip(operation.matmul_shape, TILE, strict=False))
+        result = to_float64(a @ b)
+        if axis == "k":
+            result = to_float64(a[..., :k] @ b[..., :k, :])
+        elif axis == "m":
+            result[..., m:, :] = 0
+        else:
+            result[..., n:] = 0
+        return result
+
+    return kernel
+
+
+@pytest.fixture
+def check(context_of, executable_of):
+    """check(name, kernel, run=...) -> (result, context); builds are counted in context.built."""
+
+    def run(name, kernel=product, which=shapes.check_tail_shapes, build=None, **how):
+        built = []
+
+        def make(operation):
+            built.append(operation)
+            return executable_of(operation, kernel) if build is None else build(operation)
+
+        known = how.pop("known", {})
+        context = context_of(
+            name, kernel=kernel, companions=Companions(make, TILE, known=known), **how
+        )
+        result = which(context)
+        context.built = built
+        return result, context
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        NAME,
+        "batch_matmul_2x32x32x32_bf16n_bf16t_bf16n_bias_relu",
+        "matmul_splitk_32x32x32_f16t_f16n_f16t_slices4",
+        "matmul_32x32x32_e4m3t_e4m3n_bf16t_scalerow",
+        "matmul_32x32x32_s8t_s8n_s32t",
+    ],
+)
+@pytest.mark.parametrize("thorough", [False, True])
+def test_right_kernels_pass(check, name, thorough):
+    result, context = check(name, thorough=thorough)
+    assert result.text == "passed"
+    assert len(context.built) >= (40 if thorough else 7)
+
+
+@pytest.mark.parametrize("axis", ["m", "n", "k"])
+def test_dropped_tails_are_failed(check, axis):
+    result, context = check(NAME, whole_tiles(axis))
+    assert result.is_failure
+    assert result.detail.startswith("matmul_17x15x9_")
+    assert context.evidence["tail_shapes"].operation == context.built[0]
+
+
+def test_results_are_kept_but_for_failures(check):
+    known = {}
+    _, first = check(NAME, known=known)
+    _, second = check(NAME, known=known)
+    assert first.built and not second.built
+    known = {}
+    for _ in range(2):
+        result, context = check(NAME, whole_tiles("k"), known=known)
+        assert result.is_failure and context.evidence
+
+
+def test_refusing_is_no_failure(check, executable_of):
+    def build(operation):
+        if operation.matmul_shape.k % 16:
+            raise UnsupportedError("K must be a multiple of 16")
+        return executable_of(operation, whole_tiles("m"))
+
+    result, _ = check(NAME, build=build)
+    assert result.text == "passed"
+    result, _ = check(NAME, build=lambda operation: None)
+    assert result.outcome is CheckOutcome.NOT_APPLICABLE
+    assert "not supported" in result.detail
+
+
+def test_what_is_refused_is_tried_in_multiples_of_16(check, executable_of):
+    def build(operation):
+        aligned = not any(size % 16 for size in operation.matmul_shape[:3])
+        return executable_of(operation, product) if aligned else None
+
+    result, context = check(NAME, build=build)
+    assert result.text == "passed"
+    assert any(shape.matmul_shape[:3] == (32, 16, 16) for shape in context.built)
+
+
+def test_a_launch_that_is_rejected_is_a_refusal_unless_the_device_is_gone(
+    check, executable_of, monkeypatch
+):
+    def build(operation):
+        executable = executable_of(operation, product)
+
+        def refuse(inputs, output):
+            raise LaunchError("odd sizes are not for me")
+
+        executable.run = refuse
+        return executable
+
+    result, context = check(NAME, build=build)
+    assert result.outcome is CheckOutcome.NOT_APPLICABLE
+    assert "odd sizes are not for me" in result.detail
+
+    def lost(device):
+        raise DeviceLostError("gone")
+
+    monkeypatch.setattr(type(context.launcher.device), "synchronize", lost)
+    with pytest.raises(DeviceLostError):
+        check(NAME, build=build)
+
+
+def test_executables_are_closed(check, executable_of):
+    closed = []
+
+    def build(operation):
+        executable = executable_of(operation, product)
+        executable.close = lambda: closed.append(operation)
+        return executable
+
+    _, context = check(NAME, build=build)
+    assert closed == context.built
+
+
+@pytest.mark.parametrize(("limit", "built"), [("LONGEST_S", 0), ("LONGEST_BUILDS_S", 0)])
+def test_slow_shapes_are_left_out(check, monkeypatch, limit, built):
+    monkeypatch.setattr(shapes, limit, {False: -1.0, True: -1.0})
+    result, context = check(NAME)
+    assert result.text == f"passed: stopped after {built} of them, as they take long"
+    assert len(context.built) == built
+
+
+def test_slow_builds_are_counted(check, executable_of, monkeypatch):
+    monkeypatch.setattr(shapes, "LONGEST_BUILDS_S", {False: 0.01, True: 0.01})
+
+    def build(operation):
+        time.sleep(0.006)
+        return executable_of(operation, product)
+
+    result, _ = check(NAME, build=build)
+    assert result.text == "passed: stopped after 2 of them, as they take long"
+
+
+class TestFactors:
+    def swapped(self, operation, tensors):
+        s = operation.signature
+        a, b = to_float32(tensors["lhs"]), to_float32(tensors["rhs"])
+        addend = to_float64(tensors["addend"]) if s.beta else 0.0
+        return (s.beta or s.alpha) * to_float64(a @ b) + s.alpha * addend
+
+    def test_only_where_the_operation_has_factors(self, check):
+        result, context = check(NAME, which=shapes.check_alpha_beta)
+        assert result.outcome is CheckOutcome.NOT_APPLICABLE
+        assert not context.built
+        result, context = check(NAME, which=shapes.check_alpha_beta, thorough=True)
+        assert result.text == "passed"
+        assert len(context.built) == len(shapes.FACTORS)
+
+    def test_an_exchange_hidden_by_equal_factors_is_failed(self, check):
+        name = f"{NAME}_alpha2_beta2"
+        result, _ = check(name, self.swapped, which=shapes.check_alpha_beta)
+        assert result.is_failure
+        result, _ = check(name, which=shapes.check_alpha_beta)
+        assert result.text == "passed"
+
+    def test_integers_take_beta_alone(self, check):
+        name = "matmul_32x32x32_s8t_s8n_s32t_beta1"
+        result, context = check(name, which=shapes.check_alpha_beta, thorough=True)
+        assert all(operation.signature.alpha == 1 for operation in context.built)
+        assert not result.is_failure
+
+
+def test_without_companions_nothing_applies(context_of):
+    context = context_of(NAME)
+    for check in (shapes.check_tail_shapes, shapes.check_alpha_beta):
+        assert check(context).outcome is CheckOutcome.NOT_APPLICABLE
+
+
+def test_inputs_hold_no_zeros(check):
+    _, context = check(NAME)
+    inputs, reference = shapes._answer(context.built[0], 42)
+    assert all(np.count_nonzero(to_float64(array)) == array.size for array in inputs)
+    assert reference.value.shape == context.built[0].output.shape

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.record import BuildFacts
+from gemmetry.domain.traits import Trait
+from gemmetry.numerics.references import apply_epilogue
+from gemmetry.numerics.storage import to_float32, to_float64
+from gemmetry.verification.checks import CheckOutcome, special
+
+CHECKS = (special.check_nan_spreads, special.check_inf_spreads)
+NAME = "matmul_12x10x64_f32t_f32n_f32t"
+
+NAMES = [
+    NAME,
+    "matmul_12x10x64_f16n_f16t_f16n",
+    "batch_matmul_3x12x10x64_bf16t_bf16n_bf16n_alpha0p5_beta2_bias",
+    "matmul_12x10x64_f32t_f32n_f32t_bias_relu",
+    "matmul_12x10x64_f32t_f32n_f32t_residual_gelu",
+    "matmul_12x10x64_e5m2t_e5m2n_e4m3t_scalerow",
+    "matmul_1x1x1_f32t_f32n_f32t",
+    "conv2d_2x6x5x3_3x2x4_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc",
+    "conv2d_1x5x5x3_3x3x4_stride1x1_pad1x1_f16nhwc_f16hwcf_f16nhwc_relu",
+]
+
+
+def product(tensors):
+    with np.errstate(all="ignore"):
+        return to_float32(tensors["lhs"]) @ to_float32(tensors["rhs"])
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("conv")])
+@pytest.mark.parametrize("check", CHECKS)
+def test_right_kernels_pass(context_of, name, check):
+    assert check(context_of(name)).outcome is CheckOutcome.PASSED
+
+
+def convolve(operation, tensors):
+    """By im2col, which multiplies the padding with zero."""
+    s = operation.shape
+    lhs, rhs = to_float64(tensors["lhs"]), to_float64(tensors["rhs"])
+    padded = np.pad(lhs, ((0, 0), (s.pad_h, s.pad_h), (s.pad_w, s.pad_w), (0, 0)))
+    rows = [
+        padded[:, p * s.stride_h : p * s.stride_h + s.r, q * s.stride_w : q * s.stride_w + s.s]
+        for p in range(s.p)
+        for q in range(s.q)
+    ]
+    columns = np.stack(rows, axis=1).reshape(s.n, s.p, s.q, -1)
+    with np.errstate(all="ignore"):
+        return apply_epilogue(operation, columns @ rhs.reshape(-1, s.f), tensors)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("conv")])
+@pytest.mark.parametrize("check", CHECKS)
+def test_right_convolutions_pass(context_of, name, check):
+    assert check(context_of(name, kernel=convolve)).outcome is CheckOutcome.PASSED
+
+
+def swallowing(operation, tensors):
+    clean = {role: np.nan_to_num(array, nan=0.0, posinf=1e4) for role, array in tensors.items()}
+    return to_float64(product(clean))
+
+
+def leaking(operation, tensors):
+    """The first k of each row counts, times zero, for the row before."""
+    result = product(tensors)
+    with np.errstate(invalid="ignore"):
+        for column in (0, -1):
+            result[:-1] += 0 * to_float32(tensors["lhs"])[1:, column, np.newaxis]
+    return to_float64(result)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize(
+    ("kernel", "words"), [(swallowing, "is swallowed: 21 of 21"), (leaking, "leaks: 9 elements")]
+)
+def test_bugs_are_failed(context_of, check, kernel, words):
+    context = context_of(NAME, kernel=kernel)
+    result = check(context)
+    assert words in result.detail
+    assert result.first_bad.startswith("[")
+    assert context.evidence[result.name].bad.sum() == int(words.split(":")[1].split()[0])
+
+
+def test_relu_by_maximum_number_is_accepted(context_of):
+    def kernel(operation, tensors):
+        return np.fmax(product(tensors), 0.0)
+
+    context = context_of(f"{NAME}_relu", kernel=kernel)
+    assert special.check_nan_spreads(context).outcome is CheckOutcome.PASSED
+    plain = context_of(NAME, kernel=lambda o, t: np.where(np.isnan(product(t)), 0.0, product(t)))
+    assert special.check_nan_spreads(plain).is_failure
+
+
+def test_launches_may_differ_elsewhere(context_of):
+    rng = np.random.default_rng(0)
+
+    def kernel(operation, tensors):
+        result = product(tensors)
+        return to_float64(np.nextafter(result, rng.choice([-1, 1], result.shape) * np.float32(9e9)))
+
+    context = context_of(NAME, kernel=kernel)
+    for check in CHECKS:
+        assert check(context).outcome is CheckOutcome.PASSED
+
+
+@pytest.mark.parametrize(
+    ("check", "name", "declared", "words"),
+    [
+        (CHECKS[0], "matmul_8x8x8_s8t_s8t_s32t", (), "integers have"),
+        (CHECKS[1], "matmul_8x8x8_e4m3t_e4m3t_f32t", (), "e4m3 has no infinity"),
+        (CHECKS[0], NAME, (Trait.NORMWISE,), "declared normwise"),
+        (CHECKS[0], f"{NAME}_alpha0_beta1", (), "alpha 0"),
+    ],
+)
+def test_where_it_does_not_apply(context_of, check, name, declared, words):
+    context = context_of(name, facts=BuildFacts(declared=declared))
+    result = check(context)
+    assert result.outcome is CheckOutcome.NOT_APPLICABLE
+    assert words in result.detail
+    assert context.executable.launches == 0

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmetry.domain.names import operation_name, parse_operation
+from gemmetry.domain.operation import check_shape
+from gemmetry.verification.companions import Companions, prime_from, tail_operations
+
+NAMES = [
+    "matmul_4096x4096x4096_bf16t_bf16n_bf16t",
+    "matmul_splitk_4096x4096x4096_f16t_f16n_f16t_slices4",
+    "batch_matmul_8x512x512x64_f16n_f16t_f16n_bias",
+    "conv2d_8x56x56x64_3x3x128_stride2x2_pad1x1_f16nhwc_f16hwcf_f16nhwc",
+    "conv2d_1x16x16x3_7x7x8_stride1x1_pad0x0_f32nhwc_f32hwcf_f32nhwc",
+]
+
+
+def tails(name, tile, *, thorough=False, stages=None):
+    operation = parse_operation(name)
+    companions = Companions(lambda other: None, tile, stages)
+    return list(tail_operations(operation, companions, thorough=thorough))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("thorough", [False, True])
+@pytest.mark.parametrize("tile", [(128, 256, 64), (1, 8, 1), None])
+def test_tails_are_operations_of_the_signature(name, thorough, tile):
+    signature = parse_operation(name).signature
+    seen = []
+    for options in tails(name, tile, thorough=thorough):
+        seen.append(options[0])
+        for operation in options:
+            assert operation.signature == signature
+            check_shape(signature, operation.shape)
+            assert parse_operation(operation_name(operation)) == operation
+    assert len(set(seen)) == len(seen)
+    assert len(seen) >= (20 if thorough else 6)
+
+
+def test_a_handful_covers_each_kind_of_edge():
+    bm, bn, bk, stages = 128, 64, 32, 3
+    shapes = [options[0].matmul_shape for options in tails(NAMES[0], (bm, bn, bk), stages=stages)]
+    assert len(shapes) <= 8
+    for size, axis in ((bm, "m"), (bn, "n"), (bk, "k")):
+        rests = {getattr(shape, axis) % size for shape in shapes}
+        assert rests & {1} or axis == "n"
+        assert size - 1 in rests
+        assert 0 in rests
+    assert any(shape.k < bk for shape in shapes)
+    assert any(shape.k == (stages + 1) * bk for shape in shapes)
+    assert any(shape.n > 192 and shape.n % 16 for shape in shapes)
+    assert any(shape.m == 1 for shape in shapes)
+    tiles = [(shape.m // bm) * (shape.n // bn) for shape in shapes if not shape.m % bm]
+    assert {count % 2 for count in tiles} == {0, 1}
+    assert sum(2 * shape.m * shape.n * shape.k for shape in shapes) < 1e9
+
+
+def test_thorough_lists_reach_a_full_wave_of_a_large_gpu():
+    shapes = [options[0].matmul_shape for options in tails(NAMES[0], (64, 64, 32), thorough=True)]
+    tiles = {(shape.m // 64) * (shape.n // 64) for shape in shapes}
+    assert {132, 133} <= tiles
+
+
+def test_refused_sizes_are_rounded_up_to_multiples_of_16():
+    for options in tails(NAMES[0], (100, 52, 24)):
+        assert len(options) <= 2
+        assert not any(size % 16 for size in options[-1].matmul_shape[:3])
+
+
+def test_k_divides_into_the_slices():
+    for options in tails(NAMES[1], (128, 128, 64)):
+        assert all(operation.matmul_shape.k % 4 == 0 for operation in options)
+    assert any(options[0].matmul_shape.k % (4 * 64) for options in tails(NAMES[1], None))
+
+
+def test_batches_have_several_members():
+    assert {options[0].matmul_shape.batch for options in tails(NAMES[2], None)} == {1, 2, 3}
+
+
+@given(st.integers(-5, 20000))
+@settings(deadline=None, max_examples=50)
+def test_prime_from_is_the_least_prime(size):
+    found = prime_from(size)
+    assert found >= max(size, 2)
+    assert all(found % divisor for divisor in range(2, found) if divisor * divisor <= found)
+    for smaller in range(max(size, 2), found):
+        assert any(smaller % divisor == 0 for divisor in range(2, smaller))
