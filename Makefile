@@ -20,12 +20,13 @@ endif
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 DEMO_FOLDER := gemmetry-out/demo
+DEMO_TRACES := $(DEMO_FOLDER)-traces
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint types docs bench clean
 
 help:
-	@echo "make demo   profile a few products on this machine's CPU and write an HTML report"
+	@echo "make demo   profile a few products on this machine's CPU, trace some, and write HTML reports"
 	@echo "make test   lint, types, layers and the whole test suite"
 	@echo "make lint   ruff and the layer contract"
 	@echo "make types  mypy"
@@ -37,6 +38,11 @@ help:
 demo: $(VENV)/.demo-installed
 	$(BIN)/gemmetry profile --spec examples/demo.yaml --experiment $(DEMO_FOLDER) --fresh \
 	  --output $(DEMO_FOLDER)/report.html
+	$(BIN)/gemmetry trace record --device cpu --matrix-sizes 256 --precisions fp32,bf16 --layouts tt,tn \
+	  --experiment $(DEMO_TRACES) --fresh
+	$(BIN)/gemmetry trace report $(DEMO_TRACES) --output $(DEMO_TRACES)/cpu.html
+	$(BIN)/gemmetry trace report tests/data/traces/h200_fsdp_rank*of4_part.pt.trace.json.gz \
+	  --no-cache --output $(DEMO_TRACES)/h200.html
 
 test: $(VENV)/.test-installed lint types
 	$(BIN)/python -m pytest -n 2
@@ -56,7 +62,7 @@ bench: $(VENV)/.test-installed
 	for name in startup engine iree_compile; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean:
-	rm -rf $(VENV) docs/_build build dist $(DEMO_FOLDER) .pytest_cache .mypy_cache .ruff_cache \
+	rm -rf $(VENV) docs/_build build dist $(DEMO_FOLDER) $(DEMO_TRACES) .pytest_cache .mypy_cache .ruff_cache \
 	  .import_linter_cache .hypothesis
 
 # A stamp file remembers that a set is installed; it is older than pyproject.toml after a change.

@@ -103,7 +103,7 @@ def candidates(shape: str, device: str) -> list[tuple[int, int]]:
     amount of work costs there has to be tried."""
     m, n, _ = (int(side) for side in shape.split("x"))
     if device == "cpu":
-        return [(max(1, m * share // 1000), n) for share in (10, 20, 30, 40, 50)]
+        return [(max(1, m * share // 1000), n) for share in (10, 12, 14, 16, 18, 20, 30)]
     return [(min(m, 256), min(n, side)) for side in (64, 256, 512, 768, 1024)]
 
 

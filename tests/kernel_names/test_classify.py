@@ -27,6 +27,7 @@ from gemmetry.kernel_names import (
 
 TABLE = Path(__file__).parent / "names.tsv"
 DATA = Path(__file__).parents[3] / "shared" / "data"
+ROCPROFV3 = DATA / "traces/rocprofv3/mi350x_908_firsthalf_results.json.gz"
 OTHER_FORMATS = {"e2m1", "u8", "s64", "u64", "u32", "c64", "c128"}
 
 
@@ -64,7 +65,7 @@ def test_the_table_covers_every_kind_and_the_families() -> None:
         "cublas", "cublaslt", "nvjet", "cutlass2", "cutlass3", "xmma", "triton", "trtllm",
         "hipblaslt", "tensile", "rocblas", "ck", "aiter", "miopen", "cudnn", "deep_gemm",
         "flash_attention", "aotriton", "pytorch", "nccl", "rccl", "msccl", "deepep", "nvshmem",
-        "flashinfer", "vllm", "sglang", "iree", "cub", "rocprim", "fbgemm", "apex",
+        "mscclpp", "flashinfer", "vllm", "sglang", "iree", "cub", "rocprim", "fbgemm", "apex",
     }  # fmt: skip
 
 
@@ -162,27 +163,42 @@ def test_a_megabyte_is_taken_in_bounded_time(fragment: str, end: str) -> None:
 
 def _traces() -> list[Path]:
     kineto = [*DATA.glob("traces/kineto/*.json.gz"), *DATA.glob("traces/multirank/*/*.json.gz")]
-    return sorted([*kineto, *DATA.glob("sweep_h200x4/*/*/*/rank0.pt.trace.json.gz")])
+    own = [*DATA.glob("sweep_h200x4/*/*/*/*.pt.trace.json.gz"), *DATA.glob("kineto_et_h200/*.pt.*")]
+    return sorted([*kineto, *own])
 
 
 @pytest.mark.parametrize("path", _traces() or [None], ids=lambda path: path and path.name)
-def test_hardly_any_time_of_real_traces_is_of_unknown_kind(path: Path | None) -> None:
+def test_no_kernel_of_a_real_trace_is_of_unknown_kind(path: Path | None) -> None:
     if path is None:
         pytest.skip("no traces beside this checkout")
-    total = unknown = 0.0
-    for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]:
-        if str(event.get("cat")).lower() == "kernel":
-            total += float(event["dur"])
-            unknown += float(event["dur"]) * (classify(event["name"]).kind is KernelKind.OTHER)
-    assert total > 0
-    assert unknown <= 0.03 * total
+    text = path.read_bytes()
+    document = json.loads(gzip.decompress(text) if path.suffix == ".gz" else text)
+    names = {
+        event["name"]
+        for event in document["traceEvents"]
+        if str(event.get("cat")).lower() == "kernel"
+    }
+    assert names
+    assert {name for name in names if classify(name).kind is KernelKind.OTHER} == set()
+
+
+def test_no_dispatch_of_a_real_rocprofv3_trace_is_of_unknown_kind() -> None:
+    if not ROCPROFV3.is_file():
+        pytest.skip("no rocprofv3 trace beside this checkout")
+    (process,) = json.loads(gzip.decompress(ROCPROFV3.read_bytes()))["rocprofiler-sdk-tool"]
+    names = {s["kernel_id"]: s["formatted_kernel_name"] for s in process["kernel_symbols"]}
+    ran = {
+        names[record["dispatch_info"]["kernel_id"]]
+        for record in process["buffer_records"]["kernel_dispatch"]
+    }
+    assert len(ran) > 20
+    assert {name for name in ran if classify(name).kind is KernelKind.OTHER} == set()
 
 
 def test_mangled_and_demangled_names_tell_the_same() -> None:
-    path = DATA / "traces/rocprofv3/mi350x_908_firsthalf_results.json.gz"
-    if not path.is_file():
+    if not ROCPROFV3.is_file():
         pytest.skip("no rocprofv3 trace beside this checkout")
-    processes = json.loads(gzip.decompress(path.read_bytes()))["rocprofiler-sdk-tool"]
+    processes = json.loads(gzip.decompress(ROCPROFV3.read_bytes()))["rocprofiler-sdk-tool"]
     pairs = {
         (symbol["kernel_name"], symbol["formatted_kernel_name"])
         for process in processes

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,7 @@ from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
 
 SAMPLES = Path(__file__).parents[1] / "data" / "collectives"
+PAGE = Path(__file__).parents[2] / "docs" / "collectives.md"
 
 
 def kernels(shift, durations=(2000, 2000)):
@@ -94,7 +97,7 @@ def test_several_jobs_and_files_that_could_not_be_read():
     document = collectives_document(jobs, {"x.json": "x.json is empty"})
     assert list(document) == ["schema_version", "jobs", "errors"]
     assert [job["job"] for job in document["jobs"]] == ["a", "b"]
-    assert document["errors"] == {"x.json": "x.json is empty"}
+    assert document["errors"] == [{"file": "x.json", "error": "x.json is empty"}]
 
 
 def test_corrected_values_stand_beside_those_as_recorded():
@@ -104,8 +107,36 @@ def test_corrected_values_stand_beside_those_as_recorded():
     assert (matched["start_skew_us"], matched["corrected_start_skew_us"]) == (3000.0, 0.0)
     assert (matched["last_rank"], matched["corrected_last_rank"]) == (1, 0)
     assert document["clocks"][1]["applied_us"] == -3000.0
-    assert document["stragglers"][0]["corrected_waited_us"] == 0.0
-    assert "corrected_start_skew_us" not in collectives_document(found())["matched"][0]
+    assert document["stragglers"][0]["waited_us"] == 6000.0
+    names = ("corrected_last_count", "corrected_waited_us")
+    assert [[clock[name] for name in names] for clock in document["clocks"]] == [[2, 0.0], [0, 0.0]]
+    as_recorded = collectives_document(found())
+    assert as_recorded["matched"][0]["corrected_start_skew_us"] is None
+    assert as_recorded["matched"][0]["corrected_last_rank"] is None
+    assert [[clock[name] for name in names] for clock in as_recorded["clocks"]] == [[None] * 2] * 2
+
+
+def test_the_page_names_every_key_of_the_document():
+    told = {
+        match[1]: tuple(re.findall(r"`(\w+)`", match[2]))
+        for match in re.finditer(r"^\| `?([\w ]+?)`? \| (`.*`) \|$", PAGE.read_text("utf-8"), re.M)
+    }
+    alike = kernels(0, (2000, 2000, 2000))
+    other = (alike[0], replace(alike[1], dtype="Float"), alike[2])
+    for jobs in (
+        found(),
+        found(shift=3_000_000),
+        analyse_jobs([trace(0, alike), trace(1, other)]),
+    ):
+        document = collectives_document(jobs, {"x.json": "empty"})
+        assert tuple(document) == told["the document"]
+        lists = {name: part for name, part in document.items() if name in told}
+        lists["collectives"] = [one for rank in document["per_rank"] for one in rank["collectives"]]
+        assert set(lists) == set(told) - {"the document"}
+        for name, entries in lists.items():
+            assert all(tuple(entry) == told[name] for entry in entries), name
+            assert entries or name == "mismatches"
+    assert document["mismatches"]
 
 
 def test_rows_for_files():

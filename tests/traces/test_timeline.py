@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import pytest
+
 from gemmetry.traces import timeline
-from gemmetry.traces.timeline import KINDS, trace_lanes
+from gemmetry.traces.timeline import KINDS, operator_kind, trace_lanes
 
 
 def test_a_lane_for_each_stream_with_its_work_by_start(recording):
@@ -37,3 +39,43 @@ def test_too_many_events_are_joined_without_losing_time_at_the_edges(recording, 
 
 def test_nothing_gives_no_lanes(recording):
     assert trace_lanes(recording().trace(), None) == []
+
+
+def test_without_work_on_a_gpu_a_lane_for_each_thread_with_the_innermost_operator(recording):
+    made = recording()
+    made.operator("aten::matmul", 100, 50)
+    made.operator("aten::mm", 110, 30)
+    made.operator("aten::relu", 200, 10)
+    made.operator("gloo:all_reduce", 100, 500, thread=2)
+    made.operator("aten::copy_", 700, 5, thread=2)
+    longest, other = trace_lanes(made.trace("one.json"), None)
+    assert (longest.thread, other.thread) == ("1/2", "1/1")
+    assert [KINDS[kind] for kind in longest.kind] == ["communication", "copy"]
+    assert other.start_ns.tolist() == [100, 110, 140, 200]
+    assert other.duration_ns.tolist() == [10, 30, 10, 10]
+    assert [other.names[name] for name in other.name] == [
+        "aten::matmul", "aten::mm", "aten::matmul", "aten::relu"]  # fmt: skip
+    assert [KINDS[kind] for kind in other.kind] == ["gemm", "gemm", "gemm", "other"]
+
+
+def test_operators_beside_work_on_a_gpu_have_no_lanes(recording):
+    made = recording()
+    made.operator("aten::mm", 0, 100)
+    made.launch("gemm_kernel", 1, at=50, lasts=5)
+    (lane,) = trace_lanes(made.trace(), None)
+    assert (lane.stream, lane.thread) == (7, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("aten::addmm", "gemm"),
+        ("aten::_scaled_dot_product_flash_attention_for_cpu", "attention"),
+        ("c10d::allreduce_", "communication"),
+        ("record_param_comms", "communication"),
+        ("aten::zero_", "copy"),
+        ("aten::copysign", "other"),
+    ],
+)
+def test_kinds_of_operators(name, kind):
+    assert operator_kind(name) == kind

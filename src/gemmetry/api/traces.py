@@ -63,16 +63,17 @@ class Traces(Sequence[Trace]):
         return _frame(gemm_rows(gemm_table(self.traces)))
 
     def shapes(self) -> polars.DataFrame:
-        """One row a distinct GEMM, over all files, those with the most time first.
+        """One row a distinct GEMM, over all files, those with the most time first; without work on a
+        GPU in any of them, the products that operators of the host tell.
 
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
         """
         from gemmetry.reports.trace_tables import shape_rows
-        from gemmetry.traces.gemms import gemm_table
+        from gemmetry.traces.host_operators import product_table
         from gemmetry.traces.shapes import workload
 
-        return _frame(shape_rows(workload(gemm_table(self.traces))))
+        return _frame(shape_rows(workload(product_table(self.traces))))
 
     def collectives(self) -> list[JobCollectives]:
         """The jobs that the traces belong to, with their collectives matched across ranks
@@ -93,11 +94,11 @@ class Traces(Sequence[Trace]):
         Raises:
             RequestError: no GEMM has a known shape.
         """
-        from gemmetry.traces.gemms import gemm_table
+        from gemmetry.traces.host_operators import product_table
         from gemmetry.traces.shapes import spec_text, workload
 
         names = [trace.file.name for trace in self.traces]
-        return spec_text(workload(gemm_table(self.traces)), names, top=top)
+        return spec_text(workload(product_table(self.traces)), names, top=top)
 
     @overload
     def __getitem__(self, index: int) -> Trace: ...

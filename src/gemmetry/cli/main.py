@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("show_command", "Tell everything about one dispatch of an experiment."),
     "merge": ("merge_command", "Join experiments into one folder."),
     "compare": ("compare_command", "Compare experiments; exit status 1 on a regression."),
+    "cache": ("cache_command", "Remove what is kept of traces that were read."),
     "doctor": ("doctor_command", "Tell what this machine can do, and why not the rest."),
     "schema": ("schema_command", "Print the JSON schema of spec files or of results."),
 }

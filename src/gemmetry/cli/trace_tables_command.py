@@ -67,6 +67,7 @@ def summary(
     run.check_any()
     with run.stage("output"):
         _tell_summaries(summaries, of_steps if steps else None, run.errors, json, output or ())
+    run.tell_without_gpu()
     raise typer.Exit(run.finish())
 
 
@@ -130,6 +131,7 @@ def gemms(
         print_gemms(rows, stdout_console(), top=top)
     if output:
         _write("gemms", gemm_rows(rows), output)
+    run.tell_without_gpu()
     raise typer.Exit(run.finish())
 
 
@@ -167,7 +169,9 @@ def shapes(
     if tables:
         check_outputs(tables)
     run = TraceRun(files, use_cache=not no_cache, wants_timings=timings)
-    rows = run.gemms()
+    rows = run.gemms(or_products=True)
+    told = "These are the products that their operators tell, with times of the host."
+    run.tell_without_gpu(told if rows else "")
     from gemmetry.reports.trace_tables import print_workload, shape_rows
     from gemmetry.traces.shapes import spec_text, workload
 
@@ -203,6 +207,7 @@ class TraceRun:
         self.times: dict[str, float] = {}
         self.errors: dict[str, RequestError] = {}
         self.names: list[str] = []
+        self.without_gpu: list[Path] = []
 
     def traces(self) -> Iterator[Any]:
         from gemmetry.traces.loading import read_all
@@ -211,11 +216,18 @@ class TraceRun:
             self._files, self.errors, use_cache=self._use_cache, timings=self.times
         ):
             self.names.append(trace.file.name)
+            if not trace.has_gpu_work:
+                self.without_gpu.append(trace.file)
             yield trace
 
-    def gemms(self) -> list[GemmRow]:
-        """The table of all files that can be read; problems are told."""
+    def gemms(self, *, or_products: bool = False) -> list[GemmRow]:
+        """The table of all files that can be read; problems are told.
+
+        Args:
+            or_products: if none has work on a GPU, the products that operators tell.
+        """
         from gemmetry.traces.gemms import gemm_table
+        from gemmetry.traces.host_operators import product_table
 
         read: list[Any] = []
 
@@ -226,7 +238,7 @@ class TraceRun:
 
         before = sum(self.times.values())
         with self.stage("gemms"):
-            rows = gemm_table(watched())
+            rows = (product_table if or_products else gemm_table)(watched())
         # Reading is told on its own.
         self.times["gemms"] -= sum(self.times.values()) - self.times["gemms"] - before
         self.check_any()
@@ -250,6 +262,24 @@ class TraceRun:
             from gemmetry.traces.loading import all_failed
 
             raise all_failed(self.errors)
+
+    def tell_without_gpu(self, instead: str = "") -> None:
+        """Say which files have no work on a GPU; `instead`: what is told if none has."""
+        from gemmetry.cli.console import note
+
+        files = self.without_gpu
+        if not files:
+            return
+        which = f"{files[0]} holds" if len(files) == 1 else f"{len(files)} traces hold"
+        if len(files) < len(self.names):
+            which = f"{len(files)} of {len(self.names)} traces hold"
+        elif instead:
+            note(f"note: {which} no work on a GPU. {instead}")
+            return
+        note(
+            f"note: {which} no work on a GPU; operators of the host are told by "
+            "`gemmetry trace report FILE... -o report.html`"
+        )
 
     def finish(self) -> int:
         """Tell what could not be read; the exit status."""

@@ -37,10 +37,14 @@ MOST_PROBLEMS = 100
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
-_BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{)")
-_END = re.compile(rb"\}\s*\]\s*(?=[,}\]]|\Z)")
-_SEPARATOR = re.compile(rb"[\s,]*")
-_EMPTY = re.compile(rb"\s*\]")
+_SPACE = b" \t\r\n"
+"""What JSON takes for white space, and no more: what is skipped here must be what decoding skips,
+or a piece's end would decide whether a character counts."""
+_BOUNDARY = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*(?=\{)")
+_END = re.compile(rb"\}[ \t\r\n]*\][ \t\r\n]*(?=[,}\]]|\Z)")
+_SEPARATOR = re.compile(rb"[ \t\r\n,]*")
+_EMPTY = re.compile(rb"[ \t\r\n]*\]")
+_LONGEST_KEY = 256
 _LOOK_BACK = 1 << 16
 _MOST_TRIALS = 4
 _MOST_REPAIRED_BYTES = 1 << 20
@@ -67,7 +71,8 @@ class Text:
         self.more_problems = 0
         self.left_out = 0
         """Objects that could not be used."""
-        self.fill()
+        while len(self.buffer) < len(_BOM) and not self.at_end:
+            self.fill()
         if self.buffer.startswith(_BOM):
             self.advance(len(_BOM))
 
@@ -195,7 +200,7 @@ class Objects(Generic[T]):
         text = self._text
         try:
             begin, end = spans[0][0], spans[-1][1]
-            if not text.buffer[:begin].strip(b" \t\r\n,"):
+            if not text.buffer[:begin].strip(_SPACE + b","):
                 return self._decode(b"[" + text.buffer[begin:end] + b"]")
         except DECODE_ERRORS:
             pass
@@ -219,16 +224,18 @@ class Objects(Generic[T]):
     def _note_between(self, begin: int, end: int) -> None:
         """What stands between objects where only a comma belongs."""
         text = self._text
-        strange = text.buffer[begin:end].strip(b" \t\r\n,")
+        between = text.buffer[begin:end].lstrip(_SPACE + b",")
+        strange = between.rstrip(_SPACE + b",")
         if strange:
             text.left_out += 1
-            text.note(text.offset + begin, f"left out, as it is no event: {_shown(strange)}")
+            at = text.offset + end - len(between)
+            text.note(at, f"left out, as it is no event: {_shown(strange)}")
 
     def _skip_damage(self) -> bool:
         """The object at the beginning of the buffer has no end; whether nothing follows it."""
         text = self._text
         here = text.offset
-        if not text.buffer.strip(b" \t\r\n,"):
+        if not text.buffer.strip(_SPACE + b","):
             if not text.at_end:
                 text.note(here, f"{len(text.buffer)} bytes of white space: not read any further")
             else:
@@ -276,7 +283,7 @@ class ArrayReader(Generic[T]):
     ) -> None:
         self.text = Text(file, chunk_bytes)
         self._objects = Objects(self.text, decode, rescue)
-        self._key = key_pattern([key])
+        self._keys = Keys([key])
         self.head = b"{"
         """The document's outermost object up to the array's key: an object without its ``}``."""
         self.tail = b""
@@ -291,6 +298,8 @@ class ArrayReader(Generic[T]):
 
     def _to_array(self) -> None:
         text = self.text
+        while not text.buffer.strip() and not text.at_end and len(text.buffer) < MOST_HEAD_BYTES:
+            text.fill()
         if text.buffer.lstrip()[:1] == b"[":
             text.advance(text.buffer.index(b"[") + 1)
             self.head, self.found = b"", True
@@ -298,7 +307,7 @@ class ArrayReader(Generic[T]):
         structure = Structure()
         searched = 0
         while True:
-            for match in self._key.finditer(text.buffer, searched):
+            for match in self._keys.whole.finditer(text.buffer, searched):
                 structure.feed(text.buffer[structure.seen : match.start()])
                 if structure.depth == 1 and structure.end is None:
                     self.head = text.buffer[: match.start()].rstrip().removesuffix(b",")
@@ -307,7 +316,7 @@ class ArrayReader(Generic[T]):
                     return
             if text.at_end or len(text.buffer) > MOST_HEAD_BYTES:
                 return
-            searched = max(structure.seen, len(text.buffer) - 256)
+            searched = self._keys.unread_from(text.buffer, structure.seen)
             text.fill()
 
     def _keep_tail(self) -> None:
@@ -317,11 +326,32 @@ class ArrayReader(Generic[T]):
         self.tail, text.buffer = text.buffer, b""
 
 
-def key_pattern(keys: list[str]) -> re.Pattern[bytes]:
+class Keys:
+    """Finds keys of arrays in a text that arrives in pieces."""
+
+    def __init__(self, keys: Collection[str]) -> None:
+        self.whole = key_pattern(keys)
+        self._begun = re.compile(rb'(?<!\\)"(?:' + _names(keys) + rb')"\s*+:?\s*+\Z')
+
+    def unread_from(self, text: bytes, start: int) -> int:
+        """From where on (at `start` at the earliest) a key may begin in `text` whose ``[`` is not
+        in it yet."""
+        found = self._begun.search(text, start)
+        at = max(start, min(len(text) - _LONGEST_KEY, found.start() if found else len(text)))
+        # Without the backslash before it a quote within a text looks like that of a key.
+        while at > start and text[at - 1 : at] == b"\\":
+            at -= 1
+        return at
+
+
+def key_pattern(keys: Collection[str]) -> re.Pattern[bytes]:
     """Matches one of `keys` with the ``[`` of its array. In valid JSON it matches keys alone: a
     quote within a text has a backslash before it."""
-    names = b"|".join(re.escape(key.encode()) for key in keys)
-    return re.compile(rb'(?<!\\)"(' + names + rb')"\s*:\s*\[')
+    return re.compile(rb'(?<!\\)"(' + _names(keys) + rb')"\s*:\s*\[')
+
+
+def _names(keys: Collection[str]) -> bytes:
+    return b"|".join(re.escape(key.encode()) for key in keys)
 
 
 def outer_object(

@@ -10,16 +10,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
 
-from gemmetry.formats.json_array import (
-    CHUNK_BYTES,
-    MOST_HEAD_BYTES,
-    Objects,
-    Text,
-    key_pattern,
-)
+from gemmetry.formats.json_array import CHUNK_BYTES, MOST_HEAD_BYTES, Keys, Objects, Text
 
-_LONGEST_KEY = 256
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|"|[{}\[\],]', re.DOTALL)
+# Possessive: a text of 64 MiB would be remembered character by character else.
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|"|[{}\[\],]', re.DOTALL)
 
 
 class SectionReader:
@@ -42,21 +36,20 @@ class SectionReader:
         self.frame = b""
         """The document without the content of the arrays; closed where the file ends early."""
         self._decoders = decoders
-        self._key = key_pattern(list(decoders))
+        self._keys = Keys(decoders)
 
     def __iter__(self) -> Iterator[tuple[str, list[Any]]]:
         text = self.text
         while True:
-            match = self._key.search(text.buffer)
+            match = self._keys.whole.search(text.buffer)
             if match is None:
-                if len(self.frame) > MOST_HEAD_BYTES:
+                if len(self.frame) + len(text.buffer) > MOST_HEAD_BYTES + text.chunk_bytes:
                     text.note(text.offset, "too much stands between the records: not read on")
                     text.is_partial = True
                     break
                 if text.at_end:
                     break
-                kept = max(0, len(text.buffer) - _LONGEST_KEY)
-                self._frame(kept)
+                self._frame(self._keys.unread_from(text.buffer, 0))
                 text.fill()
                 continue
             self._frame(match.end())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,6 +21,10 @@ _BOMB_FACTOR = 500
 """gzip shrinks no trace so far (the public ones: 8 to 30 times); a bomb of equal bytes is shrunk
 1030 times, the most that deflate can."""
 
+_ZSTD_BOMB_FACTOR = 5000
+"""zstd shrinks equal bytes 30,000 times and finds repetitions over the whole of its window, so more
+than deflate's factor may be honest."""
+
 _ZSTD_HEADER = 18
 """The most that a frame's header takes."""
 
@@ -33,11 +38,12 @@ def open_decompressed(path: Path) -> Iterator[BinaryIO]:
     compressed data are damaged or cut short.
 
     Raises:
-        RequestError: there is no such file, it cannot be read, or its compression needs a library
-            that is not installed.
+        RequestError: there is no such file, it is no regular one or cannot be read, or its
+            compression needs a library that is not installed.
     """
     with ExitStack() as stack:
         try:
+            _check_regular(path)
             file = stack.enter_context(path.open("rb"))
             magic = file.read(4)
             file.seek(0)
@@ -52,6 +58,28 @@ def open_decompressed(path: Path) -> Iterator[BinaryIO]:
             yield _open_zstd(file, path, stack)
         else:
             yield file
+
+
+_OTHER_KINDS = (
+    (stat.S_ISDIR, "a directory", "Give the trace files in it."),
+    (stat.S_ISFIFO, "a pipe", "A trace is read more than once: write it to a file first."),
+    (stat.S_ISSOCK, "a socket", "Give the path of a trace file."),
+)
+
+
+def _check_regular(path: Path) -> None:
+    """Opening a pipe would wait for somebody to write to it, and reading a device may never end.
+
+    Raises:
+        RequestError: it is no regular file. OSError: it cannot be looked at.
+    """
+    mode = path.stat().st_mode
+    if stat.S_ISREG(mode):
+        return
+    for is_of_kind, what, hint in _OTHER_KINDS:
+        if is_of_kind(mode):
+            raise RequestError(f"{path} is {what}, not a file", hint=hint)
+    raise RequestError(f"{path} is a device, not a file", hint="Give the path of a trace file.")
 
 
 def _open_zstd(file: BinaryIO, path: Path, stack: ExitStack) -> BinaryIO:
@@ -71,7 +99,7 @@ def _open_zstd(file: BinaryIO, path: Path, stack: ExitStack) -> BinaryIO:
     decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
     reader = decompressor.stream_reader(file, read_across_frames=True)
     stack.enter_context(reader)
-    return cast(BinaryIO, _Unzstd(reader, zstandard.ZstdError, size))
+    return cast(BinaryIO, _Unzstd(reader, zstandard.ZstdError, size, file))
 
 
 class _Gunzip(io.RawIOBase):
@@ -106,8 +134,7 @@ class _Gunzip(io.RawIOBase):
 
     def _next(self, most: int) -> bytes | None:
         if not self._input:
-            self._input = self._file.read(_COMPRESSED_BYTES)
-            self._taken += len(self._input)
+            self._more()
         if self._unzip.eof:
             # Members may follow each other, and zeros may fill up a block at the end.
             self._input = self._input.lstrip(b"\0")
@@ -115,7 +142,7 @@ class _Gunzip(io.RawIOBase):
                 return None if not self._more() else b""
             self._unzip = zlib.decompressobj(zlib.MAX_WBITS | 16)
         if not self._input:
-            self._failure = "the compressed data are cut short"
+            self._failure = self._failure or "the compressed data are cut short"
             return None
         try:
             part = self._unzip.decompress(self._input, min(most, 1 << 22))
@@ -129,7 +156,11 @@ class _Gunzip(io.RawIOBase):
         return part
 
     def _more(self) -> bool:
-        self._input = self._file.read(_COMPRESSED_BYTES)
+        try:
+            self._input = self._file.read(_COMPRESSED_BYTES)
+        except OSError as error:
+            # Kept back until what was decompressed before is handed out.
+            self._failure = error.strerror or str(error)
         self._taken += len(self._input)
         return bool(self._input)
 
@@ -138,10 +169,14 @@ class _Unzstd(io.RawIOBase):
     """A zstd stream whose library errors are OSErrors. That a file is cut short it tells where the
     frame's header has the size; else the reader of the content sees it."""
 
-    def __init__(self, stream: BinaryIO, failure: type[Exception], size: int) -> None:
+    def __init__(
+        self, stream: BinaryIO, failure: type[Exception], size: int, file: BinaryIO
+    ) -> None:
         self._stream = stream
         self._error = failure
         self._missing = size
+        self._file = file
+        self._given = 0
 
     def readable(self) -> bool:
         """It is."""
@@ -154,6 +189,9 @@ class _Unzstd(io.RawIOBase):
         except self._error as error:
             raise OSError(f"the compressed data are damaged: {error}") from error
         self._missing -= len(got)
+        self._given += len(got)
+        if self._given > max(_BOMB_BYTES, _ZSTD_BOMB_FACTOR * self._file.tell()):
+            raise OSError(f"it expands more than {_ZSTD_BOMB_FACTOR} times, like a bomb")
         if not got and size != 0 and self._missing > 0:
             raise OSError("the compressed data are cut short")
         return got

@@ -45,8 +45,6 @@ from gemmetry.formats.rocm_rows import (
 )
 from gemmetry.formats.spool import Spool
 
-MAGIC = b"SQLite format 3\x00"
-
 _ROWS_A_BLOCK = 50_000
 _DISPATCH = "rocpd_kernel_dispatch"
 _COPY = "rocpd_memory_copy"

@@ -41,9 +41,8 @@ from gemmetry.formats.rocm_rows import (
     rank_of,
     renumbered,
 )
+from gemmetry.formats.sniffing import ROCPROFV3_KEY
 from gemmetry.formats.spool import Spool
-
-ROOT_KEY = "rocprofiler-sdk-tool"
 
 _GPU_AGENT = 2
 """``type`` of an agent; 1 is a CPU."""
@@ -136,7 +135,7 @@ def read_rocprofv3_json(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> Tr
     except (ValueError, RecursionError):
         document = None
         reader.text.note(reader.text.offset, "what stands around the records is damaged")
-    processes = document.get(ROOT_KEY) if isinstance(document, dict) else None
+    processes = document.get(ROCPROFV3_KEY) if isinstance(document, dict) else None
     if not isinstance(processes, list) and not builder.events:
         return None
     processes = [p if isinstance(p, dict) else {} for p in processes or []]

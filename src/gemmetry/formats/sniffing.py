@@ -6,15 +6,19 @@ import re
 from enum import Enum
 from pathlib import Path
 
-from gemmetry.formats import rocpd, tracelens
 from gemmetry.formats.json_array import key_pattern
 from gemmetry.formats.opening import open_decompressed
-from gemmetry.formats.rocprofv3_json import ROOT_KEY
 
 FIRST_BYTES = 64 << 10
 MOST_BYTES = 8 << 20
 """How far the key is looked for that tells one JSON document from another: metadata that people
 add stand before the events (32 KiB in one of the public traces)."""
+
+ROCPROFV3_KEY = "rocprofiler-sdk-tool"
+"""Of a rocprofv3 ``results.json``: its outermost object has no other."""
+
+SQLITE_MAGIC = b"SQLite format 3\x00"
+XLSX_MAGIC = b"PK\x03\x04"
 
 
 class Kind(Enum):
@@ -32,7 +36,7 @@ class Kind(Enum):
 
 TRACES = (Kind.KINETO, Kind.ROCPROFV3_JSON, Kind.ROCPROFV3_CSV, Kind.ROCPD)
 
-_KEYS = key_pattern(["traceEvents", ROOT_KEY, "nodes"])
+_KEYS = key_pattern(["traceEvents", ROCPROFV3_KEY, "nodes"])
 _BARE_EVENTS = re.compile(rb'\s*\[\s*(?:\{.{0,2000}?"ph"\s*:|\]|\Z)', re.DOTALL)
 _CSV = re.compile(
     rb"(?=[^\r\n]*\bStart_Timestamp\b)[^\r\n]*\b(?:Kernel_Name|Correlation_Id)\b[^\r\n]*\r?\n"
@@ -48,9 +52,11 @@ def kind_of(path: Path) -> Kind:
     with open_decompressed(path) as file:
         try:
             text = file.read(FIRST_BYTES)
-            if text.startswith(rocpd.MAGIC):
+            if text.startswith(SQLITE_MAGIC):
+                from gemmetry.formats import rocpd
+
                 return Kind.ROCPD if rocpd.is_rocpd(path) else Kind.OTHER
-            if text.startswith(tracelens.MAGIC):
+            if text.startswith(XLSX_MAGIC):
                 return Kind.WORKBOOK
             start = text.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
             if start == b"{":
@@ -73,7 +79,7 @@ def _of_document(text: bytes) -> Kind:
     for match in _KEYS.finditer(text):
         if match[1] == b"traceEvents":
             return Kind.KINETO
-        if match[1] == ROOT_KEY.encode():
+        if match[1] == ROCPROFV3_KEY.encode():
             return Kind.ROCPROFV3_JSON
         if b'"schema"' in text[: match.start()]:
             return Kind.CHAKRA

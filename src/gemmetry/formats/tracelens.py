@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from gemmetry.domain.errors import RequestError
-
-MAGIC = b"PK\x03\x04"
+from gemmetry.formats.sniffing import XLSX_MAGIC
 
 SHEETS = (
     "gpu_timeline", "ops_summary_by_category", "ops_summary", "ops_unique_args",
@@ -89,12 +88,12 @@ def read_tracelens_report(path: Path) -> TraceLensReport:
     logging.getLogger("fastexcel.types.dtype").setLevel(logging.ERROR)
     try:
         with path.open("rb") as file:
-            magic = file.read(len(MAGIC))
+            magic = file.read(len(XLSX_MAGIC))
         size = path.stat().st_size
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror or error}") from error
-    if magic != MAGIC or size > MOST_BYTES:
-        why = f"is larger than {MOST_BYTES >> 20} MiB" if magic == MAGIC else "is no xlsx workbook"
+    if magic != XLSX_MAGIC or size > MOST_BYTES:
+        why = f"is larger than {MOST_BYTES >> 20} MiB" if magic == XLSX_MAGIC else "is no xlsx workbook"
         raise RequestError(f"{path} {why}", hint="Give a report that TraceLens wrote.")
     try:
         workbook = fastexcel.read_excel(path)

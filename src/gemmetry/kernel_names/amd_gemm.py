@@ -107,25 +107,46 @@ def composable_kernel(symbol: Symbol) -> KernelName | None:
     if symbol.function.startswith("ck_tile::"):
         if "gemm" not in text.lower() or "sorting" in text.lower():
             return None
-        shape = _CK_TILE_SHAPE.search(text)
-        tile = (int(shape[1]), int(shape[2]), int(shape[3])) if shape else None
-        return KernelName(kind=KernelKind.GEMM, family="ck", tile=tile, short=symbol.short)
+        return _ck_tile_gemm(symbol)
     if not symbol.function.startswith("ck::") or "gemm" not in symbol.lower:
         return None
-    majors = _MAJORS.findall(text)[:2]
     formats = format_arguments(text[:3000], bf16_as_ushort=True)
     return KernelName(
         kind=KernelKind.GEMM,
         family="ck",
         tile=_ck_tile(text) if "cshuffle" in text or "MoeGemm" in text else None,
-        layout="".join("t" if major == "Row" else "n" for major in majors)
-        if len(majors) == 2
-        else None,
+        layout=_ck_layout(text),
         dtype=formats[0] if formats else None,
         accumulator=formats[2] if len(formats) > 3 else None,
         result_dtype=formats[4] if len(formats) > 4 else None,
         short=symbol.short,
     )
+
+
+def _ck_tile_gemm(symbol: Symbol) -> KernelName:
+    """Its parameters: the tile in ``TileGemmShape``, and A, B, accumulator in the pipeline's
+    problem."""
+    text = symbol.text
+    shape = _CK_TILE_SHAPE.search(text)
+    problem = text.find("PipelineProblem<")
+    formats = format_arguments(text[problem : problem + 300], bf16_as_ushort=True)
+    told: list[str | None] = [None, None, None]
+    if problem >= 0 and len(formats) > 2:
+        told = [*formats[:3]]
+    return KernelName(
+        kind=KernelKind.GEMM,
+        family="ck",
+        tile=(int(shape[1]), int(shape[2]), int(shape[3])) if shape else None,
+        layout=_ck_layout(text),
+        dtype=told[0],
+        accumulator=told[2],
+        short=symbol.short,
+    )
+
+
+def _ck_layout(text: str) -> str | None:
+    majors = _MAJORS.findall(text)[:2]
+    return "".join("t" if m == "Row" else "n" for m in majors) if len(majors) == 2 else None
 
 
 def _ck_tile(text: str) -> tuple[int, int, int] | None:

@@ -2,7 +2,8 @@
 
 Sources: names in real traces; NVIDIA/nccl ``src/device/generate.py`` (names since 2.18),
 ``src/device/symmetric/generate.py`` (2.27) and ``src/collectives/device/common.h`` (before);
-deepseek-ai/DeepEP ``csrc/kernels``; PyTorch ``CUDASymmetricMemoryOps.cu``.
+deepseek-ai/DeepEP ``csrc/kernels``; NVIDIA/nvshmem ``src/host/stream/coll``; microsoft/mscclpp
+``apps/nccl/src``; PyTorch ``CUDASymmetricMemoryOps.cu``.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import re
 from collections.abc import Callable
 
 from gemmetry.kernel_names.kinds import KernelKind, KernelName
-from gemmetry.kernel_names.number_formats import number_format
-from gemmetry.kernel_names.symbols import Symbol
+from gemmetry.kernel_names.number_formats import format_arguments, number_format
+from gemmetry.kernel_names.symbols import HEAD_CHARACTERS, Symbol
 
 OPERATIONS = {
     "allreduce": "all_reduce",
@@ -134,6 +135,35 @@ def _expert_parallel(symbol: Symbol) -> KernelName | None:
     )
 
 
+_NVSHMEM = re.compile(r"\A(?P<operation>[a-z]+)_on_stream_kernel(?:_threadgroup)?\Z")
+_NVSHMEM_OPERATIONS = {
+    "alltoall": "all_to_all",
+    "broadcast": "broadcast",
+    # Every processing element gets the parts of all, and the result of a reduction.
+    "fcollect": "all_gather",
+    "rdxn": "all_reduce",
+    "reducescatter": "reduce_scatter",
+    "barrier": None,
+    "sync": None,
+}
+
+
+def _nvshmem(symbol: Symbol) -> KernelName | None:
+    """NVSHMEM's own kernels, whose names do not say so: ``rdxn_on_stream_kernel<float, ...>``."""
+    found = _NVSHMEM.match(symbol.base)
+    if not found or found["operation"] not in _NVSHMEM_OPERATIONS:
+        return None
+    operation = _NVSHMEM_OPERATIONS[found["operation"]]
+    formats = format_arguments(symbol.text[len(symbol.function) : HEAD_CHARACTERS])
+    return KernelName(
+        kind=KernelKind.COLLECTIVE,
+        family="nvshmem",
+        collective=operation,
+        dtype=formats[0] if formats and operation in _REDUCING else None,
+        short=symbol.short,
+    )
+
+
 _FAMILIES = (
     ("nvshmem", re.compile(r"nvshmem|rocshmem")),
     ("flashinfer", re.compile(r"flashinfer::|trtllm_(?:all|moe)|allreduce_fusion_kernel")),
@@ -156,10 +186,10 @@ def _spelled_operation(lower: str) -> str | None:
     for words, operation in (
         ("reduce_?scatter", "reduce_scatter"),
         ("all_?reduce|userbuffers_\\w*sum", "all_reduce"),
-        ("all_?gather", "all_gather"),
+        ("all_?gather|fcollect", "all_gather"),
         ("all_?to_?all", "all_to_all"),
         ("send_?recv", "send_recv"),
-        ("broadcast|fcollect", "broadcast"),
+        ("broadcast", "broadcast"),
     ):
         if re.search(words, lower):
             return operation
@@ -181,6 +211,9 @@ def _spelled(symbol: Symbol) -> KernelName | None:
         algorithm = "one_shot" if shots[1] in ("one", "1") else "two_shot"
     if "onerankreduce" in lower:
         family = "nccl"
+    elif "mscclpp::" in symbol.head:
+        # Its kernels are told by the channels that they take: allreduce7<...>(..., mscclpp::...).
+        family = "mscclpp"
     else:
         family = next((name for name, words in _FAMILIES if words.search(lower)), "")
     return KernelName(
@@ -194,7 +227,7 @@ def _spelled(symbol: Symbol) -> KernelName | None:
 
 
 _RULES: tuple[Callable[[Symbol], KernelName | None], ...] = (
-    _msccl, _nccl, _expert_parallel, _spelled,
+    _msccl, _nccl, _expert_parallel, _nvshmem, _spelled,
 )  # fmt: skip
 
 

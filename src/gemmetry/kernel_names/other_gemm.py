@@ -14,6 +14,9 @@ from gemmetry.kernel_names.symbols import Symbol, cut
 
 _UNSIGNED = re.compile(r"(?<=[<, ])(\d{1,7})u?(?=[,>])")
 _DEEP_FORMAT = re.compile(r"sm\d+_([a-z]+\d+)_")
+_DEEP_TILED = re.compile(r"sm90_\w{1,60}_impl\Z")
+_MULTICAST = re.compile(r"[ ,](\d{1,2})u?, ?(true|false),")
+_SWIZZLES = (0, 16, 32, 64, 128)
 
 
 def deep_gemm(symbol: Symbol) -> KernelName | None:
@@ -24,15 +27,26 @@ def deep_gemm(symbol: Symbol) -> KernelName | None:
     # The first argument of newer ones is an enumerator: ``(cute::UMMA::Major)0``.
     arguments = re.sub(r"\([\w:]{1,60}\)\d+,", "", symbol.text[len(symbol.function) : 400])
     numbers = [int(n) for n in _UNSIGNED.findall(arguments)]
-    has_tile = symbol.base.endswith("_impl") and len(numbers) > 6
+    # Those for sm_100 have other parameters, which change from version to version.
+    has_tile = bool(_DEEP_TILED.match(symbol.base)) and len(numbers) > 6
+    # Behind the tile stand one to three swizzles, in bytes, and then the stages.
+    stages = next((n for n in numbers[7:] if n not in _SWIZZLES), None) if has_tile else None
+    multicast = _MULTICAST.search(arguments) if has_tile else None
     return KernelName(
         kind=KernelKind.GEMM,
         family="deep_gemm",
         tile=(numbers[4], numbers[5], numbers[6]) if has_tile else None,
+        stages=stages,
+        cluster=_cluster(int(multicast[1]), of_a=multicast[2] == "true") if multicast else None,
         dtype=number_format(given[1]) if given else "e4m3" if "fp8" in symbol.base else None,
         accumulator="f32",
         short=symbol.short,
     )
+
+
+def _cluster(blocks: int, *, of_a: bool) -> tuple[int, int]:
+    """Blocks that share a tile of A lie side by side along N, those that share one of B along M."""
+    return (1, blocks) if of_a else (blocks, 1)
 
 
 _TRTLLM = re.compile(

@@ -23,7 +23,9 @@ def collectives_document(
     `errors` are the files that could not be read, with the reason.
     """
     bodies = [_job_body(job) for job in jobs]
-    failed = {"errors": dict(errors)} if errors else {}
+    failed = {
+        "errors": [{"file": file, "error": text} for file, text in (errors or {}).items()]
+    }
     if len(bodies) == 1:
         return {"schema_version": SCHEMA_VERSION, **bodies[0], **failed}
     return {"schema_version": SCHEMA_VERSION, "jobs": bodies, **failed}
@@ -87,10 +89,12 @@ def collective_row(one: Collective) -> Row:
 
 
 def matched_row(one: Matched, offsets_ns: Mapping[int, int]) -> Row:
-    """One collective of all ranks; with offsets of clocks, corrected values beside those as
-    recorded."""
+    """One collective of all ranks; `offsets_ns` of clocks correct the values that say so, which are
+    None where there are none."""
     start_skew, end_skew = one.skews_ns()
-    row = {
+    corrected = one.skews_ns(offsets_ns) if offsets_ns else (None, None)
+    corrected_start, corrected_end = (None if ns is None else ns / 1000 for ns in corrected)
+    return {
         "op": one.op,
         "elements": one.elements,
         "dtype": one.dtype,
@@ -107,18 +111,15 @@ def matched_row(one: Matched, offsets_ns: Mapping[int, int]) -> Row:
         "algorithm": next((kernel.algorithm for _, kernel in one.members), None),
         "protocol": next((kernel.protocol for _, kernel in one.members), None),
         "waits_us": {str(rank): wait / 1000 for rank, wait in one.waits_ns().items()},
+        "corrected_start_skew_us": corrected_start,
+        "corrected_end_skew_us": corrected_end,
+        "corrected_last_rank": one.last_rank(offsets_ns) if offsets_ns else None,
     }
-    if offsets_ns:
-        start_skew, end_skew = one.skews_ns(offsets_ns)
-        row["corrected_start_skew_us"] = start_skew / 1000
-        row["corrected_end_skew_us"] = end_skew / 1000
-        row["corrected_last_rank"] = one.last_rank(offsets_ns)
-    return row
 
 
 def straggler_rows(found: JobCollectives) -> list[Row]:
     """Every rank: how often it came last, and how long it waited."""
-    rows: list[Row] = [
+    return [
         {
             "rank": one.rank,
             "last_count": one.last_count,
@@ -127,15 +128,13 @@ def straggler_rows(found: JobCollectives) -> list[Row]:
         }
         for one in found.stragglers()
     ]
-    if found.offsets_ns:
-        for row, one in zip(rows, found.stragglers(corrected=True), strict=True):
-            row["corrected_last_count"] = one.last_count
-            row["corrected_waited_us"] = one.waited_ns / 1000
-    return rows
 
 
 def clock_rows(found: JobCollectives) -> list[Row]:
-    """Every rank: what to add to its times to get those of the first."""
+    """Every rank: what to add to its times to get those of the first, and who came last and waited
+    then; None where nothing is added to any."""
+    corrected = {one.rank: one for one in found.stragglers(corrected=True)}
+    is_corrected = bool(found.offsets_ns)
     return [
         {
             "rank": one.rank,
@@ -146,6 +145,8 @@ def clock_rows(found: JobCollectives) -> list[Row]:
             "upper_us": None if one.upper_ns is None else one.upper_ns / 1000,
             "collectives": one.collectives,
             "applied_us": one.applied_ns / 1000,
+            "corrected_last_count": corrected[one.rank].last_count if is_corrected else None,
+            "corrected_waited_us": corrected[one.rank].waited_ns / 1000 if is_corrected else None,
         }
         for one in found.clocks
     ]
@@ -166,12 +167,9 @@ def matched_rows(jobs: Iterable[JobCollectives]) -> list[Row]:
     rows = []
     for found in jobs:
         for one in found.matching.matched:
-            row = matched_row(one, {})
+            row = matched_row(one, found.offsets_ns)
             del row["waits_us"]
-            corrected = one.skews_ns(found.offsets_ns) if found.offsets_ns else (None, None)
-            start, end = (None if skew is None else skew / 1000 for skew in corrected)
-            rows.append({"job": found.job.name, **row, "corrected_start_skew_us": start,
-                         "corrected_end_skew_us": end})  # fmt: skip
+            rows.append({"job": found.job.name, **row})
     return rows
 
 
@@ -204,10 +202,13 @@ def rank_rows(jobs: Iterable[JobCollectives]) -> list[Row]:
             rows.append({
                 "job": found.job.name, **{name: row[name] for name in names},
                 "unmatched": found.matching.unmatched[row["rank"]],
-                **{f"clock_{k}": v for k, v in clock.items() if k not in ("rank", "node")},
-                "node": clock["node"],
+                **{_clock_heading(k): v for k, v in clock.items() if k != "rank"},
             })  # fmt: skip
     return rows
+
+
+def _clock_heading(key: str) -> str:
+    return key if key == "node" or key.startswith("corrected_") else f"clock_{key}"
 
 
 def kind_rows(jobs: Iterable[JobCollectives]) -> list[Row]:

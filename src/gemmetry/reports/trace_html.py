@@ -21,12 +21,14 @@ from gemmetry.reports.trace_report import TraceReport
 from gemmetry.reports.trace_tables import shape_text
 from gemmetry.traces.gemms import GemmRow
 from gemmetry.traces.summary import Summary
-from gemmetry.traces.timeline import KINDS, Lane
+from gemmetry.traces.timeline import KINDS, Lane, operator_kind
 
 MOST_LANES = 128
 """Lanes of one picture; of more, those with the most work are drawn."""
 
 _MOST_ROWS = 30
+_MOST_ROWS_OF = {"host_products": 100}
+"""Where a grid that was recorded should stand as a whole."""
 _MOST_BARS = 15
 _MOST_TRACES = 40
 """Bars of traces; of more the page tells how many are left out."""
@@ -43,12 +45,17 @@ def trace_page(report: TraceReport) -> str:
     hidden = max(0, len(report.summaries) - _MOST_TRACES)
     return templates.get_template("trace_report.html.j2").render(
         title=_title(report),
-        tiles=_tiles(report.summaries),
+        tiles=_tiles(report.summaries) if report.has_gpu_work else _host_tiles(report),
         notes=[_cut(note) for note in report.notes],
         time_bars=Markup(bars_svg(time_bars(report.summaries[:_MOST_TRACES]),
                                   "How the time of each trace divides", 1.0)),
         hidden_traces=hidden,
         gemm_bars=Markup(bars_svg(_gemm_bars(report.gemms), "GEMM time by kernel and shape")),
+        host_bars=Markup(bars_svg(_host_bars(report), "Self time by operator")),
+        product_bars=Markup(bars_svg(_gemm_bars(report.host_products),
+                                     "Time of matrix products by operator and shape")),
+        has_gpu=report.has_gpu_work,
+        has_host=bool(report.host_operators),
         category_bars=Markup(bars_svg(_category_bars(report), "Kernel time by operators")),
         tables=list(_tables(report)),
         style=Markup("\n".join(template_text(templates, name) for name in _STYLES)),
@@ -86,13 +93,14 @@ def _group(label: str, lanes: Sequence[tuple[int | None, Lane]]) -> dict[str, An
     end = max(int((lane.start_ns + lane.duration_ns).max()) for _, lane in drawn)
     has_ranks = len({rank for rank, _ in drawn}) > 1
     has_devices = len({lane.device for _, lane in drawn}) > 1
+    has_processes = len({lane.thread.rpartition("/")[0] for _, lane in drawn}) > 1
     names: dict[str, int] = {}
     return {
         "label": _cut(label),
         "window": end - base,
         "left_out": len(lanes) - len(drawn),
         "lanes": [
-            _lane(lane, _lane_label(rank, lane, has_ranks, has_devices), base, names)
+            _lane(lane, _lane_label(rank, lane, has_ranks, has_devices, has_processes), base, names)
             for rank, lane in drawn
         ],
         "names": list(names),
@@ -112,8 +120,14 @@ def _lane(lane: Lane, label: str, base: int, names: dict[str, int]) -> dict[str,
     }
 
 
-def _lane_label(rank: int | None, lane: Lane, has_ranks: bool, has_devices: bool) -> str:
+def _lane_label(
+    rank: int | None, lane: Lane, has_ranks: bool, has_devices: bool, has_processes: bool
+) -> str:
     parts = [f"rank {rank}"] if has_ranks else []
+    if lane.thread:
+        whole = has_processes and not has_ranks
+        name = lane.thread if whole else lane.thread.rpartition("/")[2]
+        return " · ".join([*parts, f"thread {_cut(name, 40)}"])
     parts += [f"GPU {lane.device}"] if has_devices and not has_ranks else []
     return " · ".join([*parts, f"stream {lane.stream}"])
 
@@ -152,6 +166,57 @@ def _tiles(summaries: Sequence[Summary]) -> list[dict[str, str]]:
     return tiles
 
 
+def _host_tiles(report: TraceReport) -> list[dict[str, str]]:
+    """Sums over all traces; shares are of the time in operators."""
+    operators, products = report.host_operators, report.host_products
+    spent = sum(row.self_ns for row in operators)
+    of_products = sum(row.sum_ns for row in products)
+    files = len(report.summaries)
+    tiles = [
+        {"label": "work on a GPU", "value": "none",
+         "detail": "in this trace" if files == 1 else f"in {files:,} traces"},
+        {"label": "time in operators", "value": _time_text(spent),
+         "detail": f"{sum(row.count for row in operators):,} calls, on all threads together"},
+    ]  # fmt: skip
+    if products:
+        calls = sum(row.count for row in products)
+        tiles.append({
+            "label": "matrix products",
+            "value": f"{of_products / spent:.1%}" if spent else "–",
+            "detail": f"{_time_text(of_products)}, {calls:,} calls",
+        })  # fmt: skip
+    timed = [(row.tflops, row) for row in products if row.tflops is not None]
+    if timed:
+        tflops, row = max(timed, key=lambda pair: pair[0])
+        shape = shape_text(row.shape, row.dtype, row.layout)
+        tiles.append({"label": "fastest product, by its median",
+                      "value": f"{tflops:.3g} TFLOP/s", "detail": shape})  # fmt: skip
+    return tiles
+
+
+def _host_bars(report: TraceReport) -> list[Bar]:
+    """Self time by the operator's name."""
+    sums: dict[str, list[int]] = {}
+    for row in report.host_operators:
+        found = sums.setdefault(row.name, [0, 0])
+        found[0] += row.self_ns
+        found[1] += row.count
+    ordered = sorted(sums.items(), key=lambda item: -item[1][0])[:_MOST_BARS]
+    return [
+        Bar(
+            name,
+            ((operator_kind(name), ns),),
+            _time_text(ns),
+            f"{name[:_MOST_CHARACTERS]}: {count:,} ×",
+        )
+        for name, (ns, count) in ordered
+    ]
+
+
+def _time_text(ns: int) -> str:
+    return f"{ns / 1e6:,.2f} ms" if ns >= 1_000_000 else f"{ns / 1e3:,.1f} µs"
+
+
 def _gemm_bars(rows: Sequence[GemmRow]) -> list[Bar]:
     bars = []
     for row in rows[:_MOST_BARS]:
@@ -160,7 +225,7 @@ def _gemm_bars(rows: Sequence[GemmRow]) -> list[Bar]:
         overlapped = row.overlapped_ns / 1e6
         parts = (("gemm", row.sum_ns / 1e6 - overlapped), ("beside", overlapped))
         label = shape_text(row.shape, row.dtype, row.layout)
-        value = f"{row.sum_ns / 1e6:,.2f} ms{speed}{share}"
+        value = f"{_time_text(row.sum_ns)}{speed}{share}"
         bars.append(Bar(label, parts, value, f"{row.told.short}: {row.count:,} ×"))
     return bars
 
@@ -200,6 +265,12 @@ _SHOWN: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("gemms", "GEMM kernels by kernel and shape", "", (
         "short_name", "m", "n", "k", "batch", "dtype", "layout", "count", "sum_us", "median_us",
         "mad_us", "tflops", "peak_fraction", "overlapped_share")),
+    ("host_products", "Matrix products of operators", "", (
+        "operators", "m", "n", "k", "batch", "dtype", "layout", "count", "sum_us", "median_us",
+        "mad_us", "min_us", "max_us", "tflops")),
+    ("host_operators", "Operators on the host", "", (
+        "name", "input_dims", "input_types", "count", "self_us", "self_share", "total_us",
+        "median_us", "min_us", "max_us")),
     ("ops_summary", "Operators", "total_direct_kernel_time_ms", (
         "file", "name", "Count", "total_direct_kernel_time_ms", "Percentage (%)")),
     ("kernel_summary", "Kernels", "Kernel duration (µs)_sum", (
@@ -218,14 +289,19 @@ _SHOWN: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
 """Sheets of the page: name, heading, column to sort by over all files, columns shown."""
 
 
+_NO_NAMES = ("file", "input_dims", "input_types", "operators", "what")
+"""Columns of texts that are no names of kernels: these are cut, not made short."""
+
+
 def _tables(report: TraceReport) -> Iterable[dict[str, Any]]:
     for name, heading, by, wanted in _SHOWN:
-        table = report.table(name)
+        table = report.page_table(name)
         if table is None:
             continue
         shown = [column for column in wanted if column in table.headings]
         places = [table.headings.index(column) for column in shown]
         rows = table.rows
+        most = _MOST_ROWS_OF.get(name, _MOST_ROWS)
         if by:
             place = table.headings.index(by)
             rows = sorted(rows, key=lambda row: -row[place])
@@ -235,10 +311,10 @@ def _tables(report: TraceReport) -> Iterable[dict[str, Any]]:
             "headings": shown,
             "rows": [
                 [_shown(row[place], column) for place, column in zip(places, shown, strict=True)]
-                for row in rows[:_MOST_ROWS]
+                for row in rows[:most]
             ],
-            "hidden": max(0, len(rows) - _MOST_ROWS),
-            "sheet": name,
+            "hidden": max(0, len(rows) - most),
+            "sheet": "host_operators" if name == "host_products" else name,
         }
 
 
@@ -249,8 +325,9 @@ def _shown(value: Any, column: str) -> dict[str, Any]:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return {"text": _number(value, column), "number": True, "title": ""}
     text = str(value)
-    short = classify(text).short if len(text) > 80 else text
-    return {"text": _cut(short, 120), "number": False, "title": _cut(text) if short != text else ""}
+    is_name = len(text) > 80 and column not in _NO_NAMES
+    short = _cut(classify(text).short if is_name else text, 120)
+    return {"text": short, "number": False, "title": _cut(text) if short != text else ""}
 
 
 def _number(value: float, column: str) -> str:

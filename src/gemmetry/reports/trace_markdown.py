@@ -20,6 +20,11 @@ _SHOWN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("gemms", "GEMM kernels", (
         "short_name", "m", "n", "k", "batch", "dtype", "layout", "count", "sum_us", "median_us",
         "tflops", "peak_fraction")),
+    ("host_products", "Matrix products of operators", (
+        "operators", "m", "n", "k", "batch", "dtype", "layout", "count", "sum_us", "median_us",
+        "tflops")),
+    ("host_operators", "Operators on the host", (
+        "name", "input_dims", "count", "self_us", "self_share", "median_us")),
     ("ops_summary_by_category", "Operators", (
         "file", "op category", "Count", "total_direct_kernel_time_ms", "Percentage (%)")),
     ("collectives", "Collectives", (
@@ -29,14 +34,18 @@ _SHOWN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )  # fmt: skip
 
 
+_SHEETS = {"host_products": "host_operators"}
+"""Tables that are no sheets -> the sheet that has their rows."""
+
+
 def trace_markdown(report: TraceReport) -> str:
     """Headings, notes, and the first rows of some sheets."""
     parts = ["# Traces"]
     if report.notes:
         parts.append("\n".join(f"* {escape(_cut(note))}" for note in report.notes))
     for name, heading, wanted in _SHOWN:
-        table = report.table(name)
-        if table is None:
+        table = report.page_table(name)
+        if table is None or (name == "summary" and not report.has_gpu_work):
             continue
         shown = [column for column in wanted if column in table.headings]
         places = [table.headings.index(column) for column in shown]
@@ -44,7 +53,9 @@ def trace_markdown(report: TraceReport) -> str:
         parts += [f"## {heading}", "\n".join(_lines(shown, rows))]
         hidden = len(table.rows) - len(rows)
         if hidden:
-            parts.append(f"{hidden} more rows are in the sheet `{name}` of the workbook.")
+            parts.append(
+                f"{hidden} more rows are in the sheet `{_SHEETS.get(name, name)}` of the workbook."
+            )
     return "\n\n".join(parts) + "\n"
 
 

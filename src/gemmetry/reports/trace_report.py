@@ -11,12 +11,19 @@ from typing import Any
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.reports.collective_tables import kind_rows, matched_rows, rank_rows
-from gemmetry.reports.trace_tables import gemm_rows, shape_rows, step_rows, summary_rows
+from gemmetry.reports.trace_tables import (
+    gemm_rows,
+    host_operator_rows,
+    shape_rows,
+    step_rows,
+    summary_rows,
+)
 from gemmetry.traces.collective_jobs import JobCollectives, analyse_jobs
 from gemmetry.traces.gemms import GemmRow, gemm_table
+from gemmetry.traces.host_operators import HostOperator, HostOperators
 from gemmetry.traces.jobs import RankTrace, rank_trace
 from gemmetry.traces.model import Trace
-from gemmetry.traces.shapes import workload
+from gemmetry.traces.shapes import Workload, workload
 from gemmetry.traces.summary import Summary, summarize, summarize_steps
 from gemmetry.traces.timeline import Lane, trace_lanes
 from gemmetry.traces.tracelens_collectives import (
@@ -32,7 +39,10 @@ OUR_SHEETS = {
     "summary": "One row a file: counts, and exact times in µs (docs: traces).",
     "steps": "The same for each step that the profiler marked.",
     "gemms": "GEMM kernels by kernel and shape; all GEMM time is in it, linked or not.",
-    "shapes": "The distinct GEMMs of the workload.",
+    "shapes": "The distinct GEMMs of the workload; without work on a GPU those that operators tell.",
+    "host_operators": "Operators of traces without work on a GPU, by input sizes and types: times in "
+    "µs on the host, self_us without the operators nested in them; matrix products with sizes and "
+    "10¹² FLOP/s of the median call, told of the innermost operator alone.",
     "collectives": "Matched collectives by kind; bandwidths in 10⁹ bytes/s.",
     "matched": "Every matched collective.",
     "ranks": "Who came last, who waited, and whose clock differs.",
@@ -75,6 +85,12 @@ class TraceReport:
     """In the order of the workbook."""
     summaries: list[Summary]
     gemms: list[GemmRow]
+    host_operators: list[HostOperator]
+    """Of the traces without work on a GPU, all together."""
+    host_products: list[GemmRow]
+    """Matrix products among them, with operators for kernels."""
+    without_gpu: list[Path]
+    """Files without work on a GPU."""
     jobs: list[JobCollectives]
     lanes: list[Lane]
     """Of the timeline; [] unless it was asked for."""
@@ -84,6 +100,23 @@ class TraceReport:
     def table(self, name: str) -> Table | None:
         """The sheet of that name, if it is not empty."""
         return next((table for table in self.tables if table.name == name), None)
+
+    @property
+    def has_gpu_work(self) -> bool:
+        """Whether anything ran on a GPU in any of the traces."""
+        return len(self.without_gpu) < len(self.summaries)
+
+    def page_table(self, name: str) -> Table | None:
+        """What a page shows under the name of a sheet: the sheet, but operators of the host over
+        all files together, and their matrix products as ``host_products``; None if it is empty."""
+        match name:
+            case "host_operators":
+                rows = host_operator_rows(self.host_operators)
+            case "host_products":
+                rows = gemm_rows(self.host_products)
+            case _:
+                return self.table(name)
+        return _table(name, rows) if rows else None
 
     @property
     def notes(self) -> list[str]:
@@ -96,7 +129,19 @@ class TraceReport:
         of_jobs = [
             f"{job.job.name}: {note}" if several else note for job in jobs for note in job.notes
         ]
-        return [*failed, *partial, *of_jobs]
+        return [*failed, *partial, *self._without_gpu_notes(), *of_jobs]
+
+    def _without_gpu_notes(self) -> list[str]:
+        files = self.without_gpu
+        if not files:
+            return []
+        which = f"{len(files)} of {len(self.summaries)} traces hold"
+        if len(files) == 1:
+            which = f"{files[0]} holds"
+        instead = "operators of the host are reported instead (sheet host_operators)"
+        if not self.host_operators:
+            instead = "nor do operators of the host stand there"
+        return [f"{which} no work on a GPU: {instead}"]
 
 
 @dataclass
@@ -112,6 +157,10 @@ class _Gathered:
     ranks: list[RankTrace] = field(default_factory=list)
     names: dict[Any, CommunicationNames] = field(default_factory=dict)
     lanes: list[Lane] = field(default_factory=list)
+    host: HostOperators = field(default_factory=HostOperators)
+    host_rows: list[HostOperator] = field(default_factory=list)
+    """Of each file."""
+    without_gpu: list[Path] = field(default_factory=list)
 
     def add(self, trace: Trace) -> None:
         with stage(self.times, "join"):
@@ -128,6 +177,9 @@ class _Gathered:
                 self.names[trace.file] = communication_names(trace)
                 table = single_trace_sheet(rank, self.names[trace.file])
                 self.tables.append((trace.file, table))
+            if not trace.has_gpu_work:
+                self.without_gpu.append(trace.file)
+                self.host_rows += self.host.add(trace)
         if self.with_lanes:
             with stage(self.times, "timeline"):
                 self.lanes += trace_lanes(trace, rank.rank)
@@ -167,8 +219,22 @@ def build_report(
     with stage(times, "tables"):
         jobs = analyse_jobs(gathered.ranks)
         failed = {file: error.message for file, error in errors.items()}
-        tables = _tracelens_tables(gathered, jobs) + _own_tables(gathered, gemms, jobs, failed)
-    return TraceReport(tables, gathered.summaries, gemms, jobs, gathered.lanes, failed)
+        products = gathered.host.products()
+        all_without = len(gathered.without_gpu) == len(gathered.summaries)
+        load = workload(products if all_without else gemms)
+        tables = _tracelens_tables(gathered, jobs)
+        tables += _own_tables(gathered, gemms, load, jobs, failed)
+    return TraceReport(
+        tables=tables,
+        summaries=gathered.summaries,
+        gemms=gemms,
+        host_operators=gathered.host.rows(),
+        host_products=products,
+        without_gpu=gathered.without_gpu,
+        jobs=jobs,
+        lanes=gathered.lanes,
+        errors=failed,
+    )
 
 
 def _tracelens_tables(gathered: _Gathered, jobs: Sequence[JobCollectives]) -> list[Table]:
@@ -215,6 +281,7 @@ def _joined(name: str, parts: Sequence[tuple[str, Table]], column: str) -> Table
 def _own_tables(
     gathered: _Gathered,
     gemms: Sequence[GemmRow],
+    load: Workload,
     jobs: Sequence[JobCollectives],
     failed: Mapping[str, str],
 ) -> list[Table]:
@@ -222,7 +289,8 @@ def _own_tables(
         "summary": summary_rows(gathered.summaries),
         "steps": step_rows(gathered.steps),
         "gemms": gemm_rows(gemms),
-        "shapes": shape_rows(workload(gemms)),
+        "shapes": shape_rows(load),
+        "host_operators": host_operator_rows(gathered.host_rows),
         "collectives": kind_rows(jobs),
         "matched": matched_rows(jobs),
         "ranks": rank_rows(jobs) if any(job.matching.matched for job in jobs) else [],
@@ -233,11 +301,11 @@ def _own_tables(
             for s in gathered.summaries for problem in s.problems
         ],
     }  # fmt: skip
-    return [
-        Table(name, tuple(rows[0]), [tuple(map(_cell, row.values())) for row in rows])
-        for name, rows in found.items()
-        if rows
-    ]
+    return [_table(name, rows) for name, rows in found.items() if rows]
+
+
+def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    return Table(name, tuple(rows[0]), [tuple(map(_cell, row.values())) for row in rows])
 
 
 def _cell(value: Any) -> Any:

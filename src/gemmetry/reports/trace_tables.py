@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmetry.domain.errors import RequestError
@@ -11,6 +12,7 @@ from gemmetry.kernel_names import KernelKind, classify
 from gemmetry.reports.labels import printable
 from gemmetry.traces.gemm_operators import GemmShape
 from gemmetry.traces.gemms import GemmRow
+from gemmetry.traces.host_operators import HostOperator
 from gemmetry.traces.shapes import Workload
 from gemmetry.traces.summary import TIMES, Summary
 
@@ -124,6 +126,40 @@ def shape_rows(load: Workload) -> list[Row]:
         }
         for gemm in load.gemms
     ]
+
+
+def host_operator_rows(rows: Iterable[HostOperator]) -> list[Row]:
+    """One row a file and an operator with the same input sizes and types; times in µs, shares as
+    fractions of the file's self time."""
+    rows = list(rows)
+    whole: dict[Path | None, int] = {}
+    for row in rows:
+        whole[row.file] = whole.get(row.file, 0) + row.self_ns
+    return [_host_operator_row(row, whole[row.file]) for row in rows]
+
+
+def _host_operator_row(row: HostOperator, self_ns: int) -> Row:
+    shape = row.product
+    return {
+        "file": str(row.file),
+        "name": row.name,
+        "input_dims": row.input_dims or None,
+        "input_types": row.input_types or None,
+        "count": row.count,
+        "total_us": row.total_ns / 1000,
+        "self_us": row.self_ns / 1000,
+        "self_share": row.self_ns / self_ns if self_ns else None,
+        "median_us": row.median_ns / 1000,
+        "min_us": row.min_ns / 1000,
+        "max_us": row.max_ns / 1000,
+        "m": shape.m if shape else None,
+        "n": shape.n if shape else None,
+        "k": shape.k if shape else None,
+        "batch": shape.batch if shape else None,
+        "dtype": shape.dtype if shape else None,
+        "layout": shape.layout if shape else None,
+        "tflops": row.tflops,
+    }
 
 
 def print_summary(summary: Summary, console: Console) -> None:

@@ -35,6 +35,11 @@ class Trace:
         used = np.unique(gpu.name[gpu.kind == GpuKind.KERNEL])
         return {int(index): classify(self.rows.names[index]) for index in used}
 
+    @property
+    def has_gpu_work(self) -> bool:
+        """Whether anything ran on a GPU: a kernel, a copy or a fill."""
+        return len(self.rows.gpu.start_ns) > 0
+
     @cached_property
     def is_kernel(self) -> Bools:
         """A kernel, not a copy or a fill."""

@@ -1,4 +1,7 @@
-"""Trace files of every kind -> :class:`TraceRows`; what a file is, its content tells."""
+"""Trace files of every kind -> :class:`TraceRows`; what a file is, its content tells.
+
+Readers are imported when a file needs them: a cached trace needs none.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,14 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.formats.events import TraceRows
-from gemmetry.formats.kineto import read_kineto
-from gemmetry.formats.opening import open_decompressed
-from gemmetry.formats.rocpd import read_rocpd
-from gemmetry.formats.rocprofv3_csv import kernel_tables, read_rocprofv3_csv
-from gemmetry.formats.rocprofv3_json import read_rocprofv3_json
-from gemmetry.formats.rocprofv3_tables import siblings
-from gemmetry.formats.sniffing import TRACES, Kind, kind_of
 from gemmetry.traces.cache import CACHE_SUFFIX, SMALLEST_CACHED_BYTES, cache_key, load, save
+
+if TYPE_CHECKING:
+    from gemmetry.formats.sniffing import Kind
 
 _NAMES = re.compile(r"\.(?:json|csv|db)(?:\.(?:gz|zst))?\Z")
 _SUPPORTED = (
@@ -91,11 +91,15 @@ def _is_trace(file: Path) -> bool:
         return False
     if file.name.startswith(".") or not file.is_file():
         return False
+    from gemmetry.formats.sniffing import TRACES, Kind, kind_of
+
     try:
         kind = kind_of(file)
     except RequestError:
         return False
     if kind is Kind.ROCPROFV3_CSV:
+        from gemmetry.formats.rocprofv3_csv import kernel_tables
+
         return file in kernel_tables(file)
     return kind in TRACES
 
@@ -111,6 +115,10 @@ def _key(path: Path) -> str | None:
             return None
     except OSError:
         return None
+    if ".csv" not in path.name:
+        return cache_key([path])
+    from gemmetry.formats.rocprofv3_tables import siblings
+
     beside = siblings(path)
     return cache_key([beside[table] for table in sorted(beside)] if beside else [path])
 
@@ -118,6 +126,8 @@ def _key(path: Path) -> str | None:
 def _read(path: Path) -> TraceRows:
     if path.is_dir():
         raise RequestError(f"{path} is a folder", hint="Give the trace files in it.")
+    from gemmetry.formats.sniffing import kind_of
+
     kind = kind_of(path)
     rows = _read_as(path, kind)
     if rows is None:
@@ -128,6 +138,9 @@ def _read(path: Path) -> TraceRows:
 
 def _reason(path: Path, kind: Kind) -> tuple[str, str]:
     """Why it is none, and what to do."""
+    from gemmetry.formats.opening import open_decompressed
+    from gemmetry.formats.sniffing import Kind
+
     if kind is Kind.CHAKRA:
         return (
             "it is a Chakra execution trace, which has no times of a GPU",
@@ -148,15 +161,28 @@ def _reason(path: Path, kind: Kind) -> tuple[str, str]:
 
 
 def _read_as(path: Path, kind: Kind) -> TraceRows | None:
+    from gemmetry.formats.opening import open_decompressed
+    from gemmetry.formats.sniffing import Kind
+
     if kind is Kind.ROCPD:
+        from gemmetry.formats.rocpd import read_rocpd
+
         return read_rocpd(path)
     if kind is Kind.ROCPROFV3_CSV:
+        from gemmetry.formats.rocprofv3_csv import read_rocprofv3_csv
+
         return read_rocprofv3_csv(path)
     if kind in (Kind.CHAKRA, Kind.WORKBOOK):
         return None
     with open_decompressed(path) as file:
         try:
-            return read_rocprofv3_json(file) if kind is Kind.ROCPROFV3_JSON else read_kineto(file)
+            if kind is Kind.ROCPROFV3_JSON:
+                from gemmetry.formats.rocprofv3_json import read_rocprofv3_json
+
+                return read_rocprofv3_json(file)
+            from gemmetry.formats.kineto import read_kineto
+
+            return read_kineto(file)
         except OSError as error:
             raise StorageError(
                 f"{path} is too large for memory, and a temporary file for it cannot be "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -66,6 +67,10 @@ class CaseCache:
 def _case_bytes(case: ExactCase | None) -> int:
     return 0 if case is None else case.nbytes
 
+
+GUESS_LAUNCHES = 6
+"""Launches that tell whether a wrong result changes from one to the next: whatever goes wrong every
+second to sixth time shows."""
 
 _CASES = CaseCache()
 
@@ -152,6 +157,20 @@ class Context:
             sentinel=launcher.sentinels[1],
             output=launcher.new_output() if output is None else output,
         )
+
+    @cached_property
+    def differs_between_launches(self) -> bool:
+        """Whether :data:`GUESS_LAUNCHES` more launches on the caller's inputs give other bits each
+        time. Asked once a result is wrong, to guess why."""
+        launcher = self.launcher
+        holds_inputs = all(map(operator.is_, self.main.arrays, self.inputs))
+        if self.may_differ or self.first.changed_inputs or not holds_inputs:
+            return False
+        if not launcher.has_room(GUESS_LAUNCHES * self.operation.output.bytes):
+            return False
+        queued = launcher.queue(self.main, GUESS_LAUNCHES, sentinel=launcher.sentinels[0])
+        model, *others = list(queued)
+        return not all(launch.same_as(model) for launch in others)
 
     def put(self, inputs: Sequence[Array]) -> Placed:
         """The other buffers, with these contents: written in place but for the first time."""
@@ -287,8 +306,15 @@ class Context:
         """The result of the check `name` from the errors of a launch of the main operation."""
         if errors.bad is not None:
             tile = self.companions.tile if self.companions is not None else None
-            guess = guess_bug(self.operation, launch.output, expected, errors.bad, tile=tile)
             self.keep_evidence(name, launch, expected, errors.bad)
+            guess = guess_bug(
+                self.operation,
+                launch.output,
+                expected,
+                errors.bad,
+                tile=tile,
+                differs_between_launches=self.differs_between_launches,
+            )
             share = f"{errors.bad_count} of {errors.elements} elements are wrong"
             return failed(name, f"{share} ({guess})", errors.first_bad)
         if errors.bias_problem:

@@ -73,7 +73,7 @@ def guess_bug(
     if 0 < members.size < batch:
         text += f", in {members.size} of {batch} members of the batch (first {members[0]})"
     if differs_between_launches:
-        text = f"race: the result differs between launches; {text}"
+        text = f"race or kept state: the result differs between launches; {text}"
     return text
 
 

@@ -51,6 +51,32 @@ def test_a_skipped_call_is_failed(context_of, period):
     assert result.detail.startswith("call ")
 
 
+@pytest.mark.parametrize("period", [1, 2, 6])
+def test_a_result_that_changes_is_guessed_to_be_a_race(context_of, period):
+    def spoil(inputs, output, launch):
+        if launch % period == 0:
+            output[2] += launch if period > 1 else 1
+
+    context = context_of(NAME, meddle=spoil)
+    detail = repeats.check_every_call(context).detail
+    assert ("race or kept state" in detail) is (period > 1), detail
+    assert "row 2" in detail or "rows" in detail
+
+
+@pytest.mark.parametrize("reason", ["declared", "short memory", "spoiled inputs"])
+def test_no_race_is_guessed_where_launches_need_not_agree(context_of, monkeypatch, reason):
+    def spoil(inputs, output, launch):
+        output[2] += launch
+        inputs[0][0, 0] += reason == "spoiled inputs"
+
+    declared = (Trait.NONDETERMINISTIC,) if reason == "declared" else ()
+    context = context_of(NAME, meddle=spoil, facts=BuildFacts(declared=declared))
+    assert context.first.output.any()
+    if reason == "short memory":
+        monkeypatch.setattr(context.launcher.device, "free_memory_bytes", lambda: 100)
+    assert context.differs_between_launches is False
+
+
 def test_a_race_below_the_bound_is_failed_on_integers(context_of):
     """A last bit lost is within the bound, and undeclared nondeterminism only warns."""
 

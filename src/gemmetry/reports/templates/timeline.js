@@ -18,7 +18,7 @@ class Timeline {
     this.to = this.group.window;
     const { left_out: leftOut, joined } = this.group;
     document.getElementById("timeline-note").textContent = [
-      leftOut ? `${leftOut} streams with less work are not drawn.` : "",
+      leftOut ? `${leftOut} lanes with less work are not drawn.` : "",
       joined ? "Neighbours of one kind are drawn as one where they are too many." : "",
     ].join(" ").trim();
     this.draw();

@@ -1,0 +1,269 @@
+"""Reading and reporting traces: seconds and memory, beside TraceLens and HTA in one run.
+
+    python benchmarks/traces.py --trace h100_owlv2.json.gz --sweep sweep_h200x4 --large 1,10 \
+        --tracelens TRACELENS_ENVIRONMENT/bin --hta HTA_ENVIRONMENT/bin
+
+Every command is a process of its own, start-up counted, with `--no-cache` unless the row says
+cached; commands take turns, and the median of ``--runs`` rounds is told. ``--large`` makes traces of
+so many GB by repeating the trace in time, as Kineto writes them (all of the host, then all of the
+GPU), and reads them once each. TraceLens (AMD-AGI/TraceLens) and HTA (HolisticTraceAnalysis) want
+environments of their own; without them their rows are left out. Limits are the project's issue 4.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+GEMMETRY = [sys.executable, "-m", "gemmetry"]
+GPU_CATEGORIES = {"kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation"}
+HTA = """
+import sys
+from hta.trace_analysis import TraceAnalysis
+found = TraceAnalysis(trace_files={0: sys.argv[1]})
+tables = [
+    found.get_temporal_breakdown(visualize=False),
+    *found.get_gpu_kernel_breakdown(visualize=False),
+    found.get_comm_comp_overlap(visualize=False),
+    found.get_idle_time_breakdown(ranks=[0], visualize=False)[0],
+    found.get_cuda_kernel_launch_stats(ranks=[0], visualize=False)[0],
+    found.get_queue_length_summary(ranks=[0]),
+    found.get_memory_bw_summary(ranks=[0]),
+]
+for number, table in enumerate(tables):
+    if table is not None:
+        table.to_csv(f"{sys.argv[2]}_{number}.csv")
+"""
+"""All of HTA's tables of one trace, as csv (it writes no workbook)."""
+
+TRACELENS_FLAGS = (
+    "--include_unlinked_kernels --short_kernel_study --short_kernel_threshold_us 50 "
+    "--topk_ops 100 --enable_kernel_summary --topk_roofline_ops 100"
+).split()
+"""Those of the sweep analysis document's script."""
+
+
+@dataclass
+class Row:
+    """One command, its limits, and what it took."""
+
+    what: str
+    command: Sequence[str]
+    limit_s: float | None = None
+    limit_mb: float | None = None
+    runs: int = 1
+    seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
+    memory_mb: list[float] = field(default_factory=list)
+    failure: str = ""
+
+    def measure(self, environment: Mapping[str, str]) -> None:
+        """Run the command once."""
+        with tempfile.TemporaryFile() as errors:
+            began = time.perf_counter()
+            process = subprocess.Popen(
+                self.command, stdout=subprocess.DEVNULL, stderr=errors, env=environment
+            )
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            self.seconds.append(time.perf_counter() - began)
+            self.cpu_seconds.append(used.ru_utime + used.ru_stime)
+            self.memory_mb.append(used.ru_maxrss * 1024 / 1e6)
+            if process.returncode:
+                errors.seek(0)
+                lines = errors.read().decode("utf-8", "replace").strip().splitlines()
+                self.failure = f"exit status {process.returncode}: {lines[-1] if lines else ''}"
+
+    def line(self) -> str:
+        """The row of the table."""
+        if self.failure:
+            return f"| {self.what} | {self.failure[:100]} | | | | |"
+        limits = [f"{self.limit_s:g} s" if self.limit_s else "",
+                  f"{self.limit_mb:g} MB" if self.limit_mb else ""]  # fmt: skip
+        spread = f"{min(self.seconds):.2f}–{max(self.seconds):.2f}" if self.runs > 1 else ""
+        return (
+            f"| {self.what} | {statistics.median(self.seconds):.2f} | {spread} | "
+            f"{statistics.median(self.cpu_seconds):.2f} | {max(self.memory_mb):.0f} | "
+            f"{', '.join(filter(None, limits))} |"
+        )
+
+
+def unpacked(trace: Path, folder: Path) -> Path:
+    """`trace` as plain JSON."""
+    if trace.suffix != ".gz":
+        return trace
+    plain = folder / trace.stem
+    plain.write_bytes(gzip.decompress(trace.read_bytes()))
+    return plain
+
+
+def repeat(trace: Path, gigabytes: float, path: Path) -> None:
+    """Write `trace` again and again behind itself in time until the file has so many GB (10⁹)."""
+    document = json.loads(trace.read_bytes())
+    events = document.pop("traceEvents")
+    timed = [event for event in events if "ts" in event]
+    span = max(event["ts"] + event.get("dur", 0) for event in timed)
+    span -= min(event["ts"] for event in timed)
+    numbers = 1 + max(_largest_number(event) for event in events)
+    on_gpu = [event for event in timed if event.get("cat") in GPU_CATEGORIES]
+    on_host = [event for event in timed if event.get("cat") not in GPU_CATEGORIES]
+    encoder = msgspec.json.Encoder()
+    copies = max(1, round(gigabytes * 1e9 / (sum(len(encoder.encode(e)) + 2 for e in timed))))
+    with path.open("wb") as file:
+        file.write(encoder.encode(document)[:-1] + b',\n"traceEvents": [\n')
+        for event in events:
+            if "ts" not in event:
+                file.write(encoder.encode(event) + b",\n")
+        for part in (on_host, on_gpu):
+            for copy in range(copies):
+                is_last = part is on_gpu and copy == copies - 1
+                lines = [encoder.encode(_moved(e, copy * (span + 100), copy * numbers)) for e in part]
+                file.write(b",\n".join(lines) + (b"\n]}\n" if is_last else b",\n"))
+
+
+def _numbers(event: dict[str, Any]) -> Iterable[tuple[dict[str, Any], str]]:
+    arguments = event.get("args")
+    if isinstance(arguments, dict):
+        for key in ("correlation", "External id", "Record function id"):
+            if isinstance(arguments.get(key), int):
+                yield arguments, key
+    if isinstance(event.get("id"), int):
+        yield event, "id"
+
+
+def _largest_number(event: dict[str, Any]) -> int:
+    return max((int(place[key]) for place, key in _numbers(event)), default=0)
+
+
+def _moved(event: dict[str, Any], by_us: float, by_number: int) -> dict[str, Any]:
+    moved = dict(event, ts=round(event["ts"] + by_us, 3))
+    if isinstance(event.get("args"), dict):
+        moved["args"] = dict(event["args"])
+    for place, key in _numbers(moved):
+        place[key] += by_number
+    return moved
+
+
+def rows_of_trace(plain: Path, folder: Path, options: argparse.Namespace) -> list[Row]:
+    """The report of one trace, ours and others', and the summary."""
+    runs = options.runs
+    report = [*GEMMETRY, "trace", "report", str(plain), "--no-cache"]
+    summary = [*GEMMETRY, "trace", "summary", str(plain), "--json"]
+    rows = [
+        Row("gemmetry, xlsx", [*report, "-o", f"{folder}/ours.xlsx"], 0.9, 260, runs),
+        Row("gemmetry, html", [*report, "-o", f"{folder}/ours.html"], runs=runs),
+        Row("gemmetry, summary", [*summary, "--no-cache"], runs=runs),
+        Row("gemmetry, summary, cached", summary, 0.2, None, runs),
+    ]
+    if options.tracelens:
+        program = options.tracelens / "TraceLens_generate_perf_report_pytorch"
+        rows.append(Row("TraceLens, xlsx", [
+            str(program), "--profile_json_path", str(plain), "--output_xlsx_path",
+            f"{folder}/theirs.xlsx", *TRACELENS_FLAGS], runs=runs))  # fmt: skip
+    if options.hta:
+        rows.append(Row("HTA, all tables, csv", [
+            str(options.hta / "python"), "-c", HTA, str(plain), f"{folder}/hta"],
+            runs=runs))  # fmt: skip
+    return rows
+
+
+def rows_of_sweep(sweep: Path, folder: Path, runs: int) -> list[Row]:
+    """All tables of a sweep's jobs."""
+    jobs = sorted({path.parent for path in sweep.rglob("rank*.pt.trace.json.gz")})
+    ranks = sum(1 for _ in sweep.rglob("rank*.pt.trace.json.gz"))
+    what = f"gemmetry, sweep of {len(jobs)} jobs, {ranks} traces: all tables"
+    command = [*GEMMETRY, "trace", "report", str(sweep), "--no-cache"]
+    return [Row(what, [*command, "-o", f"{folder}/sweep.xlsx"], 8, None, runs)]
+
+
+def rows_of_large(path: Path, gigabytes: float, folder: Path) -> list[Row]:
+    """One trace that is repeated in time."""
+    command, name = [*GEMMETRY, "trace"], f"{gigabytes:.1f} GB"
+    report = [*command, "report", str(path), "--no-cache", "-o", f"{folder}/large.xlsx"]
+    summary = [*command, "summary", str(path), "--no-cache", "--json"]
+    return [
+        Row(f"gemmetry, xlsx of {name}", report, 14 * gigabytes, 600),
+        Row(f"gemmetry, summary of {name}", summary, 14 * gigabytes, 600),
+    ]
+
+
+def measure_in_turns(rows: Sequence[Row], environment: Mapping[str, str]) -> None:
+    """Run each row as often as it asks, in turns; one more run before, to fill file caches and
+    to make what "cached" reads."""
+    for row in rows:
+        if row.runs > 1:
+            Row(row.what, row.command).measure(environment)
+    for turn in range(max(row.runs for row in rows)):
+        for row in rows:
+            if turn < row.runs and not row.failure:
+                row.measure(environment)
+                print(f"  {row.what}: {row.seconds[-1]:.2f} s", file=sys.stderr)
+
+
+def print_table(rows: Sequence[Row]) -> None:
+    print("| what | wall s | range | CPU s | peak RSS MB | limit |")
+    print("|---|---|---|---|---|---|")
+    for row in rows:
+        print(row.line())
+    print()
+
+
+def print_factors(rows: Sequence[Row]) -> None:
+    """How much longer the others take than our workbook."""
+    took = {row.what: statistics.median(row.seconds) for row in rows if not row.failure}
+    for name, least in (("TraceLens, xlsx", 10), ("HTA, all tables, csv", 4)):
+        if name in took:
+            factor = took[name] / took["gemmetry, xlsx"]
+            print(f"{name} takes {factor:.1f} times as long as our workbook (limit: {least})")
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trace", type=Path, required=True)
+    parser.add_argument("--sweep", type=Path)
+    parser.add_argument("--large", default="", help="GB of the repeated traces, with commas")
+    parser.add_argument("--tracelens", type=Path, help="bin folder of its environment")
+    parser.add_argument("--hta", type=Path, help="bin folder of its environment")
+    parser.add_argument("--runs", type=int, default=5)
+    options = parser.parse_args()
+    print(f"{platform.machine()}, {os.cpu_count()} processors, Python {platform.python_version()}")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "caches")}
+        plain = unpacked(options.trace, folder)
+        print(f"{plain.name}: {plain.stat().st_size / 1e6:.0f} MB\n")
+        rows = rows_of_trace(plain, folder, options)
+        measure_in_turns(rows, environment)
+        print_table(rows)
+        print_factors(rows)
+        if options.sweep:
+            rows = rows_of_sweep(options.sweep, folder, options.runs)
+            measure_in_turns(rows, environment)
+            print_table(rows)
+        for gigabytes in map(float, filter(None, options.large.split(","))):
+            path = folder / "large.json"
+            repeat(plain, gigabytes, path)
+            size = path.stat().st_size / 1e9
+            rows = rows_of_large(path, size, folder)
+            measure_in_turns(rows, environment)
+            print_table(rows)
+            path.unlink()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""``gemmetry cache``: what is kept of traces so that reading them again is fast."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gemmetry.cli.arguments import WorkbenchCommand
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="What is kept of traces so that reading them again is fast.",
+)
+
+
+@app.callback()
+def _group() -> None:
+    """What is kept of traces so that reading them again is fast."""
+
+
+@app.command("clear", cls=WorkbenchCommand)
+def clear(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[PATH]...",
+            help="Traces, or folders to search, whose caches go too, whoever made them.",
+        ),
+    ] = None,
+) -> None:
+    """Remove the caches of traces: those that your runs made, and those of the paths given.
+
+    Traces themselves stay. A cache is made again when its trace is read the next time.
+    """
+    from gemmetry.domain.errors import RequestError
+    from gemmetry.traces.cache import clear_cache
+
+    for path in paths or ():
+        if not path.exists():
+            raise RequestError(
+                f"{path} does not exist", hint="Give the path of a trace, or of a folder."
+            )
+    count, size = clear_cache(paths or ())
+    typer.echo(f"removed {count:,} cache{'' if count == 1 else 's'}, {size / 1e6:,.1f} MB")
