@@ -43,6 +43,9 @@ demo: $(VENV)/.demo-installed
 	$(BIN)/gemmetry trace report $(DEMO_TRACES) --output $(DEMO_TRACES)/cpu.html
 	$(BIN)/gemmetry trace report tests/data/traces/h200_fsdp_rank*of4_part.pt.trace.json.gz \
 	  --no-cache --output $(DEMO_TRACES)/h200.html
+	@echo "Open $(DEMO_FOLDER)/report.html: speeds of the products."
+	@echo "Open $(DEMO_TRACES)/cpu.html: the traces that were recorded here."
+	@echo "Open $(DEMO_TRACES)/h200.html: traces of a training job, two of its four H200s."
 
 test: $(VENV)/.test-installed lint types
 	$(BIN)/python -m pytest -n 2

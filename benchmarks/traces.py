@@ -4,10 +4,11 @@
         --tracelens TRACELENS_ENVIRONMENT/bin --hta HTA_ENVIRONMENT/bin
 
 Every command is a process of its own, start-up counted, with `--no-cache` unless the row says
-cached; commands take turns, and the median of ``--runs`` rounds is told. ``--large`` makes traces of
-so many GB by repeating the trace in time, as Kineto writes them (all of the host, then all of the
-GPU), and reads them once each. TraceLens (AMD-AGI/TraceLens) and HTA (HolisticTraceAnalysis) want
-environments of their own; without them their rows are left out. Limits are the project's issue 4.
+cached; commands take turns, and the median of ``--runs`` rounds is told. Python's bytecode is
+there, as in an installation. ``--large`` makes traces of so many GB by repeating the trace in time,
+as Kineto writes them (all of the host, then all of the GPU), and reads them once each. TraceLens
+(AMD-AGI/TraceLens) and HTA (HolisticTraceAnalysis) want environments of their own; without them
+their rows are left out. Limits are those that the project set itself.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +51,21 @@ for number, table in enumerate(tables):
 """
 """All of HTA's tables of one trace, as csv (it writes no workbook)."""
 
-TRACELENS_FLAGS = (
-    "--include_unlinked_kernels --short_kernel_study --short_kernel_threshold_us 50 "
-    "--topk_ops 100 --enable_kernel_summary --topk_roofline_ops 100"
-).split()
+METER = """
+import json, os, subprocess, sys, time
+began = time.perf_counter()
+process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+_, status, used = os.wait4(process.pid, 0)
+seconds = time.perf_counter() - began
+status = os.waitstatus_to_exitcode(status)
+print(json.dumps([status, seconds, used.ru_utime + used.ru_stime, used.ru_maxrss]))
+"""
+"""Runs a command out of a small process: Linux counts the memory of the one that starts it too."""
+
+TRACELENS_FLAGS = [
+    "--include_unlinked_kernels", "--short_kernel_study", "--short_kernel_threshold_us", "50",
+    "--topk_ops", "100", "--enable_kernel_summary", "--topk_roofline_ops", "100",
+]  # fmt: skip
 """Those of the sweep analysis document's script."""
 
 
@@ -73,20 +85,15 @@ class Row:
 
     def measure(self, environment: Mapping[str, str]) -> None:
         """Run the command once."""
-        with tempfile.TemporaryFile() as errors:
-            began = time.perf_counter()
-            process = subprocess.Popen(
-                self.command, stdout=subprocess.DEVNULL, stderr=errors, env=environment
-            )
-            _, status, used = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            self.seconds.append(time.perf_counter() - began)
-            self.cpu_seconds.append(used.ru_utime + used.ru_stime)
-            self.memory_mb.append(used.ru_maxrss * 1024 / 1e6)
-            if process.returncode:
-                errors.seek(0)
-                lines = errors.read().decode("utf-8", "replace").strip().splitlines()
-                self.failure = f"exit status {process.returncode}: {lines[-1] if lines else ''}"
+        meter = [sys.executable, "-c", METER, *self.command]
+        run = subprocess.run(meter, env=environment, capture_output=True)
+        status, seconds, cpu_seconds, kilobytes = json.loads(run.stdout)
+        self.seconds.append(seconds)
+        self.cpu_seconds.append(cpu_seconds)
+        self.memory_mb.append(kilobytes * 1024 / 1e6)
+        if status:
+            lines = run.stderr.decode("utf-8", "replace").strip().splitlines()
+            self.failure = f"exit status {status}: {lines[-1] if lines else ''}"
 
     def line(self) -> str:
         """The row of the table."""
@@ -131,7 +138,8 @@ def repeat(trace: Path, gigabytes: float, path: Path) -> None:
         for part in (on_host, on_gpu):
             for copy in range(copies):
                 is_last = part is on_gpu and copy == copies - 1
-                lines = [encoder.encode(_moved(e, copy * (span + 100), copy * numbers)) for e in part]
+                moved = (_moved(e, copy * (span + 100), copy * numbers) for e in part)
+                lines = map(encoder.encode, moved)
                 file.write(b",\n".join(lines) + (b"\n]}\n" if is_last else b",\n"))
 
 
@@ -169,12 +177,12 @@ def rows_of_trace(plain: Path, folder: Path, options: argparse.Namespace) -> lis
         Row("gemmetry, summary", [*summary, "--no-cache"], runs=runs),
         Row("gemmetry, summary, cached", summary, 0.2, None, runs),
     ]
-    if options.tracelens:
+    if options.tracelens is not None:
         program = options.tracelens / "TraceLens_generate_perf_report_pytorch"
         rows.append(Row("TraceLens, xlsx", [
             str(program), "--profile_json_path", str(plain), "--output_xlsx_path",
             f"{folder}/theirs.xlsx", *TRACELENS_FLAGS], runs=runs))  # fmt: skip
-    if options.hta:
+    if options.hta is not None:
         rows.append(Row("HTA, all tables, csv", [
             str(options.hta / "python"), "-c", HTA, str(plain), f"{folder}/hta"],
             runs=runs))  # fmt: skip
@@ -182,12 +190,16 @@ def rows_of_trace(plain: Path, folder: Path, options: argparse.Namespace) -> lis
 
 
 def rows_of_sweep(sweep: Path, folder: Path, runs: int) -> list[Row]:
-    """All tables of a sweep's jobs."""
-    jobs = sorted({path.parent for path in sweep.rglob("rank*.pt.trace.json.gz")})
-    ranks = sum(1 for _ in sweep.rglob("rank*.pt.trace.json.gz"))
-    what = f"gemmetry, sweep of {len(jobs)} jobs, {ranks} traces: all tables"
-    command = [*GEMMETRY, "trace", "report", str(sweep), "--no-cache"]
-    return [Row(what, [*command, "-o", f"{folder}/sweep.xlsx"], 8, None, runs)]
+    """A sweep's jobs together."""
+    traces = sorted(sweep.rglob("rank*.pt.trace.json.gz"))
+    what = f"{len({path.parent for path in traces})} jobs, {len(traces)} traces"
+    command, no_cache = [*GEMMETRY, "trace"], [str(sweep), "--no-cache"]
+    report = [*command, "report", *no_cache, "-o", f"{folder}/sweep.xlsx"]
+    collectives = [*command, "collectives", *no_cache, "--json"]
+    return [
+        Row(f"gemmetry, xlsx, {what}", report, 8, None, runs),
+        Row(f"gemmetry, collectives, {what}", collectives, 8, None, runs),
+    ]
 
 
 def rows_of_large(path: Path, gigabytes: float, folder: Path) -> list[Row]:
@@ -196,8 +208,8 @@ def rows_of_large(path: Path, gigabytes: float, folder: Path) -> list[Row]:
     report = [*command, "report", str(path), "--no-cache", "-o", f"{folder}/large.xlsx"]
     summary = [*command, "summary", str(path), "--no-cache", "--json"]
     return [
-        Row(f"gemmetry, xlsx of {name}", report, 14 * gigabytes, 600),
-        Row(f"gemmetry, summary of {name}", summary, 14 * gigabytes, 600),
+        Row(f"gemmetry, xlsx, {name}", report, 14 * gigabytes, 600),
+        Row(f"gemmetry, summary, {name}", summary, 14 * gigabytes, 600),
     ]
 
 
@@ -231,6 +243,24 @@ def print_factors(rows: Sequence[Row]) -> None:
             print(f"{name} takes {factor:.1f} times as long as our workbook (limit: {least})")
 
 
+def versions(options: argparse.Namespace) -> list[str]:
+    """Of what is compared."""
+    found = [f"gemmetry {version('gemmetry')}"]
+    for name, folder in (("TraceLens", options.tracelens), ("HolisticTraceAnalysis", options.hta)):
+        if folder is not None:
+            ask = f"from importlib.metadata import version; print(version({name!r}))"
+            told = subprocess.run([folder / "python", "-c", ask], capture_output=True, text=True)
+            found.append(f"{name} {told.stdout.strip()}")
+    return found
+
+
+def environment_in(folder: Path) -> dict[str, str]:
+    """Of the commands: caches and bytecode go to `folder`."""
+    places = {"XDG_CACHE_HOME": folder / "caches", "PYTHONPYCACHEPREFIX": folder / "bytecode"}
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {name: str(place) for name, place in places.items()}
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -242,9 +272,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} processors, Python {platform.python_version()}")
+    print(", ".join(versions(options)))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "caches")}
+        environment = environment_in(folder)
         plain = unpacked(options.trace, folder)
         print(f"{plain.name}: {plain.stat().st_size / 1e6:.0f} MB\n")
         rows = rows_of_trace(plain, folder, options)

@@ -67,16 +67,16 @@ def test_parses(name, line):
 def test_values_arrive():
     context = load_command("profile").make_context("profile", shlex.split(EVERY_OLD_FLAG))
     given = context.params
-    assert given["problem_m"] == ["64", "128"]
+    assert list(given["problem_m"]) == ["64", "128"]
     assert given["jobs"] == "-1"
     assert given["dispatch_repeat_count"] == "100"
-    assert given["split_k_slices"] == ["2"]
-    assert given["device"] == ["cuda"]
+    assert list(given["split_k_slices"]) == ["2"]
+    assert list(given["device"]) == ["cuda"]
     assert given["cuda_arch"] == "sm_80"
     assert given["verification_enabled"] is True
-    assert given["tags"] == ["Commit:abc,Machine:box"]
-    assert given["output"] == ["a.csv"]
-    assert given["operation_kind"] == ["all", "matmul"]
+    assert list(given["tags"]) == ["Commit:abc,Machine:box"]
+    assert list(given["output"]) == ["a.csv"]
+    assert list(given["operation_kind"]) == ["all", "matmul"]
     assert given["save_cmds"] is given["append"] is given["default_config"] is True
 
 

@@ -186,5 +186,21 @@ def test_the_table_names_the_folders(cli):
     assert ended.status == 0
     header, first = ended.stdout.splitlines()[:2]
     assert header.split()[0] == "trace_folder"
-    assert first.split()[0] == "traces_matmul/config_0001"
+    assert first.split()[:2] == ["traces_matmul/config_0001", "matmul_16x16x16_f32t_f32t_f32t"]
     assert "traces_matmul/config_0001" in ended.stderr
+
+
+def test_what_was_recorded_is_reported_by_the_command_that_is_told(cli):
+    ended = cli(*GRID, "--matrix-sizes", "16")
+    told = "gemmetry trace report e -o report.html"
+    assert told in ended.stderr
+    assert not Path("e/report.html").exists()  # Of speeds, of which there are none.
+    ended = cli(*told.split()[1:], "-o", "report.json")
+    assert ended.status == 0
+    rows = json.loads(Path("report.json").read_text())["sheets"]["host_operators"]
+    products = [row for row in rows if row["m"] is not None]
+    # Four configurations with two repeats; one call of the innermost product in each.
+    assert len(products) == 8
+    assert {(row["name"], row["dtype"], row["layout"], row["count"]) for row in products} == {
+        ("aten::mm", "f32", "tt", 1), ("aten::mm", "f32", "nt", 1),
+        ("aten::_int_mm", "s8", "tt", 1), ("aten::_int_mm", "s8", "nt", 1)}  # fmt: skip

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 DATA = Path(__file__).parents[1] / "data"
+GRID = str(DATA / "cpu_grid")
 MATMUL = str(DATA / "traces" / "h200_matmul.pt.trace.json.gz")
 RANK0 = str(DATA / "traces" / "h200_fsdp_rank0of4_part.pt.trace.json.gz")
 JOB = str(DATA / "collectives" / "h200x4")
@@ -98,3 +99,18 @@ def test_wrong_requests_are_refused(cli, words, told):
     ended = cli("trace", "report", MATMUL, *words)
     assert ended.status == 2
     assert told in ended.stderr
+
+
+def test_a_trace_of_a_cpu_gives_every_kind_of_report(cli, tmp_path):
+    outputs = [tmp_path / f"r{suffix}" for suffix in (".xlsx", ".html", ".json", ".md", "")]
+    options = [word for path in outputs for word in ("-o", str(path))]
+    ended = cli("trace", "report", GRID, *options)
+    assert ended.status == 0
+    assert "note: none of 3 traces holds work on a GPU" in ended.stderr
+    assert "warning" not in ended.stderr
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert set(document["sheets"]) == {"summary", "shapes", "host_operators"}
+    assert (tmp_path / "r" / "host_operators.csv").exists()
+    page = (tmp_path / "r.html").read_text()
+    assert "How the time divides" not in page
+    assert "Where the time of the host goes" in page

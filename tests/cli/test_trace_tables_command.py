@@ -11,6 +11,7 @@ import pytest
 from gemmetry.traces.summary import KEYS
 
 DATA = Path(__file__).parents[1] / "data" / "traces"
+GRID = str(DATA.parent / "cpu_grid")
 MATMUL = str(DATA / "h200_matmul.pt.trace.json.gz")
 RANK0 = str(DATA / "h200_fsdp_rank0of4_part.pt.trace.json.gz")
 RANK1 = str(DATA / "h200_fsdp_rank1of4_part.pt.trace.json.gz")
@@ -205,3 +206,31 @@ def test_timings_tell_every_stage(cli):
     ended = cli("trace", "gemms", MATMUL, "--no-cache", "--timings")
     assert re.search(r"read +\d\.\d{3} s", ended.stderr)
     assert re.search(r"gemms +\d\.\d{3} s", ended.stderr)
+
+
+def test_a_trace_of_a_cpu_is_told_to_have_no_work_on_a_gpu(cli):
+    for command, told in (("summary", "no work on a GPU"), ("gemms", "no GEMM kernels")):
+        ended = cli("trace", command, GRID)
+        assert ended.status == 0
+        assert told in ended.stdout
+        assert "note: none of 3 traces holds work on a GPU" in ended.stderr
+        assert "gemmetry trace report" in ended.stderr
+    document = json.loads(cli("trace", "gemms", GRID, "--json").stdout)
+    assert document["gemms"] == []
+
+
+def test_from_a_trace_of_a_cpu_to_a_plan(cli):
+    ended = cli("trace", "shapes", GRID, "-o", "shapes.yaml")
+    assert ended.status == 0
+    assert "products that operators tell, with times of the host" in ended.stderr
+    assert "256x256x256 f32 tn" in ended.stdout
+    planned = cli("profile", "--spec", "shapes.yaml", "--providers", "numpy", "--dry-run")
+    assert planned.status == 0
+    assert "numpy:matmul_256x256x256_f32t_f32n_f32t_default" in planned.stdout
+
+
+def test_kernels_are_the_workload_where_there_are_some(cli):
+    ended = cli("trace", "shapes", MATMUL, GRID, "--no-cache", "--json")
+    (row,) = json.loads(ended.stdout)["shapes"]
+    assert row["m"] == 2048
+    assert "note: 3 of 4 traces hold no work on a GPU" in ended.stderr

@@ -372,7 +372,9 @@ def test_output_of_a_worker_explains_its_dispatch_and_stays_out_of_ours(make_pla
 
 
 def test_an_interrupt_ends_the_workers_and_keeps_what_is_done(make_plan, tmp_path):
-    plan = make_plan(("slow_50",), interval_width=1e-9, time_budget_s=60.0)
+    # Neither samples nor time end it before the signal does.
+    endless = {"interval_width": 1e-9, "time_budget_s": 600.0, "max_samples": 10**9}
+    plan = make_plan(("slow_50",), **endless)
     folder = tmp_path / "experiment"
     sent = []
 

@@ -60,7 +60,9 @@ def rows_of(text: bytes, **options: Any) -> TraceRows:
 
 def comparable(rows: TraceRows) -> dict[str, Any]:
     """Everything, with texts in the place of their numbers: those go by the order of reading."""
-    found: dict[str, Any] = {"events": rows.events}
+    found: dict[str, Any] = {
+        "events": rows.events, "partial": rows.partial, "problems": rows.problems
+    }  # fmt: skip
     texts = {
         "name": rows.names, "thread": rows.threads, "arguments": rows.arguments,
         "collective": (*rows.collectives, None),

@@ -1,3 +1,6 @@
+"""Databases made up after rocprofiler-sdk's ``rocpd_tables.sql``, in both layouts: no real one
+with a licence to copy was found."""
+
 from __future__ import annotations
 
 import json

@@ -18,8 +18,6 @@ def test_real_files(path):
         expected = Kind.CHAKRA
     elif "results" in path.name:
         expected = Kind.ROCPROFV3_JSON
-    elif path.name.startswith("sdk2024_counter") or "agent_info" in path.name:
-        expected = Kind.OTHER
     elif path.suffix == ".csv":
         expected = Kind.ROCPROFV3_CSV
     elif path.suffix == ".md":

@@ -9,7 +9,6 @@ import pytest
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats.tracelens import read_tracelens_report
 
-pytest.importorskip("fastexcel")
 xlsxwriter = pytest.importorskip("xlsxwriter")
 
 

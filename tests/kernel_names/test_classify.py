@@ -53,7 +53,11 @@ def _told(found: KernelName) -> dict[str, str]:
 
 @pytest.mark.parametrize(("name", "expected"), _table(), ids=lambda v: str(v)[:60])
 def test_table_of_real_names(name: str, expected: dict[str, str]) -> None:
-    assert _told(classify(name)) == expected
+    told = classify(name)
+    assert _told(told) == expected
+    # They look at less, and must come to the same.
+    assert is_gemm(name) == (told.kind in GEMM_KINDS)
+    assert is_communication(name) == (told.kind is KernelKind.COLLECTIVE)
 
 
 def test_the_table_covers_every_kind_and_the_families() -> None:

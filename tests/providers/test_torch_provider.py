@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -157,7 +158,10 @@ def test_configurations() -> None:
     assert provider.parse_configuration("nonsense", operation, H200) is None
 
 
-def test_the_cost_probe_scales_with_the_work() -> None:
+def test_the_cost_probe_scales_with_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count(step=0.25)
+    clock = SimpleNamespace(perf_counter=lambda: next(ticks))
+    monkeypatch.setattr("gemmetry.providers.torch_provider.time", clock)
     provider = PROVIDER()
 
     def predicted(name: str) -> float | None:
@@ -165,9 +169,9 @@ def test_the_cost_probe_scales_with_the_work() -> None:
         return provider.seconds_per_launch(dispatch)
 
     assert predicted("matmul_64x64x64_f32t_f32t_f32t") is None
-    small, large = (predicted(f"matmul_{n}x{n}x{n}_f32t_f32t_f32t") for n in (1024, 8192))
-    assert small is not None and large is not None
-    assert large > 10 * small
+    # A launch of the probe, 256³, takes a quarter of a second by this clock.
+    assert predicted("matmul_1024x1024x1024_f32t_f32t_f32t") == 0.25 * 4**3
+    assert predicted("matmul_8192x8192x8192_f32t_f32t_f32t") == 0.25 * 32**3
     assert predicted("conv2d_8x64x64x16_3x3x8_f32nhwc_f32hwcf_f32nhwc") is not None
 
 

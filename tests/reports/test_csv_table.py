@@ -37,6 +37,23 @@ def test_texts_that_a_spreadsheet_would_evaluate_are_disarmed(make_record, start
     assert rows == [{heading: cell, "reason": cell}]
 
 
+@pytest.mark.parametrize(
+    "text", [" =1+1", "\n=1+1", "\x00=1+1", "\x1b=1+1", "\ufeff@x", "\u200b+1", "＝1", "＠x", "\n"]
+)
+def test_a_sign_behind_what_a_spreadsheet_may_drop_is_disarmed(make_record, text):
+    record = make_record(NAME, outcome=Outcome.WRONG, reason=text)
+    (row,) = _rows(to_csv(ResultSet(title="t", records=[record]), ["reason"]))
+    assert row["reason"].startswith("'")
+
+
+@pytest.mark.parametrize("text", ["a=b", "1-1", "a\x1b[31mb", "\ud800x", "aten::mm"])
+def test_other_texts_have_no_apostrophe_and_no_control_characters(make_record, text):
+    record = make_record(NAME, outcome=Outcome.WRONG, reason=text)
+    (row,) = _rows(to_csv(ResultSet(title="t", records=[record]), ["reason"]))
+    expected = text.replace("\x1b", "\ufffd").replace("\ud800", "\ufffd")
+    assert row["reason"] == expected
+
+
 def test_negative_numbers_are_not_touched(make_record):
     record = make_record(NAME)
     assert record.verdict.signed_bias < 0

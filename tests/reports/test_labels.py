@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Measurement
 from gemmetry.reports.labels import (
+    cell_fit,
     dtype_label,
     failed_checks,
     first_line,
@@ -102,6 +103,23 @@ def test_short_configurations_fit_and_stay_different(names, width):
     assert set(short) == set(names)
     assert len(set(short.values())) == len(names)
     assert all(0 < len(text) <= width for text in short.values())
+
+
+@pytest.mark.parametrize("mark", ["\u061c", "\u200e", "\u200f", "\u202e", "\u2066", "\x9b"])
+def test_marks_of_direction_and_controls_are_replaced(mark):
+    assert printable(f"a{mark}b") == "a\N{REPLACEMENT CHARACTER}b"
+
+
+@pytest.mark.parametrize("text", ["x" * 100_000, "𝕏" * 40_000, "é𝕏" * 20_000, "\ud800" * 40_000])
+def test_texts_are_cut_to_what_a_cell_takes(text):
+    units = len(cell_fit(text).encode("utf-16-le")) // 2
+    assert 32_765 <= units <= 32_767
+    assert text.replace("\ud800", "\N{REPLACEMENT CHARACTER}").startswith(cell_fit(text))
+
+
+def test_a_cell_holds_nothing_that_xml_cannot():
+    assert cell_fit("a\x1bb\uffff\ud800") == "a\ufffdb\ufffd\ufffd"
+    assert cell_fit("short é 𝕏") == "short é 𝕏"
 
 
 def test_unapplied_checks_are_counted_unless_the_operation_is_the_cause(failed_result_set):

@@ -159,6 +159,19 @@ def test_the_timeline_is_drawn_and_zooms(browser, report_of, tmp_path):
 
 
 @pytest.mark.browser
+def test_operators_of_the_host_are_drawn(browser, report_of, tmp_path):
+    from selenium.webdriver.support.ui import Select
+
+    _open(browser, report_of("cpu_grid"), tmp_path)
+    assert browser.execute_script(_COLOURS)["gemm"] > 1000
+    choice = Select(browser.find_element("id", "timeline-group"))
+    assert len(choice.options) == 3
+    before = browser.find_element("id", "timeline").get_attribute("data-drawn")
+    choice.select_by_index(2)
+    assert browser.find_element("id", "timeline").get_attribute("data-drawn") != before
+
+
+@pytest.mark.browser
 def test_no_script_runs_from_names(browser, hostile_report, tmp_path):
     _open(browser, hostile_report, tmp_path)
     from selenium.webdriver.common.action_chains import ActionChains
@@ -191,3 +204,40 @@ def test_a_hundred_thousand_kernels_are_drawn_in_a_moment(browser, report_of, tm
     """
     assert browser.execute_script(redraw) < 1000
     assert browser.execute_script(_COLOURS)["other"] > 1000
+
+
+def test_threads_of_the_host_have_lanes(report_of):
+    report = report_of("cpu_grid")
+    groups = timeline_groups(report)
+    assert [group["label"] for group in groups] == [
+        "config_0002/repeat_01", "config_0002/repeat_02", "config_0003/repeat_01"]  # fmt: skip
+    for group in groups:
+        (lane,) = group["lanes"]
+        assert re.fullmatch(r"thread \d+", lane["label"])
+        assert "aten::mm" in group["names"]
+
+
+def test_the_page_of_a_cpu_tells_operators_and_nothing_of_gpus(report_of):
+    page = trace_page(report_of("cpu_grid"))
+    for text in ("Where the time of the host goes", "Matrix products by shape", "other operators",
+                 "256x256x256 f32 tn", "none of 3 traces holds work on a GPU"):  # fmt: skip
+        assert text in page
+    for text in ("How the time divides", "other kernels", ">busy<"):
+        assert text not in page
+    both = trace_page(report_of("cpu_grid", "traces/h200_matmul.pt.trace.json.gz"))
+    assert "How the time divides" in both
+    assert "Of the traces without work on a GPU." in both
+
+
+def test_names_of_operators_and_threads_are_no_markup(report_of, tmp_path):
+    hostile = "<script>alert(1)</script>"
+    args = {"Input Dims": [[hostile], hostile], "Input type": [hostile]}
+    place = {"cat": "cpu_op", "pid": hostile, "tid": hostile, "ts": 0, "dur": 9}
+    event = {"ph": "X", "name": hostile, "args": args, **place}
+    path = tmp_path / "hostile.json"
+    path.write_text(json.dumps({"traceEvents": [event, {**event, "name": "x" * 1_000_000}]}))
+    report = report_of(path)
+    assert len(report.lanes) == 1
+    page = trace_page(report)
+    assert len([tag for tag, _ in _elements(page) if tag == "script"]) == 3
+    assert len(page) < 300_000

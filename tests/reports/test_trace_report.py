@@ -14,6 +14,7 @@ from gemmetry.traces.tracelens_sheets import BY_NAME
 DATA = Path(__file__).parents[1] / "data"
 RANK0 = "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz"
 RANK1 = "traces/h200_fsdp_rank1of4_part.pt.trace.json.gz"
+GRID = "cpu_grid"
 MATMUL = "traces/h200_matmul.pt.trace.json.gz"
 
 
@@ -104,3 +105,57 @@ def test_stages_add_up(tmp_path):
 
 def test_a_single_trace_without_communication_has_no_notes_of_ranks(report_of):
     assert report_of(MATMUL).notes == []
+
+
+def test_a_trace_of_a_cpu_has_a_sheet_of_its_operators(report_of):
+    report = report_of(GRID)
+    assert not report.has_gpu_work
+    assert [table.name for table in report.tables] == [
+        name for name in OUR_SHEETS if name in ("summary", "shapes", "host_operators")]  # fmt: skip
+    sheet = report.table("host_operators")
+    rows = [dict(zip(sheet.headings, row, strict=True)) for row in sheet.rows]
+    assert len({row["file"] for row in rows}) == 3
+    for file in {row["file"] for row in rows}:
+        mine = [row for row in rows if row["file"] == file]
+        assert sum(row["self_share"] for row in mine) == pytest.approx(1)
+        (product,) = (row for row in mine if row["m"] is not None)
+        assert product["name"] == "aten::mm"
+        assert [product[key] for key in ("m", "n", "k", "batch")] == [256, 256, 256, 1]
+        tflops = 2 * 256**3 / product["median_us"] / 1e6
+        assert product["tflops"] == pytest.approx(tflops)
+        assert product["total_us"] >= product["self_us"] > 0
+    layouts = {(row["dtype"], row["layout"]) for row in rows if row["m"]}
+    assert layouts == {("f32", "tn"), ("bf16", "tt")}
+    (shape, other) = (dict(zip(report.table("shapes").headings, row, strict=True))
+                      for row in report.table("shapes").rows)  # fmt: skip
+    assert {shape["operation"], other["operation"]} == {
+        "matmul_256x256x256_f32t_f32n_f32t", "matmul_256x256x256_bf16t_bf16t_bf16t"}  # fmt: skip
+    assert "none of 3 traces holds work on a GPU" in report.notes[0]
+    assert report.warnings == []
+
+
+def test_beside_traces_with_work_on_a_gpu_kernels_are_the_workload(report_of):
+    report = report_of(MATMUL, GRID)
+    assert report.has_gpu_work
+    assert report.table("shapes").rows == report_of(MATMUL).table("shapes").rows
+    files = {row[0] for row in report.table("host_operators").rows}
+    assert len(files) == 3 and not any("h200_matmul" in file for file in files)
+    assert "3 of 4 traces hold no work on a GPU" in report.notes[0]
+    assert report_of(MATMUL).table("host_operators") is None
+
+
+def test_pages_tell_operators_of_all_files_together(report_of):
+    report = report_of(GRID)
+    together = report.page_table("host_operators")
+    assert len(together.rows) < len(report.table("host_operators").rows)
+    products = report.page_table("host_products")
+    count = products.headings.index("count")
+    assert sorted(row[count] for row in products.rows) == [1, 2]
+    assert report.page_table("gemms") is None
+
+
+def test_a_trace_of_nothing_is_told(report_of, tmp_path):
+    path = tmp_path / "empty.json"
+    path.write_text('{"traceEvents": []}')
+    (note,) = report_of(path).notes
+    assert "no work on a GPU; and no operators either" in note

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -25,3 +26,9 @@ def test_the_page_is_up_to_date():
     command = [sys.executable, "-m", "gemmetry.reports.trace_sheets_page"]
     done = subprocess.run(command, capture_output=True, check=True)
     assert PAGE.read_text(encoding="utf-8") == done.stdout.decode()
+
+
+def test_every_sheet_that_tracelens_wrote_is_made():
+    path = Path(__file__).parents[1] / "data" / "tracelens_sheets.json"
+    written = json.loads(path.read_text(encoding="utf-8"))
+    assert set(written["headings"]) == {sheet.name for sheet in SHEETS}

@@ -93,8 +93,8 @@ def test_every_view_fits_80_columns(traces, shown):
 def test_a_summary_of_nothing_says_so(shown):
     trace = traces_of_nothing()
     assert "no work on a GPU" in shown(print_summary, summarize(trace))
-    assert "0.0" in shown(print_summaries, [summarize(trace)] * 2)
-    assert "0.000 in 0 GEMM kernels" in shown(print_gemms, [])
+    assert shown(print_summaries, [summarize(trace)] * 2).count("no work on a GPU") == 2
+    assert shown(print_gemms, []) == "no GEMM kernels"
 
 
 def traces_of_nothing():

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import errno
 import io
+import os
 import re
+import tempfile
 import zipfile
 
 import pytest
 
+from gemmetry.domain.errors import StorageError
 from gemmetry.formats.tracelens import SHEETS, read_tracelens_report
 from gemmetry.reports import trace_workbook as module
-from gemmetry.reports.trace_workbook import MOST_TEXT, cell_text, trace_workbook
+from gemmetry.reports.trace_workbook import trace_workbook
 
 pytest.importorskip("xlsxwriter")
 
@@ -23,7 +27,6 @@ def _parts(content):
 
 
 def test_what_reads_tracelens_reports_reads_ours(report_of, tmp_path):
-    pytest.importorskip("fastexcel")
     report = report_of(RANK0)
     path = tmp_path / "r.xlsx"
     path.write_bytes(trace_workbook(report))
@@ -55,7 +58,7 @@ def test_names_are_texts_and_nothing_else(hostile_report, monkeypatch, most_cell
     assert "=HYPERLINK" in everything
     assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x1b]", everything)
     longest = max(map(len, re.findall(r"<t[^>]*>([^<]*)</t>", everything)))
-    assert longest <= 6 * MOST_TEXT  # as escaped: &quot; for one character
+    assert longest <= 6 * 32_767  # as escaped: &quot; for one character
 
 
 def test_notes_say_what_units_mean_and_what_is_wrong_with_the_files(report_of, tmp_path):
@@ -73,6 +76,14 @@ def test_rows_beyond_a_sheet_are_left_out_and_counted(report_of, monkeypatch):
     assert "gpu_timeline: 5 rows more than a sheet takes are left out" in "".join(parts.values())
 
 
-def test_texts_are_cut_to_what_a_cell_takes():
-    assert len(cell_text("x" * 100_000)) == MOST_TEXT
-    assert cell_text("a\x1bb") == "a\N{REPLACEMENT CHARACTER}b"
+def test_temporary_files_that_cannot_be_written_are_told(report_of, monkeypatch):
+    def full(*_arguments, **_keywords):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    report = report_of(RANK0)
+    monkeypatch.setattr(module, "MOST_CELLS_IN_MEMORY", 0)
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    monkeypatch.setattr(tempfile, "mkstemp", full)
+    with pytest.raises(StorageError, match="No space left") as caught:
+        trace_workbook(report)
+    assert "TMPDIR" in caught.value.hint

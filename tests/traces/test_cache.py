@@ -154,7 +154,68 @@ def test_a_write_that_fails_leaves_nothing_behind(trace, rows, monkeypatch):
     monkeypatch.setattr(Path, "replace", refuse)
     assert save(trace, "key", rows) is None
     assert list(trace.parent.iterdir()) == [trace]
-    assert list(cache_folder().iterdir()) == []
+    # But for the list of caches, which a cache is noted in before it is written.
+    assert [path.name for path in cache_folder().iterdir()] == ["beside.txt"]
+
+
+@pytest.mark.parametrize("written", [0, 20, 5000, 20_000])
+def test_a_process_killed_while_writing_leaves_no_cache_but_one_to_clear(trace, rows, written):
+    def killed(place: Path) -> None:
+        # SIGKILL gives nobody the time to tidy up; only what was flushed is there.
+        whole = save(trace, "key", rows)
+        assert whole is not None
+        content = whole.read_bytes()
+        whole.unlink()
+        place.write_bytes(content[:written])
+
+    left = trace.with_name(f".tmpabcd{CACHE_SUFFIX}")
+    killed(left)
+    assert load(trace, "key") is None
+    assert clear_cache() == (1, written)
+    assert list(trace.parent.iterdir()) == [trace]
+
+
+def _made_up(rows: TraceRows, **columns: object) -> TraceRows:
+    return dataclasses.replace(rows, gpu=dataclasses.replace(rows.gpu, **columns))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda gpu: {"name": gpu.name + 10**6},
+        lambda gpu: {"name": gpu.name - 10**6},
+        lambda gpu: {"collective": gpu.collective + 10**6},
+        lambda gpu: {"duration_ns": -gpu.duration_ns - 1},
+        lambda gpu: {"duration_ns": gpu.duration_ns + 2**60},
+        lambda gpu: {"start_ns": gpu.start_ns[:-1]},
+        lambda gpu: {"start_ns": gpu.start_ns.astype(np.float64)},
+        lambda gpu: {"grid": gpu.grid[:, :2]},
+    ],
+)
+def test_a_cache_that_somebody_made_up_is_not_believed(trace, rows, change):
+    save(trace, "key", _made_up(rows, **change(rows.gpu)))
+    assert load(trace, "key") is None
+
+
+def test_what_is_no_file_is_no_cache(trace):
+    beside = trace.with_name(f"trace.json.gz{CACHE_SUFFIX}")
+    os.mkfifo(beside)
+    assert load(trace, "key") is None
+    assert clear_cache([trace.parent]) == (0, 0)
+    beside.unlink()
+    beside.mkdir()
+    assert load(trace, "key") is None
+    assert clear_cache([trace.parent]) == (0, 0)
+
+
+def test_a_user_without_a_home_has_no_folder(trace, rows, monkeypatch):
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    assert save(trace, "key", rows) == trace.with_name(f"trace.json.gz{CACHE_SUFFIX}")
+    assert clear_cache([trace])[0] == 1
 
 
 def test_clearing_removes_caches_and_nothing_else(tmp_path, trace, rows):

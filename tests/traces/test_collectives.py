@@ -199,6 +199,17 @@ def test_kernels_of_one_operator_share_its_sizes(recording):
     assert [one.is_shared for one in collectives_of(made.trace())] == [True, True, False]
 
 
+def test_kernels_share_the_sizes_that_the_operator_around_their_launches_tells(recording):
+    made = recording()
+    for place, calls in ((0, (7, 8)), (200, (9,))):
+        made.operator("record_param_comms", place, 80, external=2 + place,
+                      **{**TOLD, "Collective name": "allreduce"})  # fmt: skip
+        for number in calls:
+            made.call(number, place + number)
+            made.kernel(GENERIC, 1000 + 100 * number, 40, correlation=number)
+    assert [one.is_shared for one in collectives_of(made.trace())] == [True, True, False]
+
+
 def test_sends_and_receives_tell_their_peer(recording):
     made = recording()
     send = {**TOLD, "Collective name": "send", "Dst Rank": 2, "Seq": 5}

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.traces.grouped import busy_by_owner, grouped_statistics
+from gemmetry.traces import grouped
+from gemmetry.traces.grouped import busy_by_owner, distinct_rows, grouped_statistics
 from gemmetry.traces.intervals import union
 
 GROUPS = 4
@@ -41,10 +42,13 @@ def test_statistics_are_those_of_each_group_alone(values):
 
 
 @settings(max_examples=80, deadline=None)
-@given(intervals)
-def test_busy_time_is_the_union_of_each_owner_alone(values):
+@given(intervals, st.sampled_from([1, 5, 1 << 18]))
+def test_busy_time_is_the_union_of_each_owner_alone(values, block):
     owner, start, duration = (np.array([v[i] for v in values], np.int64) for i in range(3))
-    found = busy_by_owner(owner, start, duration, GROUPS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grouped, "_BLOCK", block)
+        row = np.arange(len(owner))[::-1]
+        found = busy_by_owner(owner, row, start[::-1], duration[::-1], GROUPS)
     for place in range(GROUPS):
         own = owner == place
         assert found[place] == union(start[own], duration[own]).length
@@ -53,5 +57,24 @@ def test_busy_time_is_the_union_of_each_owner_alone(values):
 def test_busy_time_of_many_owners_that_span_hours_does_not_overflow():
     owner = np.arange(100_000, dtype=np.int64).repeat(2)
     start = np.tile(np.array([0, 3600 * 10**9], np.int64), 100_000)
-    found = busy_by_owner(owner, start, np.full(200_000, 7, np.int64), 100_000)
+    row = np.arange(200_000)
+    found = busy_by_owner(owner, row, start, np.full(200_000, 7, np.int64), 100_000)
     assert (found == 14).all()
+
+
+NARROW, WIDE = st.integers(-1, 3), st.sampled_from([-(2**63), -1, 0, 2**31, 2**62, 2**63 - 1])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.one_of(
+        st.lists(st.tuples(NARROW, NARROW), max_size=30),
+        st.lists(st.tuples(WIDE, NARROW, WIDE, WIDE), max_size=30),
+    )
+)
+def test_distinct_rows_are_those_of_numpy(rows):
+    table = np.array(rows, np.int64).reshape(len(rows), -1 if rows else 2)
+    distinct, which = distinct_rows(*table.T)
+    expected, number = np.unique(table, axis=0, return_inverse=True)
+    assert distinct.tolist() == expected.tolist()
+    assert which.tolist() == number.reshape(-1).tolist()

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.formats.events import OperatorRows
+from gemmetry.traces import joins
 from gemmetry.traces.joins import NONE, enclosing
 
 
@@ -158,3 +159,38 @@ def test_nesting_is_found_as_by_comparing_every_pair(intervals, points):
             if its_thread == thread and begin <= moment < stop
         ]
         assert around[index] == smallest(outside)
+
+
+OVERLAPPING = st.tuples(st.integers(0, 1), st.integers(0, 30), st.integers(0, 12))
+
+
+@given(
+    st.lists(OVERLAPPING, max_size=40),
+    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 45)), max_size=10),
+    st.sampled_from([1, 7, 1 << 16]),
+)
+@settings(deadline=None, max_examples=100)
+def test_of_overlapping_operators_the_last_one_still_open_is_around(found, points, block):
+    intervals = [(thread, start, start + length) for thread, start, length in found]
+    order = sorted(range(len(found)), key=lambda i: (*intervals[i][:2], -intervals[i][2], i))
+
+    def last_open(candidates, thread, moment):
+        still = [
+            i
+            for i in candidates
+            if intervals[i][0] == thread and (intervals[i][2] > moment or intervals[i][1] == moment)
+        ]
+        return still[-1] if still else NONE
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joins, "_BLOCK", block)
+        parent, around = enclosing(
+            operators(intervals),
+            np.array([thread for thread, _ in points], np.int32),
+            np.array([moment for _, moment in points], np.int64),
+        )
+    for place, row in enumerate(order):
+        assert parent[row] == last_open(order[:place], *intervals[row][:2])
+    for index, (thread, moment) in enumerate(points):
+        begun = [i for i in order if intervals[i][1] <= moment]
+        assert around[index] == last_open(begun, thread, moment)

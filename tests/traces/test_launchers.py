@@ -29,6 +29,22 @@ def test_an_operator_has_its_own_work_and_that_of_called_ones(recording):
     assert found.host_ns[place["aten::addmm"]] == 500
 
 
+def test_an_operator_may_stand_for_all_within_it(recording):
+    made = recording()
+    made.operator("outer", 0, 1000)
+    made.operator("whole", 10, 900)
+    made.operator("whole", 20, 800)
+    made.operator("inner", 30, 400)
+    made.launch("a", 1, at=100, lasts=50)
+    made.call(2, 950)
+    made.kernel("b", 2000, 30, correlation=2)
+    launchers = find_launchers(made.trace(), whole=lambda name: name == "whole")
+    (kept, other) = launchers.of_row.tolist()
+    assert launchers.host_ns[[kept, other]].tolist() == [900, 1000]
+    assert launchers.direct_ns[[kept, other]].tolist() == [50, 30]
+    assert launchers.subtree_ns[other] == 80
+
+
 def test_without_an_operator_the_call_is_the_launcher(recording):
     made = recording()
     made.launch("k", 1, at=100, lasts=10)
@@ -37,8 +53,8 @@ def test_without_an_operator_the_call_is_the_launcher(recording):
     made.kernel("lost", 400, 10)
     trace = made.trace()
     found, place = _by_name(trace)
-    assert found.category[place["cudaLaunchKernel"]] == "runtime"
-    assert found.category[place["cudaGraphLaunch"]] == "graph"
+    assert found.categories[found.category[place["cudaLaunchKernel"]]] == "runtime"
+    assert found.categories[found.category[place["cudaGraphLaunch"]]] == "graph"
     lost = [trace.rows.names[i] for i in trace.rows.gpu.name].index("lost")
     assert found.of_row[lost] == NONE
 

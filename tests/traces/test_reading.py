@@ -94,7 +94,7 @@ def test_zstd(tmp_path):
         (b"\x1f\x8b\x08\x00", "byte 0: the compressed data are cut short"),
         (b"\x28\xb5\x2f\xfd" + b"\xff" * 50, "byte 0: the compressed data are damaged"),
         (b'"Correlation_Id","Start_Timestamp"\n1,2\n', "tells kernels"),
-        ('{"traceEvents": []}'.encode("utf-16"), "it begins with"),
+        ('{"traceEvents": []}'.encode("utf-16"), "it is text in UTF-16"),
     ],
 )
 def test_what_is_no_trace_is_named_with_the_reason(tmp_path, content, message):
@@ -233,3 +233,25 @@ def test_a_cached_trace_of_56_mb_is_there_at_once(tmp_path):
         best = min(best, time.perf_counter() - begin)
     assert again.gpu.start_ns.tolist() == rows.gpu.start_ns.tolist()
     assert best < 0.05
+
+
+@pytest.mark.parametrize("table", ["kernel_trace", "counter_collection"])
+def test_any_table_of_a_process_stands_for_all_of_it(table):
+    # The counters of 2024 have no times; those of the kernels beside them count.
+    assert len(read_trace(SAMPLES / f"sdk2024_{table}.csv").gpu.start_ns) == 7
+
+
+def test_tables_without_any_times_are_refused_with_the_reason(tmp_path):
+    for table in ("hk_b64_bank_test_agent_info", "sdk2024_counter_collection"):
+        path = tmp_path / f"{table}.csv"
+        shutil.copy(SAMPLES / path.name, path)
+        with pytest.raises(RequestError, match="tells kernels and their times"):
+            read_trace(path)
+
+
+def test_a_pattern_of_names_may_hold_caches(tmp_path):
+    path = large(tmp_path)
+    read_trace(path)
+    named = sorted(tmp_path.glob("trace*"))
+    assert [file.name for file in named] == [path.name, path.name + CACHE_SUFFIX]
+    assert find_traces(named) == [path]

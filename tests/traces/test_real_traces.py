@@ -1,7 +1,7 @@
 """Real traces: no crash, all GEMM time accounted for, and the numbers of TraceLens.
 
-The traces in ``tests/data/traces`` are always tried. ``GEMMETRY_TRACES`` names a folder with
-larger public ones, as docs/traces.md lists them; their tests skip where it is not set.
+The traces in ``tests/data/traces`` are always tried. Larger ones are in the folder that
+``GEMMETRY_TRACES`` names, else beside the checkout; their tests skip where there are none.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from gemmetry.traces.shapes import workload
 from gemmetry.traces.summary import summarize, summarize_steps
 
 DATA = Path(__file__).parents[1] / "data"
+LARGER = Path(os.environ.get("GEMMETRY_TRACES", "") or DATA.parents[2] / "shared" / "data")
 ORACLE = json.loads((DATA / "tracelens_gpu_timeline.json").read_text())["files"]
 COMMITTED = "committed/"
 OURS = {
@@ -38,12 +39,9 @@ OURS = {
 def place(name: str) -> Path:
     if name.startswith(COMMITTED):
         return DATA / "traces" / name.removeprefix(COMMITTED)
-    root = os.environ.get("GEMMETRY_TRACES", "")
-    if not root:
-        pytest.skip("GEMMETRY_TRACES names no folder with larger public traces")
-    path = Path(root) / name
+    path = LARGER / name
     if not path.exists():
-        pytest.skip(f"{name} is not in GEMMETRY_TRACES")
+        pytest.skip(f"{name} is not in {LARGER} (GEMMETRY_TRACES names another folder)")
     return path
 
 

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import ast
 
-import numpy as np
 import pytest
 
 from gemmetry.formats.events import OperatorArguments
 from gemmetry.traces.gemm_operators import gemm_shape
-from gemmetry.traces.tracelens_gemms import gemm_calls, gemm_model, gemm_sheet, speeds
+from gemmetry.traces.tracelens_gemms import gemm_calls, gemm_model, transposes
+from gemmetry.traces.tracelens_performance import performance_tables
 
 GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1"
 BF16 = "c10::BFloat16"
@@ -43,20 +43,13 @@ def test_narrow_operands_give_two_byte_results():
 def test_unknown_types_have_no_bytes():
     model = _model("aten::mm", "[[16,32],[32,16]]", "[]")
     assert (model.bytes, model.mebibytes, model.intensity, model.spec) == (None,) * 4
-    assert speeds(model, np.array([2.0]))[:5] == (None,) * 5
 
 
 def test_damaged_strides_are_left_out():
     model = _model("aten::mm", "[[16,32],[32,16]]", f'["{BF16}","{BF16}"]', '[["x"],[32,1]]')
-    assert model.sizes[4:6] == (None, "(32, 1)")
+    assert model.cells["stride_A"] is None
+    assert model.cells["stride_B"] == "(32, 1)"
     assert ast.literal_eval(model.params)["stride_B"] == (32, 1)
-
-
-def test_speeds_are_amount_over_time():
-    model = _model("aten::mm", "[[1000,1000],[1000,1000]]", f'["{BF16}","{BF16}"]')
-    rates = speeds(model, np.array([10.0, 20.0, 0.0]))
-    assert rates[5:] == pytest.approx((150, 150, 2**0.5 * 50, 100, 200))
-    assert rates[0] == pytest.approx((6e6 / 10e-6 + 6e6 / 20e-6) / 2 / 1e12)
 
 
 def test_a_call_with_a_fill_is_one_row_whose_first_kernel_multiplies(recording):
@@ -74,7 +67,8 @@ def test_a_call_with_a_fill_is_one_row_whose_first_kernel_multiplies(recording):
     trace = made.trace()
     calls = gemm_calls(trace)
     assert calls.busy_ns.tolist() == [500, 600, 700]
-    table = gemm_sheet(trace, calls, trace.rows.threads)
+    table = performance_tables(trace, calls, transposes(trace, calls))[0]
+    assert table.name == "GEMM"
     (row,) = table.rows
     cells = dict(zip(table.headings, row, strict=True))
     assert [cells[f"param: {name}"] for name in "MNKB"] == [64, 16, 32, 1]
@@ -93,4 +87,4 @@ def test_a_trace_without_shapes_has_no_rows(recording):
     made.operator("aten::mm", 0, 900)
     made.launch(GEMM, 1, at=500, lasts=10)
     trace = made.trace()
-    assert gemm_sheet(trace, gemm_calls(trace), trace.rows.threads).rows == []
+    assert not any(table.rows for table in performance_tables(trace, gemm_calls(trace)))

@@ -1,5 +1,11 @@
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
+import pytest
+
 from gemmetry.formats import tracelens
 from gemmetry.traces.tracelens_sheets import BY_NAME, SHEETS
 
@@ -21,3 +27,15 @@ def test_order_of_columns_that_scripts_take_by_place():
     # ROCm/aorta's overlap script takes ts and dur as columns 15 and 16.
     assert BY_NAME["nccl_long"].headings[15:17] == ("ts", "dur")
     assert BY_NAME["gpu_timeline"].headings == ("type", "time ms", "percent")
+
+
+WRITTEN = json.loads((Path(__file__).parents[1] / "data" / "tracelens_sheets.json").read_text())
+
+
+@pytest.mark.parametrize("name", WRITTEN["headings"])
+def test_headings_are_those_that_tracelens_wrote(name):
+    """Of its reports of nine traces and of a job of four ranks, in its order."""
+    theirs = [re.sub(r"\Arank_\d+_", "rank_*_", heading) for heading in WRITTEN["headings"][name]]
+    # Parameters are there if an operator has them, in an order that differs between traces.
+    assert [h for h in BY_NAME[name].headings if h in theirs] == list(dict.fromkeys(theirs))
+    assert set(BY_NAME[name].headings) - set(theirs) <= {"param: transpose", "param: padding"}

@@ -131,7 +131,8 @@ def test_a_race_is_named_first():
         OPERATION, result, np.ones((64, 64)), bad, tile=(16, 16, 8), differs_between_launches=True
     )
     assert text == (
-        "race or kept state: the result differs between launches; index: one tile of 16 × 16 is wrong, at (0, 0)"
+        "race or kept state: the result differs between launches; "
+        "index: one tile of 16 × 16 is wrong, at (0, 0)"
     )
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from gemmetry.api.results import Results
 
 COLUMNS = (
-    "trace_folder", "m", "n", "k", "batch", "lhs_dtype", "layouts", "outcome", "trace_files",
-    "trace_operators", "trace_kernels", "verification", "reason",
+    "trace_folder", "operation", "configuration", "outcome", "trace_operators", "trace_kernels",
+    "verification", "reason",
 )  # fmt: skip
 """What the table of a recording shows."""
 

@@ -63,8 +63,8 @@ class Traces(Sequence[Trace]):
         return _frame(gemm_rows(gemm_table(self.traces)))
 
     def shapes(self) -> polars.DataFrame:
-        """One row a distinct GEMM, over all files, those with the most time first; without work on a
-        GPU in any of them, the products that operators of the host tell.
+        """One row a distinct GEMM, over all files, those with the most time first; if none
+        of them has work on a GPU, the products that operators of the host tell.
 
         Raises:
             RequestError: polars is not installed (extra ``analysis``).

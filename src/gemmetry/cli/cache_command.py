@@ -38,10 +38,13 @@ def clear(
     from gemmetry.domain.errors import RequestError
     from gemmetry.traces.cache import clear_cache
 
+    hint = "Give the path of a trace, or of a folder."
     for path in paths or ():
-        if not path.exists():
-            raise RequestError(
-                f"{path} does not exist", hint="Give the path of a trace, or of a folder."
-            )
+        try:
+            if not path.exists():
+                raise RequestError(f"{path} does not exist", hint=hint)
+        except OSError as error:
+            what = f"{path} cannot be looked at: {error.strerror}"
+            raise RequestError(what, hint=hint) from error
     count, size = clear_cache(paths or ())
     typer.echo(f"removed {count:,} cache{'' if count == 1 else 's'}, {size / 1e6:,.1f} MB")

@@ -28,8 +28,11 @@ def stderr_console() -> Console:
 
 
 def note(text: str) -> None:
-    """One line for the person who typed the command, on stderr."""
-    typer.echo(text, err=True)
+    """One line for the person who typed the command, on stderr. Names of files that are found in
+    folders may hold anything."""
+    from gemmetry.reports.labels import printable
+
+    typer.echo(printable(text), err=True)
 
 
 def command_line() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 from typing import Any
@@ -29,6 +30,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 _INTERRUPTED = 130
 """128 + SIGINT, as shells count it."""
+
+_STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Of files and, where stdout is one, of what is printed."""
 
 
 class LazyGroup(TyperGroup):
@@ -95,7 +99,7 @@ def run(arguments: list[str] | None = None) -> int:
 
     An exception that gemmetry did not raise on purpose is a bug and keeps its traceback.
     """
-    from gemmetry.domain.errors import GemmetryError
+    from gemmetry.domain.errors import GemmetryError, StorageError
 
     command = typer.main.get_command(app)
     try:
@@ -108,15 +112,23 @@ def run(arguments: list[str] | None = None) -> int:
         if status == _INTERRUPTED:
             typer.echo("interrupted: the same command goes on where this one stopped", err=True)
         return status
+    except OSError as error:
+        if error.errno not in _STORAGE:
+            raise
+        tell(StorageError(f"cannot write what was found: {error.strerror}",
+                          hint="Free some space, or write to another place."))  # fmt: skip
+        return StorageError.exit_status
     return 0
 
 
 def tell(error: Any) -> None:
     """Print an error of ours: one ``error:`` line for each mistake, then what to do."""
+    from gemmetry.cli.console import note
+
     for line in getattr(error, "mistakes", None) or (error.message,):
-        typer.echo(f"error: {line}", err=True)
+        note(f"error: {line}")
     if error.hint:
-        typer.echo(f"hint: {error.hint}", err=True)
+        note(f"hint: {error.hint}")
 
 
 def main() -> None:

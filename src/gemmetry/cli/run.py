@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,8 @@ def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool
     rendering = rendering_of(prepared.spec, json=json)
     check_rendering(rendering, tags=prepared.plan.settings.tags)
     check_baseline_provider(prepared)
-    if rendering.html is None:
+    records_traces = prepared.plan.settings.trace is not None
+    if rendering.html is None and not records_traces:  # Without times it would be empty.
         # Nobody asked for it, so a missing library or folder is no reason to stop.
         rendering = dataclasses.replace(rendering, html=default_html(prepared.experiment))
     console = stderr_console()
@@ -62,6 +64,9 @@ def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool
     with Experiment.open(prepared.experiment) as experiment:
         render(experiment.result_set(), rendering)
     note(f"experiment: {prepared.experiment}")
+    if records_traces:
+        folder = shlex.quote(str(prepared.experiment))
+        note(f"read the traces: gemmetry trace report {folder} -o report.html")
     if summary.failure:
         note(f"error: {summary.failure}")
         note("hint: The same command goes on where this one stopped.")

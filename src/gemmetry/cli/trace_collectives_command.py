@@ -47,6 +47,7 @@ def collectives(
     """
     from gemmetry.cli.tables import check_outputs
     from gemmetry.cli.trace_tables_command import TraceRun
+    from gemmetry.formats.naming import encodable
     from gemmetry.reports.collective_tables import collectives_document
     from gemmetry.traces.collective_jobs import analyse_jobs
     from gemmetry.traces.jobs import rank_trace
@@ -63,7 +64,8 @@ def collectives(
     failed = {file: error.message for file, error in run.errors.items()}
     with run.stage("output"):
         if json:
-            typer.echo(dumps(collectives_document(jobs, failed), allow_nan=False))
+            document = collectives_document(jobs, failed)
+            typer.echo(encodable(dumps(document, allow_nan=False, ensure_ascii=False)))
         else:
             from gemmetry.cli.console import stdout_console
             from gemmetry.reports.collective_text import print_jobs

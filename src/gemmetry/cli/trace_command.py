@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import Any
 
 import typer
@@ -19,6 +21,8 @@ COMMANDS: dict[str, str] = {
     "report": "trace_report_command",
 }
 """Command -> its module, which has a function of that name."""
+
+_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 class _Group(TyperGroup):
@@ -55,7 +59,25 @@ def _group() -> None:
 
 
 def _make(name: str) -> Any:
+    if name != "record":
+        _import_numpy_alone()
     module = importlib.import_module(f"gemmetry.cli.{COMMANDS[name]}")
     alone = typer.Typer(add_completion=False)
     alone.command(name, cls=WorkbenchCommand)(getattr(module, name))
     return typer.main.get_command(alone)
+
+
+def _import_numpy_alone() -> None:
+    """Import numpy without the threads that OpenBLAS starts at its import, which take as long as
+    half of it: whoever reads a trace multiplies no matrices."""
+    if "numpy" in sys.modules:
+        return
+    before = os.environ.get(_THREADS)
+    os.environ[_THREADS] = "1"
+    try:
+        importlib.import_module("numpy")
+    finally:
+        # What this process starts is to have what it was given.
+        del os.environ[_THREADS]
+        if before is not None:
+            os.environ[_THREADS] = before

@@ -38,6 +38,7 @@ def report(
     With several files, sheets of single traces get a column that tells the file; ranks of a job
     are put together. Exit status 1 if a file cannot be read and others can.
     """
+    from gemmetry.cli.console import note
     from gemmetry.reports.trace_report import build_report
     from gemmetry.reports.trace_writers import check_reports, write_report
 
@@ -54,7 +55,9 @@ def report(
     with run.stage("write"):
         for path in output:
             write_report(found, path)
-            typer.echo(f"wrote {path}", err=True)
-    for note in found.notes:
-        typer.echo(f"warning: {note}", err=True)
+            note(f"wrote {path}")
+    for warning in found.job_warnings:
+        note(f"warning: {warning}")
+    for remark in found.remarks:
+        note(f"note: {remark}")
     raise typer.Exit(run.finish())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -13,7 +13,10 @@ from gemmetry.cli.options import Json, Outputs
 
 if TYPE_CHECKING:
     from gemmetry.domain.errors import RequestError
+    from gemmetry.formats.events import TraceProblem
+    from gemmetry.formats.tracelens import TraceLensReport
     from gemmetry.traces.gemms import GemmRow
+    from gemmetry.traces.model import Trace
     from gemmetry.traces.summary import Summary
 
 Files = Annotated[
@@ -32,6 +35,17 @@ Timings = Annotated[
 ]
 Top = Annotated[int, typer.Option("--top", min=0, help="Show so many rows; 0: all.")]
 
+FilesOrWorkbooks = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE...",
+        help="Traces: Kineto (plain, gz, zst) or rocprofv3 (JSON, CSV, rocpd); folders are "
+        "searched. Also reports of TraceLens (xlsx).",
+    ),
+]
+
+T = TypeVar("T")
+
 _SPEC_SUFFIXES = (".yaml", ".yml")
 
 _MOST_PROBLEMS = 5
@@ -39,7 +53,7 @@ _MOST_PROBLEMS = 5
 
 
 def summary(
-    files: Files,
+    files: FilesOrWorkbooks,
     json: Json = False,
     output: Outputs = None,
     steps: Annotated[
@@ -52,18 +66,25 @@ def summary(
 
     Times are exact, in nanoseconds. Exit status 1 if a file cannot be read and others can.
     """
-    from gemmetry.cli.tables import check_outputs
+    from gemmetry.traces.model import Trace
     from gemmetry.traces.summary import summarize, summarize_steps
 
     if output:
+        from gemmetry.cli.tables import check_outputs
+
         check_outputs(output)
     run = TraceRun(files, use_cache=not no_cache, wants_timings=timings)
     summaries: list[Summary] = []
     of_steps: list[Summary] = []
-    for trace in run.traces():
+    for found in run.traces_and_workbooks():
         with run.stage("summary"):
-            summaries.append(summarize(trace))
-            of_steps += summarize_steps(trace) if steps else ()
+            if isinstance(found, Trace):
+                summaries.append(summarize(found))
+                of_steps += summarize_steps(found) if steps else ()
+            else:
+                from gemmetry.traces.tracelens_input import workbook_summaries
+
+                summaries += run.of_workbook(found, workbook_summaries)
     run.check_any()
     with run.stage("output"):
         _tell_summaries(summaries, of_steps if steps else None, run.errors, json, output or ())
@@ -99,12 +120,10 @@ def _tell_summaries(
 
         rows = summary_rows(summaries) if steps is None else step_rows(steps)
         _write("trace_summary" if steps is None else "trace_steps", rows, outputs)
-    for one in summaries:
-        _tell_problems(one.file, one.partial, one.problems)
 
 
 def gemms(
-    files: Files,
+    files: FilesOrWorkbooks,
     json: Json = False,
     output: Outputs = None,
     top: Top = 20,
@@ -124,7 +143,7 @@ def gemms(
     from gemmetry.reports.trace_tables import gemm_rows, print_gemms
 
     if json:
-        _print_json(_document("gemms", gemm_rows(rows), run.errors))
+        _print_json(_document("gemms", gemm_rows(rows), run))
     else:
         from gemmetry.cli.console import stdout_console
 
@@ -136,7 +155,7 @@ def gemms(
 
 
 def shapes(
-    files: Files,
+    files: FilesOrWorkbooks,
     json: Json = False,
     output: Annotated[
         list[Path] | None,
@@ -168,9 +187,13 @@ def shapes(
     tables = [path for path in outputs if path not in specs]
     if tables:
         check_outputs(tables)
+    for path in specs:
+        from gemmetry.reports.files import check_writable
+
+        check_writable(path)
     run = TraceRun(files, use_cache=not no_cache, wants_timings=timings)
     rows = run.gemms(or_products=True)
-    told = "These are the products that their operators tell, with times of the host."
+    told = "these are the products that operators tell, with times of the host"
     run.tell_without_gpu(told if rows else "")
     from gemmetry.reports.trace_tables import print_workload, shape_rows
     from gemmetry.traces.shapes import spec_text, workload
@@ -178,7 +201,7 @@ def shapes(
     load = workload(rows)
     text = spec_text(load, run.names, top=top) if spec or specs else ""
     if json:
-        _print_json(_document("shapes", shape_rows(load), run.errors))
+        _print_json(_document("shapes", shape_rows(load), run))
     elif spec:
         typer.echo(text, nl=False)
     else:
@@ -208,42 +231,84 @@ class TraceRun:
         self.errors: dict[str, RequestError] = {}
         self.names: list[str] = []
         self.without_gpu: list[Path] = []
+        self.partial: list[Path] = []
+        self.problems: list[tuple[Path, TraceProblem]] = []
 
-    def traces(self) -> Iterator[Any]:
+    def traces(self) -> Iterator[Trace]:
+        """The traces, one by one; workbooks are none."""
         from gemmetry.traces.loading import read_all
 
         for trace in read_all(
             self._files, self.errors, use_cache=self._use_cache, timings=self.times
         ):
-            self.names.append(trace.file.name)
-            if not trace.has_gpu_work:
-                self.without_gpu.append(trace.file)
+            self._note(trace)
             yield trace
 
+    def traces_and_workbooks(self) -> Iterator[Trace | TraceLensReport]:
+        """The same with reports of TraceLens, in the order of the files."""
+        from gemmetry.traces.loading import read_any
+        from gemmetry.traces.model import Trace
+
+        for found in read_any(
+            self._files, self.errors, use_cache=self._use_cache, timings=self.times
+        ):
+            if isinstance(found, Trace):
+                self._note(found)
+            yield found
+
+    def of_workbook(
+        self, report: TraceLensReport, table: Callable[[TraceLensReport], list[T]]
+    ) -> list[T]:
+        """`table` of the workbook; nothing, and an error is noted, where sheets are not there."""
+        from gemmetry.domain.errors import RequestError
+
+        try:
+            rows = table(report)
+        except RequestError as error:
+            self.errors[str(report.path)] = error
+            return []
+        self.names.append(report.path.name)
+        return rows
+
+    def _note(self, trace: Trace) -> None:
+        self.names.append(trace.file.name)
+        if trace.rows.partial:
+            self.partial.append(trace.file)
+        self.problems += [(trace.file, problem) for problem in trace.rows.problems]
+        if not trace.has_gpu_work:
+            self.without_gpu.append(trace.file)
+
     def gemms(self, *, or_products: bool = False) -> list[GemmRow]:
-        """The table of all files that can be read; problems are told.
+        """The table of all files that can be read.
 
         Args:
             or_products: if none has work on a GPU, the products that operators tell.
         """
         from gemmetry.traces.gemms import gemm_table
         from gemmetry.traces.host_operators import product_table
+        from gemmetry.traces.model import Trace
 
-        read: list[Any] = []
+        workbooks: list[TraceLensReport] = []
 
-        def watched() -> Iterator[Any]:
-            for trace in self.traces():
-                read.append((trace.file, trace.rows.partial, trace.rows.problems))
-                yield trace
+        def traces() -> Iterator[Trace]:
+            for found in self.traces_and_workbooks():
+                if isinstance(found, Trace):
+                    yield found
+                else:
+                    workbooks.append(found)
 
         before = sum(self.times.values())
         with self.stage("gemms"):
-            rows = (product_table if or_products else gemm_table)(watched())
+            rows = (product_table if or_products else gemm_table)(traces())
+            if workbooks:
+                from gemmetry.traces.tracelens_input import workbook_gemms
+
+                for one in workbooks:
+                    rows += self.of_workbook(one, workbook_gemms)
+                rows.sort(key=lambda row: -row.sum_ns)
         # Reading is told on its own.
         self.times["gemms"] -= sum(self.times.values()) - self.times["gemms"] - before
         self.check_any()
-        for file, partial, problems in read:
-            _tell_problems(file, partial, problems)
         return rows
 
     @contextmanager
@@ -265,26 +330,24 @@ class TraceRun:
 
     def tell_without_gpu(self, instead: str = "") -> None:
         """Say which files have no work on a GPU; `instead`: what is told if none has."""
-        from gemmetry.cli.console import note
-
-        files = self.without_gpu
+        files, count = self.without_gpu, len(self.names)
         if not files:
             return
-        which = f"{files[0]} holds" if len(files) == 1 else f"{len(files)} traces hold"
-        if len(files) < len(self.names):
-            which = f"{len(files)} of {len(self.names)} traces hold"
-        elif instead:
-            note(f"note: {which} no work on a GPU. {instead}")
-            return
-        note(
-            f"note: {which} no work on a GPU; operators of the host are told by "
-            "`gemmetry trace report FILE... -o report.html`"
-        )
+        from gemmetry.cli.console import note
+        from gemmetry.traces.host_operators import without_gpu_text
+
+        told = without_gpu_text(files, count)
+        if not instead or len(files) < count:
+            instead = (
+                "`gemmetry trace report FILE... -o report.html` tells of operators on the host"
+            )
+        note(f"note: {told}; {instead}")
 
     def finish(self) -> int:
         """Tell what could not be read; the exit status."""
         from gemmetry.cli.main import tell
 
+        self._tell_problems()
         for error in self.errors.values():
             tell(error)
         if self._wants_timings:
@@ -292,32 +355,41 @@ class TraceRun:
                 typer.echo(f"{name:>10} {seconds:8.3f} s", err=True)
         return 1 if self.errors else 0
 
+    def _tell_problems(self) -> None:
+        from gemmetry.cli.console import note
 
-def _tell_problems(file: Path, partial: bool, problems: Sequence[object]) -> None:
-    from gemmetry.cli.console import note
+        for file in self.partial:
+            note(f"warning: {file} is partial: events are missing")
+        counts: dict[Path, int] = {}
+        for file, problem in self.problems:
+            counts[file] = counts.get(file, 0) + 1
+            if counts[file] <= _MOST_PROBLEMS:
+                note(f"warning: {file}: {problem}")
+        for file, count in counts.items():
+            if count > _MOST_PROBLEMS:
+                note(f"warning: {file}: and {count - _MOST_PROBLEMS} more problems")
 
-    if partial:
-        note(f"warning: {file} is partial: events are missing")
-    for problem in problems[:_MOST_PROBLEMS]:
-        note(f"warning: {file}: {problem}")
-    if len(problems) > _MOST_PROBLEMS:
-        note(f"warning: {file}: and {len(problems) - _MOST_PROBLEMS} more problems")
 
-
-def _document(
-    name: str, rows: Sequence[Mapping[str, Any]], errors: Mapping[str, RequestError]
-) -> dict[str, Any]:
+def _document(name: str, rows: Sequence[Mapping[str, Any]], run: TraceRun) -> dict[str, Any]:
     from gemmetry.traces.summary import SUMMARY_SCHEMA_VERSION
 
-    failed = [{"file": file, "error": error.message} for file, error in errors.items()]
-    return {"schema_version": SUMMARY_SCHEMA_VERSION, name: list(rows), "errors": failed}
+    return {
+        "schema_version": SUMMARY_SCHEMA_VERSION,
+        name: list(rows),
+        "partial": [str(file) for file in run.partial],
+        "problems": [
+            {"file": str(file), "where": problem.where, "what": problem.what}
+            for file, problem in run.problems
+        ],
+        "errors": [{"file": file, "error": error.message} for file, error in run.errors.items()],
+    }
 
 
 def _print_json(document: Mapping[str, Any]) -> None:
     """Times are Decimals with three places, and stay so."""
-    import msgspec
+    from gemmetry.reports.json_encoding import encoded
 
-    typer.echo(msgspec.json.Encoder(decimal_format="number").encode(document).decode())
+    typer.echo(encoded(document).decode())
 
 
 def _write(name: str, rows: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> None:

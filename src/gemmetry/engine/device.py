@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from gemmetry.domain.errors import DeviceLostError
+from gemmetry.domain.errors import DeviceLostError, StorageError
 from gemmetry.domain.events import StageProgress
 from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.record import Record, Verdict
@@ -371,6 +371,9 @@ class DeviceSession:
                 failure.message,
                 hint="The same command resumes when the device is back.",
             )
+        if failure.kind == StorageError.__name__:
+            # No fault of the dispatch, which has its turn again when there is room.
+            raise StorageError(failure.message, hint=failure.hint)
         if failure.worker_is_spoiled:
             ending = ending_of(failure, worker.output_tail())
             worker.kill()

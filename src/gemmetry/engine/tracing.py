@@ -36,9 +36,24 @@ def record_traces(
         UnsupportedError, LaunchError: what :func:`gemmetry.observers.torch_profiler.record` says.
         OutOfMemoryError: inputs and output do not fit.
     """
-    assert settings.trace is not None
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    try:
+        return _recorded(executable, dispatch, inputs, settings, folder)
+    except BaseException:
+        # Half a trace, as of a full disk, would be taken for one by whoever reads the folder.
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _recorded(
+    executable: Executable,
+    dispatch: Dispatch,
+    inputs: Sequence[HostArray],
+    settings: RunSettings,
+    folder: Path,
+) -> TraceFacts:
+    assert settings.trace is not None
     operation, device = dispatch.operation, executable.device
     buffers = [device.upload(a, s) for a, s in zip(inputs, operation.inputs, strict=True)]
     output = device.allocate(operation.output)

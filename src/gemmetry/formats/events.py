@@ -22,6 +22,12 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 
 NOT_TOLD = -1
 
+MOST_RANKS = 1 << 18
+"""Of a job or a group; the largest known have some 10⁵. Larger numbers are damage."""
+
+MOST_ELEMENTS = 1 << 40
+"""Of a tensor or a message: terabytes. Larger numbers are damage."""
+
 
 class GpuKind(IntEnum):
     """What a row of :class:`GpuRows` is."""
@@ -175,6 +181,14 @@ class TraceRows:
 Rows = TypeVar("Rows", GpuRows, CallRows, OperatorRows, AnnotationRows)
 
 _DTYPES: dict[str, type[Any]] = {"Int8": np.int8, "Int32": np.int32, "Int64": np.int64}
+
+
+def chosen(rows: Rows, wanted: npt.NDArray[np.bool_]) -> Rows:
+    """The rows that are `wanted` (one entry a row)."""
+    columns: dict[str, Any] = {
+        column.name: getattr(rows, column.name)[wanted] for column in dataclasses.fields(rows)
+    }
+    return type(rows)(**columns)
 
 
 def concatenate(kind: type[Rows], parts: Sequence[Rows]) -> Rows:

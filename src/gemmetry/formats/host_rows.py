@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -14,8 +11,6 @@ from gemmetry.formats.events import (
     GpuRows,
     Int64,
     OperatorRows,
-    Rows,
-    concatenate,
 )
 from gemmetry.formats.spool import Spool
 
@@ -51,12 +46,8 @@ def host_rows(
 def _launching(gpu: GpuRows, calls: Spool[CallRows]) -> tuple[CallRows, int]:
     launched = np.unique(gpu.correlation)
     launched = launched[launched != NOT_TOLD]
-    kept, left_out = [], 0
-    for piece in calls.pieces():
-        wanted = _among(piece.correlation, launched)
-        left_out += int((~wanted).sum())
-        kept.append(_rows(piece, wanted))
-    return concatenate(CallRows, kept), left_out
+    kept = calls.all([_among(piece.correlation, launched) for piece in calls.pieces()])
+    return kept, calls.rows - len(kept.start_ns)
 
 
 def _enclosing(
@@ -81,12 +72,10 @@ def _enclosing(
         masks.append(wanted)
         sequences = np.union1d(sequences, piece.sequence[wanted])
     sequences = sequences[sequences >= 0]
-    kept, left_out = [], 0
     for piece, wanted in zip(operators.pieces(), masks, strict=True):
         wanted |= _among(piece.sequence, sequences)
-        left_out += int((~wanted).sum())
-        kept.append(_rows(piece, wanted))
-    return concatenate(OperatorRows, kept), left_out
+    kept = operators.all(masks)
+    return kept, operators.rows - len(kept.start_ns)
 
 
 def _among(values: Int64, sorted_set: Int64) -> Bools:
@@ -96,10 +85,3 @@ def _among(values: Int64, sorted_set: Int64) -> Bools:
     place = np.minimum(np.searchsorted(sorted_set, values), len(sorted_set) - 1)
     found: Bools = sorted_set[place] == values
     return found
-
-
-def _rows(rows: Rows, wanted: Bools) -> Rows:
-    columns: dict[str, Any] = {
-        column.name: getattr(rows, column.name)[wanted] for column in dataclasses.fields(rows)
-    }
-    return type(rows)(**columns)

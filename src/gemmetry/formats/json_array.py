@@ -18,9 +18,10 @@ import msgspec
 from gemmetry.formats.events import TraceProblem
 from gemmetry.formats.json_structure import Structure
 
-CHUNK_BYTES = 4 << 20
+CHUNK_BYTES = 512 << 10
 """Read at a time: enough that the work per piece is far above that per call, and so little that
-the decoded events of a piece take some 20 MB."""
+the decoded events of a piece stay in a core's cache. Reading 56 MB took 200 ms of CPU with this,
+255 ms with 128 KiB and 305 ms with 4 MiB."""
 
 MOST_OBJECT_BYTES = 16 << 20
 """An object larger than this is no event: the file is damaged or hostile."""
@@ -41,7 +42,7 @@ _SPACE = b" \t\r\n"
 """What JSON takes for white space, and no more: what is skipped here must be what decoding skips,
 or a piece's end would decide whether a character counts."""
 _BOUNDARY = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*(?=\{)")
-_END = re.compile(rb"\}[ \t\r\n]*\][ \t\r\n]*(?=[,}\]]|\Z)")
+_END = re.compile(rb"\}[ \t\r\n]*(\])[ \t\r\n]*(?=[,}\]]|\Z)")
 _SEPARATOR = re.compile(rb"[ \t\r\n,]*")
 _EMPTY = re.compile(rb"[ \t\r\n]*\]")
 _LONGEST_KEY = 256
@@ -82,7 +83,9 @@ class Text:
             more = self._file.read(self.chunk_bytes)
         except (OSError, EOFError, ValueError) as error:
             # A compressed file that is cut short or damaged: what came before it is good.
-            self.note(self.offset + len(self.buffer), f"cannot be read any further: {error}")
+            # It goes before what was found wrong with the content, and is never left out.
+            place = f"byte {self.offset + len(self.buffer)}"
+            self.problems.insert(0, TraceProblem(place, f"cannot be read any further: {error}"))
             self.is_partial = True
             more = b""
         self.at_end = not more
@@ -155,7 +158,7 @@ class Objects(Generic[T]):
         for match in islice(_END.finditer(text.buffer), _MOST_TRIALS):
             objects = self._decoded(match.start() + 1)
             if objects is not None:
-                text.advance(match.end())
+                text.advance(match.end(1))
                 return objects, True
         return self._exact()
 
@@ -234,10 +237,12 @@ class Objects(Generic[T]):
     def _skip_damage(self) -> bool:
         """The object at the beginning of the buffer has no end; whether nothing follows it."""
         text = self._text
-        here = text.offset
-        if not text.buffer.strip(_SPACE + b","):
+        left = text.buffer.lstrip(_SPACE + b",")
+        here = text.offset + len(text.buffer) - len(left)
+        if not left:
             if not text.at_end:
-                text.note(here, f"{len(text.buffer)} bytes of white space: not read any further")
+                what = f"{len(text.buffer)} bytes of white space before it: not read any further"
+                text.note(here, what)
             else:
                 text.note(here, "the file ends within the list of events")
             text.is_partial = True
@@ -256,7 +261,8 @@ class Objects(Generic[T]):
             text.advance(len(text.buffer))
             return True
         text.left_out += 1
-        text.note(here, f"this event has no end: left out, read on at byte {here + after.end()}")
+        there = text.offset + after.end()
+        text.note(here, f"this event has no end: left out, read on at byte {there}")
         text.advance(after.end())
         return False
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, BinaryIO, TypeVar
+from itertools import chain
+from operator import attrgetter
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -31,7 +33,7 @@ from gemmetry.formats.host_rows import host_rows
 from gemmetry.formats.json_array import CHUNK_BYTES, DECODE_ERRORS, ArrayReader, outer_object
 from gemmetry.formats.kineto_grids import Launches, workgroups
 from gemmetry.formats.naming import Names, Numbers, short_name
-from gemmetry.formats.nanoseconds import nanoseconds
+from gemmetry.formats.nanoseconds import nanoseconds, texts
 from gemmetry.formats.spool import Spool
 
 _GPU = {
@@ -67,8 +69,11 @@ _METADATA = (
     "deviceProperties",
 )  # fmt: skip
 
+_TABLE_OF = {category: table for table, categories in _TABLES.items() for category in categories}
+
 _EVENTS = msgspec.json.Decoder(list[typed.Event])
 _EVENT = msgspec.json.Decoder(typed.Event)
+_CATEGORY = attrgetter("cat")
 
 T = TypeVar("T")
 Args = TypeVar("Args", typed.GpuArgs, typed.CallArgs, typed.OperatorArgs)
@@ -97,6 +102,14 @@ def read_kineto(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> TraceRows 
     return builder.rows(reader)
 
 
+class _Fault(NamedTuple):
+    """The first event that has it."""
+
+    place: int
+    """Among those that could be read, from 0."""
+    name: str
+
+
 class _Builder:
     """Gathers columns piece by piece."""
 
@@ -115,7 +128,7 @@ class _Builder:
         self._launched: list[Int64] = [np.zeros(0, np.int64)]
         self._grids: list[Int32] = [np.zeros((0, 3), np.int32)]
         self._blocks: list[Int32] = [np.zeros((0, 3), np.int32)]
-        self._faults: dict[str, tuple[str, int]] = {}
+        self._faults: dict[str, tuple[_Fault, int]] = {}
         self._adders = {
             "gpu": self._add_gpu,
             "calls": self._add_calls,
@@ -127,11 +140,10 @@ class _Builder:
         """Take in one piece."""
         self._piece = events
         groups: dict[str, list[typed.Event]] = {name: [] for name in _TABLES}
-        wanted = {category: groups[table] for table, cs in _TABLES.items() for category in cs}
-        for event in events:
-            group = wanted.get(event.cat)  # type: ignore[arg-type]  # no category: not wanted
-            if group is not None and event.ph == "X":
-                group.append(event)
+        tables = map(_TABLE_OF.get, map(_CATEGORY, events))
+        for table, event in zip(tables, events, strict=True):
+            if table is not None and event.ph == "X":
+                groups[table].append(event)
         for table, group in groups.items():
             if group:
                 self._adders[table](group)
@@ -139,8 +151,8 @@ class _Builder:
 
     def _times(self, events: list[typed.Event]) -> tuple[list[typed.Event], Int64, Int64]:
         """Those events that have a time, with start and duration in ns."""
-        start, no_start = nanoseconds([bytes(event.ts) for event in events])
-        duration, no_duration = nanoseconds([bytes(event.dur) for event in events])
+        start, no_start = nanoseconds([event.ts for event in events])
+        duration, no_duration = nanoseconds([event.dur for event in events])
         if no_start or no_duration:
             keep = np.ones(len(events), bool)
             keep[no_start + no_duration] = False
@@ -154,15 +166,12 @@ class _Builder:
 
     def _fault(self, what: str, events: Sequence[typed.Event], where: Any) -> None:
         """Notes the first event with a fault and how many have it."""
-        count = int(where.sum())
-        if what in self._faults:
-            first, before = self._faults[what]
-            self._faults[what] = (first, before + count)
-            return
         event = events[int(np.flatnonzero(where)[0])]
-        place = next(i for i, one in enumerate(self._piece) if one is event)
+        place = self._events + next(i for i, one in enumerate(self._piece) if one is event)
         name = short_name(str(event.name), 60)
-        self._faults[what] = (f"event {self._events + place} ({name!r})", count)
+        first, count = self._faults.get(what, (_Fault(place, name), 0))
+        # Kinds of events are taken one after the other, so a later one may stand before it.
+        self._faults[what] = (min(first, _Fault(place, name)), count + int(where.sum()))
 
     def _name_ids(self, events: list[typed.Event]) -> Any:
         names = self._names
@@ -171,7 +180,8 @@ class _Builder:
 
     def _thread_ids(self, events: list[typed.Event]) -> Any:
         threads = self._threads
-        return np.array([threads[bytes(e.pid), bytes(e.tid)] for e in events], np.int32)
+        pids, tids = texts([e.pid for e in events]), texts([e.tid for e in events])
+        return np.array([threads[pair] for pair in zip(pids, tids, strict=True)], np.int32)
 
     def _collective_ids(self, args: Sequence[typed.GpuArgs | typed.OperatorArgs]) -> Any:
         ids = np.full(len(args), NOT_TOLD, np.int32)
@@ -228,7 +238,11 @@ class _Builder:
     def _add_operators(self, events: list[typed.Event]) -> None:
         events, start, duration = self._times(events)
         args = _decode_args(events, typed.OperatorArgs)
-        arguments = self._arguments
+        number = self._arguments
+        told_of = (
+            texts([a.shapes for a in args]), texts([a.dtypes for a in args]),
+            texts([a.strides for a in args]), texts([a.values for a in args]),
+        )  # fmt: skip
         self._operators.add(
             OperatorRows(
                 start_ns=start,
@@ -238,15 +252,7 @@ class _Builder:
                 external_id=_wholes([a.external for a in args]),
                 sequence=_wholes([a.sequence for a in args]),
                 forward_thread=_wholes([a.forward_thread for a in args]),
-                arguments=np.array(
-                    [
-                        arguments[
-                            bytes(a.shapes), bytes(a.dtypes), bytes(a.strides), bytes(a.values)
-                        ]
-                        for a in args
-                    ],
-                    np.int32,
-                ),
+                arguments=np.array([number[told] for told in zip(*told_of, strict=True)], np.int32),
                 collective=self._collective_ids(args),
             )
         )
@@ -271,7 +277,8 @@ class _Builder:
         """Everything gathered, with what the document's other keys tell."""
         outer, damaged = outer_object(reader.head, reader.tail, _METADATA)
         for half in damaged:
-            reader.text.note(reader.text.offset, f"what stands {half} the events is damaged")
+            place = 0 if half == "before" else reader.text.offset
+            reader.text.note(place, f"what stands {half} the events is damaged")
         distributed = outer.get("distributedInfo")
         distributed = distributed if isinstance(distributed, dict) else {}
         names = tuple(self._names)
@@ -307,8 +314,9 @@ class _Builder:
 
     def _problems(self) -> list[TraceProblem]:
         found = []
-        for what, (where, count) in self._faults.items():
+        for what, (first, count) in sorted(self._faults.items(), key=lambda item: item[1]):
             more = f" (so have {count - 1} more)" if count > 1 else ""
+            where = f"event {first.place} ({first.name!r})"
             found.append(TraceProblem(where, f"has {what}{more}"))
         return found
 
@@ -316,11 +324,11 @@ class _Builder:
 def _decode_args(events: Sequence[typed.Event], kind: type[Args]) -> list[Args]:
     """All at once, which is several times faster than one by one; one by one where some are not
     as they should be."""
-    texts = [bytes(event.args) or b"{}" for event in events]
+    raws = [event.args for event in events]
     try:
-        return msgspec.json.decode(b"[" + b",".join(texts) + b"]", type=list[kind])  # type: ignore[valid-type]
+        return msgspec.json.decode(b"[" + b",".join(raws) + b"]", type=list[kind])  # type: ignore[valid-type]
     except DECODE_ERRORS:
-        return [_decode_one(text, kind) for text in texts]
+        return [_decode_one(bytes(raw), kind) for raw in raws]
 
 
 def _decode_one(text: bytes, kind: type[Args]) -> Args:
@@ -357,6 +365,10 @@ def _wholes(values: Sequence[typed.Number]) -> Int64:
 
 
 def _triples(values: Sequence[Any]) -> Int32:
+    if all(type(one) is list and len(one) == 3 for one in values):
+        sizes = list(chain.from_iterable(values))
+        if set(map(type, sizes)) == {int} and min(sizes) >= 0 and max(sizes) < 2**31:
+            return np.array(sizes, np.int32).reshape(-1, 3)
     return np.array([typed.triple(one) for one in values], np.int32).reshape(-1, 3)
 
 

@@ -12,9 +12,10 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from gemmetry.formats.events import NOT_TOLD, CollectiveCall, OperatorArguments
+from gemmetry.formats.events import MOST_RANKS, NOT_TOLD, CollectiveCall, OperatorArguments
 
 NOTHING = msgspec.Raw(b"")
+NO_ARGS = msgspec.Raw(b"{}")
 
 Number: TypeAlias = int | float | str | bool | None
 
@@ -29,7 +30,7 @@ class Event(msgspec.Struct, gc=False):
     dur: msgspec.Raw = NOTHING
     pid: msgspec.Raw = NOTHING
     tid: msgspec.Raw = NOTHING
-    args: msgspec.Raw = NOTHING
+    args: msgspec.Raw = NO_ARGS
 
 
 class CallArgs(msgspec.Struct, gc=False):
@@ -146,11 +147,11 @@ def ranks_of(raw: msgspec.Raw, size: int) -> tuple[int, ...]:
     if b"..." not in text:
         return integers(raw)
     told = [int(part) for part in re.findall(rb"-?\d{1,18}", text)]
-    if len(told) < 3 or size < len(told) or told[1] <= told[0]:
+    if len(told) < 3 or not len(told) <= size <= MOST_RANKS or told[1] <= told[0]:
         return ()
-    ranks = tuple(range(told[0], told[-1] + 1, told[1] - told[0]))
+    ranks = range(told[0], told[-1] + 1, told[1] - told[0])
     is_even = len(ranks) == size and ranks[-1] == told[-1]
-    return ranks if is_even and list(ranks[: len(told) - 1]) == told[:-1] else ()
+    return tuple(ranks) if is_even and list(ranks[: len(told) - 1]) == told[:-1] else ()
 
 
 def triple(values: object) -> tuple[int, int, int]:

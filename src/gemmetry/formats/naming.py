@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import TypeVar
 
 LONGEST_NAME = 16 << 10
 """Characters; the longest in the public traces has some 5,000. What a table of names may take is
 bounded by it, whatever the file says."""
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 Key = TypeVar("Key")
 
@@ -28,6 +31,14 @@ class Names(Numbers[str]):
             return super().__missing__(key)
         key = short_name(key)
         return self[key] if key in self else super().__missing__(key)
+
+
+def encodable(text: str) -> str:
+    """`text` with a replacement character for each half of a surrogate pair, which UTF-8 has no
+    bytes for; the same object where it has none."""
+    if text.isascii() or not _SURROGATES.search(text):
+        return text
+    return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def short_name(name: str, most: int = LONGEST_NAME) -> str:

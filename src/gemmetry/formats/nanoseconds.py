@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 
 import numpy as np
+from msgspec import Raw
 
 from gemmetry.formats.events import Int64
 
@@ -21,35 +22,56 @@ decimal with three places is within 0.25 ns of it and rounds to the right nanose
 LARGEST_NS = 2**62
 """Times beyond this (146 years) are damage; sums of two still fit 64 bits."""
 
-_THREE_DECIMALS = re.compile(rb"(?:-?\d{1,15}\.\d{3} )*")
+_POINT, _SPACE = b". "
+_MOST_DIGITS = 15
 _UP_TO_THREE_DECIMALS = re.compile(rb"(?:-?\d{1,13}(?:\.\d{1,3})? )*")
 _WHOLE = re.compile(rb"(?:-?\d{1,15} )*")
 
 
-def nanoseconds(texts: Sequence[bytes]) -> tuple[Int64, list[int]]:
+def texts(raws: Sequence[Raw]) -> list[bytes]:
+    """``bytes`` of each, all at once: several times faster."""
+    found = b"\0".join(raws).split(b"\0")
+    return found if len(found) == len(raws) else [bytes(raw) for raw in raws]
+
+
+def nanoseconds(raws: Sequence[Raw | bytes]) -> tuple[Int64, list[int]]:
     """JSON numbers in µs -> ns, and the indices of those that are no time (their ns are 0).
 
     Args:
-        texts: as they stand in the file; an empty text is no time. Quoted numbers are taken.
+        raws: as they stand in the file; an empty text is no time. Quoted numbers are taken.
     """
-    joined = b" ".join(texts) + b" "
-    if texts and _THREE_DECIMALS.fullmatch(joined):
+    joined = b" ".join(raws) + b" "
+    if _have_three_decimals(joined, len(raws)):
         return np.fromstring(joined.replace(b".", b""), np.int64, sep=" "), []
-    if texts and _WHOLE.fullmatch(joined):
+    if raws and _WHOLE.fullmatch(joined):
         return np.fromstring(joined, np.int64, sep=" ") * 1000, []
-    if texts and _UP_TO_THREE_DECIMALS.fullmatch(joined):
+    if raws and _UP_TO_THREE_DECIMALS.fullmatch(joined):
         microseconds = np.fromstring(joined, np.float64, sep=" ")
         if np.abs(microseconds).max() < EXACT_US:
             return np.rint(microseconds * 1000).astype(np.int64), []
-    values = np.zeros(len(texts), np.int64)
+    values = np.zeros(len(raws), np.int64)
     bad = []
-    for index, text in enumerate(texts):
+    for index, text in enumerate(raws):
         found = _one(bytes(text))
         if found is None:
             bad.append(index)
         else:
             values[index] = found
     return values, bad
+
+
+def _have_three_decimals(joined: bytes, count: int) -> bool:
+    """Whether all numbers are 1 to 15 digits, a point and three more, and not negative: what a
+    regular expression tells five times slower."""
+    if joined.translate(None, b"0123456789. ") or not count:
+        return False
+    characters = np.frombuffer(joined, np.uint8)
+    points, ends = np.flatnonzero(characters == _POINT), np.flatnonzero(characters == _SPACE)
+    if len(points) != count or len(ends) != count or (ends - points != 4).any():
+        return False
+    begins = np.append(0, ends[:-1] + 1)
+    digits = points - begins
+    return bool(digits.min() >= 1 and digits.max() <= _MOST_DIGITS)
 
 
 def _one(text: bytes) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,11 +19,12 @@ from gemmetry.formats.events import (
     OperatorRows,
     Rows,
 )
+from gemmetry.formats.naming import short_name
 
 LATEST_NS = 2**62
 """Times beyond this are damage; sums of two still fit 64 bits."""
 
-_SUFFIX = re.compile(r"(?:\s*\[clone \.kd\]|\s*\(\.kd\)|\.kd)\s*\Z")
+_MARKS = ("[clone .kd]", "(.kd)", ".kd")
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
 _WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
 
@@ -32,8 +32,11 @@ Triples = Sequence[tuple[int, int, int]]
 
 
 def kernel_name(name: str) -> str:
-    """Without the mark of a kernel descriptor (``.kd``), which is no part of the name."""
-    return _SUFFIX.sub("", name)
+    """Without the mark of a kernel descriptor (``.kd``), which is no part of the name; shortened
+    where it is overlong."""
+    text = name.rstrip()
+    mark = next((mark for mark in _MARKS if text.endswith(mark)), None)
+    return short_name(name if mark is None else text.removesuffix(mark).rstrip())
 
 
 def integers(values: Sequence[int]) -> Int64:
@@ -172,7 +175,7 @@ class Agents:
             return
         counted = self._counted.get(group, 0)
         self._counted[group] = counted + 1
-        number = counted if index is None or index < 0 else index
+        number = counted if index is None or not 0 <= index < 2**31 else index
         self._number[key] = number
         self._products.setdefault(number, product)
 

@@ -65,11 +65,11 @@ def read_rocpd(path: Path) -> TraceRows | None:
     Returns:
         None if it is another database, or one that cannot be read at all.
     """
-    with closing(_opened(path)) as database:
-        try:
-            tables = _tables(database)
-        except sqlite3.DatabaseError:
-            return None
+    opened = _opened(path)
+    if opened is None:
+        return None
+    database, tables = opened
+    with closing(database):
         suffixes = sorted(_suffixes(tables))
         if not suffixes:
             return None
@@ -81,17 +81,28 @@ def read_rocpd(path: Path) -> TraceRows | None:
 
 def is_rocpd(path: Path) -> bool:
     """Whether a SQLite database has tables of rocpd."""
-    with closing(_opened(path)) as database:
-        try:
-            return bool(_suffixes(_tables(database)))
-        except sqlite3.DatabaseError:
-            return False
+    opened = _opened(path)
+    if opened is None:
+        return False
+    database, tables = opened
+    database.close()
+    return bool(_suffixes(tables))
 
 
-def _opened(path: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+def _opened(path: Path) -> tuple[sqlite3.Connection, dict[str, set[str]]] | None:
+    """The database and the columns of its tables; None if it cannot be opened or read."""
+    try:
+        database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    except sqlite3.DatabaseError:
+        return None
     database.text_factory = lambda raw: raw.decode("utf-8", "replace")
-    return database
+    try:
+        # What the file's own schema calls is not to be believed.
+        database.execute("PRAGMA trusted_schema = OFF")
+        return database, _tables(database)
+    except sqlite3.DatabaseError:
+        database.close()
+        return None
 
 
 def _tables(database: sqlite3.Connection) -> dict[str, set[str]]:

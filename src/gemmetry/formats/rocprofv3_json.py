@@ -101,6 +101,10 @@ class _Symbol(msgspec.Struct, gc=False):
     kernel_name: str = ""
 
 
+class _Skipped(msgspec.Struct, gc=False):
+    """An entry of an array of which nothing is kept."""
+
+
 class _MarkerRecord(_Record, gc=False):
     """Of ``buffer_records.marker_api`` or of ``strings.marker_api``, which tells their texts."""
 
@@ -124,7 +128,7 @@ def read_rocprofv3_json(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> Tr
         **{key: _decoders(_MarkerRecord) for key in _RANGES},
         "kernel_symbols": _decoders(_Symbol),
         "agents": _decoders(dict),
-        **{key: _decoders(msgspec.Raw) for key in _SKIPPED},
+        **{key: _decoders(_Skipped) for key in _SKIPPED},
     }
     reader = SectionReader(file, decoders, chunk_bytes=chunk_bytes)
     builder = _Builder()
@@ -191,14 +195,20 @@ class _Builder:
                 self._symbols[self._process, symbol.kernel_id] = kernel_name(
                     name or symbol.kernel_name
                 )
-        elif key == "marker_api" and records and records[0].key != NOT_TOLD:
-            for marker in records:
-                self._markers[self._process, marker.key] = short_name(marker.value)
         elif key not in _SKIPPED and records:
+            if key == "marker_api":
+                records = self._without_texts(records)
             self.events += len(records)
             timed = [r for r in records if 0 <= r.start_timestamp <= r.end_timestamp < LATEST_NS]
             self._no_time += len(records) - len(timed)
             self._add(key, timed)
+
+    def _without_texts(self, markers: list[_MarkerRecord]) -> list[_MarkerRecord]:
+        """Two arrays are called ``marker_api``: texts, which are kept here, and records."""
+        for marker in markers:
+            if marker.key != NOT_TOLD:
+                self._markers[self._process, marker.key] = short_name(marker.value)
+        return [marker for marker in markers if marker.key == NOT_TOLD]
 
     def _add_agent(self, agent: dict[str, Any]) -> None:
         index = agent.get("gpu_index", agent.get("logical_node_type_id"))

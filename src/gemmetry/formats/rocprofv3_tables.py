@@ -7,6 +7,7 @@ position.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import re
@@ -65,10 +66,12 @@ def siblings(path: Path) -> dict[str, Path]:
     if own is None:
         return {}
     found: dict[str, Path] = {}
-    for file in sorted(path.parent.iterdir()):
-        told = table_of(file.name)
-        if told is not None and told[0] == own[0] and file.is_file():
-            found.setdefault(told[1], file)
+    # A folder in which files may be opened but not listed has no others.
+    with contextlib.suppress(OSError):
+        for file in sorted(path.parent.iterdir()):
+            told = table_of(file.name)
+            if told is not None and told[0] == own[0] and file.is_file():
+                found.setdefault(told[1], file)
     return found | {own[1]: path}
 
 

@@ -26,7 +26,7 @@ class Kind(Enum):
 
     KINETO = "Kineto trace"
     ROCPROFV3_JSON = "rocprofv3 results (JSON)"
-    ROCPROFV3_CSV = "rocprofv3 table with times (CSV)"
+    ROCPROFV3_CSV = "rocprofv3 table (CSV)"
     ROCPD = "rocpd database (SQLite)"
     CHAKRA = "Chakra execution trace"
     WORKBOOK = "workbook (xlsx)"
@@ -39,8 +39,11 @@ TRACES = (Kind.KINETO, Kind.ROCPROFV3_JSON, Kind.ROCPROFV3_CSV, Kind.ROCPD)
 _KEYS = key_pattern(["traceEvents", ROCPROFV3_KEY, "nodes"])
 _BARE_EVENTS = re.compile(rb'\s*\[\s*(?:\{.{0,2000}?"ph"\s*:|\]|\Z)', re.DOTALL)
 _CSV = re.compile(
-    rb"(?=[^\r\n]*\bStart_Timestamp\b)[^\r\n]*\b(?:Kernel_Name|Correlation_Id)\b[^\r\n]*\r?\n"
+    rb"(?=[^\r\n]*\b(?:Start_Timestamp|Counter_Name)\b)"
+    rb"[^\r\n]*\b(?:Kernel_Name|Correlation_Id)\b[^\r\n]*\r?\n"
+    rb"|[^\r\n]*\b(?:TotalDurationNs|Logical_Node_Id)\b[^\r\n]*\r?\n"
 )
+"""Of kernels and calls with times, counters, statistics, agents."""
 
 
 def kind_of(path: Path) -> Kind:
@@ -49,6 +52,7 @@ def kind_of(path: Path) -> Kind:
     Raises:
         RequestError: there is no such file, or it cannot be opened.
     """
+    text = start = b""
     with open_decompressed(path) as file:
         try:
             text = file.read(FIRST_BYTES)
@@ -66,8 +70,8 @@ def kind_of(path: Path) -> Kind:
                         break
                     text += more
         except OSError:
-            # Damaged compression right at the beginning; the reader says where.
-            text, start = b"", b""
+            # Damaged compression; the reader says where.
+            pass
     if start == b"{":
         return _of_document(text)
     if start == b"[":

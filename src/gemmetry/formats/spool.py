@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO, Any, Generic
 
 import numpy as np
+import numpy.typing as npt
 
-from gemmetry.formats.events import Rows, concatenate
+from gemmetry.formats.events import Rows, chosen, concatenate
+from gemmetry.formats.mapping import mapped
+
+Bools = npt.NDArray[np.bool_]
 
 SPOOLED_BYTES = 16 << 20
 """Of a table's rows that stay in memory before they go to a temporary file."""
@@ -50,18 +54,22 @@ class Spool(Generic[Rows]):
                 yield self._kind(**{name: self._read(dtype, s) for name, dtype, s in columns})
         yield from self._parts
 
-    def all(self) -> Rows:
-        """All rows together; takes memory for them once, and for one piece."""
-        columns: dict[str, Any] = {}
-        begin = 0
-        for piece in self.pieces():
-            for column in dataclasses.fields(self._kind):
-                array: Any = getattr(piece, column.name)
-                if column.name not in columns:
-                    columns[column.name] = np.empty((self.rows, *array.shape[1:]), array.dtype)
-                columns[column.name][begin : begin + len(array)] = array
-            begin += len(array)
-        found: Rows = self._kind(**columns) if columns else concatenate(self._kind, [])
+    def all(self, wanted: Sequence[Bools] | None = None) -> Rows:
+        """All rows together, or those that are `wanted` (one array a piece). What did not stay in
+        memory is not read into it here either: such columns lie in a file and are read-only.
+
+        Raises:
+            OSError: the temporary file cannot be written.
+        """
+        pieces: Iterator[Rows] = self.pieces()
+        rows = self.rows
+        if wanted is not None:
+            pieces = map(chosen, pieces, wanted)
+            rows = sum(int(part.sum()) for part in wanted)
+        is_small = self._file is None or not rows
+        found: Rows = (
+            concatenate(self._kind, list(pieces)) if is_small else mapped(self._kind, rows, pieces)
+        )
         return found
 
     def _read(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:

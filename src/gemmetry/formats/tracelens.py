@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import logging
-import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
 
 from gemmetry.domain.errors import RequestError
+from gemmetry.formats.opening import open_decompressed
 from gemmetry.formats.sniffing import XLSX_MAGIC
+from gemmetry.formats.xlsx import Cell, Workbook, WorkbookError, by_column
 
 SHEETS = (
     "gpu_timeline", "ops_summary_by_category", "ops_summary", "ops_unique_args",
-    "unified_perf_summary", "GEMM", "kernel_summary", "short_kernel_histogram",
-    "short_kernels_summary", "coll_analysis", "nccl_summary_implicit_sync", "nccl_summary_long",
-    "nccl_long", "nccl_implicit_sync", "straggler_summary",
+    "unified_perf_summary", "GEMM", "SDPA_fwd", "SDPA_bwd", "CONV_fwd", "CONV_bwd",
+    "BinaryElementwise", "UnaryElementwise", "Normalization", "Reduce_fwd", "Reduce_bwd",
+    "kernel_summary", "short_kernel_histogram", "short_kernels_summary", "coll_analysis",
+    "nccl_summary_implicit_sync", "nccl_summary_long", "nccl_long", "nccl_implicit_sync",
+    "straggler_summary",
 )  # fmt: skip
 """Of its reports of one rank and of all ranks; a report has some of them, and may have others."""
 
 MOST_BYTES = 256 << 20
-"""Larger workbooks are not opened: they have to be decompressed whole."""
-
-Cell: TypeAlias = int | float | str | bool | None
+"""Larger workbooks are not opened: they are held in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,32 +73,23 @@ def read_tracelens_report(path: Path) -> TraceLensReport:
     """The known sheets of a report of TraceLens; others stay unread.
 
     Raises:
-        RequestError: the file cannot be read, is no xlsx workbook, has none of the sheets, or the
-            library to read it is not installed.
+        RequestError: the file cannot be read, is no xlsx workbook, or has none of the sheets.
     """
     try:
-        import fastexcel
-    except ImportError as error:
-        raise RequestError(
-            f"{path} is a workbook, and the library to read it is not installed",
-            hint="pip install 'gemmetry[analysis]'.",
-        ) from error
-    # It warns of every column without a value, which is no fault.
-    logging.getLogger("fastexcel.types.dtype").setLevel(logging.ERROR)
-    try:
-        with path.open("rb") as file:
-            magic = file.read(len(XLSX_MAGIC))
-        size = path.stat().st_size
+        with open_decompressed(path) as file:
+            content = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror or error}") from error
-    if magic != XLSX_MAGIC or size > MOST_BYTES:
-        why = f"is larger than {MOST_BYTES >> 20} MiB" if magic == XLSX_MAGIC else "is no xlsx workbook"
-        raise RequestError(f"{path} {why}", hint="Give a report that TraceLens wrote.")
+    hint = "Give a report that TraceLens wrote."
+    if not content.startswith(XLSX_MAGIC):
+        raise RequestError(f"{path} is no xlsx workbook", hint=hint)
+    if len(content) > MOST_BYTES:
+        raise RequestError(f"{path} is larger than {MOST_BYTES >> 20} MiB", hint=hint)
     try:
-        workbook = fastexcel.read_excel(path)
-        names = [name for name in workbook.sheet_names if name in SHEETS]
-        sheets = {name: _sheet(workbook, name) for name in names}
-    except fastexcel.FastExcelError as error:
+        workbook = Workbook(content)
+        names = [name for name in workbook.names if name in SHEETS]
+        sheets = {name: Sheet(by_column(workbook.rows(name))) for name in names}
+    except WorkbookError as error:
         raise RequestError(
             f"{path} cannot be read as a workbook: {error}",
             hint="Write it again, or give another.",
@@ -107,20 +97,6 @@ def read_tracelens_report(path: Path) -> TraceLensReport:
     if not sheets:
         raise RequestError(
             f"{path} has none of the sheets that TraceLens writes",
-            hint=f"It has: {', '.join(workbook.sheet_names[:20])}.",
+            hint=f"It has: {', '.join(workbook.names[:20]) or 'none'}.",
         )
     return TraceLensReport(path, sheets)
-
-
-def _sheet(workbook: Any, name: str) -> Sheet:
-    loaded = workbook.load_sheet(name, dtype_coercion="coerce")
-    frame = loaded.to_polars()
-    return Sheet({column: [_cell(v) for v in frame[column].to_list()] for column in frame.columns})
-
-
-def _cell(value: object) -> Cell:
-    if value is None or isinstance(value, (int, str, bool)):
-        return value
-    if isinstance(value, float):
-        return None if math.isnan(value) else value
-    return str(value)

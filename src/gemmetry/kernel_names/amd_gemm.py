@@ -12,20 +12,21 @@ import re
 
 from gemmetry.kernel_names.kinds import KernelKind, KernelName
 from gemmetry.kernel_names.number_formats import format_arguments, number_format
+from gemmetry.kernel_names.patterns import pattern
 from gemmetry.kernel_names.symbols import Symbol, cut
 
 _T = r"(?:F8B8N|B8F8N|F8B8|B8F8|F8N|B8N|F8|B8|F6|B6|F4|I8|I64|4xi8|S|D|C|Z|H|I|B|X)"
-_TENSILE = re.compile(
+_TENSILE = pattern(
     r"(?:^|_)(?P<head>Cijk_A(?P<a>il|li|ilC|liC)k\w?_B(?P<b>lj|jl|ljC|jlC)k\w?_"
     rf"(?:(?P<input>{_T})(?:_?(?P<result>{_T})(?P<compute>{_T}))?(?P<xf32>_MX)?_(?:BH|B)"
     rf"|(?P<plain>{_T})(?:(?P<plain_result>{_T})(?P<plain_compute>{_T}))??(?:BH|B)?))"
     r"(?=_|\Z)"
 )
-_ANY_TENSILE = re.compile(r"(?:^|_)(Cijk|Dijk)_")
-_MACRO_TILE = re.compile(r"_MT(\d+)x(\d+)x(\d+)")
-_INSTRUCTION = re.compile(r"_MI\d+x\d+x\d+(?:x\d+)?")
-_SLICES = re.compile(r"_GSU(\d+)(?=_|\Z)")
-_POST_SLICES = re.compile(r"_PostGSU(\d+)")
+_ANY_TENSILE = pattern(r"(?:^|_)(Cijk|Dijk)_")
+_MACRO_TILE = pattern(r"_MT(\d+)x(\d+)x(\d+)")
+_INSTRUCTION = pattern(r"_MI\d+x\d+x\d+(?:x\d+)?")
+_SLICES = pattern(r"_GSU(\d+)(?=_|\Z)")
+_POST_SLICES = pattern(r"_PostGSU(\d+)")
 _TENSILE_FORMATS = {
     "S": "f32", "D": "f64", "C": "c64", "Z": "c128", "H": "f16", "B": "bf16", "X": "tf32",
     "I": "s32", "I8": "s8", "4xi8": "s8", "I64": "s64", "F8": "e4m3", "B8": "e5m2",
@@ -93,11 +94,9 @@ def _tensile_accumulator(given: str, compute: str | None, *, is_high: bool) -> s
     return "s32" if given in ("I8", "4xi8") else _TENSILE_FORMATS.get(given)
 
 
-_MAJORS = re.compile(r"(Row|Column)Major")
-_CK_NUMBERS = re.compile(r"(?<=, )\(?(?:\([^()]{1,80}\))?(\d{1,6})(?=[,>])")
-_CK_TILE_SHAPE = re.compile(
-    r"TileGemmShape<(?:ck_tile::)?sequence<(\d{1,5}), ?(\d{1,5}), ?(\d{1,5})>"
-)
+_MAJORS = pattern(r"(Row|Column)Major")
+_CK_NUMBERS = pattern(r"(?<=, )\(?(?:\([^()]{1,80}\))?(\d{1,6})(?=[,>])")
+_CK_TILE_SHAPE = pattern(r"TileGemmShape<(?:ck_tile::)?sequence<(\d{1,5}), ?(\d{1,5}), ?(\d{1,5})>")
 
 
 def composable_kernel(symbol: Symbol) -> KernelName | None:
@@ -160,17 +159,19 @@ def _ck_tile(text: str) -> tuple[int, int, int] | None:
     return (sizes[0], sizes[1], sizes[2]) if len(sizes) == 3 else None
 
 
-_AITER_GEMM = re.compile(
+_AITER_GEMM = pattern(
     r"(?:^|_|::)(?P<input>bf16|f16|fp16|fp8|f8|i8|int8|f4|fp4)gemm_(?:(?P<result>[a-z]+\d+?)_)?"
 )
-_AITER_FMOE = re.compile(r"(?:^|_|::)fmoe_")
-_AITER_TILE = re.compile(r"_(\d{1,4})x(\d{1,4})(?=_|\Z)")
+_AITER_FMOE = pattern(r"(?:^|_|::)fmoe_")
+_AITER_TILE = pattern(r"_(\d{1,4})x(\d{1,4})(?=_|\Z)")
 
 
 def aiter(symbol: Symbol) -> KernelName | None:
     """Assembly kernels of AITER: ``aiter::bf16gemm_fp32bf16_tn_96x64_pf3_splitk``,
     ``fp8gemm_bf16_blockscale_BpreShuffle_80x128``, and its fused mixtures of experts ``fmoe_``."""
     base = symbol.base
+    if "gemm_" not in base and "fmoe_" not in base:
+        return None
     found = _AITER_GEMM.search(base)
     if not found and not _AITER_FMOE.search(base):
         return None

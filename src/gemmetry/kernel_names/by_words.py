@@ -6,6 +6,7 @@ import re
 
 from gemmetry.kernel_names.kinds import KernelKind, KernelName
 from gemmetry.kernel_names.number_formats import number_format
+from gemmetry.kernel_names.patterns import pattern
 from gemmetry.kernel_names.symbols import Symbol, cut
 from gemmetry.kernel_names.words import (
     APPLIED,
@@ -17,7 +18,7 @@ from gemmetry.kernel_names.words import (
     KV_CACHE,
 )
 
-_TRANSFER = re.compile(
+_TRANSFER = pattern(
     r"\A(?:\[CUDA )?mem(?P<memory>cpy|set)"
     r"|\A__amd_rocclr_(?P<rocclr>copy|fill)"
     r"|\ACopy(?:Host|Device)To",
@@ -38,13 +39,11 @@ def transfer(symbol: Symbol) -> KernelName | None:
     )
 
 
-_CONTAINERS = re.compile(
+_CONTAINERS = pattern(
     r"(?:device_kernel|Kernel2?|kentry|kentry_kernel|kernel|launch_kernel|global_kernel)\Z"
 )
-_PYTORCH_CONVOLUTION = re.compile(r"conv_depthwise|slow_conv|im2col|col2im|vol2col")
-_IGEMM = re.compile(
-    r"igemm_[a-z]+_gtcx?\d?_[a-z]+_(?P<format>[a-z]+\d+)_\w{0,20}?bt(\d+)x(\d+)x(\d+)"
-)
+_PYTORCH_CONVOLUTION = pattern(r"conv_depthwise|slow_conv|im2col|col2im|vol2col")
+_IGEMM = pattern(r"igemm_[a-z]+_gtcx?\d?_[a-z]+_(?P<format>[a-z]+\d+)_\w{0,20}?bt(\d+)x(\d+)x(\d+)")
 
 
 def attention_or_convolution(symbol: Symbol) -> KernelName | None:

@@ -61,17 +61,29 @@ def classify(name: str) -> KernelName:
 @lru_cache(maxsize=CACHED_NAMES)
 def _classify(name: str) -> KernelName:
     symbol = read_symbol(name)
-    told = next((found for rule in _GRAMMARS if (found := rule(symbol))), None) or by_words(symbol)
+    told = _by_grammar(name) or by_words(symbol)
     is_short = symbol.text == symbol.function and len(symbol.text) <= SHORT_CHARACTERS
     return dataclasses.replace(told, short=settled(symbol.short if is_short else told.short))
+
+
+@lru_cache(maxsize=CACHED_NAMES)
+def _by_grammar(name: str) -> KernelName | None:
+    """None where the words alone tell: what is found by them is no GEMM and no communication."""
+    symbol = read_symbol(name)
+    return next((found for rule in _GRAMMARS if (found := rule(symbol))), None)
+
+
+def _kind_by_grammar(name: str) -> KernelKind | None:
+    told = _by_grammar(name[:MOST_CHARACTERS])
+    return told.kind if told else None
 
 
 def is_gemm(name: str) -> bool:
     """Whether the time of kernels of this name is GEMM time: GEMMs, matrix by vector, and the
     helper passes of split-k. Attention and convolutions are none, whatever they are made of."""
-    return classify(name).kind in GEMM_KINDS
+    return _kind_by_grammar(name) in GEMM_KINDS
 
 
 def is_communication(name: str) -> bool:
     """Whether kernels of this name communicate between GPUs."""
-    return classify(name).kind is KernelKind.COLLECTIVE
+    return _kind_by_grammar(name) is KernelKind.COLLECTIVE

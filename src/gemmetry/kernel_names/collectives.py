@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from gemmetry.kernel_names.kinds import KernelKind, KernelName
 from gemmetry.kernel_names.number_formats import format_arguments, number_format
+from gemmetry.kernel_names.patterns import pattern
 from gemmetry.kernel_names.symbols import HEAD_CHARACTERS, Symbol
 
 OPERATIONS = {
@@ -31,20 +32,20 @@ OPERATIONS = {
 }
 _REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 
-_NCCL = re.compile(
+_NCCL = pattern(
     r"nccl(?P<symmetric>Symk?)?(?:Dev)?Kernel(?:Debug)?_(?P<operation>[A-Za-z]+)(?P<rest>\w*)"
 )
-_NCCL_2_6 = re.compile(
+_NCCL_2_6 = pattern(
     r"nccl(?P<operation>AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|SendRecv|AllToAll)"
     r"(?P<algorithm>Ring|Tree|CollNet)?(?P<protocol>LL128|LL)?Kernel(?:_[a-z]+_(?P<type>[a-z]+\d+))?"
 )
-_ALGORITHM = re.compile(r"_(RING|TREE|COLLNET(?:_DIRECT|_CHAIN)?|NVLS(?:_TREE)?|PAT)(?=_|\Z)")
-_PROTOCOL = re.compile(r"_(LL128|LL|SIMPLE|Simple)(?=_|\Z)")
-_TYPE = re.compile(
+_ALGORITHM = pattern(r"_(RING|TREE|COLLNET(?:_DIRECT|_CHAIN)?|NVLS(?:_TREE)?|PAT)(?=_|\Z)")
+_PROTOCOL = pattern(r"_(LL128|LL|SIMPLE|Simple)(?=_|\Z)")
+_TYPE = pattern(
     r"_(?:[Ss]um|Prod|[Mm]in[Mm]ax|Min|Max|Avg|PreMulSum|SumPostDiv)_"
     r"(?P<type>(?:rccl_|hip_|__nv_)?[a-z]+[0-9a-z]*)"
 )
-_MSCCL = re.compile(
+_MSCCL = pattern(
     r"mscclKernel_\w+?_(?P<type>(?:u?int\d+_t|hip_\w+?|rccl_\w+?|[a-z]+))_(?P<p>LL128|LL|Simple)_"
 )
 
@@ -135,7 +136,7 @@ def _expert_parallel(symbol: Symbol) -> KernelName | None:
     )
 
 
-_NVSHMEM = re.compile(r"\A(?P<operation>[a-z]+)_on_stream_kernel(?:_threadgroup)?\Z")
+_NVSHMEM = pattern(r"\A(?P<operation>[a-z]+)_on_stream_kernel(?:_threadgroup)?\Z")
 _NVSHMEM_OPERATIONS = {
     "alltoall": "all_to_all",
     "broadcast": "broadcast",
@@ -165,16 +166,16 @@ def _nvshmem(symbol: Symbol) -> KernelName | None:
 
 
 _FAMILIES = (
-    ("nvshmem", re.compile(r"nvshmem|rocshmem")),
-    ("flashinfer", re.compile(r"flashinfer::|trtllm_(?:all|moe)|allreduce_fusion_kernel")),
-    ("trtllm", re.compile(r"tensorrt_llm|lamport|userbuffers|\Aub::")),
-    ("quickreduce", re.compile(r"quickreduce")),
-    ("aiter", re.compile(r"aiter::")),
-    ("sglang", re.compile(r"sgl|sgl_hip")),
-    ("vllm", re.compile(r"vllm|cross_device_reduce")),
-    ("pytorch", re.compile(r"one_shot|two_shot|multimem|c10d|symm")),
+    ("nvshmem", pattern(r"nvshmem|rocshmem")),
+    ("flashinfer", pattern(r"flashinfer::|trtllm_(?:all|moe)|allreduce_fusion_kernel")),
+    ("trtllm", pattern(r"tensorrt_llm|lamport|userbuffers|\Aub::")),
+    ("quickreduce", pattern(r"quickreduce")),
+    ("aiter", pattern(r"aiter::")),
+    ("sglang", pattern(r"sgl|sgl_hip")),
+    ("vllm", pattern(r"vllm|cross_device_reduce")),
+    ("pytorch", pattern(r"one_shot|two_shot|multimem|c10d|symm")),
 )
-_SPELLED = re.compile(
+_SPELLED = pattern(
     r"all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|send_?recv|cross_device_reduce"
     r"|userbuffers|nvshmem|rocshmem|oneRankReduce"
 )

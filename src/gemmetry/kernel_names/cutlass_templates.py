@@ -7,20 +7,19 @@ of CUTLASS 2 the first ``GemmShape`` is the tile of a block.
 
 from __future__ import annotations
 
-import re
-
 from gemmetry.kernel_names.kinds import KernelKind, KernelName
 from gemmetry.kernel_names.number_formats import format_arguments
+from gemmetry.kernel_names.patterns import pattern
 from gemmetry.kernel_names.symbols import Symbol
 
-_CONTAINER = re.compile(r"cutlass\w*::(?:device_kernel|Kernel2?)\Z")
+_CONTAINER = pattern(r"cutlass\w*::(?:device_kernel|Kernel2?)\Z")
 _SIZE = r"(?:cute::)?(?:C<(?:\(int\))?|_)(\d{1,6})>?"
-_TUPLE = re.compile(rf"cute::tuple<{_SIZE}, ?{_SIZE}, ?{_SIZE} ?>")
-_MAINLOOP = re.compile(r"::Mainloop\w{1,80}<(?:\(int\))?(\d{1,3})\b")
-_SHAPE = re.compile(
+_TUPLE = pattern(rf"cute::tuple<{_SIZE}, ?{_SIZE}, ?{_SIZE} ?>")
+_MAINLOOP = pattern(r"::Mainloop\w{1,80}<(?:\(int\))?(\d{1,3})\b")
+_SHAPE = pattern(
     r"GemmShape<(?:\(int\))?(\d{1,5}), ?(?:\(int\))?(\d{1,5}), ?(?:\(int\))?(\d{1,5})>"
 )
-_STRIDE = re.compile(
+_STRIDE = pattern(
     rf"cute::tuple<(?:{_SIZE}|long|int|l|long long), ?(?:{_SIZE}|long|int|long long),"
 )
 

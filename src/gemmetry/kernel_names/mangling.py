@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 
-_QUALIFIERS = re.compile(r"_Z+(?:L(?=\d))?(N)?[rVKRO]*(?:St)?")
-_SUBSTITUTION = re.compile(r"S[0-9A-Z]*_|St|[CD][0-9]")
-_LENGTH = re.compile(r"L?(\d{1,4})")
-_TOKEN = re.compile(
+from gemmetry.kernel_names.patterns import pattern
+
+_QUALIFIERS = pattern(r"_Z+(?:L(?=\d))?(N)?[rVKRO]*(?:St)?")
+_SUBSTITUTION = pattern(r"S[0-9A-Z]*_|St|[CD][0-9]")
+_LENGTH = pattern(r"L?(\d{1,4})")
+_TOKEN = pattern(
     r"L(?P<type>[a-z])(?P<value>n?\d+)E"
     r"|S[0-9A-Z]*_|S[tabsiod]|T[0-9A-Z]*_|U[lt]|E\d*_|A\d+_"
     r"|(?P<half>DF16[_b])"
@@ -21,7 +23,7 @@ _TOKEN = re.compile(
     r"|(?P<other>.)",
     re.DOTALL,
 )
-_ENUMERATOR = re.compile(r"E?(n?\d+)E")
+_ENUMERATOR = pattern(r"E?(n?\d+)E")
 _ARITHMETIC = {"f": "float", "d": "double", "t": "unsigned short"}
 _HALF = {"DF16_": "_Float16", "DF16b": "__bf16"}
 

@@ -6,8 +6,9 @@ Formats that gemmetry does not compute with have a name too: ``c64`` and ``c128`
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+
+from gemmetry.kernel_names.patterns import pattern
 
 _SPELLINGS: dict[str, str] = {
     "f64": "fp64 double float64 d",
@@ -37,7 +38,7 @@ FORMATS: Mapping[str, str] = {
     spelling: name for name, texts in _SPELLINGS.items() for spelling in (name, *texts.split())
 }
 
-_TYPE = re.compile(r"(?<![\w:])(?:\w{1,40}::){0,4}(unsigned short|\w{1,40})(?: const)?(?=\s*[,>*])")
+_TYPE = pattern(r"(?<![\w:])(?:\w{1,40}::){0,4}(unsigned short|\w{1,40})(?: const)?(?=\s*[,>*])")
 
 
 def number_format(spelling: str) -> str | None:

@@ -11,9 +11,10 @@ import re
 
 from gemmetry.kernel_names.kinds import KernelKind, KernelName
 from gemmetry.kernel_names.number_formats import format_arguments, number_format
+from gemmetry.kernel_names.patterns import pattern
 from gemmetry.kernel_names.symbols import Symbol, cut
 
-_NVJET = re.compile(
+_NVJET = pattern(
     r"nvjet_(?:sm(?P<sm>\d+)_)?(?P<letters>[a-z]{3,7})_(?:mma_)?"
     r"(?P<m>\d+)x(?P<n>\d+)(?:x(?P<k>\d+)_(?P<stages>\d+)|_(?P<k2>\d+)x(?P<stages2>\d+))"
     r"(?:_(?P<c1>\d+)x(?P<c2>\d+)(?![x\d]))?"
@@ -22,37 +23,37 @@ _NVJET_LETTERS = {
     "t": "bf16", "h": "f16", "s": "f32", "d": "f64", "q": "e4m3", "r": "e5m2", "o": "e2m1",
     "i": "s32",
 }  # fmt: skip
-_NVJET_LAYOUT = re.compile(r"_([NT]{2})[NT]{1,2}(?:_|\Z)")
+_NVJET_LAYOUT = pattern(r"_([NT]{2})[NT]{1,2}(?:_|\Z)")
 
-_LAYOUT = re.compile(r"_([nt]{2})[nt]?(?=_|\Z|::)")
+_LAYOUT = pattern(r"_([nt]{2})[nt]?(?=_|\Z|::)")
 
-_XMMA = re.compile(
+_XMMA = pattern(
     r"sm\d+_xmma_(?P<op>[a-z0-9]{1,12})_(?:[a-z_]{0,40}_)??"
     r"(?P<formats>(?:[a-z]{1,3}\d{1,2}){2,3}_(?:[a-z]{1,3}\d{1,2}){2,3}_[a-z]{1,3}\d{1,2})_"
     r"(?:(?P<layout>[nt]{2})_[nt]_)?"
 )
-_FORMAT = re.compile(r"(?:tf|bf|cf|f|i|u|e\dm)\d+")
-_TILESIZE = re.compile(r"_tilesize(\d+)x(\d+)x(\d+)")
-_STAGE = re.compile(r"_stage(\d+)")
-_CGA = re.compile(r"_(?:cga|cluster)size(\d+)x(\d+)")
-_SLICES = re.compile(r"_split_?[kK](\d+)")
+_FORMAT = pattern(r"(?:tf|bf|cf|f|i|u|e\dm)\d+")
+_TILESIZE = pattern(r"_tilesize(\d+)x(\d+)x(\d+)")
+_STAGE = pattern(r"_stage(\d+)")
+_CGA = pattern(r"_(?:cga|cluster)size(\d+)x(\d+)")
+_SLICES = pattern(r"_split_?[kK](\d+)")
 
-_LEGACY = re.compile(
+_LEGACY = pattern(
     r"(?:^|_)(?:maxwell|pascal|volta|turing|ampere|ada|hopper|blackwell)_"
     r"(?:(?P<result>[a-z]+\d+)_)?(?P<letter>g?[a-z])(?P<mma>\d*)gemm_"
     r"(?:(?P<input>[a-z]+\d+)_)?(?P<m>\d+)x(?P<n>\d+)(?P<rest>\w*)"
 )
-_STAGES = re.compile(r"_stages_(\d+)x(\d+)")
+_STAGES = pattern(r"_stages_(\d+)x(\d+)")
 
-_CUTLASS2 = re.compile(
+_CUTLASS2 = pattern(
     r"cutlass_(?:\d+_)?(?:wmma_)?(?:tensorop|simt)_"
     r"(?:(?P<result>[a-z]+\d+)_)?(?P<letter>g?[a-z])(?P<mma>\d*)"
     r"(?P<op>gemm|fprop|dgrad|wgrad|[a-z]+)_?(?P<rest>\w*)"
 )
-_CUTLASS2_TILE = re.compile(r"(?:\A|_)(\d+)x(\d+)(?:_(\d+)x(\d+))?(?=_|\Z)")
-_CUTLASS2_INPUT = re.compile(r"(?:\A|_)([a-z]+\d+)_(?=\d+x)")
+_CUTLASS2_TILE = pattern(r"(?:\A|_)(\d+)x(\d+)(?:_(\d+)x(\d+))?(?=_|\Z)")
+_CUTLASS2_INPUT = pattern(r"(?:\A|_)([a-z]+\d+)_(?=\d+x)")
 
-_CUTLASS3 = re.compile(
+_CUTLASS3 = pattern(
     r"cutlass3x_sm\d+_(?:sp)?(?:bs)?(?:tensorop|simt)_[a-z]*[\dx]*(?P<op>gemm|[a-z]+)_"
     r"(?P<scaled>block_scaled_)?"
     r"(?P<a>[a-z][a-z0-9]*)_(?P<b>[a-z][a-z0-9]*)_(?P<acc>[a-z]+\d+)_(?:[a-z][a-z0-9]*)_"
@@ -130,7 +131,7 @@ def xmma(symbol: Symbol) -> KernelName | None:
 
 def legacy_cublas(symbol: Symbol) -> KernelName | None:
     """``ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn``, ``volta_sgemm_128x64_nn``."""
-    found = _LEGACY.search(symbol.head)
+    found = _LEGACY.search(symbol.head) if "gemm_" in symbol.head else None
     if not found:
         return None
     accumulator = _LETTERS.get(found["letter"])
@@ -199,13 +200,13 @@ def _cutlass3_library(symbol: Symbol) -> KernelName:
     )
 
 
-_CUBLAS_FUNCTIONS = re.compile(
+_CUBLAS_FUNCTIONS = pattern(
     r"\A(?:gemm(?:SN|k1|E\d|_kernel\d)|gemv(?:2[NT]|NSP|x)|(?:magma_)?[sdcz]gemm_?(?:Ex_|largek|\d))"
     r"|\Asplit_?[kK]_?[rR]educe"
 )
-_CUBLAS_WORDS = re.compile(r"\A(?:dot_kernel|reduce_1Block_kernel)\Z|gem[mv]")
-_SMALL_LAYOUT = re.compile(r"gemmSN_([NT]{2})")
-_DOT_OPERAND = re.compile(r"cublasGemvTensor\w*<([\w:]+)")
+_CUBLAS_WORDS = pattern(r"\A(?:dot_kernel|reduce_1Block_kernel)\Z|gem[mv]")
+_SMALL_LAYOUT = pattern(r"gemmSN_([NT]{2})")
+_DOT_OPERAND = pattern(r"cublasGemvTensor\w*<([\w:]+)")
 
 
 def cublas_functions(symbol: Symbol) -> KernelName | None:

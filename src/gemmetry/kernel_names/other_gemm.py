@@ -10,12 +10,13 @@ import re
 
 from gemmetry.kernel_names.kinds import KernelKind, KernelName
 from gemmetry.kernel_names.number_formats import number_format
+from gemmetry.kernel_names.patterns import pattern
 from gemmetry.kernel_names.symbols import Symbol, cut
 
-_UNSIGNED = re.compile(r"(?<=[<, ])(\d{1,7})u?(?=[,>])")
-_DEEP_FORMAT = re.compile(r"sm\d+_([a-z]+\d+)_")
-_DEEP_TILED = re.compile(r"sm90_\w{1,60}_impl\Z")
-_MULTICAST = re.compile(r"[ ,](\d{1,2})u?, ?(true|false),")
+_UNSIGNED = pattern(r"(?<=[<, ])(\d{1,7})u?(?=[,>])")
+_DEEP_FORMAT = pattern(r"sm\d+_([a-z]+\d+)_")
+_DEEP_TILED = pattern(r"sm90_\w{1,60}_impl\Z")
+_MULTICAST = pattern(r"[ ,](\d{1,2})u?, ?(true|false),")
 _SWIZZLES = (0, 16, 32, 64, 128)
 
 
@@ -49,19 +50,19 @@ def _cluster(blocks: int, *, of_a: bool) -> tuple[int, int]:
     return (1, blocks) if of_a else (blocks, 1)
 
 
-_TRTLLM = re.compile(
+_TRTLLM = pattern(
     r"\A(?:bmm|gemm|batchedGemm)_(?P<d>[A-Z][a-z0-9]+)_(?P<a>[A-Z][A-Za-z]*?\d+(?:m\d+)?)"
     r"(?P<b>[A-Z][a-z0-9]+)?_(?P<acc>[A-Z][a-z]+\d+)_"
 )
-_TRTLLM_TILE = re.compile(r"_t(\d+)x(\d+)x(\d+)(?:u\d+)?_s(\d+)")
-_TRTLLM_CLUSTER = re.compile(r"_(?:c|cga)(\d+)x(\d+)x\d+_")
-_TRTLLM_LAYOUT = re.compile(r"_r[MN]_([TN]{2})_")
+_TRTLLM_TILE = pattern(r"_t(\d+)x(\d+)x(\d+)(?:u\d+)?_s(\d+)")
+_TRTLLM_CLUSTER = pattern(r"_(?:c|cga)(\d+)x(\d+)x\d+_")
+_TRTLLM_LAYOUT = pattern(r"_r[MN]_([TN]{2})_")
 
 
 def trtllm(symbol: Symbol) -> KernelName | None:
     """``bmm_Bfloat16_E2m1E2m1_Fp32_..._t128x64x128u2_s6_et64x64_..._c1x1x1_rM_TN_...``."""
     name = symbol.head
-    found = _TRTLLM.match(name)
+    found = _TRTLLM.match(name) if name.startswith(("bmm_", "gemm_", "batchedGemm_")) else None
     if not found:
         return None
     tile, cluster = _TRTLLM_TILE.search(name), _TRTLLM_CLUSTER.search(name)
@@ -80,12 +81,10 @@ def trtllm(symbol: Symbol) -> KernelName | None:
     )
 
 
-_INDUCTOR = re.compile(r"\Atriton_(poi|red|per|tem|for|mm|bmm|spl|unk)(?:_|\Z)")
-_INDUCTOR_GEMM = re.compile(r"(?:^|_)(?:mm|bmm|addmm|baddbmm|matmul|gemm|dot|linear)(?:_|\Z)")
-_INDUCTOR_NORM = re.compile(r"(?:layer|batch|group|rms)_norm|mean.*rsqrt|rsqrt.*mean|var_mean")
-_INDUCTOR_COPY = re.compile(
-    r"\A(?:clone|cat|copy|permute|transpose|t|view|_to|stack|slice|\d|_)+\Z"
-)
+_INDUCTOR = pattern(r"\Atriton_(poi|red|per|tem|for|mm|bmm|spl|unk)(?:_|\Z)")
+_INDUCTOR_GEMM = pattern(r"(?:^|_)(?:mm|bmm|addmm|baddbmm|matmul|gemm|dot|linear)(?:_|\Z)")
+_INDUCTOR_NORM = pattern(r"(?:layer|batch|group|rms)_norm|mean.*rsqrt|rsqrt.*mean|var_mean")
+_INDUCTOR_COPY = pattern(r"\A(?:clone|cat|copy|permute|transpose|t|view|_to|stack|slice|\d|_)+\Z")
 _POINTWISE = ("poi", "for", "unk")
 
 
@@ -115,20 +114,20 @@ def inductor(symbol: Symbol) -> KernelName | None:
     return KernelName(kind=kind, family="triton", short=symbol.short)
 
 
-_OGS = re.compile(
+_OGS = pattern(
     r"matmul_ogs_[NT]{3}_(?P<d>[a-z0-9]{1,12}?)x(?P<a>[a-z0-9]{1,12}?)x(?P<b>[a-z0-9]{1,12})"
     r"_(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)x(?P<slices>\d+)"
 )
-_BLOCKS = re.compile(r"(?i)BLOCK_?(?:SIZE_?)?([MNK])_?(\d{1,5})")
-_WORDS = re.compile(
+_BLOCKS = pattern(r"(?i)BLOCK_?(?:SIZE_?)?([MNK])_?(\d{1,5})")
+_WORDS = pattern(
     r"(?i)gemm|gemv|matmul|(?:^|_)b?mm(?:_|\Z)|(?:^|_)fused_moe_kernel|marlin(?!.*repack)"
     r"|mfma_moe|wvsplitk|wv_splitk|mul_mat|(?:^|_)mmq|exllama|ffma_|hgemm|tinygemm"
 )
-_NO_GEMM = re.compile(
+_NO_GEMM = pattern(
     r"(?i)fbgemm|repack|quantize|transform|gemm_?(?:permute|gather|scatter)|sort|align|topk|prepare"
 )
 _TRITON = ("_", "matmul_kernel", "fused_moe_kernel", "gemm_fusion_dot")
-_REDUCES = re.compile(r"(?i)reduce|split_?k_?(?:sum|combine)")
+_REDUCES = pattern(r"(?i)reduce|split_?k_?(?:sum|combine)")
 
 
 def any_gemm(symbol: Symbol) -> KernelName | None:

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from gemmetry.kernel_names.mangling import readable
+from gemmetry.kernel_names.patterns import pattern
 
 MOST_CHARACTERS = 8192
 """What is read of a name. The longest of 20 thousand real names has 5123 characters; a longer one
@@ -14,12 +15,12 @@ is damaged or hostile."""
 HEAD_CHARACTERS = 512
 SHORT_CHARACTERS = 60
 
-_BRACKETS = re.compile(r"[<>(){}]")
-_ANONYMOUS = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\(anonymous\))::")
-_PREFIXES = re.compile(r"\A(?:at::native::|at_cuda_detail::)+")
-_EMPTY_SCOPES = re.compile(r":{3,}")
-_HASH = re.compile(r"\.(?:intern|llvm)\.[0-9a-fA-F]+\Z")
-_WORK = re.compile(
+_BRACKETS = pattern(r"[<>(){}]")
+_ANONYMOUS = pattern(r"(?:\(anonymous namespace\)|<unnamed>|\(anonymous\))::")
+_PREFIXES = pattern(r"\A(?:at::native::|at_cuda_detail::)+")
+_EMPTY_SCOPES = pattern(r":{3,}")
+_HASH = pattern(r"\.(?:intern|llvm)\.[0-9a-fA-F]+\Z")
+_WORK = pattern(
     r"(?<![\w:])(?:\w{1,60}::){0,6}"
     r"(\w{1,60}(?:Functor|_functor|Ops|_kernel_cuda|_cuda_kernel|_kernel_impl|_kernel|KernelImpl)"
     r"\w{0,20})"

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 
 from gemmetry.kernel_names.kinds import KernelKind as K
+from gemmetry.kernel_names.patterns import pattern
 
 
 def any_of(words: str) -> re.Pattern[str]:
     """A pattern for any of `words`, which are patterns without spaces."""
-    return re.compile("|".join(words.split()))
+    return pattern("|".join(words.split()))
 
 
 KV_CACHE = any_of(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmetry.domain.errors import LaunchError, UnsupportedError
+from gemmetry.domain.errors import LaunchError, StorageError, UnsupportedError
 from gemmetry.domain.settings import TraceSchedule
 from gemmetry.formats.events import GpuKind
 from gemmetry.formats.kineto import read_kineto
@@ -25,6 +26,9 @@ CHAKRA_NAME = "CPU_trace.json"
 """The name that the grid tracing document gives the execution trace."""
 
 KINETO_SUFFIX = ".pt.trace.json"
+
+_SMALL_TRACE = 1 << 20
+"""Bytes."""
 
 METADATA_KEY = "gemmetry"
 """Under this key at the top of a Kineto trace stands what was recorded."""
@@ -67,6 +71,7 @@ def record(
         about: JSON values that go into each Kineto trace, under :data:`METADATA_KEY`.
 
     Raises:
+        StorageError: the disk is full.
         UnsupportedError: torch is not installed, or nothing of the launch shows in the trace.
         LaunchError: a GPU was launched on, and no kernel was recorded.
     """
@@ -122,10 +127,29 @@ def _count(path: Path) -> tuple[int, int]:
     """Operators and kernels in a Kineto trace, read back from the file."""
     with path.open("rb") as file:
         rows = read_kineto(file)
-    if rows is None:
-        raise LaunchError(f"torch's profiler wrote no trace events into {path.name}")
+    if rows is None or rows.partial:
+        _check_room(path.parent)
+        what = "wrote no trace events into" if rows is None else "did not end"
+        raise LaunchError(f"torch's profiler {what} {path.name}")
     kernels = int(np.count_nonzero(rows.gpu.kind == GpuKind.KERNEL))
     return len(rows.operators.name), kernels
+
+
+def _check_room(folder: Path) -> None:
+    """The profiler tells nobody that it could not write.
+
+    Raises:
+        StorageError: the folder takes no file of the size of a small trace.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_SMALL_TRACE))
+            file.flush()
+    except OSError as error:
+        raise StorageError(
+            f"cannot write traces into {folder}: {error.strerror or error}",
+            hint="Free some space, and run the same command again.",
+        ) from error
 
 
 def _check(counts: list[tuple[str, int, int]], schedule: TraceSchedule, on_gpu: bool) -> None:

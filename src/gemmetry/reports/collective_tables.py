@@ -23,9 +23,7 @@ def collectives_document(
     `errors` are the files that could not be read, with the reason.
     """
     bodies = [_job_body(job) for job in jobs]
-    failed = {
-        "errors": [{"file": file, "error": text} for file, text in (errors or {}).items()]
-    }
+    failed = {"errors": [{"file": file, "error": text} for file, text in (errors or {}).items()]}
     if len(bodies) == 1:
         return {"schema_version": SCHEMA_VERSION, **bodies[0], **failed}
     return {"schema_version": SCHEMA_VERSION, "jobs": bodies, **failed}

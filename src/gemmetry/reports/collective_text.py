@@ -14,6 +14,9 @@ from gemmetry.reports.labels import printable
 from gemmetry.traces.collective_jobs import JobCollectives
 from gemmetry.traces.collectives import Collective
 
+_MOST_CHARACTERS = 20
+"""Of a type's name; PyTorch's longest has 16."""
+
 _UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
 
@@ -56,7 +59,7 @@ def _kinds(found: JobCollectives) -> Table:
     for kind in found.kinds:
         row = kind_row(kind)
         table.add_row(
-            kind.op or "-", kind.dtype or "-", size_text(row["bytes"]),
+            kind.op or "-", _plain(kind.dtype), size_text(row["bytes"]),
             "-" if kind.group_size is None else str(kind.group_size), f"x{row['count']}",
             f"{row['latency_us_median']:.1f}", f"{row['start_skew_us_median']:.1f}",
             _number(row["algbw_gbps_median"]), _number(row["busbw_gbps_median"]),
@@ -68,12 +71,12 @@ def _kernels(kernels: Sequence[Collective]) -> Table:
     """Of a rank alone: durations hold the wait for others, so there are no bandwidths."""
     groups: dict[tuple[str, str, int | None], list[int]] = {}
     for one in kernels:
-        key = (one.op or "-", one.dtype or "-", one.bytes)
+        key = (one.op or "-", one.dtype or "", one.bytes)
         groups.setdefault(key, []).append(one.duration_ns)
     table = _table("operation", "type", "size", "", "total\nms", "shortest\nus", "median\nus")
     for (op, dtype, size), times in sorted(groups.items(), key=lambda item: -sum(item[1])):
         table.add_row(
-            op, dtype, size_text(size), f"x{len(times)}", f"{sum(times) / 1e6:.3f}",
+            op, _plain(dtype), size_text(size), f"x{len(times)}", f"{sum(times) / 1e6:.3f}",
             f"{min(times) / 1e3:.1f}", f"{statistics.median(times) / 1e3:.1f}",
         )  # fmt: skip
     return table
@@ -105,6 +108,12 @@ def _table(*heads: str, left: int = 2) -> Table:
             head, justify="right" if right else "left", no_wrap=True, vertical="bottom"
         )
     return table
+
+
+def _plain(dtype: str | None) -> Text:
+    """A type that is not known is whatever a trace calls it: neither markup nor a long text."""
+    text = printable(dtype or "-").replace("\n", " ")
+    return Text(text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…")
 
 
 def _number(value: float | None) -> str:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.resultset import ResultSet
+from gemmetry.reports.labels import printable
 from gemmetry.reports.tables import TableColumn, cell_text, select_columns, table_rows, tag_names
 
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-"""Beginnings that make a spreadsheet evaluate a cell (OWASP, "CSV Injection")."""
+_FORMULA = re.compile("[\\s\x00-\x1f\ufeff\u200b-\u200f]*[-=+@\uff0d\uff1d\uff0b\uff20]|[\t\r\n]")
+"""Beginnings that make a spreadsheet evaluate a cell (OWASP, "CSV Injection"): signs, full-width
+ones too, also behind what a spreadsheet may drop."""
 
 
 def to_csv(result_set: ResultSet, columns: Sequence[str] | None = None) -> str:
     """CSV text: one header line, tags first, lines end in ``\\n``.
 
     A text that a spreadsheet would evaluate (it starts with ``=``, ``+``, ``-``, ``@``, tab or
-    carriage return) gets a leading apostrophe; numbers are never changed.
+    line break) gets a leading apostrophe, and control characters are replaced; numbers are never
+    changed.
 
     Raises:
         UnknownNameError: no such column.
@@ -98,6 +102,6 @@ def csv_lines(rows: Iterable[Iterable[Any]]) -> str:
 def _guard(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    lead = "'" if value.startswith(_FORMULA_STARTS) else ""
+    lead = "'" if _FORMULA.match(value) else ""
     # Readers take a bare carriage return for the end of a row.
-    return lead + value.replace("\r\n", "\n").replace("\r", "\n")
+    return lead + printable(value.replace("\r\n", "\n").replace("\r", "\n"))

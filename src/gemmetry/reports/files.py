@@ -12,6 +12,8 @@ from gemmetry.domain.errors import RequestError, StorageError
 
 _HINTS = {
     errno.ENOSPC: "The disk is full; free some space and write the report again.",
+    errno.EFBIG: "Files may not be that large here (ulimit -f); choose another place.",
+    errno.ENAMETOOLONG: "Choose a shorter name.",
     errno.EDQUOT: "Your disk quota is used up; free some space and write the report again.",
     errno.EACCES: "Choose a folder that you may write to.",
     errno.EPERM: "Choose a folder that you may write to.",
@@ -29,9 +31,8 @@ def write_atomically(path: Path, content: bytes) -> None:
         RequestError: `path` is a folder.
         StorageError: disk full, no permission ...; an older file at `path` is unchanged.
     """
-    if path.is_dir():
-        raise RequestError(f"{path} is a folder", hint="Give the name of a file.")
     try:
+        _refuse_folder(path)
         if path.exists() and not path.is_file():
             path.write_bytes(content)
             return
@@ -40,10 +41,15 @@ def write_atomically(path: Path, content: bytes) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         _replace(target, content)
     except OSError as error:
-        raise StorageError(
-            f"cannot write {path}: {error.strerror or error}",
-            hint=_HINTS.get(error.errno or 0, "Choose another place for the report."),
-        ) from error
+        raise not_written(path, error) from error
+
+
+def not_written(path: Path, error: OSError) -> StorageError:
+    """What to tell of `error`, with what to do about it."""
+    return StorageError(
+        f"cannot write {path}: {error.strerror or error}",
+        hint=_HINTS.get(error.errno or 0, "Choose another place for the report."),
+    )
 
 
 def check_writable(path: Path) -> None:
@@ -52,9 +58,8 @@ def check_writable(path: Path) -> None:
     Raises:
         RequestError: `path` is a folder. StorageError: no file can be made there.
     """
-    if path.is_dir():
-        raise RequestError(f"{path} is a folder", hint="Give the name of a file.")
     try:
+        _refuse_folder(path)
         if path.exists() and not path.is_file():
             return
         folder = path.resolve().parent
@@ -64,21 +69,23 @@ def check_writable(path: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise StorageError(
-            f"cannot write {path}: {error.strerror or error}",
-            hint=_HINTS.get(error.errno or 0, "Choose another place for the report."),
-        ) from error
+        raise not_written(path, error) from error
+
+
+def _refuse_folder(path: Path) -> None:
+    if path.is_dir():
+        raise RequestError(f"{path} is a folder", hint="Give the name of a file.")
 
 
 def _replace(target: Path, content: bytes) -> None:
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary = target.with_name(f".{target.name[:50]}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
-    except OSError:
+    except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise

@@ -9,6 +9,7 @@ from typing import Any
 
 from gemmetry.domain.columns import SCHEMA_VERSION, row
 from gemmetry.domain.resultset import ResultSet
+from gemmetry.formats.naming import encodable
 
 
 def to_json_document(result_set: ResultSet) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def to_json_document(result_set: ResultSet) -> dict[str, Any]:
 
 def to_json_text(document: Any) -> str:
     """The document as text; NaN and infinities, which JSON lacks, must not be in it."""
-    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return encodable(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def json_value(value: Any) -> Any:

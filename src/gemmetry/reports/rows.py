@@ -10,10 +10,12 @@ from typing import Any
 
 from gemmetry.domain.columns import SCHEMA_VERSION
 from gemmetry.domain.errors import RequestError
+from gemmetry.formats.naming import encodable
 from gemmetry.reports.csv_table import csv_lines
 from gemmetry.reports.extras import require
 from gemmetry.reports.files import write_atomically
 from gemmetry.reports.json_document import to_json_text
+from gemmetry.reports.labels import printable
 from gemmetry.reports.markdown_table import markdown_lines
 from gemmetry.reports.tables import cell_text
 from gemmetry.reports.workbook import plain_workbook
@@ -49,7 +51,7 @@ def row_text(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(cell_text(value))
+    return encodable(str(cell_text(value)))
 
 
 def write_rows(
@@ -90,7 +92,7 @@ def _flat(value: Any) -> Any:
 def _html(name: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     heads = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
     body = "\n".join(
-        f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in rows
+        f"<tr>{''.join(f'<td>{escape(printable(text))}</td>' for text in row)}</tr>" for row in rows
     )
     return (
         f'<!doctype html><meta charset="utf-8"><title>{escape(name)}</title>\n'

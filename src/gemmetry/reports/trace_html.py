@@ -6,16 +6,17 @@ escape them, and the script puts them in as text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from gemmetry.kernel_names import classify
+from gemmetry.domain.units import format_gflops, format_ns
 from gemmetry.reports.labels import printable
 from gemmetry.reports.pages import embed_json, page_templates, template_text
+from gemmetry.reports.trace_html_tables import MOST_CHARACTERS, cut, page_tables
 from gemmetry.reports.trace_plots import Bar, bars_svg, short_paths, time_bars
 from gemmetry.reports.trace_report import TraceReport
 from gemmetry.reports.trace_tables import shape_text
@@ -26,14 +27,9 @@ from gemmetry.traces.timeline import KINDS, Lane, operator_kind
 MOST_LANES = 128
 """Lanes of one picture; of more, those with the most work are drawn."""
 
-_MOST_ROWS = 30
-_MOST_ROWS_OF = {"host_products": 100}
-"""Where a grid that was recorded should stand as a whole."""
 _MOST_BARS = 15
 _MOST_TRACES = 40
 """Bars of traces; of more the page tells how many are left out."""
-
-_MOST_CHARACTERS = 400
 
 _STYLES = ("report.css", "trace.css")
 _SCRIPTS = ("format.js", "timeline.js")
@@ -46,7 +42,8 @@ def trace_page(report: TraceReport) -> str:
     return templates.get_template("trace_report.html.j2").render(
         title=_title(report),
         tiles=_tiles(report.summaries) if report.has_gpu_work else _host_tiles(report),
-        notes=[_cut(note) for note in report.notes],
+        warnings=[cut(warning) for warning in report.warnings],
+        remarks=[cut(remark) for remark in report.remarks],
         time_bars=Markup(bars_svg(time_bars(report.summaries[:_MOST_TRACES]),
                                   "How the time of each trace divides", 1.0)),
         hidden_traces=hidden,
@@ -57,7 +54,7 @@ def trace_page(report: TraceReport) -> str:
         has_gpu=report.has_gpu_work,
         has_host=bool(report.host_operators),
         category_bars=Markup(bars_svg(_category_bars(report), "Kernel time by operators")),
-        tables=list(_tables(report)),
+        tables=list(page_tables(report)),
         style=Markup("\n".join(template_text(templates, name) for name in _STYLES)),
         scripts=[Markup(template_text(templates, script)) for script in _SCRIPTS],
         data=Markup(embed_json({"kinds": KINDS, "groups": timeline_groups(report)})),
@@ -96,7 +93,7 @@ def _group(label: str, lanes: Sequence[tuple[int | None, Lane]]) -> dict[str, An
     has_processes = len({lane.thread.rpartition("/")[0] for _, lane in drawn}) > 1
     names: dict[str, int] = {}
     return {
-        "label": _cut(label),
+        "label": cut(label),
         "window": end - base,
         "left_out": len(lanes) - len(drawn),
         "lanes": [
@@ -108,7 +105,7 @@ def _group(label: str, lanes: Sequence[tuple[int | None, Lane]]) -> dict[str, An
 
 
 def _lane(lane: Lane, label: str, base: int, names: dict[str, int]) -> dict[str, Any]:
-    place = [names.setdefault(_cut(name, 120), len(names)) for name in lane.names]
+    place = [names.setdefault(cut(name, 120), len(names)) for name in lane.names]
     return {
         "label": label,
         # Differences are short to write; the script adds them up.
@@ -127,7 +124,7 @@ def _lane_label(
     if lane.thread:
         whole = has_processes and not has_ranks
         name = lane.thread if whole else lane.thread.rpartition("/")[2]
-        return " · ".join([*parts, f"thread {_cut(name, 40)}"])
+        return " · ".join([*parts, f"thread {cut(name, 40)}"])
     parts += [f"GPU {lane.device}"] if has_devices and not has_ranks else []
     return " · ".join([*parts, f"stream {lane.stream}"])
 
@@ -138,7 +135,8 @@ def _title(report: TraceReport) -> str:
 
 
 def _tiles(summaries: Sequence[Summary]) -> list[dict[str, str]]:
-    """Sums over all traces, as shares of the sum of their windows."""
+    """Sums over all traces with work on a GPU, as shares of the sum of their windows."""
+    summaries = [summary for summary in summaries if summary.window_ns] or summaries
     window = sum(summary.window_ns for summary in summaries)
 
     def share(ns: int) -> str:
@@ -146,7 +144,7 @@ def _tiles(summaries: Sequence[Summary]) -> list[dict[str, str]]:
 
     tiles = [{
         "label": "window" if len(summaries) == 1 else f"windows of {len(summaries)} traces",
-        "value": f"{window / 1e6:,.1f} ms",
+        "value": format_ns(window),
         "detail": f"{sum(s.kernels for s in summaries):,} kernels",
     }]  # fmt: skip
     for label, name, detail in (
@@ -156,13 +154,11 @@ def _tiles(summaries: Sequence[Summary]) -> list[dict[str, str]]:
         ("idle", "idle_ns", "nothing ran"),
     ):
         ns = sum(getattr(summary, name) for summary in summaries)
-        tiles.append(
-            {"label": label, "value": share(ns), "detail": f"{ns / 1e6:,.1f} ms, {detail}"}
-        )
+        tiles.append({"label": label, "value": share(ns), "detail": f"{format_ns(ns)}, {detail}"})
     ns, count = (sum(getattr(s, name) for s in summaries) for name in
                  ("gemm_kernel_ns", "gemm_kernels"))  # fmt: skip
     tiles.append({"label": "GEMM kernels", "value": share(ns),
-                  "detail": f"{ns / 1e6:,.1f} ms, sum of {count:,}"})  # fmt: skip
+                  "detail": f"{format_ns(ns)}, sum of {count:,}"})  # fmt: skip
     return tiles
 
 
@@ -175,7 +171,7 @@ def _host_tiles(report: TraceReport) -> list[dict[str, str]]:
     tiles = [
         {"label": "work on a GPU", "value": "none",
          "detail": "in this trace" if files == 1 else f"in {files:,} traces"},
-        {"label": "time in operators", "value": _time_text(spent),
+        {"label": "time in operators", "value": format_ns(spent),
          "detail": f"{sum(row.count for row in operators):,} calls, on all threads together"},
     ]  # fmt: skip
     if products:
@@ -183,14 +179,14 @@ def _host_tiles(report: TraceReport) -> list[dict[str, str]]:
         tiles.append({
             "label": "matrix products",
             "value": f"{of_products / spent:.1%}" if spent else "–",
-            "detail": f"{_time_text(of_products)}, {calls:,} calls",
+            "detail": f"{format_ns(of_products)}, {calls:,} calls",
         })  # fmt: skip
     timed = [(row.tflops, row) for row in products if row.tflops is not None]
     if timed:
         tflops, row = max(timed, key=lambda pair: pair[0])
         shape = shape_text(row.shape, row.dtype, row.layout)
         tiles.append({"label": "fastest product, by its median",
-                      "value": f"{tflops:.3g} TFLOP/s", "detail": shape})  # fmt: skip
+                      "value": format_gflops(tflops * 1000), "detail": shape})  # fmt: skip
     return tiles
 
 
@@ -206,26 +202,22 @@ def _host_bars(report: TraceReport) -> list[Bar]:
         Bar(
             name,
             ((operator_kind(name), ns),),
-            _time_text(ns),
-            f"{name[:_MOST_CHARACTERS]}: {count:,} ×",
+            format_ns(ns),
+            f"{name[:MOST_CHARACTERS]}: {count:,} ×",
         )
         for name, (ns, count) in ordered
     ]
 
 
-def _time_text(ns: int) -> str:
-    return f"{ns / 1e6:,.2f} ms" if ns >= 1_000_000 else f"{ns / 1e3:,.1f} µs"
-
-
 def _gemm_bars(rows: Sequence[GemmRow]) -> list[Bar]:
     bars = []
     for row in rows[:_MOST_BARS]:
-        speed = "" if row.tflops is None else f" · {row.tflops:.4g} TFLOP/s"
+        speed = "" if row.tflops is None else f" · {format_gflops(row.tflops * 1000)}"
         share = "" if row.peak_fraction is None else f" · {row.peak_fraction:.1%}"
-        overlapped = row.overlapped_ns / 1e6
+        overlapped = (row.overlapped_ns or 0) / 1e6
         parts = (("gemm", row.sum_ns / 1e6 - overlapped), ("beside", overlapped))
         label = shape_text(row.shape, row.dtype, row.layout)
-        value = f"{_time_text(row.sum_ns)}{speed}{share}"
+        value = f"{format_ns(row.sum_ns)}{speed}{share}"
         bars.append(Bar(label, parts, value, f"{row.told.short}: {row.count:,} ×"))
     return bars
 
@@ -259,85 +251,3 @@ def _time_without_parent(report: TraceReport) -> float:
     parent, spent = (table.headings.index(h) for h in
                      ("Parent cpu_op", "Kernel duration (µs)_sum"))  # fmt: skip
     return float(sum(row[spent] for row in table.rows if row[parent] is None)) / 1000
-
-
-_SHOWN: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
-    ("gemms", "GEMM kernels by kernel and shape", "", (
-        "short_name", "m", "n", "k", "batch", "dtype", "layout", "count", "sum_us", "median_us",
-        "mad_us", "tflops", "peak_fraction", "overlapped_share")),
-    ("host_products", "Matrix products of operators", "", (
-        "operators", "m", "n", "k", "batch", "dtype", "layout", "count", "sum_us", "median_us",
-        "mad_us", "min_us", "max_us", "tflops")),
-    ("host_operators", "Operators on the host", "", (
-        "name", "input_dims", "input_types", "count", "self_us", "self_share", "total_us",
-        "median_us", "min_us", "max_us")),
-    ("ops_summary", "Operators", "total_direct_kernel_time_ms", (
-        "file", "name", "Count", "total_direct_kernel_time_ms", "Percentage (%)")),
-    ("kernel_summary", "Kernels", "Kernel duration (µs)_sum", (
-        "file", "Kernel name", "Parent cpu_op", "Kernel stream", "Kernel duration (µs)_sum",
-        "Kernel duration (µs)_count", "Kernel duration (µs)_mean",
-        "Percent of kernels time (%)")),
-    ("collectives", "Collectives by kind", "", (
-        "job", "op", "dtype", "bytes", "group_size", "count", "latency_us_median",
-        "start_skew_us_median", "algbw_gbps_median", "busbw_gbps_median")),
-    ("ranks", "Ranks: who came last, who waited", "", (
-        "job", "rank", "last_count", "last_share", "waited_us", "unmatched")),
-    ("steps", "Steps", "", (
-        "file", "step", "kernels", "window_us", "busy_us", "exposed_comm_us", "idle_us")),
-    ("problems", "What could not be read", "", ("file", "where", "what")),
-)  # fmt: skip
-"""Sheets of the page: name, heading, column to sort by over all files, columns shown."""
-
-
-_NO_NAMES = ("file", "input_dims", "input_types", "operators", "what")
-"""Columns of texts that are no names of kernels: these are cut, not made short."""
-
-
-def _tables(report: TraceReport) -> Iterable[dict[str, Any]]:
-    for name, heading, by, wanted in _SHOWN:
-        table = report.page_table(name)
-        if table is None:
-            continue
-        shown = [column for column in wanted if column in table.headings]
-        places = [table.headings.index(column) for column in shown]
-        rows = table.rows
-        most = _MOST_ROWS_OF.get(name, _MOST_ROWS)
-        if by:
-            place = table.headings.index(by)
-            rows = sorted(rows, key=lambda row: -row[place])
-        yield {
-            "heading": heading,
-            "anchor": name,
-            "headings": shown,
-            "rows": [
-                [_shown(row[place], column) for place, column in zip(places, shown, strict=True)]
-                for row in rows[:most]
-            ],
-            "hidden": max(0, len(rows) - most),
-            "sheet": "host_operators" if name == "host_products" else name,
-        }
-
-
-def _shown(value: Any, column: str) -> dict[str, Any]:
-    """A cell: its text, whether it is a number, and the whole text where that is longer."""
-    if value is None:
-        return {"text": "", "number": False, "title": ""}
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return {"text": _number(value, column), "number": True, "title": ""}
-    text = str(value)
-    is_name = len(text) > 80 and column not in _NO_NAMES
-    short = _cut(classify(text).short if is_name else text, 120)
-    return {"text": short, "number": False, "title": _cut(text) if short != text else ""}
-
-
-def _number(value: float, column: str) -> str:
-    if column.endswith(("_fraction", "_share")):
-        return f"{value:.1%}"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-
-
-def _cut(text: str, most: int = _MOST_CHARACTERS) -> str:
-    text = printable(text[: most + 1]).replace("\n", " ")
-    return text if len(text) <= most else f"{text[: most - 1]}…"

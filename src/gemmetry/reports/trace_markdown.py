@@ -24,13 +24,14 @@ _SHOWN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "operators", "m", "n", "k", "batch", "dtype", "layout", "count", "sum_us", "median_us",
         "tflops")),
     ("host_operators", "Operators on the host", (
-        "name", "input_dims", "count", "self_us", "self_share", "median_us")),
+        "name", "inputs", "layout", "count", "self_us", "self_share", "median_us")),
     ("ops_summary_by_category", "Operators", (
         "file", "op category", "Count", "total_direct_kernel_time_ms", "Percentage (%)")),
     ("collectives", "Collectives", (
         "job", "op", "dtype", "bytes", "group_size", "count", "latency_us_median",
         "busbw_gbps_median")),
     ("ranks", "Ranks", ("job", "rank", "last_count", "last_share", "waited_us")),
+    ("problems", "What could not be read", ("file", "where", "what")),
 )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from gemmetry.reports.trace_tables import (
 )
 from gemmetry.traces.collective_jobs import JobCollectives, analyse_jobs
 from gemmetry.traces.gemms import GemmRow, gemm_table
-from gemmetry.traces.host_operators import HostOperator, HostOperators
+from gemmetry.traces.host_operators import HostOperator, HostOperators, without_gpu_text
 from gemmetry.traces.jobs import RankTrace, rank_trace
 from gemmetry.traces.model import Trace
 from gemmetry.traces.shapes import Workload, workload
@@ -32,17 +32,18 @@ from gemmetry.traces.tracelens_collectives import (
     job_sheets,
     single_trace_sheet,
 )
-from gemmetry.traces.tracelens_sheets import BY_NAME, Table
+from gemmetry.traces.tracelens_columns import Table
+from gemmetry.traces.tracelens_sheets import BY_NAME
 from gemmetry.traces.tracelens_tables import SHORT_KERNEL_US, trace_tables
 
 OUR_SHEETS = {
     "summary": "One row a file: counts, and exact times in µs (docs: traces).",
     "steps": "The same for each step that the profiler marked.",
     "gemms": "GEMM kernels by kernel and shape; all GEMM time is in it, linked or not.",
-    "shapes": "The distinct GEMMs of the workload; without work on a GPU those that operators tell.",
-    "host_operators": "Operators of traces without work on a GPU, by input sizes and types: times in "
-    "µs on the host, self_us without the operators nested in them; matrix products with sizes and "
-    "10¹² FLOP/s of the median call, told of the innermost operator alone.",
+    "shapes": "The distinct GEMMs of the workload; without work on a GPU, those of its operators.",
+    "host_operators": "Operators of traces without work on a GPU, by input sizes and types: times "
+    "in µs on the host, self_us without the operators nested in them; of matrix products, told of "
+    "the innermost operator alone, the sizes, and 10¹² FLOP/s of the median call.",
     "collectives": "Matched collectives by kind; bandwidths in 10⁹ bytes/s.",
     "matched": "Every matched collective.",
     "ranks": "Who came last, who waited, and whose clock differs.",
@@ -55,7 +56,8 @@ NOTES = (
      "TraceLens' workbooks (AMD-AGI/TraceLens 171dd747); the sheets after them are gemmetry's own. "
      "Sheets that would be empty are left out."),
     ("exactness", "Sums and unions of times are made in whole nanoseconds."),
-    ("GFLOPS", "10⁹ FLOP of one call, 2·B·M·N·K (and B·M·N for a bias): an amount, not a speed."),
+    ("GFLOPS", "10⁹ FLOP of one call, of GEMMs 2·B·M·N·K (and B·M·N for a bias): an amount, not a "
+     "speed. Each sheet's column says what counts."),
     ("MB, GB/s", "In TraceLens' sheets MB are 2²⁰ bytes and GB/s are 2³⁰ bytes/s; in collectives "
      "and matched they are 10⁹ bytes/s, as nccl-tests counts: a number there is 1.0737 times as "
      "large."),
@@ -63,7 +65,28 @@ NOTES = (
      "and helper passes too, as TraceLens counts; GEMMs that no operator tells of are not in it. "
      "The sheet gemms has all of them, by kernel."),
     ("kernel lists", "The first kernel of a list is one that multiplies, if the operator launched "
-     "one; TraceLens' lists begin with the shortest, often a fill. Numbers are plain Python."),
+     "one; TraceLens' lists begin with the shortest, often a fill, and have an entry for each "
+     "place in the call, ours for each kernel and stream. Numbers are plain Python."),
+    ("fills", "Fills that an operator launched count in its time; TraceLens counts them on GPUs "
+     "of NVIDIA, and not on those of AMD."),
+    ("operators by what they compute", "SDPA, CONV, BinaryElementwise, UnaryElementwise, "
+     "Normalization and Reduce have PyTorch's own operators and flash_attn's, as TraceLens has, "
+     "with all that a call launched. A call within a call of the same sheet has a row of its own, "
+     "so their sums count such time twice. Calls without work on a GPU have no row; TraceLens "
+     "gives them 0 µs. A copy counts one FLOP an element, as there."),
+    ("corrected models", "Where TraceLens' amounts are not those of the operator, ours are: the "
+     "bias of a convolution counts, groups of a transposed one do, and backward only the gradients "
+     "that were asked for; attention moves elements as wide as their type, not always 2 bytes, and "
+     "arguments of flash_attn's backward are read at their own places; whether a normalization "
+     "trains, has weights or wants a gradient is read as it is written, and cuDNN and MIOpen go "
+     "backward only after training; of group_norm backward all channels have weights; reductions "
+     "have as many results as they leave; max and min of two tensors are no reductions; a scalar "
+     "that comes first does not set the result's type; bool and 16-bit integers have bytes."),
+    ("unified_perf_summary", "Operators of which is known what they compute stand for all that "
+     "they launched, as in TraceLens. Backward passes of attention stand there under the operator "
+     "that launched them, without speeds; SDPA_bwd has these."),
+    ("processes", "process_name and process_label are empty, and thread_name is process/thread: "
+     "the names that a trace gives them are not kept."),
     ("parents", "Kernels whose launch is not in the file have rows without a parent; TraceLens "
      "drops them from short_kernels_summary."),
     ("op category", "By the operator's name, else by its first kernel; a few operators that "
@@ -71,9 +94,11 @@ NOTES = (
     ("UID", "ex_UID and UID_first are External id of the trace, not TraceLens' event number."),
     ("collectives", "All kinds of collectives are matched, compared and counted, not only the four "
      "of TraceLens; what a kernel does not tell is taken from the operators around its launch. "
-     "Times are as recorded; the sheet ranks tells where clocks differ."),
-    ("not made", "Sheets of performance models other than GEMM (CONV_fwd, UnaryElementwise ...) "
-     "and of uneven all-to-alls by themselves."),
+     "A kernel that tells no group has that of its stream, if that leaves one only. Times are as "
+     "recorded; the sheet ranks tells where clocks differ."),
+    ("not made", "Models of operators of other libraries (vLLM, AITER, Transformer Engine, Primus, "
+     "Triton, attention of several lengths, experts), whose time is in ops_unique_args, and sheets "
+     "of uneven all-to-alls by themselves."),
 )  # fmt: skip
 
 
@@ -112,6 +137,8 @@ class TraceReport:
         match name:
             case "host_operators":
                 rows = host_operator_rows(self.host_operators)
+                for row, one in zip(rows, self.host_operators, strict=True):
+                    row["inputs"] = one.inputs
             case "host_products":
                 rows = gemm_rows(self.host_products)
             case _:
@@ -121,27 +148,35 @@ class TraceReport:
     @property
     def notes(self) -> list[str]:
         """What a reader of the numbers has to know of these files."""
+        return [*self.warnings, *self.remarks]
+
+    @property
+    def warnings(self) -> list[str]:
+        """Of what is missing, or may not be as it seems."""
         partial = [f"{s.file} is partial: events are missing" for s in self.summaries if s.partial]
         failed = [f"{file} could not be read: {why}" for file, why in self.errors.items()]
+        return [*failed, *partial, *self.job_warnings]
+
+    @property
+    def job_warnings(self) -> list[str]:
+        """Of what is missing or doubtful between ranks."""
         # What a single trace without communication tells of ranks changes no number.
         jobs = [j for j in self.jobs if len(j.job.ranks) > 1 or j.job.ranks[0].collectives]
         several = len(jobs) > 1
-        of_jobs = [
+        return [
             f"{job.job.name}: {note}" if several else note for job in jobs for note in job.notes
         ]
-        return [*failed, *partial, *self._without_gpu_notes(), *of_jobs]
 
-    def _without_gpu_notes(self) -> list[str]:
+    @property
+    def remarks(self) -> list[str]:
+        """Of what the files hold."""
         files = self.without_gpu
         if not files:
             return []
-        which = f"{len(files)} of {len(self.summaries)} traces hold"
-        if len(files) == 1:
-            which = f"{files[0]} holds"
-        instead = "operators of the host are reported instead (sheet host_operators)"
+        instead = "operators on the host are reported instead (sheet host_operators)"
         if not self.host_operators:
-            instead = "nor do operators of the host stand there"
-        return [f"{which} no work on a GPU: {instead}"]
+            instead = "and no operators either"
+        return [f"{without_gpu_text(files, len(self.summaries))}; {instead}"]
 
 
 @dataclass

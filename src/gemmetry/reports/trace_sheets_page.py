@@ -7,12 +7,14 @@ import sys
 
 from gemmetry.reports.markdown_table import escape
 from gemmetry.reports.trace_report import NOTES, OUR_SHEETS
-from gemmetry.traces.tracelens_sheets import SHEETS, SheetKind
+from gemmetry.traces.tracelens_columns import SheetKind
+from gemmetry.traces.tracelens_sheets import SHEETS
 
 _HEAD = """\
 # Sheets of a trace report
 
-This page is generated: `python -m gemmetry.reports.trace_sheets_page > docs/trace-report-sheets.md`.
+This page is generated:
+`python -m gemmetry.reports.trace_sheets_page > docs/trace-report-sheets.md`.
 
 The sheets of [`gemmetry trace report`](trace-report.md), in the order of the workbook. The same
 names are the keys of `sheets` in a json report and the names of the csv files in a folder.

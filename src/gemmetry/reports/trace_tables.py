@@ -35,9 +35,13 @@ _GPU_TIMES = (
 def summary_rows(summaries: Iterable[Summary]) -> list[Row]:
     """One row a file; times in µs."""
     return [
-        {"file": str(s.file), "events": s.events, **_counts(s), "partial": s.partial}
+        _known({"file": str(s.file), "events": s.events, **_counts(s), "partial": s.partial}, s)
         for s in summaries
     ]
+
+
+def _known(row: Row, summary: Summary) -> Row:
+    return {key: None if key in summary.unknown else value for key, value in row.items()}
 
 
 def step_rows(steps: Iterable[Summary]) -> list[Row]:
@@ -94,15 +98,15 @@ def _gemm_row(row: GemmRow, total_ns: int) -> Row:
         "sum_us": row.sum_ns / 1000,
         "share": row.sum_ns / total_ns if total_ns else None,
         "median_us": row.median_ns / 1000,
-        "p5_us": row.p5_ns / 1000,
-        "p95_us": row.p95_ns / 1000,
-        "mad_us": row.mad_ns / 1000,
+        "p5_us": _us(row.p5_ns),
+        "p95_us": _us(row.p95_ns),
+        "mad_us": _us(row.mad_ns),
         "min_us": row.min_ns / 1000,
         "max_us": row.max_ns / 1000,
         "tflops": row.tflops,
         "peak_fraction": row.peak_fraction,
         "overlapped": row.overlapped,
-        "overlapped_share": row.overlapped_ns / row.sum_ns if row.sum_ns else None,
+        "overlapped_share": _share(row.overlapped_ns, row.sum_ns),
     }
 
 
@@ -170,19 +174,25 @@ def print_summary(summary: Summary, console: Console) -> None:
     if summary.partial:
         title += "  (partial: the file ends early)"
     _line(console, title, style="bold")
-    head = f"{summary.kernels:,} kernels in {_ms(summary.window_ns)} ms"
+    unknown = summary.unknown
+    head = "" if "kernels" in unknown else f"{summary.kernels:,} kernels in "
+    head += f"{_ms(summary.window_ns)} ms"
     _line(console, f"  {head}" + (f", {summary.events:,} events" if summary.events else ""))
     if not summary.window_ns:
         _line(console, "  no work on a GPU")
         return
     _line(console, f"  {'':<34} {'ms':>12} {'of window':>10}", style="dim")
     for label, name in _GPU_TIMES:
+        if name.replace("_ns", "_us") in unknown:
+            continue
         time = getattr(summary, name)
         _line(console, f"  {label:<34} {_ms(time):>12} {_percent(time, summary.window_ns):>10}")
     for label, count, time in (
         ("GEMM kernels", summary.gemm_kernels, summary.gemm_kernel_ns),
         ("communication kernels", summary.comm_kernels, summary.comm_kernel_ns),
     ):
+        if "kernels" in unknown:
+            continue
         text = f"sum of {count:,} {label}"
         _line(console, f"  {text:<34} {_ms(time):>12} {_percent(time, summary.window_ns):>10}")
     if not summary.top_gemms:
@@ -204,18 +214,23 @@ def print_summaries(summaries: Sequence[Summary], console: Console) -> None:
             _line(console, _cut(group, 80), style="bold")
         for s in members:
             name = s.file.name if s.step is None else f"step {s.step.number} {s.file.name}"
+            mark = "partial" if s.partial else ""
+            if not s.window_ns:
+                told = "no work on a GPU"
+                _line(console, f"{_cut(name, 26):<26} {told:>40} {mark}".rstrip())
+                continue
             shares = [
-                f"{100 * time / s.window_ns if s.window_ns else 0:{width}.1f}"
+                f"{100 * time / s.window_ns:{width}.1f}"
                 for time, width in (
                     (s.busy_ns, 6), (s.compute_union_ns, 6), (s.comm_union_ns, 6),
                     (s.exposed_comm_ns, 7), (s.idle_ns, 6),
                 )
             ]  # fmt: skip
-            mark = "partial" if s.partial else ""
+            gemms = "" if "gemm_kernels" in s.unknown else str(s.gemm_kernels)
             _line(
                 console,
                 f"{_cut(name, 26):<26} {_ms(s.window_ns):>10} {' '.join(shares)} "
-                f"{s.gemm_kernels:>5} {mark}".rstrip(),
+                f"{gemms:>5} {mark}".rstrip(),
             )
 
 
@@ -228,6 +243,9 @@ def _by_folder(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
 
 def print_gemms(rows: Sequence[GemmRow], console: Console, *, top: int = 20) -> None:
     """The `top` rows (0: all) with the most time, two lines each, at most 80 columns wide."""
+    if not rows:
+        _line(console, "no GEMM kernels")
+        return
     total = sum(row.sum_ns for row in rows)
     shown = rows[:top] if top else rows
     _line(console, f"{'ms':>10} {'%':>5} {'count':>6} {'median µs':>10} {'MAD':>7} {'TFLOP/s':>8} "
@@ -235,11 +253,12 @@ def print_gemms(rows: Sequence[GemmRow], console: Console, *, top: int = 20) -> 
     for row in shown:
         tflops = "" if row.tflops is None else f"{row.tflops:.4g}"
         peak = "" if row.peak_fraction is None else f"{row.peak_fraction:.1%}"
-        beside = _percent(row.overlapped_ns, row.sum_ns) if row.overlapped else ""
+        beside = _percent(row.overlapped_ns or 0, row.sum_ns) if row.overlapped else ""
+        mad = "" if row.mad_ns is None else f"{row.mad_ns / 1000:,.2f}"
         _line(
             console,
             f"{_ms(row.sum_ns):>10} {100 * row.sum_ns / total if total else 0:>5.1f} "
-            f"{row.count:>6,} {row.median_ns / 1000:>10,.2f} {row.mad_ns / 1000:>7,.2f} "
+            f"{row.count:>6,} {row.median_ns / 1000:>10,.2f} {mad:>7} "
             f"{tflops:>8} {peak:>6} {beside:>6}",
         )
         shape = f"{shape_text(row.shape, row.dtype, row.layout)}{_source(row)}"
@@ -337,6 +356,14 @@ def _line(console: Console, text: str, *, style: str = "") -> None:
 def _cut(text: str, width: int) -> str:
     text = printable(text).replace("\n", " ")
     return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _us(ns: float | None) -> float | None:
+    return None if ns is None else ns / 1000
+
+
+def _share(part: int | None, whole: int) -> float | None:
+    return None if part is None or not whole else part / whole
 
 
 def _ms(ns: int) -> str:

@@ -7,16 +7,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from gemmetry.domain.errors import StorageError
 from gemmetry.reports.extras import require
-from gemmetry.reports.labels import printable
+from gemmetry.reports.labels import cell_fit
 from gemmetry.reports.trace_report import NOTES, OUR_SHEETS, TraceReport
-from gemmetry.traces.tracelens_sheets import SHEETS, Table
+from gemmetry.traces.tracelens_columns import Table
+from gemmetry.traces.tracelens_sheets import SHEETS
 
 MOST_ROWS = 1_048_575
 """Rows of a sheet below its heading (Excel's published limits)."""
-
-MOST_TEXT = 32_767
-"""Characters of a cell (same limits)."""
 
 MOST_CELLS_IN_MEMORY = 1_000_000
 """Larger workbooks go through temporary files: some 100 bytes a cell are kept otherwise."""
@@ -30,8 +29,28 @@ def trace_workbook(report: TraceReport) -> bytes:
 
     Raises:
         RequestError: XlsxWriter is not installed.
+        StorageError: it is large, and the temporary files for it cannot be written.
     """
-    buffer = io.BytesIO()
+    failures = (OSError, require("xlsxwriter", extra="analysis").exceptions.XlsxFileError)
+    try:
+        return _workbook(report)
+    except failures as error:
+        raise StorageError(
+            f"a workbook as large as this one goes through temporary files, which cannot be "
+            f"written: {error}",
+            hint="Free some disk, or set TMPDIR to a folder on another one.",
+        ) from error
+
+
+class _Buffer(io.BytesIO):
+    """Stays open, so that a workbook that could not be finished goes without a complaint."""
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+def _workbook(report: TraceReport) -> bytes:
+    buffer = _Buffer()
     cells = sum(len(table.rows) * len(table.headings) for table in report.tables)
     is_large = cells > MOST_CELLS_IN_MEMORY
     options = {
@@ -64,7 +83,7 @@ def _write(book: Any, heading: Any, table: Table) -> str:
             if value is None:
                 continue
             if isinstance(value, str):
-                write_string(number, column, cell_text(value))
+                write_string(number, column, cell_fit(value))
             elif isinstance(value, bool):
                 sheet.write_boolean(number, column, value)
             elif math.isfinite(value):
@@ -72,11 +91,6 @@ def _write(book: Any, heading: Any, table: Table) -> str:
     sheet.autofilter(0, 0, max(len(rows), 1), len(table.headings) - 1)
     more = len(table.rows) - len(rows)
     return f"{table.name}: {more} rows more than a sheet takes are left out" if more else ""
-
-
-def cell_text(text: str) -> str:
-    """What of `text` a cell takes: no control characters, and not too much."""
-    return printable(text[:MOST_TEXT])
 
 
 def _notes(report: TraceReport, left_out: Sequence[str]) -> Table:

@@ -69,13 +69,13 @@ def write_report(report: TraceReport, path: Path) -> None:
 
 def report_json(report: TraceReport) -> bytes:
     """One document: ``sheets`` with a list of rows each, ``notes`` and ``errors``."""
-    import msgspec
+    from gemmetry.reports.json_encoding import encoded
 
     sheets: dict[str, list[dict[str, Any]]] = {
         table.name: [dict(zip(table.headings, row, strict=True)) for row in table.rows]
         for table in report.tables
     }
-    return msgspec.json.encode(
+    return encoded(
         {
             "schema_version": SUMMARY_SCHEMA_VERSION,
             "sheets": sheets,
@@ -87,4 +87,8 @@ def report_json(report: TraceReport) -> bytes:
 
 def _is_folder(path: Path) -> bool:
     """A folder that is there, or a name without a suffix."""
-    return path.is_dir() or not path.suffix
+    try:
+        return path.is_dir() or not path.suffix
+    except OSError:
+        # Whoever writes there will tell why not.
+        return not path.suffix

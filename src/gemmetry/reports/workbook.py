@@ -12,13 +12,11 @@ from gemmetry.domain.columns import COLUMNS, Direction
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.reports.extras import require
+from gemmetry.reports.labels import cell_fit
 from gemmetry.reports.tables import TableColumn, cell_text, select_columns, table_rows, tag_names
 
-_MAXIMUM_TEXT = 32_767
-"""Characters that Excel takes in a cell (its published limits)."""
-
 _MAXIMUM_SHEET_NAME = 31
-"""Characters of a sheet's name (same limits)."""
+"""Characters of a sheet's name (Excel's published limits)."""
 
 _FAILURES = ("target", "provider", "dispatch", "outcome", "stage", "reason", "reproduce")
 
@@ -127,7 +125,7 @@ def _write_cell(
     if value is None or value == "":
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        sheet.write_string(row, index, str(value)[:_MAXIMUM_TEXT], styles.text)
+        sheet.write_string(row, index, cell_fit(str(value)), styles.text)
     elif math.isfinite(value):
         sheet.write_number(row, index, value, styles.of(column, value))
 
@@ -170,7 +168,7 @@ def _write_environment(book: Any, styles: _Styles, result_set: ResultSet) -> Non
         )
     for number, row in enumerate(rows, start=1):
         for index, text in enumerate(row):
-            sheet.write_string(number, index, text[:_MAXIMUM_TEXT], styles.text)
+            sheet.write_string(number, index, cell_fit(text), styles.text)
     sheet.freeze_panes(1, 0)
 
 

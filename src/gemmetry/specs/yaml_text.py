@@ -103,7 +103,10 @@ def read_yaml(text: str, file: str, canonical_key: Callable[[str], str] = str) -
             [f"{file}:{place}: not YAML: {problem}"], hint="Indent with spaces; quote odd texts."
         ) from error
     except RecursionError:
-        raise SpecError([f"{file}:1:1: an alias stands for itself"], hint="Remove it.") from None
+        raise SpecError(
+            [f"{file}:1:1: it is nested too deeply, or an alias stands for itself"],
+            hint="Write plain values.",
+        ) from None
     except yaml.YAMLError as error:
         raise SpecError(
             [f"{file}:1:1: not YAML: {error}"], hint="Save it as UTF-8 text."

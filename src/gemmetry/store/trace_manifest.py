@@ -181,6 +181,8 @@ def _read(path: Path) -> Document:
         text = path.read_bytes()
     except FileNotFoundError:
         return Document()
+    except OSError as error:
+        raise _damaged(path, f"cannot be read: {error.strerror or error}") from error
     try:
         document = msgspec.json.decode(text, type=Document)
     except msgspec.MsgspecError as error:

@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 
 from gemmetry.formats.events import (
+    NOT_TOLD,
     AnnotationRows,
     CallRows,
     CollectiveCall,
@@ -30,9 +31,11 @@ from gemmetry.formats.events import (
     OperatorRows,
     TraceProblem,
     TraceRows,
+    concatenate,
 )
+from gemmetry.formats.plausible import plausible
 
-READER_VERSION = 2
+READER_VERSION = 3
 """Goes up whenever a reader gives other rows for the same file."""
 
 CACHE_SUFFIX = ".gemmetry-cache"
@@ -124,9 +127,7 @@ def save(path: Path, key: str, rows: TraceRows) -> Path | None:
         with contextlib.suppress(OSError):
             if place == own:
                 place.parent.mkdir(parents=True, exist_ok=True)
-            _write(place, key, rows)
-            if place == beside:
-                _note(place)
+            _write(place, key, rows, is_beside=place == beside)
             return place
     return None
 
@@ -139,14 +140,17 @@ def clear_cache(paths: Sequence[Path] = ()) -> tuple[int, int]:
         How many files, and how many bytes they held.
     """
     folder = cache_folder()
-    found = set(folder.glob(f"*{CACHE_SUFFIX}"))
+    found: set[Path] = set()
+    with contextlib.suppress(OSError):
+        found |= set(folder.glob(f"*{CACHE_SUFFIX}"))
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        found |= {Path(line) for line in (folder / _LEDGER).read_text("utf-8").splitlines() if line}
+        for line in (folder / _LEDGER).read_text("utf-8").splitlines():
+            found |= _with_unfinished(Path(line)) if line else set()
     for path in paths:
         if path.is_dir():
             found |= set(path.rglob(f"*{CACHE_SUFFIX}"))
         else:
-            found.add(_places(path)[0])
+            found |= _with_unfinished(_places(path)[0])
     files = size = 0
     for file in found:
         with contextlib.suppress(OSError):
@@ -162,7 +166,13 @@ def clear_cache(paths: Sequence[Path] = ()) -> tuple[int, int]:
 def cache_folder() -> Path:
     """The user's own: ``$XDG_CACHE_HOME/gemmetry/traces``, ``~/.cache`` where that is not set."""
     base = os.environ.get("XDG_CACHE_HOME", "")
-    root = Path(base) if Path(base).is_absolute() else Path("~/.cache").expanduser()
+    root = Path(base)
+    if not root.is_absolute():
+        try:
+            root = Path.home() / ".cache"
+        except RuntimeError:
+            # A user without a home, as in some containers, has no such folder either.
+            root = Path(os.devnull)
     return root / "gemmetry" / "traces"
 
 
@@ -176,8 +186,19 @@ def _places(path: Path) -> tuple[Path, Path]:
 
 
 def _is_cache(file: Path) -> bool:
+    """Whether it is one, or the beginning of one whose writing was ended."""
+    if not file.is_file():
+        return False
     with file.open("rb") as opened:
-        return opened.read(len(_MAGIC)) == _MAGIC
+        begin = opened.read(len(_MAGIC))
+    return begin == _MAGIC or (not begin and file.name.startswith("."))
+
+
+def _with_unfinished(place: Path) -> set[Path]:
+    """The cache, and beside it those whose writing was ended."""
+    with contextlib.suppress(OSError):
+        return {place, *place.parent.glob(f".*{CACHE_SUFFIX}")}
+    return {place}
 
 
 def _note(place: Path) -> None:
@@ -191,7 +212,7 @@ def _note(place: Path) -> None:
                 opened.write(f"{place}\n")
 
 
-def _write(place: Path, key: str, rows: TraceRows) -> None:
+def _write(place: Path, key: str, rows: TraceRows, *, is_beside: bool) -> None:
     columns: list[_Column] = []
     arrays: list[np.ndarray[Any, Any]] = []
     offset = checksum = 0
@@ -207,6 +228,8 @@ def _write(place: Path, key: str, rows: TraceRows) -> None:
     prefix = _MAGIC + len(head).to_bytes(8, "little") + zlib.crc32(head).to_bytes(8, "little")
     descriptor, name = tempfile.mkstemp(dir=place.parent, prefix=".", suffix=CACHE_SUFFIX)
     try:
+        if is_beside:
+            _note(place)
         with os.fdopen(descriptor, "wb") as file:
             file.write(prefix + head)
             file.write(bytes(-file.tell() % _ALIGNMENT))
@@ -226,6 +249,8 @@ def _arrays(rows: TraceRows) -> Iterator[tuple[str, str, np.ndarray[Any, Any]]]:
 
 
 def _load(place: Path, key: str) -> TraceRows | None:
+    if not place.is_file():
+        return None
     with place.open("rb") as file:
         prefix = file.read(len(_MAGIC) + 16)
         if len(prefix) != len(_MAGIC) + 16 or not prefix.startswith(_MAGIC):
@@ -245,13 +270,43 @@ def _load(place: Path, key: str) -> TraceRows | None:
     checksum = 0
     view = memoryview(mapped)
     for column in head.columns:
+        if column.table not in tables:
+            return None
         part = view[start + column.offset : start + column.offset + column.bytes]
         checksum = zlib.crc32(part, checksum)
         array = np.frombuffer(part, np.dtype(column.dtype)).reshape(column.shape)
         tables[column.table][column.name] = array
     if checksum != head.checksum:
         return None
-    return TraceRows(
+    rows = TraceRows(
         **{name: getattr(head, name) for name in _OF_ROWS},
         **{table: kind(**tables[table]) for table, kind in _TABLES.items()},
     )
+    return rows if _is_sound(rows) else None
+
+
+_INDICES = {
+    "name": ("names", 0), "thread": ("threads", 0), "arguments": ("arguments", NOT_TOLD),
+    "collective": ("collectives", NOT_TOLD),
+}  # fmt: skip
+"""Columns that point into another part of the rows -> that part, and the least they hold."""
+
+
+def _is_sound(rows: TraceRows) -> bool:
+    """Whether the rows are as readers make them. A checksum finds damage, but not a file that
+    somebody made up and put beside a trace."""
+    for table, kind in _TABLES.items():
+        empty, filled = concatenate(kind, []), getattr(rows, table)
+        for column in dataclasses.fields(kind):
+            model, array = getattr(empty, column.name), getattr(filled, column.name)
+            if array.dtype != model.dtype or array.shape != (
+                len(filled.start_ns), *model.shape[1:],
+            ):  # fmt: skip
+                return False
+            if column.name in _INDICES and len(array):
+                part, least = _INDICES[column.name]
+                if array.min() < least or array.max() >= len(getattr(rows, part)):
+                    return False
+        if len(filled.start_ns) and filled.duration_ns.min() < 0:
+            return False
+    return plausible(rows) is rows

@@ -8,12 +8,14 @@ stays None.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
-from gemmetry.formats.events import CollectiveCall, TraceRows
+from gemmetry.formats.events import MOST_ELEMENTS, MOST_RANKS, CollectiveCall, TraceRows
 from gemmetry.kernel_names import KernelName
 from gemmetry.traces.bandwidth import ELEMENT_BYTES, element_type, message_elements
 from gemmetry.traces.joins import NONE
@@ -58,6 +60,9 @@ v2.17.1 ``src/collectives/device/common.h`` (IMPL_COLL4), 5067397 ``src/device/g
 310 GB/s, for which LL, half of whose bytes are flags, would need more than NVLink's 450."""
 
 _OF_PYTORCH = ("record_param_comms", "nccl:", "c10d::")
+
+Teller: TypeAlias = tuple[str, int]
+"""What the sizes of a collective are those of: a call by its number, or the row of an operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,22 +143,22 @@ def collectives_of(trace: Trace) -> list[Collective]:
     chosen = np.flatnonzero(trace.is_communication)
     chosen = chosen[np.argsort(gpu.start_ns[chosen], kind="stable")]
     found = [_collective(trace, int(row)) for row in chosen]
-    return _with_groups(_with_shared(trace, found))
+    return _with_groups(_with_shared(found))
 
 
-def _collective(trace: Trace, row: int) -> Collective:
+def _collective(trace: Trace, row: int) -> tuple[Collective, Teller | None]:
     rows, gpu = trace.rows, trace.rows.gpu
     name = trace.kernel_names[int(gpu.name[row])]
-    told, source = _told(trace, row)
+    told, source, teller = _told(trace, row)
     op = operation_name(told.operation)
     if op is None:
         op, source = name.collective, "name"
     dtype = element_type(told.dtype) or element_type(name.dtype)
-    size = _natural(told.group_size) or len(told.group_ranks) or None
+    size = _natural(told.group_size, MOST_RANKS) or len(told.group_ranks) or None
     ins, outs = _natural(told.in_elements), _natural(told.out_elements)
     algorithm, protocol = _algorithm(rows.names[gpu.name[row]], name)
     group = Group(told.group_name, told.group_ranks, size)
-    return Collective(
+    found = Collective(
         row=row,
         op=op,
         dtype=dtype,
@@ -174,11 +179,12 @@ def _collective(trace: Trace, row: int) -> Collective:
         start_ns=rows.base_ns + int(gpu.start_ns[row]),
         duration_ns=int(gpu.duration_ns[row]),
     )
+    return found, teller
 
 
-def _natural(value: int | None) -> int | None:
-    """Counts below 0 are damage."""
-    return value if value is not None and value >= 0 else None
+def _natural(value: int | None, most: int = MOST_ELEMENTS) -> int | None:
+    """Counts below 0 or beyond all memory are damage."""
+    return value if value is not None and 0 <= value <= most else None
 
 
 def _algorithm(kernel: str, name: KernelName) -> tuple[str | None, str | None]:
@@ -191,18 +197,21 @@ def _algorithm(kernel: str, name: KernelName) -> tuple[str | None, str | None]:
     return (name.algorithm if is_sure or not found["newer"] else None), None
 
 
-def _told(trace: Trace, row: int) -> tuple[CollectiveCall, str]:
-    """What kernel or operators tell of a collective, and which of them did."""
+def _told(trace: Trace, row: int) -> tuple[CollectiveCall, str, Teller | None]:
+    """What kernel or operators tell of a collective, which of them did, and by whose sizes."""
     own = int(trace.rows.gpu.collective[row])
     if own >= 0:
-        return trace.rows.collectives[own], "kernel"
+        number = int(trace.rows.gpu.external_id[row])
+        return trace.rows.collectives[own], "kernel", ("call", number) if number > 0 else None
     told = CollectiveCall()
+    teller: Teller | None = None
     for operator in _around(trace, row):
         known = int(trace.rows.operators.collective[operator])
         if known >= 0:
-            return trace.rows.collectives[known], "operator"
+            return trace.rows.collectives[known], "operator", ("operator", operator)
         told = _joined(told, _from_arguments(trace.rows, operator))
-    return told, "operator"
+        teller = teller or ("operator", operator)
+    return told, "operator", teller
 
 
 def _around(trace: Trace, row: int) -> Iterator[int]:
@@ -250,18 +259,12 @@ def _joined(first: CollectiveCall, second: CollectiveCall) -> CollectiveCall:
     )
 
 
-def _with_shared(trace: Trace, found: list[Collective]) -> list[Collective]:
+def _with_shared(found: Sequence[tuple[Collective, Teller | None]]) -> list[Collective]:
     """Marks kernels whose operator launched other communication kernels too."""
-    calls = trace.rows.gpu.external_id
-    counts: dict[int, int] = {}
-    for one in found:
-        number = int(calls[one.row])
-        counts[number] = counts.get(number, 0) + 1
+    counts = Counter(teller for _, teller in found)
     return [
-        replace(one, is_shared=True)
-        if one.source == "kernel" and int(calls[one.row]) > 0 and counts[int(calls[one.row])] > 1
-        else one
-        for one in found
+        replace(one, is_shared=True) if teller is not None and counts[teller] > 1 else one
+        for one, teller in found
     ]
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from gemmetry.formats.events import Int64, TraceRows
 from gemmetry.kernel_names import KernelKind
 from gemmetry.traces.gemm_operators import GemmShape, gemm_shape, is_gemm_operator
+from gemmetry.traces.grouped import distinct_rows
 from gemmetry.traces.joins import NONE, Launches
 from gemmetry.traces.model import Trace
 
@@ -57,8 +58,9 @@ def link_gemms(trace: Trace) -> GemmLinks:
 
     inferred = np.zeros(len(row), bool)
     gradients = _backward_shapes(rows, launches, shape_of, shapes, innermost, shape, main)
+    numbers = {known: number for number, known in enumerate(shapes)}
     for index, found in gradients.items():
-        shape[index] = _number(shapes, found)
+        shape[index] = numbers.setdefault(found, len(numbers))
         inferred[index] = True
 
     is_alone = main & _alone(operator, helpers)
@@ -68,7 +70,7 @@ def link_gemms(trace: Trace) -> GemmLinks:
     shape = np.where(guess != NONE, guess, shape)
     is_alone |= main & (guess != NONE)
     operator = np.where(operator == NONE, innermost, operator)
-    return GemmLinks(row, tuple(shapes), shape, operator, inferred, is_alone)
+    return GemmLinks(row, tuple(numbers), shape, operator, inferred, is_alone)
 
 
 def operator_shapes(rows: TraceRows) -> tuple[list[GemmShape], Int64]:
@@ -116,12 +118,6 @@ def _alone(operator: Int64, helpers: Bools) -> Bools:
     counts = np.bincount(operator[known & ~helpers], minlength=int(operator.max(initial=0)) + 1)
     result: Bools = known & (counts[np.where(known, operator, 0)] == 1)
     return result
-
-
-def _number(shapes: list[GemmShape], shape: GemmShape) -> int:
-    if shape not in shapes:
-        shapes.append(shape)
-    return shapes.index(shape)
 
 
 def _of_other_instances(trace: Trace, row: Int64, shape: Int64, lost: Bools) -> Int64:
@@ -172,8 +168,7 @@ def _with_neighbours(group: Int64, order: Int64, lane: npt.NDArray[np.int64]) ->
 
 def _groups(keys: npt.NDArray[np.int64]) -> Int64:
     """A number for each distinct row of `keys`."""
-    group: Int64 = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
-    return group
+    return distinct_rows(*keys.T)[1]
 
 
 def _only_shape(group: Int64, shape: Int64) -> Int64:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gemmetry.formats.events import OperatorArguments
+from gemmetry.formats.events import MOST_ELEMENTS, OperatorArguments
 from gemmetry.kernel_names.number_formats import number_format
 
 
@@ -151,7 +151,7 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> int | None:
         if one != other and 1 not in (one, other):
             return None
         sizes *= max(one, other)
-    return sizes
+    return sizes if sizes <= MOST_ELEMENTS else None
 
 
 def _letter(tensor: _Tensor) -> str | None:
@@ -188,7 +188,10 @@ def _tensors(arguments: OperatorArguments) -> list[_Tensor]:
     for index, shape in enumerate(shapes):
         dtype = dtypes[index] if index < len(dtypes) else None
         stride = strides[index] if index < len(strides) else ()
-        tensors.append(_Tensor(_sizes(shape), _sizes(stride), _format(dtype)))
+        sizes = _sizes(shape)
+        if math.prod(sizes) > MOST_ELEMENTS:
+            sizes = ()
+        tensors.append(_Tensor(sizes, _sizes(stride), tensor_format(dtype)))
     return tensors
 
 
@@ -206,7 +209,9 @@ def _sizes(value: Any) -> tuple[int, ...]:
     return tuple(value)
 
 
-def _format(spelling: Any) -> str | None:
+def tensor_format(spelling: Any) -> str | None:
+    """Our name for a type as traces write those of tensors (``c10::BFloat16``, ``signed char``);
+    None if it is none."""
     if not isinstance(spelling, str):
         return None
     return _SPELLINGS.get(spelling) or number_format(spelling)

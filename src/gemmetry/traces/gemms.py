@@ -19,6 +19,7 @@ from gemmetry.hardware.devices import find_device, rate_class
 from gemmetry.kernel_names import KernelName, classify
 from gemmetry.traces.gemm_links import GemmLinks, link_gemms
 from gemmetry.traces.gemm_operators import GemmShape
+from gemmetry.traces.grouped import distinct_rows
 from gemmetry.traces.intervals import covered
 from gemmetry.traces.joins import NONE
 from gemmetry.traces.model import Trace
@@ -49,18 +50,18 @@ class GemmRow:
     min_ns: int
     max_ns: int
     median_ns: float
-    p5_ns: float
-    p95_ns: float
-    mad_ns: float
+    p5_ns: float | None
+    p95_ns: float | None
+    mad_ns: float | None
     """Median of the distances from the median, not scaled."""
     tflops: float | None
     """10¹² FLOP/s of the median instance; None for helper passes, and where several kernels share
     the FLOPs of an operator."""
     peak_fraction: float | None
     """`tflops` as a share of the device's dense peak at this format."""
-    overlapped: int
+    overlapped: int | None
     """Of `count`: instances during which a communication kernel ran."""
-    overlapped_ns: int
+    overlapped_ns: int | None
     """Of `sum_ns`: while a communication kernel ran."""
 
 
@@ -96,10 +97,9 @@ def _gather(trace: Trace, groups: dict[_Key, _Group]) -> None:
         return
     duration = gpu.duration_ns[row]
     overlap = covered(gpu.start_ns[row], duration, trace.communication)
-    keys = np.column_stack([gpu.device[row], gpu.name[row], links.shape])
-    distinct, which = np.unique(keys, axis=0, return_inverse=True)
-    order = np.argsort(which.reshape(-1), kind="stable")
-    ends = np.cumsum(np.bincount(which.reshape(-1), minlength=len(distinct)))
+    distinct, which = distinct_rows(gpu.device[row], gpu.name[row], links.shape)
+    order = np.argsort(which, kind="stable")
+    ends = np.cumsum(np.bincount(which, minlength=len(distinct)))
     operator_name = _operator_names(trace, links)
     for members, (device, name, shape) in zip(
         np.split(order, ends[:-1]), distinct.tolist(), strict=True

@@ -8,22 +8,28 @@ operator outlasts the one around it, which damaged files tell, it counts up to t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from gemmetry.formats.events import Int64, OperatorArguments, OperatorRows
 from gemmetry.kernel_names import KernelKind, KernelName
 from gemmetry.traces.gemm_links import operator_shapes
-from gemmetry.traces.gemm_operators import GemmShape
+from gemmetry.traces.gemm_operators import GemmShape, tensor_format
 from gemmetry.traces.gemms import GemmRow, gemm_table, quantile_of_sorted
 from gemmetry.traces.grouped import grouped_statistics
 from gemmetry.traces.joins import NONE
 from gemmetry.traces.launchers import enclosing_among
 from gemmetry.traces.model import Trace
+
+_MOST_INPUTS = 8
+"""That are told to people."""
 
 _NAME_CHARACTERS = 60
 """Of an operator's name where a kernel's short name would stand."""
@@ -57,6 +63,19 @@ class HostOperator:
         if self.product is None or self.median_ns <= 0:
             return None
         return self.product.flops / self.median_ns / 1000
+
+    @property
+    def inputs(self) -> str:
+        """The inputs for people: ``256x256 f32, 256x256 f32``."""
+        dims, types = _list(self.input_dims), _list(self.input_types)
+        found = []
+        for size, spelling in zip_longest(dims[:_MOST_INPUTS], types[:_MOST_INPUTS]):
+            is_tensor = isinstance(size, list) and bool(size)
+            sizes = "x".join(map(str, size)) if is_tensor else ""
+            name = spelling if isinstance(spelling, str) else ""
+            found.append(" ".join(filter(None, (sizes, tensor_format(name) or name))))
+        more = max(len(dims), len(types)) - len(found)
+        return ", ".join([*filter(None, found), *([f"and {more} more"] if more else [])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +231,23 @@ def product_table(traces: Iterable[Trace]) -> list[GemmRow]:
 
     kernels = gemm_table(passing())
     return kernels if with_gpu else operators.products()
+
+
+def without_gpu_text(files: Sequence[Path], count: int) -> str:
+    """That `files`, of `count` traces, have no work on a GPU; the beginning of a sentence."""
+    if len(files) == 1:
+        return f"{files[0]} holds no work on a GPU"
+    if len(files) == count:
+        return f"none of {count} traces holds work on a GPU"
+    return f"{len(files)} of {count} traces hold no work on a GPU"
+
+
+def _list(text: str) -> list[Any]:
+    try:
+        found = msgspec.json.decode(text) if text else []
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return []
+    return found if isinstance(found, list) else []
 
 
 def _told_alike(trace: Trace) -> Int64:

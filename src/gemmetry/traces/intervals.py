@@ -35,14 +35,13 @@ class Intervals:
 
 def union(start: Int64, duration: Int64) -> Intervals:
     """All time that at least one of the events [start, start + duration) covers."""
-    covers = duration > 0
-    if not covers.any():
-        empty = np.zeros(0, np.int64)
-        return Intervals(empty, empty)
-    start, end = start[covers], (start + duration)[covers]
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], end[order]
-    reached = np.maximum.accumulate(end)
+    chosen = np.flatnonzero(duration > 0)
+    if not len(chosen):
+        return Intervals(chosen, chosen)
+    chosen = chosen[np.argsort(start[chosen], kind="stable")]
+    start = start[chosen]
+    reached = start + duration[chosen]
+    np.maximum.accumulate(reached, out=reached)
     opens = np.ones(len(start), bool)
     opens[1:] = start[1:] > reached[:-1]
     first = np.flatnonzero(opens)
@@ -58,6 +57,16 @@ def intersect(left: Intervals, right: Intervals) -> Intervals:
 def subtract(left: Intervals, right: Intervals) -> Intervals:
     """Time in `left` and not in `right`."""
     return _select(left, right, lambda in_left, in_right: in_left & ~in_right)
+
+
+def within(intervals: Intervals, start: int, end: int) -> Intervals:
+    """Time of the set in [start, end)."""
+    first = int(np.searchsorted(intervals.end, start, side="right"))
+    last = int(np.searchsorted(intervals.start, end, side="left"))
+    found = slice(first, last if start < end else first)
+    return Intervals(
+        np.maximum(intervals.start[found], start), np.minimum(intervals.end[found], end)
+    )
 
 
 def covered(start: Int64, duration: Int64, by: Intervals) -> Int64:
@@ -80,7 +89,9 @@ def _before(moment: Int64, by: Intervals) -> Int64:
 
 def _select(left: Intervals, right: Intervals, keep: Callable[[Bools, Bools], Bools]) -> Intervals:
     edges = np.concatenate([left.start, left.end, right.start, right.end])
-    moments = np.unique(edges)
+    edges.sort()
+    # What np.unique does, which for this imports numpy's masked arrays.
+    moments = edges[np.append(True, edges[1:] != edges[:-1])] if len(edges) else edges
     if len(moments) < 2:
         return Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))
     begins = moments[:-1]

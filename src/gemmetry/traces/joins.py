@@ -16,6 +16,9 @@ from gemmetry.formats.events import CallRows, GpuRows, Int64, OperatorRows, Trac
 
 NONE = -1
 
+_BLOCK = 1 << 16
+"""Rows made into Python's numbers at a time, which take 40 bytes each."""
+
 
 @dataclass(frozen=True, slots=True)
 class Launches:
@@ -65,10 +68,24 @@ def calls_of(gpu: GpuRows, calls: CallRows) -> Int64:
     last = np.searchsorted(numbers, gpu.correlation, side="right")
     found = (first < last) & (gpu.correlation > 0)
     result[found] = order[first[found]]
-    for row in np.flatnonzero(found & (last - first > 1)).tolist():
-        candidates = order[first[row] : last[row]]
-        before = np.searchsorted(calls.start_ns[candidates], gpu.start_ns[row], side="right")
-        result[row] = candidates[max(int(before) - 1, 0)]
+    several = np.flatnonzero(found & (last - first > 1))
+    if len(several):
+        begun = _not_after(
+            (numbers, calls.start_ns[order]), (gpu.correlation[several], gpu.start_ns[several])
+        )
+        result[several] = order[np.maximum(begun - 1, first[several])]
+    return result
+
+
+def _not_after(pairs: tuple[Int64, Int64], limits: tuple[Int64, Int64]) -> Int64:
+    """For each of `limits` how many of the ascending `pairs` are not greater."""
+    count = len(pairs[0])
+    first, second = (np.concatenate(both) for both in zip(pairs, limits, strict=True))
+    is_limit = np.arange(len(first)) >= count
+    order = np.lexsort((is_limit, second, first))
+    at = is_limit[order]
+    result = np.empty(len(limits[0]), np.int64)
+    result[order[at] - count] = np.cumsum(~at)[at]
     return result
 
 
@@ -87,30 +104,50 @@ def enclosing(operators: OperatorRows, thread: Int64, moment: Int64) -> tuple[In
     count = len(operators.start_ns)
     threads = np.concatenate([operators.thread, thread])
     starts = np.concatenate([operators.start_ns, moment])
-    ends = np.concatenate([operators.start_ns + operators.duration_ns, moment])
-    # Points come behind all operators that begin at the same moment.
-    rank = np.concatenate([operators.external_id, np.zeros(len(moment), np.int64)])
-    is_point = np.arange(len(starts)) >= count
-    order = np.lexsort((rank, -ends, is_point, starts, threads))
-    around = [NONE] * len(starts)
+    order = _outside_in(operators, threads, starts)
+    result = np.full(len(order), NONE, np.int64)
     stack: list[int] = []
-    ends_of = ends.tolist()
-    starts_of = starts.tolist()
+    ends: list[int] = []
     previous = None
-    for row, thread_of in zip(order.tolist(), threads[order].tolist(), strict=True):
-        if thread_of != previous:
-            stack.clear()
-            previous = thread_of
-        begin = starts_of[row]
-        # An operator of no length still holds what begins at the same moment.
-        while stack and ends_of[stack[-1]] <= begin and starts_of[stack[-1]] < begin:
-            stack.pop()
-        if stack:
-            around[row] = stack[-1]
-        if row < count:
-            stack.append(row)
-    result = np.array(around, np.int64)
+    for begin in range(0, len(order), _BLOCK):
+        rows = order[begin : begin + _BLOCK]
+        is_operator = rows < count
+        lengths = np.zeros(len(rows), np.int64)
+        lengths[is_operator] = operators.duration_ns[rows[is_operator]]
+        around = []
+        for row, of_thread, start, length in zip(
+            rows.tolist(), threads[rows].tolist(), starts[rows].tolist(), lengths.tolist(),
+            strict=True,
+        ):  # fmt: skip
+            if of_thread != previous:
+                stack.clear()
+                ends.clear()
+                previous = of_thread
+            while ends and ends[-1] <= start:
+                stack.pop()
+                ends.pop()
+            around.append(stack[-1] if stack else NONE)
+            if row < count:
+                stack.append(row)
+                # An operator of no length still holds what begins at the same moment.
+                ends.append(start + max(length, 1))
+        result[rows] = around
     return result[:count], result[count:]
+
+
+def _outside_in(operators: OperatorRows, threads: Int64, starts: Int64) -> Int64:
+    """The order in which operators, and points behind them in the arrays, begin on their threads:
+    of those that begin together the longest operator first, points last."""
+    order = np.lexsort((starts, threads))
+    same = (np.diff(starts[order]) == 0) & (np.diff(threads[order]) == 0)
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    rows = order[tied]
+    is_point = rows >= len(operators.start_ns)
+    length, rank = np.zeros((2, len(rows)), np.int64)
+    length[~is_point] = operators.duration_ns[rows[~is_point]]
+    rank[~is_point] = operators.external_id[rows[~is_point]]
+    order[tied] = rows[np.lexsort((rank, -length, is_point, starts[rows], threads[rows]))]
+    return order
 
 
 def _by_external_id(operators: OperatorRows, wanted: Int64) -> Int64:

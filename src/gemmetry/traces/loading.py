@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gemmetry.domain.errors import RequestError
+from gemmetry.formats.sniffing import XLSX_MAGIC
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import find_traces, read_trace
+
+if TYPE_CHECKING:
+    from gemmetry.formats.tracelens import TraceLensReport
 
 
 def read_all(
@@ -30,6 +35,36 @@ def read_all(
                 yield Trace(file, read_trace(file, use_cache=use_cache, timings=timings))
             except RequestError as error:
                 errors[str(file)] = error
+
+
+def read_any(
+    paths: Iterable[Path],
+    errors: dict[str, RequestError],
+    *,
+    use_cache: bool = True,
+    timings: dict[str, float] | None = None,
+) -> Iterator[Trace | TraceLensReport]:
+    """As :func:`read_all`, but workbooks of TraceLens are read too."""
+    for path in paths:
+        if not _is_workbook(path):
+            yield from read_all([path], errors, use_cache=use_cache, timings=timings)
+            continue
+        from gemmetry.formats.tracelens import read_tracelens_report
+
+        try:
+            yield read_tracelens_report(path)
+        except RequestError as error:
+            errors[str(path)] = error
+
+
+def _is_workbook(path: Path) -> bool:
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.read(len(XLSX_MAGIC)) == XLSX_MAGIC
+    except OSError:
+        return False
 
 
 def all_failed(errors: Mapping[str, RequestError]) -> RequestError:

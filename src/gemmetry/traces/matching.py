@@ -18,6 +18,10 @@ _UNEQUAL = ("all_to_all", *POINT_TO_POINT)
 """Ranks may put in different numbers of elements."""
 
 
+_MOST_GROUPS = 64
+"""Of one name that are compared with each other: a job has one, a damaged trace thousands."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mismatch:
     """A place where ranks of a group did not do the same."""
@@ -118,8 +122,9 @@ class _Streams:
 
     def _check(self, name: str | None, found: Sequence[tuple[int, ...]]) -> None:
         """Two groups of one name that share some ranks and not others cannot both be right."""
-        for i, first in enumerate(found):
-            for second in found[i + 1 :]:
+        compared = found[:_MOST_GROUPS]
+        for i, first in enumerate(compared):
+            for second in compared[i + 1 :]:
                 if set(first) & set(second):
                     what = f"its ranks are {_ranks(first)} for some and {_ranks(second)} for others"
                     self.mismatches.append(Mismatch(name or "", 0, what))

@@ -5,6 +5,7 @@ Everything is computed when it is first asked for, and once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmetry.formats.events import GpuKind, Int32, TraceRows
-from gemmetry.kernel_names import GEMM_KINDS, KernelKind, KernelName, classify
+from gemmetry.formats.mapping import let_go
+from gemmetry.kernel_names import KernelName, classify, is_communication, is_gemm
 from gemmetry.traces.intervals import Intervals, union
 from gemmetry.traces.joins import Launches, join_launches
 
@@ -31,9 +33,13 @@ class Trace:
     @cached_property
     def kernel_names(self) -> dict[int, KernelName]:
         """What the names of its kernels tell, by their index in ``rows.names``."""
-        gpu = self.rows.gpu
-        used = np.unique(gpu.name[gpu.kind == GpuKind.KERNEL])
-        return {int(index): classify(self.rows.names[index]) for index in used}
+        return {index: classify(self.rows.names[index]) for index in self._used_names}
+
+    @cached_property
+    def _used_names(self) -> list[int]:
+        """Indices of its kernels' names."""
+        found: list[int] = np.flatnonzero(np.bincount(self.rows.gpu.name[self.is_kernel])).tolist()
+        return found
 
     @property
     def has_gpu_work(self) -> bool:
@@ -49,17 +55,25 @@ class Trace:
     @cached_property
     def is_gemm(self) -> Bools:
         """A kernel of a matrix multiply, its helper passes included, going by its name."""
-        return self._of_kinds(GEMM_KINDS)
+        return self._of_names(is_gemm)
 
     @cached_property
     def is_communication(self) -> Bools:
         """A kernel that communicates with other GPUs, going by its name."""
-        return self._of_kinds(frozenset({KernelKind.COLLECTIVE}))
+        return self._of_names(is_communication)
 
     @cached_property
     def launches(self) -> Launches:
         """Which runtime call and which operator each row came from."""
-        return join_launches(self.rows)
+        found = join_launches(self.rows)
+        self.let_go()
+        return found
+
+    @cached_property
+    def is_copy(self) -> Bools:
+        """A copy (memcpy)."""
+        result: Bools = self.rows.gpu.kind == GpuKind.MEMCPY
+        return result
 
     @cached_property
     def communication(self) -> Intervals:
@@ -70,6 +84,11 @@ class Trace:
         """All time that at least one of the `chosen` rows covers."""
         gpu = self.rows.gpu
         return union(gpu.start_ns[chosen], gpu.duration_ns[chosen])
+
+    def let_go(self) -> None:
+        """Give back the memory of columns that lie in files: called after each step of the work
+        (:func:`~gemmetry.formats.mapping.let_go`)."""
+        let_go(self.rows)
 
     def device_name(self, device: int) -> str:
         """Product name of a device; "" where the file does not tell.
@@ -90,10 +109,10 @@ class Trace:
         used = sorted({self.device_name(device) for device in set(rows.gpu.device.tolist())})
         return ", ".join((*parts, *filter(None, used)))
 
-    def _of_kinds(self, kinds: frozenset[KernelKind]) -> Bools:
-        chosen = np.array([i for i, n in self.kernel_names.items() if n.kind in kinds], np.int32)
+    def _of_names(self, is_wanted: Callable[[str], bool]) -> Bools:
         wanted = np.zeros(len(self.rows.names) + 1, bool)
-        wanted[chosen] = True
+        for index in self._used_names:
+            wanted[index] = is_wanted(self.rows.names[index])
         name: Int32 = self.rows.gpu.name
         result: Bools = wanted[name] & self.is_kernel
         return result

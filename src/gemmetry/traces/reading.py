@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING
 
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.formats.events import TraceRows
+from gemmetry.formats.mapping import let_go
 from gemmetry.traces.cache import CACHE_SUFFIX, SMALLEST_CACHED_BYTES, cache_key, load, save
 
 if TYPE_CHECKING:
     from gemmetry.formats.sniffing import Kind
 
 _NAMES = re.compile(r"\.(?:json|csv|db)(?:\.(?:gz|zst))?\Z")
+_OF_PYTORCH = re.compile(r"\.pt\.trace\.json(?:\.gz|\.zst)?\Z")
+"""What PyTorch calls its traces, and nothing else is called."""
+
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _SUPPORTED = (
     "Supported: Kineto traces (JSON, also .gz and .zst), and rocprofv3's results.json, "
     "kernel_trace.csv and .db files."
@@ -51,12 +56,14 @@ def read_trace(
             key = _key(path)
             found = load(path, key) if key else None
         if found is not None:
+            let_go(found)
             return found
     with _stage(times, "read"):
         rows = _read(path)
     if key:
         with _stage(times, "save"):
             save(path, key, rows)
+    let_go(rows)
     return rows
 
 
@@ -72,36 +79,47 @@ def find_traces(paths: Iterable[Path]) -> list[Path]:
     """
     found: dict[Path, None] = {}
     for path in paths:
-        if path.is_dir():
-            inside = sorted(filter(_is_trace, path.rglob("*")), key=_natural)
-            if not inside:
-                raise RequestError(f"no trace below {path}", hint=_SUPPORTED)
-            found.update(dict.fromkeys(inside))
-        elif path.exists():
-            found[path] = None
-        else:
+        try:
+            found.update(dict.fromkeys(_traces_at(path)))
+        except OSError as error:
             raise RequestError(
-                f"{path} does not exist", hint="Give the path of a trace, or of a folder."
-            )
+                f"{path} cannot be looked at: {error.strerror or error}",
+                hint="Give the path of a trace, or of a folder.",
+            ) from error
     return list(found)
+
+
+def _traces_at(path: Path) -> list[Path]:
+    if path.is_dir():
+        inside = sorted(filter(_is_trace, path.rglob("*")), key=_natural)
+        if not inside:
+            raise RequestError(f"no trace below {path}", hint=_SUPPORTED)
+        return inside
+    if not path.exists():
+        raise RequestError(
+            f"{path} does not exist", hint="Give the path of a trace, or of a folder."
+        )
+    # A pattern like rank0* that a shell filled in names caches too.
+    return [] if path.name.endswith(CACHE_SUFFIX) else [path]
 
 
 def _is_trace(file: Path) -> bool:
     if not _NAMES.search(file.name) or file.name.endswith(CACHE_SUFFIX):
         return False
-    if file.name.startswith(".") or not file.is_file():
-        return False
     from gemmetry.formats.sniffing import TRACES, Kind, kind_of
 
     try:
+        if file.name.startswith(".") or not file.is_file():
+            return False
         kind = kind_of(file)
-    except RequestError:
-        return False
+    except (RequestError, OSError):
+        return _OF_PYTORCH.search(file.name) is not None
     if kind is Kind.ROCPROFV3_CSV:
         from gemmetry.formats.rocprofv3_csv import kernel_tables
 
         return file in kernel_tables(file)
-    return kind in TRACES
+    # A damaged one is not passed over, so that nobody misses a rank without being told.
+    return kind in TRACES or _OF_PYTORCH.search(file.name) is not None
 
 
 def _natural(path: Path) -> list[tuple[int, str | int]]:
@@ -133,13 +151,15 @@ def _read(path: Path) -> TraceRows:
     if rows is None:
         reason, hint = _reason(path, kind)
         raise RequestError(f"{path} is no trace: {reason}", hint=hint)
-    return rows
+    from gemmetry.formats.plausible import plausible
+
+    return plausible(rows)
 
 
 def _reason(path: Path, kind: Kind) -> tuple[str, str]:
     """Why it is none, and what to do."""
     from gemmetry.formats.opening import open_decompressed
-    from gemmetry.formats.sniffing import Kind
+    from gemmetry.formats.sniffing import SQLITE_MAGIC, Kind
 
     if kind is Kind.CHAKRA:
         return (
@@ -147,9 +167,14 @@ def _reason(path: Path, kind: Kind) -> tuple[str, str]:
             "Give the *.pt.trace.json file that was recorded with it.",
         )
     if kind is Kind.WORKBOOK:
-        return "it is a workbook", "Give the trace that the workbook was made from."
+        return (
+            "it is a workbook",
+            "gemmetry trace summary, gemms and shapes read those of TraceLens; else give the "
+            "trace that it was made from.",
+        )
     if kind is Kind.ROCPROFV3_CSV:
-        return "neither it nor a file of the same process beside it tells kernels", _SUPPORTED
+        told = "neither it nor a file of the same process beside it tells kernels and their times"
+        return told, _SUPPORTED
     if kind is Kind.JSON:
         return 'it is a JSON document without "traceEvents"', _SUPPORTED
     with open_decompressed(path) as file:
@@ -157,6 +182,10 @@ def _reason(path: Path, kind: Kind) -> tuple[str, str]:
             begin = file.read(16)
         except OSError as error:
             return f"byte 0: {error}", "Copy or record it again."
+    if begin.startswith(SQLITE_MAGIC):
+        return "it is a SQLite database that is damaged or has no tables of rocprofv3", _SUPPORTED
+    if begin.startswith(_UTF16):
+        return "it is text in UTF-16", "Convert it to UTF-8: iconv -f UTF-16 -t UTF-8 FILE."
     return f"it begins with {begin!r}" if begin else "it is empty", _SUPPORTED
 
 

@@ -164,7 +164,7 @@ def spec_text(load: Workload, sources: Sequence[str], *, top: int = 0) -> str:
     if not dispatches:
         raise RequestError(
             f"no GEMM of {_plain(', '.join(sources))} has a known shape that gemmetry computes",
-            hint="Record with record_shapes=True, so that operators tell their shapes.",
+            hint="Record with torch.profiler and record_shapes=True: operators then tell shapes.",
         )
     covered = sum(gemm.sum_ns for gemms in dispatches.values() for gemm in gemms)
     lines = [

@@ -10,6 +10,7 @@ the last end of the work that any thread launched within the host's mark.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,8 +36,7 @@ class Step:
 
 def find_steps(trace: Trace) -> list[Step]:
     """The steps of `trace` that have work on a GPU, by number."""
-    found = (_of_launches(trace, *mark) for mark in _on_host(trace))
-    steps = {step.number: step for step in found if step is not None} or _on_gpu(trace)
+    steps = _of_launches(trace, _on_host(trace)) or _on_gpu(trace)
     return [steps[number] for number in sorted(steps)]
 
 
@@ -75,13 +75,20 @@ def _on_host(trace: Trace) -> list[tuple[int, int, int]]:
     return list(found.values())
 
 
-def _of_launches(trace: Trace, number: int, start: int, end: int) -> Step | None:
+def _of_launches(trace: Trace, marks: Sequence[tuple[int, int, int]]) -> dict[int, Step]:
+    steps: dict[int, Step] = {}
+    if not marks:
+        return steps
     gpu, calls, call = trace.rows.gpu, trace.rows.calls, trace.launches.call
     launched = np.flatnonzero(call != NONE)
     moment = calls.start_ns[call[launched]]
-    chosen = launched[(moment >= start) & (moment < end)]
-    if not len(chosen):
-        return None
-    first = int(gpu.start_ns[chosen].min())
-    last = int((gpu.start_ns[chosen] + gpu.duration_ns[chosen]).max())
-    return Step(number, first, last, "launches")
+    order = np.argsort(moment, kind="stable")
+    launched, moment = launched[order], moment[order]
+    for number, start, end in marks:
+        first, last = np.searchsorted(moment, [start, end])
+        chosen = launched[first:last]
+        if len(chosen):
+            begin = int(gpu.start_ns[chosen].min())
+            finish = int((gpu.start_ns[chosen] + gpu.duration_ns[chosen]).max())
+            steps[number] = Step(number, begin, finish, "launches")
+    return steps

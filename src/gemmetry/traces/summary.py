@@ -15,13 +15,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from gemmetry.formats.events import GpuKind, TraceProblem
-from gemmetry.traces.intervals import Intervals, intersect, subtract, union
-from gemmetry.traces.model import Bools, Trace
+from gemmetry.formats.events import Int64, TraceProblem
+from gemmetry.traces.intervals import Intervals, intersect, subtract, union, within
+from gemmetry.traces.model import Trace
 from gemmetry.traces.steps import Step, find_steps
 
 SUMMARY_SCHEMA_VERSION = 1
@@ -69,6 +69,8 @@ class Summary:
     problems: tuple[TraceProblem, ...]
     """What of the file could not be used."""
     step: Step | None = None
+    unknown: frozenset[str] = frozenset()
+    """Those of :data:`KEYS` that the file does not tell, as a workbook; they are 0 here."""
 
 
 TIMES = (
@@ -88,8 +90,13 @@ KEYS = (
 
 def summarize(trace: Trace) -> Summary:
     """The whole of `trace`."""
-    everything = np.ones(len(trace.rows.gpu.start_ns), bool)
-    return _summary(trace, everything, None)
+    start = trace.rows.gpu.start_ns
+    window = (0, 0)
+    if len(start):
+        window = (int(start.min()), int((start + trace.rows.gpu.duration_ns).max()))
+    found = _summary(trace, _times(trace), np.arange(len(start)), window, None)
+    trace.let_go()
+    return found
 
 
 def summarize_steps(trace: Trace) -> list[Summary]:
@@ -97,44 +104,73 @@ def summarize_steps(trace: Trace) -> list[Summary]:
 
     Kernels belong to the step in whose window they start; times are those within the window.
     """
-    start = trace.rows.gpu.start_ns
-    return [
-        _summary(trace, (start >= step.start_ns) & (start < step.end_ns), step)
-        for step in find_steps(trace)
-    ]
+    steps = find_steps(trace)
+    if not steps:
+        return []
+    times = _times(trace)
+    by_start = np.argsort(trace.rows.gpu.start_ns, kind="stable")
+    starts = trace.rows.gpu.start_ns[by_start]
+    found = []
+    for step in steps:
+        first, last = np.searchsorted(starts, [step.start_ns, step.end_ns])
+        window = (step.start_ns, step.end_ns)
+        found.append(_summary(trace, times, by_start[first:last], window, step))
+    trace.let_go()
+    return found
 
 
-def _summary(trace: Trace, counted: Bools, step: Step | None) -> Summary:
+class _Times(NamedTuple):
+    """When which kind of work runs."""
+
+    any: Intervals
+    compute: Intervals
+    comm: Intervals
+    copies: Intervals
+    gemms: Intervals
+
+
+def _times(trace: Trace) -> _Times:
     gpu = trace.rows.gpu
-    is_gemm, is_comm, is_kernel = trace.is_gemm, trace.is_communication, trace.is_kernel
-    is_memcpy = gpu.kind == GpuKind.MEMCPY
-    window = _window(trace, step)
+    comm = trace.communication
+    return _Times(
+        any=union(gpu.start_ns, gpu.duration_ns),
+        compute=trace.time_of(~trace.is_copy & ~trace.is_communication),
+        comm=comm,
+        copies=trace.time_of(trace.is_copy),
+        # Asked for together with communication only.
+        gemms=trace.time_of(trace.is_gemm) if len(comm) else comm,
+    )
 
-    def time_of(chosen: Bools) -> Intervals:
-        return intersect(trace.time_of(chosen), window) if step else trace.time_of(chosen)
 
-    busy, comm = time_of(np.ones(len(is_gemm), bool)), time_of(is_comm)
-    compute = time_of(~is_memcpy & ~is_comm)
+def _summary(
+    trace: Trace, times: _Times, counted: Int64, window: tuple[int, int], step: Step | None
+) -> Summary:
+    """Of the rows `counted`, and of the time in the `window` where it is that of a step."""
+    gpu = trace.rows.gpu
+    start, end = window
+    if step:
+        times = _Times._make(within(time, start, end) for time in times)
+    busy, compute, comm, copies, multiplying = times
     exposed = subtract(comm, compute).length if len(comm) else 0
-    gemms, comms = is_gemm & counted, is_comm & counted
+    gemms, comms = counted[trace.is_gemm[counted]], counted[trace.is_communication[counted]]
     return Summary(
         label=trace.label,
         file=trace.file,
         events=0 if step else trace.rows.events,
-        kernels=int((is_kernel & counted).sum()),
-        gemm_kernels=int(gemms.sum()),
+        kernels=int(trace.is_kernel[counted].sum()),
+        gemm_kernels=len(gemms),
         gemm_kernel_ns=int(gpu.duration_ns[gemms].sum()),
-        comm_kernels=int(comms.sum()),
+        comm_kernels=len(comms),
         comm_kernel_ns=int(gpu.duration_ns[comms].sum()),
-        window_ns=window.length,
+        window_ns=end - start,
         busy_ns=busy.length,
         compute_union_ns=compute.length,
         comm_union_ns=comm.length,
-        memcpy_union_ns=time_of(is_memcpy).length,
+        memcpy_union_ns=copies.length,
         comm_compute_overlap_ns=comm.length - exposed,
         exposed_comm_ns=exposed,
-        gemm_comm_overlap_ns=intersect(time_of(is_gemm), comm).length if len(comm) else 0,
-        idle_ns=window.length - busy.length,
+        gemm_comm_overlap_ns=intersect(multiplying, comm).length if len(comm) else 0,
+        idle_ns=end - start - busy.length,
         top_gemms=_top_gemms(trace, gemms),
         partial=trace.rows.partial,
         problems=trace.rows.problems,
@@ -142,18 +178,7 @@ def _summary(trace: Trace, counted: Bools, step: Step | None) -> Summary:
     )
 
 
-def _window(trace: Trace, step: Step | None) -> Intervals:
-    if step is not None:
-        start, length = step.start_ns, step.end_ns - step.start_ns
-    else:
-        gpu = trace.rows.gpu
-        start = int(gpu.start_ns.min()) if len(gpu.start_ns) else 0
-        ends = gpu.start_ns + gpu.duration_ns
-        length = int(ends.max()) - start if len(ends) else 0
-    return union(np.array([start], np.int64), np.array([length], np.int64))
-
-
-def _top_gemms(trace: Trace, gemms: Bools) -> tuple[TopGemm, ...]:
+def _top_gemms(trace: Trace, gemms: Int64) -> tuple[TopGemm, ...]:
     gpu = trace.rows.gpu
     names, durations = gpu.name[gemms], gpu.duration_ns[gemms]
     order = np.argsort(names, kind="stable")
@@ -198,7 +223,7 @@ def summary_entry(summary: Summary) -> dict[str, Any]:
         ],
     }
     values |= {f"{name}_us": microseconds(getattr(summary, f"{name}_ns")) for name in TIMES}
-    return {key: values[key] for key in KEYS}
+    return {key: None if key in summary.unknown else values[key] for key in KEYS}
 
 
 def step_entry(summary: Summary) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gemmetry.formats.events import OperatorArguments
+from gemmetry.formats.events import MOST_ELEMENTS, OperatorArguments
 
 
 class Tensor(NamedTuple):
@@ -41,7 +41,9 @@ def _shapes(shape: Any) -> list[Sequence[int]]:
 
 
 def _is_shape(sizes: Any) -> bool:
-    return isinstance(sizes, list) and all(type(size) is int and size >= 0 for size in sizes)
+    if not isinstance(sizes, list) or not all(type(n) is int and n >= 0 for n in sizes):
+        return False
+    return math.prod(sizes) <= MOST_ELEMENTS
 
 
 def _array(text: str) -> list[Any]:

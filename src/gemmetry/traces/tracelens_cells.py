@@ -11,7 +11,7 @@ import numpy as np
 
 from gemmetry.formats.events import GpuKind, Int64
 from gemmetry.kernel_names import KernelKind
-from gemmetry.traces.grouped import grouped_statistics
+from gemmetry.traces.grouped import distinct_rows, grouped_statistics
 from gemmetry.traces.joins import NONE
 from gemmetry.traces.model import Trace
 
@@ -35,16 +35,18 @@ def argument_text(text: str, *, as_tuple: bool = True) -> str | None:
         return None
     try:
         value = msgspec.json.decode(text)
+        return repr(_tuples(value) if as_tuple else value)
     except (msgspec.DecodeError, RecursionError):
         return text
-    return repr(_tuples(value) if as_tuple else value)
 
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def kernel_lists(trace: Trace, owner: Int64, owners: int) -> list[tuple[str, str]]:
+def kernel_lists(
+    trace: Trace, owner: Int64, owners: int, *, row: Int64 | None = None
+) -> list[tuple[str, str]]:
     """For each owner its kernels, copies and fills by name and stream, as a Python literal with
     their times in µs, and shortened.
 
@@ -53,15 +55,16 @@ def kernel_lists(trace: Trace, owner: Int64, owners: int) -> list[tuple[str, str
 
     Args:
         owner: (rows of ``TraceRows.gpu``,) numbers from 0 to below `owners`; -1: nobody's.
+        row: the rows of which `owner` tells; they may have several. None: every row, once.
     """
     gpu = trace.rows.gpu
-    chosen = np.flatnonzero(owner != NONE)
+    known = np.flatnonzero(owner != NONE)
     result = [("[]", "[]")] * owners
-    if not len(chosen):
+    if not len(known):
         return result
-    keys = np.column_stack([owner[chosen], gpu.name[chosen], gpu.stream[chosen], gpu.kind[chosen]])
-    distinct, which = np.unique(keys, axis=0, return_inverse=True)
-    found = grouped_statistics(which.reshape(-1), gpu.duration_ns[chosen], len(distinct))
+    owner, chosen = owner[known], known if row is None else row[known]
+    distinct, which = distinct_rows(owner, gpu.name[chosen], gpu.stream[chosen], gpu.kind[chosen])
+    found = grouped_statistics(which, gpu.duration_ns[chosen], len(distinct))
     multiplies = {i for i, told in trace.kernel_names.items() if told.kind in _MULTIPLIES}
     lists: dict[int, list[tuple[tuple[int, int], dict[str, Any]]]] = {}
     for place, (of, name, stream, kind) in enumerate(distinct.tolist()):

@@ -18,7 +18,8 @@ from gemmetry.traces.grouped import grouped_statistics
 from gemmetry.traces.jobs import RankTrace
 from gemmetry.traces.matched import Matched
 from gemmetry.traces.model import Trace
-from gemmetry.traces.tracelens_sheets import BY_NAME, Table
+from gemmetry.traces.tracelens_columns import Table
+from gemmetry.traces.tracelens_sheets import BY_NAME
 
 UNKNOWN_GROUP = "Unknown_Group"
 

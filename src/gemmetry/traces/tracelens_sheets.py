@@ -7,72 +7,23 @@ from this table.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-Cell = int | float | str | bool | None
-
-
-class Column(NamedTuple):
-    """One column of a sheet."""
-
-    name: str
-    unit: str
-    meaning: str
-
-
-@dataclass(frozen=True, slots=True)
-class SheetKind:
-    """A sheet as it is documented."""
-
-    name: str
-    what: str
-    columns: tuple[Column, ...]
-
-    @property
-    def headings(self) -> tuple[str, ...]:
-        return tuple(column.name for column in self.columns)
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A sheet with its rows; cells are numbers, texts or None."""
-
-    name: str
-    headings: tuple[str, ...]
-    rows: list[tuple[Any, ...]]
-
-
-_AGGREGATES = {
-    "mean": "arithmetic mean", "median": "median", "std": "standard deviation (n - 1)",
-    "min": "minimum", "max": "maximum", "sum": "sum",
-}  # fmt: skip
-
-
-def _aggregated(name: str, unit: str, of: str, which: str) -> list[Column]:
-    return [Column(f"{name}_{a}", unit, f"{_AGGREGATES[a]} of {of}") for a in which.split()]
-
+from gemmetry.traces.tracelens_columns import (
+    AGGREGATES,
+    ARGUMENTS,
+    KERNELS,
+    PLACE,
+    SPEC,
+    TIME,
+    Column,
+    SheetKind,
+    aggregated,
+)
+from gemmetry.traces.tracelens_performance_sheets import PERFORMANCE_SHEETS
 
 _SHARES = (
     Column("Percentage (%)", "%", "share of the sheet's direct kernel time"),
     Column("Cumulative Percentage (%)", "%", "of this row and all above"),
 )
-_ARGUMENTS = (
-    Column("Input Dims", "", "shapes of the operator's arguments"),
-    Column("Input type", "", "their types"),
-    Column("Input Strides", "", "their strides, in elements"),
-    Column("Concrete Inputs", "", "values of scalar arguments"),
-)
-_PLACE = (
-    Column("process_name", "", "empty: process names are not kept"),
-    Column("process_label", "", "empty: process labels are not kept"),
-    Column("thread_name", "", "process and thread of the launch"),
-)
-_KERNELS = (
-    Column("kernel_details_summary", "", "kernels of the operator as a Python literal, GEMM "
-           "kernels first, then those with the most time"),
-    Column("trunc_kernel_details", "", "the same, shortened for reading"),
-)  # fmt: skip
 _OPERATOR = (
     Column("name", "", "operator, or the runtime call where no operator is around it"),
     Column("op category", "", "GEMM, CONV_fwd, CONV_bwd, NORM_fwd, NORM_bwd, SDPA_fwd, SDPA_bwd, "
@@ -84,19 +35,11 @@ def _direct_and_subtree() -> list[Column]:
     direct = "the time in which kernels that it launched itself ran"
     columns = []
     for a in ("mean", "median", "std", "min", "max", "sum"):
-        columns += _aggregated("total_direct_kernel_time", "µs", direct, a)
-        columns += _aggregated("total_subtree_kernel_time", "µs", f"{direct}, or called ones", a)
+        columns += aggregated("total_direct_kernel_time", "µs", direct, a)
+        columns += aggregated("total_subtree_kernel_time", "µs", f"{direct}, or called ones", a)
     return columns
 
 
-_TIME = "the time in which the operator's kernels, copies and fills ran"
-_FLOPS = "10⁹ FLOP of one call: 2·B·M·N·K, and B·M·N more for a bias"
-_MOVED = "operands and result, each once, in MiB (2²⁰ bytes)"
-
-_PERFORMANCE = (
-    *_aggregated("TB/s", "10¹² B/s", "bytes moved over kernel time", "mean median std min max"),
-    *_aggregated("TFLOPS/s", "10¹² FLOP/s", "FLOP over kernel time", "mean median std min max"),
-)
 _COMM = (
     Column("Process Group Name", "", "as the trace names it; Unknown_Group where it does not"),
     Column("Process Group Ranks", "", "ranks of the group"),
@@ -136,7 +79,7 @@ _SUMMARY_LONG = (
 
 
 def _four(name: str, unit: str, of: str) -> list[Column]:
-    return _aggregated(name, unit, of, "mean median min max")
+    return aggregated(name, unit, of, "mean median min max")
 
 
 SHEETS = (
@@ -155,8 +98,8 @@ SHEETS = (
     )),
     SheetKind("ops_summary", "Kernel time by operator.", (
         _OPERATOR[0],
-        *_aggregated("total_direct_kernel_time", "µs", "direct kernel time", "sum"),
-        *_aggregated("total_subtree_kernel_time", "µs", "time with called operators", "sum"),
+        *aggregated("total_direct_kernel_time", "µs", "direct kernel time", "sum"),
+        *aggregated("total_subtree_kernel_time", "µs", "time with called operators", "sum"),
         Column("total_direct_kernel_time_ms", "ms", "direct kernel time"),
         Column("total_subtree_kernel_time_ms", "ms", "time with called operators"),
         Column("Count", "", "calls that launched kernels"),
@@ -164,70 +107,46 @@ SHEETS = (
         *_SHARES,
     )),
     SheetKind("ops_unique_args", "Kernel time by operator and arguments.", (
-        *_OPERATOR, *_PLACE, *_ARGUMENTS,
+        *_OPERATOR, *PLACE, *ARGUMENTS,
         Column("operation_count", "", "calls"),
         *_direct_and_subtree(),
         Column("ex_UID", "", "External id of one of the calls (TraceLens: its own event number)"),
-        *_KERNELS, *_SHARES,
+        *KERNELS, *_SHARES,
     )),
-    SheetKind("unified_perf_summary", "The same with speeds, for GEMMs.", (
-        *_OPERATOR, *_PLACE, *_ARGUMENTS,
+    SheetKind("unified_perf_summary", "The same with speeds, where it is known what is computed.", (
+        *_OPERATOR, *PLACE, *ARGUMENTS,
         Column("ex_UID", "", "External id of one of the calls"),
         Column("operation_count", "", "calls"),
         Column("total_duration_us", "µs", "sum of the calls' durations on the host"),
         Column("mean_duration_us", "µs", "mean on the host"),
         Column("std_duration_us", "µs", "standard deviation on the host"),
-        Column("GFLOPS", "10⁹", _FLOPS),
-        Column("Data Moved (MB)", "MiB", _MOVED),
+        Column("GFLOPS", "10⁹", "10⁹ FLOP of one call, as in the sheet of the operator's family"),
+        Column("Data Moved (MB)", "MiB", "bytes of one call in 2²⁰, as there"),
         Column("FLOPS/Byte", "", "arithmetic intensity"),
-        Column("Compute Spec", "", "unit and format, matrix_bf16"),
-        *_aggregated("TB/s", "10¹² B/s", "bytes moved over kernel time", "mean std"),
-        *_aggregated("TFLOPS/s", "10¹² FLOP/s", "FLOP over kernel time", "mean std"),
-        *_aggregated("Kernel Time (µs)", "µs", _TIME, "mean std sum"),
-        *(Column(f"duration_us_{a}", "µs", f"{_AGGREGATES[a]} on the host")
+        SPEC,
+        *aggregated("TB/s", "10¹² B/s", "bytes moved over kernel time", "mean std"),
+        *aggregated("TFLOPS/s", "10¹² FLOP/s", "FLOP over kernel time", "mean std"),
+        *aggregated("Kernel Time (µs)", "µs", TIME, "mean std sum"),
+        *(Column(f"duration_us_{a}", "µs", f"{AGGREGATES[a]} on the host")
           for a in ("median", "min", "max")),
-        *_aggregated("TB/s", "10¹² B/s", "bytes moved over kernel time", "median min max"),
-        *_aggregated("TFLOPS/s", "10¹² FLOP/s", "FLOP over kernel time", "median min max"),
-        *_aggregated("Kernel Time (µs)", "µs", _TIME, "median min max"),
-        *_KERNELS,
-        Column("perf_params", "", "sizes, strides and types of the GEMM as a Python literal"),
-        Column("has_perf_model", "", "whether FLOP are known: GEMMs"),
+        *aggregated("TB/s", "10¹² B/s", "bytes moved over kernel time", "median min max"),
+        *aggregated("TFLOPS/s", "10¹² FLOP/s", "FLOP over kernel time", "median min max"),
+        *aggregated("Kernel Time (µs)", "µs", TIME, "median min max"),
+        *KERNELS,
+        Column("perf_params", "", "the parameters in the sheet of its family as a Python literal"),
+        Column("has_perf_model", "", "whether FLOP are known"),
         *_SHARES,
     )),
-    SheetKind("GEMM", "GEMMs by operator and sizes.", (
-        Column("name", "", "operator"),
-        Column("param: M", "", "rows of the result"),
-        Column("param: N", "", "columns of the result"),
-        Column("param: K", "", "the sum's length"),
-        Column("param: bias", "", "whether something is added"),
-        Column("param: stride_A", "", "strides of A, in elements"),
-        Column("param: stride_B", "", "strides of B, in elements"),
-        Column("param: dtype_A_B", "", "types of A and B"),
-        Column("param: B", "", "batch"),
-        Column("param: transpose", "", "of the kernel's operands (column-major), where its name "
-               "tells"),
-        Column("GFLOPS_first", "10⁹", _FLOPS),
-        Column("Data Moved (MB)_first", "MiB", _MOVED),
-        Column("FLOPS/Byte_first", "", "arithmetic intensity"),
-        *_PERFORMANCE,
-        *(Column(f"{c.name}_first", c.unit, c.meaning) for c in _PLACE),
-        Column("Compute Spec", "", "unit and format, matrix_bf16"),
-        Column("kernel_details__summarize_kernel_stats", "", _KERNELS[0].meaning),
-        _KERNELS[1],
-        *(Column(f"{c.name}_first", c.unit, c.meaning) for c in _ARGUMENTS),
-        *_aggregated("Kernel Time (µs)", "µs", _TIME, "mean median std min max sum"),
-        Column("name_count", "", "calls"),
-        Column("UID_first", "", "External id of one of the calls"),
-    )),
+    *PERFORMANCE_SHEETS,
     SheetKind("kernel_summary", "Kernels by name and the operator that launched them.", (
         Column("Parent op category", "", "of the operator; graph or runtime where only the "
                "runtime call is known; empty where the launch is not in the trace"),
         Column("Parent cpu_op", "", "operator, else runtime call"),
         Column("Kernel name", "", "as the trace has it"),
         Column("Kernel stream", "", "stream"),
-        *_aggregated("Kernel duration (µs)", "µs", "durations", "sum"),
+        *aggregated("Kernel duration (µs)", "µs", "durations", "sum"),
         Column("Kernel duration (µs)_count", "", "number of kernels"),
-        *_aggregated("Kernel duration (µs)", "µs", "durations", "mean min max"),
+        *aggregated("Kernel duration (µs)", "µs", "durations", "mean min max"),
         Column("Percent of kernels time (%)", "%", "of the sum of all kernels' durations"),
         Column("Percent of total time (%)", "%", "of the time from first start to last end"),
     )),

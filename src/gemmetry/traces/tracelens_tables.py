@@ -7,22 +7,33 @@ first, never a fill.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from gemmetry.formats.events import GpuKind, Int64, OperatorArguments
-from gemmetry.traces.grouped import GroupStatistics, grouped_statistics
+from gemmetry.formats.events import Int64, OperatorArguments
+from gemmetry.traces.grouped import GroupStatistics, distinct_rows, grouped_statistics
 from gemmetry.traces.intervals import subtract
 from gemmetry.traces.joins import NONE
 from gemmetry.traces.launchers import Launchers, find_launchers
 from gemmetry.traces.model import Trace
+from gemmetry.traces.operator_models import OperatorModel, is_reported
 from gemmetry.traces.summary import Summary
 from gemmetry.traces.tracelens_cells import argument_text, kernel_lists
-from gemmetry.traces.tracelens_gemms import GemmCalls, GemmModel, gemm_calls, gemm_sheet, speeds
-from gemmetry.traces.tracelens_sheets import BY_NAME, Table
+from gemmetry.traces.tracelens_columns import Table
+from gemmetry.traces.tracelens_gemms import gemm_calls, transposes
+from gemmetry.traces.tracelens_performance import (
+    ModelledCalls,
+    backward_calls,
+    joined,
+    operator_calls,
+    performance_tables,
+    speeds,
+)
+from gemmetry.traces.tracelens_sheets import BY_NAME
 
 Rows: TypeAlias = list[tuple[Any, ...]]
 
@@ -42,28 +53,33 @@ def trace_tables(
         summary: of the whole `trace`.
         short_kernel_us: kernels shorter than this are in the sheets of short kernels.
     """
+    found = []
+    for table in _tables(trace, summary, short_kernel_us):
+        if table.rows:
+            found.append(table)
+        trace.let_go()
+    return found
+
+
+def _tables(trace: Trace, summary: Summary, short_kernel_us: float) -> Iterator[Table]:
     maker = _Maker(trace, summary)
-    tables = [
-        Table("gpu_timeline", BY_NAME["gpu_timeline"].headings, _timeline(trace, summary)),
-        maker.by_category(),
-        maker.by_operator(),
-        *maker.by_arguments(),
-        gemm_sheet(trace, maker.gemms, trace.rows.threads),
-        maker.kernels(),
-        *maker.short_kernels(short_kernel_us),
-    ]
-    return [table for table in tables if table.rows]
+    yield Table("gpu_timeline", BY_NAME["gpu_timeline"].headings, _timeline(trace, summary))
+    yield maker.by_category()
+    yield maker.by_operator()
+    yield maker.by_arguments()
+    yield maker.with_speeds()
+    yield from maker.by_model()
+    yield maker.kernels()
+    yield from maker.short_kernels(short_kernel_us)
 
 
 def _timeline(trace: Trace, summary: Summary) -> Rows:
     window = summary.window_ns
     if not window:
         return []
-    gpu = trace.rows.gpu
-    memcpy = gpu.kind == GpuKind.MEMCPY
-    exposed = trace.time_of(memcpy)
+    exposed = trace.time_of(trace.is_copy)
     if len(exposed):
-        exposed = subtract(exposed, trace.time_of(~memcpy))
+        exposed = subtract(exposed, trace.time_of(~trace.is_copy))
     times = {
         "computation_time": summary.compute_union_ns,
         "exposed_comm_time": summary.exposed_comm_ns,
@@ -87,8 +103,9 @@ class _Maker:
         return find_launchers(self.trace)
 
     @cached_property
-    def gemms(self) -> GemmCalls:
-        return gemm_calls(self.trace)
+    def modelled(self) -> ModelledCalls:
+        """Calls that compute what is known, backward passes of others aside."""
+        return joined([gemm_calls(self.trace), operator_calls(self.trace)])
 
     @cached_property
     def counted(self) -> Int64:
@@ -96,11 +113,10 @@ class _Maker:
         return np.flatnonzero(self.launchers.computes)
 
     def by_category(self) -> Table:
-        counted = self.counted
-        words = sorted({self.launchers.category[i] for i in counted.tolist()})
-        number = {word: place for place, word in enumerate(words)}
-        group = np.array([number[self.launchers.category[i]] for i in counted.tolist()], np.int64)
-        times = grouped_statistics(group, self.launchers.direct_ns[counted], len(words))
+        launchers, counted = self.launchers, self.counted
+        used, group = np.unique(launchers.category[counted], return_inverse=True)
+        words = [launchers.categories[place] for place in used.tolist()]
+        times = grouped_statistics(group, launchers.direct_ns[counted], len(words))
         total = int(times.sum.sum())
         rows, reached = [], 0.0
         for place in np.argsort(-times.sum, kind="stable").tolist():
@@ -115,9 +131,9 @@ class _Maker:
         names, group = np.unique(launchers.name[counted], return_inverse=True)
         direct = grouped_statistics(group, launchers.direct_ns[counted], len(names))
         subtree = grouped_statistics(group, launchers.subtree_ns[counted], len(names))
-        categories: list[set[str]] = [set() for _ in names]
-        for place, launcher in zip(group.tolist(), counted.tolist(), strict=True):
-            categories[place].add(launchers.category[launcher])
+        categories: list[list[str]] = [[] for _ in names]
+        for place, word in distinct_rows(group, launchers.category[counted])[0].tolist():
+            categories[place].append(launchers.categories[word])
         total = int(direct.sum.sum())
         rows, reached = [], 0.0
         for place in np.argsort(-direct.sum, kind="stable").tolist():
@@ -126,77 +142,54 @@ class _Maker:
             own, with_called = int(direct.sum[place]), int(subtree.sum[place])
             rows.append((
                 self.trace.rows.names[names[place]], own / 1e3, with_called / 1e3, own / 1e6,
-                with_called / 1e6, int(direct.count[place]), repr(sorted(categories[place])),
+                with_called / 1e6, int(direct.count[place]), repr(categories[place]),
                 share, reached,
             ))  # fmt: skip
         return Table("ops_summary", BY_NAME["ops_summary"].headings, rows)
 
-    def by_arguments(self) -> list[Table]:
-        """``ops_unique_args`` and ``unified_perf_summary``."""
-        launchers, counted, rows = self.launchers, self.counted, self.trace.rows
-        keys = np.column_stack(
-            [launchers.name[counted], launchers.arguments[counted], launchers.thread[counted]]
-        )
-        distinct, group = np.unique(keys, axis=0, return_inverse=True)
-        group, count = group.reshape(-1), len(distinct)
-        direct = grouped_statistics(group, launchers.direct_ns[counted], count)
-        subtree = grouped_statistics(group, launchers.subtree_ns[counted], count)
-        host = grouped_statistics(group, launchers.host_ns[counted], count)
-        first = np.full(count, NONE, np.int64)
-        first[group[::-1]] = counted[::-1]
-        lists = kernel_lists(self.trace, self._groups_of_rows(counted, group), count)
-        models = self._models(distinct)
-        total = int(direct.sum.sum())
-        order = np.argsort(-direct.sum, kind="stable").tolist()
-        unique: Rows = []
-        unified: Rows = []
-        reached = 0.0
-        for place in order:
-            name, arguments, thread = distinct[place].tolist()
-            told = rows.arguments[arguments] if arguments >= 0 else OperatorArguments()
-            launcher = int(first[place])
-            share = _percent(int(direct.sum[place]), total)
-            reached += share or 0.0
-            identity = int(launchers.external_id[launcher])
-            head = (
-                rows.names[name], launchers.category[launcher], None, None, rows.threads[thread],
-                *(argument_text(text) for text in
-                  (told.shapes, told.dtypes, told.strides, told.values)),
-            )  # fmt: skip
-            uid = identity if identity > 0 else None
-            calls = int(direct.count[place])
-            unique.append((
-                *head, calls, *_direct_and_subtree(direct, subtree, place), uid, *lists[place],
+    def by_arguments(self) -> Table:
+        """``ops_unique_args``."""
+        calls = _Arguments.of(self.trace, self.launchers)
+        found: Rows = []
+        for place, head, share, reached in calls.rows():
+            found.append((
+                *head, int(calls.direct.count[place]),
+                *_direct_and_subtree(calls.direct, calls.subtree, place), calls.uid(place),
+                *calls.lists[place], share, reached,
+            ))  # fmt: skip
+        return Table("ops_unique_args", BY_NAME["ops_unique_args"].headings, found)
+
+    def with_speeds(self) -> Table:
+        """``unified_perf_summary``: operators of which is known what they compute stand for all
+        that they launched."""
+        calls = _Arguments.of(self.trace, find_launchers(self.trace, whole=is_reported))
+        by_name = self._models()
+        models = [by_name.get(n, {}).get(a) for n, a, _ in calls.distinct.tolist()]
+        rates = speeds(models, calls.group, calls.launchers.subtree_ns[calls.counted])
+        found: Rows = []
+        for place, head, share, reached in calls.rows():
+            model = models[place]
+            found.append((
+                *head, calls.uid(place), int(calls.direct.count[place]),
+                *_unified(model, rates[place], calls.subtree, calls.host, place),
+                *calls.lists[place], model.params if model else None, model is not None,
                 share, reached,
             ))  # fmt: skip
-            model = models.get(name, {}).get(arguments)
-            times = launchers.subtree_ns[counted[group == place]] / 1000 if model else None
-            unified.append((
-                *head, uid, calls, *_unified(model, times, subtree, host, place), *lists[place],
-                model.params if model else None, model is not None, share, reached,
-            ))  # fmt: skip
-        return [
-            Table(name, BY_NAME[name].headings, found)
-            for name, found in (("ops_unique_args", unique), ("unified_perf_summary", unified))
-        ]
+        return Table("unified_perf_summary", BY_NAME["unified_perf_summary"].headings, found)
 
-    def _groups_of_rows(self, counted: Int64, group: Int64) -> Int64:
-        """The group of each GPU row; -1 for communication and what no launcher is known of."""
-        of_launcher = np.full(len(self.launchers.name) + 1, NONE, np.int64)
-        of_launcher[counted] = group
-        result = of_launcher[self.launchers.of_row]
-        result[self.trace.is_communication] = NONE
-        return result
-
-    def _models(self, distinct: Int64) -> dict[int, dict[int, GemmModel]]:
+    def _models(self) -> dict[int, dict[int, OperatorModel]]:
         """What operators compute, by name and arguments."""
-        operators, calls = self.trace.rows.operators, self.gemms
-        found: dict[int, dict[int, GemmModel]] = {}
+        operators, calls = self.trace.rows.operators, self.modelled
+        found: dict[int, dict[int, OperatorModel]] = {}
         names, arguments = operators.name[calls.operator], operators.arguments[calls.operator]
-        keys = np.column_stack([names, arguments, calls.model]).reshape(-1, 3)
-        for name, told, model in np.unique(keys, axis=0).tolist():
+        for name, told, model in distinct_rows(names, arguments, calls.model)[0].tolist():
             found.setdefault(name, {})[told] = calls.models[model][1]
         return found
+
+    def by_model(self) -> list[Table]:
+        """``GEMM`` and the sheets of the other families."""
+        calls = joined([self.modelled, backward_calls(self.trace)])
+        return performance_tables(self.trace, calls, transposes(self.trace, calls))
 
     def kernels(self) -> Table:
         """``kernel_summary``."""
@@ -204,15 +197,14 @@ class _Maker:
         kernel = np.flatnonzero(self.trace.is_kernel)
         launcher = launchers.of_row[kernel]
         known = launcher != NONE
-        words = sorted(set(launchers.category))
-        number = {word: place for place, word in enumerate(words)}
-        codes = np.array([*(number[word] for word in launchers.category), NONE], np.int64)
+        words, codes = launchers.categories, np.append(launchers.category, NONE)
         parent = np.full(len(kernel), NONE, np.int64)
         parent[known] = launchers.name[launcher[known]]
         gpu = rows.gpu
-        keys = np.column_stack([codes[launcher], parent, gpu.name[kernel], gpu.stream[kernel]])
-        distinct, group = np.unique(keys, axis=0, return_inverse=True)
-        times = grouped_statistics(group.reshape(-1), gpu.duration_ns[kernel], len(distinct))
+        distinct, group = distinct_rows(
+            codes[launcher], parent, gpu.name[kernel], gpu.stream[kernel]
+        )
+        times = grouped_statistics(group, gpu.duration_ns[kernel], len(distinct))
         total = int(times.sum.sum())
         found: Rows = []
         for place in np.argsort(-times.sum, kind="stable").tolist():
@@ -242,9 +234,8 @@ class _Maker:
         parent[known] = launchers.name[launcher[known]]
         told[known] = launchers.arguments[launcher[known]]
         texts, number = self._short_arguments()
-        keys = np.column_stack([parent, number[told], gpu.name[short]])
-        distinct, group = np.unique(keys, axis=0, return_inverse=True)
-        times = grouped_statistics(group.reshape(-1), gpu.duration_ns[short], len(distinct))
+        distinct, group = distinct_rows(parent, number[told], gpu.name[short])
+        times = grouped_statistics(group, gpu.duration_ns[short], len(distinct))
         found: Rows = []
         for place in np.argsort(-times.sum, kind="stable").tolist():
             operator, arguments, name = distinct[place].tolist()
@@ -271,6 +262,74 @@ class _Maker:
         return list(numbers), np.array(found, np.int64)
 
 
+@dataclass(frozen=True)
+class _Arguments:
+    """Launchers by name, arguments and thread; one entry such a group unless it says otherwise."""
+
+    trace: Trace
+    launchers: Launchers
+    counted: Int64
+    """(calls,) place in `launchers` of those that launched more than communication."""
+    group: Int64
+    """(calls,)"""
+    distinct: Int64
+    """(groups, 3) name, arguments and thread."""
+    direct: GroupStatistics
+    subtree: GroupStatistics
+    host: GroupStatistics
+    lists: list[tuple[str, str]]
+
+    @staticmethod
+    def of(trace: Trace, launchers: Launchers) -> _Arguments:
+        counted = np.flatnonzero(launchers.computes)
+        distinct, group = distinct_rows(
+            launchers.name[counted], launchers.arguments[counted], launchers.thread[counted]
+        )
+        count = len(distinct)
+        direct, subtree, host = (
+            grouped_statistics(group, times[counted], count)
+            for times in (launchers.direct_ns, launchers.subtree_ns, launchers.host_ns)
+        )
+        # The group of each GPU row; -1 for communication and what no launcher is known of.
+        of_launcher = np.full(len(launchers.name) + 1, NONE, np.int64)
+        of_launcher[counted] = group
+        of_row = of_launcher[launchers.of_row]
+        of_row[trace.is_communication] = NONE
+        lists = kernel_lists(trace, of_row, count)
+        return _Arguments(trace, launchers, counted, group, distinct, direct, subtree, host, lists)
+
+    @cached_property
+    def _first(self) -> Int64:
+        """Place in `launchers` of the first call."""
+        first = np.full(len(self.distinct), NONE, np.int64)
+        first[self.group[::-1]] = self.counted[::-1]
+        return first
+
+    def uid(self, place: int) -> int | None:
+        """External id of the first call."""
+        identity = int(self.launchers.external_id[self._first[place]])
+        return identity if identity > 0 else None
+
+    def rows(self) -> Iterator[tuple[int, tuple[Any, ...], float | None, float]]:
+        """Place, cells up to ``Concrete Inputs``, and shares of the time; those with the most
+        direct time first."""
+        rows, launchers = self.trace.rows, self.launchers
+        total = int(self.direct.sum.sum())
+        reached = 0.0
+        for place in np.argsort(-self.direct.sum, kind="stable").tolist():
+            name, arguments, thread = self.distinct[place].tolist()
+            told = rows.arguments[arguments] if arguments >= 0 else OperatorArguments()
+            share = _percent(int(self.direct.sum[place]), total)
+            reached += share or 0.0
+            category = launchers.categories[launchers.category[self._first[place]]]
+            head = (
+                rows.names[name], category, None, None, rows.threads[thread],
+                *(argument_text(text) for text in
+                  (told.shapes, told.dtypes, told.strides, told.values)),
+            )  # fmt: skip
+            yield place, head, share, reached
+
+
 def _direct_and_subtree(
     direct: GroupStatistics, subtree: GroupStatistics, place: int
 ) -> list[float | None]:
@@ -282,14 +341,13 @@ def _direct_and_subtree(
 
 
 def _unified(
-    model: GemmModel | None,
-    times_us: Any,
+    model: OperatorModel | None,
+    rates: tuple[float | None, ...],
     kernels: GroupStatistics,
     host: GroupStatistics,
     place: int,
 ) -> tuple[Any, ...]:
     """Cells of ``unified_perf_summary`` from ``total_duration_us`` to ``Kernel Time (µs)_max``."""
-    rates = speeds(model, times_us) if model is not None else (None,) * 10
     of_bytes, of_flops = rates[:5], rates[5:]
     amounts: tuple[Any, ...] = (None,) * 4
     if model is not None:

@@ -1,0 +1,98 @@
+"""Takes out of rows what no trace can hold, so that whatever is computed of the rest is right.
+
+Readers take every number that fits a column. Sums and differences of times must fit 64 bits too,
+a number of ranks must not fill the memory when ranks are counted, and texts must be writable.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmetry.formats.events import MOST_RANKS, Int64, TraceProblem, TraceRows, chosen
+from gemmetry.formats.naming import encodable, short_name
+
+LONGEST_NS = 2**50
+"""13 days: no kernel and no operator takes as long."""
+
+LARGEST_SUM_NS = 2**62
+"""Of all durations of a table."""
+
+EARLIEST_NS, LATEST_NS = -(2**61), 2**62
+"""Times lie between them (the latter is in 2116 where they are since 1970), so that the difference
+of any two fits 64 bits."""
+
+MOST_DEVICES = 1 << 16
+
+_TABLES = {
+    "gpu": "work on a GPU", "calls": "call", "operators": "operator", "annotations": "annotation",
+}  # fmt: skip
+
+Bools = npt.NDArray[np.bool_]
+
+
+def plausible(rows: TraceRows) -> TraceRows:
+    """`rows` without what cannot be, which its ``problems`` tell."""
+    changed = _texts(rows)
+    problems: list[TraceProblem] = []
+    if not 0 <= rows.base_ns <= LATEST_NS:
+        what = f"baseTimeNanoseconds {rows.base_ns} is no time: times count from 0"
+        problems.append(TraceProblem("file", what))
+        changed["base_ns"] = 0
+    for key in ("rank", "world_size"):
+        value = getattr(rows, key)
+        if value is not None and value > MOST_RANKS:
+            problems.append(TraceProblem("file", f"{key} {value} cannot be: taken for not told"))
+            changed[key] = None
+    names, base = changed.get("names", rows.names), changed.get("base_ns", rows.base_ns)
+    for table, what in _TABLES.items():
+        columns = getattr(rows, table)
+        bad = _impossible(columns.start_ns, columns.duration_ns, base)
+        if bad is not None:
+            name = short_name(names[columns.name[int(bad.argmax())]], 60)
+            more = f" (so do {count - 1} more)" if (count := int(bad.sum())) > 1 else ""
+            told = f"begins or lasts as nothing can: left out{more}"
+            problems.append(TraceProblem(f"{what} {name!r}", told))
+            changed[table] = chosen(columns, ~bad)
+    if problems:
+        changed["problems"] = (*rows.problems, *problems)
+    return dataclasses.replace(rows, **changed) if changed else rows
+
+
+def _texts(rows: TraceRows) -> dict[str, Any]:
+    """Texts that cannot be written, put right; and devices of possible numbers."""
+    changed: dict[str, Any] = {}
+    for key in ("names", "threads"):
+        texts = getattr(rows, key)
+        if encodable(whole := "".join(texts)) is not whole:
+            changed[key] = tuple(map(encodable, texts))
+    for key in ("host", "job"):
+        text = getattr(rows, key)
+        if text and encodable(text) is not text:
+            changed[key] = encodable(text)
+    devices = {n: encodable(text) for n, text in rows.devices.items() if 0 <= n < MOST_DEVICES}
+    versions = {key: encodable(text) for key, text in rows.versions.items()}
+    if devices != rows.devices:
+        changed["devices"] = devices
+    if versions != rows.versions:
+        changed["versions"] = versions
+    return changed
+
+
+def _impossible(start: Int64, duration: Int64, base_ns: int) -> Bools | None:
+    """Which rows have times that cannot be; None if none has."""
+    if not len(start):
+        return None
+    longest = LONGEST_NS
+    if int(duration.max()) * len(duration) > LARGEST_SUM_NS and (
+        float(duration.sum(dtype=np.float64)) > LARGEST_SUM_NS
+    ):
+        longest = min(longest, LARGEST_SUM_NS // len(duration))
+    earliest, latest = EARLIEST_NS, LATEST_NS - base_ns
+    if duration.max() <= longest and start.min() >= earliest and start.max() <= latest:
+        return None
+    bad: Bools = (duration > longest) | (start < earliest) | (start > latest)
+    return bad

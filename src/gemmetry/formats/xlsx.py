@@ -1,0 +1,245 @@
+"""Reads the cells of xlsx workbooks, whoever made them: what they take is bounded by what they
+hold, not by what they say of their sizes.
+
+Source: ECMA-376 part 1, 18.3 (worksheets), 18.4 (shared strings), 18.2 (workbook). Formulas are
+not computed; the value that was stored with one counts. Styles are not looked at, so dates are
+numbers.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import posixpath
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+from xml.parsers import expat
+
+MOST_UNPACKED_BYTES = 1 << 30
+"""Of the parts that are read, each."""
+
+MOST_CELLS = 20_000_000
+"""Of a sheet; with texts they take some 2 GB."""
+
+Cell: TypeAlias = int | float | str | bool | None
+Row: TypeAlias = dict[int, Cell]
+"""Column, from 0 -> what is in it."""
+
+_REFERENCE = re.compile(r"([A-Z]{1,3})\d{1,7}\Z")
+_WHOLE = re.compile(r"-?\d{1,18}\Z")
+_MOST_COLUMNS = 16_384
+
+
+class WorkbookError(Exception):
+    """The workbook cannot be read; the text says why."""
+
+
+class Workbook:
+    """One workbook, opened; sheets are read when they are asked for.
+
+    Raises:
+        WorkbookError: it is no workbook, or too large.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        try:
+            self._archive = zipfile.ZipFile(io.BytesIO(content))
+        except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
+            raise WorkbookError(f"it is no whole zip archive ({error})") from error
+        self._parts = set(self._archive.namelist())
+        self._paths = self._sheet_paths()
+        self._texts: list[str] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Of the sheets, in their order."""
+        return list(self._paths)
+
+    def rows(self, name: str) -> list[Row]:
+        """The rows of a sheet that have cells, in the order of the file.
+
+        Raises:
+            WorkbookError: the sheet cannot be read.
+        """
+        if self._texts is None:
+            self._texts = self._shared_texts()
+        cells = _Cells(self._texts)
+        self._parse(self._paths[name], cells.begin, cells.end, cells.text)
+        return cells.rows
+
+    def _sheet_paths(self) -> dict[str, str]:
+        targets: dict[str, str] = {}
+        sheets: dict[str, str] = {}
+
+        def relation(tag: str, attributes: dict[str, str]) -> None:
+            if tag == "Relationship":
+                target = attributes.get("Target", "")
+                targets[attributes.get("Id", "")] = posixpath.normpath(
+                    target[1:] if target.startswith("/") else f"xl/{target}"
+                )
+
+        def sheet(tag: str, attributes: dict[str, str]) -> None:
+            if tag == "sheet":
+                path = targets.get(attributes.get("id", ""))
+                if path in self._parts:
+                    sheets.setdefault(attributes.get("name", ""), path)
+
+        self._parse("xl/_rels/workbook.xml.rels", relation)
+        self._parse("xl/workbook.xml", sheet)
+        return sheets
+
+    def _shared_texts(self) -> list[str]:
+        part = "xl/sharedStrings.xml"
+        texts: list[str] = []
+        pieces: list[str] = []
+        # Readings aloud of East Asian texts stand beside them.
+        inside = {"t": 0, "rPh": 0}
+
+        def begin(tag: str, _attributes: dict[str, str]) -> None:
+            if tag in inside:
+                inside[tag] += 1
+            elif tag == "si":
+                pieces.clear()
+
+        def end(tag: str) -> None:
+            if tag in inside:
+                inside[tag] -= 1
+            elif tag == "si":
+                texts.append(_unescaped("".join(pieces)))
+
+        def text(data: str) -> None:
+            if inside["t"] and not inside["rPh"]:
+                pieces.append(data)
+
+        if part in self._parts:
+            self._parse(part, begin, end, text)
+        return texts
+
+    def _parse(
+        self,
+        part: str,
+        begin: Callable[[str, dict[str, str]], None],
+        end: Callable[[str], None] = lambda tag: None,
+        text: Callable[[str], None] = lambda data: None,
+    ) -> None:
+        """Walk through the XML of a part; names come without their namespaces."""
+        parser = expat.ParserCreate(namespace_separator="}")
+        parser.buffer_text = True
+        parser.StartDoctypeDeclHandler = _refuse_declarations
+        parser.StartElementHandler = lambda tag, attributes: begin(
+            tag.rpartition("}")[2], {k.rpartition("}")[2]: v for k, v in attributes.items()}
+        )
+        parser.EndElementHandler = lambda tag: end(tag.rpartition("}")[2])
+        parser.CharacterDataHandler = text
+        try:
+            if self._archive.getinfo(part).file_size > MOST_UNPACKED_BYTES:
+                raise WorkbookError(f"{part} has more than {MOST_UNPACKED_BYTES >> 20} MiB")
+            # A part is never read beyond the size that the archive tells for it.
+            with self._archive.open(part) as file:
+                parser.ParseFile(file)
+        except KeyError as error:
+            raise WorkbookError(f"it has no {part}") from error
+        except expat.ExpatError as error:
+            place = f"line {error.lineno}, column {error.offset}"
+            raise WorkbookError(f"{part}, {place}: {expat.ErrorString(error.code)}") from error
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError,
+                OSError, ValueError) as error:  # fmt: skip
+            raise WorkbookError(f"{part}: {error}") from error
+
+
+def _refuse_declarations(*_arguments: object) -> None:
+    """No writer of workbooks makes any, and entities can stand for gigabytes."""
+    raise WorkbookError("it declares a document type")
+
+
+class _Cells:
+    """Gathers the cells of a sheet."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self.rows: list[Row] = []
+        self._texts = texts
+        self._count = 0
+        self._row: Row = {}
+        self._column = -1
+        self._kind = ""
+        self._value: list[str] = []
+        self._is_value = self._has_cells = False
+
+    def begin(self, tag: str, attributes: dict[str, str]) -> None:
+        """Of an element."""
+        if tag == "row":
+            self._row, self._column, self._has_cells = {}, -1, False
+        elif tag == "c":
+            place = _REFERENCE.match(attributes.get("r", ""))
+            self._column = _column(place[1]) if place else self._column + 1
+            self._kind = attributes.get("t", "n")
+            self._value, self._has_cells = [], True
+        elif tag in ("v", "t"):
+            self._is_value = True
+
+    def end(self, tag: str) -> None:
+        """Of an element."""
+        if tag in ("v", "t"):
+            self._is_value = False
+        elif tag == "c":
+            self._count += 1
+            if self._count > MOST_CELLS:
+                raise WorkbookError(f"a sheet has more than {MOST_CELLS:,} cells")
+            value = self._cell("".join(self._value))
+            if value is not None and self._column < _MOST_COLUMNS:
+                self._row[self._column] = value
+        elif tag == "row" and self._has_cells:
+            self.rows.append(self._row)
+
+    def text(self, data: str) -> None:
+        """Between elements."""
+        if self._is_value:
+            self._value.append(data)
+
+    def _cell(self, text: str) -> Cell:
+        """What the cell holds; None where that is nothing, an error or no number."""
+        if self._kind in ("str", "inlineStr"):
+            return _unescaped(text) or None
+        if self._kind == "s":
+            known = _WHOLE.match(text) and 0 <= int(text) < len(self._texts)
+            return self._texts[int(text)] or None if known else None
+        if self._kind == "b":
+            return text == "1"
+        if self._kind != "n" or not text:
+            return None
+        if _WHOLE.match(text):
+            return int(text)
+        try:
+            number = float(text)
+        except ValueError:
+            return None
+        if not math.isfinite(number):
+            return None
+        return int(number) if number.is_integer() and abs(number) < 2**53 else number
+
+
+def _column(letters: str) -> int:
+    number = 0
+    for letter in letters:
+        number = number * 26 + ord(letter) - ord("A") + 1
+    return number - 1
+
+
+def _unescaped(text: str) -> str:
+    """``_x0041_`` stands for a character that XML has no place for."""
+    if "_x" not in text:
+        return text
+    return re.sub("_x([0-9a-fA-F]{4})_", lambda match: chr(int(match[1], 16)), text)
+
+
+def by_column(rows: Iterable[Row]) -> dict[str, list[Cell]]:
+    """Columns by the names in the first of `rows`; the first of two columns of one name."""
+    rows = iter(rows)
+    places: dict[str, int] = {}
+    for place, name in sorted(next(rows, {}).items()):
+        places.setdefault(str(name), place)
+    below = list(rows)
+    return {name: [row.get(place) for row in below] for name, place in places.items()}

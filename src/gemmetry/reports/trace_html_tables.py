@@ -1,0 +1,129 @@
+"""The tables of the page of a report of traces: which sheets, which columns, and their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gemmetry.kernel_names import classify
+from gemmetry.reports.labels import printable
+from gemmetry.reports.trace_plots import short_paths
+from gemmetry.reports.trace_report import TraceReport
+
+_MOST_ROWS = 30
+_MOST_ROWS_OF = {"host_products": 100}
+"""Where a grid that was recorded should stand as a whole."""
+
+MOST_CHARACTERS = 400
+"""Of a text on the page."""
+
+_UNBROKEN = 32
+"""Characters of a cell that is kept on one line."""
+
+_SHOWN: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
+    ("gemms", "GEMM kernels by kernel and shape", "", (
+        "short_name", "m", "n", "k", "batch", "dtype", "layout", "count", "sum_us", "median_us",
+        "mad_us", "tflops", "peak_fraction", "overlapped_share")),
+    ("host_products", "Matrix products of operators", "", (
+        "operators", "m", "n", "k", "batch", "dtype", "layout", "count", "sum_us", "median_us",
+        "mad_us", "min_us", "max_us", "tflops")),
+    ("host_operators", "Operators on the host", "", (
+        "name", "inputs", "layout", "count", "self_us", "self_share", "total_us", "median_us",
+        "min_us", "max_us")),
+    ("ops_summary", "Operators", "total_direct_kernel_time_ms", (
+        "file", "name", "Count", "total_direct_kernel_time_ms", "Percentage (%)")),
+    ("kernel_summary", "Kernels", "Kernel duration (µs)_sum", (
+        "file", "Kernel name", "Parent cpu_op", "Kernel stream", "Kernel duration (µs)_sum",
+        "Kernel duration (µs)_count", "Kernel duration (µs)_mean",
+        "Percent of kernels time (%)")),
+    ("collectives", "Collectives by kind", "", (
+        "job", "op", "dtype", "bytes", "group_size", "count", "latency_us_median",
+        "start_skew_us_median", "algbw_gbps_median", "busbw_gbps_median")),
+    ("ranks", "Ranks: who came last, who waited", "", (
+        "job", "rank", "last_count", "last_share", "waited_us", "unmatched")),
+    ("steps", "Steps", "", (
+        "file", "step", "kernels", "window_us", "busy_us", "exposed_comm_us", "idle_us")),
+    ("problems", "What could not be read", "", ("file", "where", "what")),
+)  # fmt: skip
+"""Sheets of the page: name, heading, column to sort by over all files, columns shown."""
+
+
+_NO_NAMES = ("file", "job", "inputs", "operators", "what")
+"""Columns of texts that are no names of kernels: these are cut, not made short."""
+
+
+def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
+    """The tables that are not empty: heading, anchor, headings and rows of cells, how many rows
+    are left out, and the sheet that has them all."""
+    labels = _labels(report)
+    for name, heading, by, wanted in _SHOWN:
+        table = report.page_table(name)
+        if table is None:
+            continue
+        known = set(table.headings) - ({"job"} if len(report.jobs) == 1 else set())
+        shown = [column for column in wanted if column in known]
+        places = [table.headings.index(column) for column in shown]
+        rows = table.rows
+        most = _MOST_ROWS_OF.get(name, _MOST_ROWS)
+        if by:
+            place = table.headings.index(by)
+            rows = sorted(rows, key=lambda row: -row[place])
+        columns = list(zip(places, shown, strict=True))
+        cells = [
+            [_shown(row[place], column, labels) for place, column in columns] for row in rows[:most]
+        ]
+        yield {
+            "heading": heading,
+            "anchor": name,
+            "headings": [
+                {"text": column, "number": any(row[place]["number"] for row in cells)}
+                for place, column in enumerate(shown)
+            ],
+            "rows": cells,
+            "hidden": max(0, len(rows) - most),
+            "sheet": "host_operators" if name == "host_products" else name,
+        }
+
+
+def _labels(report: TraceReport) -> dict[str, str]:
+    """Files and jobs -> what tells them apart."""
+    found: dict[str, str] = {}
+    for paths in ([s.file for s in report.summaries], [Path(j.job.name) for j in report.jobs]):
+        distinct = list(dict.fromkeys(paths))
+        short = short_paths(distinct) if len(distinct) > 1 else {p: p.name for p in distinct}
+        found = {str(path): label for path, label in short.items()} | found
+    return found
+
+
+def _shown(value: Any, column: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    """A cell: its text, whether it is a number, and the whole text where that is longer."""
+    if value is None:
+        return _cell("")
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _cell(_number(value, column), number=True)
+    text = str(value)
+    short = labels.get(text, text) if column in ("file", "job") else text
+    if len(text) > 80 and column not in _NO_NAMES:
+        short = classify(text).short
+    short = cut(short, 120)
+    return _cell(short, title=cut(text) if short != text else "")
+
+
+def _cell(text: str, *, number: bool = False, title: str = "") -> dict[str, Any]:
+    words = " ".join(["number"] * number + ["unbroken"] * (len(text) <= _UNBROKEN))
+    return {"text": text, "number": number, "title": title, "classes": words}
+
+
+def _number(value: float, column: str) -> str:
+    if column.endswith(("_fraction", "_share")):
+        return f"{value:.1%}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def cut(text: str, most: int = MOST_CHARACTERS) -> str:
+    """`text` on one line, without control characters, and not longer than `most`."""
+    text = printable(text[: most + 1]).replace("\n", " ")
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,462 @@
+"""What a trace should not be, given to every command that reads traces: each tells the file and
+the byte or the event, reports what could be read, and ends with the status that is documented."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import re
+import shutil
+import sqlite3
+import tempfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+DATA = Path(__file__).parents[1] / "data"
+GOOD = DATA / "traces" / "h200_matmul.pt.trace.json.gz"
+RANKS = DATA / "collectives" / "h200x4"
+SUFFIXES = ("xlsx", "html", "json", "md")
+READING = {
+    "summary": ("summary",),
+    "gemms": ("gemms",),
+    "shapes": ("shapes",),
+    "collectives": ("collectives",),
+    "report": ("report", *(word for s in SUFFIXES for word in ("-o", f"r.{s}")), "-o", "sheets"),
+}
+"""Command -> its words; every one reads the files that follow."""
+
+commands = pytest.mark.parametrize("command", READING)
+
+
+@pytest.fixture
+def read(cli):
+    """Runs a command of READING on files."""
+
+    def call(command, *files, words=()):
+        first, *rest = READING[command]
+        return cli("trace", first, *map(str, files), *rest, *words, "--no-cache")
+
+    return call
+
+
+def kernel(name="my_gemm_kernel", ts=10.0, dur=5.0, **args):
+    told = {"device": 0, "stream": 7, "correlation": 1}
+    return {
+        "ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": ts, "dur": dur,
+        "args": told | args,
+    }  # fmt: skip
+
+
+def document(*events, **head):
+    return json.dumps({**head, "traceEvents": list(events)}).encode()
+
+
+MANY = document(*[kernel(f"kernel {i * 7919 % 1000}", 10 * i) for i in range(20_000)])
+"""Some 3 MB, so that what is cut off it cuts more than a block of a compressor."""
+
+
+# Files that cannot be read: status 2, and 1 where others can be.
+
+
+def _fifo(path):
+    os.mkfifo(path)
+
+
+def _workbook_of_something_else(path):
+    with zipfile.ZipFile(path, "w") as book:
+        book.writestr("xl/workbook.xml", "<x/>")
+
+
+def _database(path):
+    with sqlite3.connect(path) as opened:
+        opened.execute("CREATE TABLE x (y)")
+    opened.close()
+
+
+UNREADABLE = {
+    "missing": (lambda path: None, "does not exist"),
+    "empty": (lambda path: path.write_bytes(b""), "is no trace: it is empty"),
+    "text": (lambda path: path.write_text("no trace"), "it begins with b'no trace'"),
+    "other JSON": (lambda path: path.write_text('{"a": 1}'), 'without "traceEvents"'),
+    "UTF-16": (lambda path: path.write_text("{}", encoding="utf-16"), "UTF-16"),
+    "gzip's head alone": (
+        lambda path: path.write_bytes(b"\x1f\x8b\x08\x00"),
+        "byte 0: .*cut short",
+    ),
+    "damaged gzip": (lambda path: path.write_bytes(b"\x1f\x8b\x08\x00" + b"\xff" * 99), "byte 0: "),
+    "a folder without traces": (lambda path: path.mkdir(), "no trace below"),
+    "a pipe": (_fifo, "is a pipe, not a file"),
+    "a file that lies": (lambda path: path.symlink_to("/proc/self/mem"), "Input/output error"),
+    "a device": (lambda path: path.symlink_to("/dev/zero"), "is a device, not a file"),
+    "a link to nowhere": (lambda path: path.symlink_to("nowhere"), "does not exist"),
+    "another database": (_database, "SQLite database"),
+    "a Chakra trace": (
+        lambda path: shutil.copy(DATA / "traces" / "h200_matmul_et_1.1.1.json.gz", path),
+        "a Chakra execution trace",
+    ),
+    "another zip file": (_workbook_of_something_else, "workbook"),
+    "a name too long": (None, "File name too long"),
+}
+
+
+def _unreadable(kind):
+    make, told = UNREADABLE[kind]
+    path = Path(f"{kind}.json") if make else Path("x" * 300)
+    if make:
+        make(path)
+    return path, told
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+@commands
+def test_a_file_that_cannot_be_read_is_a_wrong_request(read, command, kind):
+    path, told = _unreadable(kind)
+    ended = read(command, path)
+    assert ended.status == 2, ended.stderr
+    assert ended.stdout == ""
+    (error,) = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+    assert str(path) in error
+    assert re.search(told, error)
+    assert "hint: " in ended.stderr
+    assert not list(Path().glob("r.*")) and not Path("sheets").exists()
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+@commands
+def test_it_does_not_stop_the_others(read, command, kind):
+    path, told = _unreadable(kind)
+    ended = read(command, path, GOOD)
+    assert ended.status == 1
+    (error,) = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+    assert str(path) in error
+    assert re.search(told, error)
+    if command == "report":
+        assert all(Path(f"r.{suffix}").stat().st_size for suffix in SUFFIXES)
+        assert "could not be read" in Path("r.md").read_text()
+        (failed,) = json.loads(Path("r.json").read_text())["errors"]
+        assert failed["file"] == str(path)
+    else:
+        document = json.loads(read(command, path, GOOD, words=("--json",)).stdout)
+        failed = document["errors"]
+        files = [one["file"] for one in failed] if isinstance(failed, list) else list(failed)
+        assert files == [str(path)]
+
+
+@commands
+def test_a_file_that_may_not_be_read(read, command, monkeypatch):
+    # What is imported on the way must be there before the user changes.
+    read(command, GOOD)
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.chdir(folder)
+        Path("secret.json").write_bytes(document(kernel()))
+        Path("secret.json").chmod(0)
+        Path(folder).chmod(0o777)
+        is_root = os.geteuid() == 0
+        if is_root:
+            # Root may read everything, so somebody else has to try.
+            os.seteuid(65534)
+        try:
+            ended = read(command, "secret.json")
+        finally:
+            if is_root:
+                os.seteuid(0)
+    assert ended.status == 2, ended.stderr
+    assert "error: secret.json cannot be read: Permission denied" in ended.stderr
+
+
+@commands
+def test_a_file_that_vanishes_meanwhile(read, command, monkeypatch):
+    from gemmetry.formats import sniffing
+
+    original = sniffing.kind_of
+
+    def kind_of(path):
+        found = original(path)
+        path.unlink()
+        return found
+
+    Path("gone.json").write_bytes(document(kernel()))
+    monkeypatch.setattr(sniffing, "kind_of", kind_of)
+    ended = read(command, "gone.json")
+    assert ended.status == 2
+    assert "error: gone.json cannot be read: No such file" in ended.stderr
+
+
+@commands
+def test_a_database_that_vanishes_meanwhile(read, command, monkeypatch):
+    from gemmetry.formats import sniffing
+
+    Path("gone.db").write_bytes(b"SQLite format 3\x00")
+    monkeypatch.setattr(sniffing, "kind_of", lambda path: path.unlink() or sniffing.Kind.ROCPD)
+    ended = read(command, "gone.db")
+    assert ended.status == 2
+    assert "gone.db" in ended.stderr
+
+
+@commands
+def test_a_damaged_trace_in_a_folder_is_not_passed_over(read, command):
+    Path("job").mkdir()
+    shutil.copy(GOOD, "job/rank0.pt.trace.json.gz")
+    Path("job/rank1.pt.trace.json.gz").write_bytes(b"")
+    Path("job/notes.json").write_text("{}")
+    ended = read(command, "job")
+    assert ended.status == 1
+    assert "error: job/rank1.pt.trace.json.gz is no trace: it is empty" in ended.stderr
+    assert "notes.json" not in ended.stderr
+
+
+# Files of which a part can be read: status 0, and a warning that names the byte or the event.
+
+
+def _zstd(content):
+    return pytest.importorskip("zstandard").ZstdCompressor().compress(content)
+
+
+def _bomb():
+    """Events that shrink more than any trace does."""
+    event = json.dumps(kernel("x" * 200_000)).encode()
+    return b'{"traceEvents": [' + b",".join([event] * 700) + b"]}"
+
+
+NESTED = b"[" * 200_000 + b"]" * 200_000
+_NAN = document(kernel("a", ts="N"), kernel("b"), kernel("c", dur="N")).replace(b'"N"', b"NaN")
+
+DAMAGED = {
+    # What -> (content, kernels that are read or None for "some", what is told, whether partial).
+    "truncated JSON": (lambda: MANY[: len(MANY) // 2], None, r"byte 1\d{6}: ", True),
+    "truncated within the head": (
+        lambda: b'{"a": [1, 2, 3], "traceEvents"', 0, "", False
+    ),
+    "truncated gzip": (lambda: gzip.compress(MANY)[:-9000], None, r"byte \d+: .*cut short", True),
+    "truncated zst": (lambda: _zstd(MANY)[:-9000], None, r"byte \d+: .*cut short", True),
+    "damaged gzip": (
+        lambda: (c := gzip.compress(MANY))[: len(c) // 2] + b"\0" * 50 + c[len(c) // 2 + 50 :],
+        None, r"byte \d+: .*damaged", True,
+    ),
+    "a gzip bomb": (lambda: gzip.compress(_bomb()), None, r"byte \d+: .* like a gzip bomb", True),
+    "a zst bomb": (lambda: _zstd(_bomb()), None, r"byte \d+: .* like a bomb", True),
+    "deep nesting in an event": (
+        lambda: document(kernel("a"), kernel("b", x="N"), kernel("c")).replace(b'"N"', NESTED),
+        2, r"byte \d+: left out", False,
+    ),
+    "deep nesting without an end": (
+        lambda: document(kernel("a"), kernel("b", x="N"), kernel("c")).replace(
+            b'"N"', b"[" * 200_000
+        ), None, r"byte \d+: this event has no end", True,
+    ),
+    "deep nesting around the events": (
+        lambda: document(kernel(), x="N").replace(b'"N"', NESTED), 1, r"byte \d+: .*before", False
+    ),
+    "NaN as times": (lambda: _NAN, 1, r"event 0 \('a'\): has no usable time.*1 more", False),
+    "negative durations": (
+        lambda: document(kernel("a"), kernel("b", dur=-3), kernel("c", dur=-1e9)),
+        3, r"event 1 \('b'\): has a negative duration.*1 more", False,
+    ),
+    "times of centuries": (
+        lambda: document(kernel("a"), kernel("b", 10, 4e15), kernel("c", 4e15, 4e15)),
+        1, r"work on a GPU 'b': begins or lasts as nothing can.*1 more", False,
+    ),
+    "huge integers": (
+        lambda: document(kernel("a"), kernel("b", ts=10**40), kernel("c", dur=10**40)),
+        1, r"event 1 \('b'\): has no usable time", False,
+    ),
+    "a million million ranks": (
+        lambda: document(kernel(), distributedInfo={"rank": 0, "world_size": 10**12}),
+        1, r"file: world_size 1000000000000 cannot be", False,
+    ),
+    "not UTF-8": (lambda: document(kernel("gemm?")).replace(b"?", b"\xff"), 1, "", False),
+    "no event": (
+        lambda: document(kernel(), 7, "x", kernel()), 2, r"byte \d+: left out, as it is no event",
+        False,
+    ),
+    "a lost quote": (
+        lambda: document(*[kernel(f"k{i}") for i in range(50)]).replace(b'"k20"', b'"k20'),
+        None, r"byte \d+: this event has no end: left out, read on at byte \d+", True,
+    ),
+    "names of a megabyte": (
+        lambda: document(kernel("x" * 1_000_000 + "_gemm"), kernel("y" * 1_000_000)), 2, "", False
+    ),
+    "events out of order, correlations twice": (
+        lambda: document(*[kernel(f"k{i % 7}", 1000 - i) for i in range(100)]), 100, "", False
+    ),
+    "arguments of wrong types": (
+        lambda: document(kernel(correlation={}, stream=[1], grid="x", bytes=10**30)), 1, "", False
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_what_can_be_read_is_reported_and_the_rest_is_told(read, what):
+    make, kernels, told, is_partial = DAMAGED[what]
+    Path("bad.json").write_bytes(make())
+    for command in READING:
+        ended = read(command, "bad.json")
+        if kernels == 0:
+            # Nothing was read before it ends.
+            assert ended.status == 2
+            assert "bad.json is no trace" in ended.stderr
+            continue
+        assert ended.status == 0, ended.stderr
+        assert ("warning: bad.json is partial: events are missing" in ended.stderr) == is_partial
+        warnings = [w for w in ended.stderr.splitlines() if w.startswith("warning: bad.json: ")]
+        assert bool(warnings) == bool(told), ended.stderr
+        assert re.search(told, "\n".join(warnings)), warnings
+        assert "\x1b" not in ended.stdout
+    if kernels == 0:
+        return
+    found = json.loads(read("summary", "bad.json", words=("--json",)).stdout)
+    assert found["partial"] == (["bad.json"] if is_partial else [])
+    assert [re.search(told, f"{p['where']}: {p['what']}") for p in found["problems"]] or not told
+    (entry,) = found["files"]
+    assert entry["kernels"] == kernels if kernels else entry["kernels"] > 0
+    sheets = json.loads(Path("r.json").read_text())["sheets"]
+    assert ("problems" in sheets) == bool(told)
+    assert sheets["summary"][0]["kernels"] == entry["kernels"]
+    assert ("could not be read" in Path("r.md").read_text()) == bool(told)
+    assert ("is partial" in Path("r.html").read_text()) == is_partial
+    for command in ("gemms", "shapes"):
+        found = json.loads(read(command, "bad.json", words=("--json",)).stdout)
+        assert found["partial"] == (["bad.json"] if is_partial else [])
+        assert bool(found["problems"]) == bool(told)
+    (rank,) = json.loads(read("collectives", "bad.json", words=("--json",)).stdout)["per_rank"]
+    assert rank["partial"] == is_partial
+    assert bool(rank["problems"]) == bool(told)
+
+
+def test_no_more_is_unpacked_of_a_bomb_than_a_trace_may_hold(read):
+    Path("bomb.json").write_bytes(gzip.compress(_bomb()))
+    (entry,) = json.loads(read("summary", "bomb.json", words=("--json",)).stdout)["files"]
+    most = 500 * Path("bomb.json").stat().st_size
+    assert 64 << 20 <= entry["kernels"] * 200_000 <= max(64 << 20, most) + (8 << 20)
+
+
+def test_duplicate_correlations_lead_to_the_call_that_came_last(read):
+    def call(name, ts, number):
+        return {**kernel(name, ts, 5), "cat": "cpu_op", "args": {"External id": number,
+                "Input Dims": [[number, 8], [8, 16]]}}  # fmt: skip
+
+    events = []
+    for number in range(1, 2000):
+        ts = 100 * number
+        events += [call("aten::mm", ts, number), {**kernel("launch", ts + 1, 1),
+                   "cat": "cuda_runtime"}, kernel("my_gemm_kernel", ts + 20)]  # fmt: skip
+    Path("twice.json").write_bytes(document(*reversed(events)))
+    found = json.loads(read("gemms", "twice.json", words=("--json",)).stdout)["gemms"]
+    assert sorted(row["m"] for row in found) == list(range(1, 2000))
+
+
+# Traces that lack something.
+
+
+@commands
+def test_without_work_on_a_gpu(read, command):
+    event = {**kernel("aten::relu", 10, 5), "cat": "cpu_op"}
+    Path("cpu.json").write_bytes(document(event))
+    Path("none.json").write_bytes(document())
+    for file in ("cpu.json", "none.json"):
+        ended = read(command, file)
+        assert ended.status == 0, ended.stderr
+        assert "no work on a GPU" in ended.stdout + ended.stderr or command == "collectives"
+    if command == "collectives":
+        assert "no communication kernel" in ended.stdout
+
+
+@commands
+def test_without_shapes(read, command):
+    Path("plain.json").write_bytes(document(kernel()))
+    ended = read(command, "plain.json")
+    assert ended.status == 0
+    if command == "shapes":
+        assert "of unknown shape" in ended.stdout
+        refused = read("shapes", "plain.json", words=("--spec",))
+        assert refused.status == 2
+        assert "plain.json" in refused.stderr
+        assert "record_shapes=True" in refused.stderr
+
+
+@pytest.mark.parametrize("command", ["collectives", "report"])
+def test_with_a_part_of_the_ranks(read, command):
+    ended = read(command, RANKS / "rank0.pt.trace.json.gz", RANKS / "rank2.pt.trace.json.gz")
+    assert ended.status == 0
+    told = " ".join((ended.stdout + ended.stderr).split())
+    assert "no file of rank 1, 3 (of 4): times are those of the other ranks" in told
+
+
+@pytest.mark.parametrize("command", ["collectives", "report"])
+def test_with_the_same_rank_twice(read, command):
+    shutil.copytree(RANKS, "a")
+    shutil.copy(RANKS / "rank1.pt.trace.json.gz", "a/rank1-again.pt.trace.json.gz")
+    ended = read(command, "a")
+    assert ended.status == 2
+    assert re.search(r"error: rank 1 occurs twice in one job: a/rank1\S* and a/rank1", ended.stderr)
+    assert "hint: Give one recording of each rank" in ended.stderr
+    assert not list(Path().glob("r.*"))
+
+
+def test_what_concerns_one_file_takes_the_same_rank_twice(read):
+    rank = RANKS / "rank1.pt.trace.json.gz"
+    found = json.loads(read("summary", rank, rank, words=("--json",)).stdout)
+    assert len(found["files"]) == 2
+
+
+# Names.
+
+NAMES = {
+    "markup": "</script><script>alert(1)</script><img src=x onerror=alert(1)>",
+    "formula": '=HYPERLINK("http://x","y")',
+    "formula behind a tab": "\t=1+1",
+    "command": "-1+1|cmd",
+    "at": "@SUM(A1)",
+    "ANSI": "\x1b[31mred\x1b]0;title\x07",
+    "control": "a\x00b\x08c\x7fd\x9be",
+    "right to left": "\u202egnp.exe\u2066\u200f",
+    "rich": "[bold red]x[/bold red][/][link=file:///etc/passwd]y[/link]",
+    "surrogate": "\ud800",
+    "no character": "\uffff\ufffe",
+    "newline": "a\n\nerror: b\r\nc\rd",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_shown_and_do_nothing(read, name):
+    text = NAMES[name]
+    told = {"Collective name": "allreduce", "dtype": text, "Process Group Name": text,
+            "In msg nelems": 8, "Group size": 2, "Process Group Ranks": "[0, 1]"}  # fmt: skip
+    files = []
+    for rank in range(2):
+        folder = Path.cwd() / re.sub("[\x00/\ud800\n\r]", "", text)
+        folder.mkdir(exist_ok=True)
+        files.append(folder / f"rank{rank}.json")
+        events = [kernel(f"{text}_gemm"), kernel(f"ncclDevKernel_AllReduce{text}", 20, 5, **told),
+                  {**kernel(text, 0, 50), "cat": "cpu_op"}]  # fmt: skip
+        files[-1].write_bytes(document(
+            *events, distributedInfo={"rank": rank, "world_size": 2}, host_name=text,
+            deviceProperties=[{"id": 0, "name": text}],
+        ))  # fmt: skip
+    for command in READING:
+        outputs = () if command == "report" else tuple(
+            word for s in ("csv", "md", "html", "xlsx", "parquet", "json") for word in
+            ("-o", f"{command}.{s}")
+        )  # fmt: skip
+        ended = read(command, *files, words=outputs)
+        assert ended.status == 0, ended.stderr
+        for printed in (ended.stdout, ended.stderr):
+            assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e]", printed)
+            assert not re.search("^error: b", printed, re.MULTILINE)
+        if command != "report":
+            json.loads(read(command, *files, words=("--json",)).stdout)
+    for path in (*Path().glob("*.csv"), *Path("sheets").iterdir()):
+        with path.open(encoding="utf-8", newline="") as file:
+            for cell in (cell for row in csv.reader(file) for cell in row):
+                assert not re.match(r"[\s\x00-\x1f]*[=+@]|[\s\x00-\x1f]*-[^\d]|-1\+", cell), path
+    for path in (*Path().glob("*.html"), *Path().glob("*.md")):
+        page = path.read_text(encoding="utf-8")
+        assert "<script>alert" not in page and "<img" not in page
+    for path in Path().glob("*.xlsx"):
+        with zipfile.ZipFile(path) as book:
+            for part in book.namelist():
+                assert b"<f>" not in book.read(part) and b"<hyperlink" not in book.read(part)

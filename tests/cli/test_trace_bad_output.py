@@ -1,0 +1,272 @@
+"""Writing what was found of traces where it cannot be written: no half-written file is left, an
+older one stays as it was, and the message tells the file, the cause and the next step."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from gemmetry.traces.cache import CACHE_SUFFIX
+
+DATA = Path(__file__).parents[1] / "data"
+GOOD = str(DATA / "traces" / "h200_matmul.pt.trace.json.gz")
+LARGE = DATA / "traces" / "h200_fsdp_rank0of4_part.pt.trace.json.gz"
+TABLES = ("csv", "json", "parquet", "xlsx", "md", "html")
+WRITING = [
+    *((command, f"out.{s}") for command in ("summary", "gemms", "collectives") for s in TABLES),
+    *(("shapes", f"out.{s}") for s in (*TABLES, "yaml")),
+    *(("report", f"out.{s}") for s in ("xlsx", "html", "json", "md")),
+    ("report", "out"),
+]
+"""Command and what it writes; without a suffix a folder of csv files."""
+
+writing = pytest.mark.parametrize(("command", "output"), WRITING)
+_MAIN = "from gemmetry.cli.main import main; main()"
+
+
+def run(*words, before="", limit=None, **options):
+    """Runs ``gemmetry`` as a process of its own, after the Python lines `before`; no file that it
+    writes may be larger than `limit` bytes."""
+
+    def limited():
+        if limit is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    return subprocess.run(
+        [sys.executable, "-c", before + _MAIN, *map(str, words)], capture_output=True, text=True,
+        timeout=120, check=False, preexec_fn=limited, **options,
+    )  # fmt: skip
+
+
+def files_below(folder):
+    return sorted(path for path in Path(folder).rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("command", ["summary", "gemms", "collectives", "shapes", "report"])
+@pytest.mark.parametrize("name", ["out.xyz", "out.tar.gz", "out.docx", "out."])
+def test_an_unknown_suffix_is_refused_before_anything_is_read(cli, command, name):
+    ended = cli("trace", command, "missing.json", "-o", name)
+    if name == "out." and command == "report":
+        # A name without a suffix is a folder.
+        assert "missing.json" in ended.stderr
+        return
+    assert ended.status == 2
+    assert f"cannot tell the format of {name}: unknown suffix" in ended.stderr
+    assert "hint: Give a name that ends in one of " in ended.stderr
+    assert "missing.json" not in ended.stderr
+
+
+@writing
+@pytest.mark.parametrize(
+    ("place", "cause"),
+    [
+        ("/proc/nowhere", "No such file|not permitted|Permission denied"),
+        ("a-file", "Not a directory"),
+        ("x" * 300, "File name too long"),
+    ],
+    ids=["no folder can be made", "a file in its place", "a name too long"],
+)
+def test_a_folder_that_cannot_be_written_to_is_told_before_reading(
+    cli, command, output, place, cause
+):
+    Path("a-file").write_text("mine")
+    ended = cli("trace", command, "missing.json", "-o", f"{place}/{output}")
+    assert ended.status == 3, ended.stderr
+    (error, hint) = ended.stderr.splitlines()
+    assert error.startswith(f"error: cannot write {place}/out")
+    assert re.search(cause, error)
+    assert hint.startswith("hint: ")
+    assert Path("a-file").read_text() == "mine"
+
+
+@writing
+def test_a_read_only_folder(cli, command, output, tmp_path, monkeypatch):
+    cli("trace", command, GOOD, "-o", "first.md", "--no-cache")
+    folder = tmp_path / "closed"
+    folder.mkdir()
+    for parent in (tmp_path, *tmp_path.parents[:2]):
+        parent.chmod(0o755)
+    folder.chmod(0o555)
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        monkeypatch.chdir(folder)
+        ended = cli("trace", command, GOOD, "-o", output, "--no-cache")
+    finally:
+        if is_root:
+            os.seteuid(0)
+    assert ended.status == 3, ended.stderr
+    assert f"error: cannot write {output}" in ended.stderr
+    assert "Permission denied" in ended.stderr
+    assert "hint: Choose a folder that you may write to." in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "output"), [w for w in WRITING if w[1][4:] in ("csv", "xlsx", "html", "")]
+)
+def test_a_full_disk_while_the_file_is_written(tmp_path, command, output):
+    """What is too much for the disk is not there at all, and the old file is as it was."""
+    target = tmp_path / output
+    first = run("trace", command, GOOD, "-o", target, "--no-cache")
+    assert first.returncode == 0, first.stderr
+    before = {path: path.read_bytes() for path in files_below(tmp_path)}
+    ended = run("trace", command, LARGE, "-o", target, "--no-cache", limit=0)
+    assert ended.returncode == 3, ended.stderr
+    assert f"error: cannot write {target}" in ended.stderr
+    assert "File too large" in ended.stderr
+    assert "hint: Files may not be that large here" in ended.stderr
+    assert {path: path.read_bytes() for path in files_below(tmp_path)} == before
+
+
+@pytest.fixture
+def full_disk(tmp_path):
+    """A file system of 64 KiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(place)]
+    if os.geteuid() != 0 or subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("only root can mount a small file system")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize("output", ["out.xlsx", "out.html", "out.json"])
+def test_a_disk_that_is_really_full(full_disk, output):
+    (full_disk / output).write_text("old")
+    (full_disk / "filler").write_bytes(bytes(40_000))
+    ended = run("trace", "report", LARGE, "-o", full_disk / output, "--no-cache")
+    assert ended.returncode == 3
+    assert "No space left on device" in ended.stderr
+    assert "hint: The disk is full; free some space and write the report again." in ended.stderr
+    assert (full_disk / output).read_text() == "old"
+    assert [path.name for path in files_below(full_disk)] == ["filler", output]
+
+
+def test_a_disk_too_full_for_the_cache_costs_nothing(full_disk, monkeypatch):
+    """Neither beside the trace nor in the user's folder is there room: the trace is read anew."""
+    trace = full_disk / "trace.json"
+    trace.symlink_to(LARGE)
+    (full_disk / "filler").write_bytes(bytes(60_000))
+    patch = "import gemmetry.traces.reading as r; r.SMALLEST_CACHED_BYTES = 0\n"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(full_disk / "user")}
+    for _ in range(2):
+        ended = run("trace", "summary", trace, "--json", before=patch, env=environment)
+        assert ended.returncode == 0, ended.stderr
+        assert json.loads(ended.stdout)["files"][0]["kernels"] > 0
+    kept = {path.name for path in files_below(full_disk)} - {"trace.json", "filler"}
+    assert kept <= {"beside.txt"}
+
+
+@pytest.mark.parametrize("words", [("--json",), ()])
+def test_a_full_disk_behind_stdout(words):
+    for command in ("summary", "gemms", "shapes", "collectives"):
+        with Path("/dev/full").open("wb") as full:
+            ended = subprocess.run(
+                [sys.executable, "-c", _MAIN, "trace", command, GOOD, "--no-cache", *words],
+                stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+            )  # fmt: skip
+        assert ended.returncode == 3, ended.stderr
+        assert ended.stderr.splitlines()[0] == (
+            "error: cannot write what was found: No space left on device"
+        )
+        assert "Traceback" not in ended.stderr
+
+
+# Processes that are killed.
+
+_KILLED = "import os, signal\ndef kill(*_): os.kill(os.getpid(), signal.SIGKILL)\n"
+
+
+@pytest.mark.parametrize("moment", ["os.fsync", "pathlib.Path.replace"])
+@pytest.mark.parametrize("output", ["out.xlsx", "out.html", "out.json", "out.md", "out"])
+def test_a_report_that_is_killed_leaves_the_old_one_or_none(tmp_path, moment, output):
+    patch = f"{_KILLED}import pathlib\n{moment} = kill\n"
+    target = tmp_path / output
+    ended = run("trace", "report", GOOD, "-o", target, "--no-cache", before=patch)
+    assert ended.returncode == -signal.SIGKILL
+    assert not target.is_file()
+    assert not list(target.glob("*.csv"))
+    assert run("trace", "report", GOOD, "-o", target, "--no-cache").returncode == 0
+    whole = {path: path.read_bytes() for path in files_below(tmp_path) if path.suffix != ".tmp"}
+    ended = run("trace", "report", LARGE, "-o", target, "--no-cache", before=patch)
+    assert ended.returncode == -signal.SIGKILL
+    assert {path: path.read_bytes() for path in whole} == whole
+
+
+def test_a_report_that_is_killed_at_any_moment_is_whole_or_not_there(tmp_path):
+    target = tmp_path / "out.xlsx"
+    words = ["trace", "report", str(LARGE), "-o", str(target), "--no-cache"]
+    for wait in (0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95, 1.1, 1.3):
+        process = subprocess.Popen([sys.executable, "-c", _MAIN, *words], stderr=subprocess.DEVNULL)
+        try:
+            process.wait(wait)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if target.exists():
+            with zipfile.ZipFile(target) as book:
+                assert book.testzip() is None
+            target.unlink()
+
+
+@pytest.mark.parametrize("moment", ["os.fdopen", "pathlib.Path.replace"])
+def test_a_cache_whose_writing_is_killed_is_never_read(tmp_path, moment):
+    trace = tmp_path / "traces" / "trace.json.gz"
+    trace.parent.mkdir()
+    shutil.copy(LARGE, trace)
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "user")}
+    small = "import gemmetry.traces.reading as r; r.SMALLEST_CACHED_BYTES = 0\n"
+    patch = f"{_KILLED}import pathlib\n{small}{moment} = kill\n"
+    ended = run("trace", "summary", trace, "--json", before=patch, env=environment)
+    assert ended.returncode == -signal.SIGKILL
+    (left,) = (path for path in trace.parent.iterdir() if path != trace)
+    assert left.name.startswith(".") and left.name.endswith(CACHE_SUFFIX)
+    anew = run("trace", "summary", trace, "--json", "--no-cache", env=environment)
+    for _ in range(2):
+        ended = run("trace", "summary", trace, "--json", before=small, env=environment)
+        assert (ended.returncode, ended.stdout) == (0, anew.stdout)
+    ended = run("cache", "clear", env=environment)
+    assert ended.stdout.startswith("removed 2 caches")
+    assert list(trace.parent.iterdir()) == [trace]
+
+
+# gemmetry cache clear
+
+
+def test_caches_that_are_none_stay(cli, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    os.mkfifo(folder / f"pipe{CACHE_SUFFIX}")
+    (folder / f"notes{CACHE_SUFFIX}").write_text("mine")
+    (folder / f"folder{CACHE_SUFFIX}").mkdir()
+    (folder / f"link{CACHE_SUFFIX}").symlink_to("/etc/passwd")
+    (folder / f"lost{CACHE_SUFFIX}").symlink_to("nowhere")
+    ledger = tmp_path / "user" / "gemmetry" / "traces" / "beside.txt"
+    ledger.parent.mkdir(parents=True)
+    ledger.write_text("/etc/passwd\n/dev/zero\n/proc/self/mem\n\n" + "x" * 5000 + "\n")
+    ended = cli("cache", "clear", str(folder))
+    assert ended.status == 0
+    assert ended.stdout == "removed 0 caches, 0.0 MB\n"
+    assert len(list(folder.iterdir())) == 5
+    ledger.write_bytes(b"\xff\xfe\x00")
+    assert cli("cache", "clear").status == 0
+
+
+def test_a_path_that_is_not_there(cli):
+    for path in ("lost", "x" * 300):
+        ended = cli("cache", "clear", path)
+        assert ended.status == 2
+        assert f"error: {path}" in ended.stderr
+        assert "hint: Give the path of a trace, or of a folder." in ended.stderr

@@ -1,0 +1,134 @@
+"""Requests to record that are wrong, and folders that cannot take what is recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+RECORD = ("trace", "record", "--device", "cpu", "--precisions", "fp32", "--layouts", "tt",
+          "--repeat-count", "1", "--format", "none")  # fmt: skip
+SMALL = ("--matrix-sizes", "16")
+
+_ALIASES = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join([f'*{chr(97 + i)}'] * 8)}]\n" for i in range(9)
+)
+SPECS = {
+    "aliases of a thousand million": (
+        _ALIASES.encode(),
+        r"bad.yaml:1:\d+: aliases make it more than",
+    ),
+    "nested deeply": (b"matrix_sizes: " + b"[" * 5000 + b"]" * 5000, "nested too deeply"),
+    "no UTF-8": (b"\xff\xfe\x00matrix", "cannot read the spec bad.yaml"),
+    "no YAML": (b"matrix_sizes: [16\nname: x: y", r"bad.yaml:\d+:\d+: not YAML"),
+    "NaN": (b"matrix_sizes: [.nan]", "bad.yaml:1:15: matrix_sizes: nan is not a shape"),
+    "negative": (b"matrix_sizes: [-16]", "bad.yaml:1:15: matrix_sizes"),
+    "keys and names that obey nobody": (
+        b'"\\e[31mred": 1\nname: "../../x\\u202e"\n',
+        r"bad.yaml:2:7: name: .* is not a name",
+    ),
+    "nothing of it": (None, "cannot read the spec bad.yaml"),
+}
+
+
+@pytest.mark.parametrize("what", SPECS)
+def test_a_spec_that_is_wrong_is_refused_at_its_place(cli, what):
+    content, told = SPECS[what]
+    if content is None:
+        Path("bad.yaml").mkdir()
+    else:
+        Path("bad.yaml").write_bytes(content)
+    ended = cli(*RECORD, "--spec", "bad.yaml", "--experiment", "e")
+    assert ended.status == 2
+    assert re.search(told, ended.stderr), ended.stderr
+    assert "hint: " in ended.stderr
+    assert "\x1b" not in ended.stderr and "\u202e" not in ended.stderr
+    assert not Path("e").exists()
+
+
+def test_a_product_that_nobody_can_hold_is_a_row_with_the_reason(cli):
+    ended = cli(*RECORD, "--matrix-sizes", "1000000000", "--experiment", "e", "--json")
+    assert ended.status == 1
+    (record,) = json.loads(ended.stdout)["records"]
+    assert record["outcome"] == "skipped"
+    assert "predicted to take" in record["reason"]
+
+
+@pytest.mark.parametrize("place", ["a-file", "a-file/e", "/proc/nowhere"])
+def test_an_experiment_where_none_can_be(cli, place):
+    Path("a-file").write_text("mine")
+    ended = cli(*RECORD, *SMALL, "--experiment", place)
+    assert ended.status == 3
+    assert f"error: cannot write the experiment folder {place}" in ended.stderr
+    assert "hint: Give --experiment a folder that you may write." in ended.stderr
+    assert Path("a-file").read_text() == "mine"
+
+
+def test_a_manifest_that_cannot_be_read_is_told_and_stays(cli):
+    assert cli(*RECORD, *SMALL, "--experiment", "e").status == 0
+    manifest = Path("e/traces_matmul/manifest.json")
+    whole = manifest.read_bytes()
+    for content in (b"", whole[:100], b'{"configurations": [{"number": "x"}]}', b"\xff"):
+        manifest.write_bytes(content)
+        ended = cli(*RECORD, *SMALL, "--experiment", "e")
+        assert ended.status == 3
+        assert "error: the manifest e/traces_matmul/manifest.json does not read: " in ended.stderr
+        assert "hint: " in ended.stderr
+        assert manifest.read_bytes() == content
+    manifest.unlink()
+    manifest.mkdir()
+    ended = cli(*RECORD, *SMALL, "--experiment", "e")
+    assert ended.status == 3
+    assert "manifest.json cannot be read: Is a directory" in ended.stderr
+    manifest.rmdir()
+    manifest.write_bytes(whole)
+    assert cli(*RECORD, *SMALL, "--experiment", "e").status == 0
+
+
+def test_a_manifest_that_names_folders_elsewhere_removes_nothing_there(cli):
+    """Numbers are believed, folders are not."""
+    Path("precious").mkdir()
+    Path("precious/file").write_text("mine")
+    Path("e/traces_matmul").mkdir(parents=True)
+    dispatch = "matmul_1000000000x1000000000x1000000000_f32t_f32t_f32t_default"
+    entry = {"number": 1, "folder": "../precious", "device": "cpu", "provider": "torch",
+             "dispatch": dispatch}  # fmt: skip
+    manifest = Path("e/traces_matmul/manifest.json")
+    manifest.write_text(json.dumps({"schema_version": 1, "configurations": [entry]}))
+    cli(*RECORD, "--matrix-sizes", "1000000000", "--experiment", "e")
+    assert Path("precious/file").read_text() == "mine"
+
+
+def test_a_disk_that_fills_up_ends_the_recording_and_the_same_command_goes_on(tmp_path):
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=260k", "none", str(place)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("only root can mount a small file system")
+    try:
+        command = [
+            sys.executable, "-c", "from gemmetry.cli.main import main; main()", *RECORD,
+            "--matrix-sizes", "16,32,48,64,80,96", "--experiment", str(place / "e"),
+        ]  # fmt: skip
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert ended.returncode == 3, ended.stderr
+        assert "No space left on device" in ended.stderr
+        assert "Traceback" not in ended.stderr
+        shutil.copytree(place / "e", tmp_path / "e")
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+    command[-1] = str(tmp_path / "e")
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 0, ended.stderr
+    traces = list((tmp_path / "e").rglob("*.pt.trace.json"))
+    assert len(traces) == 6
+    for path in traces:
+        json.loads(path.read_bytes())

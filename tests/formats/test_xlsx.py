@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import datetime
+import io
+import math
+import zipfile
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmetry.formats import xlsx
+from gemmetry.formats.xlsx import Workbook, WorkbookError, by_column
+
+xlsxwriter = pytest.importorskip("xlsxwriter")
+
+REFERENCES = (
+    '<?xml version="1.0"?><Relationships xmlns="r"><Relationship Id="rId1" '
+    'Target="worksheets/sheet1.xml"/></Relationships>'
+)
+BOOK = (
+    '<?xml version="1.0"?><workbook xmlns="m" xmlns:r="r"><sheets>'
+    '<sheet name="s" sheetId="1" r:id="rId1"/></sheets></workbook>'
+)
+
+
+def written(rows: list[list[Any]], **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    options = {"nan_inf_to_errors": True, "strings_to_formulas": False, **options}
+    with xlsxwriter.Workbook(buffer, options) as book:
+        sheet = book.add_worksheet("s")
+        for number, row in enumerate(rows):
+            for place, cell in enumerate(row):
+                if cell is not None:
+                    sheet.write(number, place, cell)
+    return buffer.getvalue()
+
+
+def made(sheet: str, **parts: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as book:
+        texts = {"xl/_rels/workbook.xml.rels": REFERENCES, "xl/workbook.xml": BOOK,
+                 "xl/worksheets/sheet1.xml": sheet, **parts}  # fmt: skip
+        for name, text in texts.items():
+            book.writestr(name, text)
+    return buffer.getvalue()
+
+
+def sheet(rows: str) -> str:
+    return f'<worksheet xmlns="m"><sheetData>{rows}</sheetData></worksheet>'
+
+
+TEXTS = st.text(
+    st.characters(
+        codec="utf-8", exclude_categories=("Cs", "Cc"), exclude_characters="\ufffe\uffff"
+    ),
+    min_size=1,
+    max_size=12,
+)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False).map(
+    # XlsxWriter writes 16 digits.
+    lambda number: float(f"{number:.15G}")
+)
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.one_of(
+                st.none(), st.booleans(), st.integers(-(2**53), 2**53), TEXTS,
+                FLOATS,
+            ),
+            min_size=1, max_size=5,
+        ),
+        min_size=1, max_size=6,
+    ),
+    st.booleans(),
+)  # fmt: skip
+@settings(deadline=None, max_examples=100)
+def test_reads_what_was_written(rows, constant_memory):
+    """With texts in the cells and with texts of the whole workbook in one list."""
+    book = Workbook(written(rows, constant_memory=constant_memory, strings_to_urls=False))
+    assert book.names == ["s"]
+    found = book.rows("s")
+    expected = [{i: cell for i, cell in enumerate(row) if cell is not None} for row in rows]
+    assert [row for row in found if row] == [row for row in expected if row]
+    for row, other in zip((r for r in found if r), (r for r in expected if r), strict=True):
+        for place, cell in other.items():
+            assert isinstance(row[place], str) == isinstance(cell, str)
+            assert isinstance(row[place], bool) == isinstance(cell, bool)
+
+
+def test_columns_by_name():
+    rows = [["a", "b", None, "a"], [1, None, 5, 2], [None, "x"], [math.nan]]
+    columns = by_column(Workbook(written(rows)).rows("s"))
+    assert columns == {"a": [1, None, None], "b": [None, "x", None]}
+    assert by_column([]) == {}
+
+
+def test_formulas_give_the_value_that_was_stored_and_dates_numbers():
+    buffer = io.BytesIO()
+    with xlsxwriter.Workbook(buffer) as book:
+        page = book.add_worksheet("s")
+        page.write_formula(0, 0, "=1+1", value=2)
+        page.write_formula(0, 1, '="a"', value="a")
+        page.write_datetime(0, 2, datetime.datetime(2026, 1, 1))
+        page.write_rich_string(0, 3, "ri", book.add_format({"bold": True}), "ch")
+    assert Workbook(buffer.getvalue()).rows("s") == [{0: 2, 1: "a", 2: 46023, 3: "rich"}]
+
+
+def test_texts_aloud_are_no_texts_and_escapes_are_characters():
+    texts = (
+        '<sst xmlns="m"><si><t>a</t><rPh><t>aloud</t></rPh></si><si><r><t>b</t></r><r><t>c</t></r>'
+        "</si><si><t>x_x001B_y</t></si></sst>"
+    )
+    cells = "".join(f'<c t="s"><v>{n}</v></c>' for n in (0, 1, 2, 3, "x", -1))
+    content = made(sheet(f"<row>{cells}</row>"), **{"xl/sharedStrings.xml": texts})
+    assert Workbook(content).rows("s") == [{0: "a", 1: "bc", 2: "x\x1by"}]
+
+
+@pytest.mark.parametrize("kind", ["n", "s", "b", "e", "str", "inlineStr", "d", "?"])
+@pytest.mark.parametrize("value", ["", "x", "1e400", "nan", "-inf", "9" * 30, "0x10", "1_0"])
+def test_odd_values_are_cells_or_none(kind, value):
+    content = made(sheet(f'<row><c r="B2" t="{kind}"><v>{value}</v></c></row>'))
+    (row,) = Workbook(content).rows("s")
+    for cell in row.values():
+        assert not isinstance(cell, float) or math.isfinite(cell)
+
+
+def test_a_cell_far_away_takes_no_room_for_what_is_between():
+    content = made(
+        sheet('<row><c r="A1"><v>1</v></c></row><row><c r="XFD1048576"><v>2</v></c></row>')
+    )
+    assert Workbook(content).rows("s") == [{0: 1}, {16383: 2}]
+    content = made(sheet('<row><c r="ZZZ1"><v>1</v></c><c r="x"><v>2</v></c></row>'))
+    assert Workbook(content).rows("s") == [{}]
+
+
+def test_more_cells_than_memory_should_hold(monkeypatch):
+    monkeypatch.setattr(xlsx, "MOST_CELLS", 3)
+    with pytest.raises(WorkbookError, match="more than 3 cells"):
+        Workbook(written([[1, 2], [3, 4]])).rows("s")
+
+
+def test_a_part_larger_than_memory_should_hold(monkeypatch):
+    monkeypatch.setattr(xlsx, "MOST_UNPACKED_BYTES", 1 << 20)
+    content = made(sheet("<row></row>" * 100_000))
+    assert len(content) < 10_000
+    with pytest.raises(WorkbookError, match=r"xl/worksheets/sheet1.xml has more than 1 MiB"):
+        Workbook(content).rows("s")
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        '<!DOCTYPE x [<!ENTITY a "lol"><!ENTITY b "&a;&a;&a;">]>',
+        '<!DOCTYPE x SYSTEM "file:///etc/passwd">',
+    ],
+)
+def test_declarations_are_refused(declared):
+    with pytest.raises(WorkbookError, match="declares a document type"):
+        Workbook(made(declared + sheet("<row><c><v>&b;</v></c></row>"))).rows("s")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "no whole zip archive"),
+        (b"PK\x03\x04" + b"\xff" * 99, "no whole zip archive"),
+        (written([[1]])[:-500], "no whole zip archive"),
+        (made(sheet("<row>"), **{"xl/workbook.xml": "<x"}), r"xl/workbook.xml, line 1, column 0"),
+    ],
+)
+def test_what_is_no_workbook(content, told):
+    with pytest.raises(WorkbookError, match=told):
+        Workbook(content)
+
+
+def test_parts_that_are_missing():
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as book:
+        book.writestr("x", "y")
+    with pytest.raises(WorkbookError, match=r"it has no xl/_rels/workbook\.xml\.rels"):
+        Workbook(buffer.getvalue())
+    elsewhere = REFERENCES.replace("worksheets/sheet1.xml", "../../etc/passwd")
+    content = made(sheet(""), **{"xl/_rels/workbook.xml.rels": elsewhere})
+    assert Workbook(content).names == []
+    absolute = REFERENCES.replace("worksheets", "/xl/worksheets")
+    content = made(sheet(""), **{"xl/_rels/workbook.xml.rels": absolute})
+    assert Workbook(content).names == ["s"]
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=150)
+def test_damage_anywhere_gives_cells_or_a_reason(data):
+    content = bytearray(written([["a", "b"], [1, "x"], [2.5, True]]))
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(content) - 1))
+        content[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    try:
+        book = Workbook(bytes(content))
+        for name in book.names:
+            by_column(book.rows(name))
+    except WorkbookError as error:
+        assert str(error)

@@ -1,0 +1,33 @@
+"""Fuzzes what is made of traces with atheris: ``python tests/fuzz/fuzz_tables.py FOLDER``.
+
+The input chooses what stands in two ranks of a job (``hostile_traces.py``); every table and every
+report is made of them.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import atheris
+
+with atheris.instrument_imports(include=["gemmetry.traces", "gemmetry.reports"]):
+    from hostile_traces import check_everything, hostile_trace
+
+_FOLDER = Path(tempfile.mkdtemp(prefix="gemmetry-fuzz-"))
+
+
+def one_input(data: bytes) -> None:
+    """Try one job of two ranks."""
+    paths = []
+    for rank in range(2):
+        path = _FOLDER / f"rank{rank}.json"
+        path.write_bytes(hostile_trace(data, rank))
+        paths.append(path)
+    check_everything(paths, _FOLDER)
+
+
+if __name__ == "__main__":
+    atheris.Setup(sys.argv, one_input)
+    atheris.Fuzz()

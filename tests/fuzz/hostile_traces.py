@@ -1,0 +1,311 @@
+"""Traces that hold whatever a trace should not, made from bytes; and every table made of them.
+
+The same bytes give the same trace, so hypothesis and atheris can both look for bad ones.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import zipfile
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.reports.collective_tables import collectives_document
+from gemmetry.reports.collective_text import print_jobs
+from gemmetry.reports.trace_html import trace_page
+from gemmetry.reports.trace_markdown import trace_markdown
+from gemmetry.reports.trace_report import TraceReport, build_report
+from gemmetry.reports.trace_tables import (
+    gemm_rows,
+    print_gemms,
+    print_summaries,
+    print_summary,
+    print_workload,
+)
+from gemmetry.reports.trace_workbook import trace_workbook
+from gemmetry.reports.trace_writers import report_json, write_report
+from gemmetry.traces.collective_jobs import analyse_jobs
+from gemmetry.traces.jobs import rank_trace
+from gemmetry.traces.loading import read_all
+from gemmetry.traces.shapes import spec_text, workload
+from gemmetry.traces.summary import summarize, summarize_steps, summary_document
+
+SCRIPTS = (
+    "</script><script>document.title='owned'</script>",
+    "<img src=x onerror=\"document.title='owned'\">",
+    "<svg/onload=document.title='owned'>",
+    "javascript:document.title='owned'",
+    "{{7*7}}{% raw %}",
+    "<!--<script>",
+    "]]><script>document.title='owned'</script>",
+)
+FORMULAS = (
+    '=HYPERLINK("http://x","y")', "+1+1", "-1+1|cmd", "@SUM(A1)", "\t=1+1", "\n=1+1", " =1+1",
+    "\x00=1+1", "＝1+1", "'=1",
+)  # fmt: skip
+MARKS = (
+    "\x1b[31mred\x1b[0m", "\x1b]8;;http://x\x07link\x1b]8;;\x07", "a\x00b", "\x9b31m",
+    "\u202egnp.exe", "\u2066x\u2069", "\u200fmirrored", "\ufeffbom", "\uffff", "\u2028line",
+    "[bold]x[/bold]", "[/]", "\\", "%s%n", "''", '"', "_x0041_",
+)  # fmt: skip
+KERNELS = (
+    "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "ampere_bf16_s16816gemm_bf16_128x64_tn",
+    "Cijk_Alik_Bljk_BBS_BH_MT128x128x32_MI32x32x8x1", "splitKreduce_kernel<32, 16>",
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", "ncclDevKernel_SendRecv", "flash_fwd_kernel",
+    "void at::native::vectorized_elementwise_kernel<4, F>(int, F)", "Memset (Device)", "",
+    "_ZN2ns4funcILi4EfEEvPT_", "ProfilerStep#3", "ProfilerStep#999999999999999999",
+    "k" * 20_000, "<" * 3000, "(anonymous namespace)::" * 300, "gemm" + "(" * 4000,
+)  # fmt: skip
+OPERATORS = (
+    "aten::mm", "aten::addmm", "aten::bmm", "aten::_scaled_mm", "aten::linear", "my::gemm",
+    "record_param_comms", "nccl:all_reduce", "nccl:_allgather_base", "c10d::allreduce_",
+    "AddmmBackward0", "autograd::engine::evaluate_function: MmBackward0", "ProfilerStep#1",
+)  # fmt: skip
+TEXTS = (*SCRIPTS, *FORMULAS, *MARKS, "\ud800", "x" * 3000)
+_NAMES = (*KERNELS, *OPERATORS, *TEXTS)
+
+_NUMBERS: tuple[Any, ...] = (
+    1, 2, 3, 7, 10, 0, -1, 0.5, 12.345, -3.25, 4_400_000_000_000.123, 1e300, 1e-300, 2**31, 2**53,
+    2**62, 2**63 - 1, 2**63, 2**64, 10**30, -(2**62), -(2**63), 1_700_000_000_000_000,
+    float("nan"), float("inf"), None, True, "5", "x", "", [1], {"a": 1}, "NaN", 8, 16, 100,
+)  # fmt: skip
+_SHAPES: tuple[Any, ...] = (
+    [[16, 32], [32, 64]], [[64], [16, 32], [32, 64]], [[4, 16, 32], [4, 32, 64]], [[], []], [],
+    [[2**40, 2**40], [2**40, 2**40]], [[2**62] * 20, [2**62, 1]], [[-1, 2], [2, 3]],
+    [[0, 0], [0, 1]], [["=1+1", None]], {"a": [1]}, "x", 5, None,
+    [[[16, 32], [16, 32]]], [[10**30, 2], [2, 10**30]],
+)  # fmt: skip
+_TYPES: tuple[Any, ...] = (
+    ["float", "float"], ["c10::BFloat16", "c10::BFloat16"], ["c10::Float8_e4m3fn"] * 3, ["=cmd()"],
+    [None, 1], [], "x", ["TensorList"], ["[/bold]", "\x1b[31m"],
+)  # fmt: skip
+_RANKS: tuple[Any, ...] = (
+    "[0, 1]", "[0, 1, ..., 7]", "[0, 1, ..., 99999999999999999]", "[]", [0, 1], "x", None, "[1]",
+    "[0, 2, ..., 30]", [2**70],
+)  # fmt: skip
+_CATEGORIES = (
+    "kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "hip_runtime", "cpu_op",
+    "user_annotation", "gpu_user_annotation", "Kernel", "Operator", "python_function", 5, None,
+)  # fmt: skip
+_ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "correlation": _NUMBERS, "External id": _NUMBERS, "device": _NUMBERS, "stream": _NUMBERS,
+    "grid": ([1, 2, 3], [2**40, 1, 1], [1], None, "x", [-1, 0, 0]),
+    "block": ([256, 1, 1], [2**31, 1, 1], [0, 0, 0], "x"), "bytes": _NUMBERS,
+    "Input Dims": _SHAPES, "Input type": _TYPES, "Input Strides": _SHAPES,
+    "Concrete Inputs": (["", "1"], [], "x", ["=1+1"], [[[1]]]), "Sequence number": _NUMBERS,
+    "Fwd thread id": _NUMBERS,
+    "Collective name": ("allreduce", "_allgather_base", "send", "all_to_allv", *TEXTS, None, 5),
+    "dtype": ("Float", "BFloat16", *TEXTS, 5, None), "In msg nelems": _NUMBERS,
+    "Out msg nelems": _NUMBERS, "Group size": _NUMBERS,
+    "Process Group Name": ("0", *TEXTS, 7, None), "Process Group Ranks": _RANKS,
+    "In split size": _RANKS, "Out split size": _RANKS, "Dst Rank": _NUMBERS, "Src Rank": _NUMBERS,
+    "Seq": _NUMBERS, "=cmd()": TEXTS,
+}  # fmt: skip
+
+
+class _Choices:
+    """Choices out of bytes; zeros when they are used up."""
+
+    def __init__(self, data: bytes) -> None:
+        self._left = iter(data)
+
+    def byte(self) -> int:
+        return next(self._left, 0)
+
+    def of(self, values: Sequence[Any]) -> Any:
+        number = self.byte() if len(values) <= 256 else self.byte() << 8 | self.byte()
+        return values[number % len(values)]
+
+
+def hostile_trace(data: bytes, rank: int = 0) -> bytes:
+    """A trace, or what is left of one. Traces of the same `data` differ in their rank alone."""
+    choices = _Choices(data)
+    head: dict[str, Any] = {
+        "distributedInfo": {"rank": rank, "world_size": choices.of((2, 2, 2, *_NUMBERS))},
+        "deviceProperties": [{"id": choices.of((0, 0, *_NUMBERS)), "name": choices.of(
+            ("NVIDIA H200", *TEXTS))}],
+        "baseTimeNanoseconds": choices.of((0, *_NUMBERS)),
+        "host_name": choices.of(("node", *TEXTS)),
+        "trace_id": choices.of((None, None, *TEXTS)),
+    }  # fmt: skip
+    if choices.byte() % 8 == 1:
+        head["distributedInfo"]["rank"] = choices.of(_NUMBERS)
+    shape = choices.byte()
+    events: list[Any] = []
+    for number in range(choices.byte() % 24):
+        events += _launch(choices, number) if choices.byte() % 2 else [_event(choices, number)]
+    deep = choices.of((0, 0, 0, 0, 100, 480, 900, 1500))
+    text = json.dumps({**head, "traceEvents": events})
+    text = text.replace('["", "1"]', "[" * deep + "]" * deep) if deep else text
+    content = text.encode()
+    if shape % 4 == 1:
+        content = content[: choices.byte() * len(content) // 256]
+    elif shape % 4 == 2 and content:
+        flipped = bytearray(content)
+        for _ in range(choices.byte() % 8):
+            place = (choices.byte() << 8 | choices.byte()) % len(flipped)
+            flipped[place] = choices.byte()
+        content = bytes(flipped)
+    return content
+
+
+def _launch(choices: _Choices, number: int) -> list[Any]:
+    """An operator with the call in it and its kernel, most of it as it should be."""
+    place = {"ph": "X", "pid": 1, "tid": 1, "ts": 100 * number, "dur": 90}
+    numbers = {"correlation": number + 1, "External id": number + 1}
+    told = {
+        "Input Dims": choices.of((_SHAPES[0], _SHAPES[1], *_SHAPES)),
+        "Input type": choices.of((_TYPES[0], _TYPES[1], *_TYPES)),
+        "Input Strides": choices.of(([[32, 1], [64, 1]], *_SHAPES)),
+        "Concrete Inputs": ["", "1"],
+    }
+    events = [
+        {**place, "cat": "cpu_op", "name": choices.of(OPERATORS), "args": numbers | told},
+        {**place, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "args": numbers,
+         "ts": 100 * number + 10, "dur": 10},
+        {**place, "cat": "kernel", "name": choices.of(KERNELS), "ts": 100 * number + 30, "dur": 50,
+         "args": {**numbers, "device": 0, "stream": 7, "grid": [1, 1, 1], "block": [64, 1, 1]}},
+    ]  # fmt: skip
+    if "nccl" in events[2]["name"]:
+        events[2]["args"] |= {
+            "Collective name": choices.of(("allreduce", *_ARGUMENTS["Collective name"])),
+            "dtype": choices.of(("Float", *_ARGUMENTS["dtype"])),
+            "In msg nelems": choices.of((1024, 1024, 1024, *_NUMBERS)),
+            "Out msg nelems": choices.of((1024, 1024, 1024, *_NUMBERS)),
+            "Group size": choices.of((2, 2, 2, *_NUMBERS)),
+            "Process Group Name": choices.of(_ARGUMENTS["Process Group Name"]),
+            "Process Group Ranks": choices.of(("[0, 1]", "[0, 1]", *_RANKS)),
+        }
+    for _ in range(choices.byte() % 3):
+        event, key = choices.of(events), choices.of(("ts", "dur", "args", "tid", "name"))
+        event[key] = choices.of(_NUMBERS if key != "name" else _NAMES)
+    return events
+
+
+def _event(choices: _Choices, number: int) -> Any:
+    if choices.byte() % 32 == 31:
+        return choices.of((5, "x", None, [], [[]], {}, [1, {"ph": "X"}]))
+    category = choices.of(_CATEGORIES)
+    names = OPERATORS if category == "cpu_op" else KERNELS if category == "kernel" else _NAMES
+    plain = choices.byte()
+    event: dict[str, Any] = {
+        "ph": "X",
+        "cat": category,
+        "name": choices.of(names if plain % 3 else _NAMES),
+        "pid": 1,
+        "tid": choices.of((1, 1, 1, 2, "x", None, {"a": 1})),
+        "ts": number * 10 if plain % 4 else choices.of(_NUMBERS),
+        "dur": 9 - number % 3 if plain % 4 else choices.of(_NUMBERS),
+    }
+    if plain % 16 == 5:
+        event["ph"] = choices.of(("B", "i", 5, None))
+    keys = list(_ARGUMENTS)
+    event["args"] = {
+        key: choices.of(_ARGUMENTS[key]) for key in (choices.of(keys) for _ in range(plain % 9))
+    }
+    if plain % 2:
+        event["args"] |= {"correlation": number // 3 + 1, "External id": number // 3 + 1}
+    return event
+
+
+def check_everything(paths: Sequence[Path], folder: Path) -> None:
+    """Makes every table and report of the traces `paths`, the way the commands do. Nothing but a
+    RequestError may come out, and nothing that does more than be read may be in what was made."""
+    errors: dict[str, RequestError] = {}
+    traces = list(read_all(paths, errors, use_cache=False))
+    text = io.StringIO()
+    console = _console(text)
+    summaries = [summarize(trace) for trace in traces]
+    steps = [step for trace in traces for step in summarize_steps(trace)]
+    told = {file: error.message for file, error in errors.items()}
+    print_summaries([*summaries, *steps], console)
+    for summary in summaries:
+        print_summary(summary, console)
+        assert 0 <= summary.busy_ns <= summary.window_ns
+        assert summary.idle_ns + summary.busy_ns == summary.window_ns
+        assert 0 <= summary.exposed_comm_ns <= summary.comm_union_ns
+        assert 0 <= summary.gemm_kernel_ns < 2**63
+    document = summary_document(summaries, errors=told, steps=steps)
+    json.dumps(document, default=float, allow_nan=False).encode()
+    try:
+        report = build_report(iter(traces), errors, with_lanes=True)
+        jobs = analyse_jobs(map(rank_trace, traces))
+    except RequestError:
+        # A rank twice in one job.
+        return
+    print_jobs(jobs, console)
+    json.dumps(collectives_document(jobs, told), allow_nan=False).encode()
+    print_gemms(report.gemms, console)
+    load = workload(report.gemms)
+    print_workload(load, console)
+    json.dumps(gemm_rows(report.gemms), allow_nan=False)
+    try:
+        spec_text(load, [trace.file.name for trace in traces]).encode()
+    except RequestError:
+        pass
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]", text.getvalue())
+    _check_files(report, folder)
+
+
+def _console(text: io.StringIO) -> Any:
+    from rich.console import Console
+
+    return Console(file=text, width=80, highlight=False, color_system=None)
+
+
+def _check_files(report: TraceReport, folder: Path) -> None:
+    check_workbook(trace_workbook(report))
+    check_page(trace_page(report))
+    trace_markdown(report).encode()
+    json.loads(report_json(report))
+    write_report(report, folder / "sheets")
+    for path in (folder / "sheets").iterdir():
+        check_csv(path.read_text(encoding="utf-8"))
+        path.unlink()
+
+
+def check_workbook(content: bytes) -> None:
+    """No formula, no link, and XML that a parser takes."""
+    from xml.etree import ElementTree
+
+    with zipfile.ZipFile(io.BytesIO(content)) as book:
+        for name in book.namelist():
+            tree = ElementTree.fromstring(book.read(name))
+            tags = {element.tag.rpartition("}")[2] for element in tree.iter()}
+            assert not tags & {"f", "hyperlink", "hyperlinks", "externalReference", "ddeLink"}, name
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scripts = 0
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.scripts += tag == "script"
+        assert tag not in ("iframe", "object", "embed", "base", "form", "img"), tag
+        for name, value in attrs:
+            assert not name.startswith("on"), (tag, name)
+            assert not (name in ("href", "src") and not (value or "").startswith(("#", "data:")))
+
+
+def check_page(page: str) -> None:
+    """No element and no attribute that a name brought with it."""
+    page.encode()
+    parser = _Page()
+    parser.feed(page)
+    assert parser.scripts == 3
+
+
+def check_csv(text: str) -> None:
+    """No cell that a spreadsheet evaluates."""
+    for row in csv.reader(io.StringIO(text, newline="")):
+        for cell in row:
+            plain = cell.strip("\x00\t\r\n \ufeff")
+            if plain[:1] in ("=", "+", "-", "@"):
+                float(cell)

@@ -1,0 +1,86 @@
+"""Whatever a trace holds, tables and reports are made of it, or it is refused with a reason."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("hostile")
+
+
+@given(st.binary(min_size=20, max_size=400))
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_everything_is_made_of_two_hostile_ranks(hostile, folder, data):
+    paths = []
+    for rank in range(2):
+        path = folder / f"rank{rank}.json"
+        path.write_bytes(hostile.hostile_trace(data, rank))
+        paths.append(path)
+    hostile.check_everything(paths, folder)
+
+
+def _kernel(name, **changes):
+    event = {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": 1, "dur": 2}
+    return {**event, "args": {"device": 0, "stream": 7}, **changes}
+
+
+def test_all_hostile_texts_at_once(hostile, folder):
+    """Every text as a kernel's name, an operator's, a device's, a group's and an element type's."""
+    paths = []
+    for rank in range(2):
+        events = []
+        for number, text in enumerate(hostile.TEXTS):
+            told = {"External id": number + 1, "Input Dims": [[text]], "Input type": [text]}
+            operator = _kernel(text, cat="cpu_op", ts=100 * number, dur=50, args=told)
+            call = _kernel(text, cat="cuda_runtime", ts=100 * number + 5,
+                           args={"correlation": number + 1})  # fmt: skip
+            told = {
+                "device": 0, "stream": 7, "correlation": number + 1, "Collective name": text,
+                "dtype": text, "Process Group Name": text, "In msg nelems": 5,
+                "Group size": 2,
+            }  # fmt: skip
+            events += [operator, call, _kernel(text, ts=100 * number + 60, args=told),
+                       _kernel(f"nccl{text}", ts=100 * number + 70, args=told)]  # fmt: skip
+        head = {
+            "distributedInfo": {"rank": rank, "world_size": 2},
+            "deviceProperties": [{"id": 0, "name": "".join(hostile.SCRIPTS)}],
+            "host_name": hostile.MARKS[1], "trace_id": hostile.SCRIPTS[0],
+        }  # fmt: skip
+        path = folder / f"all{rank}.json"
+        path.write_text(json.dumps({**head, "traceEvents": events}))
+        paths.append(path)
+    hostile.check_everything(paths, folder)
+
+
+@pytest.mark.parametrize("depth", [100, 300, 480, 600, 900, 1100, 100_000])
+def test_arguments_nested_deeply(hostile, folder, depth):
+    """Deep enough for decoders and for what walks the decoded lists to give up at."""
+    deep = "[" * depth + "]" * depth
+    events = json.dumps([
+        _kernel("aten::mm", cat="cpu_op", dur=50, args={"Input Dims": 0, "External id": 1}),
+        _kernel("launch", cat="cuda_runtime", args={"correlation": 1}),
+        _kernel("my_gemm_kernel", ts=60, args={"correlation": 1}),
+    ])  # fmt: skip
+    path = folder / "deep.json"
+    path.write_text(
+        f'{{"traceEvents": {events}}}'.replace('"Input Dims": 0', f'"Input Dims": {deep}')
+    )
+    hostile.check_everything([path], folder)
+
+
+def test_the_checks_notice_what_they_are_for(hostile):
+    with pytest.raises(AssertionError):
+        hostile.check_page("<script></script><script></script><script></script><img src=x>")
+    with pytest.raises(AssertionError):
+        hostile.check_page("<script></script><script></script><script></script><b onclick=x>")
+    with pytest.raises(ValueError, match="1-1"):
+        hostile.check_csv('name\n"+1-1"\n')
+    hostile.check_csv("name\n-1.5\n'=x\n")

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.reports.trace_html_tables import MOST_CHARACTERS, cut, page_tables
+
+RANKS = (
+    "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz",
+    "traces/h200_fsdp_rank1of4_part.pt.trace.json.gz",
+)
+
+
+def _tables(report):
+    return {table["anchor"]: table for table in page_tables(report)}
+
+
+def _column(table, name):
+    place = [heading["text"] for heading in table["headings"]].index(name)
+    return [row[place] for row in table["rows"]]
+
+
+def test_files_are_told_by_what_tells_them_apart_and_in_full_on_hovering(report_of):
+    cells = _column(_tables(report_of(*RANKS))["ops_summary"], "file")
+    assert {cell["text"] for cell in cells} == {
+        "h200_fsdp_rank0of4_part",
+        "h200_fsdp_rank1of4_part",
+    }
+    assert all(cell["title"].endswith(f"{cell['text']}.pt.trace.json.gz") for cell in cells)
+
+
+def test_a_single_job_needs_no_column(report_of):
+    of_one = _tables(report_of(*RANKS))["collectives"]
+    assert "job" not in [heading["text"] for heading in of_one["headings"]]
+    several = _tables(report_of("collectives/h200x4", "collectives/hta_2of128"))["collectives"]
+    assert {cell["text"] for cell in _column(several, "job")} == {"h200x4", "hta_2of128"}
+
+
+def test_headings_stand_above_their_numbers(report_of):
+    table = _tables(report_of(*RANKS))["gemms"]
+    numbers = {heading["text"] for heading in table["headings"] if heading["number"]}
+    assert {"m", "sum_us", "tflops"} <= numbers
+    assert not {"short_name", "dtype", "layout"} & numbers
+
+
+def test_a_grid_stands_there_as_a_whole(report_of):
+    tables = _tables(report_of("cpu_grid"))
+    assert list(tables) == ["host_products", "host_operators"]
+    assert [cell["text"] for cell in _column(tables["host_products"], "operators")] == [
+        "aten::mm"
+    ] * 2
+    assert {cell["text"] for cell in _column(tables["host_products"], "count")} == {"1", "2"}
+    assert tables["host_products"]["sheet"] == "host_operators"
+    inputs = {cell["text"] for cell in _column(tables["host_operators"], "inputs")}
+    assert "256x256 f32, 256x256 f32, 256x256 f32" in inputs
+
+
+def test_long_names_are_made_short_and_texts_cut(hostile_report):
+    for table in page_tables(hostile_report):
+        for row in table["rows"]:
+            assert all(len(cell["text"]) <= 120 for cell in row)
+            assert all(len(cell["title"]) <= MOST_CHARACTERS for cell in row)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("a\nb", "a b"), ("abcdef", "abc…"), ("\x1b[31m", None)]
+)
+def test_cut(text, shown):
+    found = cut(text, 4)
+    assert found == shown if shown else "\x1b" not in found

@@ -1,0 +1,165 @@
+"""Every key of the summary, and all GEMM time, of real traces: held against another arithmetic.
+
+Here the digits of the file become whole nanoseconds as text, and one walk over all beginnings and
+ends counts what is open; the names alone are told by the grammar that the product uses too.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gemmetry.kernel_names import is_communication, is_gemm
+from gemmetry.traces.gemms import gemm_table
+from gemmetry.traces.model import Trace
+from gemmetry.traces.reading import read_trace
+from gemmetry.traces.summary import KEYS, summarize, summary_entry
+
+DATA = Path(__file__).parents[1] / "data"
+LARGER = Path(os.environ.get("GEMMETRY_TRACES", "") or DATA.parents[2] / "shared" / "data")
+PLACES = (
+    "traces/kineto/*.json.gz", "traces/multirank/*/*.json.gz", "traces/rocprofv3/*_results.json.gz",
+    "sweep_h200x4/*/*/*/*.pt.trace.json.gz", "kineto_et_h200/*.pt.trace.json",
+)  # fmt: skip
+KINDS = {
+    "kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "fill",
+    "Kernel": "kernel", "Memcpy": "copy", "Memset": "fill",
+}  # fmt: skip
+LOOKS_LIKE_A_GEMM = re.compile(r"(?i)gemm|gemv|Cijk_|nvjet|split_?k|matmul|triton_(?:tem|mm)")
+IS_NO_GEMM = re.compile(
+    r"(?i)conv|cudnn|cask|fprop|wgrad|dgrad|bwd_weight|igemm_|fbgemm|flash|fmha|attention"
+)
+
+
+def traces() -> list[Path]:
+    committed = [
+        path
+        for path in (*(DATA / "traces").glob("*.json.gz"), *(DATA / "collectives").rglob("*.gz"))
+        if "_et_" not in path.name
+    ]
+    return sorted([*committed, *(path for place in PLACES for path in LARGER.glob(place))])
+
+
+def nanoseconds(text: str) -> int:
+    """µs with at most three decimals, as the file has them."""
+    whole, _, part = text.partition(".")
+    assert not part[3:].strip("0"), text
+    return int(whole) * 1000 + int(part[:3].ljust(3, "0"))
+
+
+def work_of(path: Path) -> tuple[int, list[tuple[str, str, int, int]]]:
+    """Entries of the file, and (kind, name, start, duration) of all work on GPUs."""
+    text = path.read_bytes()
+    document = json.loads(
+        gzip.decompress(text) if path.suffix == ".gz" else text, parse_float=str, parse_int=str
+    )
+    if "traceEvents" in document:
+        return len(document["traceEvents"]), [
+            (
+                KINDS[event["cat"]],
+                event["name"],
+                nanoseconds(event["ts"]),
+                nanoseconds(event["dur"]),
+            )
+            for event in document["traceEvents"]
+            if event.get("cat") in KINDS and event["ph"] == "X"
+        ]
+    entries, work = 0, []
+    for process in document["rocprofiler-sdk-tool"]:
+        names = {s["kernel_id"]: s["formatted_kernel_name"] for s in process["kernel_symbols"]}
+        records = process["buffer_records"]
+        entries += sum(map(len, (records[key] for key in ROCPROFV3 if key in records)))
+        for record in records["kernel_dispatch"]:
+            start, end = int(record["start_timestamp"]), int(record["end_timestamp"])
+            name = names[record["dispatch_info"]["kernel_id"]]
+            work.append(("kernel", name.removesuffix(".kd"), start, end - start))
+        for record in records["memory_copy"]:
+            start, end = int(record["start_timestamp"]), int(record["end_timestamp"])
+            work.append(("copy", "", start, end - start))
+    return entries, work
+
+
+ROCPROFV3 = ("kernel_dispatch", "memory_copy", "hip_api", "hsa_api", "marker_api", "rccl_api")
+
+
+def expected(entries: int, work: list[tuple[str, str, int, int]]) -> dict[str, object]:
+    """By :data:`KEYS` without the file and the top; times in ns."""
+    edges = []
+    counts, sums = Counter[str](), Counter[str]()
+    for kind, name, start, duration in work:
+        what = {"busy"}
+        if kind == "kernel":
+            counts["kernels"] += 1
+            what.add("comm" if is_communication(name) else "compute")
+            what |= {"gemm"} if is_gemm(name) else set()
+            for one in what & {"comm", "gemm"}:
+                counts[f"{one}_kernels"] += 1
+                sums[one] += duration
+        else:
+            what.add("compute" if kind == "fill" else "copy")
+        edges += [(start, 1, what), (start + duration, -1, what)]
+    edges.sort(key=lambda edge: edge[0])
+    times, on = Counter[str](), Counter[str]()
+    before = edges[0][0] if edges else 0
+    begin = before
+    for moment, step, what in edges:
+        for name, holds in {
+            "busy": on["busy"], "compute_union": on["compute"], "comm_union": on["comm"],
+            "memcpy_union": on["copy"], "exposed_comm": on["comm"] and not on["compute"],
+            "comm_compute_overlap": on["comm"] and on["compute"],
+            "gemm_comm_overlap": on["comm"] and on["gemm"],
+        }.items():  # fmt: skip
+            times[name] += (moment - before) if holds else 0
+        for name in what:
+            on[name] += step
+        before = moment
+    times["window"] = before - begin
+    times["idle"] = times["window"] - times["busy"]
+    times["gemm_kernel"], times["comm_kernel"] = sums["gemm"], sums["comm"]
+    names = ("kernels", "gemm_kernels", "comm_kernels")
+    return {
+        "events": entries,
+        **{name: counts[name] for name in names},
+        **{f"{name}_us": time for name, time in times.items()},
+    }
+
+
+@pytest.mark.parametrize("path", traces(), ids=lambda path: "/".join(path.parts[-4:]))
+def test_every_key_and_all_gemm_time(path):
+    entries, work = work_of(path)
+    trace = Trace(path, read_trace(path, use_cache=False))
+    told = summary_entry(summarize(trace))
+    assert tuple(told) == KEYS
+    found = {
+        key: int(1000 * value) if key.endswith("_us") else value
+        for key, value in told.items()
+        if key not in ("file", "top_gemms")
+    }
+    assert found == expected(entries, work)
+
+    of_name: dict[str, list[int]] = {}
+    for kind, name, _, duration in work:
+        if kind == "kernel" and is_gemm(name):
+            of_name.setdefault(name, []).append(duration)
+    first = sorted(of_name.items(), key=lambda item: (-sum(item[1]), item[0]))[:10]
+    assert [
+        (gemm["name"], gemm["count"], *(1000 * gemm[f"{a}_us"] for a in ("sum", "min", "max")))
+        for gemm in told["top_gemms"]
+    ] == [(name, len(ns), sum(ns), min(ns), max(ns)) for name, ns in first]
+
+    # Linked to an operator or not: the rows of `trace gemms` hold all of it.
+    by_kernel: dict[str, Counter[str]] = {}
+    for row in gemm_table([trace]):
+        by_kernel.setdefault(row.kernel, Counter()).update(count=row.count, ns=row.sum_ns)
+    assert by_kernel == {name: Counter(count=len(ns), ns=sum(ns)) for name, ns in of_name.items()}
+
+    # What is a GEMM, plain words tell too (of cuBLAS's templates only the arguments do).
+    crude = {name for _, name, *_ in work if LOOKS_LIKE_A_GEMM.search(name)}
+    assert {name for name in of_name if "cublas" not in name} <= crude
+    assert {name for name in crude if not IS_NO_GEMM.search(name)} <= set(of_name)
