@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 
 from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.errors import StorageError
 from gemmetry.domain.events import DispatchFinished
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.outcome import Outcome
@@ -13,6 +15,7 @@ from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import device as device_module
 from gemmetry.engine.candidate import Candidate, RecordMaker
 from gemmetry.engine.device import DeviceSession
+from gemmetry.engine.protocol import Failure, Opened
 from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
 from gemmetry.store.rows import Lane
 
@@ -157,3 +160,20 @@ def test_a_crash_while_closing_is_told(measure):
     journal = measure(["default", "late"])
     assert outcomes(journal) == {"default": "ok", "late": "wrong"}
     assert journal.records[1].measurement is None
+
+
+def test_a_full_disk_in_a_worker_is_no_fault_of_the_dispatch(measure, monkeypatch):
+    """The run ends, and what was being measured has no row: it has its turn again."""
+    original = WorkerProcess.receive
+
+    def receive(self):
+        reply = original(self)
+        if isinstance(reply, Opened):
+            full = Failure("StorageError", "No space left on device", "Free some space.")
+            return msgspec.structs.replace(reply, failure=full)
+        return reply
+
+    monkeypatch.setattr(WorkerProcess, "receive", receive)
+    with pytest.raises(StorageError, match="No space left") as raised:
+        measure(["default"])
+    assert raised.value.hint == "Free some space."

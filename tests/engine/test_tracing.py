@@ -7,9 +7,11 @@ import pytest
 
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.errors import StorageError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine import tracing
 from gemmetry.engine.tracing import digest, record_traces
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.providers.torch_provider import TorchProvider
@@ -40,6 +42,22 @@ def test_facts_tell_files_and_checksums(name, tmp_path):
     output = executable.run(buffers, device.allocate(operation.output))
     expected = device.download(output, operation.output)
     assert facts.output_sha256 == hashlib.sha256(expected.tobytes()).hexdigest()
+
+
+def test_a_recording_that_fails_leaves_no_half_a_trace(tmp_path, monkeypatch):
+    def half(launch, synchronize, folder, *_arguments, **_options):
+        (folder / "repeat_01.pt.trace.json").write_text('{"traceEvents": [')
+        raise StorageError("full")
+
+    monkeypatch.setattr(tracing, "record", half)
+    operation = parse_operation("matmul_8x6x4_f32t_f32t_f32t")
+    dispatch = Dispatch(operation, Configuration(), "torch", Target(TargetKind.CPU))
+    executable = TorchProvider().build(dispatch, Workspace(generated=tmp_path))
+    inputs = make_inputs(operation, distribution="offset_uniform", seed=42)
+    folder = tmp_path / "config_0001"
+    with pytest.raises(StorageError):
+        record_traces(executable, dispatch, inputs, SETTINGS, folder)
+    assert not folder.exists()
 
 
 def test_a_digest_is_over_the_bytes_as_they_are_stored():

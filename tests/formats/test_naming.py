@@ -1,12 +1,18 @@
 from __future__ import annotations
 
-from gemmetry.formats.naming import LONGEST_NAME, Names, Numbers, short_name
+from gemmetry.formats.naming import LONGEST_NAME, Names, Numbers, encodable, short_name
 
 
 def test_numbers_in_the_order_of_appearance():
     numbers: Numbers[str] = Numbers()
     assert [numbers[x] for x in "abacb"] == [0, 1, 0, 2, 1]
     assert list(numbers) == ["a", "b", "c"]
+
+
+def test_halves_of_surrogate_pairs_cannot_be_written():
+    for text in ("plain", "é𝕏", ""):
+        assert encodable(text) is text
+    assert encodable("a\ud800b\udfff").encode() == "a\ufffdb\ufffd".encode()
 
 
 def test_overlong_names_are_shortened_and_stay_different():

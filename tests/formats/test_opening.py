@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import gzip
+import os
 import random
+import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -74,6 +77,56 @@ def test_a_gzip_bomb_is_not_unpacked(tmp_path):
         while part := file.read(1 << 20):
             got += len(part)
     assert got < 128 << 20
+
+
+def test_a_zstd_bomb_is_not_unpacked(tmp_path):
+    zstandard = pytest.importorskip("zstandard")
+    path = tmp_path / "bomb.zst"
+    path.write_bytes(zstandard.ZstdCompressor().compress(bytes(200 << 20)))
+    got = 0
+    with open_decompressed(path) as file, pytest.raises(OSError, match="like a bomb"):
+        while part := file.read(1 << 20):
+            got += len(part)
+    assert 60 << 20 < got < 128 << 20
+
+
+def test_what_is_no_regular_file(tmp_path, monkeypatch):
+    """Nothing waits for a writer, or reads without end."""
+    os.mkfifo(tmp_path / "pipe")
+    # The name of a socket may have 107 bytes.
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+        for path, what in (
+            (tmp_path / "pipe", "a pipe"), (tmp_path / "socket", "a socket"),
+            (Path("/dev/zero"), "a device"),
+        ):  # fmt: skip
+            with pytest.raises(RequestError, match=what) as raised, open_decompressed(path):
+                pass
+            assert str(path) in str(raised.value)
+            assert raised.value.hint
+
+
+def test_a_file_that_fails_while_it_is_read_gives_what_came_before(tmp_path, monkeypatch):
+    path = tmp_path / "trace.gz"
+    path.write_bytes(gzip.compress(CONTENT))
+    with open_decompressed(path) as file:
+        whole = file._file.read
+        reads = iter([whole, whole, None])
+
+        def read(size):
+            now = next(reads)
+            if now is None:
+                raise OSError(5, "Input/output error")
+            return now(size)
+
+        monkeypatch.setattr(file, "_file", SimpleNamespace(read=read))
+        got = b""
+        with pytest.raises(OSError, match="Input/output error"):
+            while part := file.read(1 << 16):
+                got += part
+    assert len(got) > 400_000
+    assert CONTENT.startswith(got)
 
 
 def test_what_cannot_be_opened(tmp_path):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,13 @@ from gemmetry.formats.rocm_rows import Agents, gpu_rows, integers, kernel_name, 
 )
 def test_the_mark_of_a_descriptor_is_no_part_of_a_name(name):
     assert kernel_name(name) == "gemm"
+
+
+@pytest.mark.parametrize("name", [" " * 999_999 + "x", "[clone .kd]" * 90_000, ".kd " * 250_000])
+def test_a_hostile_name_is_shortened_in_a_moment(name):
+    begin = time.perf_counter()
+    assert len(kernel_name(name)) < 17_000
+    assert time.perf_counter() - begin < 1
 
 
 def test_grids_are_workgroups_rounded_up_and_bounded():

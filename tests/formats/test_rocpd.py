@@ -217,3 +217,27 @@ def test_damage_anywhere_raises_nothing(tmp_path, data):
     path.write_bytes(content[: data.draw(st.integers(len(content) // 2, len(content)))])
     read_rocpd(path)
     is_rocpd(path)
+
+
+def test_a_message_of_the_database_that_is_no_text(database):
+    """SQLite tells the damaged name as it stands in the file."""
+    path = database(COMMON, INLINE, suffixes=("",))
+    content = path.read_bytes().replace(b"tablerocpd_string", b"tablerocpd_str\xb0\xb0\xb0")
+    path.write_bytes(
+        content.replace(b'CREATE TABLE "rocpd_string"', b'CREATE TABLX "rocpd_string"')
+    )
+    with closing(sqlite3.connect(path)) as opened, pytest.raises(UnicodeDecodeError):
+        opened.execute("SELECT name FROM sqlite_master")
+    assert not is_rocpd(path)
+    assert read_rocpd(path) is None
+
+
+@pytest.mark.parametrize("index", [2**31, 2**40, -(2**63), None, "x"])
+def test_numbers_of_agents_that_no_machine_has_are_counted_instead(database, index):
+    path = database(COMMON, INLINE)
+    with closing(sqlite3.connect(path)) as opened:
+        opened.execute('UPDATE "rocpd_info_agent_0000a1" SET type_index = ?', (index,))
+        opened.commit()
+    rows = read_rocpd(path)
+    assert rows is not None
+    assert sorted(rows.devices) == [0, 1]

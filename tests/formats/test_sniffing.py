@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 import sqlite3
 from pathlib import Path
 
@@ -52,6 +53,19 @@ def test_by_the_first_bytes(tmp_path, content, kind):
     if content[:2] != b"\x1f\x8b":
         path.write_bytes(gzip.compress(content))
         assert kind_of(path) is (Kind.OTHER if content.startswith(b"SQLite") else kind)
+
+
+def test_a_compressed_file_that_ends_before_its_key_is_what_its_beginning_says(tmp_path):
+    path = tmp_path / "file.json"
+    head = (
+        b'{"note": "'
+        + random.Random(1).randbytes(200_000).hex().encode()
+        + b'", "traceEvents": []}'
+    )
+    path.write_bytes(gzip.compress(head)[:150_000])
+    assert kind_of(path) is Kind.JSON
+    path.write_bytes(gzip.compress(b'{"traceEvents": [' + head)[:150_000])
+    assert kind_of(path) is Kind.KINETO
 
 
 def test_a_database_of_something_else(tmp_path):

@@ -58,8 +58,8 @@ TEXTS = st.text(
     min_size=1,
     max_size=12,
 )
-FLOATS = st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False).map(
-    # XlsxWriter writes 16 digits.
+FLOATS = st.floats(-1e300, 1e300, allow_subnormal=False).map(
+    # XlsxWriter writes 16 digits. (The largest number of all would be rounded up to infinity.)
     lambda number: float(f"{number:.15G}")
 )
 

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
+import os
+import tempfile
 
 import pytest
 
-from gemmetry.domain.errors import LaunchError, UnsupportedError
+from gemmetry.domain.errors import LaunchError, StorageError, UnsupportedError
 from gemmetry.domain.settings import TraceSchedule
 from gemmetry.formats.kineto import read_kineto
 from gemmetry.observers import torch_profiler
@@ -102,6 +105,23 @@ def test_a_gpu_trace_without_kernels_is_no_trace():
         torch_profiler._check([("repeat_01", 3, 0)], schedule, on_gpu=True)
     with pytest.raises(LaunchError, match="0 of 1 repeats"):
         torch_profiler._check([], schedule, on_gpu=True)
+
+
+@pytest.mark.parametrize("content", ["", '{"traceEvents": [{"ph": "X", '])
+def test_a_trace_that_the_profiler_did_not_end(tmp_path, monkeypatch, content):
+    """It tells nobody that the disk is full."""
+    path = tmp_path / "repeat_01.pt.trace.json"
+    path.write_text(content)
+    with pytest.raises(LaunchError, match=r"repeat_01\.pt\.trace\.json"):
+        torch_profiler._count(path)
+
+    def full(**_options):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    with pytest.raises(StorageError, match="No space left") as caught:
+        torch_profiler._count(path)
+    assert "Free some space" in caught.value.hint
 
 
 def test_without_torch_it_says_what_to_install(launches, tmp_path, monkeypatch):

@@ -24,7 +24,7 @@ def test_a_result_of_its_own_is_watched():
 
     def launch():
         def write():
-            time.sleep(0.005)
+            time.sleep(0.2)
             kept.fill_(1)
 
         threading.Thread(target=write).start()

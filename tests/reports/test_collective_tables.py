@@ -168,6 +168,20 @@ def test_the_console_shows_kinds_ranks_and_notes():
     assert "corrected for the offsets of clocks" in text
 
 
+@pytest.mark.parametrize(
+    "dtype", ["[/]", "[bold]x[/bold]", "\x1b[31mx", "x" * 500, "a\nb", "\ud800"]
+)
+def test_types_that_no_one_knows_are_neither_markup_nor_long(dtype):
+    ones = kernels(0)
+    for ranks in (1, 2):
+        traces = [trace(r, [replace(one, dtype=dtype) for one in ones]) for r in range(ranks)]
+        text = shown(analyse_jobs(traces))
+        assert "\x1b" not in text and "\ud800" not in text
+        assert max(map(len, text.splitlines())) <= 80
+    if dtype.startswith("["):
+        assert dtype in text
+
+
 def test_a_rank_alone_shows_durations_and_no_bandwidth():
     text = shown(analyse_jobs([trace(0, kernels(0))]))
     assert "busbw" not in text

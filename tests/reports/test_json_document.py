@@ -56,6 +56,10 @@ def test_numbers_that_json_lacks_become_null():
     assert json_value({"a": math.nan, "b": (1, math.inf)}) == {"a": None, "b": [1, None]}
 
 
+def test_names_that_are_no_text_are_written_all_the_same():
+    assert json.loads(to_json_text({"a": "\udcff"}).encode()) == {"a": "\ufffd"}
+
+
 def test_records_are_what_the_published_schema_says(result_set):
     kinds = {"integer": int, "number": (int, float), "array": list, "object": dict,
              "string": str, "null": type(None)}  # fmt: skip

@@ -171,6 +171,136 @@ def test_operators_of_the_host_are_drawn(browser, report_of, tmp_path):
     assert browser.find_element("id", "timeline").get_attribute("data-drawn") != before
 
 
+SCRIPTS = (
+    "</script><script>document.title = 'owned'</script>",
+    "<script>document.title = 'owned'</script>",
+    "<img src=x onerror=\"document.title = 'owned'\">",
+    "<svg/onload=document.title='owned'>",
+    '" onmouseover="document.title=\'owned\'" x="',
+    "' autofocus onfocus=document.title='owned' x='",
+    "javascript:document.title='owned'",
+    "<a href=javascript:document.title='owned'>x</a>",
+    "</title><script>document.title = 'owned'</script>",
+    "</style><script>document.title = 'owned'</script>",
+    "<!--<script>",
+    "--><script>document.title = 'owned'</script>",
+    "]]><script>document.title = 'owned'</script>",
+    "${document.title = 'owned'}",
+    "{{ ''.__class__ }}{% include '/etc/passwd' %}",
+    '{"__proto__": {"title": "owned"}}',
+    "__proto__",
+    "\u2028document.title='owned'\u2029",
+    "</TEXTAREA><ScRiPt>document.title='owned'</sCrIpT>",
+    "<iframe srcdoc=\"<script>parent.document.title='owned'</script>\">",
+    "<base href=http://evil.example/>",
+    "<meta http-equiv=refresh content='0;url=http://evil.example/'>",
+)
+
+
+def _hostile_job(folder, report_of, with_gpu):
+    """Two ranks in which everything that can have a name has each of the scripts for one."""
+    paths = []
+    for rank in range(2):
+        events = []
+        for number, text in enumerate(SCRIPTS):
+            place = {"ph": "X", "pid": text, "tid": text, "ts": 100 * number, "dur": 50}
+            told = {"External id": number + 1, "Input Dims": [[8, 8], [8, 8]], "Input type": [text]}
+            inner = {"ts": 100 * number + 5, "dur": 20}
+            call = {"ts": 100 * number + 10, "args": {"correlation": number + 1}}
+            events += [
+                {**place, "cat": "cpu_op", "name": text, "args": told},
+                {**place, **inner, "cat": "cpu_op", "name": f"{text}::gemm", "args": told},
+                {**place, **call, "cat": "cuda_runtime", "name": text},
+            ]
+            if with_gpu:
+                told = {"device": 0, "stream": number % 5, "correlation": number + 1,
+                        "Collective name": "allreduce", "dtype": text, "Group size": 2,
+                        "In msg nelems": 8, "Process Group Name": text}  # fmt: skip
+                names = (f"{text}_gemm", text, f"ncclDevKernel_AllReduce{text}")
+                run = {**place, "cat": "kernel", "ts": 100 * number + 40, "args": told}
+                events += [{**run, "name": name} for name in names]
+        # An event that cannot be used, so that the page tells of its name too.
+        events.append({"ph": "X", "cat": "kernel", "name": "".join(SCRIPTS[:3]), "ts": "x"})
+        head = {
+            "distributedInfo": {"rank": rank, "world_size": 2}, "host_name": SCRIPTS[0],
+            "deviceProperties": [{"id": 0, "name": "".join(SCRIPTS)}], "trace_id": SCRIPTS[1],
+        }  # fmt: skip
+        path = (
+            folder / f"rank{rank}<img src=x onerror=document.title='owned'>{SCRIPTS[4][:20]}.json"
+        )
+        path.write_text(json.dumps({**head, "traceEvents": events}))
+        paths.append(path)
+    broken = folder / "<img src=x onerror=document.title='owned'>.json"
+    broken.write_text("<script>document.title='owned'</script>")
+    return report_of(*paths, broken)
+
+
+def test_scripts_in_every_place_that_has_a_name_are_text(report_of, tmp_path):
+    for with_gpu in (True, False):
+        page = trace_page(_hostile_job(tmp_path, report_of, with_gpu))
+        elements = _elements(page)
+        assert [attrs for tag, attrs in elements if tag == "script"] == [
+            {"type": "application/json", "id": "data"}, {}, {}
+        ]  # fmt: skip
+        tags = {tag for tag, _ in elements}
+        assert not tags & {"img", "iframe", "base", "form", "object", "embed", "textarea"}
+        assert [attrs.get("http-equiv") for tag, attrs in elements if tag == "meta"].count(
+            "Content-Security-Policy"
+        ) == 1
+        assert not [name for _, attrs in elements for name in attrs if name.startswith("on")]
+
+
+_TOUCH_EVERYTHING = """
+const canvas = document.getElementById('timeline');
+const box = canvas.getBoundingClientRect();
+const shown = new Set();
+for (let y = 5; y < box.height; y += 9) {
+  for (let x = 150; x < box.width; x += 4) {
+    const place = {clientX: box.left + x, clientY: box.top + y, bubbles: true};
+    canvas.dispatchEvent(new PointerEvent('pointermove', place));
+    const hint = document.getElementById('timeline-hint');
+    if (!hint.hidden) shown.add(hint.textContent);
+  }
+}
+for (const element of document.querySelectorAll('*')) {
+  for (const kind of ['mouseover', 'pointerenter', 'focus', 'error', 'load', 'animationstart']) {
+    element.dispatchEvent(new Event(kind, {bubbles: true}));
+  }
+}
+return [...shown];
+"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("with_gpu", [True, False], ids=["kernels", "operators"])
+def test_scripts_in_every_place_that_has_a_name_do_not_run(
+    browser, report_of, tmp_path, monkeypatch, with_gpu
+):
+    """Also where the page's own rule against scripts of others would not hold them back."""
+    report = _hostile_job(tmp_path, report_of, with_gpu)
+    for rule in (True, False):
+        page = trace_page(report)
+        if not rule:
+            page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
+            assert "Content-Security-Policy" not in page
+        path = tmp_path / "page.html"
+        path.write_text(page, encoding="utf-8")
+        browser.get_log("browser")
+        browser.get(path.as_uri())
+        title = browser.title
+        assert title == "2 traces – gemmetry"
+        assert browser.execute_script("return document.documentElement.dataset.ready") == "true"
+        shown = browser.execute_script(_TOUCH_EVERYTHING)
+        assert any("document.title" in text for text in shown)
+        assert browser.title == title
+        assert browser.execute_script("return ({}).title") is None
+        scripts = "return [...document.scripts].filter((s) => s.type !== 'application/json').length"
+        assert browser.execute_script(scripts) == 2
+        elements = "return document.querySelectorAll('img, iframe, base, object, embed').length"
+        assert browser.execute_script(elements) == 0
+        assert browser.get_log("browser") == []
+
+
 @pytest.mark.browser
 def test_no_script_runs_from_names(browser, hostile_report, tmp_path):
     _open(browser, hostile_report, tmp_path)
@@ -241,3 +371,22 @@ def test_names_of_operators_and_threads_are_no_markup(report_of, tmp_path):
     page = trace_page(report)
     assert len([tag for tag, _ in _elements(page) if tag == "script"]) == 3
     assert len(page) < 300_000
+
+
+@pytest.mark.browser
+def test_a_window_of_years_is_drawn_at_every_zoom(browser, report_of, tmp_path):
+    """Steps of the axis that are too small for a number of 52 bits would never end."""
+    place = {"ph": "X", "cat": "kernel", "name": "k", "dur": 5, "args": {"device": 0, "stream": 7}}
+    path = tmp_path / "years.json"
+    path.write_text(json.dumps({"traceEvents": [{**place, "ts": 0}, {**place, "ts": 4 * 10**15}]}))
+    browser.set_page_load_timeout(60)
+    browser.set_script_timeout(60)
+    _open(browser, report_of(path), tmp_path)
+    zoom = """
+    const canvas = document.getElementById('timeline');
+    const press = (key) => canvas.dispatchEvent(new KeyboardEvent('keydown', {key}));
+    for (let i = 0; i < 80; i++) { press('+'); press('PageDown'); press('ArrowRight'); }
+    return canvas.dataset.drawn;
+    """
+    start, end = map(float, browser.execute_script(zoom).split(":"))
+    assert 0 < end - start < 1e9

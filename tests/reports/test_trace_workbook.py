@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import re
 import tempfile
 import zipfile
+from xml.etree import ElementTree
 
 import pytest
 
@@ -59,6 +61,70 @@ def test_names_are_texts_and_nothing_else(hostile_report, monkeypatch, most_cell
     assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x1b]", everything)
     longest = max(map(len, re.findall(r"<t[^>]*>([^<]*)</t>", everything)))
     assert longest <= 6 * 32_767  # as escaped: &quot; for one character
+
+
+FORMULAS = (
+    '=HYPERLINK("http://x","y")', "+1+1", "-1+1|cmd", "@SUM(A1)", "\t=1+1", "\n=1+1", " =1+1",
+    "\x00=1+1", "'=1", "{=1+1}", "=cmd|'/C calc'!A0", "#REF!", "http://example.org", "1e5", "007",
+    "TRUE", "_x003D_1+1", "\uffff=1", "\ud800=1", "=" * 40_000, "𝕏" * 40_000,
+)  # fmt: skip
+
+
+@pytest.fixture
+def formula_report(report_of, tmp_path):
+    """Two ranks in which everything that can have a name has each of the formulas for one."""
+    paths = []
+    for rank in range(2):
+        events = []
+        for number, text in enumerate(FORMULAS):
+            place = {"ph": "X", "pid": text, "tid": text, "ts": 100 * number, "dur": 50}
+            told = {"External id": number + 1, "Input Dims": [[text], [8, 8]], "Input type": [text],
+                    "Concrete Inputs": [text], "Input Strides": [text]}  # fmt: skip
+            launch = {"ts": 100 * number + 10, "args": {"correlation": number + 1}}
+            told_of_kernel = {"device": 0, "stream": 7, "correlation": number + 1, "dtype": text,
+                              "Collective name": text, "Process Group Name": text,
+                              "In msg nelems": 8, "Group size": 2}  # fmt: skip
+            run = {**place, "cat": "kernel", "ts": 100 * number + 60, "args": told_of_kernel}
+            events += [
+                {**place, "cat": "cpu_op", "name": text, "args": told},
+                {**place, **launch, "cat": "cuda_runtime", "name": text},
+                {**run, "name": text}, {**run, "name": f"{text[:300]}_gemm"},
+                {**run, "name": f"nccl{text[:300]}"},
+            ]  # fmt: skip
+        head = {"distributedInfo": {"rank": rank, "world_size": 2}, "host_name": FORMULAS[0],
+                "deviceProperties": [{"id": 0, "name": FORMULAS[0]}]}  # fmt: skip
+        path = tmp_path / f"=1+1 rank{rank}.json"
+        path.write_text(json.dumps({**head, "traceEvents": events}))
+        paths.append(path)
+    return report_of(*paths, tmp_path / "=lost.json")
+
+
+@pytest.mark.parametrize("most_cells", [10**6, 0], ids=["in memory", "through files"])
+def test_formulas_in_every_place_that_has_a_name_are_texts(formula_report, monkeypatch, most_cells):
+    monkeypatch.setattr(module, "MOST_CELLS_IN_MEMORY", most_cells)
+    content = trace_workbook(formula_report)
+    for name, text in _parts(content).items():
+        assert not re.search(r"<f[ >/]|<hyperlinks?[ >/]|ddeLink|externalReference", text), name
+        ElementTree.fromstring(text)
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.load_workbook(io.BytesIO(content))
+    assert len(book.worksheets) > 10
+    texts = set()
+    for sheet in book.worksheets:
+        for row in sheet.iter_rows():
+            for cell in row:
+                assert cell.data_type != "f"
+                assert cell.hyperlink is None
+                texts.add(cell.value)
+    assert {
+        '=HYPERLINK("http://x","y")',
+        "+1+1",
+        "1e5",
+        "007",
+        "TRUE",
+        "http://example.org",
+    } <= texts
+    assert all(len(text.encode("utf-16-le")) <= 65_534 for text in texts if isinstance(text, str))
 
 
 def test_notes_say_what_units_mean_and_what_is_wrong_with_the_files(report_of, tmp_path):

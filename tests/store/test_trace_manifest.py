@@ -95,6 +95,18 @@ def test_the_folder_of_what_was_not_recorded_goes(tmp_path, traced, make_record)
     assert (entry["files"], entry["output_sha256"]) == ([], None)
 
 
+def test_one_that_cannot_be_opened_is_refused_and_kept(tmp_path):
+    path = tmp_path / "traces_matmul" / "manifest.json"
+    path.mkdir(parents=True)
+    with pytest.raises(JournalDamagedError, match=r"manifest\.json cannot be read: Is a directory"):
+        TraceManifest(tmp_path)
+    path.rmdir()
+    path.parent.rmdir()
+    path.parent.touch()
+    with pytest.raises(JournalDamagedError, match="Not a directory"):
+        TraceManifest(tmp_path)
+
+
 @pytest.mark.parametrize("text", ["{", '{"schema_version": 99}', '{"configurations": [{}]}'])
 def test_one_that_does_not_read_is_refused_and_kept(tmp_path, text):
     path = tmp_path / "traces_matmul" / "manifest.json"

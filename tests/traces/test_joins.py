@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.formats.events import OperatorRows
+from gemmetry.formats.events import CallRows, GpuRows, OperatorRows, concatenate
 from gemmetry.traces import joins
 from gemmetry.traces.joins import NONE, enclosing
 
@@ -31,6 +31,33 @@ def test_the_innermost_operator_around_the_launch_is_the_kernels(recording):
     assert names_of(trace, trace.launches.operator) == ["aten::addmm", "aten::linear", None]
     assert trace.launches.call.tolist() == [0, 1, 2]
     assert names_of(trace, trace.launches.parent) == [None, "aten::linear", "aten::linear"]
+
+
+PAIRS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30)), min_size=1, max_size=25)
+"""Of a correlation number and a start."""
+
+
+@given(PAIRS, PAIRS)
+@settings(deadline=None, max_examples=100)
+def test_of_several_calls_with_one_number_the_last_one_begun_before_is_the_launch(calls, kernels):
+    def columns(kind, pairs):
+        empty = concatenate(kind, [])
+        filled = {name: np.zeros((len(pairs), *getattr(empty, name).shape[1:]), np.int64)
+                  for name in kind.__slots__}  # fmt: skip
+        filled["correlation"], filled["start_ns"] = np.array(pairs, np.int64).T
+        return kind(**filled)
+
+    found = joins.calls_of(columns(GpuRows, kernels), columns(CallRows, calls))
+    for (number, start), row in zip(kernels, found.tolist(), strict=True):
+        same = [i for i, (other, _) in enumerate(calls) if other == number > 0]
+        before = [i for i in same if calls[i][1] <= start]
+        if not same:
+            assert row == NONE
+        elif before:
+            assert row in before
+            assert calls[row][1] == max(calls[i][1] for i in before)
+        else:
+            assert calls[row][1] == min(calls[i][1] for i in same)
 
 
 def test_operators_of_another_thread_are_not_around_a_launch(recording):

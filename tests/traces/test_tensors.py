@@ -25,7 +25,20 @@ def test_element_types_may_be_missing():
 
 
 @pytest.mark.parametrize(
-    "shapes", ["", "{}", "[", "7", '["x"]', "[[-1]]", "[[1.5]]", "[[[[1]]]]", "[" * 5000]
+    "shapes",
+    [
+        "",
+        "{}",
+        "[",
+        "7",
+        '["x"]',
+        "[[-1]]",
+        "[[1.5]]",
+        "[[[[1]]]]",
+        "[" * 5000,
+        "[[1099511627776, 2]]",
+        f"[{[2**62] * 30}]",
+    ],
 )
 def test_what_is_no_shape_gives_no_tensor(shapes):
     assert not any(tensors(shapes))

@@ -45,6 +45,9 @@ from gemmetry.formats.rocm_rows import (
 )
 from gemmetry.formats.spool import Spool
 
+_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""Of a damaged database; the messages themselves may hold bytes of it that are no text."""
+
 _ROWS_A_BLOCK = 50_000
 _DISPATCH = "rocpd_kernel_dispatch"
 _COPY = "rocpd_memory_copy"
@@ -93,14 +96,14 @@ def _opened(path: Path) -> tuple[sqlite3.Connection, dict[str, set[str]]] | None
     """The database and the columns of its tables; None if it cannot be opened or read."""
     try:
         database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-    except sqlite3.DatabaseError:
+    except _ERRORS:
         return None
     database.text_factory = lambda raw: raw.decode("utf-8", "replace")
     try:
         # What the file's own schema calls is not to be believed.
         database.execute("PRAGMA trusted_schema = OFF")
         return database, _tables(database)
-    except sqlite3.DatabaseError:
+    except _ERRORS:
         database.close()
         return None
 
@@ -150,7 +153,7 @@ class _Builder:
                 self._add_copies(suffix)
             if f"{_REGION}{suffix}" in self._tables:
                 self._add_regions(suffix)
-        except sqlite3.DatabaseError as error:
+        except _ERRORS as error:
             where = f"tables {suffix.lstrip('_') or 'of the process'}"
             self._problems.append(TraceProblem(where, f"cannot be read any further: {error}"))
             self._partial = True

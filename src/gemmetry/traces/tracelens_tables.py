@@ -53,24 +53,27 @@ def trace_tables(
         summary: of the whole `trace`.
         short_kernel_us: kernels shorter than this are in the sheets of short kernels.
     """
-    found = []
+    found: dict[str, Table] = {}
     for table in _tables(trace, summary, short_kernel_us):
         if table.rows:
-            found.append(table)
+            found[table.name] = table
         trace.let_go()
-    return found
+    return [found[name] for name in BY_NAME if name in found]
 
 
 def _tables(trace: Trace, summary: Summary, short_kernel_us: float) -> Iterator[Table]:
-    maker = _Maker(trace, summary)
+    """All tables, in an order in which little has to be held at a time."""
     yield Table("gpu_timeline", BY_NAME["gpu_timeline"].headings, _timeline(trace, summary))
+    maker = _Maker(trace, summary)
     yield maker.by_category()
     yield maker.by_operator()
     yield maker.by_arguments()
-    yield maker.with_speeds()
-    yield from maker.by_model()
     yield maker.kernels()
     yield from maker.short_kernels(short_kernel_us)
+    # These need nothing of what the tables before were made of.
+    maker = _Maker(trace, summary)
+    yield maker.with_speeds()
+    yield from maker.by_model()
 
 
 def _timeline(trace: Trace, summary: Summary) -> Rows:

@@ -16,6 +16,8 @@ class Timeline {
     this.group = this.groups[index];
     this.from = 0;
     this.to = this.group.window;
+    // A number has 52 bits: in a window of years a step of nanoseconds would lead nowhere.
+    this.least = Math.max(100, this.group.window * 2 ** -36);
     const { left_out: leftOut, joined } = this.group;
     document.getElementById("timeline-note").textContent = [
       leftOut ? `${leftOut} lanes with less work are not drawn.` : "",
@@ -25,7 +27,7 @@ class Timeline {
   }
 
   zoom(factor, around = (this.from + this.to) / 2) {
-    const span = Math.min(this.group.window, Math.max(100, (this.to - this.from) * factor));
+    const span = Math.min(this.group.window, Math.max(this.least, (this.to - this.from) * factor));
     const share = (around - this.from) / (this.to - this.from);
     this.view(around - share * span, span);
   }
@@ -189,7 +191,7 @@ class Timeline {
       if (!drag || !drag.moved) return;
       const time = (x) => this.from + ((x - this.left) / this.width) * (this.to - this.from);
       const [a, b] = [time(drag.x), time(drag.now)].sort((x, y) => x - y);
-      this.view(a, Math.max(100, b - a));
+      this.view(a, Math.max(this.least, b - a));
     });
     canvas.addEventListener("pointerleave", () => { this.hint.hidden = true; });
     canvas.addEventListener("dblclick", () => this.view(0, this.group.window));

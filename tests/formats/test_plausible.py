@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gemmetry.formats.events import MOST_RANKS, TraceRows
+from gemmetry.formats.kineto import read_kineto
+from gemmetry.formats.plausible import LARGEST_SUM_NS, LONGEST_NS, plausible
+
+
+def kernel(name: str = "k", ts: Any = 1, dur: Any = 2, cat: str = "kernel") -> dict[str, Any]:
+    return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur}
+
+
+def rows_of(*events: Any, **head: Any) -> TraceRows:
+    text = json.dumps({**head, "traceEvents": list(events)}).encode()
+    rows = read_kineto(io.BytesIO(text))
+    assert rows is not None
+    return rows
+
+
+def test_rows_of_usual_traces_are_returned_as_they_are():
+    rows = rows_of(
+        kernel(), kernel("é"), distributedInfo={"rank": 7, "world_size": 8},
+        baseTimeNanoseconds=1_700_000_000_000_000_000, deviceProperties=[{"id": 0, "name": "H200"}],
+        host_name="node",
+    )  # fmt: skip
+    assert plausible(rows) is rows
+    empty = rows_of()
+    assert plausible(empty) is empty
+
+
+@pytest.mark.parametrize(
+    ("event", "table"),
+    [
+        (kernel("bad", dur=LONGEST_NS), "work on a GPU"),
+        (kernel("bad", ts=-(2**61)), "work on a GPU"),
+        (kernel("bad", dur=LONGEST_NS, cat="cuda_runtime"), "call"),
+        (kernel("bad", dur=LONGEST_NS, cat="cpu_op"), "operator"),
+        (kernel("bad", dur=LONGEST_NS, cat="user_annotation"), "annotation"),
+    ],
+)
+def test_an_event_with_times_that_cannot_be_is_left_out_and_told(event, table):
+    event["ts"], event["dur"] = event["ts"] // 1000, event["dur"] // 1000 + 1000
+    good = {**event, "ts": 5, "dur": 1, "name": "good"}
+    found = plausible(rows_of(good, event, event, good))
+    (problem,) = found.problems
+    assert problem.where == f"{table} 'bad'"
+    assert "left out (so do 1 more)" in problem.what
+    columns = [getattr(found, name) for name in ("gpu", "calls", "operators", "annotations")]
+    assert [found.names[name] for one in columns for name in one.name] == ["good", "good"]
+
+
+def test_sums_of_durations_fit_64_bits():
+    """None of the kernels is too long by itself; together they are."""
+    count = 3 * LARGEST_SUM_NS // LONGEST_NS
+    rows = rows_of(*[kernel("long", dur=LONGEST_NS // 1000) for _ in range(count)], kernel("short"))
+    assert rows.gpu.duration_ns.sum() < 0  # It went round.
+    found = plausible(rows)
+    assert [found.names[name] for name in found.gpu.name] == ["short"]
+    assert f"so do {count - 1} more" in found.problems[0].what
+    # A few of them are no reason to leave any out.
+    few = rows_of(*[kernel("long", dur=LONGEST_NS // 1000) for _ in range(100)])
+    assert plausible(few) is few
+
+
+@pytest.mark.parametrize("base", [2**62 + 1, 2**63 - 1])
+def test_a_base_of_times_in_another_century(base):
+    found = plausible(rows_of(kernel(), baseTimeNanoseconds=base))
+    assert found.base_ns == 0
+    assert str(base) in found.problems[0].what
+    near = rows_of(kernel(ts=10**12), baseTimeNanoseconds=2**62 - 10**6)
+    assert len(plausible(near).gpu.start_ns) == 0
+
+
+def test_ranks_that_no_job_has_are_not_told():
+    info = {"rank": MOST_RANKS + 1, "world_size": 10**15}
+    found = plausible(rows_of(kernel(), distributedInfo=info))
+    assert (found.rank, found.world_size) == (None, None)
+    assert [problem.what.split()[0] for problem in found.problems] == ["rank", "world_size"]
+    largest = rows_of(kernel(), distributedInfo={"rank": 5, "world_size": MOST_RANKS})
+    assert plausible(largest) is largest
+
+
+def test_halves_of_surrogate_pairs_are_replaced_everywhere():
+    rows = rows_of(kernel())
+    bad = dataclasses.replace(
+        rows, names=("a\ud800", "𝕏"), threads=("\udfff",), host="\ud800", job="x\udc00",
+        devices={0: "\ud800", -1: "none", 2**40: "none"}, versions={"v": "\ud800"},
+    )  # fmt: skip
+    found = plausible(bad)
+    assert found.names == ("a\ufffd", "𝕏")
+    assert (found.threads, found.host, found.job) == (("\ufffd",), "\ufffd", "x\ufffd")
+    assert found.devices == {0: "\ufffd"}
+    assert found.versions == {"v": "\ufffd"}
+    assert np.array_equal(found.gpu.start_ns, rows.gpu.start_ns)
