@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import tempfile
-
 import nox
 
 nox.options.sessions = ["lint", "types", "tests", "docs"]
@@ -40,11 +38,3 @@ def docs(session: nox.Session) -> None:
     """The documentation; a warning is an error."""
     session.install("--editable", ".[docs]")
     session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
-
-
-@nox.session
-def demo(session: nox.Session) -> None:
-    """The README's demo, in a folder that is thrown away."""
-    session.install("--editable", ".[demo]")
-    with tempfile.TemporaryDirectory() as folder:
-        session.run("gemmetry", "profile", "--spec", "examples/demo.yaml", "--experiment", folder)

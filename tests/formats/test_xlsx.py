@@ -29,6 +29,8 @@ def written(rows: list[list[Any]], **options: Any) -> bytes:
     buffer = io.BytesIO()
     options = {"nan_inf_to_errors": True, "strings_to_formulas": False, **options}
     with xlsxwriter.Workbook(buffer, options) as book:
+        # Otherwise the same cells give other bytes in another second.
+        book.set_properties({"created": datetime.datetime(2026, 1, 1)})
         sheet = book.add_worksheet("s")
         for number, row in enumerate(rows):
             for place, cell in enumerate(row):

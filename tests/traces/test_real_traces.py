@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gemmetry.formats import host_rows, mapping, spool
 from gemmetry.kernel_names import KernelKind, is_gemm
 from gemmetry.traces.gemm_links import link_gemms
 from gemmetry.traces.gemms import gemm_table, row_major_layout
@@ -20,6 +21,7 @@ from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
 from gemmetry.traces.shapes import workload
 from gemmetry.traces.summary import summarize, summarize_steps
+from gemmetry.traces.tracelens_tables import trace_tables
 
 DATA = Path(__file__).parents[1] / "data"
 LARGER = Path(os.environ.get("GEMMETRY_TRACES", "") or DATA.parents[2] / "shared" / "data")
@@ -143,3 +145,20 @@ def test_the_shapes_of_a_small_recording():
     assert (row.count, row.linked, row.told.kind) == (2, 2, KernelKind.GEMM)
     assert row.tflops == pytest.approx(2 * 2048**3 / row.median_ns / 1000)
     assert 0.5 < row.peak_fraction < 0.9
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in traces() if name.startswith(COMMITTED) or "ddp_rank" in name]
+)
+def test_what_is_read_like_a_huge_trace_gives_the_same_tables(name, monkeypatch):
+    def tables(trace):
+        summary = summarize(trace)
+        rest = (summary, summarize_steps(trace), gemm_table([trace]))
+        return [*trace_tables(trace, summary), *rest]
+
+    expected = tables(read(name))
+    # Everything in files and let go between the steps; calls and operators without work left out.
+    monkeypatch.setattr(spool.Spool.__init__, "__kwdefaults__", {"most_bytes": 5000})
+    monkeypatch.setattr(host_rows, "KEPT_BYTES", 0)
+    monkeypatch.setattr(mapping, "KEPT_BYTES", 0)
+    assert tables(read(name)) == expected

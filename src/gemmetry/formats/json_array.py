@@ -46,7 +46,7 @@ _END = re.compile(rb"\}[ \t\r\n]*(\])[ \t\r\n]*(?=[,}\]]|\Z)")
 _SEPARATOR = re.compile(rb"[ \t\r\n,]*")
 _EMPTY = re.compile(rb"[ \t\r\n]*\]")
 _LONGEST_KEY = 256
-_LOOK_BACK = 1 << 16
+_LOOK_BACK = (1 << 12, 1 << 16)
 _MOST_TRIALS = 4
 _MOST_REPAIRED_BYTES = 1 << 20
 _RAWS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -164,7 +164,8 @@ class Objects(Generic[T]):
 
     def _decoded(self, end: int) -> list[T] | None:
         try:
-            return self._decode(b"[" + self._text.buffer[:end] + b"]")
+            # The text is copied once, and not with each bracket.
+            return self._decode(b"".join((b"[", memoryview(self._text.buffer)[:end], b"]")))
         except DECODE_ERRORS:
             return None
 
@@ -395,7 +396,7 @@ def _with_nan(text: bytes) -> dict[str, Any] | None:
 
 def _last_boundary(buffer: bytes) -> re.Match[bytes] | None:
     last = None
-    for start in (max(0, len(buffer) - _LOOK_BACK), 0):
+    for start in (max(0, len(buffer) - length) for length in (*_LOOK_BACK, len(buffer))):
         for last in _BOUNDARY.finditer(buffer, start):  # noqa: B007
             pass
         if last is not None:

@@ -174,9 +174,10 @@ class _Builder:
         self._faults[what] = (min(first, _Fault(place, name)), count + int(where.sum()))
 
     def _name_ids(self, events: list[typed.Event]) -> Any:
-        names = self._names
-        texts = [n if type(n := e.name) is str else "" if n is None else str(n) for e in events]
-        return np.array([names[text] for text in texts], np.int32)
+        found: list[Any] = [event.name for event in events]
+        if set(map(type, found)) != {str}:
+            found = ["" if name is None else str(name) for name in found]
+        return np.array(list(map(self._names.__getitem__, found)), np.int32)
 
     def _thread_ids(self, events: list[typed.Event]) -> Any:
         threads = self._threads
