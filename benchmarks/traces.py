@@ -99,7 +99,7 @@ class Row:
         """The row of the table."""
         if self.failure:
             return f"| {self.what} | {self.failure[:100]} | | | | |"
-        limits = [f"{self.limit_s:g} s" if self.limit_s else "",
+        limits = [f"{self.limit_s:.3g} s" if self.limit_s else "",
                   f"{self.limit_mb:g} MB" if self.limit_mb else ""]  # fmt: skip
         spread = f"{min(self.seconds):.2f}–{max(self.seconds):.2f}" if self.runs > 1 else ""
         return (
@@ -176,6 +176,11 @@ def rows_of_trace(plain: Path, folder: Path, options: argparse.Namespace) -> lis
         Row("gemmetry, html", [*report, "-o", f"{folder}/ours.html"], runs=runs),
         Row("gemmetry, summary", [*summary, "--no-cache"], runs=runs),
         Row("gemmetry, summary, cached", summary, 0.2, None, runs),
+        Row(
+            "import numpy, typer, msgspec",
+            [sys.executable, "-c", "import numpy, typer, msgspec"],
+            runs=runs,
+        ),
     ]
     if options.tracelens is not None:
         program = options.tracelens / "TraceLens_generate_perf_report_pytorch"
@@ -235,12 +240,17 @@ def print_table(rows: Sequence[Row]) -> None:
 
 
 def print_factors(rows: Sequence[Row]) -> None:
-    """How much longer the others take than our workbook."""
-    took = {row.what: statistics.median(row.seconds) for row in rows if not row.failure}
+    """How much longer the others take than our workbook, turn by turn: what else the host does
+    slows both down."""
+    took = {row.what: row.seconds for row in rows if not row.failure}
     for name, least in (("TraceLens, xlsx", 10), ("HTA, all tables, csv", 4)):
         if name in took:
-            factor = took[name] / took["gemmetry, xlsx"]
-            print(f"{name} takes {factor:.1f} times as long as our workbook (limit: {least})")
+            pairs = zip(took[name], took["gemmetry, xlsx"], strict=True)
+            factors = [theirs / ours for theirs, ours in pairs]
+            print(
+                f"{name} takes {statistics.median(factors):.1f} times as long as our workbook "
+                f"({min(factors):.1f}–{max(factors):.1f}; limit: {least})"
+            )
 
 
 def versions(options: argparse.Namespace) -> list[str]:

@@ -11,7 +11,7 @@ from gemmetry.domain.dtypes import DTYPES, F32
 from gemmetry.domain.errors import LaunchError, OutOfMemoryError
 from gemmetry.domain.operation import Layout, TensorSpec
 from gemmetry.numerics.storage import numpy_dtype
-from gemmetry.providers import _host_device
+from gemmetry.providers import _host_device, _late_work
 from gemmetry.providers._host_device import HostDevice, red_zones
 
 
@@ -76,13 +76,14 @@ def test_guarded_buffers_begin_where_asked(device, offset, zone_bytes):
     assert not device.red_zones_intact(buffer)
 
 
-def test_work_that_ends_later_is_told(device):
+def test_work_that_ends_later_is_told(device, monkeypatch):
+    monkeypatch.setattr(_late_work, "LONGEST_WAIT_S", 60.0)
     assert isinstance(device, OrderedDevice)
     output = device.allocate(TensorSpec("result", (4, 4), F32))
     assert device.unordered_work(lambda: output.fill(1), output) == ""
 
     def later():
-        worker = threading.Timer(0.01, lambda: output.fill(1))
+        worker = threading.Timer(0.5, lambda: output.fill(1))
         worker.start()
 
     assert "go on writing" in device.unordered_work(later, output)

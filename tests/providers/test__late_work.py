@@ -30,32 +30,65 @@ def test_a_pool_that_stays_is_no_late_work(monkeypatch):
     worker.join()
 
 
-@pytest.mark.parametrize("delay", [0.01, 0.15])
-def test_a_thread_that_writes_later_is_told(delay):
-    state = [0]
+class Watched:
+    """A result that others change only after the first look, however late that comes."""
 
-    def write():
-        time.sleep(delay)
-        state.append(1)
+    def __init__(self) -> None:
+        self.is_written = False
+        self.seen = threading.Event()
 
-    worker = threading.Thread(target=write)
-    problem = watch(worker.start, state)
+    def look(self) -> bool:
+        found = self.is_written
+        self.seen.set()
+        return found
+
+    def write(self, delay_s: float = 0.0) -> None:
+        self.seen.wait()
+        time.sleep(delay_s)
+        self.is_written = True
+
+    def problem(self, launch) -> str:
+        return late_work(launch, self.look, bool.__eq__)
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.15])
+def test_a_thread_that_writes_later_is_told(monkeypatch, delay_s):
+    monkeypatch.setattr(_late_work, "LONGEST_WAIT_S", 60.0)
+    watched = Watched()
+    worker = threading.Thread(target=watched.write, args=(delay_s,))
+    problem = watched.problem(worker.start)
     worker.join()
     assert "after the launch was over: 1 threads that it started go on writing" in problem
 
 
+def test_a_thread_that_ends_between_two_looks_is_told(monkeypatch):
+    """It writes and ends right after a look: what it wrote is still found."""
+    watched = Watched()
+    others = thread_ids()
+    answers = iter([others, others | {-1}, others | {-1}])
+
+    def ids():
+        found = next(answers, None)
+        if found is None:
+            watched.is_written = True
+            return others
+        return found
+
+    monkeypatch.setattr(_late_work, "thread_ids", ids)
+    assert "go on writing" in watched.problem(lambda: None)
+
+
 def test_a_thread_from_before_is_told():
-    state, go = [0], threading.Event()
-
-    def serve():
-        go.wait()
-        time.sleep(0.005)
-        state.append(1)
-
-    worker = threading.Thread(target=serve)
+    watched = Watched()
+    worker = threading.Thread(target=watched.write)
     worker.start()
-    problem = watch(go.set, state)
-    worker.join()
+
+    def look():
+        if watched.seen.is_set():
+            worker.join()  # However busy the machine, it writes within the wait.
+        return watched.look()
+
+    problem = late_work(lambda: None, look, bool.__eq__)
     assert problem.endswith("another thread goes on writing")
 
 

@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from gemmetry.providers import _late_work  # noqa: E402
 from gemmetry.providers._torch_order import same_bits, unordered_on_host  # noqa: E402
 
 
@@ -19,12 +20,13 @@ def test_a_product_is_done_when_it_returns():
     assert torch.equal(output, a @ a)
 
 
-def test_a_result_of_its_own_is_watched():
+def test_a_result_of_its_own_is_watched(monkeypatch):
+    monkeypatch.setattr(_late_work, "LONGEST_WAIT_S", 60.0)
     output, kept = torch.empty(4, 4), torch.zeros(4, 4)
 
     def launch():
         def write():
-            time.sleep(0.2)
+            time.sleep(0.5)
             kept.fill_(1)
 
         threading.Thread(target=write).start()

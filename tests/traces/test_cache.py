@@ -5,6 +5,7 @@ import gzip
 import io
 import os
 import random
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -131,8 +132,8 @@ def test_a_folder_that_cannot_be_written_to(trace, rows, monkeypatch):
             raise PermissionError("read-only")
         return original(*args, **options)
 
-    original = cache.tempfile.mkstemp
-    monkeypatch.setattr(cache.tempfile, "mkstemp", refuse)
+    original = tempfile.mkstemp
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
     place = save(trace, "key", rows)
     assert place.parent == cache_folder()
     assert_equal(load(trace, "key"), rows)
@@ -143,7 +144,7 @@ def test_nowhere_to_write(trace, rows, monkeypatch):
     def refuse(*args: object, **options: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(cache.tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
     assert save(trace, "key", rows) is None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -297,7 +297,6 @@ class TraceRun:
                 else:
                     workbooks.append(found)
 
-        before = sum(self.times.values())
         with self.stage("gemms"):
             rows = (product_table if or_products else gemm_table)(traces())
             if workbooks:
@@ -306,20 +305,14 @@ class TraceRun:
                 for one in workbooks:
                     rows += self.of_workbook(one, workbook_gemms)
                 rows.sort(key=lambda row: -row.sum_ns)
-        # Reading is told on its own.
-        self.times["gemms"] -= sum(self.times.values()) - self.times["gemms"] - before
         self.check_any()
         return rows
 
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        import time
+    def stage(self, name: str) -> AbstractContextManager[None]:
+        """Tells how long a block took, where ``--timings`` asks."""
+        from gemmetry.traces.stages import stage
 
-        begin = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.times[name] = self.times.get(name, 0.0) + time.perf_counter() - begin
+        return stage(self.times, name)
 
     def check_any(self) -> None:
         """Refuse a request of which no file could be read."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import TypeVar
 
@@ -45,5 +44,7 @@ def short_name(name: str, most: int = LONGEST_NAME) -> str:
     """`name`, or its beginning with its length and a digest, so that different names stay so."""
     if len(name) <= most:
         return name
+    import hashlib  # Loads OpenSSL, which takes 8 ms.
+
     digest = hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).hexdigest()
     return f"{name[:most]}… [{len(name)} characters, {digest}]"

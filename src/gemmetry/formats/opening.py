@@ -12,6 +12,8 @@ from typing import BinaryIO, cast
 
 from gemmetry.domain.errors import RequestError
 
+SQLITE_MAGIC = b"SQLite format 3\x00"
+XLSX_MAGIC = b"PK\x03\x04"
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 

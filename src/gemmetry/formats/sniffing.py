@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 
 from gemmetry.formats.json_array import key_pattern
-from gemmetry.formats.opening import open_decompressed
+from gemmetry.formats.opening import SQLITE_MAGIC, XLSX_MAGIC, open_decompressed
 
 FIRST_BYTES = 64 << 10
 MOST_BYTES = 8 << 20
@@ -16,9 +16,6 @@ add stand before the events (32 KiB in one of the public traces)."""
 
 ROCPROFV3_KEY = "rocprofiler-sdk-tool"
 """Of a rocprofv3 ``results.json``: its outermost object has no other."""
-
-SQLITE_MAGIC = b"SQLite format 3\x00"
-XLSX_MAGIC = b"PK\x03\x04"
 
 
 class Kind(Enum):

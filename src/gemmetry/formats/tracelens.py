@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.formats.opening import open_decompressed
-from gemmetry.formats.sniffing import XLSX_MAGIC
+from gemmetry.formats.opening import XLSX_MAGIC, open_decompressed
 from gemmetry.formats.xlsx import Cell, Workbook, WorkbookError, by_column
 
 SHEETS = (

@@ -40,9 +40,12 @@ def late_work(
     began = time.monotonic()
     started = thread_ids() - before
     time.sleep(WAIT_S)
-    while is_same(first, look()):
-        is_alive = bool(started & thread_ids())
-        if not is_alive or time.monotonic() - began > LONGEST_WAIT_S:
+    while True:
+        # Asked before the look: a thread may write and end between a look and the question.
+        is_over = not (started & thread_ids()) or time.monotonic() - began > LONGEST_WAIT_S
+        if not is_same(first, look()):
+            break
+        if is_over:
             return ""
         time.sleep(_STEP_S)
     waited_ms = (time.monotonic() - began) * 1e3

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from gemmetry.traces.host_operators import HostOperator, HostOperators, without_
 from gemmetry.traces.jobs import RankTrace, rank_trace
 from gemmetry.traces.model import Trace
 from gemmetry.traces.shapes import Workload, workload
+from gemmetry.traces.stages import stage
 from gemmetry.traces.summary import Summary, summarize, summarize_steps
 from gemmetry.traces.timeline import Lane, trace_lanes
 from gemmetry.traces.tracelens_collectives import (
@@ -246,12 +245,8 @@ def build_report(
             gathered.add(trace)
             yield trace
 
-    before, begin = sum(times.values()), time.perf_counter()
-    gemms = gemm_table(passing())
-    # The stages within are told on their own.
-    elapsed = time.perf_counter() - begin - (sum(times.values()) - before)
-    times["tables"] = times.get("tables", 0.0) + elapsed
     with stage(times, "tables"):
+        gemms = gemm_table(passing())
         jobs = analyse_jobs(gathered.ranks)
         failed = {file: error.message for file, error in errors.items()}
         products = gathered.host.products()
@@ -345,13 +340,3 @@ def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def _cell(value: Any) -> Any:
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
-
-
-@contextmanager
-def stage(times: dict[str, float], name: str) -> Iterator[None]:
-    """Add the seconds of a block to `times`."""
-    begin = time.perf_counter()
-    try:
-        yield
-    finally:
-        times[name] = times.get(name, 0.0) + time.perf_counter() - begin

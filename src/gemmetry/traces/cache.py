@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import mmap
 import os
-import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -92,23 +90,24 @@ _OF_ROWS = tuple(set(_Head.__struct_fields__) - {"key", "columns", "checksum"})
 def cache_key(files: Sequence[Path]) -> str | None:
     """What a cache of `files` is recognised by: their sizes, times, first and last 64 KiB, and
     the version of the readers. None if they cannot be read."""
-    digest = hashlib.blake2b(f"{READER_VERSION}".encode(), digest_size=20)
+    parts = [f"{READER_VERSION}"]
     for file in files:
         try:
             with file.open("rb") as opened:
                 status = os.fstat(opened.fileno())
-                digest.update(f"|{file.name}|{status.st_size}|{status.st_mtime_ns}|".encode())
-                digest.update(opened.read(_HASHED_BYTES))
+                ends = zlib.crc32(opened.read(_HASHED_BYTES))
                 opened.seek(max(0, status.st_size - _HASHED_BYTES))
-                digest.update(opened.read(_HASHED_BYTES))
+                ends = zlib.crc32(opened.read(_HASHED_BYTES), ends)
         except OSError:
             return None
-    return digest.hexdigest()
+        parts.append(f"{os.fsencode(file.name)!r} {status.st_size} {status.st_mtime_ns} {ends:08x}")
+    return "|".join(parts)
 
 
 def load(path: Path, key: str) -> TraceRows | None:
     """The cached rows of the trace `path`; None where there are none for this `key`."""
-    for place in _places(path):
+    for place_of in (_place_beside, _place_of_user):
+        place = place_of(path)
         with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError, TypeError):
             rows = _load(place, key)
             if rows is not None:
@@ -122,7 +121,7 @@ def save(path: Path, key: str, rows: TraceRows) -> Path | None:
     Returns:
         The cache file; None where neither folder takes it.
     """
-    beside, own = _places(path)
+    beside, own = _place_beside(path), _place_of_user(path)
     for place in (beside, own):
         with contextlib.suppress(OSError):
             if place == own:
@@ -150,7 +149,7 @@ def clear_cache(paths: Sequence[Path] = ()) -> tuple[int, int]:
         if path.is_dir():
             found |= set(path.rglob(f"*{CACHE_SUFFIX}"))
         else:
-            found |= _with_unfinished(_places(path)[0])
+            found |= _with_unfinished(_place_beside(path))
     files = size = 0
     for file in found:
         with contextlib.suppress(OSError):
@@ -176,13 +175,17 @@ def cache_folder() -> Path:
     return root / "gemmetry" / "traces"
 
 
-def _places(path: Path) -> tuple[Path, Path]:
+def _place_beside(path: Path) -> Path:
     whole = path.absolute()
-    name = hashlib.blake2b(os.fsencode(whole), digest_size=16).hexdigest()
-    return (
-        whole.with_name(whole.name + CACHE_SUFFIX),
-        cache_folder() / f"{name}{CACHE_SUFFIX}",
-    )
+    return whole.with_name(whole.name + CACHE_SUFFIX)
+
+
+def _place_of_user(path: Path) -> Path:
+    # Loads OpenSSL: 8 ms, which a cache beside the trace does without.
+    import hashlib
+
+    name = hashlib.blake2b(os.fsencode(path.absolute()), digest_size=16).hexdigest()
+    return cache_folder() / f"{name}{CACHE_SUFFIX}"
 
 
 def _is_cache(file: Path) -> bool:
@@ -226,6 +229,8 @@ def _write(place: Path, key: str, rows: TraceRows, *, is_beside: bool) -> None:
     told = {name: getattr(rows, name) for name in _OF_ROWS}
     head = msgspec.msgpack.encode(_Head(key=key, columns=tuple(columns), checksum=checksum, **told))
     prefix = _MAGIC + len(head).to_bytes(8, "little") + zlib.crc32(head).to_bytes(8, "little")
+    import tempfile
+
     descriptor, name = tempfile.mkstemp(dir=place.parent, prefix=".", suffix=CACHE_SUFFIX)
     try:
         if is_beside:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.formats.sniffing import XLSX_MAGIC
+from gemmetry.formats.opening import XLSX_MAGIC
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import find_traces, read_trace
 

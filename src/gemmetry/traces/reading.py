@@ -6,9 +6,7 @@ Readers are imported when a file needs them: a cached trace needs none.
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +14,7 @@ from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.formats.events import TraceRows
 from gemmetry.formats.mapping import let_go
 from gemmetry.traces.cache import CACHE_SUFFIX, SMALLEST_CACHED_BYTES, cache_key, load, save
+from gemmetry.traces.stages import stage
 
 if TYPE_CHECKING:
     from gemmetry.formats.sniffing import Kind
@@ -52,16 +51,16 @@ def read_trace(
     times = timings if timings is not None else {}
     key = None
     if use_cache:
-        with _stage(times, "cache"):
+        with stage(times, "cache"):
             key = _key(path)
             found = load(path, key) if key else None
         if found is not None:
             let_go(found)
             return found
-    with _stage(times, "read"):
+    with stage(times, "read"):
         rows = _read(path)
     if key:
-        with _stage(times, "save"):
+        with stage(times, "save"):
             save(path, key, rows)
     let_go(rows)
     return rows
@@ -158,8 +157,8 @@ def _read(path: Path) -> TraceRows:
 
 def _reason(path: Path, kind: Kind) -> tuple[str, str]:
     """Why it is none, and what to do."""
-    from gemmetry.formats.opening import open_decompressed
-    from gemmetry.formats.sniffing import SQLITE_MAGIC, Kind
+    from gemmetry.formats.opening import SQLITE_MAGIC, open_decompressed
+    from gemmetry.formats.sniffing import Kind
 
     if kind is Kind.CHAKRA:
         return (
@@ -218,12 +217,3 @@ def _read_as(path: Path, kind: Kind) -> TraceRows | None:
                 f"written: {error}",
                 hint="Free some disk, or set TMPDIR to a folder on another one.",
             ) from error
-
-
-@contextmanager
-def _stage(timings: dict[str, float], name: str) -> Iterator[None]:
-    begin = time.perf_counter()
-    try:
-        yield
-    finally:
-        timings[name] = timings.get(name, 0.0) + time.perf_counter() - begin
