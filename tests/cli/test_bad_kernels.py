@@ -73,7 +73,7 @@ def never_returns(a, b):
 
 def writes_later(a, b, out):
     def work():
-        time.sleep(0.05)
+        time.sleep(2)  # long after the first look, on a busy machine too
         torch.matmul(a, b, out=out)
 
     threading.Thread(target=work, daemon=True).start()
@@ -83,8 +83,10 @@ def spoils_later(a, b, out):
     torch.matmul(a, b, out=out)
 
     def work():
-        time.sleep(0.002)
-        out.zero_()
+        # However late a look comes, a change follows it.
+        for value in range(1, 9):
+            time.sleep(0.1)
+            out.fill_(value)
 
     threading.Thread(target=work, daemon=True).start()
 

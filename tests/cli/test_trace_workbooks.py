@@ -18,6 +18,7 @@ DATA = Path(__file__).parents[1] / "data"
 MATMUL = str(DATA / "tracelens_workbooks" / "h200_matmul.xlsx")
 RANK0 = str(DATA / "tracelens_workbooks" / "h200_fsdp_rank0of4_part.xlsx")
 TRACE = str(DATA / "traces" / "h200_matmul.pt.trace.json.gz")
+GRID = str(DATA / "cpu_grid")
 
 
 def test_summary_of_a_workbook(cli):
@@ -37,6 +38,19 @@ def test_workbooks_and_traces_are_in_the_order_given(cli):
     assert "h200_fsdp_rank0of4_part.x…" in told
 
 
+def test_traces_of_one_workbook_are_told_apart(cli):
+    pair = [DATA / "traces" / f"h200_fsdp_rank{rank}of4_part.pt.trace.json.gz" for rank in (0, 1)]
+    assert cli("trace", "report", *map(str, pair), "--no-cache", "-o", "both.xlsx").status == 0
+    told = cli("trace", "summary", "both.xlsx").stdout
+    files = [
+        f["file"]
+        for f in json.loads(cli("trace", "summary", "both.xlsx", "--json").stdout)["files"]
+    ]
+    assert files == [f"both.xlsx: {path}" for path in pair]
+    assert told.count("h200_fsdp_rank0of4_part.p…") == told.count("h200_fsdp_rank1of4_part.p…") == 1
+    assert "both.xlsx" in cli("trace", "summary", "both.xlsx", MATMUL).stdout
+
+
 def test_gemms_and_shapes_of_a_workbook(cli):
     ended = cli("trace", "gemms", RANK0)
     assert "16384x16384x4096 bf16 tn  aten::addmm" in ended.stdout
@@ -49,6 +63,15 @@ def test_gemms_and_shapes_of_a_workbook(cli):
     planned = cli("profile", "--spec", "shapes.yaml", "--providers", "null", "--dry-run")
     assert planned.status == 0, planned.stderr
     assert "matmul_16384x4096x16384_bf16t_bf16n_bf16t" in planned.stdout
+
+
+def test_times_of_a_host_are_not_added_to_those_of_a_workbook(cli):
+    both = cli("trace", "shapes", MATMUL, GRID, "--json", "--no-cache")
+    assert both.status == 0, both.stderr
+    alone = cli("trace", "shapes", MATMUL, "--json")
+    assert json.loads(both.stdout)["shapes"] == json.loads(alone.stdout)["shapes"] != []
+    assert "hold no work on a GPU; `gemmetry trace report" in both.stderr
+    assert json.loads(cli("trace", "shapes", GRID, "--json", "--no-cache").stdout)["shapes"] != []
 
 
 @pytest.mark.parametrize("command", ["summary", "gemms", "shapes"])

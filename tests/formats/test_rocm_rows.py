@@ -18,9 +18,9 @@ def test_the_mark_of_a_descriptor_is_no_part_of_a_name(name):
 
 @pytest.mark.parametrize("name", [" " * 999_999 + "x", "[clone .kd]" * 90_000, ".kd " * 250_000])
 def test_a_hostile_name_is_shortened_in_a_moment(name):
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert len(kernel_name(name)) < 17_000
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 20, "steps that grow as the square would take minutes"
 
 
 def test_grids_are_workgroups_rounded_up_and_bounded():

@@ -41,6 +41,9 @@ class FakeDevice:
     def upload(self, array: Any, spec: TensorSpec) -> Any:
         return array.copy()
 
+    def write(self, buffer: Any, array: Any, spec: TensorSpec) -> None:
+        buffer[...] = array
+
     def download(self, buffer: Any, spec: TensorSpec) -> Any:
         return buffer.copy()
 

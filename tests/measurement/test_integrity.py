@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from gemmetry.domain.errors import LaunchError
@@ -70,3 +72,67 @@ def test_threads_that_run_on_after_a_launch(busy_s: float, expected: float) -> N
     clock = Clock(busy_s)
     found = integrity.seconds_running_on(lambda: clock.now, clock.cpu, clock.sleep)
     assert found == pytest.approx(expected, abs=0.005)
+
+
+class Remembering:
+    """Gives kept results again: a launch takes 100 ns then, 400 ns else."""
+
+    def __init__(self, executable) -> None:
+        self.executable, self.device = executable, executable.device
+        self.known: set[bytes] = set()
+        self.seen: list[np.ndarray] = []
+
+    def run(self, inputs, output):
+        key = b"".join(array.tobytes() for array in inputs)
+        slow = key not in self.known
+        self.seen += [np.array(inputs[0])] if slow else []
+        self.known.add(key)
+        self.device.durations_ns = [400.0 if slow else 100.0]
+        return self.executable.run(inputs, output)
+
+
+def _ratio(executable, operation, inputs) -> float:
+    [first, *_] = make_sets(executable.device, operation, inputs, 1, rotate_outputs=True)
+    executable.run(first.inputs, first.output)
+    found = integrity.slowdown_on_new_inputs(executable, operation, inputs, first)
+    for buffer, array in zip(first.inputs, inputs, strict=True):
+        assert np.array_equal(buffer, array), "what is timed afterwards has the inputs again"
+    return found
+
+
+def test_results_that_are_found_again_are_told(
+    operation, host_inputs, make_device, make_executable
+) -> None:
+    executable = Remembering(make_executable(make_device()))
+    assert _ratio(executable, operation, host_inputs) == 4.0
+    assert len(executable.known) == len(executable.seen) == 7, "all inputs but the first were new"
+
+
+def test_an_honest_launch_takes_as_long_on_new_inputs(
+    operation, host_inputs, make_device, make_executable
+) -> None:
+    executable = make_executable(make_device())
+    assert _ratio(executable, operation, host_inputs) == 1.0
+    assert executable.launches == 7
+
+
+def test_what_was_disturbed_once_remembers_nothing(
+    operation, host_inputs, make_device, make_executable
+) -> None:
+    # The launch before; then known and new in turns, the first three new ones disturbed.
+    device = make_device(durations_ns=[1e3, 1e3, 9e3, 1e3, 9e3, 1e3, 9e3, *[1e3] * 6])
+    assert _ratio(make_executable(device), operation, host_inputs) == 1.0
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.int8, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]
+)
+@pytest.mark.parametrize("fill", [0, 1, 2])
+def test_each_change_makes_inputs_that_were_never_seen(dtype, fill) -> None:
+    array = np.full((3, 3), fill, dtype)
+    seen = {array.tobytes()}
+    for number in range(6):
+        integrity._change_one(array, number)
+        assert array.tobytes() not in seen
+        seen.add(array.tobytes())
+    assert np.isfinite(array.astype(np.float32)).all()

@@ -189,6 +189,12 @@ def test_most_launches_held_up() -> None:
     assert mark.startswith("stalled: the median is 10.0 times the shortest sample, 100 µs")
 
 
+def test_results_that_are_kept_between_launches() -> None:
+    [mark] = _rounds(new_inputs_ratio=3.6)
+    assert mark.startswith("remembers: a launch on inputs never seen before takes 3.6 times as")
+    assert _rounds(new_inputs_ratio=1.4) == _rounds(new_inputs_ratio=None) == ()
+
+
 def test_work_that_the_clock_did_not_see() -> None:
     [mark] = _rounds(runs_on_s=0.2)
     assert mark.startswith("runs on: threads of the process worked for 200 ms after launches")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,18 +22,29 @@ def test_a_product_is_done_when_it_returns():
 
 
 def test_a_result_of_its_own_is_watched(monkeypatch):
+    looked, workers = threading.Event(), []
+
+    def wait(seconds):
+        looked.set()  # The first look is over, however late it came.
+        time.sleep(seconds)
+
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=wait)
+    monkeypatch.setattr(_late_work, "time", clock)
     monkeypatch.setattr(_late_work, "LONGEST_WAIT_S", 60.0)
     output, kept = torch.empty(4, 4), torch.zeros(4, 4)
 
-    def launch():
-        def write():
-            time.sleep(0.5)
-            kept.fill_(1)
+    def write():
+        looked.wait(60)
+        kept.fill_(1)
 
-        threading.Thread(target=write).start()
+    def launch():
+        workers.append(threading.Thread(target=write))
+        workers[0].start()
         return kept
 
-    assert "go on writing" in unordered_on_host(launch, output)
+    problem = unordered_on_host(launch, output)
+    workers[0].join()
+    assert "go on writing" in problem
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -122,16 +123,25 @@ def test_events_see_each_call_and_no_backlog(cuda: FakeCuda) -> None:
     assert len(cuda.slept_ns) == 2 + -(-100 // _torch_timing._CALLS_PER_BACKLOG)
 
 
-def test_the_backlog_follows_the_time_that_submitting_takes(cuda: FakeCuda) -> None:
+def test_the_backlog_follows_the_time_that_submitting_takes(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host_ns = [0]
+    clock = SimpleNamespace(perf_counter_ns=lambda: host_ns[0])
+    monkeypatch.setattr(_torch_timing, "time", clock)
+
+    def slowly() -> None:
+        host_ns[0] += 2_000_000
+
     timer = StreamTimer(0, cuda)
     timer.time_calls([lambda: None] * 64)
     first = cuda.slept_ns[-1]
     timer.time_calls([lambda: None] * 64)
     assert cuda.slept_ns[-1] < first / 2, "an empty call is submitted faster than assumed"
-    timer.time_calls([lambda: time.sleep(0.002)] * 4)
+    timer.time_calls([slowly] * 4)
     slow = cuda.slept_ns[-1] / 4
     timer.time_calls([lambda: None] * 4)
-    assert cuda.slept_ns[-1] / 4 <= 2.01 * slow, "growth is bounded"
+    assert cuda.slept_ns[-1] / 4 == pytest.approx(2 * slow, rel=0.01), "growth is bounded"
 
 
 def test_a_load_is_led_in_timed_and_left_running(cuda: FakeCuda) -> None:
@@ -243,6 +253,7 @@ def test_a_failed_capture_leaves_nothing_behind(
 
 
 def test_the_host_times_each_call() -> None:
-    durations = time_on_host([lambda: time.sleep(0.003), lambda: None])
+    durations = time_on_host([lambda: time.sleep(0.003), *[lambda: None] * 20])
     assert durations[0] >= 3e6
-    assert 0 <= durations[1] < durations[0]
+    # Any of them may be interrupted; not all of them.
+    assert 0 <= min(durations[1:]) < durations[0]

@@ -102,6 +102,18 @@ def test_long_lists_of_failures_are_counted(make_record, console_text):
     assert "… and 10 more" in text
 
 
+def test_wide_intervals_are_not_cut(make_record, console_text):
+    records = [make_record("matmul_8x8x8_f32t_f32t_f32t", marks=("noisy: ±999 %",))]
+    for share in (0.0996, 1.5, 12.0):
+        m = records[0].measurement
+        wide = dataclasses.replace(m, ci_high_ns=m.median_ns * (1 + share))
+        records.append(dataclasses.replace(records[0], measurement=wide, provider=f"p{share}"))
+    text = console_text(lambda c: print_table(ResultSet(title="t", records=records), c))
+    assert "…" not in text
+    assert [word for word in text.split() if word.startswith("±")] == [
+        "±", "±1.3%!", "±10%!", "±150%!", "±1200%!"]  # fmt: skip
+
+
 def _terminal_lines(results, width=80, **options):
     console = Console(width=width, file=io.StringIO(), color_system=None, force_terminal=True,
                       highlight=False)  # fmt: skip

@@ -46,3 +46,27 @@ def test_columns_without_values_are_left_out_and_numbers_stand_right(console_tex
     )
     text = console_text(lambda c: print_grouped([row], c, right=["A"]))
     assert text.splitlines() == ["configuration A", "no operation", "default       1"]
+
+
+def test_the_default_configuration_gives_way_where_the_room_is_short(console_text):
+    rows = [
+        GroupedRow(
+            operation=f"matmul_{size}x{size}x{size}_f32t_f32t_f32t",
+            configuration="default",
+            cells={"trace_folder": folder, "configuration": "default", "outcome": outcome,
+                   "trace_operators": operators, "trace_kernels": "0", "verification": verified},
+        )
+        for size, folder, outcome, operators, verified in (
+            (64, "traces_matmul/config_0001", "ok", "8", "passed"),
+            (128, "–", "unsupported", "–", "not_verified"),
+        )
+    ]  # fmt: skip
+    lines = console_text(lambda console: print_grouped(rows, console), width=80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split() for line in lines[-3:]] == [
+        ["traces_matmul/config_0001", "ok", "8", "0", "passed"],
+        ["matmul", "128×128×128", "f32", "tt"],
+        ["–", "unsupported", "–", "0", "not_verified"],
+    ]
+    wide = console_text(lambda console: print_grouped(rows, console), width=100)
+    assert "default" in wide

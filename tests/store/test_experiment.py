@@ -145,6 +145,7 @@ def test_another_plan_is_refused_and_told(tmp_path, open_experiment, make_plan):
     assert caught.value.exit_status == 2
     for plan in (make_plan(a=1), make_plan(a=2)):
         assert plan.hash in str(caught.value)
+    assert "; they differ in a (1, now 2)" in str(caught.value)
     assert (tmp_path / "journal.sqlite").read_bytes() == before
 
 

@@ -3,7 +3,12 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.errors import JournalDamagedError
-from gemmetry.store.manifest import Manifest, read_manifest, write_manifest
+from gemmetry.store.manifest import (
+    Manifest,
+    plan_differences,
+    read_manifest,
+    write_manifest,
+)
 
 
 def test_a_manifest_reads_back(tmp_path):
@@ -26,3 +31,13 @@ def test_a_manifest_that_does_not_read_is_told(tmp_path, text):
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(JournalDamagedError):
         read_manifest(tmp_path)
+
+
+def test_differences_of_plans_are_told_by_place_and_value():
+    theirs = {"name": "n", "trace": {"repeats": 5, "wait": 1}, "long": ["x"] * 50, "gone": None}
+    ours = {"name": "n", "trace": {"repeats": 3, "wait": 1}, "long": ("x",) * 51, "new": "a"}
+    told = plan_differences(theirs, ours)
+    assert told == 'trace.repeats (5, now 3), long, new (null, now "a")'
+    assert plan_differences(theirs, {**theirs, "long": ("x",) * 50}) == ""
+    many = {str(number): number for number in range(9)}
+    assert plan_differences({}, many).endswith("3 (null, now 3) and 5 more")

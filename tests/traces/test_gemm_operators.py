@@ -34,9 +34,10 @@ def test_addmm_and_baddbmm_have_the_addend_first():
     assert gemm_shape("aten::baddbmm", told) == GemmShape(4, 16, 8, 3, "f32")
 
 
-def test_the_weight_of_linear_is_transposed():
+@pytest.mark.parametrize("name", ["aten::linear", "mkldnn::_linear_pointwise"])
+def test_the_weight_of_linear_is_transposed(name):
     told = arguments(([2, 5, 8], BF16, [40, 8, 1]), ([16, 8], BF16, [8, 1]), ([16], BF16, [1]))
-    assert gemm_shape("aten::linear", told) == GemmShape(10, 16, 8, 1, "bf16", "tn")
+    assert gemm_shape(name, told) == GemmShape(10, 16, 8, 1, "bf16", "tn")
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,28 @@ def test_scaled_mm_tells_how_it_is_scaled(factors, scaling):
     )
     expected = GemmShape(64, 32, 128, 1, "e4m3:e5m2", "tn", scaling)
     assert gemm_shape("aten::_scaled_mm", told) == expected
+
+
+@pytest.mark.parametrize("name", ["addmm_", "baddbmm_", "addbmm_", "addmv_"])
+def test_products_that_overwrite_their_addend(name):
+    lead = [3] if "bmm" in name else []
+    right = [8] if name == "addmv_" else [*lead, 8, 16]
+    told = arguments(([4, 16], BF16), ([*lead, 4, 8], BF16), (right, BF16), ([], "Scalar"))
+    assert is_gemm_operator(f"aten::{name}")
+    assert gemm_shape(f"aten::{name}", told) == gemm_shape(f"aten::{name[:-1]}", told) is not None
+
+
+@pytest.mark.parametrize(
+    ("factors", "scaling"),
+    [([[]], "tensor"), ([[1]], "tensor"), ([[64, 1]], "row"), ([[64, 4], [1]], "block")],
+)
+def test_lists_of_factors_tell_how_it_is_scaled(factors, scaling):
+    told = arguments(
+        ([64, 128], "c10::Float8_e4m3fn", [128, 1]),
+        ([128, 32], "c10::Float8_e4m3fn", [1, 128]),
+        (factors, "TensorList"),
+    )
+    assert gemm_shape("aten::_scaled_mm_v2", told).scaling == scaling
 
 
 def test_integers_and_complex_numbers():

@@ -56,6 +56,25 @@ def test_a_product_counts_once(recording):
     assert ("aten::matmul", 1, True) in found
 
 
+def test_a_scaled_product_stands_for_the_one_that_it_is_computed_with(recording):
+    made = recording()
+    sizes = {"shapes": [[64, 32], [32, 16], [1], [1]], "strides": [[32, 1], [1, 32], [1], [1]]}
+    narrow = {"dtypes": ["c10::Float8_e4m3fn", "c10::Float8_e4m3fn", "float", "float"]}
+    wide = {"shapes": [[64, 32], [32, 16]], "dtypes": ["float", "float"]}
+    made.operator("aten::matmul", 0, 1000, **wide)
+    made.operator("aten::_scaled_mm", 10, 900, **sizes, **narrow)
+    made.operator("aten::mm", 100, 500, **wide)
+    made.operator("aten::mm", 2000, 500, **wide)
+    made.operator("aten::_scaled_mm", 3000, 900)
+    made.operator("aten::mm", 3100, 500, **wide)
+    rows = {(row.kernel, row.dtype): row for row in product_table([made.trace()])}
+    assert set(rows) == {("aten::_scaled_mm", "e4m3"), ("aten::mm", "f32")}
+    scaled = rows["aten::_scaled_mm", "e4m3"]
+    assert (scaled.count, scaled.sum_ns, scaled.layout) == (1, 900, "tn")
+    assert scaled.shape.scaling == "tensor"
+    assert rows["aten::mm", "f32"].count == 2
+
+
 def test_speed_is_that_of_the_median_call(recording):
     made = recording()
     for at, lasts in ((0, 1030), (5000, 2030), (10_000, 9030)):

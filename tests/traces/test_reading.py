@@ -225,14 +225,18 @@ def test_every_larger_trace_is_read_whole(tmp_path):
 def test_a_cached_trace_of_56_mb_is_there_at_once(tmp_path):
     path = tmp_path / "owlv2.json.gz"
     shutil.copy(SHARED / "traces" / "kineto" / "h100_owlv2.json.gz", path)
+    # Processor time, so that other work on the machine does not count.
+    begin = time.process_time()
     rows = read_trace(path)
-    best = 1.0
+    first_s = time.process_time() - begin
+    cached_s = []
     for _ in range(5):
-        begin = time.perf_counter()
+        begin = time.process_time()
         again = read_trace(path)
-        best = min(best, time.perf_counter() - begin)
+        cached_s.append(time.process_time() - begin)
     assert again.gpu.start_ns.tolist() == rows.gpu.start_ns.tolist()
-    assert best < 0.05
+    assert min(cached_s) < 0.05
+    assert min(cached_s) < first_s / 20
 
 
 @pytest.mark.parametrize("table", ["kernel_trace", "counter_collection"])

@@ -78,6 +78,7 @@ def test_a_workbook_of_ours_of_several_traces(tmp_path):
     for found, trace in zip(workbook_summaries(report), traces, strict=True):
         expected = summarize(trace)
         assert str(trace.file) in found.label
+        assert found.source == f"{path}: {trace.file}"
         for name in ("window", "busy", "compute_union", "comm_union", "exposed_comm", "idle",
                      "gemm_kernel", "comm_kernel", "memcpy_union"):  # fmt: skip
             assert getattr(found, f"{name}_ns") == getattr(expected, f"{name}_ns"), name

@@ -85,9 +85,77 @@ def test_wide_formats_reach_beyond_f16_at_both_ends(make):
     case = make(parse_operation("matmul_6x6x6_bf16t_bf16n_f32t"), 5, np.matmul)
     sizes = np.abs(to_float64(case.expected))
     assert sizes.max() > 65504
-    assert 0 < sizes.min() < 2.0**-14
+    assert sizes[sizes > 0].min() < 2.0**-14
     narrow = make(parse_operation("matmul_6x6x6_bf16t_bf16n_f16t"), 5, np.matmul)
     assert 1 <= np.abs(to_float64(narrow.expected)).max() <= 65504
+
+
+@pytest.mark.parametrize(
+    ("formats", "largest", "smallest"),
+    [
+        ("e4m3t_e4m3n_f32t", 256, 2.0**-6),
+        ("e5m2t_e5m2n_f32t", 32768, 2.0**-14),
+        ("f16t_f16n_f16t", 32768, 2.0**-14),
+        ("e4m3t_e4m3n_e4m3t", 256, 2.0**-6),
+        ("f16t_f16n_f16t_accf16", 32768, 2.0**-14),
+    ],
+)
+@pytest.mark.parametrize(("make", "codes"), [(selects_lhs, 0), (selects_rhs, 1)])
+def test_narrow_formats_reach_their_ends(formats, largest, smallest, make, codes):
+    """The top exponent of e4m3 holds numbers, where formats with infinity keep it for that."""
+    operation = parse_operation(f"matmul_96x96x96_{formats}")
+    inputs = make(operation, 5, np.matmul).inputs
+    sizes = np.abs(to_float64(inputs[codes]))
+    assert sizes.max() == largest
+    assert sizes[sizes > 0].min() == smallest
+
+
+@pytest.mark.parametrize("suffix", ["alpha3", "relu", "bias", "beta1"])
+def test_what_changes_the_range_of_narrow_results_leaves_lines_alone(suffix):
+    operation = parse_operation(f"matmul_24x24x24_f16t_f16n_f16t_{suffix}")
+    sizes = np.abs(to_float64(selects_lhs(operation, 5, np.matmul).inputs[0]))
+    assert sizes.max() <= 2048
+    assert sizes[sizes > 0].min() >= 1
+
+
+@pytest.mark.parametrize(("make", "codes"), [(selects_lhs, "lhs"), (selects_rhs, "rhs")])
+@pytest.mark.parametrize("layouts", ["tt", "nn"])
+def test_one_line_is_zero(make, codes, layouts):
+    lhs, rhs = layouts
+    for edge, cleared in ((9, 1), (3, 0)):
+        operation = parse_operation(f"matmul_{edge}x{edge}x9_f32{lhs}_f32{rhs}_f32t")
+        case = make(operation, 5, np.matmul)
+        values = to_float64(logical_tensors(operation, case.inputs)[codes])
+        along_k = 1 if codes == "lhs" else 0
+        assert (~values.any(axis=along_k)).sum() == cleared
+        assert (~to_float64(case.expected).any(axis=along_k)).sum() == cleared
+
+
+def test_s8_reaches_its_ends_and_sums_beyond_float32():
+    operation = parse_operation("matmul_9x12x2048_s8t_s8n_s32t")
+    case = integers(operation, 5, np.matmul)
+    tensors = logical_tensors(operation, case.inputs)
+    lhs, rhs = tensors["lhs"].astype(np.int64), tensors["rhs"].astype(np.int64)
+    assert (case.expected == lhs @ rhs).all()
+    assert {lhs.min(), rhs.min()} == {-128}
+    assert {lhs.max(), rhs.max()} == {127}
+    assert lhs.all() and rhs.all()
+    assert (lhs[1::3] >= 96).all() and (rhs[:, 2::3] <= -96).all()
+    in_float32 = lhs.astype(np.float32) @ rhs.astype(np.float32)
+    assert (in_float32.astype(np.int64) != case.expected).any()
+    pairs = lhs[2, 0::2, None] * rhs[0::2, 2] + lhs[2, 1::2, None] * rhs[1::2, 2]
+    assert pairs.max() == 2 * 128**2 > 2**15 - 1
+
+
+def test_s8_sums_stay_within_s32_however_long():
+    longest = (2**31 - 1 - 3 * 127) // 128**2
+    for k, lowest in ((longest, -128), (longest + 1, -127)):
+        operation = parse_operation(f"matmul_3x3x{k}_s8t_s8n_s32t_bias")
+        case = integers(operation, 5, np.matmul)
+        assert case.inputs[0].min() == lowest
+        value = compute_reference(operation, case.inputs).value
+        assert np.abs(value).max() <= 2**31 - 1
+        assert (case.expected == value).all()
 
 
 @pytest.mark.parametrize("limit", [1, 3, 16])

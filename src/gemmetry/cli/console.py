@@ -30,7 +30,7 @@ def stderr_console() -> Console:
 def note(text: str) -> None:
     """One line for the person who typed the command, on stderr. Names of files that are found in
     folders may hold anything."""
-    from gemmetry.reports.labels import printable
+    from gemmetry.reports.texts import printable
 
     typer.echo(printable(text), err=True)
 

@@ -282,7 +282,7 @@ class TraceRun:
         """The table of all files that can be read.
 
         Args:
-            or_products: if none has work on a GPU, the products that operators tell.
+            or_products: if none has or tells of work on a GPU, the products that operators tell.
         """
         from gemmetry.traces.gemms import gemm_table
         from gemmetry.traces.host_operators import product_table
@@ -302,9 +302,11 @@ class TraceRun:
             if workbooks:
                 from gemmetry.traces.tracelens_input import workbook_gemms
 
-                for one in workbooks:
-                    rows += self.of_workbook(one, workbook_gemms)
-                rows.sort(key=lambda row: -row.sum_ns)
+                are_products = or_products and len(self.without_gpu) == len(self.names)
+                told = [row for one in workbooks for row in self.of_workbook(one, workbook_gemms)]
+                if are_products and len(self.names) > len(self.without_gpu):
+                    rows = []  # Times of the host would be added to times of a GPU.
+                rows = sorted([*rows, *told], key=lambda row: -row.sum_ns)
         self.check_any()
         return rows
 
@@ -364,10 +366,10 @@ class TraceRun:
 
 
 def _document(name: str, rows: Sequence[Mapping[str, Any]], run: TraceRun) -> dict[str, Any]:
-    from gemmetry.traces.summary import SUMMARY_SCHEMA_VERSION
+    from gemmetry.traces import TRACE_SCHEMA_VERSION
 
     return {
-        "schema_version": SUMMARY_SCHEMA_VERSION,
+        "schema_version": TRACE_SCHEMA_VERSION,
         name: list(rows),
         "partial": [str(file) for file in run.partial],
         "problems": [

@@ -1,13 +1,18 @@
-"""Does the clock see all of the work? Events against the wall clock, threads that run on."""
+"""Does the clock see all of the work, and is it the work? Events against the wall clock, threads
+that run on, inputs that were never seen."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from gemmetry.domain.contracts import StreamDevice
+import numpy as np
+
+from gemmetry.domain.contracts import Device, Executable, HostArray, StreamDevice
 from gemmetry.domain.errors import LaunchError
+from gemmetry.domain.operation import Operation
 from gemmetry.domain.units import format_ns
+from gemmetry.measurement.buffers import BufferSet
 from gemmetry.measurement.launches import Launches
 
 UNSEEN_SHARE = 0.1
@@ -22,6 +27,12 @@ see then passes :data:`UNSEEN_NS`."""
 
 _TRIES = 3
 """The least of so many tries counts: another program may take the host's processor from one."""
+
+REMEMBERED_RATIO = 1.5
+"""Launches on inputs that were never seen may take so many times as long as others: both follow on
+a write, and the shortest of three is taken, so that only kept results make them differ by more."""
+
+_PAIRS = 3
 
 _POLL_S = 0.002
 _LONGEST_WAIT_S = 0.3
@@ -69,3 +80,58 @@ def seconds_running_on(
             return before - began
         if now - began > _LONGEST_WAIT_S:
             return now - began
+
+
+def slowdown_on_new_inputs(
+    executable: Executable,
+    operation: Operation,
+    inputs: Sequence[HostArray],
+    buffers: BufferSet,
+) -> float:
+    """How many times as long a launch takes on inputs that differ in one element from all that were
+    seen before, as on those that were. Far above 1 where an executable knows inputs again by their
+    content and gives the result that it kept.
+
+    Before each launch the smaller operand is written anew, in place; it is `inputs`' afterwards.
+
+    Args:
+        executable: was launched on `inputs` before.
+        inputs: host arrays, of which `buffers` hold copies.
+    """
+    device = executable.device
+    place = min((0, 1), key=lambda i: inputs[i].nbytes)
+    spec, buffer, known = operation.inputs[place], buffers.inputs[place], inputs[place]
+    changed = np.array(known)
+
+    def launch_ns(array: HostArray) -> float:
+        device.write(buffer, array, spec)
+        device.synchronize()
+        return _time_one(device, lambda: executable.run(buffers.inputs, buffers.output))
+
+    ratio = 1.0
+    # What is that slow twice was not disturbed once.
+    for attempt in range(2):
+        seen_ns, new_ns = [], []
+        for pair in range(_PAIRS):
+            seen_ns.append(launch_ns(known))
+            _change_one(changed, attempt * _PAIRS + pair)
+            new_ns.append(launch_ns(changed))
+        found = min(new_ns) / max(min(seen_ns), 1.0)
+        ratio = found if attempt == 0 else min(ratio, found)
+        if ratio <= REMEMBERED_RATIO:
+            break
+    device.write(buffer, known, spec)
+    return ratio
+
+
+def _time_one(device: Device, call: Callable[[], object]) -> float:
+    durations, _ = device.time_calls([call])
+    return durations[0]
+
+
+def _change_one(array: HostArray, number: int) -> None:
+    """Make the element of that number, counted from the middle, another number: 1, or 2 if it
+    is 1."""
+    flat = array.reshape(-1)
+    index = (flat.size // 2 + number) % flat.size
+    flat[index] = 2 if flat[index] == 1 else 1

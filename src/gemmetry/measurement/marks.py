@@ -12,6 +12,7 @@ from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target
 from gemmetry.domain.units import format_bytes, format_ns, format_percent
 from gemmetry.measurement.buffers import CACHE_FACTOR
+from gemmetry.measurement.integrity import REMEMBERED_RATIO
 from gemmetry.measurement.quiet import RUN_DELAY_SHARE
 from gemmetry.measurement.sampler import Round
 from gemmetry.measurement.stopping import asked_width
@@ -89,6 +90,7 @@ def find_marks(
     last = rounds[-1]
     disturbed = list(_disturbance(measurement, rounds))
     return (
+        *_remembered(last),
         *_unseen_work(measurement, last),
         *_throttling(measurement),
         *_boost(rounds, settings),
@@ -100,6 +102,15 @@ def find_marks(
         *_overhead(measurement, last),
         *_warm_cache(last, settings),
     )
+
+
+def _remembered(last: Round) -> Iterator[str]:
+    if (last.new_inputs_ratio or 0.0) > REMEMBERED_RATIO:
+        yield (
+            f"remembers: a launch on inputs never seen before takes {last.new_inputs_ratio:.1f} "
+            "times as long; the time is that of finding a result again, not of computing it: keep "
+            "no results between launches"
+        )
 
 
 def _unseen_work(measurement: Measurement, last: Round) -> Iterator[str]:

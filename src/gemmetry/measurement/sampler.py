@@ -66,6 +66,9 @@ _MOST_LEADING, _MOST_TRAILING = 30, 20
 """Calls. With up to 12 launches each, and two events for each sample between, they stay below the
 1024 launches after which the driver makes the host wait."""
 
+_NEW_INPUTS_SHARE = 0.03
+"""Part of the time budget below which a launch is also tried on new inputs, six times."""
+
 _SLICE_NS = 20e6
 """Samples between two looks at the telemetry take about this long."""
 
@@ -103,6 +106,8 @@ class Round:
     """Spent before this round waiting for others to leave the processors; not in `seconds`."""
     runs_on_s: float = 0.0
     """Threads of the process worked on for so long after launches had returned (CPU)."""
+    new_inputs_ratio: float | None = None
+    """Times as long as on known inputs that a launch on new ones takes; None: not looked at."""
     capture_failure: str = ""
     """Why launches that should be timed as graphs could not be captured."""
     turn: int = 0
@@ -150,6 +155,7 @@ class Sampler:
         self.overhead_ns: float | None = None
         self.wall_launch_ns: float | None = None
         self.runs_on_s = 0.0
+        self.new_inputs_ratio: float | None = None
         self.capture_failure = ""
 
     @property
@@ -184,6 +190,11 @@ class Sampler:
             self._launches.per_sample = settings.launches_per_sample or 1
             return
         self.overhead_ns = overhead.measure_overhead(device)
+        # Who looks results up is fast.
+        if self.launch_ns < _NEW_INPUTS_SHARE * settings.time_budget_s * 1e9:
+            self.new_inputs_ratio = integrity.slowdown_on_new_inputs(
+                self._executable, self._operation, self._inputs, self._sets[0]
+            )
         if self.method == "wall_clock":
             self.runs_on_s = integrity.seconds_running_on()
             self._launches.per_sample = self._fitting(MIN_SAMPLE_NS, MAX_LAUNCHES_PER_SAMPLE)
@@ -238,6 +249,7 @@ class Sampler:
             unsettled_change=0.0 if load is None or load.is_settled else load.change,
             quiet_wait_s=quiet_wait_s,
             runs_on_s=self.runs_on_s,
+            new_inputs_ratio=self.new_inputs_ratio,
             capture_failure=self.capture_failure,
         )
 

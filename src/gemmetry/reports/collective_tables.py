@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gemmetry.domain.columns import SCHEMA_VERSION
+from gemmetry.traces import TRACE_SCHEMA_VERSION
 from gemmetry.traces.collective_jobs import JobCollectives, Kind
 from gemmetry.traces.collectives import Collective
 from gemmetry.traces.jobs import RankTrace
@@ -25,8 +25,8 @@ def collectives_document(
     bodies = [_job_body(job) for job in jobs]
     failed = {"errors": [{"file": file, "error": text} for file, text in (errors or {}).items()]}
     if len(bodies) == 1:
-        return {"schema_version": SCHEMA_VERSION, **bodies[0], **failed}
-    return {"schema_version": SCHEMA_VERSION, "jobs": bodies, **failed}
+        return {"schema_version": TRACE_SCHEMA_VERSION, **bodies[0], **failed}
+    return {"schema_version": TRACE_SCHEMA_VERSION, "jobs": bodies, **failed}
 
 
 def _job_body(found: JobCollectives) -> Row:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gemmetry.reports.collective_tables import kind_row
-from gemmetry.reports.labels import printable
+from gemmetry.reports.texts import printable
 from gemmetry.traces.collective_jobs import JobCollectives
 from gemmetry.traces.collectives import Collective
 

@@ -16,9 +16,9 @@ from gemmetry.domain.columns import SCHEMA_VERSION
 from gemmetry.reports.files import write_atomically
 from gemmetry.reports.grouped import GroupedRow, print_grouped
 from gemmetry.reports.json_document import json_value
-from gemmetry.reports.labels import first_line, printable
 from gemmetry.reports.markdown_table import escape
 from gemmetry.reports.rows import check_suffix, write_rows
+from gemmetry.reports.texts import first_line, printable
 from gemmetry.statistics.comparison import Difference
 
 _SHOWN_UNCHANGED = 20

@@ -33,12 +33,12 @@ from gemmetry.reports.labels import (
     mark_counts,
     operation_title,
     outcome_counts,
-    printable,
     reason_line,
     shorten_configurations,
     unapplied_checks,
 )
 from gemmetry.reports.tables import cell_text, select_columns, table_rows, tag_names
+from gemmetry.reports.texts import printable
 from gemmetry.statistics.comparison import Difference
 
 __all__ = ["format_block", "print_table"]
@@ -113,7 +113,8 @@ def _layout(records: Sequence[Record], console: Console, relative: Speedups | No
         "", "provider", "configuration", "time", "±", unit, "roof" if has_roof else "",
         f"×{baseline}"[:_MAXIMUM_BASELINE] if baseline else "", "",
     ]  # fmt: skip
-    widths = [1, max(8, provider), 0, 8, 6, 8, 6 if has_roof else 0,
+    interval = max((len(_interval(record)) for record in records), default=0)
+    widths = [1, max(8, provider), 0, 8, max(6, interval), 8, 6 if has_roof else 0,
               max(6, len(headings[7])) if baseline else 0, 1]  # fmt: skip
     used = sum(widths) + sum(1 for width in widths if width)
     longest = max((len(record.configuration) for record in records), default=13)
@@ -165,14 +166,13 @@ def _group_rows(group: Sequence[Record], layout: _Layout, relative: Speedups | N
     )
     for record in ordered:
         m = record.measurement
-        noisy = "!" if m is not None and m.marks else ""
         speed = "–" if record.gflops is None else _number(record.gflops / layout.speed_divisor)
         cells = [
             "▸" if record is best else "",
             record.provider,
             short[record.configuration],
             "–" if m is None else units.format_ns(m.median_ns),
-            "" if m is None else format_half_width(m) + noisy,
+            _interval(record),
             speed,
             "" if record.roofline_fraction is None else f"{record.roofline_fraction:.0%}",
             "" if relative is None else _ratio(record, relative),
@@ -185,6 +185,12 @@ def _group_rows(group: Sequence[Record], layout: _Layout, relative: Speedups | N
             if width
         ))  # fmt: skip
     return grid
+
+
+def _interval(record: Record) -> str:
+    """``±0.5%``, with ``!`` where the measurement has marks."""
+    m = record.measurement
+    return "" if m is None else format_half_width(m) + ("!" if m.marks else "")
 
 
 def _ratio(record: Record, relative: Speedups) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.resultset import ResultSet
-from gemmetry.reports.labels import printable
 from gemmetry.reports.tables import TableColumn, cell_text, select_columns, table_rows, tag_names
+from gemmetry.reports.texts import printable
 
 _FORMULA = re.compile("[\\s\x00-\x1f\ufeff\u200b-\u200f]*[-=+@\uff0d\uff1d\uff0b\uff20]|[\t\r\n]")
 """Beginnings that make a spreadsheet evaluate a cell (OWASP, "CSV Injection"): signs, full-width

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from gemmetry.domain.errors import NameSyntaxError
 from gemmetry.domain.names import split_dispatch_name
-from gemmetry.reports.labels import operation_title, printable, shorten_configurations
+from gemmetry.reports.labels import operation_title, shorten_configurations
+from gemmetry.reports.texts import printable
 
 _GAP = 1
 _MINIMUM_CONFIGURATION = 13
@@ -67,12 +68,17 @@ def print_grouped(
 ) -> None:
     """Print `rows` (all with the same headings) under the heading of their operation.
 
-    Columns that are empty everywhere are left out; those in `right` are numbers.
+    Columns that are empty everywhere are left out, and so is the configuration if it is the default
+    everywhere and the room is short; those in `right` are numbers.
     """
     headings = [
         name for name in rows[0].cells if any(row.cells[name] not in _NOTHING for row in rows)
     ]
     widths = _widths(headings, rows, console.width)
+    is_too_wide = sum(widths.values()) + _GAP * (len(headings) - 1) > console.width
+    if is_too_wide and {row.configuration for row in rows} == {"default"}:
+        headings = [name for name in headings if name != "configuration"]
+        widths = _widths(headings, rows, console.width)
     console.print(_table(headings, widths, right, heads=True))
     groups: dict[str, list[GroupedRow]] = {}
     for row in rows:

@@ -31,17 +31,16 @@ from gemmetry.reports.labels import (
     VERIFICATION_MARKS,
     dtype_label,
     failed_checks,
-    first_line,
     format_half_width,
     format_ratio,
     half_width,
     operation_label,
     operation_title,
     outcome_counts,
-    printable,
     shape_label,
 )
 from gemmetry.reports.pages import embed_json, page_templates, template_text
+from gemmetry.reports.texts import first_line, printable
 
 _NOTEBOOK_ROWS = 50
 _NOT_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED)

@@ -9,7 +9,7 @@ from gemmetry.analysis.baseline import group_by_problem
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record
 from gemmetry.domain.resultset import ResultSet
-from gemmetry.reports.labels import first_line
+from gemmetry.reports.texts import first_line
 
 _REJECTED = (Outcome.COMPILE_ERROR, Outcome.LAUNCH_ERROR)
 _NOT_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED)

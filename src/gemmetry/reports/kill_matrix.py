@@ -33,8 +33,9 @@ from gemmetry.reports.kill_matrix_labels import (
     verdict_word,
 )
 from gemmetry.reports.kill_matrix_page import kill_matrix_page
-from gemmetry.reports.labels import first_line, printable, reason_line
+from gemmetry.reports.labels import reason_line
 from gemmetry.reports.rows import check_suffix, write_rows
+from gemmetry.reports.texts import first_line, printable
 
 _STYLES = {FAILED: "bold green", WARNED: "yellow", PASSED: "dim", NOT_APPLICABLE: ""}
 _NAME_WIDTH = 30

@@ -14,7 +14,8 @@ from gemmetry.analysis.kill_matrix import (
     KillMatrix,
     PlantedResult,
 )
-from gemmetry.reports.labels import first_line, reason_line
+from gemmetry.reports.labels import reason_line
+from gemmetry.reports.texts import first_line
 
 CELLS = {FAILED: "●", WARNED: "w", PASSED: "·", NOT_APPLICABLE: " "}
 """What a check said of a kernel -> its character."""

@@ -15,8 +15,8 @@ from gemmetry.reports.kill_matrix_labels import (
     short_name,
     verdict_word,
 )
-from gemmetry.reports.labels import first_line
 from gemmetry.reports.markdown_table import escape, markdown_lines
+from gemmetry.reports.texts import first_line
 
 
 def kill_matrix_page(matrix: KillMatrix, facts: Mapping[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -10,6 +9,7 @@ from gemmetry.domain.dtypes import default_accumulator
 from gemmetry.domain.operation import Conv2dShape, Operation, OperationKind, Scaling, Signature
 from gemmetry.domain.outcome import Outcome, Verification
 from gemmetry.domain.record import Measurement, Record, Verdict
+from gemmetry.reports.texts import first_line, printable
 
 VERIFICATION_MARKS = {
     Verification.PASSED: "✓",
@@ -18,36 +18,6 @@ VERIFICATION_MARKS = {
     Verification.NOT_VERIFIED: "?",
 }
 VERIFICATION_LEGEND = "✓ verified   ~ warned   ✗ wrong   ? not verified"
-
-_CONTROL = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f"
-    r"\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
-    # What UTF-8 and XML have no place for.
-    r"\ud800-\udfff\ufffe\uffff]"
-)
-
-_CELL_UNITS = 32_767
-"""UTF-16 units that a cell of a workbook takes (Excel's published limits)."""
-
-
-def printable(text: str) -> str:
-    """`text` without control and bidirectional characters, which a terminal would obey, and
-    without those that no file can hold."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
-
-
-def cell_fit(text: str) -> str:
-    """What of `text` a cell of a workbook takes."""
-    text = printable(text[:_CELL_UNITS])
-    if text.isascii() or len(text) * 2 <= _CELL_UNITS:
-        return text
-    return text.encode("utf-16-le")[: 2 * _CELL_UNITS].decode("utf-16-le", "ignore")
-
-
-def first_line(text: str, limit: int = 200) -> str:
-    """The first line that says something, cut off behind `limit` characters."""
-    line = next((line.strip() for line in printable(text).splitlines() if line.strip()), "")
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def reason_line(record: Record) -> str:
@@ -163,7 +133,8 @@ def format_half_width(measurement: Measurement) -> str:
     if value is None:
         return "–"
     percent = value * 100
-    return f"±{percent:.0f}%" if percent >= 10 else f"±{percent:.1f}%"
+    # From 9.95 on one digit after the point would make it 10.0, a character more than 10 and 99.
+    return f"±{percent:.0f}%" if percent >= 9.95 else f"±{percent:.1f}%"
 
 
 def format_ratio(value: float | None) -> str:

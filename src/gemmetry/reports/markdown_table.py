@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gemmetry.domain.resultset import ResultSet
-from gemmetry.reports.labels import printable
 from gemmetry.reports.tables import TableColumn, cell_text, select_columns, table_rows, tag_names
+from gemmetry.reports.texts import printable
 
 
 def to_markdown(result_set: ResultSet, columns: Sequence[str] | None = None) -> str:

@@ -23,7 +23,8 @@ from gemmetry.domain.events import DispatchFinished, Event, Message, PlanReady, 
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record
-from gemmetry.reports.labels import operation_title, printable, reason_line
+from gemmetry.reports.labels import operation_title, reason_line
+from gemmetry.reports.texts import printable
 
 _SHOWN_OPERATIONS = 5
 """Operations whose best dispatch the live view shows: the ones that moved last."""

@@ -15,9 +15,9 @@ from gemmetry.reports.csv_table import csv_lines
 from gemmetry.reports.extras import require
 from gemmetry.reports.files import write_atomically
 from gemmetry.reports.json_document import to_json_text
-from gemmetry.reports.labels import printable
 from gemmetry.reports.markdown_table import markdown_lines
 from gemmetry.reports.tables import cell_text
+from gemmetry.reports.texts import printable
 from gemmetry.reports.workbook import plain_workbook
 
 Row = Mapping[str, Any]

@@ -19,8 +19,9 @@ from gemmetry.domain.operation import Operation, TensorSpec
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record, Verdict
 from gemmetry.domain.resultset import ResultSet
-from gemmetry.reports.labels import format_half_width, operation_title, printable
+from gemmetry.reports.labels import format_half_width, operation_title
 from gemmetry.reports.machine_code import EXCERPT_LINES, machine_code_excerpt
+from gemmetry.reports.texts import printable
 from gemmetry.specs.selection import parse_pattern, split_patterns
 
 _SHOWN_IN_FULL = 3

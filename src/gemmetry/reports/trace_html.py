@@ -14,8 +14,8 @@ import numpy as np
 from markupsafe import Markup
 
 from gemmetry.domain.units import format_gflops, format_ns
-from gemmetry.reports.labels import printable
 from gemmetry.reports.pages import embed_json, page_templates, template_text
+from gemmetry.reports.texts import printable
 from gemmetry.reports.trace_html_tables import MOST_CHARACTERS, cut, page_tables
 from gemmetry.reports.trace_plots import Bar, bars_svg, short_paths, time_bars
 from gemmetry.reports.trace_report import TraceReport

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmetry.kernel_names import classify
-from gemmetry.reports.labels import printable
+from gemmetry.reports.texts import printable
 from gemmetry.reports.trace_plots import short_paths
 from gemmetry.reports.trace_report import TraceReport
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gemmetry.kernel_names import classify
-from gemmetry.reports.labels import printable
 from gemmetry.reports.markdown_table import escape, markdown_lines
+from gemmetry.reports.texts import printable
 from gemmetry.reports.trace_report import TraceReport
 
 _MOST_ROWS = 15

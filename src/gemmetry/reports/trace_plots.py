@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from gemmetry.reports.labels import printable
+from gemmetry.reports.texts import printable
 from gemmetry.traces.summary import Summary
 
 _WIDTH = 1000

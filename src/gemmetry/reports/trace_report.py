@@ -41,8 +41,8 @@ OUR_SHEETS = {
     "gemms": "GEMM kernels by kernel and shape; all GEMM time is in it, linked or not.",
     "shapes": "The distinct GEMMs of the workload; without work on a GPU, those of its operators.",
     "host_operators": "Operators of traces without work on a GPU, by input sizes and types: times "
-    "in µs on the host, self_us without the operators nested in them; of matrix products, told of "
-    "the innermost operator alone, the sizes, and 10¹² FLOP/s of the median call.",
+    "in µs on the host, self_us without the operators nested in them; of matrix products, each "
+    "told of one operator alone, the sizes, and 10¹² FLOP/s of the median call.",
     "collectives": "Matched collectives by kind; bandwidths in 10⁹ bytes/s.",
     "matched": "Every matched collective.",
     "ranks": "Who came last, who waited, and whose clock differs.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.kernel_names import KernelKind, classify
-from gemmetry.reports.labels import printable
+from gemmetry.reports.texts import printable
 from gemmetry.traces.gemm_operators import GemmShape
 from gemmetry.traces.gemms import GemmRow
 from gemmetry.traces.host_operators import HostOperator
@@ -35,7 +35,7 @@ _GPU_TIMES = (
 def summary_rows(summaries: Iterable[Summary]) -> list[Row]:
     """One row a file; times in µs."""
     return [
-        _known({"file": str(s.file), "events": s.events, **_counts(s), "partial": s.partial}, s)
+        _known({"file": s.source, "events": s.events, **_counts(s), "partial": s.partial}, s)
         for s in summaries
     ]
 
@@ -213,7 +213,9 @@ def print_summaries(summaries: Sequence[Summary], console: Console) -> None:
         if group:
             _line(console, _cut(group, 80), style="bold")
         for s in members:
-            name = s.file.name if s.step is None else f"step {s.step.number} {s.file.name}"
+            name = _place(s).name
+            if s.step is not None:
+                name = f"step {s.step.number} {name}"
             mark = "partial" if s.partial else ""
             if not s.window_ns:
                 told = "no work on a GPU"
@@ -234,10 +236,15 @@ def print_summaries(summaries: Sequence[Summary], console: Console) -> None:
             )
 
 
+def _place(summary: Summary) -> Path:
+    """The file; a trace of a workbook stands in it as in a folder."""
+    return Path(f"{summary.file}/{summary.of}") if summary.of else summary.file
+
+
 def _by_folder(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
     groups: dict[str, list[Summary]] = {}
     for summary in summaries:
-        groups.setdefault(str(summary.file.parent), []).append(summary)
+        groups.setdefault(str(_place(summary).parent), []).append(summary)
     return groups if len(groups) > 1 else {"": list(summaries)}
 
 

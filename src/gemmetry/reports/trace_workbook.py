@@ -9,7 +9,7 @@ from typing import Any
 
 from gemmetry.domain.errors import StorageError
 from gemmetry.reports.extras import require
-from gemmetry.reports.labels import cell_fit
+from gemmetry.reports.texts import cell_fit
 from gemmetry.reports.trace_report import NOTES, OUR_SHEETS, TraceReport
 from gemmetry.traces.tracelens_columns import Table
 from gemmetry.traces.tracelens_sheets import SHEETS

@@ -10,7 +10,7 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.reports.extras import check_installed
 from gemmetry.reports.files import check_writable, write_atomically
 from gemmetry.reports.trace_report import TraceReport
-from gemmetry.traces.summary import SUMMARY_SCHEMA_VERSION
+from gemmetry.traces import TRACE_SCHEMA_VERSION
 
 SUFFIXES = (".xlsx", ".html", ".json", ".md")
 
@@ -77,7 +77,7 @@ def report_json(report: TraceReport) -> bytes:
     }
     return encoded(
         {
-            "schema_version": SUMMARY_SCHEMA_VERSION,
+            "schema_version": TRACE_SCHEMA_VERSION,
             "sheets": sheets,
             "notes": report.notes,
             "errors": [{"file": file, "error": text} for file, text in report.errors.items()],

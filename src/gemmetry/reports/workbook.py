@@ -12,8 +12,8 @@ from gemmetry.domain.columns import COLUMNS, Direction
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.reports.extras import require
-from gemmetry.reports.labels import cell_fit
 from gemmetry.reports.tables import TableColumn, cell_text, select_columns, table_rows, tag_names
+from gemmetry.reports.texts import cell_fit
 
 _MAXIMUM_SHEET_NAME = 31
 """Characters of a sheet's name (Excel's published limits)."""

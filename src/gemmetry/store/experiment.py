@@ -26,7 +26,7 @@ from gemmetry.domain.record import Record, Verdict
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.store import creation
 from gemmetry.store.lock import FolderLock
-from gemmetry.store.manifest import Manifest, read_manifest, write_manifest
+from gemmetry.store.manifest import Manifest, plan_differences, read_manifest, write_manifest
 from gemmetry.store.rows import Lane, PlanBatch, PlannedDispatch, StoredRound
 from gemmetry.store.schema import (
     JOURNAL_NAME,
@@ -438,9 +438,11 @@ def _resumable(path: Path, head: Manifest) -> Manifest | None:
     manifest = read_manifest(path)
     if meta.get("plan_hash") != head.plan_hash:
         theirs = manifest.name if manifest else "?"
+        differences = plan_differences(manifest.document, head.document) if manifest else ""
         raise PlanMismatchError(
             f"{path} belongs to the plan {theirs} ({meta.get('plan_hash')}), "
-            f"this command makes the plan {head.name} ({head.plan_hash})",
+            f"this command makes the plan {head.name} ({head.plan_hash})"
+            + (f"; they differ in {differences}" if differences else ""),
             hint="Give another folder with --experiment, or add --fresh to set the old results "
             "aside and start again.",
         )

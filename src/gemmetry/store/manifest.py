@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +35,31 @@ class Manifest:
         if not command or command in self.commands:
             return self
         return replace(self, commands=(*self.commands, command))
+
+
+_MOST_DIFFERENCES = 4
+_LONGEST_VALUE = 40
+
+
+def plan_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
+    """In what the documents of two plans differ, for a message: ``trace.repeats (5, now 3)``;
+    what is longer than a few words is told by its name alone. "" if nothing is different."""
+    found = list(_differences(theirs, ours, ""))
+    more = len(found) - _MOST_DIFFERENCES
+    return ", ".join(found[:_MOST_DIFFERENCES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _differences(theirs: Mapping[str, Any], ours: Mapping[str, Any], place: str) -> Iterator[str]:
+    for key in dict.fromkeys((*theirs, *ours)):
+        old, new = theirs.get(key), ours.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            yield from _differences(old, new, f"{place}{key}.")
+            continue
+        before, after = (msgspec.json.encode(value).decode() for value in (old, new))
+        if before == after:
+            continue
+        is_short = len(before) + len(after) <= _LONGEST_VALUE
+        yield f"{place}{key} ({before}, now {after})" if is_short else f"{place}{key}"
 
 
 def now() -> str:

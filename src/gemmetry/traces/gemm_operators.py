@@ -51,10 +51,17 @@ OPERAND_PLACES = {
     "aten::_scaled_mm": (0, 1), "aten::_scaled_mm_v2": (0, 1),
     "aten::addmm": (1, 2), "aten::_addmm_activation": (1, 2), "aten::addmv": (1, 2),
     "aten::baddbmm": (1, 2), "aten::addbmm": (1, 2), "aten::linear": (0, 1),
+    "aten::addmm_": (1, 2), "aten::addmv_": (1, 2), "aten::baddbmm_": (1, 2),
+    "aten::addbmm_": (1, 2), "mkldnn::_linear_pointwise": (0, 1),
 }  # fmt: skip
 """Operator -> places of A and B among its arguments."""
 
-_SCALED = ("aten::_scaled_mm", "aten::_scaled_mm_v2")
+_LINEAR = ("aten::linear", "mkldnn::_linear_pointwise")
+"""B is there as (n, k). The second is what torch.compile makes of the first on a CPU."""
+
+SCALED_OPERATORS = ("aten::_scaled_mm", "aten::_scaled_mm_v2")
+"""Products of narrow formats with factors. On a CPU torch widens their operands and calls
+``aten::mm`` or ``addmm`` from within."""
 
 _OF_OTHERS = re.compile(r"(?<!co)mm\Z|gemm|matmul|(?<!bi)linear\Z|_mm_", re.IGNORECASE)
 _NOT_ONE_GEMM = re.compile(r"backward|grouped|moe|attention|conv|quantize", re.IGNORECASE)
@@ -85,13 +92,22 @@ def gemm_shape(name: str, arguments: OperatorArguments) -> GemmShape | None:
     if max(places) >= len(tensors):
         return None
     a, b = (tensors[place] for place in places)
-    is_linear = name == "aten::linear"
-    shape = _product(a, _transposed(b) if is_linear else b)
-    if shape is None or name not in _SCALED:
+    shape = _product(a, _transposed(b) if name in _LINEAR else b)
+    if shape is None or name not in SCALED_OPERATORS:
         return shape
-    factors = math.prod(tensors[2].shape) if len(tensors) > 2 else 1
+    factors = _factors(arguments)
     scaling = "tensor" if factors == 1 else "row" if factors == shape.m else "block"
     return shape._replace(scaling=scaling)
+
+
+def _factors(arguments: OperatorArguments) -> int:
+    """How many factors A has: the third argument, of newer operators a list of tensors, of which
+    the first has a factor for each of the smallest parts."""
+    shapes = _list(arguments.shapes)
+    sizes = shapes[2] if len(shapes) > 2 else []
+    if isinstance(sizes, list) and sizes and isinstance(sizes[0], list):
+        sizes = sizes[0]
+    return math.prod(_sizes(sizes))
 
 
 def _of_other_library(tensors: Sequence[_Tensor]) -> GemmShape | None:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from gemmetry.formats.events import Int64, OperatorArguments, OperatorRows
 from gemmetry.kernel_names import KernelKind, KernelName
 from gemmetry.traces.gemm_links import operator_shapes
-from gemmetry.traces.gemm_operators import GemmShape, tensor_format
+from gemmetry.traces.gemm_operators import SCALED_OPERATORS, GemmShape, tensor_format
 from gemmetry.traces.gemms import GemmRow, gemm_table, quantile_of_sorted
 from gemmetry.traces.grouped import grouped_statistics
 from gemmetry.traces.joins import NONE
@@ -144,9 +144,19 @@ def innermost_pieces(operators: OperatorRows, nesting: Nesting) -> Pieces:
 
 def innermost_products(trace: Trace) -> tuple[list[GemmShape], Int64]:
     """The distinct matrix products of operators, and (operators,) which one each is; -1 for those
-    that are none and for those in which another one does it."""
+    that are none and for those in which another one does it.
+
+    A scaled product stands for those in it: torch widens narrow formats on a CPU and calls
+    ``aten::mm``, which tells neither the formats nor the factors that were asked for.
+    """
     shapes, shape_of = operator_shapes(trace.rows)
-    parent = trace.launches.parent
+    parent, names = trace.launches.parent, trace.rows.names
+    scaled = [index for index, name in enumerate(names) if name in SCALED_OPERATORS]
+    is_scaled = np.isin(trace.rows.operators.name, np.array(scaled, np.int64))
+    within = np.flatnonzero((shape_of != NONE) & ~is_scaled)
+    tells = np.where(is_scaled & (shape_of != NONE), 0, NONE)
+    around = enclosing_among(parent[within], parent, tells)
+    shape_of[within[around != NONE]] = NONE
     product = np.flatnonzero(shape_of != NONE)
     number = np.full(len(shape_of), NONE, np.int64)
     number[product] = product

@@ -20,11 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gemmetry.formats.events import Int64, TraceProblem
+from gemmetry.traces import TRACE_SCHEMA_VERSION
 from gemmetry.traces.intervals import Intervals, intersect, subtract, union, within
 from gemmetry.traces.model import Trace
 from gemmetry.traces.steps import Step, find_steps
-
-SUMMARY_SCHEMA_VERSION = 1
 
 TOP_GEMMS = 10
 
@@ -71,6 +70,13 @@ class Summary:
     step: Step | None = None
     unknown: frozenset[str] = frozenset()
     """Those of :data:`KEYS` that the file does not tell, as a workbook; they are 0 here."""
+    of: str = ""
+    """Which trace it is of, where the file is a workbook of several."""
+
+    @property
+    def source(self) -> str:
+        """What it is of, for tables."""
+        return f"{self.file}: {self.of}" if self.of else str(self.file)
 
 
 TIMES = (
@@ -206,7 +212,7 @@ def microseconds(ns: int) -> Decimal:
 def summary_entry(summary: Summary) -> dict[str, Any]:
     """What the JSON document tells of one file: :data:`KEYS`; times are Decimals, in µs."""
     values: dict[str, Any] = {
-        "file": str(summary.file),
+        "file": summary.source,
         "events": summary.events,
         "kernels": summary.kernels,
         "gemm_kernels": summary.gemm_kernels,
@@ -247,7 +253,7 @@ def summary_document(
     that end early, that have damaged events, and that could not be read at all.
     """
     document: dict[str, Any] = {
-        "schema_version": SUMMARY_SCHEMA_VERSION,
+        "schema_version": TRACE_SCHEMA_VERSION,
         "files": [summary_entry(summary) for summary in summaries],
         "partial": [str(summary.file) for summary in summaries if summary.partial],
         "problems": [

@@ -35,7 +35,7 @@ def gemm_model(name: str, arguments: OperatorArguments, shape: GemmShape) -> Ope
     places = OPERAND_PLACES.get(name, ())
     strides = tuple(call.stride(place) or None for place in places) or (None, None)
     dtypes = tuple(call.dtype(place) for place in places) or (None, None)
-    m, n, k, batch, bias = shape.m, shape.n, shape.k, shape.batch, name in _ADDS
+    m, n, k, batch, bias = shape.m, shape.n, shape.k, shape.batch, name.removesuffix("_") in _ADDS
     width = call.width(places[0]) if places else None
     moved = None
     if width is not None:

@@ -97,10 +97,10 @@ def _summary(
             one = TopGemm(name=short_name(name), count=count, sum_ns=spent, min_ns=low or 0,
                           max_ns=high or 0)  # fmt: skip
             gemms[name] = _together(gemms[name], one) if name in gemms else one
-    is_ours = isinstance(file, str) and bool(file)
+    of = short_name(file, 200) if isinstance(file, str) else ""
     top = sorted(gemms.values(), key=lambda gemm: (-gemm.sum_ns, gemm.name))[:TOP_GEMMS]
     return Summary(
-        label=f"{path.name}: {short_name(str(file), 200)}" if is_ours else path.name,
+        label=f"{path.name}: {of}" if of else path.name,
         file=path,
         events=0,
         kernels=counts["kernels"],
@@ -121,6 +121,7 @@ def _summary(
         partial=False,
         problems=(),
         unknown=_UNKNOWN | (_OF_KERNELS if kernels is None else frozenset()),
+        of=of,
     )
 
 

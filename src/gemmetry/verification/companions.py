@@ -100,8 +100,8 @@ def _few(tile: Sizes, stages: int) -> Iterator[Sizes]:
     yield Sizes(4 * bm, 2 * bn, 2 * bk)
     # Fewer rows than a tile, K below one step, an N beyond 192 that is no multiple of 16.
     yield Sizes(1, max(prime_from(2 * bn), 193), 2)
-    # Primes, M ≠ N, so that neither swizzles nor vector loads divide anything.
-    yield Sizes(prime_from(bm + 2), prime_from(2 * bn + 2), stages * bk - 1)
+    # Primes, M ≠ N, so that no swizzle divides them; K leaves half a vector of eight.
+    yield Sizes(prime_from(bm + 2), prime_from(2 * bn + 2), stages * bk - 4)
 
 
 def _thorough(tile: Sizes, stages: int) -> Iterator[Sizes]:

@@ -31,7 +31,7 @@ from gemmetry.verification.error_statistics import ErrorStatistics, Mask
 from gemmetry.verification.evidence import Evidence
 from gemmetry.verification.exact_inputs import ExactCase, ExactInputs
 from gemmetry.verification.freivalds import FreivaldsResult, freivalds
-from gemmetry.verification.launching import Launch, Launcher, Placed
+from gemmetry.verification.launching import PLAUSIBLE, Launch, Launcher, Placed
 
 HOST_PRODUCT_FLOPS = 1e10
 """Above this many FLOPs a check's own product is left to the device's float64, where it has one:
@@ -264,7 +264,7 @@ class Context:
         """Launch on `case` in the other buffers, or in those of `placed`."""
         launch = self.launcher.launch(
             self.put(case.inputs) if placed is None else placed,
-            sentinel=self.launcher.sentinels[1],
+            sentinel=self.launcher.sentinels[1] if name == INTEGERS else PLAUSIBLE,
             output=self.launcher.new_output() if name == INTEGERS else None,
             check_inputs=False,
         )

@@ -41,6 +41,7 @@ from gemmetry.numerics.storage import (
     Floats,
     numpy_dtype,
     quantize,
+    smallest_normal,
     to_float32,
     to_float64,
 )
@@ -75,7 +76,15 @@ a float16 accumulator and inputs cast to fp8, ±16 shows the first, the largest 
 
 SPREAD = (17, -20)
 """Powers of two, up and down, that lines of a selection are scaled by in formats with 8 exponent
-bits or more: 2¹⁷ is beyond float16 (65504), and of a number at 2⁻²⁰ float16 keeps 4 bits."""
+bits or more: 2¹⁷ is beyond float16 (65504), and of a number at 2⁻²⁰ float16 keeps 4 bits. In
+others as far as they reach, so that every exponent of normal numbers is used."""
+
+_LARGE = 96
+"""Least magnitude in the rows of A and columns of B of s8 that hold large numbers: float32 sums of
+their products are no longer exact from K = 1350 on (96 to 127 are 111.5 on average, squared)."""
+
+_FEWEST_LINES = 4
+"""Rows of A or columns of B from which on one of them is cleared."""
 
 PROMOTED = (5, 8)
 """Ends of the numbers of :func:`promoted`: 128·8² is 2¹³, and all fp8 formats have them."""
@@ -91,10 +100,13 @@ def integers(
     operation: Operation, seed: int, matmul: Matmul, round_once: bool = True
 ) -> ExactCase | None:
     """Every operand uniform in ±[1, r] with the largest exact r
-    (:func:`gemmetry.numerics.inputs.exact_integer_limit`); None where even ±1 is not exact."""
+    (:func:`gemmetry.numerics.inputs.exact_integer_limit`); None where even ±1 is not exact. For s8
+    some lines of A and B are large and of one sign (:func:`_to_the_ends`)."""
     if exact_integer_limit(operation) == 0:
         return None
     inputs = make_inputs(operation, distribution="integers", seed=seed)
+    if operation.signature.lhs.is_integer:
+        inputs = _to_the_ends(operation, inputs)
     return _case(operation, inputs, exact_product(operation, inputs, matmul), round_once)
 
 
@@ -157,8 +169,9 @@ def selects_lhs(
 ) -> ExactCase | None:
     """B holds one 1 a column, so the result is a copy of elements of A that use every bit of the
     format: an element read from elsewhere, or rounded on the way, shows. Where K > N a column has
-    ⌈K/N⌉ ones, so that every k is used, and A's integers are smaller by that factor. Where the
-    formats have the range, every third row is large and every third small (:data:`SPREAD`)."""
+    ⌈K/N⌉ ones, so that every k is used, and A's integers are smaller by that factor. As far as the
+    formats have the range, every third row is large and every third small (:data:`SPREAD`), and one
+    row is zero: what is divided by the largest number of a row is not a number there."""
     return _selection(operation, seed, matmul, round_once, codes="lhs")
 
 
@@ -190,7 +203,10 @@ def _selection(
     arrays = _others(operation, seed + 1)
     specs = {spec.role: spec for spec in operation.inputs}
     selecting = "rhs" if codes == "lhs" else "lhs"
-    arrays[codes] = _codes(specs[codes], limit, seed, _line_scales(operation, specs[codes]))
+    scales = _line_scales(operation, specs[codes], limit, ones)
+    arrays[codes] = _codes(specs[codes], limit, seed, scales)
+    if not (isinstance(operation.shape, Conv2dShape) and codes == "lhs"):
+        _clear_line(arrays[codes], specs[codes])
     arrays[selecting] = _ones(operation, specs[selecting])
     inputs = tuple(arrays[spec.role] for spec in operation.inputs)
     if isinstance(operation.shape, Conv2dShape):
@@ -241,20 +257,63 @@ def _codes(spec: TensorSpec, limit: int, seed: int, scales: Float64Array | None 
     return quantize(codes, spec.dtype)
 
 
-def _line_scales(operation: Operation, spec: TensorSpec) -> Float64Array | None:
+def _to_the_ends(operation: Operation, inputs: tuple[Array, ...]) -> tuple[Array, ...]:
+    """s8 inputs with large positive numbers in every third row of A and column of B, and large
+    negative ones and -128 in every third: sums then need all bits of s32 that K leaves room for,
+    pairs of products more than 16, and -128 has no counterpart to be negated to."""
+    if operation.matmul_shape.k * 128**2 + 3 * 127 > 2**31 - 1:
+        return inputs
+    changed = list(inputs)
+    for i, spec in enumerate(operation.inputs[:2]):
+        values = to_logical(inputs[i], spec).astype(np.int16)
+        large = _LARGE + np.abs(values) % (128 - _LARGE)
+        lowest = np.where(values > 0, -128, -large)
+        kind = np.arange(spec.shape[_line_axis(spec)]) % 3
+        kind = kind[:, np.newaxis] if spec.role == "lhs" else kind
+        values = np.select([kind == 1, kind == 2], [large, lowest], values)
+        changed[i] = to_storage(values.astype(inputs[i].dtype), spec)
+    return tuple(changed)
+
+
+def _line_axis(spec: TensorSpec) -> int:
+    """Along which rows of A and columns of B are counted."""
+    return -2 if spec.role == "lhs" else -1
+
+
+def _clear_line(codes: Array, spec: TensorSpec) -> None:
+    """Make the middle row of A, or column of B, zero."""
+    lines = np.moveaxis(to_logical(codes, spec), _line_axis(spec), 0)
+    if lines.shape[0] >= _FEWEST_LINES:
+        lines[lines.shape[0] // 2] = 0
+
+
+def _line_scales(
+    operation: Operation, spec: TensorSpec, limit: int, ones: int
+) -> Float64Array | None:
     """A third of the lines scaled up and a third down: rows of A, columns of B, so that no sum has
     terms of two scales. None where formats or kind do not allow it, or where something is added,
-    as that may be the first term of a sum."""
+    as that may be the first term of a sum.
+
+    Args:
+        limit: the largest code. ones: how many codes a sum has.
+    """
     s = operation.signature
     is_line_of_a = spec.role == "lhs"
     if s.beta != 0 or {EpilogueStep.BIAS, EpilogueStep.RESIDUAL}.intersection(s.epilogue):
         return None
-    if not _WIDE_EXPONENTS.issuperset((spec.dtype, s.result, s.accumulator)) or (
-        isinstance(operation.shape, Conv2dShape) and is_line_of_a
-    ):
+    if isinstance(operation.shape, Conv2dShape) and is_line_of_a:
         return None
-    lines = np.arange(spec.shape[-2 if is_line_of_a else -1])
-    scales = np.exp2(np.array([0.0, *SPREAD])[lines % 3])
+    if _WIDE_EXPONENTS.issuperset((spec.dtype, s.result, s.accumulator)):
+        up, down = SPREAD
+    elif s.lhs.is_integer or s.alpha != 1 or s.epilogue or s.scaling is not Scaling.NONE:
+        return None
+    else:
+        room = min(spec.dtype.maximum, s.accumulator.maximum / ones, s.result.maximum / ones)
+        smallest = max(smallest_normal(dtype) for dtype in (spec.dtype, s.accumulator, s.result))
+        up = max(0, min(SPREAD[0], math.floor(math.log2(room / limit))))
+        down = max(SPREAD[1], round(math.log2(smallest)))
+    lines = np.arange(spec.shape[_line_axis(spec)])
+    scales = np.exp2(np.array([0.0, up, down])[lines % 3])
     return cast(Float64Array, scales[:, np.newaxis] if is_line_of_a else scales)
 
 

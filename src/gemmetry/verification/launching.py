@@ -25,6 +25,10 @@ are: whatever is added to them stays absurd."""
 INTEGER_SENTINELS = (0xA5, 0x5A)
 """As s32: -1515870811 and 1515870810."""
 
+PLAUSIBLE = 0xC1
+"""What an output may hold in earnest, -24.2 in f32 and bf16, -2.9 in f16: a kernel may make nothing
+of NaN and of the largest numbers, and still use what it finds."""
+
 SMALLEST_ZONE_BYTES = 4096
 """Of a red zone: a page, which is more than any vector store reaches over an end."""
 
@@ -79,6 +83,10 @@ class Launch:
             LaunchError: the device cannot read it, as its shape or dtype is not the result's.
         """
         return np.asarray(self.device.download(self.result, self.spec))
+
+    def shares_memory(self, other: Launch) -> bool:
+        """Whether both results are one buffer, as far as the device's buffers tell."""
+        return _same(self.result, other.result)
 
     def same_as(self, other: Launch) -> bool:
         """Whether both results hold the same bytes, compared on the device where both are kept."""

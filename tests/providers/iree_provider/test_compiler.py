@@ -104,7 +104,7 @@ def test_every_function_has_the_call_that_settled_it(stand_in):
 
 
 def test_a_call_that_hangs_is_in_the_log_too(stand_in):
-    compiler, _ = stand_in('print("so far", flush=True); time.sleep(60)', timeout_s=1.0)
+    compiler, _ = stand_in('print("so far", flush=True); time.sleep(60)', timeout_s=4.0)
     ((_, results),) = compiler.run([Job({"f": FUNCTIONS["f"]}, ())])
     assert results[0].logs["f"].endswith("// did not end in time or did not start\nso far\n")
 
@@ -143,10 +143,10 @@ def test_a_crash_costs_only_the_function_that_causes_it(stand_in):
 
 
 def test_a_compiler_that_hangs_is_ended(stand_in):
-    compiler, _ = stand_in('if "h" in names: time.sleep(60)', timeout_s=1.0)
+    compiler, _ = stand_in('if "h" in names: time.sleep(60)', timeout_s=3.0)
     good, errors = compile_all(compiler)
     assert good == {"f", "f_2", "g"}
-    assert "did not end within 1 s" in errors["h"]
+    assert "did not end within 3 s" in errors["h"]
 
 
 def test_a_missing_program_is_everyones_error(tmp_path):

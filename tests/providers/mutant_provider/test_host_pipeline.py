@@ -93,13 +93,13 @@ def test_both_blocks_of_a_cluster_have_the_first_ones_rows(plant: Any) -> None:
 def test_a_race_spoils_a_few_elements_of_some_launches(plant: Any, slug: str) -> None:
     bench = plant(slug)
     assert isinstance(bench.kernel, Racing)
+    bench.kernel.chance.seed(slug)
     shares = []
     for _ in range(40):
         bench.use(bench.inputs)  # new buffers: cold memory
         shares.append(bench.wrong().mean())
     spoiled = [share for share in shares if share > 0]
-    # Each race shows in at least a fifth of all launches (binomial(40, 0.2) is 0 once in 1e4),
-    # and leaves at least three quarters of the result alone.
+    # Each race shows in some launches, and leaves at least three quarters of the result alone.
     assert 0 < len(spoiled) < 40
     assert max(spoiled) < 0.25
 

@@ -181,3 +181,71 @@ def test_exact_results_are_quantised_once(context_of):
     run = context.exact("integers", exact.exact_inputs.integers)
     a, b = (to_float64(x) for x in (run.case.inputs[0], run.case.inputs[1].T))
     assert (run.case.expected == quantize(a @ b, context.operation.output.dtype)).all()
+
+
+def test_rows_divided_by_their_largest_number_are_failed_for_rows_of_zeros(context_of):
+    def scaled(operation, tensors):
+        a, b = operands(tensors)
+        with np.errstate(all="ignore"):
+            size = np.exp2(np.floor(np.log2(np.abs(a).max(axis=1, keepdims=True))))
+            return to_float64(((a / size) @ b) * size)
+
+    context = context_of("matmul_12x10x16_f32t_f32t_f32t", kernel=scaled)
+    assert exact.check_integers(context).outcome is CheckOutcome.PASSED
+    result = exact.check_selects_lhs(context)
+    assert result.is_failure
+    assert "wrong only in row" in result.detail
+
+
+def test_the_smaller_of_old_and_new_is_failed(context_of):
+    """Both NaN and the largest numbers leave it right."""
+    context = context_of("matmul_12x10x16_f32t_f32t_f32t")
+    run = context.executable.run
+
+    def least(inputs, output):
+        before = output.copy()
+        run(inputs, output)
+        np.fmin(before, output, out=output)
+        return output
+
+    context.executable.run = least
+    assert exact.check_integers(context).outcome is CheckOutcome.PASSED
+    assert exact.check_selects_lhs(context).is_failure
+
+
+def float32_sums(lhs, rhs):
+    return lhs.astype(np.float32) @ rhs.astype(np.float32)
+
+
+def sums_of_saturated_pairs(lhs, rhs):
+    """As of instructions that add two products in 16 bits."""
+    a, b = lhs.astype(np.int64), rhs.astype(np.int64)
+    pairs = a.reshape(len(a), -1, 2)[..., np.newaxis] * b.reshape(-1, 2, b.shape[1])
+    return np.clip(pairs.sum(axis=2), -(2**15), 2**15 - 1).sum(axis=1)
+
+
+def signs_moved(lhs, rhs):
+    """|a| times b with the sign of a, which -128 has no room for in 8 bits."""
+    moved = np.sign(lhs)[:, :, np.newaxis] * rhs
+    return (np.abs(lhs.astype(np.int64))[:, :, np.newaxis] * moved).sum(axis=1)
+
+
+@pytest.mark.parametrize("multiply", [float32_sums, sums_of_saturated_pairs, signs_moved])
+def test_s8_kernels_that_are_right_for_middling_numbers_are_failed(context_of, multiply):
+    def kernel(operation, tensors):
+        return multiply(tensors["lhs"], tensors["rhs"]).astype(np.int64)
+
+    context = context_of("matmul_12x10x2048_s8t_s8n_s32t", kernel=kernel)
+    assert context.first_errors.bad is None, "right on the dispatch's own inputs"
+    assert exact.check_integers(context).is_failure
+
+
+def test_the_top_exponent_of_e4m3_holds_numbers(context_of):
+    def with_infinity(operation, tensors):
+        a, b = (np.where(np.abs(x) >= 256, np.nan, x) for x in operands(tensors))
+        return to_float64(a @ b)
+
+    context = context_of("matmul_64x48x64_e4m3t_e4m3n_f32t", kernel=with_infinity)
+    assert exact.check_integers(context).outcome is CheckOutcome.PASSED
+    assert exact.check_selects_lhs(context).is_failure
+    assert exact.check_selects_rhs(context).is_failure

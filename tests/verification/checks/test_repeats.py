@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.storage import to_float32, to_float64
+from gemmetry.providers import _late_work
 from gemmetry.verification.checks import CheckOutcome, repeats
 
 NAME = "matmul_8x6x16_f32t_f32t_f32t"
@@ -141,20 +143,48 @@ def test_orders_that_change_pass_on_integers(context_of, declared):
     assert repeats.check_many_repeats(context).outcome is wanted
 
 
-def test_a_thread_that_writes_later_is_failed(context_of):
+def test_a_thread_that_writes_later_is_failed(context_of, monkeypatch):
+    looked, workers = threading.Event(), []
+
+    def wait(seconds):
+        looked.set()  # The first look is over, however late it came.
+        time.sleep(seconds)
+
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=wait)
+    monkeypatch.setattr(_late_work, "time", clock)
+    monkeypatch.setattr(_late_work, "LONGEST_WAIT_S", 60.0)
+
     def later(inputs, output, launch):
         value = output[0, 0].copy()
         output[0, 0] = 0
 
         def write():
-            time.sleep(0.05)
+            looked.wait(60)
             output[0, 0] = value
 
-        threading.Thread(target=write).start()
+        workers.append(threading.Thread(target=write))
+        workers[0].start()
 
     result = repeats.check_unordered_work(context_of(NAME, meddle=later))
+    workers[0].join()
     assert result.is_failure
     assert "after the launch was over" in result.detail
+
+
+def test_a_result_that_the_next_launch_overwrites_is_told(context_of):
+    kept = {}
+
+    def same_memory(inputs, output, launch):
+        held = kept.setdefault("result", output)
+        held[...] = output
+        return held
+
+    result = repeats.check_repeat(context_of(NAME, meddle=same_memory, writes_output=False))
+    assert result.outcome is CheckOutcome.WARNED
+    assert "the same memory" in result.detail
+    for writes_output in (False, True):
+        fresh = context_of(NAME, writes_output=writes_output)
+        assert repeats.check_repeat(fresh).outcome is CheckOutcome.PASSED
 
 
 def test_order_needs_a_device_that_has_one(context_of, plain_device):

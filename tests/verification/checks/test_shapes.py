@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -164,14 +164,60 @@ def test_slow_shapes_are_left_out(check, monkeypatch, limit, built):
 
 
 def test_slow_builds_are_counted(check, executable_of, monkeypatch):
-    monkeypatch.setattr(shapes, "LONGEST_BUILDS_S", {False: 0.01, True: 0.01})
+    now = [0.0]
+    monkeypatch.setattr(shapes, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(shapes, "LONGEST_BUILDS_S", {False: 4.0, True: 4.0})
 
     def build(operation):
-        time.sleep(0.006)
+        now[0] += 2.1
         return executable_of(operation, product)
 
     result, _ = check(NAME, build=build)
     assert result.text == "passed: stopped after 2 of them, as they take long"
+
+
+def test_time_of_launches_is_no_time_of_builds(check, executable_of, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(shapes, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(shapes, "LONGEST_S", {False: 100.0, True: 100.0})
+    monkeypatch.setattr(shapes, "LONGEST_BUILDS_S", {False: 4.0, True: 4.0})
+
+    def slow(operation, tensors):
+        now[0] += 2.1
+        return product(operation, tensors)
+
+    result, context = check(NAME, build=lambda operation: executable_of(operation, slow))
+    assert result.text == "passed"
+    assert len(context.built) == 7
+
+
+@pytest.mark.parametrize("formats", ["f16t_f16n_f32t", "bf16t_bf16n_bf16t"])
+def test_gelu_is_looked_at_where_it_bends(check, formats):
+    """Sums of one sign are 0 or far beyond it."""
+
+    def cut(operation, tensors):
+        return np.maximum(0, product(operation, tensors))
+
+    name = f"matmul_32x32x32_{formats}_gelu"
+    result, _ = check(name, cut)
+    assert result.is_failure
+    assert ": values: " in result.detail
+    result, _ = check(name)
+    assert result.text == "passed"
+
+
+@pytest.mark.parametrize("remainder", range(8))
+def test_what_fails_for_one_rest_of_k_is_found_for_most(check, remainder):
+    """3, 5 and 6 of eight are left to the dispatch's own shape."""
+
+    def kernel(operation, tensors):
+        a, b = to_float32(tensors["lhs"]), to_float32(tensors["rhs"])
+        k = a.shape[1]
+        whole = k - (k % 8 or 8) if k % 8 == remainder else k
+        return to_float64(a[:, :whole] @ b[:whole])
+
+    result, _ = check(NAME, kernel)
+    assert result.is_failure == (remainder not in (3, 5, 6))
 
 
 class TestFactors:

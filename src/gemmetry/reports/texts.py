@@ -1,0 +1,35 @@
+"""Texts from anywhere, made fit for a terminal, a file or a cell."""
+
+from __future__ import annotations
+
+import re
+
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f"
+    r"\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+    # What UTF-8 and XML have no place for.
+    r"\ud800-\udfff\ufffe\uffff]"
+)
+
+_CELL_UNITS = 32_767
+"""UTF-16 units that a cell of a workbook takes (Excel's published limits)."""
+
+
+def printable(text: str) -> str:
+    """`text` without control and bidirectional characters, which a terminal would obey, and
+    without those that no file can hold."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
+def cell_fit(text: str) -> str:
+    """What of `text` a cell of a workbook takes."""
+    text = printable(text[:_CELL_UNITS])
+    if text.isascii() or len(text) * 2 <= _CELL_UNITS:
+        return text
+    return text.encode("utf-16-le")[: 2 * _CELL_UNITS].decode("utf-16-le", "ignore")
+
+
+def first_line(text: str, limit: int = 200) -> str:
+    """The first line that says something, cut off behind `limit` characters."""
+    line = next((line.strip() for line in printable(text).splitlines() if line.strip()), "")
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
