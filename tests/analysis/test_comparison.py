@@ -137,3 +137,28 @@ def test_one_experiment_or_nothing_in_common_is_refused(make_record):
         compare([first])
     with pytest.raises(RequestError, match="no dispatch in common"):
         compare([first, _experiment("b", [make_record(ODD)])])
+
+
+def _disturbed(make_record, mark, samples):
+    record = make_record(SQUARE)
+    measurement = dataclasses.replace(record.measurement, marks=(mark,) if mark else ())
+    record = dataclasses.replace(record, measurement=measurement)
+    return ResultSet(title="x", records=[record], samples=lambda _: list(samples))
+
+
+@pytest.mark.parametrize("mark", ["busy: in 9 of 9 rounds", "two modes: 1 and 2", ""])
+def test_disturbed_samples_show_a_difference_only_if_the_fastest_do(make_record, mark):
+    quiet = np.random.default_rng(3).uniform(100, 103, 40)
+    shared = np.concatenate([quiet[:8], 30 * quiet[8:]])
+    before, after = _disturbed(make_record, mark, shared), _disturbed(make_record, "", quiet)
+    [change] = compare([before, after]).candidates[0].changes
+    if not mark:
+        assert change.verdict == "faster", "nobody was seen to disturb"
+        return
+    assert change.verdict == "no difference shown"
+    assert "disturbed, and the fastest samples do not show it (ratio " in change.note
+    assert not compare([after, before]).has_regression
+    really = _disturbed(make_record, "", quiet / 2)
+    assert compare([before, really]).candidates[0].changes[0].verdict == "faster"
+    slower = _disturbed(make_record, mark, 2 * shared)
+    assert compare([after, slower]).has_regression

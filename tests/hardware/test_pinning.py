@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.hardware.pinning import choose_processors, format_processors, pin_process
+from gemmetry.hardware.pinning import (
+    choose_processors,
+    format_processors,
+    pin_process,
+    running_times,
+    spread_threads,
+)
 
 
 @pytest.fixture
@@ -62,3 +68,70 @@ def test_a_thread_that_ended_is_no_error(sysfs, tmp_path: Path, monkeypatch) -> 
 )
 def test_lists_as_linux_writes_them(processors, text: str) -> None:
     assert format_processors(processors) == text
+
+
+@pytest.fixture
+def threads(tmp_path: Path, monkeypatch):
+    """Threads that ran so long, and what happens to their processors."""
+    masks: dict[int, set[int]] = {}
+    calls: list[tuple[int, set[int]]] = []
+
+    def get(task: int) -> set[int]:
+        return masks.get(task, set(range(8)))
+
+    def put(task: int, processors) -> None:
+        if task == 15:
+            raise ProcessLookupError
+        masks[task] = set(processors)
+        calls.append((task, set(processors)))
+
+    monkeypatch.setattr(os, "sched_getaffinity", get, raising=False)
+    monkeypatch.setattr(os, "sched_setaffinity", put, raising=False)
+    folder = tmp_path / "tasks"
+
+    def make(**ran_ns: int) -> Path:
+        for name, ns in ran_ns.items():
+            task = folder / name.removeprefix("t")
+            task.mkdir(parents=True)
+            (task / "schedstat").write_text(f"{ns} 7 3\n")
+        return folder
+
+    return make, masks, calls
+
+
+def test_threads_that_worked_get_a_core_each_and_are_let_go(sysfs, threads) -> None:
+    make, masks, calls = threads
+    tasks = make(t11=5_000, t12=9_000, t13=100, t14=90_000)
+    assert running_times(tasks) == {11: 5_000, 12: 9_000, 13: 100, 14: 90_000}
+    before = {14: 89_900, 11: 0}
+    assert spread_threads(before, sysfs, tasks) == 2
+    assert calls[:2] == [(12, {0}), (11, {1})], "the busiest first; 13 and 14 hardly worked"
+    assert masks == {11: set(range(8)), 12: set(range(8))}
+
+
+def test_bound_threads_stay_and_ended_ones_are_no_error(sysfs, threads) -> None:
+    make, masks, calls = threads
+    tasks = make(t11=5_000, t12=9_000)
+    masks[12] = {3}
+    assert spread_threads({}, sysfs, tasks) == 1
+    assert masks[12] == {3}
+    make(t15=99_000)
+    calls.clear()
+    assert spread_threads({}, sysfs, tasks) == 0
+
+
+def test_there_are_no_more_moves_than_processors(sysfs, threads) -> None:
+    make, _masks, _calls = threads
+    tasks = make(**{f"t{number}": 1_000 for number in range(20, 32)})
+    assert spread_threads({}, sysfs, tasks) == 8
+    assert spread_threads({}, sysfs, tasks / "none") == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system lists no threads")
+def test_this_process_keeps_its_processors() -> None:
+    before = os.sched_getaffinity(0)
+    ran = running_times()
+    assert os.getpid() in ran
+    sum(range(10**6))
+    spread_threads(ran)
+    assert os.sched_getaffinity(0) == before

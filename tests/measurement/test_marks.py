@@ -97,10 +97,10 @@ def test_two_modes_are_told_with_their_shares() -> None:
     assert mark.startswith("two modes: 1 ms (75 %) and 1.3 ms (25 %)")
 
 
-def test_neighbours_explain_a_second_mode() -> None:
+def test_a_second_mode_is_told_beside_neighbours() -> None:
     samples = [*(1.0e6 + i for i in range(30)), *(1.3e6 + i for i in range(10))]
     marks = _marks(samples, {"others_cpu_share": 0.5}, settings=RunSettings(interval_width=1.0))
-    assert [mark.partition(":")[0] for mark in marks] == ["busy"]
+    assert [mark.partition(":")[0] for mark in marks] == ["busy", "two modes"]
 
 
 def test_a_few_outliers_are_not_a_mode() -> None:

@@ -14,6 +14,7 @@ from gemmetry.providers._host_math import (
     evaluate,
     exact_integer_dtype,
     logical_view,
+    plain_product,
 )
 
 
@@ -66,3 +67,36 @@ def test_float64_evaluation_is_the_reference_rounded_once(name):
 )
 def test_the_compute_dtype_is_the_accumulators(name, dtype):
     assert compute_dtype_of_accumulator(parse_operation(name)) == dtype
+
+
+@pytest.mark.parametrize("shape", ["matmul_9x7x5", "batch_matmul_3x9x7x5"])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("layouts", ["ttt", "tnt", "ntt", "nnt", "ttn", "tnn", "ntn", "nnn"])
+def test_a_plain_product_is_what_evaluate_computes(shape, dtype, layouts):
+    operation = parse_operation(f"{shape}_" + "_".join(dtype + layout for layout in layouts))
+    inputs = make_inputs(operation, distribution="uniform_signed", seed=5)
+    outputs = [np.empty(operation.output.storage_shape, inputs[0].dtype) for _ in range(2)]
+    launch = plain_product(operation, inputs[0].dtype)
+    assert launch is not None
+    launch(inputs, outputs[0])
+    evaluate(operation, inputs, outputs[1], inputs[0].dtype)
+    assert outputs[0].tobytes() == outputs[1].tobytes()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "matmul_8x8x8_bf16t_bf16t_f32t",
+        "matmul_8x8x8_f32t_f32t_f32t_accf64",
+        "matmul_8x8x8_f32t_f32t_f32t_alpha2",
+        "matmul_8x8x8_f32t_f32t_f32t_beta1",
+        "matmul_8x8x8_f32t_f32t_f32t_relu",
+        "matmul_8x8x8_f32t_f32t_f32t_scalerow",
+        "matmul_splitk_8x8x8_f32t_f32t_f32t_slices4",
+        "conv2d_1x8x8x4_3x3x4_stride1x1_pad1x1_f32nhwc_f32hwcf_f32nhwc",
+        "matmul_8x8x8_s8t_s8t_s32t",
+    ],
+)
+def test_what_is_more_than_one_product_is_no_plain_one(name):
+    operation = parse_operation(name)
+    assert plain_product(operation, compute_dtype_of_accumulator(operation)) is None

@@ -17,6 +17,7 @@ from gemmetry.statistics.comparison import (
     compare_rounds,
     judge_family,
 )
+from gemmetry.statistics.quantiles import quantile
 
 DEFAULT_THRESHOLD = 0.02
 """Relative difference between two runs that counts as none: the interval tells how sure a median is
@@ -41,6 +42,10 @@ _GAP_OF_EVENTS_NS = 2_000.0
 6 µs and of 31 µs (torch.mm on an H200)."""
 _GAP_OF_WALL_CLOCK_NS = 100_000.0
 """A wall clock also times the submission and the waiting for the device: some tens of µs."""
+
+_DISTURBED = ("busy", "load average", "stalled", "two modes")
+"""Marks of samples that something else than the kernel made longer, or may have."""
+_FASTEST_PART = 0.1
 
 JoinKey = tuple[str, str, str, str]
 """(target, device, provider, dispatch); the device only where an experiment used several."""
@@ -196,7 +201,37 @@ def compare_records(
         found = compare_medians(
             samples_before, samples_after, confidence=confidence, relevant=relevant
         )
-    return replace(found, note="; ".join(filter(None, (note, found.note))))
+    found = replace(found, note="; ".join(filter(None, (note, found.note))))
+    if found.verdict is Difference.NONE_SHOWN:
+        return found
+    if not (_is_disturbed(before) or _is_disturbed(after)):
+        return found
+    return _confirmed(found, first.samples(before), second.samples(after))
+
+
+def _is_disturbed(record: Record) -> bool:
+    marks = record.measurement.marks if record.measurement else ()
+    return any(mark.startswith(_DISTURBED) for mark in marks)
+
+
+def _confirmed(found: Comparison, before: Sequence[float], after: Sequence[float]) -> Comparison:
+    """The comparison, without its verdict where the fastest samples do not show it as well.
+
+    Other programs can only make samples longer, and can do so in every round: two threads of one
+    library share a processor as long as somebody has the other. The fastest tenth is what the
+    kernels take without them.
+    """
+    ratio = quantile(after, _FASTEST_PART) / quantile(before, _FASTEST_PART)
+    limit = 1 + found.relevant
+    if ratio > limit if found.verdict is Difference.SLOWER else ratio < 1 / limit:
+        return found
+    told = f"disturbed, and the fastest samples do not show it (ratio {ratio:.3g})"
+    return replace(
+        found,
+        verdict=Difference.NONE_SHOWN,
+        p_value=None,
+        note="; ".join(filter(None, (found.note, told))),
+    )
 
 
 def _method_gap(before: Record, after: Record) -> tuple[float, str]:

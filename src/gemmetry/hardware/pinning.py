@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 _SYSFS_CPUS = Path("/sys/devices/system/cpu")
 _TASKS = Path("/proc/self/task")
+
+_ACTIVE_SHARE = 0.1
+"""Part of the busiest thread's time that a thread ran, to count as one that works."""
 
 
 def choose_processors(
@@ -45,6 +48,48 @@ def pin_process(threads: int, sysfs: Path = _SYSFS_CPUS, tasks: Path = _TASKS) -
         with contextlib.suppress(OSError):  # a thread may have ended meanwhile
             os.sched_setaffinity(task, processors)
     return processors
+
+
+def running_times(tasks: Path = _TASKS) -> dict[int, int]:
+    """How long each thread of this process has run so far, in ns (Linux,
+    Documentation/scheduler/sched-stats.rst); {} where the system does not tell."""
+    found = {}
+    with contextlib.suppress(OSError):
+        for task in tasks.iterdir():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                found[int(task.name)] = int((task / "schedstat").read_text().split()[0])
+    return found
+
+
+def spread_threads(
+    ran_before: Mapping[int, int], sysfs: Path = _SYSFS_CPUS, tasks: Path = _TASKS
+) -> int:
+    """Move the threads that worked since `ran_before` (:func:`running_times`) to a processor each,
+    and leave them free to move again; how many were moved.
+
+    While another program has one of two processors, the system puts both threads of a library on
+    the other one and leaves them there: each waits for the other's time slice at every barrier, a
+    millisecond instead of 50 µs. Apart, they share with the other program now and then. Threads
+    that are bound already, by themselves or their library, stay where they are.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        return 0
+    ran = {task: ns - ran_before.get(task, 0) for task, ns in running_times(tasks).items()}
+    least = _ACTIVE_SHARE * max(ran.values(), default=0)
+    usable = os.sched_getaffinity(0)
+    moved: list[int] = []
+    processors = choose_processors(len(usable), usable, sysfs)
+    with contextlib.suppress(OSError):  # a thread may have ended meanwhile
+        for task in sorted(ran, key=lambda task: -ran[task]):
+            if ran[task] <= least or len(moved) == len(processors):
+                break
+            if os.sched_getaffinity(task) == usable:
+                os.sched_setaffinity(task, {processors[len(moved)]})
+                moved.append(task)
+    for task in moved:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(task, usable)
+    return len(moved)
 
 
 def format_processors(processors: Sequence[int]) -> str:

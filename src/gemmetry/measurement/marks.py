@@ -96,7 +96,9 @@ def find_marks(
         *_boost(rounds, settings),
         *_unsettled(rounds),
         *_precision(measurement, target, settings),
-        *(disturbed or (*_modes(samples), *_stalls(measurement, last))),
+        *disturbed,
+        *_modes(samples),
+        *(() if disturbed else _stalls(measurement, last)),
         *_drift(rounds),
         *_capture(last),
         *_overhead(measurement, last),
@@ -186,16 +188,17 @@ def _disturbance(measurement: Measurement, rounds: Sequence[Round]) -> Iterator[
     waited = f" (after {format_ns(waited_s * 1e9)} of waiting for quiet)" if waited_s > 0.1 else ""
     advice = "stop them and rerun, or give fewer --threads"
     telemetry = measurement.telemetry
+    share = telemetry.others_cpu_share or 0.0
     delays = [delay for item in rounds if (delay := _number(item, "run_delay_share")) is not None]
     noisy = [delay for delay in delays if delay > RUN_DELAY_SHARE]
     if delays and len(noisy) > len(delays) * NOISY_ROUNDS:
+        holder = "other programs" if share > OTHERS_SHARE else "others, or threads of its own,"
         yield (
             f"busy: in {len(noisy)} of {len(delays)} rounds threads stood ready without a "
-            f"processor for {format_percent(float(np.median(noisy)))} of the time{waited}, because "
-            f"other programs held them; {advice}"
+            f"processor for {format_percent(float(np.median(noisy)))} of the time, all threads "
+            f"together{waited}, because {holder} held them; {advice}"
         )
         return
-    share = telemetry.others_cpu_share or 0.0
     if share > OTHERS_SHARE:
         yield (
             f"busy: other programs took {format_percent(share)} of the processors while "

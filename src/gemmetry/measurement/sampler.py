@@ -15,6 +15,7 @@ from gemmetry.domain.contracts import Executable, HostArray, Observer, StreamDev
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.settings import RunSettings
+from gemmetry.hardware.pinning import running_times, spread_threads
 from gemmetry.measurement import buffers, integrity, overhead
 from gemmetry.measurement.launches import Launches
 from gemmetry.measurement.load import RELOAD_S, Load, Loader
@@ -183,8 +184,11 @@ class Sampler:
             uploads=self._uploads,
         )
         self._launches = Launches(self._executable, self._sets)
+        ran_before = running_times()
         durations, self.method = device.time_calls(self._launches.single(1))
         self.first_launch_ns = self.launch_ns = durations[0]
+        if self.method == "wall_clock":
+            spread_threads(ran_before)
         self._warm_up()
         if self.method == "simulated":
             self._launches.per_sample = settings.launches_per_sample or 1
@@ -366,11 +370,12 @@ class Sampler:
         return self._loader().run(RELOAD_S)
 
     def _settle(self, poisoned: Sequence[buffers.BufferSet]) -> None:
-        """On a CPU, launch on the set that was used last, so that the next ones stay cold."""
+        """On a CPU, launch on the set that was used last, so that the next ones stay cold. Threads
+        that got in each other's way are moved apart."""
         if self.launch_ns >= _ROUND_WARMUP_NS:
             return
         call, used = self._launches.last_used()
-        spent_ns = 0.0
+        spent_ns, ran_before = 0.0, running_times()
         while spent_ns < _SETTLE_NS:
             durations, _ = self._device.time_calls([call])
             spent_ns += max(durations[0], 1.0)
@@ -378,6 +383,7 @@ class Sampler:
             self.launch_ns = min(self.launch_ns, durations[0])
             if is_settled:
                 break
+            spread_threads(ran_before)
         if used in poisoned:
             buffers.overwrite(self._device, [used])
 

@@ -5,7 +5,7 @@ One compute dtype holds the product and the epilogue; the result is rounded into
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,34 @@ def evaluate(
         _apply_epilogue(operation, scratch.swapaxes(-1, -2) if transposed else scratch, views)
         if scratch is not output:
             _round_into(operation, scratch, output)
+
+
+def plain_product(
+    operation: Operation, compute_dtype: np.dtype[Any]
+) -> Callable[[Sequence[Array], Array], None] | None:
+    """The same as :func:`evaluate` in 1 µs instead of 8 beside the product, which is what a small
+    one takes itself; None where there is more to do than one product in `compute_dtype`."""
+    s = operation.signature
+    if operation.kind not in (OperationKind.MATMUL, OperationKind.BATCH_MATMUL):
+        return None
+    if len(operation.inputs) > 2 or s.alpha != 1 or s.epilogue:
+        return None
+    if {numpy_dtype(dtype) for dtype in (s.lhs, s.rhs, s.result)} != {compute_dtype}:
+        return None
+    transposed = s.result_layout is Layout.COLUMN
+    # B' A' of what is stored as A' needs no view, and one of what is stored as A.
+    turn_lhs, turn_rhs = (
+        (layout is Layout.COLUMN) != transposed for layout in (s.lhs_layout, s.rhs_layout)
+    )
+
+    def launch(inputs: Sequence[Array], output: Array) -> None:
+        lhs, rhs = inputs
+        lhs = lhs.swapaxes(-1, -2) if turn_lhs else lhs
+        rhs = rhs.swapaxes(-1, -2) if turn_rhs else rhs
+        with np.errstate(all="ignore"):
+            np.matmul(*((rhs, lhs) if transposed else (lhs, rhs)), out=output)
+
+    return launch
 
 
 def exact_integer_dtype(operation: Operation) -> np.dtype[Any]:

@@ -26,7 +26,7 @@ from gemmetry.domain.target import Target, TargetKind
 from gemmetry.numerics.storage import numpy_dtype
 from gemmetry.providers._blas_threads import blas_name, blas_threads, set_blas_threads
 from gemmetry.providers._host_device import HostBuffer, HostDevice
-from gemmetry.providers._host_math import compute_dtype_of_accumulator, evaluate
+from gemmetry.providers._host_math import compute_dtype_of_accumulator, evaluate, plain_product
 from gemmetry.providers.base import BaseProvider
 
 PROBE_SIZE = 128
@@ -44,6 +44,7 @@ class NumpyExecutable:
         self.facts = facts
         self._operation = operation
         self._compute_dtype = compute_dtype_of_accumulator(operation)
+        self._plain_product = plain_product(operation, self._compute_dtype)
 
     def run(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> HostBuffer:
         """Compute into `output`.
@@ -51,6 +52,9 @@ class NumpyExecutable:
         Raises:
             OutOfMemoryError: the scratch memory for conversions does not fit.
         """
+        if self._plain_product is not None:
+            self._plain_product(inputs, output)
+            return output
         try:
             evaluate(self._operation, inputs, output, self._compute_dtype)
         except MemoryError as error:
