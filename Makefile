@@ -36,8 +36,7 @@ help:
 	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) PIP_ARGS='$(PIP_ARGS)'"
 
 demo: $(VENV)/.demo-installed
-	$(BIN)/gemmetry profile --spec examples/demo.yaml --experiment $(DEMO_FOLDER) --fresh \
-	  --output $(DEMO_FOLDER)/report.html
+	$(BIN)/gemmetry profile --spec examples/demo.yaml --experiment $(DEMO_FOLDER) --fresh
 	$(BIN)/gemmetry trace record --device cpu --matrix-sizes 256 --precisions fp32,bf16 --layouts tt,tn \
 	  --experiment $(DEMO_TRACES) --fresh
 	$(BIN)/gemmetry trace report $(DEMO_TRACES) --output $(DEMO_TRACES)/cpu.html

@@ -106,7 +106,7 @@ def test_differing_environments_are_said_aloud(make_record):
     after = _experiment("b", [make_record(SQUARE, environment_id=new.id)],
                         environments={new.id: new})  # fmt: skip
     candidate = compare([before, after]).candidates[0]
-    assert candidate.environment_differences == ("driver: '550' vs '560'",)
+    assert candidate.environment_differences == ("driver: 550 vs 560",)
 
 
 def test_without_samples_a_ratio_is_told_but_no_verdict(make_record):

@@ -14,7 +14,12 @@ def test_results_and_notes_go_apart(capsys):
     assert captured.err == "progress\nnote\n"
 
 
-def test_piped_tables_are_wide():
+def test_piped_tables_are_wide_unless_a_width_is_told(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert stdout_console().width == 160
+    monkeypatch.setenv("COLUMNS", "80")
+    assert stdout_console().width == 80
+    monkeypatch.setenv("COLUMNS", "many")
     assert stdout_console().width == 160
 
 

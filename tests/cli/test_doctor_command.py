@@ -19,13 +19,34 @@ def test_doctor_tells_machine_and_providers(cli):
 
 
 def test_doctor_is_read_at_80_columns(cli, monkeypatch):
-    monkeypatch.setattr("gemmetry.cli.console.stdout_console", lambda: Console(width=80))
+    def terminal():
+        return Console(width=80, force_terminal=True, color_system=None)
+
+    monkeypatch.setattr("gemmetry.cli.console.stdout_console", terminal)
     lines = cli("doctor").stdout.splitlines()
     assert all(len(line.rstrip()) <= 80 for line in lines)
     assert any(line.startswith("provider null") and "yes" in line for line in lines)
     user = next(i for i, line in enumerate(lines) if line.startswith("provider user"))
     assert "no kernel was given: add --kernel" in lines[user]
     assert any(line.lstrip().startswith("→ ") for line in lines)
+
+
+def test_piped_sentences_are_whole_lines(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    sentence = "It only pretends, and it says so in a sentence of more than forty characters."
+    monkeypatch.setattr(NullProvider, "doctor_notes", lambda self: (sentence,))
+    lines = cli("doctor").stdout.splitlines()
+    assert any(line.startswith("provider null") and line.endswith(sentence) for line in lines)
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_the_planted_bugs_are_no_provider_for_people(cli):
+    assert "provider mutant" not in cli("doctor").stdout
+    names = [
+        row["provider"]
+        for row in json.loads(cli("list", "providers", "--json").stdout)["providers"]
+    ]
+    assert "null" in names and "mutant" not in names
 
 
 def test_doctor_tells_what_a_provider_cannot_do(cli, monkeypatch):

@@ -5,11 +5,13 @@ import os
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from gemmetry.cli.main import COMMANDS, load_command, tell
 from gemmetry.domain.errors import RequestError, SpecError
+from gemmetry.specs.keys import KEYS, Form
 
 HEAVY = ("torch", "triton", "iree", "polars", "matplotlib", "plotly", "numpy", "yaml", "jinja2")
 
@@ -37,6 +39,46 @@ def test_every_command_has_help_and_the_same_line_everywhere(cli, name):
     assert ended.status == 0
     assert "Usage: gemmetry" in ended.stdout
     assert load_command(name).name == name
+
+
+def test_help_has_every_name_whole_at_80_columns(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = cli("profile", "--help").stdout
+    words = text.replace(",", " ").replace(")", " ").split()
+    for key in KEYS.values():
+        if key.form is Form.SPEC_ONLY:
+            continue
+        assert key.option in words
+        for alias in key.aliases:
+            assert f"--{alias.replace('_', '-')}" in words
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert r"\[" not in text
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("arguments", [["list", "columns"], ["list", "columns", "--json"],
+                                       ["schema", "spec"], ["--version"]])  # fmt: skip
+def test_a_full_disk_is_told_once_whatever_prints(arguments):
+    script = "from gemmetry.cli.main import main; main()"
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run([sys.executable, "-c", script, *arguments], stdout=full,
+                               stderr=subprocess.PIPE, text=True, check=False)  # fmt: skip
+    assert ended.returncode == 3
+    assert ended.stderr.splitlines() == [
+        "error: cannot write what was found: No space left on device",
+        "hint: Free some space, or write to another place.",
+    ]
+
+
+def test_a_reader_that_has_gone_is_no_error():
+    script = "from gemmetry.cli.main import main; main()"
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-c", script, "list", "columns", "--json"]
+    ended = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (ended.returncode, ended.stderr) == (1, "")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["profile", "--help"], ["list", "--help"]])

@@ -8,3 +8,4 @@ def test_merge_makes_a_new_experiment(experiments):
     assert experiments("report", "ab").status == 0
     assert experiments("merge", "a", "b", "--into", "ab").status == 2
     assert experiments("merge", "a", "--into", "c").status == 2
+    assert experiments("merge", "a", "b", "-o", "other").stdout.startswith("other: ")

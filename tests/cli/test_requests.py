@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.cli.requests import Source, plan_request, read_request
-from gemmetry.domain.errors import StorageError
+from gemmetry.domain.errors import SpecError, StorageError
 
 
 def test_options_win_over_settings_and_settings_over_the_file(tmp_path):
@@ -13,6 +13,18 @@ def test_options_win_over_settings_and_settings_over_the_file(tmp_path):
     request = read_request(source, generated_dir="here", tags={"other": "x"})
     assert (request.seed, request.name, request.generated_dir) == (3, "set", "here")
     assert request.tags == {"a": "b"}
+
+
+def test_mistakes_of_set_and_of_options_stand_where_they_were_made():
+    with pytest.raises(SpecError) as raised:
+        read_request(Source(given={"dtypes": ["f99"]}, settings=["foo=1", "deadlines.nap=1"]))
+    places = {text.partition(":")[0] for text in raised.value.mistakes}
+    assert places == {"--set foo", "--set deadlines.nap", "--dtypes"}
+    assert "docs/specs.md" in raised.value.hint
+    with pytest.raises(SpecError) as raised:
+        read_request(Source(given={"seed": "x"}, settings=["seed=y"]))
+    assert raised.value.mistakes[0].startswith("--seed: ")
+    assert "--help" in raised.value.hint
 
 
 def test_paths_in_a_file_are_relative_to_it(tmp_path, monkeypatch, capsys):

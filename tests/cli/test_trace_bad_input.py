@@ -80,7 +80,7 @@ def _database(path):
 UNREADABLE = {
     "missing": (lambda path: None, "does not exist"),
     "empty": (lambda path: path.write_bytes(b""), "is no trace: it is empty"),
-    "text": (lambda path: path.write_text("no trace"), "it begins with b'no trace'"),
+    "text": (lambda path: path.write_text("no trace"), "it begins with 'no trace'"),
     "other JSON": (lambda path: path.write_text('{"a": 1}'), 'without "traceEvents"'),
     "UTF-16": (lambda path: path.write_text("{}", encoding="utf-16"), "UTF-16"),
     "gzip's head alone": (

@@ -204,3 +204,11 @@ def test_what_was_recorded_is_reported_by_the_command_that_is_told(cli):
     assert {(row["name"], row["dtype"], row["layout"], row["count"]) for row in products} == {
         ("aten::mm", "f32", "tt", 1), ("aten::mm", "f32", "nt", 1),
         ("aten::_int_mm", "s8", "tt", 1), ("aten::_int_mm", "s8", "nt", 1)}  # fmt: skip
+
+
+def test_no_traces_are_offered_where_none_was_recorded(cli):
+    ended = cli("trace", "record", "--providers", "numpy", "--matrix-sizes", "16", "--precisions",
+                "fp32", "--layouts", "tt", "--experiment", "e", "--format", "none")  # fmt: skip
+    assert ended.status == 1
+    assert "read the traces" not in ended.stderr
+    assert "experiment: e" in ended.stderr

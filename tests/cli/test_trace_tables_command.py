@@ -48,11 +48,24 @@ def test_the_documents_files_are_in_the_order_given_with_exactly_these_keys(cli)
     assert '"comm_kernel_us":0.000' in ended.stdout
 
 
-def test_several_files_are_a_line_each(cli):
+def test_several_files_are_a_line_each(cli, monkeypatch):
+    wide = cli("trace", "summary", RANK0, RANK1, OLD, "--no-cache").stdout
+    assert f"{Path(RANK0).name} " in wide
+    monkeypatch.setenv("COLUMNS", "80")
     ended = cli("trace", "summary", RANK0, RANK1, OLD, "--no-cache")
     lines = ended.stdout.splitlines()
     assert len(lines) == 5
     assert max(map(len, lines)) <= 80
+
+
+def test_gemms_of_several_devices_tell_which(cli):
+    both = cli("trace", "gemms", RANK0, OLD, "--no-cache", "--top", "0").stdout
+    assert "  on NVIDIA H200" in both
+    assert "  on Tesla V100" in both
+    alone = cli("trace", "gemms", RANK0, "--no-cache").stdout
+    assert "  on " not in alone
+    few = cli("trace", "gemms", MATMUL, "--no-cache").stdout
+    assert "in 2 GEMM kernels; " in few
 
 
 @pytest.fixture

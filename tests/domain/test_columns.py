@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.columns import COLUMNS, COLUMNS_BY_NAME, Direction, row
-from gemmetry.domain.outcome import Outcome, Stage
-from gemmetry.domain.record import BuildFacts, Measurement, Record, Telemetry
+from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.record import BuildFacts, Measurement, Record, Telemetry, Verdict
 
 NAME = "batch_matmul_2x3x5x8_s8t_s8n_s32t_bias_relu"
 CONTRACT = {
@@ -99,3 +99,18 @@ def test_what_does_not_apply_is_none():
     assert values["reason"] == "died"
     assert values["stage"] == "measure"
     assert COLUMNS_BY_NAME["median_ns"].text(None) == "–"
+
+
+def test_a_wrong_result_has_no_accuracy_class():
+    classes = {
+        status: row(_record(verdict=Verdict(status=status, accuracy_class="bf16")))[
+            "accuracy_class"
+        ]
+        for status in Verification
+    }
+    assert classes == {
+        Verification.PASSED: "bf16",
+        Verification.WARNED: "bf16",
+        Verification.FAILED: None,
+        Verification.NOT_VERIFIED: None,
+    }

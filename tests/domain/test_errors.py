@@ -75,3 +75,8 @@ def test_a_spec_error_tells_all_mistakes():
     error = SpecError(["a.yaml:1:2: x", "a.yaml:3:4: y"], hint="See gemmetry schema.")
     assert error.mistakes == ("a.yaml:1:2: x", "a.yaml:3:4: y")
     assert str(error).splitlines() == ["a.yaml:1:2: x", "a.yaml:3:4: y", "  See gemmetry schema."]
+
+
+def test_names_that_are_not_told_are_counted():
+    error = UnknownNameError("key", "zzz", [f"name{number:02}" for number in range(50)])
+    assert error.hint.endswith("name39 and 10 more")

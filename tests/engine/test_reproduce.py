@@ -24,10 +24,34 @@ def test_the_command_names_everything_that_decides():
     ]  # fmt: skip
 
 
-def test_several_kernels_are_joined():
-    lane = Lane(1, "user", {"kernel": ["a.py:f", "b.py:g"]}, Target(TargetKind.CPU))
-    command = reproduction_command(lane, "matmul_x", RunSettings())
-    assert "--kernel a.py:f,b.py:g " in command
+PRODUCT = "matmul_8x8x8_f32t_f32t_f32t"
+
+
+@pytest.mark.parametrize(
+    ("configuration", "kernels", "alone"),
+    [
+        ("g_default", "b.py:g", "default"),
+        ("f_tile24", "a.py:f", "tile24"),
+        ("f_h_fast", "a.py:f,b.py:g,c.py:f_h", "f_h_fast"),  # of f or of f_h
+        ("f_bias_1", "a.py:f,b.py:g,c.py:f_h", "f_bias_1"),  # matmul_…_bias is another operation
+        ("other", "a.py:f,b.py:g,c.py:f_h", "other"),
+    ],
+)
+def test_of_several_kernels_the_one_of_the_dispatch_is_named(configuration, kernels, alone):
+    options = {"kernel": ["a.py:f", "b.py:g", "c.py:f_h"]}
+    lane = Lane(1, "user", options, Target(TargetKind.CPU))
+    words = shlex.split(reproduction_command(lane, f"{PRODUCT}_{configuration}", RunSettings()))
+    assert words[words.index("--kernel") + 1] == kernels
+    assert words[words.index("--dispatches") + 1] == f"{PRODUCT}_{alone}"
+
+
+def test_a_kernel_done_again_without_the_others_is_the_same(tmp_path, planned):
+    path = tmp_path / "mine.py"
+    path.write_text("def f(a, b):\n    return a @ b\ndef g(a, b):\n    return a @ b\n")
+    lane = Lane(1, "user", {"kernel": [f"{path}:f", f"{path}:g"]}, Target(TargetKind.CPU))
+    found = planned(reproduction_command(lane, f"{PRODUCT}_g_default", RunSettings()))
+    assert (found["dispatches"], found["providers"][0]["unsupported"]) == (1, 0)
+    assert found["plan"]["providers"][0]["options"] == {"kernel": f"{path}:g"}
 
 
 def test_a_compile_only_target_is_named_by_its_architecture():

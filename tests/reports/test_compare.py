@@ -63,7 +63,7 @@ def test_document_is_json_with_every_key(comparison):
     assert document["schema_version"] == 1
     assert document["has_regression"] is True
     candidate = document["candidates"][0]
-    assert candidate["environment_differences"] == ["driver: '550' vs '560 [bold]'"]
+    assert candidate["environment_differences"] == ["driver: 550 vs 560 [bold]"]
     assert candidate["only_in_candidate"] == ["torch:matmul_8x8x8_f32t_f32t_f32t_default"]
     assert len({tuple(change) for change in candidate["changes"]}) == 1
     lost = candidate["changes"][3]
@@ -107,3 +107,30 @@ def test_differing_inputs_are_said_aloud(make_record, console_text):
     result = compare([one, other], allow_different_inputs=True)
     text = console_text(lambda console: print_comparison(result, console))
     assert "! inputs differ: distribution: offset_uniform vs zeros" in text
+
+
+def test_a_ratio_by_rounds_that_the_medians_contradict_is_explained(make_record, console_text):
+    """As on a machine that another process used during half of A's rounds."""
+    record = make_record(NAMES[0])
+    median = record.measurement.median_ns
+    slow = {turn: [median * (0.02 if turn % 2 else 1.0)] * 20 for turn in range(1, 40)}
+    fast = {turn: [median * 0.02] * 20 for turn in range(100, 140)}
+    quick = dataclasses.replace(
+        record, measurement=dataclasses.replace(record.measurement, median_ns=median * 0.02)
+    )
+    one = ResultSet(title="a", records=[record], samples=_samples, rounds=lambda r: slow)
+    other = ResultSet(title="b", records=[quick], samples=_samples, rounds=lambda r: fast)
+    comparison = compare([one, other])
+    (change,) = comparison.candidates[0].changes
+    assert change.ratio > 2 * 0.02
+    text = console_text(lambda console: print_comparison(comparison, console), width=300)
+    assert "B/A is the typical ratio of one round of B to one of A, which is not B divided" in text
+    same = compare([one, one])
+    text = console_text(lambda console: print_comparison(same, console), width=300)
+    assert "typical ratio" not in text
+
+
+def test_a_comparison_is_short_in_a_notebook(comparison):
+    assert repr(comparison) == (
+        "<ExperimentComparison with old: new: 1 faster, 1 slower, 1 no difference shown>"
+    )

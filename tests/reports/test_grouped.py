@@ -38,6 +38,40 @@ def test_other_tables_are_never_grouped(console_text):
     assert console_text(lambda c: print_rows([], [], c)).strip() == ""
 
 
+@pytest.mark.parametrize("width", [80, 100])
+def test_words_are_never_broken_values_get_lines_instead(console_text, width):
+    heads = ["asked", *(f"provider{n} on cuda-sm_{n}" for n in range(10, 20)), "operation"]
+    rows = [
+        ["f64", *["yes"] * 9, "no product of f64", OPERATION],
+        ["f32", *["yes"] * 10, OPERATION],
+    ]
+    text = console_text(lambda console: print_rows(heads, rows, console), width=width)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= width
+    assert "provider19 on cuda-sm_19  no product of f64" in text
+    assert len([line for line in lines if not line.strip()]) == 1
+    assert "yes" in lines[1].split()
+
+
+def test_a_table_that_fits_breaks_between_words(console_text):
+    rows = [["name", "a-very-long-word-that-stays-whole and more", "some text " * 8]]
+    text = console_text(lambda console: print_rows(["a", "b", "c"], rows, console), width=60)
+    assert text.splitlines()[0].split() == ["a", "b", "c"]
+    assert "a-very-long-word-that-stays-whole " in text
+
+
+def test_dispatches_with_more_columns_than_fit_have_a_line_for_each_value(console_text):
+    heads = ["operation", "configuration", *(f"some_column_{n}" for n in range(12)), "reason"]
+    rows = [[OPERATION, name, *["12345"] * 11, "–", "why not"] for name in ("default", "other")]
+    text = console_text(lambda console: print_rows(heads, rows, console), width=80)
+    lines = [line.rstrip() for line in text.splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert lines[0] == "matmul 3456×1024×2048  f16 tt"
+    assert lines.count("  some column 0   12345") == 2
+    assert "some column 11" not in text
+    assert lines.count("    why not") == 2
+
+
 def test_columns_without_values_are_left_out_and_numbers_stand_right(console_text):
     row = GroupedRow(
         operation="no operation",

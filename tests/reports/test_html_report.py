@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import re
 
@@ -57,6 +58,53 @@ def test_tiles_tell_the_best_of_each_dtype_and_the_outcomes(page):
     assert "geometric mean vs torch" in page
 
 
+def _data(page):
+    return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def test_means_of_marked_measurements_say_so_and_claim_nothing(small_result_set, make_record):
+    name = "matmul_64x64x64_f32t_f32t_f32t"
+    marks = ("noisy: interval ±98 %", "busy: load 3")
+    records = [make_record(name, provider="torch", gflops=1.0, marks=marks),
+               make_record(name, provider="numpy", gflops=50.0)]  # fmt: skip
+    page = render_html(dataclasses.replace(small_result_set, records=records))
+    assert re.search(r'<b class="noisy">50×</b> <span class="quiet">\(1 op, 1 resting on rows '
+                     r"marked !\)", page)  # fmt: skip
+    assert "1 less trustworthy: 1 busy, 1 noisy." in page
+    clean = [dataclasses.replace(r, measurement=dataclasses.replace(r.measurement, marks=()))
+             for r in records]  # fmt: skip
+    page = render_html(dataclasses.replace(small_result_set, records=clean))
+    assert '<b class="faster">50' in page
+    assert "resting on" not in page
+    assert "less trustworthy:" not in page
+
+
+def test_differences_that_are_not_shown_are_told(small_result_set, make_record):
+    name = "matmul_64x64x64_f32t_f32t_f32t"
+    records = [make_record(name, provider=p, gflops=50.0) for p in ("torch", "numpy")]
+    same = dataclasses.replace(
+        small_result_set, records=records, samples=lambda _: [5000.0, 5200.0, 4900.0] * 20
+    )
+    page = render_html(same)
+    assert "≈ no difference from the baseline shown" in page
+    assert [row["undecided"] for row in _data(page)["derived"]] == [False, True]
+    page = render_html(small_result_set)
+    assert "no difference from the baseline shown</p>" not in page
+
+
+def test_dispatches_of_an_operation_stand_together_the_fastest_first(result_set):
+    mixed = dataclasses.replace(result_set, records=list(reversed(result_set.records)))
+    data = _data(render_html(mixed))
+    names = [column["name"] for column in data["columns"]]
+    rows = [dict(zip(names, row, strict=True)) for row in data["rows"]]
+    problems = [(row["operation"], row["target"]) for row in rows]
+    assert sum(a != b for a, b in itertools.pairwise(problems)) == len(set(problems)) - 1
+    for _, group in itertools.groupby(rows, key=lambda row: row["operation"]):
+        medians = [row["median_ns"] for row in group]
+        measured = [ns for ns in medians if ns is not None]
+        assert medians == [*sorted(measured), *[None] * (len(medians) - len(measured))]
+
+
 def test_unsupported_dispatches_are_counted_by_reason(page):
     assert page.count("numpy has no bf16 product</td>") == 1
 
@@ -79,6 +127,17 @@ def test_notebook_table_is_small_and_escaped(result_set):
     assert "and 112 more" in table
     assert "<script" not in table
     assert "plotly" not in table
+
+
+def test_notebook_table_marks_doubtful_times_and_begins_with_the_fastest(
+    small_result_set, make_record
+):
+    name = "matmul_64x64x64_f32t_f32t_f32t"
+    records = [make_record(name, provider="torch", gflops=1.0, marks=("noisy: x",)),
+               make_record(name, provider="numpy", gflops=50.0)]  # fmt: skip
+    table = render_notebook_table(dataclasses.replace(small_result_set, records=records))
+    assert re.findall(r"±[^<]*", table) == ["±1.1%", "±1.1%!"]
+    assert table.index("numpy") < table.index("torch")
 
 
 def test_write_html_is_atomic(small_result_set, tmp_path):

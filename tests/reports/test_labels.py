@@ -14,6 +14,7 @@ from gemmetry.reports.labels import (
     half_width,
     operation_label,
     operation_title,
+    reason_line,
     shorten_configurations,
     unapplied_checks,
 )
@@ -53,10 +54,10 @@ def test_unusual_accumulator_is_told():
     )
 
 
-def test_half_width_is_the_larger_side():
+def test_half_width_is_half_of_the_interval_however_it_lies():
     m = Measurement(median_ns=100, ci_low_ns=99, ci_high_ns=103, min_ns=1, p95_ns=1, sample_count=9)
-    assert half_width(m) == pytest.approx(0.03)
-    assert format_half_width(m) == "±3.0%"
+    assert half_width(m) == pytest.approx(0.02)
+    assert format_half_width(m) == "±2.0%"
 
 
 @pytest.mark.parametrize(
@@ -64,8 +65,8 @@ def test_half_width_is_the_larger_side():
     [(0.0994, "±9.9%"), (0.0996, "±10%"), (0.1, "±10%"), (0.994, "±99%"), (12.3, "±1230%")],
 )
 def test_half_widths_are_as_short_as_they_can_be(share, text):
-    m = Measurement(median_ns=100, ci_low_ns=100, ci_high_ns=100 * (1 + share), min_ns=1, p95_ns=1,
-                    sample_count=9)  # fmt: skip
+    m = Measurement(median_ns=100, ci_low_ns=100 * (1 - share), ci_high_ns=100 * (1 + share),
+                    min_ns=1, p95_ns=1, sample_count=9)  # fmt: skip
     assert format_half_width(m) == text
 
 
@@ -106,3 +107,11 @@ def test_unapplied_checks_are_counted_unless_the_operation_is_the_cause(failed_r
 def test_failed_checks_leave_out_what_the_reason_tells(failed_result_set):
     (record,) = failed_result_set.records
     assert failed_checks(record.verdict) == {"integers": "9 elements are wrong"}
+
+
+def test_reasons_are_told_with_their_numbers(make_record):
+    """What verification says of a wrong kernel is not cut in front of got and expected."""
+    reason = (
+        "tail_shapes: " + "how it is wrong, " * 12 + "first at [0, 0]: got 96.04, expected 117.2"
+    )
+    assert reason_line(make_record("matmul_8x8x8_f32t_f32t_f32t", reason=reason)) == reason

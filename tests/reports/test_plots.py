@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.reports.plots import render_picture
+from gemmetry.reports.plots import _log_ticks, render_picture
 
 pytest.importorskip("matplotlib")
 
@@ -37,6 +37,44 @@ def test_svg_keeps_texts_and_hostile_titles_as_text(few):
 
 def test_the_same_results_make_the_same_svg(few):
     assert render_picture(few, "svg") == render_picture(few, "svg")
+
+
+def _texts(picture):
+    root = ElementTree.fromstring(picture)
+    return ["".join(t.itertext()) for t in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_the_title_and_the_foot_tell_of_marked_measurements(few, make_record):
+    clean = "\n".join(_texts(render_picture(few, "svg")))
+    assert "resting on" not in clean
+    marks = ("noisy: interval ±98 %",)
+    name = "matmul_64x64x64_f32t_f32t_f32t"
+    records = [make_record(name, provider=p, gflops=9.0, marks=marks) for p in ("torch", "numpy")]
+    noisy = "\n".join(_texts(render_picture(dataclasses.replace(few, records=records), "svg")))
+    assert "numpy 1.00× (1, 1 resting on marked measurements)" in noisy
+    assert "2 of 2 measurements are marked as less trustworthy: 2 noisy" in noisy
+
+
+def test_cells_of_a_heat_map_tell_their_speed(make_record, few):
+    records = [make_record(f"matmul_{m}x64x64_f32t_f32t_f32t", gflops=speed)
+               for m, speed in ((64, 12.34), (128, 5678.0))]  # fmt: skip
+    texts = _texts(render_picture(dataclasses.replace(few, records=records), "svg"))
+    assert {"12.3", "5,678"} <= set(texts)
+
+
+@pytest.mark.parametrize("high", [1.02, 1.6, 9.0, 100.0, 1e7])
+def test_a_logarithmic_axis_has_ticks(high):
+    ticks = _log_ticks(6.8, 6.8 * high)
+    assert all(6.8 <= tick <= 6.8 * high for tick in ticks)
+    assert ticks == sorted(ticks)
+    if high >= 1.6:
+        assert 4 <= len(ticks) <= 12
+
+
+def test_intensities_within_a_decade_have_several_ticks(make_record, few):
+    records = [make_record("matmul_64x64x64_f32t_f32t_f32t")]
+    texts = _texts(render_picture(dataclasses.replace(few, records=records), "svg"))
+    assert {"8", "10", "12", "15"} <= set(texts)
 
 
 def test_dollar_signs_are_no_mathematics(few):

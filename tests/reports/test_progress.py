@@ -8,7 +8,7 @@ from rich.console import Console
 
 from gemmetry.domain.events import DispatchFinished, Message, PlanReady, StageProgress
 from gemmetry.domain.outcome import Outcome, Stage
-from gemmetry.domain.record import TraceFacts
+from gemmetry.domain.record import BuildFacts, TraceFacts
 from gemmetry.reports.progress import ProgressListener
 
 SQUARE = "matmul_512x512x512_f32t_f32t_f32t"
@@ -56,12 +56,33 @@ def test_piped_output_is_one_plain_line_a_dispatch(events):
             listener(event)
     assert console.file.getvalue().splitlines() == [
         "12 dispatches in gemmetry-out/demo; 8 done in an earlier run are kept (400 samples)",
-        "compile: 2/2",
+        "compile: 2 of 2 dispatches",
         f"[ 9/12] ok torch:{SQUARE}_default  2.68 ms  100 GFLOP/s  passed",
         f"[10/12] ok iree:{SQUARE}_fast  1.34 ms  200 GFLOP/s  passed  best so far",
         "warning: clock is low\ufffd[31m",
         f"[11/12] wrong torch:{SQUARE}_bad: [b]wrong[/b]",
         f"[12/12] ok torch:{SQUARE}_slow  5.37 ms  50 GFLOP/s  passed",
+    ]
+
+
+def test_verbose_tells_choices_and_commands_line_by_line(make_record):
+    facts = BuildFacts(default_configuration="tile = [8, 64]", compile_command="iree-compile x")
+    record = dataclasses.replace(
+        make_record(SQUARE), facts=facts, reproduce="gemmetry profile \x1b[31m"
+    )
+    console = _console(force_terminal=True, color_system=None)
+    with ProgressListener(console, verbose=True) as listener:
+        listener(PlanReady(1, 0, 0, "e"))
+        listener(StageProgress(Stage.VERIFY, 1, 1))
+        listener(DispatchFinished(record))
+    first, stage, done, *told = console.file.getvalue().splitlines()
+    assert first == "1 dispatch in e"
+    assert stage == "verify: 1 of 1 dispatch"
+    assert done.startswith("[1/1] ok ")
+    assert told == [
+        "    chosen by the compiler: tile = [8, 64]",
+        "    compile: iree-compile x",
+        "    do it again: gemmetry profile \ufffd[31m",
     ]
 
 

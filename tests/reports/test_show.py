@@ -190,3 +190,11 @@ def test_a_wrong_dispatch_shows_map_evidence_and_what_could_not_apply(
     assert "check integers failed: 9 elements are wrong" in words
     assert "passed 1 check form" in words
     assert "inputs, output, why run/artifacts/failures/cpu/torch/bad" in words
+
+
+def test_names_are_told_where_none_is_near(result_set):
+    with pytest.raises(EmptySelectionError) as raised:
+        matching_records(result_set.records, "zzzzzzzz")
+    first = result_set.records[0]
+    assert f"There are {first.provider}:{first.dispatch}, " in raised.value.hint
+    assert "and others" in raised.value.hint

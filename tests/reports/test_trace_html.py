@@ -80,6 +80,41 @@ def test_notes_and_tables_are_there(job_report):
         assert note[:40] in page
 
 
+def _head(page):
+    return re.search(r'<section class="intro">.*?</section>', page, re.DOTALL)[0]
+
+
+def test_the_page_tells_where_it_is_from(job_report, report_of):
+    head = _head(trace_page(job_report, command="gemmetry trace report '<b>' -o x.html",
+                            created="2026-11-22T04:00:00+00:00"))  # fmt: skip
+    assert "<h1>h200x4: 4 traces</h1>" in head
+    for text in ("tests/data/collectives/h200x4 · 4 ranks · gemmetry ",
+                 "· 2026-11-22T04:00:00+00:00",
+                 "trace report &#39;&lt;b&gt;&#39; -o x.html"):  # fmt: skip
+        assert text in head
+    head = _head(trace_page(report_of("traces/h200_matmul.pt.trace.json.gz")))
+    assert "<h1>h200_matmul.pt.trace.json.gz</h1>" in head
+    assert "tests/data/traces · NVIDIA H200 · gemmetry " in head
+    assert "ranks" not in head
+    assert 'class="command"' not in head
+
+
+def test_legends_name_what_is_drawn(report_of):
+    page = trace_page(report_of("traces/h200_matmul.pt.trace.json.gz"))
+    legends = re.findall(r'<ul class="legend".*?</ul>', page, re.DOTALL)
+    assert legends
+    for legend in legends:
+        assert '<i class="gemm"></i>GEMM' in legend
+        assert "communication" not in legend
+        assert "attention" not in legend
+    job = trace_page(report_of(RANK0))
+    assert '<i class="communication"></i>exposed communication' in job
+
+
+def test_bars_of_windows_say_that_they_are_shares(job_report):
+    assert "all bars are equally long" in trace_page(job_report)
+
+
 def test_a_report_of_nothing_is_a_page():
     page = trace_page(build_report([], {}))
     assert "No trace has work on a GPU." in page
@@ -288,7 +323,7 @@ def test_scripts_in_every_place_that_has_a_name_do_not_run(
         browser.get_log("browser")
         browser.get(path.as_uri())
         title = browser.title
-        assert title == "2 traces – gemmetry"
+        assert title == f"{tmp_path.name}: 2 traces – gemmetry"
         assert browser.execute_script("return document.documentElement.dataset.ready") == "true"
         shown = browser.execute_script(_TOUCH_EVERYTHING)
         assert any("document.title" in text for text in shown)

@@ -15,12 +15,12 @@ def _tables(report):
 
 
 def _column(table, name):
-    place = [heading["text"] for heading in table["headings"]].index(name)
+    place = [heading["column"] for heading in table["headings"]].index(name)
     return [row[place] for row in table["rows"]]
 
 
 def test_files_are_told_by_what_tells_them_apart_and_in_full_on_hovering(report_of):
-    cells = _column(_tables(report_of(*RANKS))["ops_summary"], "file")
+    cells = _column(_tables(report_of(*RANKS))["steps"], "file")
     assert {cell["text"] for cell in cells} == {
         "h200_fsdp_rank0of4_part",
         "h200_fsdp_rank1of4_part",
@@ -30,16 +30,33 @@ def test_files_are_told_by_what_tells_them_apart_and_in_full_on_hovering(report_
 
 def test_a_single_job_needs_no_column(report_of):
     of_one = _tables(report_of(*RANKS))["collectives"]
-    assert "job" not in [heading["text"] for heading in of_one["headings"]]
+    assert "job" not in [heading["column"] for heading in of_one["headings"]]
     several = _tables(report_of("collectives/h200x4", "collectives/hta_2of128"))["collectives"]
     assert {cell["text"] for cell in _column(several, "job")} == {"h200x4", "hta_2of128"}
 
 
 def test_headings_stand_above_their_numbers(report_of):
     table = _tables(report_of(*RANKS))["gemms"]
-    numbers = {heading["text"] for heading in table["headings"] if heading["number"]}
+    numbers = {heading["column"] for heading in table["headings"] if heading["number"]}
     assert {"m", "sum_us", "tflops"} <= numbers
     assert not {"short_name", "dtype", "layout"} & numbers
+
+
+def test_tables_of_several_files_take_them_together_and_say_so(report_of):
+    several, one = _tables(report_of(*RANKS)), _tables(report_of(RANKS[0]))
+    names = [cell["text"] for cell in _column(several["ops_summary"], "name")]
+    assert len(names) == len(set(names))
+    assert several["ops_summary"]["about"] == "All files together."
+    assert (one["ops_summary"]["about"], several["steps"]["about"]) == ("", "")
+
+
+def test_headings_are_words_and_a_speed_has_its_unit(report_of):
+    table = _tables(report_of("cpu_grid"))["host_products"]
+    texts = [heading["text"] for heading in table["headings"]]
+    assert {"total, µs", "median, µs", "speed"} <= set(texts)
+    assert not [text for text in texts if "_" in text]
+    for cell in _column(table, "tflops"):
+        assert cell["text"].endswith(" GFLOP/s")
 
 
 def test_a_grid_stands_there_as_a_whole(report_of):

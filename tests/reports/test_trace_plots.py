@@ -1,12 +1,20 @@
 from __future__ import annotations
 
+import dataclasses
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
-from gemmetry.reports.trace_plots import Bar, bars_svg, short_paths, time_bars
+from gemmetry.reports.trace_plots import (
+    Bar,
+    bars_svg,
+    colours_of,
+    common_folder,
+    short_paths,
+    time_bars,
+)
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -49,6 +57,38 @@ def test_parts_of_time_add_up_to_the_window(job_report):
     for bar in bars:
         assert sum(length for _, length in bar.parts) == pytest.approx(1)
     assert [bar.label for bar in bars] == ["rank0", "rank1", "rank2", "rank3"]
+
+
+def test_a_lone_trace_is_told_by_its_name_alone(report_of):
+    (bar,) = time_bars(report_of("traces/h200_matmul.pt.trace.json.gz").summaries)
+    assert bar.label == "h200_matmul"
+
+
+def test_a_window_shorter_than_a_millisecond_is_not_nothing(job_report):
+    short = dataclasses.replace(job_report.summaries[0], window_ns=41_500)
+    assert [bar.value for bar in time_bars([short])] == ["41.5 µs"]
+
+
+def test_both_ends_of_a_long_label_are_kept():
+    svg = bars_svg([Bar("first_" + "x" * 80 + "_last", (("gemm", 1.0),), "")], "t")
+    (label,) = re.findall(r'class="label"[^>]*>([^<]*)<', svg)
+    assert label.startswith("first_x")
+    assert label.endswith("x_last")
+    assert len(label) == 44
+
+
+def test_colours_are_those_that_are_seen():
+    bars = [Bar("a", (("gemm", 1.0), ("idle", 0.0)), ""), Bar("b", (("copy", 0.1),), "")]
+    assert colours_of(bars) == {"gemm", "copy"}
+
+
+@pytest.mark.parametrize(
+    ("paths", "folder"),
+    [(["/a/b/x.json", "/a/b/c/y.json"], "/a/b"), (["a/x.json"], "a"), (["x.json", "b/y.json"], "."),
+     (["/a/x.json", "a/x.json"], "."), ([], ".")],
+)  # fmt: skip
+def test_the_common_folder_is_the_deepest(paths, folder):
+    assert common_folder([Path(path) for path in paths]) == Path(folder)
 
 
 def test_paths_are_told_by_what_differs():

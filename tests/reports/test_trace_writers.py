@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 
 import pytest
 
@@ -45,3 +46,10 @@ def test_what_cannot_be_written_is_refused_before_any_work(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError):
         check_reports([tmp_path / "file" / "r.html"])
+
+
+def test_a_page_tells_its_command_and_when_it_was_made(job_report, tmp_path):
+    write_report(job_report, tmp_path / "x.html", command="gemmetry trace report run -o x.html")
+    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert "<code>gemmetry trace report run -o x.html</code>" in page
+    assert re.search(r" · 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00</p>", page)

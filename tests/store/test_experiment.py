@@ -342,3 +342,10 @@ def test_moving_the_folder_keeps_it_readable(tmp_path, open_experiment, make_rec
     shutil.move(tmp_path / "a", tmp_path / "b #?%")
     with Experiment.open(tmp_path / "b #?%") as reader:
         assert len(list(reader.records())) == 1
+
+
+def test_a_folder_that_is_not_there_is_told_from_one_without_a_journal(tmp_path):
+    with pytest.raises(RequestError, match="there is no such folder"):
+        Experiment.open(tmp_path / "missing")
+    with pytest.raises(RequestError, match=r"it has no journal\.sqlite"):
+        Experiment.open(tmp_path)

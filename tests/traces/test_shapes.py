@@ -148,3 +148,16 @@ def test_nothing_to_run_is_an_error_that_tells_what_to_do(made):
     with pytest.raises(RequestError, match=r"no GEMM of a\.json has a known shape") as caught:
         spec_text(load, ["a.json"])
     assert "record_shapes" in caught.value.hint
+
+
+def test_many_files_are_told_by_their_folder(made):
+    made.add([[64, 32], [32, 16]], 100)
+    paths = [f"grid/traces/config_{n}/repeat_01.pt.trace.json" for n in range(4)]
+    lines = spec_text(made.workload(), paths).splitlines()
+    assert "# From: 4 traces below grid/traces" in lines
+    assert "name: gemms-traces" in lines
+    two = spec_text(made.workload(), ["a/x.json", "b/y.json"]).splitlines()
+    assert "# From: a/x.json, b/y.json" in two
+    assert "name: gemms-trace" in two
+    apart = spec_text(made.workload(), [f"{letter}/x.json" for letter in "abcd"]).splitlines()
+    assert "# From: a/x.json, b/x.json, c/x.json, d/x.json" in apart

@@ -114,7 +114,7 @@ class CandidateComparison:
                    for c in self.changes)  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ExperimentComparison:
     """Every candidate against the first experiment."""
 
@@ -128,6 +128,14 @@ class ExperimentComparison:
         """True if any candidate is slower by more than the threshold, or lost a dispatch that
         was ok; continuous integration fails on it."""
         return any(candidate.regressions for candidate in self.candidates)
+
+    def __repr__(self) -> str:
+        told = (
+            f"{one.title}: "
+            + ", ".join(f"{one.counted(verdict)} {verdict}" for verdict in Difference)
+            for one in self.candidates
+        )
+        return f"<ExperimentComparison with {self.title}: {'; '.join(told)}>"
 
 
 def compare(

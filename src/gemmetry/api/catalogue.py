@@ -25,6 +25,10 @@ class InstalledCatalogue:
     def provider_names(self) -> Sequence[str]:
         return _names()
 
+    def listed_names(self) -> Sequence[str]:
+        """Those that compute for people; the planted bugs of ``verify self-test`` are its own."""
+        return [name for name in self.provider_names() if name != "mutant"]
+
     def provider(self, name: str, options: Mapping[str, Any] | None = None) -> Provider:
         """The provider itself; one that cannot be imported as unavailable, with the reason.
 

@@ -97,7 +97,7 @@ class Traces(Sequence[Trace]):
         from gemmetry.traces.host_operators import product_table
         from gemmetry.traces.shapes import spec_text, workload
 
-        names = [trace.file.name for trace in self.traces]
+        names = [str(trace.file) for trace in self.traces]
         return spec_text(workload(product_table(self.traces)), names, top=top)
 
     @overload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from typing import TYPE_CHECKING
@@ -13,11 +14,12 @@ if TYPE_CHECKING:
 
 
 def stdout_console() -> Console:
-    """The console of results. Not a terminal: 160 columns wide, so that piped tables keep their
-    rows on one line each."""
+    """The console of results. Not a terminal: as wide as COLUMNS says, else 160 columns, so that
+    piped tables keep their rows on one line each."""
     from rich.console import Console
 
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    is_told = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console(highlight=False, width=None if is_told else 160)
 
 
 def stderr_console() -> Console:

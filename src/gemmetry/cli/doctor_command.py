@@ -32,12 +32,22 @@ def doctor(json: Json = False, output: Outputs = None) -> None:
 
 
 def _print(rows: Sequence[Row]) -> None:
-    """A line or more each: what there is or what is missing, and under it what to do."""
+    """A line or more each: what there is or what is missing, and under it what to do. Sentences are
+    whole where no terminal shows them, so that they can be searched."""
     from rich.table import Table
     from rich.text import Text
 
     from gemmetry.cli.console import stdout_console
 
+    console = stdout_console()
+    if not console.is_terminal:
+        width = max(len(row["capability"]) for row in rows)
+        for row in rows:
+            can = "yes" if row["available"] else "no"
+            typer.echo(f"{row['capability']:<{width}}  {can:<3}  {row['detail']}".rstrip())
+            if row["next_step"] and row["next_step"] != row["detail"]:
+                typer.echo(f"{'':{width + 7}}→ {row['next_step']}")
+        return
     table = Table.grid(padding=(0, 2, 0, 0))
     for _ in range(2):
         table.add_column(no_wrap=True)
@@ -48,7 +58,7 @@ def _print(rows: Sequence[Row]) -> None:
         if row["next_step"] and row["next_step"] != row["detail"]:
             text.append(f"\n→ {row['next_step']}", style="bold")
         table.add_row(row["capability"], Text("yes" if row["available"] else "no", style), text)
-    stdout_console().print(table)
+    console.print(table)
 
 
 def _provider_rows() -> list[Row]:
@@ -56,7 +66,7 @@ def _provider_rows() -> list[Row]:
 
     catalogue = InstalledCatalogue()
     rows: list[Row] = []
-    for name in catalogue.provider_names():
+    for name in catalogue.listed_names():
         provider = catalogue.provider(name)
         reason = provider.available()
         detail, next_step = reason or "", reason

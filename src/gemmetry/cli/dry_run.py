@@ -53,7 +53,9 @@ def tell_plan(prepared: Prepared, *, as_json: bool) -> None:
         json.dump(document, sys.stdout, ensure_ascii=False)
         sys.stdout.write("\n")
         return
-    typer.echo(f"{total} dispatches of {len(operations)} operations would run:")
+    dispatches = "dispatch" if total == 1 else "dispatches"
+    kinds = "operation" if len(operations) == 1 else "operations"
+    typer.echo(f"{total} {dispatches} of {len(operations)} {kinds} would run:")
     for (provider, target), count in counts.items():
         missing = refused[provider, target]
         text = f" ({missing} unsupported)" if missing else ""

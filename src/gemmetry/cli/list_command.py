@@ -27,7 +27,7 @@ def providers(json: Json = False, output: Outputs = None) -> None:
 
     catalogue = InstalledCatalogue()
     rows: list[Row] = []
-    for name in catalogue.provider_names():
+    for name in catalogue.listed_names():
         provider = catalogue.provider(name)
         reason = provider.available()
         targets = provider.targets() if reason is None else ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -103,7 +104,11 @@ def run(arguments: list[str] | None = None) -> int:
 
     command = typer.main.get_command(app)
     try:
-        command.main(args=arguments, prog_name="gemmetry")
+        try:
+            command.main(args=arguments, prog_name="gemmetry")
+        finally:
+            # What cannot be written is told here, not by the interpreter when it ends.
+            sys.stdout.flush()
     except GemmetryError as error:
         tell(error)
         return error.exit_status
@@ -113,6 +118,8 @@ def run(arguments: list[str] | None = None) -> int:
             typer.echo("interrupted: the same command goes on where this one stopped", err=True)
         return status
     except OSError as error:
+        if error.errno == errno.EPIPE:
+            return 1  # whoever reads has seen enough
         if error.errno not in _STORAGE:
             raise
         tell(StorageError(f"cannot write what was found: {error.strerror}",
@@ -133,4 +140,10 @@ def tell(error: Any) -> None:
 
 def main() -> None:
     """Entry point of the console script."""
-    sys.exit(run())
+    status = run()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # It was told; what is left would make the interpreter tell it again, and exit with 120.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(status)

@@ -18,7 +18,8 @@ def merge(
         list[Path], typer.Argument(metavar="EXPERIMENT...", help="Folders of two or more.")
     ],
     into: Annotated[
-        Path, typer.Option("--into", metavar="DIR", help="Folder to make; it must hold none yet.")
+        Path,
+        typer.Option("--into", "-o", metavar="DIR", help="Folder to make; it must hold none yet."),
     ],
 ) -> None:
     """Join experiments into one folder; of a dispatch measured twice the newest stays."""

@@ -106,7 +106,7 @@ def _parameter(key: Key) -> inspect.Parameter:
     option = typer.Option(
         *declaration,
         metavar=key.metavar or None,
-        help=(key.text + _aliases(key)).replace("[", r"\["),
+        help=key.text + _aliases(key),
         rich_help_panel=key.panel,
         autocompletion=COMPLETERS.get(key.name),
     )

@@ -144,7 +144,7 @@ def _table(heads: tuple[str, str], rows: list[tuple[str, str]]) -> list[str]:
 
 
 def _escape(text: str) -> str:
-    text = text.replace(r"\[", "[").replace("|", r"\|")
+    text = text.replace("|", r"\|")
     return text.replace("<", "&lt;").replace("*", r"\*").replace("_", r"\_")
 
 

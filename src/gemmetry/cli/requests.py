@@ -36,10 +36,11 @@ def read_request(source: Source, **defaults: Any) -> ProfileSpec:
         StorageError: the file of ``--save-spec`` cannot be written.
     """
     from gemmetry.api.profile import read_spec, write_spec
-    from gemmetry.specs.loader import flag_place, parse_settings
+    from gemmetry.specs.loader import command_place, parse_settings
 
-    values = {**parse_settings(source.settings), **given_values(source.given)}
-    spec = read_spec(source.spec, values, place=flag_place)
+    settings, given = parse_settings(source.settings), given_values(source.given)
+    place = command_place(settings.keys() - given.keys())
+    spec = read_spec(source.spec, {**settings, **given}, place=place)
     silent = {key: value for key, value in defaults.items() if key not in spec.model_fields_set}
     if silent:
         spec = spec.model_copy(update=silent)

@@ -55,16 +55,15 @@ def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool
     if rendering.html is None and not records_traces:  # Without times it would be empty.
         # Nobody asked for it, so a missing library or folder is no reason to stop.
         rendering = dataclasses.replace(rendering, html=default_html(prepared.experiment))
-    console = stderr_console()
-    if verbose:
-        console.print_json(data=prepared.plan.document)
-    with ProgressListener(console) as listener:
+    with ProgressListener(stderr_console(), verbose=verbose) as listener:
         summary = run_prepared(prepared, listener=listener, fresh=fresh, command=command_line())
     tell_idle_patterns(prepared)
     with Experiment.open(prepared.experiment) as experiment:
-        render(experiment.result_set(), rendering)
+        results = experiment.result_set()
+        render(results, rendering)
+        has_traces = any(record.trace is not None for record in results.records)
     note(f"experiment: {prepared.experiment}")
-    if records_traces:
+    if has_traces:
         folder = shlex.quote(str(prepared.experiment))
         note(f"read the traces: gemmetry trace report {folder} -o report.html")
     if summary.failure:

@@ -38,7 +38,7 @@ def report(
     With several files, sheets of single traces get a column that tells the file; ranks of a job
     are put together. Exit status 1 if a file cannot be read and others can.
     """
-    from gemmetry.cli.console import note
+    from gemmetry.cli.console import command_line, note
     from gemmetry.reports.trace_report import build_report
     from gemmetry.reports.trace_writers import check_reports, write_report
 
@@ -54,7 +54,7 @@ def report(
     run.check_any()
     with run.stage("write"):
         for path in output:
-            write_report(found, path)
+            write_report(found, path, command=command_line())
             note(f"wrote {path}")
     for warning in found.job_warnings:
         note(f"warning: {warning}")

@@ -267,11 +267,11 @@ class TraceRun:
         except RequestError as error:
             self.errors[str(report.path)] = error
             return []
-        self.names.append(report.path.name)
+        self.names.append(str(report.path))
         return rows
 
     def _note(self, trace: Trace) -> None:
-        self.names.append(trace.file.name)
+        self.names.append(str(trace.file))
         if trace.rows.partial:
             self.partial.append(trace.file)
         self.problems += [(trace.file, problem) for problem in trace.rows.problems]

@@ -15,6 +15,7 @@ from typing import Any
 from gemmetry.domain import units
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation
+from gemmetry.domain.outcome import Verification
 from gemmetry.domain.record import Measurement, Record
 
 SCHEMA_VERSION = 1
@@ -86,6 +87,12 @@ def _traced(attribute: str) -> Callable[[Record, Operation], Any]:
     return value
 
 
+def _accuracy_class(record: Record, _operation: Operation) -> str | None:
+    """None for a wrong result, whose errors are not those of an arithmetic."""
+    is_right = record.verdict.status in (Verification.PASSED, Verification.WARNED)
+    return record.verdict.accuracy_class if is_right else None
+
+
 def _checks(*outcomes: str) -> Callable[[Record, Operation], Any]:
     """Checks of a verdict whose text begins with one of `outcomes`; those that passed by name
     alone."""
@@ -153,8 +160,8 @@ COLUMNS: tuple[Column, ...] = (
            lambda r, o: r.verdict.relative_frobenius_error, _LOW, lambda v: f"{v:.2e}"),
     Column("signed_bias", "", "Mean signed error over the bound's scale.",
            lambda r, o: r.verdict.signed_bias, Direction.NONE, lambda v: f"{v:+.2e}"),
-    Column("accuracy_class", "", "The arithmetic that the errors are consistent with.",
-           lambda r, o: r.verdict.accuracy_class),
+    Column("accuracy_class", "", "The arithmetic that the errors of a right result are consistent "
+           "with.", _accuracy_class),
     Column("checks_passed", "", "Checks that it passed.", _checks("passed")),
     Column("checks_failed", "", "Checks that failed or warned, each with why.",
            _checks("failed", "warned")),

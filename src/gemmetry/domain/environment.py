@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,27 @@ class Environment:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def differences(self, other: Environment) -> list[str]:
-        """One readable line for each field that differs."""
-        mine, theirs = asdict(self), asdict(other)
-        return [f"{k}: {mine[k]!r} vs {theirs[k]!r}" for k in mine if mine[k] != theirs[k]]
+        """One readable line for each field that differs; of mappings for each key that does."""
+        mine, theirs = _flat(asdict(self)), _flat(asdict(other))
+        return [
+            f"{name}: {_shown(mine.get(name))} vs {_shown(theirs.get(name))}"
+            for name in sorted(mine.keys() | theirs.keys())
+            if mine.get(name) != theirs.get(name)
+        ]
+
+
+def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of mappings beside the other fields: ``packages.torch``."""
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            found |= {f"{name}.{key}": item for key, item in value.items()}
+        else:
+            found[name] = value
+    return found
+
+
+def _shown(value: Any) -> str:
+    if value in (None, "", ()):
+        return "none"
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -28,6 +28,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_TOLD = 40
+"""Known names that are told where none is near."""
+
 
 class GemmetryError(Exception):
     """Root of the tree; catch this to catch everything gemmetry raises on purpose."""
@@ -62,7 +65,8 @@ class UnknownNameError(RequestError):
         if near:
             hint = f"Did you mean {' or '.join(near)}?"
         else:
-            hint = f"Known: {', '.join(names[:40])}" if names else "None is known here."
+            more = f" and {len(names) - _TOLD} more" if len(names) > _TOLD else ""
+            hint = f"Known: {', '.join(names[:_TOLD])}{more}" if names else "None is known here."
         place = f" in {where}" if where else ""
         super().__init__(f"unknown {what} {name!r}{place}", hint=hint)
         self.name = name

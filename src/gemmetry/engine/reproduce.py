@@ -6,6 +6,8 @@ import json
 import shlex
 from dataclasses import replace
 
+from gemmetry.domain.errors import NameSyntaxError
+from gemmetry.domain.names import operation_name, split_dispatch_name
 from gemmetry.domain.outcome import Stage
 from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.store.rows import Lane
@@ -53,7 +55,9 @@ def reproduction_command(
     """A ``gemmetry profile`` command for the dispatch called `dispatch` of `lane`, with the seed,
     the distribution and whatever else it ran with that is not the default and can change its
     outcome; ``gemmetry verify run`` where only verification is asked for or `verify_only` says
-    that it decided, ``gemmetry trace record`` where traces were."""
+    that it decided, ``gemmetry trace record`` where traces were. Of several kernels of a user's own
+    it names the one that the dispatch is of, where its name tells."""
+    lane, dispatch = _with_its_kernel(lane, dispatch)
     schedule = None if verify_only else settings.trace
     verify_only = verify_only or (settings.verify and not settings.measure and schedule is None)
     if verify_only or schedule is not None:
@@ -67,6 +71,27 @@ def reproduction_command(
     words += ["--dispatches", dispatch, "--device", lane.target.device or lane.target.name]
     words += ["--seed", str(settings.seed), "--distribution", settings.distribution]
     return shlex.join([*words, *_settings(settings), "--fresh"])
+
+
+def _with_its_kernel(lane: Lane, dispatch: str) -> tuple[Lane, str]:
+    """The lane with the kernel of `dispatch` alone, and what the dispatch is called there: beside
+    others the name of its function stands in front of the configuration's."""
+    kernels = lane.options.get("kernel") or []
+    if isinstance(kernels, str) or len(kernels) < 2:
+        return lane, dispatch
+    try:
+        operation, configuration = split_dispatch_name(dispatch)
+    except NameSyntaxError:
+        return lane, dispatch
+    prefixes = {text: f"{text.rpartition(':')[2]}_" for text in kernels}
+    found = [text for text, prefix in prefixes.items() if configuration.startswith(prefix)]
+    if len(found) != 1:
+        return lane, dispatch
+    alone = configuration.removeprefix(prefixes[found[0]])
+    name = f"{operation_name(operation)}_{alone}"
+    if split_dispatch_name(name) != (operation, alone):
+        return lane, dispatch  # the operation would swallow the start of the configuration's name
+    return replace(lane, options={**lane.options, "kernel": found}), name
 
 
 def _schedule(schedule: TraceSchedule) -> list[str]:

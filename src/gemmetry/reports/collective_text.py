@@ -40,8 +40,8 @@ def print_job(found: JobCollectives, console: Console) -> None:
         console.print(f"{ranks}, no communication kernel")
         return
     console.print(
-        f"{ranks}, {kernels} communication kernels: "
-        f"{len(matching.matched)} collectives matched, {left} kernels not"
+        f"{ranks}, {_counted(kernels, 'communication kernel')}: "
+        f"{_counted(len(matching.matched), 'collective')} matched, {_counted(left, 'kernel')} not"
     )
     if matching.matched:
         console.print(_kinds(found))
@@ -51,6 +51,10 @@ def print_job(found: JobCollectives, console: Console) -> None:
         console.print(_ranks(found))
     for note in found.notes:
         console.print(Text(f"note: {printable(note)}", style="dim"))
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _kinds(found: JobCollectives) -> Table:

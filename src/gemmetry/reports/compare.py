@@ -24,6 +24,9 @@ from gemmetry.statistics.comparison import Difference
 _SHOWN_UNCHANGED = 20
 """Dispatches without a shown difference that the console lists; the rest is counted."""
 
+_NOTED_DEPARTURE = 0.05
+"""Relative difference between a ratio by rounds and that of the medians which is explained."""
+
 _STYLES = {str(Difference.FASTER): "green", str(Difference.SLOWER): "red"}
 
 
@@ -113,7 +116,8 @@ def _print_summary(
             text = f"only in {side}: {len(names)}: {shown}{more}"
             console.print(Text(printable(text), style="yellow"), soft_wrap=True)
     if candidate.regressions:
-        said = f"{len(candidate.regressions)} regression(s): slower by more than "
+        count = len(candidate.regressions)
+        said = f"! {count} regression{'' if count == 1 else 's'}: slower by more than "
         said += f"{comparison.threshold:.0%}, or no longer ok"
         console.print(Text(said, style="bold red"))
     console.print()
@@ -129,10 +133,30 @@ def how_judged(candidate: CandidateComparison, confidence: float) -> str:
     by = ", ".join(f"{kind} ({count})" for kind, count in used.items())
     sizes = sorted({comparison.relevant for comparison in tested})
     relevant = " or ".join(units.format_percent(size) for size in sizes)
-    return (
+    text = (
         f"{len(tested)} judged together (Holm) at {units.format_percent(1 - confidence)}, by {by}; "
         f"differences up to {relevant} count as none"
     )
+    if any(_departs_from_medians(change) for change in candidate.changes):
+        label = candidate.label
+        text += (
+            f"; {label}/A is the typical ratio of one round of {label} to one of A, which is not "
+            f"{label} divided by A where the rounds of a side differ much from each other"
+        )
+    return text
+
+
+def _departs_from_medians(change: Change) -> bool:
+    """True where the ratio is another than the shown medians suggest."""
+    before, after, comparison = (
+        change.before.measurement,
+        change.after.measurement,
+        change.comparison,
+    )
+    if before is None or after is None or comparison is None or before.median_ns <= 0:
+        return False
+    quotient = after.median_ns / before.median_ns
+    return abs(comparison.ratio - quotient) > _NOTED_DEPARTURE * comparison.ratio
 
 
 def comparison_document(comparison: ExperimentComparison) -> dict[str, Any]:

@@ -8,7 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from gemmetry.analysis.baseline import fastest, fastest_per_provider, group_by_problem
+from gemmetry.analysis.baseline import (
+    fastest,
+    fastest_per_provider,
+    group_by_problem,
+    is_of_baseline,
+)
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation, OperationKind
 from gemmetry.domain.record import Record
@@ -31,12 +36,15 @@ _Cells = dict[tuple[int, int], list[Record]]
 
 
 def figures_of(
-    records: Sequence[Record], samples: Callable[[Record], Sequence[float]]
+    records: Sequence[Record],
+    samples: Callable[[Record], Sequence[float]],
+    *,
+    baseline: str = "",
 ) -> dict[str, Any]:
-    """Every figure: ``roofline``, ``speed``, ``heat`` and ``samples``."""
+    """Every figure: ``roofline``, ``speed`` (with `baseline`), ``heat`` and ``samples``."""
     return {
         "roofline": roofline_figures(records),
-        "speed": speed_figures(records),
+        "speed": speed_figures(records, baseline=baseline),
         "heat": heat_figures(records),
         "samples": sample_figures(records, samples),
     }
@@ -112,9 +120,10 @@ def _roof(allowed: Sequence[tuple[float, float]]) -> list[list[float]]:
     return [[low, slope * low], [ridge, peak], [high, peak]]
 
 
-def speed_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
+def speed_figures(records: Sequence[Record], *, baseline: str = "") -> list[dict[str, Any]]:
     """One figure per target and dtypes: each provider's best dispatch of each operation, with the
-    interval of its median turned into speeds."""
+    interval of its median turned into speeds; ``reference`` is the best of `baseline` (a provider,
+    or ``provider:configuration``)."""
     figures = []
     for (target, dtypes), group in _by_dtypes(records).items():
         problems = group_by_problem(record for record, _ in group)
@@ -135,6 +144,10 @@ def speed_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
                 {"provider": provider, "best": [_speed(best.get(provider)) for best in bests]}
                 for provider in providers
             ],
+            "reference": [
+                _speed(fastest(r for r in records if is_of_baseline(r, baseline)))
+                for _, records in ordered
+            ],
         })  # fmt: skip
     return figures
 
@@ -149,6 +162,7 @@ def _speed(record: Record | None) -> dict[str, Any] | None:
         "high": record.flops / m.ci_low_ns if m.ci_low_ns > 0 else record.gflops,
         "ns": m.median_ns,
         "configuration": record.configuration,
+        "marks": [kind for mark in m.marks if (kind := mark.partition(":")[0])],
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -37,7 +37,8 @@ class GroupedRow:
 
 
 def print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]], console: Console) -> None:
-    """Print `rows` as one table; dispatches that do not fit so are grouped by operation."""
+    """Print `rows` as one table. Dispatches that do not fit so are grouped by operation; others
+    whose words do not fit have a line for each of their values."""
     rows = [[printable(text) for text in row] for row in rows]
     names = [printable(heading) for heading in headings]
     widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
@@ -45,12 +46,37 @@ def print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]], console: 
     if is_dispatch and rows and sum(widths) + 2 * len(widths) > console.width:
         print_grouped([_grouped(headings, row) for row in rows], console)
         return
+    least = [_longest_word(column) for column in zip(names, *rows, strict=True)]
+    if sum(least) + 2 * (len(least) - 1) > console.width:
+        for number, row in enumerate(rows):
+            if number:
+                console.print()
+            _print_values(dict(zip(names, row, strict=True)), console)
+        return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in names:
-        table.add_column(Text(name), overflow="fold")
+    for name, width in zip(names, least, strict=True):
+        table.add_column(Text(name), overflow="fold", min_width=width)
     for row in rows:
         table.add_row(*(Text(text) for text in row))
     console.print(table)
+
+
+def _print_values(
+    values: Mapping[str, str], console: Console, *, indent: int = 0, style: str = ""
+) -> None:
+    """A line for each value behind its heading."""
+    shown = {name: text for name, text in values.items() if text not in _NOTHING}
+    width = min(max(map(len, shown), default=0), console.width // 2)
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(width=width, no_wrap=True, overflow="ellipsis")
+    table.add_column(overflow="fold")
+    for name, text in shown.items():
+        table.add_row(Text(name, style="dim"), Text(text, style=style))
+    console.print(Padding(table, (0, 0, 0, indent)))
+
+
+def _longest_word(texts: Iterable[str]) -> int:
+    return max((len(word) for text in texts for word in text.split()), default=0)
 
 
 def _grouped(headings: Sequence[str], row: Sequence[str]) -> GroupedRow:
@@ -69,7 +95,8 @@ def print_grouped(
     """Print `rows` (all with the same headings) under the heading of their operation.
 
     Columns that are empty everywhere are left out, and so is the configuration if it is the default
-    everywhere and the room is short; those in `right` are numbers.
+    everywhere and the room is short; those in `right` are numbers. Where the words of the columns
+    do not fit beside each other, each value has a line.
     """
     headings = [
         name for name in rows[0].cells if any(row.cells[name] not in _NOTHING for row in rows)
@@ -79,7 +106,9 @@ def print_grouped(
     if is_too_wide and {row.configuration for row in rows} == {"default"}:
         headings = [name for name in headings if name != "configuration"]
         widths = _widths(headings, rows, console.width)
-    console.print(_table(headings, widths, right, heads=True))
+    has_room = sum(widths.values()) + _GAP * (len(headings) - 1) <= console.width
+    if has_room:
+        console.print(_table(headings, widths, right, heads=True))
     groups: dict[str, list[GroupedRow]] = {}
     for row in rows:
         groups.setdefault(row.operation, []).append(row)
@@ -89,10 +118,14 @@ def print_grouped(
         names = [row.configuration for row in group]
         short = shorten_configurations(names, widths.get("configuration", len(max(names, key=len))))
         for row in group:
-            table = _table(headings, widths, right)
-            cells = {**row.cells, "configuration": short[row.configuration]}
-            table.add_row(*(Text(printable(cells[name]), style=row.style) for name in headings))
-            console.print(table)
+            if not has_room:
+                values = {name.replace("_", " "): printable(row.cells[name]) for name in headings}
+                _print_values(values, console, indent=2, style=row.style)
+            else:
+                table = _table(headings, widths, right)
+                cells = {**row.cells, "configuration": short[row.configuration]}
+                table.add_row(*(Text(printable(cells[name]), style=row.style) for name in headings))
+                console.print(table)
             if row.below:
                 text = Text(printable(row.below), style="dim")
                 console.print(Padding(text, (0, 0, 0, 4)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,8 +12,10 @@ from typing import Any
 from markupsafe import Markup
 
 from gemmetry.analysis.baseline import (
+    MeanSpeedup,
     Speedups,
     default_baseline,
+    duration_ns,
     fastest,
     group_by_problem,
 )
@@ -34,6 +37,7 @@ from gemmetry.reports.labels import (
     format_half_width,
     format_ratio,
     half_width,
+    mark_counts,
     operation_label,
     operation_title,
     outcome_counts,
@@ -41,6 +45,7 @@ from gemmetry.reports.labels import (
 )
 from gemmetry.reports.pages import embed_json, page_templates, template_text
 from gemmetry.reports.texts import first_line, printable
+from gemmetry.statistics.comparison import Difference
 
 _NOTEBOOK_ROWS = 50
 _NOT_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
@@ -71,11 +76,15 @@ def render_html(result_set: ResultSet, *, baseline: str | None = None) -> str:
     records = result_set.records
     name = baseline or default_baseline(records)
     relative = judged_speedups(result_set, name) if name else None
+    noisy = [r for r in records if r.measurement is not None and r.measurement.marks]
     return templates.get_template("report.html.j2").render(
         result_set=result_set,
         tiles=_tiles(records),
         counts=outcome_counts(records),
         means=_means(relative),
+        noisy=len(noisy),
+        noisy_kinds=[f"{count} {printable(kind)}" for kind, count in mark_counts(noisy).items()],
+        has_undecided=relative is not None and Difference.NONE_SHOWN in relative.verdicts.values(),
         failures=[_failure(record) for record in records if _ran_and_failed(record)],
         not_run=_not_run(records),
         environments={key: asdict(env) for key, env in result_set.environments.items()},
@@ -93,7 +102,7 @@ def render_notebook_table(result_set: ResultSet) -> str:
     rows: list[dict[str, Any]] = []
     for group in group_by_problem(records).values():
         best = fastest(group)
-        rows.extend(_notebook_row(record, record is best) for record in group)
+        rows.extend(_notebook_row(record, record is best) for record in sorted(group, key=_rank))
     return (
         page_templates()
         .get_template("notebook.html.j2")
@@ -107,7 +116,7 @@ def render_notebook_table(result_set: ResultSet) -> str:
 
 
 def _data(result_set: ResultSet, relative: Speedups | None) -> dict[str, Any]:
-    records = result_set.records
+    records = _grouped(result_set.records)
     bests = {id(fastest(group)) for group in group_by_problem(records).values()}
     return {
         "columns": [
@@ -117,8 +126,21 @@ def _data(result_set: ResultSet, relative: Speedups | None) -> dict[str, Any]:
         "rows": [[json_value(value) for value in row(record).values()] for record in records],
         "derived": [_derived(record, id(record) in bests, relative) for record in records],
         "baseline": relative.baseline if relative else "",
-        "figures": json_value(figures_of(records, result_set.samples)),
+        "figures": json_value(
+            figures_of(records, result_set.samples, baseline=relative.baseline if relative else "")
+        ),
     }
+
+
+def _grouped(records: Sequence[Record]) -> list[Record]:
+    """The dispatches of a problem together, the fastest first, those without a time last."""
+    groups = group_by_problem(records).values()
+    return [record for group in groups for record in sorted(group, key=_rank)]
+
+
+def _rank(record: Record) -> float:
+    ns = duration_ns(record)
+    return math.inf if ns is None else ns
 
 
 def _derived(record: Record, is_best: bool, relative: Speedups | None) -> dict[str, Any]:
@@ -133,6 +155,7 @@ def _derived(record: Record, is_best: bool, relative: Speedups | None) -> dict[s
         "half": half_width(m) if m else None,
         "ratio": ratio,
         "difference": str(relative.difference(record) or "") if relative else "",
+        "undecided": relative is not None and relative.difference(record) is Difference.NONE_SHOWN,
         "tail": printable(record.output_tail),
         "why": record.verdict.reason,
     }
@@ -165,9 +188,16 @@ def _means(relative: Speedups | None) -> list[dict[str, Any]]:
         return []
     return [
         {"provider": provider, "ratio": format_ratio(mean.ratio), "problems": mean.problems,
-         "faster": mean.ratio >= 1}
+         "marked": mean.marked, "verdict": _verdict(mean)}
         for provider, mean in sorted(relative.means.items(), key=lambda item: -item[1].ratio)
     ]  # fmt: skip
+
+
+def _verdict(mean: MeanSpeedup) -> str:
+    """``faster``, ``slower``, or ``noisy`` where marked measurements are in the mean."""
+    if mean.marked:
+        return "noisy"
+    return "faster" if mean.ratio >= 1 else "slower"
 
 
 def _ran_and_failed(record: Record) -> bool:
@@ -213,7 +243,9 @@ def _notebook_row(record: Record, is_best: bool) -> dict[str, Any]:
         "operation": operation_title(operation),
         "provider": record.provider,
         "configuration": record.configuration,
-        "time": "" if m is None else f"{units.format_ns(m.median_ns)} {format_half_width(m)}",
+        "time": ""
+        if m is None
+        else f"{units.format_ns(m.median_ns)} {format_half_width(m)}{'!' if m.marks else ''}",
         "speed": units.format_gflops(record.gflops),
         "mark": VERIFICATION_MARKS[record.verdict.status],
         "outcome": str(record.outcome),

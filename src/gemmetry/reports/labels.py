@@ -19,6 +19,9 @@ VERIFICATION_MARKS = {
 }
 VERIFICATION_LEGEND = "✓ verified   ~ warned   ✗ wrong   ? not verified"
 
+_LONGEST_REASON = 400
+"""Characters; how wrong, where first, what came and what was due take up to 300."""
+
 
 def reason_line(record: Record) -> str:
     """The first line of the record's reason, without the dispatch's name in front of it."""
@@ -26,7 +29,7 @@ def reason_line(record: Record) -> str:
     text = record.reason.lstrip()
     for name in names:
         text = text.removeprefix(f"{name}: ")
-    return first_line(text)
+    return first_line(text, _LONGEST_REASON)
 
 
 def failed_checks(verdict: Verdict) -> dict[str, str]:
@@ -119,12 +122,11 @@ def operation_title(operation: Operation) -> str:
 
 
 def half_width(measurement: Measurement) -> float | None:
-    """Relative half-width of the median's interval, its larger side; 0.005 is ±0.5 %."""
+    """Half the width of the median's interval over the median, which is what sampling goes on for
+    and what the mark ``noisy`` tells; 0.005 is ±0.5 %."""
     if measurement.median_ns <= 0:
         return None
-    below = measurement.median_ns - measurement.ci_low_ns
-    above = measurement.ci_high_ns - measurement.median_ns
-    return max(below, above) / measurement.median_ns
+    return (measurement.ci_high_ns - measurement.ci_low_ns) / 2 / measurement.median_ns
 
 
 def format_half_width(measurement: Measurement) -> str:

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
+from collections.abc import Sequence
 from typing import Any
 
-from gemmetry.analysis.baseline import default_baseline, speedups
+from gemmetry.analysis.baseline import MeanSpeedup, default_baseline, speedups
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.record import Record
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.reports.extras import require
 from gemmetry.reports.figures import heat_figures, roofline_figures, speed_figures
-from gemmetry.reports.labels import format_ratio
+from gemmetry.reports.labels import format_ratio, mark_counts
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f")
 """Okabe and Ito's colours, which people with any colour vision can tell apart; the HTML report
 has the same."""
 
 _MARKERS = ("o", "s", "D", "^", "P", "*", "h", "X")
+_TITLE_WIDTH = 100
+"""Characters of a line across the picture."""
+
+_MAXIMUM_CELLS = 400
+"""Of a heat map that tells each cell's number, as in the HTML report."""
+
 _MAXIMUM_BARS = 60
 """Operations of one speed plot; a picture cannot be scrolled, so the largest are shown."""
 
@@ -52,6 +61,7 @@ def render_picture(
     with matplotlib.rc_context(settings):
         figure = figure_module.Figure(figsize=(9, sum(heights) + 0.6), layout="constrained")
         figure.suptitle(_title(result_set, baseline), fontsize=11)
+        figure.supxlabel(_foot(records), fontsize=9)
         grid = figure.subplots(len(rows), 1, height_ratios=heights, squeeze=False)
         for axes, (draw, data, _) in zip(grid[:, 0], rows, strict=True):
             draw(axes, data)
@@ -66,9 +76,29 @@ def _title(result_set: ResultSet, baseline: str | None) -> str:
     if name is None:
         return result_set.title
     means = speedups(result_set.records, name).means
-    said = ", ".join(f"{provider} {format_ratio(m.ratio)}" for provider, m in means.items())
-    return (
-        f"{result_set.title}\ngeometric mean against {name}: {said}" if said else result_set.title
+    said = ", ".join(f"{provider} {_mean(mean)}" for provider, mean in means.items())
+    lines = [
+        result_set.title,
+        f"geometric mean against {name} (operations): {said}" if said else "",
+    ]
+    return "\n".join("\n".join(textwrap.wrap(line, _TITLE_WIDTH)) for line in lines if line)
+
+
+def _mean(mean: MeanSpeedup) -> str:
+    marked = f", {mean.marked} resting on marked measurements" if mean.marked else ""
+    return f"{format_ratio(mean.ratio)} ({mean.problems}{marked})"
+
+
+def _foot(records: Sequence[Record]) -> str:
+    """How many measurements are marked, and why; "" if none is."""
+    marked = [r for r in records if r.measurement is not None and r.measurement.marks]
+    if not marked:
+        return ""
+    kinds = ", ".join(f"{count} {kind}" for kind, count in mark_counts(marked).items())
+    measured = sum(record.measurement is not None for record in records)
+    return textwrap.fill(
+        f"{len(marked)} of {measured} measurements are marked as less trustworthy: {kinds}",
+        _TITLE_WIDTH,
     )
 
 
@@ -115,9 +145,9 @@ class _Painter:
         axes.set_xscale("log")
         axes.set_yscale("log")
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(self._ticker.LogLocator(subs=(1, 2, 5)))
+            axis.set_major_locator(self._ticker.FixedLocator(_log_ticks(*axis.get_view_interval())))
+            axis.set_minor_locator(self._ticker.NullLocator())
             axis.set_major_formatter(self._ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-            axis.set_minor_formatter(self._ticker.NullFormatter())
         axes.set_xlabel("FLOP / byte")
         axes.set_ylabel("GFLOP/s")
         axes.set_title(f"Roofline: {figure['label']}", loc="left", fontsize=10)
@@ -145,9 +175,39 @@ class _Painter:
     def heat(self, axes: Any, figure: dict[str, Any]) -> None:
         cells = [[math.nan if v is None else v for v in row] for row in figure["gflops"]]
         image = axes.imshow(cells, aspect="auto", origin="lower", cmap="viridis")
+        if len(figure["m"]) * len(figure["n"]) <= _MAXIMUM_CELLS:
+            _write_cells(axes, figure["gflops"], image)
         axes.figure.colorbar(image, ax=axes, label="GFLOP/s")
         axes.set_xticks(range(len(figure["n"])), figure["n"])
         axes.set_yticks(range(len(figure["m"])), figure["m"])
         axes.set_xlabel("N")
         axes.set_ylabel("M")
         axes.set_title(f"Best speed: {figure['label']}", loc="left", fontsize=10)
+
+
+def _write_cells(axes: Any, rows: Sequence[Sequence[float | None]], image: Any) -> None:
+    """Each cell's number on it, dark on light colours and light on dark ones."""
+    for row, cells in enumerate(rows):
+        for column, value in enumerate(cells):
+            if value is not None:
+                colour = "black" if image.norm(value) > 0.5 else "white"
+                axes.text(column, row, f"{value:.3g}" if value < 1000 else f"{value:,.0f}",
+                          ha="center", va="center", fontsize=8, color=colour)  # fmt: skip
+
+
+_STEPS = ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9))
+"""Ticks of a decade, from few to many."""
+
+_FEWEST_TICKS = 4
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Round numbers from `low` to `high`, at least four where there are as many."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks: list[float] = []
+    for steps in _STEPS:
+        found = (step * 10.0**decade for decade in decades for step in steps)
+        ticks = [tick for tick in found if low <= tick <= high]
+        if len(ticks) >= _FEWEST_TICKS:
+            break
+    return ticks

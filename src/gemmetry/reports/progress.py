@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
@@ -37,11 +38,19 @@ class ProgressListener:
     best dispatch of the latest operations. Elsewhere: one line for each finished dispatch.
     """
 
-    def __init__(self, console: Console | None = None, *, live: bool | None = None) -> None:
+    def __init__(
+        self,
+        console: Console | None = None,
+        *,
+        live: bool | None = None,
+        verbose: bool = False,
+    ) -> None:
         """`console` defaults to stderr; `live` forces the live view on or off (default: on if
-        the console is a terminal)."""
+        the console is a terminal and `verbose` is not asked for, which tells of every stage and, of
+        every dispatch, what its compiler chose and the commands that do it again)."""
         self._console = console or Console(stderr=True, highlight=False)
-        self._is_live = self._console.is_terminal if live is None else live
+        self._is_live = self._console.is_terminal and not verbose if live is None else live
+        self._is_verbose = verbose
         self._total = 0
         self._done = 0
         self._failures = 0
@@ -113,7 +122,8 @@ class ProgressListener:
         if event.current:
             self._stage += f"  {printable(event.current)}"
         if not self._is_live and event.done == event.total:
-            self._line(Text(f"{event.stage}: {event.done}/{event.total}"))
+            noun = "dispatch" if event.total == 1 else "dispatches"
+            self._line(Text(f"{event.stage}: {event.done} of {event.total} {noun}"))
 
     def _finished(self, record: Record) -> None:
         self._done += 1
@@ -127,6 +137,9 @@ class ProgressListener:
             self._line(Text(f"{count} {_describe(record)}{note}"))
         elif record.outcome.is_failure:
             self._line(Text(_describe(record), style="red"))
+        if self._is_verbose:
+            for name, text in _choices_and_commands(record):
+                self._line(Text(f"    {name}: {printable(text)}", style="dim"))
 
     def _note_best(self, record: Record) -> bool:
         """Remember the record if it is the fastest of its operation; True if it displaced one."""
@@ -165,6 +178,17 @@ class ProgressListener:
 
 
 _LEVEL_STYLES = {"warning": "yellow", "error": "red"}
+
+
+def _choices_and_commands(record: Record) -> Iterator[tuple[str, str]]:
+    facts = record.facts
+    named = (
+        ("chosen by the compiler", facts.default_configuration),
+        ("compile", facts.compile_command),
+        ("the provider's own benchmark", facts.run_command),
+        ("do it again", record.reproduce),
+    )
+    return ((name, text) for name, text in named if text)
 
 
 def _describe(record: Record) -> str:

@@ -77,7 +77,10 @@ def matching_records(records: Sequence[Record], pattern: str) -> list[Record]:
     if not found:
         names = [f"{record.provider}:{record.dispatch}" for record in records]
         near = nearest(pattern, [*names, *(record.dispatch for record in records)])
-        hint = f"Did you mean {' or '.join(near)}?" if near else "gemmetry report lists them all."
+        some = f"There are {', '.join(names[:3])}" + (" and others" if len(names) > 3 else "")
+        hint = (
+            f"Did you mean {' or '.join(near)}?" if near else f"{some}; gemmetry report lists all."
+        )
         raise EmptySelectionError(f"no dispatch matches {pattern!r}", hint=hint)
     return found
 

@@ -6,7 +6,8 @@ escape them, and the script puts them in as text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,23 @@ from markupsafe import Markup
 
 from gemmetry.domain.units import format_gflops, format_ns
 from gemmetry.reports.pages import embed_json, page_templates, template_text
-from gemmetry.reports.texts import printable
-from gemmetry.reports.trace_html_tables import MOST_CHARACTERS, cut, page_tables
-from gemmetry.reports.trace_plots import Bar, bars_svg, short_paths, time_bars
+from gemmetry.reports.trace_bars import category_bars, gemm_bars, host_bars
+from gemmetry.reports.trace_html_tables import cut, page_tables
+from gemmetry.reports.trace_plots import (
+    bars_svg,
+    colours_of,
+    common_folder,
+    short_paths,
+    time_bars,
+)
 from gemmetry.reports.trace_report import TraceReport
 from gemmetry.reports.trace_tables import shape_text
-from gemmetry.traces.gemms import GemmRow
 from gemmetry.traces.summary import Summary
-from gemmetry.traces.timeline import KINDS, Lane, operator_kind
+from gemmetry.traces.timeline import KINDS, Lane
 
 MOST_LANES = 128
 """Lanes of one picture; of more, those with the most work are drawn."""
 
-_MOST_BARS = 15
 _MOST_TRACES = 40
 """Bars of traces; of more the page tells how many are left out."""
 
@@ -35,31 +40,67 @@ _STYLES = ("report.css", "trace.css")
 _SCRIPTS = ("format.js", "timeline.js")
 
 
-def trace_page(report: TraceReport) -> str:
-    """The page: how time divides, the timeline, GEMMs, operators, kernels, collectives."""
+_OF_TIMELINE = {
+    "gemm": "GEMM",
+    "attention": "attention",
+    "other": "other kernels",
+    "communication": "communication",
+    "copy": "copies and fills",
+    "idle": "idle",
+}
+_OF_WINDOWS = _OF_TIMELINE | {
+    "communication": "exposed communication",
+    "copy": "exposed copies",
+}
+_OF_HOST = _OF_TIMELINE | {"gemm": "matrix products", "other": "other operators"}
+"""What colours mean in each picture."""
+
+
+def trace_page(report: TraceReport, *, command: str = "", created: str = "") -> str:
+    """The page: how time divides, the timeline, GEMMs, operators, kernels, collectives.
+
+    Args:
+        command: that made the report, as it was typed.
+        created: when it was made.
+    """
     templates = page_templates()
     hidden = max(0, len(report.summaries) - _MOST_TRACES)
+    windows = time_bars(report.summaries[:_MOST_TRACES])
+    of_categories, of_host = category_bars(report), host_bars(report)
+    in_lanes = {KINDS[kind] for lane in report.lanes for kind in np.unique(lane.kind).tolist()}
     return templates.get_template("trace_report.html.j2").render(
         title=_title(report),
+        identity=_identity(report, created),
+        command=cut(command, 4000),
         tiles=_tiles(report.summaries) if report.has_gpu_work else _host_tiles(report),
         warnings=[cut(warning) for warning in report.warnings],
         remarks=[cut(remark) for remark in report.remarks],
-        time_bars=Markup(bars_svg(time_bars(report.summaries[:_MOST_TRACES]),
-                                  "How the time of each trace divides", 1.0)),
+        time_bars=Markup(bars_svg(windows, "How the time of each trace divides", 1.0)),
+        time_legend=_legend(colours_of(windows), _OF_WINDOWS),
+        timeline_legend=_legend({*in_lanes, "idle"},
+                                _OF_TIMELINE if report.has_gpu_work else _OF_HOST),
         hidden_traces=hidden,
-        gemm_bars=Markup(bars_svg(_gemm_bars(report.gemms), "GEMM time by kernel and shape")),
-        host_bars=Markup(bars_svg(_host_bars(report), "Self time by operator")),
-        product_bars=Markup(bars_svg(_gemm_bars(report.host_products),
+        gemm_bars=Markup(bars_svg(gemm_bars(report.gemms), "GEMM time by kernel and shape")),
+        has_overlap=any(row.overlapped_ns for row in report.gemms),
+        host_bars=Markup(bars_svg(of_host, "Self time by operator")),
+        host_legend=_legend(colours_of(of_host), _OF_HOST),
+        product_bars=Markup(bars_svg(gemm_bars(report.host_products),
                                      "Time of matrix products by operator and shape")),
         has_gpu=report.has_gpu_work,
         has_host=bool(report.host_operators),
-        category_bars=Markup(bars_svg(_category_bars(report), "Kernel time by operators")),
+        category_bars=Markup(bars_svg(of_categories, "Kernel time by operators")),
+        category_legend=_legend(colours_of(of_categories), _OF_TIMELINE),
         tables=list(page_tables(report)),
         style=Markup("\n".join(template_text(templates, name) for name in _STYLES)),
         scripts=[Markup(template_text(templates, script)) for script in _SCRIPTS],
         data=Markup(embed_json({"kinds": KINDS, "groups": timeline_groups(report)})),
         has_lanes=bool(report.lanes),
     )  # fmt: skip
+
+
+def _legend(present: Collection[str], texts: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The colours that are `present`, with what they mean."""
+    return [(colour, text) for colour, text in texts.items() if colour in present]
 
 
 def timeline_groups(report: TraceReport) -> list[dict[str, Any]]:
@@ -131,7 +172,24 @@ def _lane_label(
 
 def _title(report: TraceReport) -> str:
     files = [summary.file for summary in report.summaries]
-    return printable(files[0].name) if len(files) == 1 else f"{len(files)} traces"
+    if len(files) == 1:
+        return cut(files[0].name)
+    folder = common_folder(files).name
+    return f"{cut(folder)}: {len(files)} traces" if folder else f"{len(files)} traces"
+
+
+def _identity(report: TraceReport, created: str) -> list[str]:
+    """Where the traces are, of what, and what made the page."""
+    files = [summary.file for summary in report.summaries]
+    folder = str(common_folder(files))
+    parts = [f"in {cut(folder)}"] if folder not in ("", ".") else []
+    ranks = sum(len(job.job.ranks) for job in report.jobs)
+    if ranks > len(report.jobs):
+        jobs = len(report.jobs)
+        parts.append(f"{ranks} ranks" if jobs == 1 else f"{jobs} jobs, {ranks} ranks")
+    parts += map(cut, report.devices)
+    parts.append(f"gemmetry {version('gemmetry')}")
+    return [*parts, created] if created else parts
 
 
 def _tiles(summaries: Sequence[Summary]) -> list[dict[str, str]]:
@@ -188,66 +246,3 @@ def _host_tiles(report: TraceReport) -> list[dict[str, str]]:
         tiles.append({"label": "fastest product, by its median",
                       "value": format_gflops(tflops * 1000), "detail": shape})  # fmt: skip
     return tiles
-
-
-def _host_bars(report: TraceReport) -> list[Bar]:
-    """Self time by the operator's name."""
-    sums: dict[str, list[int]] = {}
-    for row in report.host_operators:
-        found = sums.setdefault(row.name, [0, 0])
-        found[0] += row.self_ns
-        found[1] += row.count
-    ordered = sorted(sums.items(), key=lambda item: -item[1][0])[:_MOST_BARS]
-    return [
-        Bar(
-            name,
-            ((operator_kind(name), ns),),
-            format_ns(ns),
-            f"{name[:MOST_CHARACTERS]}: {count:,} ×",
-        )
-        for name, (ns, count) in ordered
-    ]
-
-
-def _gemm_bars(rows: Sequence[GemmRow]) -> list[Bar]:
-    bars = []
-    for row in rows[:_MOST_BARS]:
-        speed = "" if row.tflops is None else f" · {format_gflops(row.tflops * 1000)}"
-        share = "" if row.peak_fraction is None else f" · {row.peak_fraction:.1%}"
-        overlapped = (row.overlapped_ns or 0) / 1e6
-        parts = (("gemm", row.sum_ns / 1e6 - overlapped), ("beside", overlapped))
-        label = shape_text(row.shape, row.dtype, row.layout)
-        value = f"{format_ns(row.sum_ns)}{speed}{share}"
-        bars.append(Bar(label, parts, value, f"{row.told.short}: {row.count:,} ×"))
-    return bars
-
-
-def _category_bars(report: TraceReport) -> list[Bar]:
-    table = report.table("ops_summary_by_category")
-    if table is None:
-        return []
-    word, total = (table.headings.index(h) for h in
-                   ("op category", "total_direct_kernel_time_ms"))  # fmt: skip
-    sums: dict[str, float] = {}
-    for row in table.rows:
-        sums[row[word]] = sums.get(row[word], 0.0) + row[total]
-    lost = _time_without_parent(report)
-    if lost:
-        sums[_NO_PARENT] = lost
-    ordered = sorted(sums.items(), key=lambda item: -item[1])[:_MOST_BARS]
-    colours = {"GEMM": "gemm", "SDPA_fwd": "attention", "SDPA_bwd": "attention",
-               _NO_PARENT: "copy"}  # fmt: skip
-    return [Bar(name, ((colours.get(name, "other"), ms),), f"{ms:,.2f} ms") for name, ms in ordered]
-
-
-_NO_PARENT = "launch not in the trace"
-
-
-def _time_without_parent(report: TraceReport) -> float:
-    """Of kernels whose launch was not recorded, ms."""
-    table = report.table("kernel_summary")
-    if table is None:
-        return 0.0
-    parent, spent = (table.headings.index(h) for h in
-                     ("Parent cpu_op", "Kernel duration (µs)_sum"))  # fmt: skip
-    return float(sum(row[spent] for row in table.rows if row[parent] is None)) / 1000

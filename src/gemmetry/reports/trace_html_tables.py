@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gemmetry.domain.units import format_gflops
 from gemmetry.kernel_names import classify
 from gemmetry.reports.texts import printable
 from gemmetry.reports.trace_plots import short_paths
@@ -49,14 +50,61 @@ _SHOWN: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
 """Sheets of the page: name, heading, column to sort by over all files, columns shown."""
 
 
+_HEADINGS = {
+    "short_name": "kernel",
+    "dtype": "type",
+    "count": "calls",
+    "sum_us": "total, µs",
+    "total_us": "total, µs",
+    "self_us": "self, µs",
+    "median_us": "median, µs",
+    "mad_us": "MAD, µs",
+    "min_us": "least, µs",
+    "max_us": "most, µs",
+    "tflops": "speed",
+    "peak_fraction": "of peak",
+    "overlapped_share": "beside communication",
+    "operators": "operator",
+    "name": "operator",
+    "self_share": "share",
+    "Count": "calls",
+    "total_direct_kernel_time_ms": "kernel time, ms",
+    "Percentage (%)": "share, %",
+    "Kernel name": "kernel",
+    "Parent cpu_op": "launched by",
+    "Kernel stream": "stream",
+    "Kernel duration (µs)_sum": "total, µs",
+    "Kernel duration (µs)_count": "launches",
+    "Kernel duration (µs)_mean": "mean, µs",
+    "Percent of kernels time (%)": "share, %",
+    "op": "operation",
+    "group_size": "ranks",
+    "latency_us_median": "latency, µs",
+    "start_skew_us_median": "start skew, µs",
+    "algbw_gbps_median": "algorithm bandwidth, 10⁹ B/s",
+    "busbw_gbps_median": "bus bandwidth, 10⁹ B/s",
+    "last_count": "came last",
+    "last_share": "share last",
+    "waited_us": "waited, µs",
+    "window_us": "window, µs",
+    "busy_us": "busy, µs",
+    "exposed_comm_us": "exposed communication, µs",
+    "idle_us": "idle, µs",
+}
+"""Columns of sheets -> what they are called on the page; others are called as they are."""
+
+_OVER_FILES = ("gemms", "host_products", "host_operators", "ops_summary", "kernel_summary")
+"""Tables that take all files together."""
+
 _NO_NAMES = ("file", "job", "inputs", "operators", "what")
 """Columns of texts that are no names of kernels: these are cut, not made short."""
 
 
 def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
-    """The tables that are not empty: heading, anchor, headings and rows of cells, how many rows
-    are left out, and the sheet that has them all."""
+    """The tables that are not empty: heading, anchor, what they take together, headings and rows of
+    cells, how many rows are left out, and the sheet that has them all."""
     labels = _labels(report)
+    several = len(report.summaries) > 1
     for name, heading, by, wanted in _SHOWN:
         table = report.page_table(name)
         if table is None:
@@ -76,8 +124,13 @@ def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
         yield {
             "heading": heading,
             "anchor": name,
+            "about": "All files together." if several and name in _OVER_FILES else "",
             "headings": [
-                {"text": column, "number": any(row[place]["number"] for row in cells)}
+                {
+                    "text": _HEADINGS.get(column, column),
+                    "column": column,
+                    "number": any(row[place]["number"] for row in cells),
+                }
                 for place, column in enumerate(shown)
             ],
             "rows": cells,
@@ -116,6 +169,8 @@ def _cell(text: str, *, number: bool = False, title: str = "") -> dict[str, Any]
 
 
 def _number(value: float, column: str) -> str:
+    if column == "tflops":
+        return format_gflops(value * 1000)
     if column.endswith(("_fraction", "_share")):
         return f"{value:.1%}"
     if isinstance(value, int):

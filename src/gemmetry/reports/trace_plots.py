@@ -10,13 +10,14 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
+from gemmetry.domain.units import format_ns
 from gemmetry.reports.texts import printable
 from gemmetry.traces.summary import Summary
 
 _WIDTH = 1000
-_LABEL = 300
-_CHARACTER = 7.2
-"""Width of one at the size of the bars' texts; digits of common fonts are narrower."""
+_LABEL = 340
+_CHARACTER = 7.4
+"""Width of one at the size of the bars' texts, of names with many capitals; digits are narrower."""
 _ROW = 24
 _MOST_CHARACTERS = 44
 
@@ -71,10 +72,15 @@ def bars_svg(bars: Sequence[Bar], title: str, whole: float | None = None) -> str
     return "\n".join(lines)
 
 
+def colours_of(bars: Sequence[Bar]) -> set[str]:
+    """Classes of colours that `bars` show."""
+    return {colour for bar in bars for colour, length in bar.parts if length > 0}
+
+
 def time_bars(summaries: Sequence[Summary]) -> list[Bar]:
     """How the window of each trace divides: GEMM, other computing, exposed communication, exposed
     copies, idle. GEMM is as a share of computing, by the sums of kernels' durations."""
-    labels = short_paths([summary.file for summary in summaries]) if len(summaries) > 1 else {}
+    labels = short_paths([summary.file for summary in summaries])
     bars = []
     for summary in summaries:
         window = summary.window_ns
@@ -92,9 +98,10 @@ def time_bars(summaries: Sequence[Summary]) -> list[Bar]:
         )
         names = ("GEMM", "other kernels", "exposed communication", "exposed copies", "idle")
         hint = ", ".join(f"{n} {part:.1%}" for n, (_, part) in zip(names, parts, strict=True))
-        label = labels.get(summary.file, summary.label)
-        hint = f"{summary.file}: {hint}"
-        bars.append(Bar(label, parts, f"{window / 1e6:,.1f} ms", hint))
+        label = labels[summary.file] + (f" {summary.of}" if summary.of else "")
+        # One unit where it fits, so that windows can be held against each other.
+        told = f"{window / 1e6:,.1f} ms" if window >= 1_000_000 else format_ns(window)
+        bars.append(Bar(label, parts, told, f"{summary.file}: {hint}"))
     return bars
 
 
@@ -114,9 +121,22 @@ def short_paths(paths: Sequence[Path]) -> dict[Path, str]:
     return result
 
 
+def common_folder(paths: Sequence[Path]) -> Path:
+    """The deepest folder that holds all of `paths`; an empty path if none does."""
+    shared = []
+    for parts in zip(*(path.parent.parts for path in paths), strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared.append(parts[0])
+    return Path(*shared)
+
+
 def _cut(text: str) -> str:
-    """The end of a text, where the names of files differ."""
-    return text if len(text) <= _MOST_CHARACTERS else f"…{text[1 - _MOST_CHARACTERS :]}"
+    """Both ends of a text: names of files differ at either."""
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    half = _MOST_CHARACTERS // 2
+    return f"{text[:half]}…{text[1 - half :]}"
 
 
 def _text(text: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.reports.collective_tables import kind_rows, matched_rows, rank_rows
+from gemmetry.reports.trace_sums import over_files
 from gemmetry.reports.trace_tables import (
     gemm_rows,
     host_operator_rows,
@@ -116,6 +117,8 @@ class TraceReport:
     without_gpu: list[Path]
     """Files without work on a GPU."""
     jobs: list[JobCollectives]
+    devices: list[str]
+    """Products of the GPUs that worked, as far as the traces tell."""
     lanes: list[Lane]
     """Of the timeline; [] unless it was asked for."""
     errors: dict[str, str]
@@ -132,7 +135,8 @@ class TraceReport:
 
     def page_table(self, name: str) -> Table | None:
         """What a page shows under the name of a sheet: the sheet, but operators of the host over
-        all files together, and their matrix products as ``host_products``; None if it is empty."""
+        all files together, and their matrix products as ``host_products``; operators and kernels
+        of GPUs over all files together too (:func:`over_files`); None if it is empty."""
         match name:
             case "host_operators":
                 rows = host_operator_rows(self.host_operators)
@@ -141,7 +145,8 @@ class TraceReport:
             case "host_products":
                 rows = gemm_rows(self.host_products)
             case _:
-                return self.table(name)
+                found = self.table(name)
+                return found and over_files(found)
         return _table(name, rows) if rows else None
 
     @property
@@ -194,6 +199,7 @@ class _Gathered:
     host: HostOperators = field(default_factory=HostOperators)
     host_rows: list[HostOperator] = field(default_factory=list)
     """Of each file."""
+    devices: set[str] = field(default_factory=set)
     without_gpu: list[Path] = field(default_factory=list)
 
     def add(self, trace: Trace) -> None:
@@ -211,6 +217,7 @@ class _Gathered:
                 self.names[trace.file] = communication_names(trace)
                 table = single_trace_sheet(rank, self.names[trace.file])
                 self.tables.append((trace.file, table))
+            self.devices |= set(map(trace.device_name, set(trace.rows.gpu.device.tolist())))
             if not trace.has_gpu_work:
                 self.without_gpu.append(trace.file)
                 self.host_rows += self.host.add(trace)
@@ -262,6 +269,7 @@ def build_report(
         host_products=products,
         without_gpu=gathered.without_gpu,
         jobs=jobs,
+        devices=sorted(filter(None, gathered.devices)),
         lanes=gathered.lanes,
         errors=failed,
     )

@@ -32,6 +32,10 @@ _GPU_TIMES = (
 )
 
 
+_BESIDE_THE_NAME = 60
+"""Columns of a terminal that a line of a summary's numbers takes, and what is said of its file."""
+
+
 def summary_rows(summaries: Iterable[Summary]) -> list[Row]:
     """One row a file; times in µs."""
     return [
@@ -205,21 +209,23 @@ def print_summary(summary: Summary, console: Console) -> None:
 
 
 def print_summaries(summaries: Sequence[Summary], console: Console) -> None:
-    """Several traces or steps, one line each, at most 80 columns wide; percent of the window."""
-    _line(console, f"{'':<26} {'window':>10} {'busy':>6} {'comp.':>6} {'comm.':>6} "
+    """Several traces or steps, one line each; percent of the window. Names are cut to the room that
+    is left."""
+    names = [_short_name(s) for s in summaries]
+    width = min(max(map(len, names), default=0), max(26, console.width - _BESIDE_THE_NAME))
+    _line(console, f"{'':<{width}} {'window':>10} {'busy':>6} {'comp.':>6} {'comm.':>6} "
           f"{'exposed':>7} {'idle':>6} {'GEMMs':>5}", style="dim")  # fmt: skip
-    _line(console, f"{'':<26} {'ms':>10} {'%':>6} {'%':>6} {'%':>6} {'%':>7} {'%':>6}", style="dim")
+    _line(console, f"{'':<{width}} {'ms':>10} {'%':>6} {'%':>6} {'%':>6} {'%':>7} {'%':>6}",
+          style="dim")  # fmt: skip
     for group, members in _by_folder(summaries).items():
         if group:
-            _line(console, _cut(group, 80), style="bold")
+            _line(console, printable(group), style="bold")
         for s in members:
-            name = _place(s).name
-            if s.step is not None:
-                name = f"step {s.step.number} {name}"
+            name = _cut(_short_name(s), width)
             mark = "partial" if s.partial else ""
             if not s.window_ns:
                 told = "no work on a GPU"
-                _line(console, f"{_cut(name, 26):<26} {told:>40} {mark}".rstrip())
+                _line(console, f"{name:<{width}} {told:>40} {mark}".rstrip())
                 continue
             shares = [
                 f"{100 * time / s.window_ns:{width}.1f}"
@@ -231,9 +237,15 @@ def print_summaries(summaries: Sequence[Summary], console: Console) -> None:
             gemms = "" if "gemm_kernels" in s.unknown else str(s.gemm_kernels)
             _line(
                 console,
-                f"{_cut(name, 26):<26} {_ms(s.window_ns):>10} {' '.join(shares)} "
+                f"{name:<{width}} {_ms(s.window_ns):>10} {' '.join(shares)} "
                 f"{gemms:>5} {mark}".rstrip(),
             )
+
+
+def _short_name(summary: Summary) -> str:
+    """The file's name without its folder, and the step."""
+    name = printable(_place(summary).name).replace("\n", " ")
+    return name if summary.step is None else f"step {summary.step.number} {name}"
 
 
 def _place(summary: Summary) -> Path:
@@ -255,10 +267,12 @@ def print_gemms(rows: Sequence[GemmRow], console: Console, *, top: int = 20) -> 
         return
     total = sum(row.sum_ns for row in rows)
     shown = rows[:top] if top else rows
+    places = 1 if max(row.tflops or 0.0 for row in rows) >= 100 else 3
+    has_devices = len({row.device for row in rows}) > 1
     _line(console, f"{'ms':>10} {'%':>5} {'count':>6} {'median µs':>10} {'MAD':>7} {'TFLOP/s':>8} "
           f"{'peak':>6} {'beside':>6}", style="dim")  # fmt: skip
     for row in shown:
-        tflops = "" if row.tflops is None else f"{row.tflops:.4g}"
+        tflops = "" if row.tflops is None else f"{row.tflops:.{places}f}"
         peak = "" if row.peak_fraction is None else f"{row.peak_fraction:.1%}"
         beside = _percent(row.overlapped_ns or 0, row.sum_ns) if row.overlapped else ""
         mad = "" if row.mad_ns is None else f"{row.mad_ns / 1000:,.2f}"
@@ -268,7 +282,8 @@ def print_gemms(rows: Sequence[GemmRow], console: Console, *, top: int = 20) -> 
             f"{row.count:>6,} {row.median_ns / 1000:>10,.2f} {mad:>7} "
             f"{tflops:>8} {peak:>6} {beside:>6}",
         )
-        shape = f"{shape_text(row.shape, row.dtype, row.layout)}{_source(row)}"
+        on = f"  on {row.device or 'an unknown device'}" if has_devices else ""
+        shape = f"{shape_text(row.shape, row.dtype, row.layout)}{on}{_source(row)}"
         _line(console, f"    {_cut(shape, 76)}")
         is_main = row.told.kind is KernelKind.GEMM
         kind = "" if is_main else f"{str(row.told.kind).replace('_', ' ')}: "
@@ -276,11 +291,11 @@ def print_gemms(rows: Sequence[GemmRow], console: Console, *, top: int = 20) -> 
     hidden = rows[len(shown) :]
     if hidden:
         time = _ms(sum(row.sum_ns for row in hidden))
-        _line(console, f"{time:>10} more in {len(hidden)} rows (--top 0 shows all)")
+        _line(console, f"{time:>10} more in {_counted(len(hidden), 'row')} (--top 0 shows all)")
     known = sum(row.sum_ns for row in rows if row.shape is not None)
     _line(
         console,
-        f"{_ms(total):>10} in {sum(row.count for row in rows):,} GEMM kernels; "
+        f"{_ms(total):>10} in {_counted(sum(row.count for row in rows), 'GEMM kernel')}; "
         f"shapes are known for {_percent(known, total)} of it",
     )
 
@@ -371,6 +386,10 @@ def _us(ns: float | None) -> float | None:
 
 def _share(part: int | None, whole: int) -> float | None:
     return None if part is None or not whole else part / whole
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _ms(ns: int) -> str:

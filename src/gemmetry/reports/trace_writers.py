@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,10 @@ def check_reports(paths: Iterable[Path]) -> None:
         check_writable(path)
 
 
-def write_report(report: TraceReport, path: Path) -> None:
+def write_report(report: TraceReport, path: Path, *, command: str = "") -> None:
     """Write `report`, whole or not at all; a folder gets a csv of each sheet.
+
+    `command`, as it was typed, stands on an html page.
 
     Raises:
         RequestError: a library is missing. StorageError: not writable.
@@ -57,7 +60,9 @@ def write_report(report: TraceReport, path: Path) -> None:
         case ".html":
             from gemmetry.reports.trace_html import trace_page
 
-            content = trace_page(report).encode("utf-8", "replace")
+            created = datetime.now(UTC).isoformat(timespec="seconds")
+            page = trace_page(report, command=command, created=created)
+            content = page.encode("utf-8", "replace")
         case ".md":
             from gemmetry.reports.trace_markdown import trace_markdown
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from gemmetry.specs.yaml_text import read_yaml
 
 _SCALARS = (str, int, float, bool)
 
+_FLAG_HINT = "`gemmetry COMMAND --help` tells what each option takes."
 _HINT = "docs/specs.md explains every key; `gemmetry schema` lets editors check them."
 
 
@@ -34,6 +35,17 @@ Place = Callable[[tuple[str | int, ...], bool], str]
 def flag_place(location: tuple[str | int, ...], _of_key: bool) -> str:
     """Where a mistake stands on a command line: the option's name."""
     return f"--{str(location[0]).replace('_', '-')}" if location else "the request"
+
+
+def command_place(settings: Collection[str]) -> Place:
+    """Where a mistake stands on a command line that gives the keys `settings` with ``--set``."""
+
+    def place(location: tuple[str | int, ...], of_key: bool) -> str:
+        if location and location[0] in settings:
+            return f"--set {'.'.join(map(str, location))}"
+        return flag_place(location, of_key)
+
+    return place
 
 
 def key_place(location: tuple[str | int, ...], _of_key: bool) -> str:
@@ -118,8 +130,10 @@ def _validate(
     try:
         spec = ProfileSpec.model_validate(dict(values), context=context)
     except ValidationError as error:
-        told = [_line(item, place) for item in error.errors()]
-        raise SpecError(sorted({*mistakes, *told}, key=_by_line), hint=_HINT) from None
+        told = [*mistakes, *(_line(item, place) for item in error.errors())]
+        are_options = all(text.startswith("--") and not text.startswith("--set ") for text in told)
+        hint = _FLAG_HINT if are_options else _HINT
+        raise SpecError(sorted(set(told), key=_by_line), hint=hint) from None
     if mistakes:
         raise SpecError(mistakes, hint=_HINT)
     return spec

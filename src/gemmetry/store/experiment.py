@@ -74,8 +74,9 @@ class Experiment:
             RequestError: no experiment is there. JournalDamagedError: it cannot be read.
         """
         if not (path / JOURNAL_NAME).is_file():
+            missing = f"it has no {JOURNAL_NAME}" if path.is_dir() else "there is no such folder"
             raise RequestError(
-                f"no experiment in {path}: it has no {JOURNAL_NAME}",
+                f"no experiment in {path}: {missing}",
                 hint="Give the folder that a profile run printed as its experiment.",
             )
         manifest = read_manifest(path)

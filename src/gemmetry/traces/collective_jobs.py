@@ -35,13 +35,17 @@ class Kind:
     ones: tuple[Matched, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class JobCollectives:
     """The collectives of one job."""
 
     job: Job
     matching: Matching
     clocks: tuple[ClockOffset, ...]
+
+    def __repr__(self) -> str:
+        ranks, matched = len(self.job.ranks), len(self.matching.matched)
+        return f"<JobCollectives {self.job.name}: {matched} collectives matched, ranks: {ranks}>"
 
     @cached_property
     def offsets_ns(self) -> dict[int, int]:

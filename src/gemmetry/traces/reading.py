@@ -185,7 +185,14 @@ def _reason(path: Path, kind: Kind) -> tuple[str, str]:
         return "it is a SQLite database that is damaged or has no tables of rocprofv3", _SUPPORTED
     if begin.startswith(_UTF16):
         return "it is text in UTF-16", "Convert it to UTF-8: iconv -f UTF-16 -t UTF-8 FILE."
-    return f"it begins with {begin!r}" if begin else "it is empty", _SUPPORTED
+    if not begin:
+        return "it is empty", _SUPPORTED
+    if begin.isascii() and begin.decode().isprintable():
+        return f"it begins with {begin.decode()!r}", _SUPPORTED
+    return (
+        f"it is no text and of no known kind; its first bytes are {begin[:8].hex(' ')}",
+        _SUPPORTED,
+    )
 
 
 def _read_as(path: Path, kind: Kind) -> TraceRows | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
+from pathlib import PurePath
 from typing import NamedTuple
 
 from gemmetry.domain.dtypes import DTYPES, default_result
@@ -22,6 +24,9 @@ from gemmetry.domain.operation import (
 from gemmetry.kernel_names import KernelKind
 from gemmetry.traces.gemm_operators import GemmShape
 from gemmetry.traces.gemms import GemmRow
+
+_NAMED_SOURCES = 3
+"""Files that a spec names; of more it tells the number and the folder."""
 
 
 class _Product(NamedTuple):
@@ -151,7 +156,7 @@ def spec_text(load: Workload, sources: Sequence[str], *, top: int = 0) -> str:
     """A spec file that ``gemmetry profile --spec`` runs, the GEMMs with the most time first.
 
     Args:
-        sources: names of the traces' files. top: only so many GEMMs; 0: all.
+        sources: paths of the traces' files. top: only so many GEMMs; 0: all.
 
     Raises:
         RequestError: no GEMM has a shape that gemmetry computes.
@@ -163,14 +168,14 @@ def spec_text(load: Workload, sources: Sequence[str], *, top: int = 0) -> str:
             dispatches.setdefault(gemm.operation, []).append(gemm)
     if not dispatches:
         raise RequestError(
-            f"no GEMM of {_plain(', '.join(sources))} has a known shape that gemmetry computes",
+            f"no GEMM of {_told(sources)} has a known shape that gemmetry computes",
             hint="Record with torch.profiler and record_shapes=True: operators then tell shapes.",
         )
     covered = sum(gemm.sum_ns for gemms in dispatches.values() for gemm in gemms)
     lines = [
         "# The GEMMs of a workload, those with the most time first; run them with:",
         "#   gemmetry profile --spec THIS_FILE [--providers NAMES] [--device cuda:0]",
-        f"# From: {_plain(', '.join(sources))}",
+        f"# From: {_told(sources)}",
         f"# They are {_share(covered, load.sum_ns)} of {load.sum_ns / 1e6:.3f} ms of GEMM time.",
     ]
     if load.unknown_ns:
@@ -195,6 +200,22 @@ def _share(part: int, whole: int) -> str:
     return f"{part / whole:.1%}" if whole else "0.0%"
 
 
+def _told(sources: Sequence[str]) -> str:
+    """The files; many by their number and the folder that holds them all."""
+    folder = _folder(sources)
+    if len(sources) <= _NAMED_SOURCES or not folder:
+        return _plain(", ".join(sources))
+    return f"{len(sources)} traces below {_plain(folder)}"
+
+
+def _folder(sources: Sequence[str]) -> str:
+    """The deepest folder that holds all files; "" if there is none."""
+    parts = [PurePath(source).parent.parts for source in sources]
+    shared = takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False))
+    names = [level[0] for level in shared]
+    return str(PurePath(*names)) if names else ""
+
+
 def _plain(text: str) -> str:
     """On one line and without control characters, for a comment."""
     return "".join(c if c.isprintable() else "?" for c in text)[:300]
@@ -202,6 +223,7 @@ def _plain(text: str) -> str:
 
 def _run_name(sources: Sequence[str]) -> str:
     """Names of runs are letters, digits, dots, dashes and underscores, 64 at most."""
-    stem = sources[0].rpartition("/")[2].partition(".json")[0] if sources else "trace"
+    one = sources[0] if len(sources) == 1 else _folder(sources)
+    stem = one.rpartition("/")[2].partition(".json")[0] or "trace"
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", stem.removesuffix(".pt.trace")).strip("-_")
     return f"gemms-{plain[:50]}".rstrip("-")

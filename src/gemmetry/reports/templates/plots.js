@@ -5,10 +5,17 @@
 const PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f"];
 const DARK_PALETTE = ["#4da3e0", "#ff8c4a", "#2cc295", "#e79cc4", "#f5b942", "#8fd3f4", "#b79be0", "#aab2bb"];
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross", "star", "hexagon", "x"];
+const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "8px 3px", "2px 6px"];
 
 // Plotly reads a little markup in texts; names must stay names.
 const escapeText = (text) =>
   String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+
+// Why a measurement is less trustworthy, of a provider's best dispatch or of the one it is held against.
+function markText(best, whose = "") {
+  if (!best.marks.length) return "";
+  return `<br>!${whose ? ` ${escapeText(whose)}:` : ""} ${escapeText(best.marks.join(", "))}`;
+}
 
 const OPERATIONS_SHOWN = 40; // of one plot; a figure with more is cut into parts
 
@@ -20,7 +27,8 @@ function inParts(figure) {
     const end = Math.min(start + OPERATIONS_SHOWN, count);
     const range = count > OPERATIONS_SHOWN ? `, operations ${start + 1} to ${end} of ${count}` : "";
     parts.push({ ...figure, label: figure.label + range, operations: figure.operations.slice(start, end),
-      series: figure.series.map((series) => ({ ...series, best: series.best.slice(start, end) })) });
+      series: figure.series.map((series) => ({ ...series, best: series.best.slice(start, end) })),
+      reference: figure.reference.slice(start, end) });
   }
   return parts;
 }
@@ -28,8 +36,9 @@ function inParts(figure) {
 class Plots {
   constructor(data) {
     this.figures = { ...data.figures, speed: data.figures.speed.flatMap(inParts) };
-    this.baseline = data.baseline.split(":")[0];
+    this.baseline = data.baseline;
     this.providers = [...new Set(data.derived.map((_, i) => data.rows[i][1]))].sort();
+    this.baselines = [...new Set([...(data.baseline ? [data.baseline] : []), ...this.providers])];
     this.theme = this.readTheme();
   }
 
@@ -166,7 +175,7 @@ class Plots {
         error_x: { type: "data", symmetric: false, array: best.map((b) => (b ? b.high - b.y : 0)),
           arrayminus: best.map((b) => (b ? b.y - b.low : 0)), color: this.theme.ink, thickness: 1.2, width: 3 },
         text: best.map((b, i) => (b ? `<b>${escapeText(series.provider)}</b> ${escapeText(b.configuration)}<br>` +
-          `${escapeText(figure.operations[i])}<br>${formatGflops(b.y)} (${formatNs(b.ns)})` : "")),
+          `${escapeText(figure.operations[i])}<br>${formatGflops(b.y)} (${formatNs(b.ns)})${markText(b)}` : "")),
         textposition: "none", hovertemplate: "%{text}<extra></extra>" };
     });
     target.style.height = `${this.barHeight(figure)}px`;
@@ -195,14 +204,16 @@ class Plots {
     if (!target) return;
     const baseline = document.getElementById("baseline-select").value;
     const figure = this.figureOf(this.figures.speed, "baseline-dtypes");
-    const reference = figure && figure.series.find((s) => s.provider === baseline);
-    if (!reference) { this.empty(target, "The baseline measured nothing of these types."); return; }
-    const traces = figure.series.filter((s) => s !== reference).map((series) => {
-      const ratios = series.best.map((b, i) => (b && reference.best[i] ? reference.best[i].ns / b.ns : null));
+    const series = figure && figure.series.find((s) => s.provider === baseline);
+    const reference = series ? series.best : figure && baseline === this.baseline ? figure.reference : [];
+    if (!reference.some(Boolean)) { this.empty(target, "The baseline measured nothing of these types."); return; }
+    const traces = figure.series.filter((s) => s.provider !== baseline).map((series) => {
+      const ratios = series.best.map((b, i) => (b && reference[i] ? reference[i].ns / b.ns : null));
       return { type: "scatter", mode: "markers", name: escapeText(series.provider), x: ratios, y: figure.operations.map((_, i) => i),
         marker: { color: this.color(series.provider), symbol: this.symbol(series.provider), size: 10, line: { color: this.theme.panel, width: 1 } },
         text: ratios.map((r, i) => (r ? `<b>${escapeText(series.provider)}</b> ${escapeText(series.best[i].configuration)}<br>` +
-          `${escapeText(figure.operations[i])}<br>${formatRatio(r)} the speed of ${escapeText(baseline)}` : "")),
+          `${escapeText(figure.operations[i])}<br>${formatRatio(r)} the speed of ${escapeText(baseline)}` +
+          `${markText(series.best[i])}${markText(reference[i], baseline)}` : "")),
         hovertemplate: "%{text}<extra></extra>" };
     });
     target.style.height = `${Math.max(220, 120 + figure.operations.length * 28)}px`;
@@ -227,19 +238,20 @@ class Plots {
     if (!chosen.length) { this.empty(target, "No raw samples are stored."); return; }
     const largest = Math.max(...chosen.map((s) => s.median));
     const [unit, factor] = largest >= 1e9 ? ["s", 1e9] : largest >= 1e6 ? ["ms", 1e6] : largest >= 1e3 ? ["µs", 1e3] : ["ns", 1];
-    const palette = this.palette();
     const traces = chosen.flatMap((samples, index) => {
       const short = samples.name.replace(`${samples.operation}_`, "");
       const values = samples.ns.map((ns) => ns / factor);
       const ordered = [...values].sort((a, b) => a - b);
-      const color = palette[index % palette.length];
+      // A provider has its colour in every plot; its configurations differ in symbol and dashes.
+      const color = this.color(samples.provider);
+      const place = chosen.slice(0, index).filter((s) => s.provider === samples.provider).length;
       const shared = { name: escapeText(short), legendgroup: samples.name };
       return [
         { ...shared, type: "scatter", mode: "markers", y: values, x: values.map((_, i) => i + 1), showlegend: false,
-          marker: { color, size: 5, opacity: 0.75, symbol: SYMBOLS[index % SYMBOLS.length] },
+          marker: { color, size: 5, opacity: 0.75, symbol: SYMBOLS[place % SYMBOLS.length] },
           hovertemplate: `${escapeText(short)}<br>%{y:.4g} ${unit}, sample %{x}<extra></extra>` },
         { ...shared, type: "scatter", mode: "lines", x: ordered, y: ordered.map((_, i) => (i + 1) / ordered.length), xaxis: "x2", yaxis: "y2",
-          line: { color, width: 2, shape: "hv" }, hovertemplate: `${escapeText(short)}<br>%{y:.0%} take at most %{x:.4g} ${unit}<extra></extra>` },
+          line: { color, width: 2, shape: "hv", dash: DASHES[place % DASHES.length] }, hovertemplate: `${escapeText(short)}<br>%{y:.0%} take at most %{x:.4g} ${unit}<extra></extra>` },
       ];
     });
     // Far outliers are kept in sight by a logarithmic axis.

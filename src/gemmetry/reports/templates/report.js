@@ -18,7 +18,7 @@
   watch("speed-select", numbered(speed, (f) => f.label), "0", () => plots.drawSpeed());
   watch("heat-select", numbered(heat, (f) => `${f.label} (${f.cells} shape${f.cells === 1 ? "" : "s"})`), "0", () => plots.drawHeat());
   watch("baseline-dtypes", numbered(speed, (f) => f.label), "0", () => plots.drawBaseline());
-  watch("baseline-select", plots.providers.map((p) => [p, p]), plots.baseline, () => plots.drawBaseline());
+  watch("baseline-select", plots.baselines.map((name) => [name, name]), plots.baseline, () => plots.drawBaseline());
   const operations = [...new Set(samples.map((s) => s.operation))];
   watch("samples-select", operations.map((o) => [o, o]), operations[0], () => plots.drawSamples());
   plots.drawAll();

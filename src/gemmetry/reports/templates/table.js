@@ -45,11 +45,11 @@ class ResultsTable {
       { key: "gflops", title: "GFLOP/s", value: (r) => r.record.gflops, number: true,
         text: (v) => v.toLocaleString("en", { maximumSignificantDigits: v >= 1000 ? 6 : 4, maximumFractionDigits: v >= 100 ? 0 : 2 }) },
       { key: "roofline", title: "roofline", value: (r) => r.record.roofline_fraction, text: formatPercent, number: true },
-      { key: "ratio", title: `× ${this.data.baseline}`, value: (r) => r.derived.ratio, text: formatRatio, number: true,
+      { key: "ratio", title: `× ${this.data.baseline}`, value: (r) => r.derived.ratio, number: true,
+        text: (v, r) => formatRatio(v) + (r.derived.undecided ? "≈" : ""),
         shown: this.data.baseline !== "", hint: (r) => r.derived.difference },
       { key: "clock", title: "clock", value: (r) => r.record.sm_clock_hz, text: (v) => `${(v / 1e6).toFixed(0)} MHz`, number: true },
       { key: "power", title: "power", value: (r) => r.record.power_w, text: (v) => `${v.toFixed(0)} W`, number: true },
-      { key: "accuracy", title: "accuracy", value: (r) => r.record.accuracy_class, shown: has((r) => r.record.accuracy_class) },
       { key: "verification", title: "verified", value: (r) => r.record.verification, style: "verification" },
       { key: "outcome", title: "outcome", value: (r) => r.record.outcome, style: "outcome" },
     ];
@@ -173,10 +173,12 @@ class ResultsTable {
     }
     if (column.style === "verification") {
       const marks = { passed: "✓", warned: "~ warned", failed: "✗ failed", not_verified: "– no" };
-      return element("td", { class: `mark-${value}`, title: text.replace("_", " ") }, marks[value] || text);
+      const told = [text.replace("_", " "), row.record.accuracy_class].filter(Boolean).join(", accuracy ");
+      return element("td", { class: `mark-${value}`, title: told }, marks[value] || text);
     }
     const hint = column.hint ? column.hint(row) : column.style === "configuration" ? text : "";
-    const styles = [column.number ? "number" : "", column.style || "", column.key === "half" && hint ? "noisy" : ""];
+    const isDoubtful = (column.key === "half" && hint) || (column.key === "ratio" && row.derived.undecided);
+    const styles = [column.number ? "number" : "", column.style || "", isDoubtful ? "noisy" : ""];
     return element("td", { class: styles.join(" ").trim(), title: hint || null }, text);
   }
 
