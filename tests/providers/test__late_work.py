@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,47 @@ def watch(launch, state):
 def test_work_that_is_done_is_not_late():
     state = [0]
     assert watch(lambda: state.append(1), state) == ""
+
+
+def test_nobody_is_waited_for_where_nobody_else_ran(monkeypatch):
+    """A thread that sleeps all the time is no reason; one that runs meanwhile is."""
+    naps: list[float] = []
+    monkeypatch.setattr(_late_work.time, "sleep", naps.append)
+    monkeypatch.setattr(_late_work, "running_times", iter([{1: 5}, {1: 5}] * 9).__next__)
+    monkeypatch.setattr(_late_work.threading, "get_native_id", lambda: 7)
+    assert watch(lambda: None, [0]) == ""
+    assert naps, "the system does not tell of the calling thread"
+    naps.clear()
+    tables = [{7: 1, 8: 5}, {7: 9, 8: 5}]
+    monkeypatch.setattr(_late_work, "running_times", iter(tables).__next__)
+    assert watch(lambda: None, [0]) == ""
+    assert not naps
+    monkeypatch.setattr(_late_work, "running_times", iter([{7: 1, 8: 5}, {7: 9, 8: 6}]).__next__)
+    assert watch(lambda: None, [0]) == ""
+    assert naps == [_late_work.WAIT_S]
+    monkeypatch.setattr(_late_work, "running_times", iter(tables).__next__)
+    monkeypatch.setattr(_late_work, "_is_runnable", lambda task: task == 8)
+    assert watch(lambda: None, [0]) == ""
+    assert len(naps) == 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system lists no threads")
+def test_a_thread_that_computes_is_runnable():
+    stop = threading.Event()
+
+    def work():
+        while not stop.is_set():
+            hash("x" * 9)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    until = time.monotonic() + 30
+    while not (seen := _late_work._is_runnable(worker.native_id)) and time.monotonic() < until:
+        time.sleep(0.001)
+    stop.set()
+    worker.join()
+    assert seen
+    assert not _late_work._is_runnable(worker.native_id), "it has ended"
 
 
 def test_a_pool_that_stays_is_no_late_work(monkeypatch):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
+
+from gemmetry.hardware.pinning import running_times
 
 Snapshot = TypeVar("Snapshot")
 
@@ -19,6 +21,8 @@ LONGEST_WAIT_S = 1.0
 
 _STEP_S = 0.01
 
+_TASKS = Path("/proc/self/task")
+
 
 def late_work(
     launch: Callable[[], object],
@@ -28,17 +32,20 @@ def late_work(
     """Launch, and say whether the result changes afterwards; "" if not.
 
     That there are more threads than before proves nothing (pools start when first needed); it
-    makes the wait longer, up to :data:`LONGEST_WAIT_S`, until they end or the result changes.
+    makes the wait longer, up to :data:`LONGEST_WAIT_S`, until they end or the result changes. Where
+    no other thread has run since the launch began, or is about to, nobody is waited for.
 
     Args:
         launch: runs to its end before it returns, as work on the host must.
         look: a copy of the result. is_same: whether two such copies hold the same bytes.
     """
-    before = thread_ids()
+    before, ran_before = thread_ids(), running_times()
     launch()
     first = look()
     began = time.monotonic()
     started = thread_ids() - before
+    if not started and not _others_ran(ran_before):
+        return ""
     time.sleep(WAIT_S)
     while True:
         # Asked before the look: a thread may write and end between a look and the question.
@@ -53,9 +60,31 @@ def late_work(
     return f"the result changed within {waited_ms:.0f} ms after the launch was over: {who} writing"
 
 
+def _others_ran(ran_before: Mapping[int, int]) -> bool:
+    """Whether another thread has run since `ran_before`, or waits for a processor; True where the
+    system does not tell."""
+    caller, ran = threading.get_native_id(), running_times()
+    if caller not in ran:
+        return True
+    return any(
+        ns > ran_before.get(task, 0) or _is_runnable(task)
+        for task, ns in ran.items()
+        if task != caller
+    )
+
+
+def _is_runnable(task: int) -> bool:
+    """Whether it runs or waits for a processor, which is state R (proc(5))."""
+    try:
+        status = (_TASKS / str(task) / "stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[:1] == ["R"]
+
+
 def thread_ids() -> frozenset[int]:
     """The threads of this process: all of them on Linux, elsewhere those of Python."""
     try:
-        return frozenset(int(task.name) for task in Path("/proc/self/task").iterdir())
+        return frozenset(int(task.name) for task in _TASKS.iterdir())
     except OSError:
         return frozenset(thread.ident or 0 for thread in threading.enumerate())
