@@ -111,6 +111,9 @@ class Launcher:
         self.executable = executable
         self.operation = operation
         self.device = executable.device
+        # Asked once: a protocol looks at every attribute, and the specs are made anew each time.
+        self._guarded = self.device if isinstance(self.device, GuardedDevice) else None
+        self._inputs, self._output = operation.inputs, operation.output
         self._tile_rows = max(tile) if tile else 0
         is_integer = operation.signature.result.is_integer
         self.sentinels = INTEGER_SENTINELS if is_integer else FLOAT_SENTINELS
@@ -124,10 +127,10 @@ class Launcher:
             offset_bytes: where buffers begin within a 256-byte line, where the device can choose.
             keep_copies: see :meth:`keep_copies`.
         """
-        specs = self.operation.inputs
+        specs = self._inputs
         buffers = []
         for spec, array in zip(specs, inputs, strict=True):
-            if isinstance(self.device, GuardedDevice):
+            if self._guarded is not None:
                 buffer = self._allocate(spec, offset_bytes)
                 self.device.write(buffer, array, spec)
             else:
@@ -162,7 +165,7 @@ class Launcher:
 
     def new_output(self, offset_bytes: int = 0) -> Buffer:
         """An output buffer of its own."""
-        return self._allocate(self.operation.output, offset_bytes)
+        return self._allocate(self._output, offset_bytes)
 
     def launch(
         self,
@@ -196,7 +199,7 @@ class Launcher:
     def queue(self, placed: Placed, count: int, *, sentinel: int) -> Iterator[Launch]:
         """`count` launches behind each other without waiting, each with an output of its own; in
         as many rounds as memory asks for. The results are not kept: look at each in turn."""
-        size = self.operation.output.bytes * (1 if self.executable.writes_output else 2)
+        size = self._output.bytes * (1 if self.executable.writes_output else 2)
         fitting = int(self.device.free_memory_bytes() / (ROOM * max(1, size))) - 1
         at_once = max(1, min(count, fitting))
         for start in range(0, count, at_once):
@@ -228,7 +231,7 @@ class Launcher:
         """What is wrong with the type, dtype or shape of a result; "" if nothing."""
         if launch.returned_type:
             return f"the result is a {launch.returned_type}, not a buffer of the device"
-        spec = self.operation.output
+        spec = self._output
         wanted = numpy_dtype(spec.dtype)
         output = launch.output
         if output.dtype != wanted:
@@ -244,22 +247,22 @@ class Launcher:
 
     def _launch(self, placed: Placed, output: Buffer, result: Buffer, sentinel: int) -> Launch:
         pairs = list(zip(placed.specs, placed.buffers, strict=True))
-        launch = Launch(self.device, self.operation.output, placed.arrays, result, sentinel)
+        launch = Launch(self.device, self._output, placed.arrays, result, sentinel)
         launch.returned_input = next((s.role for s, buffer in pairs if _same(buffer, result)), "")
         # A subclass may compute when it is read: after the time was taken.
         launch.returned_type = "" if type(result) is type(output) else type(result).__name__
-        if isinstance(self.device, GuardedDevice):
-            pairs.append((self.operation.output, output))
-            intact = self.device.red_zones_intact
+        if self._guarded is not None:
+            pairs.append((self._output, output))
+            intact = self._guarded.red_zones_intact
             launch.broken_zones = tuple(spec.role for spec, buffer in pairs if not intact(buffer))
         return launch
 
     def _allocate(self, spec: TensorSpec, offset_bytes: int = 0) -> Buffer:
-        if not isinstance(self.device, GuardedDevice):
+        if self._guarded is None:
             return self.device.allocate(spec)
         pitch = spec.storage_shape[-1] * spec.dtype.itemsize
         zone = min(max(SMALLEST_ZONE_BYTES, self._tile_rows * pitch), LARGEST_ZONE_BYTES)
-        return self.device.allocate_guarded(spec, zone_bytes=zone, offset_bytes=offset_bytes)
+        return self._guarded.allocate_guarded(spec, zone_bytes=zone, offset_bytes=offset_bytes)
 
 
 def _same(left: Buffer, right: Buffer) -> bool:
