@@ -68,6 +68,6 @@ def test_the_tables_and_factors_of_a_run(trace, monkeypatch, capsys):
         (line,) = (line for line in out.splitlines() if line.startswith(f"| gemmetry, {name} |"))
         assert "exit status" not in line
     ours, theirs = traces.Row("gemmetry, xlsx", []), traces.Row("TraceLens, xlsx", [])
-    ours.seconds, theirs.seconds = [0.5, 0.6, 0.7], [6.0]
+    ours.seconds, theirs.seconds = [0.5, 0.6, 0.7], [6.0, 6.0, 6.0]
     traces.print_factors([ours, theirs])
     assert "TraceLens, xlsx takes 10.0 times as long" in capsys.readouterr().out

@@ -23,22 +23,20 @@ def test_nobody_is_waited_for_where_nobody_else_ran(monkeypatch):
     """A thread that sleeps all the time is no reason; one that runs meanwhile is."""
     naps: list[float] = []
     monkeypatch.setattr(_late_work.time, "sleep", naps.append)
-    monkeypatch.setattr(_late_work, "running_times", iter([{1: 5}, {1: 5}] * 9).__next__)
     monkeypatch.setattr(_late_work.threading, "get_native_id", lambda: 7)
-    assert watch(lambda: None, [0]) == ""
-    assert naps, "the system does not tell of the calling thread"
-    naps.clear()
-    tables = [{7: 1, 8: 5}, {7: 9, 8: 5}]
-    monkeypatch.setattr(_late_work, "running_times", iter(tables).__next__)
-    assert watch(lambda: None, [0]) == ""
-    assert not naps
-    monkeypatch.setattr(_late_work, "running_times", iter([{7: 1, 8: 5}, {7: 9, 8: 6}]).__next__)
-    assert watch(lambda: None, [0]) == ""
-    assert naps == [_late_work.WAIT_S]
-    monkeypatch.setattr(_late_work, "running_times", iter(tables).__next__)
+    monkeypatch.setattr(_late_work, "_is_runnable", lambda task: False)
+
+    def naps_with(before, after):
+        naps.clear()
+        monkeypatch.setattr(_late_work, "running_times", iter([before, after]).__next__)
+        assert watch(lambda: None, [0]) == ""
+        return naps
+
+    assert naps_with({1: 5}, {1: 5}), "the system does not tell of the calling thread"
+    assert not naps_with({7: 1, 8: 5}, {7: 9, 8: 5})
+    assert naps_with({7: 1, 8: 5}, {7: 9, 8: 6}) == [_late_work.WAIT_S]
     monkeypatch.setattr(_late_work, "_is_runnable", lambda task: task == 8)
-    assert watch(lambda: None, [0]) == ""
-    assert len(naps) == 2
+    assert naps_with({7: 1, 8: 5}, {7: 9, 8: 5}) == [_late_work.WAIT_S]
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system lists no threads")

@@ -63,13 +63,14 @@ def late_work(
 def _others_ran(ran_before: Mapping[int, int]) -> bool:
     """Whether another thread has run since `ran_before`, or waits for a processor; True where the
     system does not tell."""
-    caller, ran = threading.get_native_id(), running_times()
-    if caller not in ran:
+    caller = threading.get_native_id()
+    if caller not in ran_before:
+        return True
+    # Times after states: one that sleeps by now, and was woken before, has run in between.
+    if any(_is_runnable(task) for task in ran_before if task != caller):
         return True
     return any(
-        ns > ran_before.get(task, 0) or _is_runnable(task)
-        for task, ns in ran.items()
-        if task != caller
+        ns > ran_before.get(task, 0) for task, ns in running_times().items() if task != caller
     )
 
 
