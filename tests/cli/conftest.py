@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -62,6 +63,8 @@ def spawn(tmp_path) -> Spawn:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # Shells start what runs in the background with interrupts ignored, and children too.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     return start

@@ -75,7 +75,10 @@ def test_what_was_touched_is_given_back_and_still_there(monkeypatch):
 
 
 def test_columns_in_memory_stay_there():
-    let_go(trace(calls(0, 10)))
+    rows, expected = trace(calls(0, 10)), calls(0, 10)
+    let_go(rows)
+    assert rows.calls.start_ns.tolist() == expected.start_ns.tolist()
+    assert rows.calls.start_ns.flags.writeable, "they are no map of a file"
 
 
 def test_a_full_disk_is_told(monkeypatch):

@@ -173,7 +173,10 @@ def test_damage_anywhere_raises_nothing(data):
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(text) - 1))
         text[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
-    read_rocprofv3_json(io.BytesIO(bytes(text)), chunk_bytes=data.draw(st.integers(1, 2000)))
+    stream, chunk_bytes = io.BytesIO(bytes(text)), data.draw(st.integers(1, 2000))
+    rows = read_rocprofv3_json(stream, chunk_bytes=chunk_bytes)
+    assert len(rows.gpu.start_ns) <= 3, "damage invents no dispatch"
+    assert (rows.gpu.duration_ns >= 0).all()
 
 
 def rows_of_sample(**options: Any) -> TraceRows:
