@@ -35,6 +35,7 @@ def test_nobody_is_waited_for_where_nobody_else_ran(monkeypatch):
     assert naps_with({1: 5}, {1: 5}), "the system does not tell of the calling thread"
     assert not naps_with({7: 1, 8: 5}, {7: 9, 8: 5})
     assert naps_with({7: 1, 8: 5}, {7: 9, 8: 6}) == [_late_work.WAIT_S]
+    assert naps_with({7: 1, 8: 5}, {7: 9}) == [_late_work.WAIT_S], "it ended meanwhile"
     monkeypatch.setattr(_late_work, "_is_runnable", lambda task: task == 8)
     assert naps_with({7: 1, 8: 5}, {7: 9, 8: 5}) == [_late_work.WAIT_S]
 
@@ -55,6 +56,9 @@ def test_a_thread_that_computes_is_runnable():
     stop.set()
     worker.join()
     assert seen
+    # join() returns a little before the system's thread is gone.
+    while _late_work._is_runnable(worker.native_id) and time.monotonic() < until:
+        time.sleep(0.001)
     assert not _late_work._is_runnable(worker.native_id), "it has ended"
 
 
@@ -118,7 +122,8 @@ def test_a_thread_that_ends_between_two_looks_is_told(monkeypatch):
     assert "go on writing" in watched.problem(lambda: None)
 
 
-def test_a_thread_from_before_is_told():
+@pytest.mark.parametrize("is_over_at_once", [False, True])
+def test_a_thread_from_before_is_told(is_over_at_once):
     watched = Watched()
     worker = threading.Thread(target=watched.write)
     worker.start()
@@ -126,7 +131,12 @@ def test_a_thread_from_before_is_told():
     def look():
         if watched.seen.is_set():
             worker.join()  # However busy the machine, it writes within the wait.
-        return watched.look()
+        found = watched.look()
+        if is_over_at_once:
+            worker.join()
+            while worker.native_id in thread_ids():
+                time.sleep(0.001)
+        return found
 
     problem = late_work(lambda: None, look, bool.__eq__)
     assert problem.endswith("another thread goes on writing")

@@ -69,8 +69,12 @@ def _others_ran(ran_before: Mapping[int, int]) -> bool:
     # Times after states: one that sleeps by now, and was woken before, has run in between.
     if any(_is_runnable(task) for task in ran_before if task != caller):
         return True
+    ran_after = running_times()
+    # One that has ended by now ran to do so.
     return any(
-        ns > ran_before.get(task, 0) for task, ns in running_times().items() if task != caller
+        task not in ran_after or ran_after[task] > ran_before.get(task, 0)
+        for task in ran_before.keys() | ran_after.keys()
+        if task != caller
     )
 
 
