@@ -162,3 +162,18 @@ def test_disturbed_samples_show_a_difference_only_if_the_fastest_do(make_record,
     assert compare([before, really]).candidates[0].changes[0].verdict == "faster"
     slower = _disturbed(make_record, mark, 2 * shared)
     assert compare([after, slower]).has_regression
+
+
+def test_a_difference_within_that_between_processes_is_none(make_record):
+    """Unless the reader asks for a threshold of their own."""
+    before = _experiment("a", [make_record(SQUARE, gflops=100.0)])
+    record = make_record(SQUARE, gflops=95.0)
+    measurement = dataclasses.replace(record.measurement, processes=3, process_spread=0.08)
+    after = _experiment("b", [dataclasses.replace(record, measurement=measurement)])
+    steady = _experiment("c", [record])
+    assert compare([before, steady]).has_regression
+    for pair in ([before, after], [after, before]):
+        [change] = compare(pair).candidates[0].changes
+        assert change.verdict == "no difference shown"
+        assert "by more than 0.08" in change.note
+    assert compare([before, after], threshold=0.02).has_regression

@@ -9,15 +9,16 @@ from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.errors import StorageError
 from gemmetry.domain.events import DispatchFinished
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.outcome import Outcome, Verification
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import device as device_module
 from gemmetry.engine.candidate import Candidate, RecordMaker
 from gemmetry.engine.device import DeviceSession
-from gemmetry.engine.protocol import Failure, Opened
+from gemmetry.engine.protocol import Close, Closed, Failure, Opened, Sampled
 from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
 from gemmetry.store.rows import Lane
+from gemmetry.verification.checks import CheckOutcome, CheckResult
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"
 TARGET = Target(TargetKind.NULL)
@@ -30,6 +31,7 @@ class MemoryJournal:
         self.experiment = self
         self.transactions = []
         self.turns = []
+        self.processes = []
         self.records = {}
         self.events = []
 
@@ -43,6 +45,7 @@ class MemoryJournal:
         if rounds:
             self.transactions.append([(one.dispatch, one.round) for one in rounds])
             self.turns += [(one.document["turn"], one.round, one.dispatch) for one in rounds]
+            self.processes += [(r.round, r.document["process"], r.dispatch) for r in rounds]
 
     def finish(self, records):
         self.records.update(records)
@@ -88,6 +91,20 @@ def measure(tmp_path):
     return go
 
 
+@pytest.fixture
+def workers(monkeypatch):
+    """Those that were started, in order."""
+    started = []
+    original = WorkerProcess.__init__
+
+    def remember(self, *arguments):
+        started.append(self)
+        original(self, *arguments)
+
+    monkeypatch.setattr(WorkerProcess, "__init__", remember)
+    return started
+
+
 def outcomes(journal):
     return {r.configuration: str(r.outcome) for r in journal.records.values()}
 
@@ -109,25 +126,17 @@ def test_rounds_are_interleaved_and_differ_in_order(measure):
     assert len(set.union(*turns.values())) == 3
 
 
-def test_survivors_of_a_lost_worker_are_opened_again(measure, monkeypatch):
+def test_survivors_of_a_lost_worker_are_opened_again(measure, workers, monkeypatch):
     """A worker dies while sampling: whoever it sampled is blamed, the others go on."""
-    started = []
-    original = WorkerProcess.__init__
-
-    def remember(self, *arguments):
-        started.append(self)
-        original(self, *arguments)
-
-    monkeypatch.setattr(WorkerProcess, "__init__", remember)
     monkeypatch.setattr(device_module, "STORE_EVERY_S", 0.0)
     killed = []
 
     class Killing(device_module.StopPolicy):
         def next_count(self, rounds, seconds_spent):
             if len(rounds) == 1 and not killed:
-                killed.append(started[0].pid)
-                started[0]._process.kill()
-                started[0]._process.wait()
+                killed.append(workers[0].pid)
+                workers[0]._process.kill()
+                workers[0]._process.wait()
             return super().next_count(rounds, seconds_spent)
 
     monkeypatch.setattr(device_module, "StopPolicy", Killing)
@@ -136,7 +145,7 @@ def test_survivors_of_a_lost_worker_are_opened_again(measure, monkeypatch):
     )
     assert killed
     assert sorted(outcomes(journal).values()) == ["crash", "ok", "ok"]
-    assert len(started) == 2
+    assert len(workers) == 2
     ok = [r for r in journal.records.values() if r.outcome is Outcome.OK]
     assert all(r.measurement.sample_count == 20 for r in ok)
     rounds = [one for transaction in journal.transactions for one in transaction]
@@ -177,3 +186,124 @@ def test_a_full_disk_in_a_worker_is_no_fault_of_the_dispatch(measure, monkeypatc
     with pytest.raises(StorageError, match="No space left") as raised:
         measure(["default"])
     assert raised.value.hint == "Free some space."
+
+
+def changed_reply(monkeypatch, workers, number, kind, change):
+    """Replies of `kind` from the worker `number` as `change` makes them."""
+    original = WorkerProcess.receive
+
+    def receive(self):
+        reply = original(self)
+        is_asked = isinstance(reply, kind) and workers.index(self) == number
+        return change(reply) if is_asked else reply
+
+    monkeypatch.setattr(WorkerProcess, "receive", receive)
+
+
+MANY = {"processes": 3, "interval_width": 1e-9, "min_samples": 5, "max_samples": 120}
+
+
+def test_processes_share_the_rounds_in_turn(measure, workers):
+    journal = measure(["default", "fast"], **MANY)
+    assert [record.measurement.processes for record in journal.records.values()] == [3, 3]
+    started = [worker.started_ns for worker in workers]
+    assert len(set(started)) == 3
+    for dispatch in (0, 1):
+        taken = sorted((number, p) for number, p, d in journal.processes if d == dispatch)
+        assert [p for _, p in taken] == (started * len(taken))[: len(taken)]
+
+
+def test_only_the_first_process_verifies(measure, workers, monkeypatch):
+    verdicts = []
+    for number in range(3):
+        changed_reply(
+            monkeypatch, workers, number, Opened,
+            lambda reply, number=number: verdicts.append((number, reply.verdict is None)) or reply,
+        )  # fmt: skip
+    measure(["default"], **MANY)
+    assert sorted(verdicts) == [(0, False), (1, True), (2, True)]
+
+
+def test_a_dispatch_that_fails_in_a_further_process_ends(measure, workers, monkeypatch):
+    refused = Failure("LaunchError", "not here")
+    changed_reply(
+        monkeypatch, workers, 1, Opened,
+        lambda reply: msgspec.structs.replace(reply, failure=refused) if reply.id == 0 else reply,
+    )  # fmt: skip
+    journal = measure(["default", "fast"], **MANY)
+    assert outcomes(journal) == {"default": "launch_error", "fast": "ok"}
+    assert journal.records[0].reason == "not here"
+    assert journal.records[1].measurement.processes == 3
+    assert len(workers) == 3, "nobody was lost"
+
+
+def test_a_dispatch_that_does_not_fit_a_second_time_is_sampled_by_the_others(
+    measure, workers, monkeypatch
+):
+    full = Failure("OutOfMemoryError", "full")
+    changed_reply(
+        monkeypatch, workers, 1, Opened, lambda reply: msgspec.structs.replace(reply, failure=full)
+    )
+    journal = measure(["default", "fast"], **MANY)
+    assert outcomes(journal) == {"default": "ok", "fast": "ok"}
+    assert {p for _, p, _ in journal.processes} == {workers[0].started_ns, workers[2].started_ns}
+
+
+def test_a_dispatch_that_fails_while_one_process_samples_it_ends(measure, workers, monkeypatch):
+    broken = Failure("LaunchError", "broke")
+    changed_reply(
+        monkeypatch, workers, 2, Sampled,
+        lambda reply: msgspec.structs.replace(reply, round=None, failure=broken)
+        if reply.id == 0 else reply,
+    )  # fmt: skip
+    journal = measure(["default", "fast"], **MANY)
+    assert outcomes(journal) == {"default": "launch_error", "fast": "ok"}
+    assert len(workers) == 3
+
+
+def test_outputs_that_one_process_leaves_wrong_make_the_dispatch_wrong(
+    measure, workers, monkeypatch
+):
+    wrong = CheckResult("after_timing", CheckOutcome.FAILED, "left wrong")
+    changed_reply(
+        monkeypatch, workers, 2, Closed,
+        lambda reply: msgspec.structs.replace(reply, check=wrong) if reply.id == 0 else reply,
+    )  # fmt: skip
+    journal = measure(["default", "fast"], **MANY)
+    assert outcomes(journal) == {"default": "wrong", "fast": "ok"}
+    assert journal.records[0].verdict.status is Verification.FAILED
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_lost_process_costs_what_it_sampled(measure, workers, monkeypatch, number):
+    killed = []
+
+    class Killing(device_module.StopPolicy):
+        def next_count(self, rounds, seconds_spent):
+            if len(rounds) == number and not killed:
+                killed.append(number)
+                workers[number]._process.kill()
+                workers[number]._process.wait()
+            return super().next_count(rounds, seconds_spent)
+
+    monkeypatch.setattr(device_module, "StopPolicy", Killing)
+    journal = measure(["default", "fast", "factor_2"], **MANY)
+    assert killed
+    assert sorted(outcomes(journal).values()) == ["crash", "ok", "ok"]
+    assert len(workers) == 6, "the others of the lane are replaced with it"
+
+
+def test_a_process_lost_at_the_end_leaves_the_others_unlooked_at(measure, workers, monkeypatch):
+    original = WorkerProcess.send
+
+    def send(self, message):
+        if isinstance(message, Close) and workers.index(self) == 1:
+            self._process.kill()
+            self._process.wait()
+        original(self, message)
+
+    monkeypatch.setattr(WorkerProcess, "send", send)
+    journal = measure(["default", "fast"], **MANY)
+    assert sorted(outcomes(journal).values()) == ["crash", "ok"]
+    (ok,) = [r for r in journal.records.values() if r.outcome is Outcome.OK]
+    assert "after_timing" in ok.verdict.checks, "the first process had looked at it"

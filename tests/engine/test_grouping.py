@@ -64,3 +64,11 @@ def test_the_budget_is_half_of_what_the_device_had_free():
     assert budget.limit_bytes == 50
     assert Budget(GPU, RunSettings(memory_budget_bytes=7)).limit_bytes == 7
     assert Budget(Target(TargetKind.CPU), RunSettings()).limit_bytes > 0
+
+
+def test_every_process_holds_buffers_of_its_own():
+    (one,) = candidates(8192, 1)
+    alone, shared = Budget(GPU, RunSettings()), Budget(GPU, RunSettings(), processes=3)
+    assert shared.needed_bytes(one) == 3 * alone.needed_bytes(one)
+    assert alone.needed_bytes(one) == 16 * one.operation.bytes, "as many sets as a GPU gets"
+    assert shared.limit_bytes == 3 * UNKNOWN_GPU_BUDGET_BYTES

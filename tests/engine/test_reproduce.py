@@ -80,6 +80,7 @@ CHANGED = RunSettings(
     memory_budget_bytes=1 << 30,
     threads=2,
     timing_method="events",
+    processes=4,
     warmup_s=0.5,
 )
 

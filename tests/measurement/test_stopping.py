@@ -6,15 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.measurement.sampler import Round
 from gemmetry.measurement.stopping import (
+    GPU_PROCESSES,
     MIN_ROUNDS,
     MOST_ROUNDS,
     ROUND_S,
     StopPolicy,
     asked_width,
+    process_count,
     relative_half_width,
 )
 
@@ -39,6 +41,14 @@ def _sizes(policy: StopPolicy, seconds_each: float) -> list[int]:
     while count := policy.next_count(rounds, seconds_each * sum(len(r.samples_ns) for r in rounds)):
         rounds.append(_round(*[seconds_each * 1e9] * count))
     return [len(item.samples_ns) for item in rounds]
+
+
+def test_processes_share_rounds_on_a_gpu_unless_told_otherwise() -> None:
+    assert process_count(RunSettings(), GPU) == GPU_PROCESSES
+    assert process_count(RunSettings(), CPU) == process_count(RunSettings(), NULL) == 1
+    assert process_count(RunSettings(processes=5), CPU) == 5
+    assert process_count(RunSettings(processes=5, measure=False), GPU) == 1
+    assert process_count(RunSettings(trace=TraceSchedule()), GPU) == 1
 
 
 def test_asked_width_depends_on_the_device_unless_it_is_given() -> None:

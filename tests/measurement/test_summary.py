@@ -78,3 +78,41 @@ def test_a_single_sample_is_its_own_interval() -> None:
 def test_no_samples_is_a_mistake_of_the_caller() -> None:
     with pytest.raises(ValueError, match="at least one sample"):
         _summarize(Round(samples_ns=(), method="wall_clock"))
+
+
+def _in_process(process: int, *samples_ns: float) -> Round:
+    return Round(samples_ns=samples_ns, method="graph", process=process)
+
+
+GPU = Target(TargetKind.CUDA, index=0)
+
+
+def test_processes_that_differ_widen_the_interval_and_are_marked() -> None:
+    """Each repeats within 0.2 %, which alone would be a tight interval."""
+    rounds = [
+        _in_process(1 + i % 3, *(base * f for f in (0.999, 1.0, 1.001)))
+        for i, base in enumerate([100.0, 101.0, 102.0] * 4)
+    ]
+    found = _summarize(*rounds, target=GPU)
+    assert found.processes == 3
+    assert found.process_spread == pytest.approx(0.02, abs=1e-3)
+    assert (found.ci_low_ns, found.ci_high_ns) == pytest.approx((99.9, 102.1), abs=0.01)
+    (mark,) = [mark for mark in found.marks if mark.startswith("processes differ")]
+    assert "by 1.98 % among 3" in mark
+
+
+def test_processes_that_agree_are_not_marked() -> None:
+    rounds = [_in_process(1 + i % 3, *(99.9 + 0.01 * j for j in range(20))) for i in range(12)]
+    found = _summarize(*rounds, target=GPU)
+    assert (found.processes, found.process_spread) == (3, 0.0)
+    assert found.marks == ()
+    assert found.ci_high_ns - found.ci_low_ns < 0.1
+
+
+def test_rounds_that_vary_are_not_taken_for_processes_that_differ() -> None:
+    rounds = [
+        _in_process(1 + i % 2, *[base] * 5) for i, base in enumerate([100, 104, 103, 101, 100, 103])
+    ]
+    found = _summarize(*rounds, target=GPU)
+    assert found.process_spread > 0.01
+    assert not any(mark.startswith("processes differ") for mark in found.marks)

@@ -195,7 +195,9 @@ def compare_records(
     old, new = first.rounds(before), second.rounds(after)
     is_interleaved = not old.keys().isdisjoint(new.keys())
     if threshold is None:
-        threshold = default_threshold(after, is_interleaved=is_interleaved)
+        usual = default_threshold(after, is_interleaved=is_interleaved)
+        # What one dispatch shows from process to process, another may show against it.
+        threshold = max(usual, _process_spread(before), _process_spread(after))
     gap, note = _method_gap(before, after)
     relevant = max(threshold, gap)
     is_simulated = {before.measurement and before.measurement.method,
@@ -215,6 +217,10 @@ def compare_records(
     if not (_is_disturbed(before) or _is_disturbed(after)):
         return found
     return _confirmed(found, first.samples(before), second.samples(after))
+
+
+def _process_spread(record: Record) -> float:
+    return record.measurement.process_spread if record.measurement else 0.0
 
 
 def _is_disturbed(record: Record) -> bool:

@@ -99,6 +99,8 @@ def prepare_self_test(
             absent[item.configuration] = "left out by --mutants"
         elif isinstance(targets, str):
             absent[item.configuration] = targets
+        elif item.level == LEVELS[-1] != level:
+            absent[item.configuration] = f"only the level {item.level} has a check for it"
         else:
             for target in targets:
                 chosen.setdefault(target, []).append(item)
@@ -196,6 +198,7 @@ def _settings(level: str) -> RunSettings:
         defaults,
         verification_level=level,
         judge_rivals=True,
+        processes=1,
         time_budget_s=0.1,
         warmup_iterations=1,
         min_samples=10,

@@ -105,6 +105,10 @@ class Measurement:
     sample_count: int
     launches_per_sample: int = 1
     rounds: int = 1
+    processes: int = 1
+    """Processes that the rounds were taken in."""
+    process_spread: float = 0.0
+    """Range of the processes' medians over the median of all samples."""
     method: str = ""
     """``wall_clock``, ``events``, ``graph`` or ``simulated``."""
     regime: str = "burst"

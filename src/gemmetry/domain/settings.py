@@ -85,6 +85,8 @@ class RunSettings:
     launches_per_sample: int | None = None
     """Launches timed as one sample (--batch-size); None: chosen so that a sample is long enough
     for the clock."""
+    processes: int = 0
+    """Worker processes that share the rounds of a dispatch; 0: 3 on a GPU, 1 elsewhere."""
     cold_cache: bool = True
     max_seconds_per_launch: float = 10.0
     """A dispatch whose cost probe predicts more is skipped, with the prediction as the reason."""

@@ -45,6 +45,8 @@ class Candidate:
     trace: TraceFacts | None = None
     trace_folder: str = ""
     """Where its traces go, absolute."""
+    workers: list[int] = field(default_factory=list)
+    """Numbers of the workers, of its lane's, that hold it open."""
     runs_alone: bool = False
     """It ran out of memory beside others, or the device was lost while it ran, and gets a second
     chance without them."""
@@ -63,6 +65,11 @@ class Candidate:
         verify = self.verdict is None
         folder = self.trace_folder
         return WireDispatch(self.id, self.operation_name, self.configuration, verify, folder)
+
+    @property
+    def next_worker(self) -> int:
+        """Number of the worker that takes the next round: they take turns."""
+        return self.workers[len(self.rounds) % len(self.workers)]
 
     def add_round(self, taken: Round) -> StoredRound:
         """Take in a round; what the store keeps of it."""

@@ -20,6 +20,7 @@ from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.record import Record, Verdict
 from gemmetry.domain.target import Target
 from gemmetry.engine.candidate import Candidate, RecordMaker, merge_facts
+from gemmetry.engine.crew import Crew
 from gemmetry.engine.failures import Ending, WorkerLost, ending_of
 from gemmetry.engine.grouping import Budget, groups
 from gemmetry.engine.journal import Journal
@@ -37,7 +38,7 @@ from gemmetry.engine.protocol import (
 )
 from gemmetry.engine.timing_sanity import timing_check
 from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
-from gemmetry.measurement.stopping import StopPolicy
+from gemmetry.measurement.stopping import StopPolicy, process_count
 from gemmetry.measurement.summary import summarize
 from gemmetry.store.rows import StoredRound
 from gemmetry.verification.checks import CheckOutcome, CheckResult
@@ -69,11 +70,14 @@ class DeviceSession:
         self._journal = journal
         self._records = records
         self._policy = StopPolicy(context.settings, target)
-        self._budget = Budget(target, context.settings)
+        self._processes = process_count(context.settings, target)
+        self._budget = Budget(target, context.settings, self._processes)
         self._target = target
-        self._workers: dict[int, WorkerProcess] = {}
+        self._crews: dict[int, Crew] = {}
         self._broken: dict[int, Ending] = {}
         self._open: dict[int, Candidate] = {}
+        self._stale: dict[int, Candidate] = {}
+        """Ended in one worker while others hold them open."""
         self._finished: dict[int, Record] = {}
         self._alone: list[Candidate] = []
         self._unstored: list[StoredRound] = []
@@ -106,15 +110,15 @@ class DeviceSession:
 
     def close(self) -> None:
         """End the workers."""
-        for worker in self._workers.values():
-            worker.stop()
-        self._workers.clear()
+        for crew in self._crews.values():
+            crew.stop()
+        self._crews.clear()
 
     def kill(self) -> None:
         """End the workers at once."""
-        for worker in self._workers.values():
-            worker.kill()
-        self._workers.clear()
+        for crew in self._crews.values():
+            crew.kill()
+        self._crews.clear()
 
     # -- a group -------------------------------------------------------------------------------
 
@@ -153,41 +157,50 @@ class DeviceSession:
             # Another order each round, so that nobody always follows the same neighbour; seeded,
             # so that a run can be done again.
             random.Random(f"{self._settings.seed}:{group_seed}:{number}").shuffle(order)
-            for lane, keys in groupby(order, key=lambda key: self._open_lane(key)):
-                requests = [(key, wanted[key]) for key in keys if key in self._open]
-                if requests and lane is not None:
-                    self._sample(lane, requests)
+            # Asked again each time: a lost worker may have taken candidates along.
+            for place, keys in groupby(order, key=self._place):
+                requests = [(key, wanted[key]) for key in keys if self._place(key) == place]
+                if requests and place is not None:
+                    self._sample(*place, requests)
             self._store()
             number += 1
 
-    def _open_lane(self, key: int) -> int | None:
+    def _place(self, key: int) -> tuple[int, int] | None:
+        """Lane and number of the worker whose turn with a candidate it is; None: it has ended."""
         candidate = self._open.get(key)
-        return None if candidate is None else candidate.lane.id
+        return None if candidate is None else (candidate.lane.id, candidate.next_worker)
 
     # -- conversations -------------------------------------------------------------------------
 
     def _open_all(self, lane: int, members: Iterable[Candidate]) -> None:
-        """Open candidates in the lane's worker, replacing the worker as often as it is lost."""
+        """Open candidates in the lane's workers, replacing these as often as one is lost."""
         waiting = deque(members)
         while waiting:
             try:
-                worker = self._worker(waiting[0])
+                crew = self._crew(waiting[0])
             except WorkerLost as lost:
                 for candidate in waiting:
                     self._end(candidate, lost.ending)
                 return
+            asked, line = tuple(waiting), waiting
             try:
-                worker.send(Open(tuple(candidate.wire for candidate in waiting)))
-                self._hear_opened(worker, waiting)
+                for number, worker in enumerate(crew.workers):
+                    if number > 0:
+                        line = deque(one for one in asked if one.id in self._open)
+                    if line:
+                        worker.send(Open(tuple(candidate.wire for candidate in line)))
+                        self._hear_opened(worker, number, line)
             except WorkerLost as lost:
-                culprit = waiting.popleft() if waiting else None
+                culprit = line.popleft() if line else None
+                if culprit is not None:
+                    self._open.pop(culprit.id, None)
                 self._blame(culprit, lost.ending)
                 self._store()  # a deadline may have passed on this one: it must not again
                 if culprit is not None:
                     self._tell_opened(culprit)
-                waiting.extendleft(reversed(self._drop_worker(lane)))
+                waiting.extendleft(reversed(self._drop_crew(lane)))
 
-    def _hear_opened(self, worker: WorkerProcess, waiting: deque[Candidate]) -> None:
+    def _hear_opened(self, worker: WorkerProcess, number: int, waiting: deque[Candidate]) -> None:
         self._enter(worker, Stage.BUILD)
         while True:
             match worker.receive():
@@ -202,9 +215,12 @@ class DeviceSession:
                         # Raises where the worker is spoiled, with the candidate still to blame.
                         self._heed(worker, candidate, opened.failure)
                     waiting.popleft()
-                    self._take_opened(worker, candidate, opened)
-                    self._store_if_due()
-                    self._tell_opened(candidate)
+                    if number == 0:
+                        self._take_opened(worker, candidate, opened)
+                        self._store_if_due()
+                        self._tell_opened(candidate)
+                    else:
+                        self._take_opened_again(worker, number, candidate, opened)
                     worker.mark_output()
                     self._enter(worker, Stage.BUILD)
 
@@ -224,16 +240,31 @@ class DeviceSession:
             self._end(candidate, Ending(Outcome.WRONG, reason, worker.output_tail()))
         else:
             self._open[candidate.id] = candidate
+            candidate.workers[:] = [0]
             self._budget.observe(opened.free_memory_bytes)
+
+    def _take_opened_again(
+        self, worker: WorkerProcess, number: int, candidate: Candidate, opened: Opened
+    ) -> None:
+        """A further worker has opened what the first one has verified. Where its memory does not
+        suffice, it takes no part in the rounds."""
+        if opened.failure is None:
+            if not opened.skip_reason:
+                candidate.workers.append(number)
+            return
+        ending = ending_of(opened.failure, worker.output_tail())
+        if ending.outcome is not Outcome.OUT_OF_MEMORY:
+            self._blame(candidate, ending)
+            self._stale[candidate.id] = self._open.pop(candidate.id)
 
     def _tell_opened(self, candidate: Candidate) -> None:
         progress = self._opening.count(candidate)
         if progress is not None:
             self._journal.tell(progress)
 
-    def _sample(self, lane: int, requests: Sequence[tuple[int, int]]) -> None:
+    def _sample(self, lane: int, number: int, requests: Sequence[tuple[int, int]]) -> None:
         """One worker's part of a round; what its loss leaves out comes with the next round."""
-        worker = self._workers[lane]
+        worker = self._crews[lane].workers[number]
         waiting = deque(key for key, _ in requests)
         try:
             worker.send(Sample(tuple(requests)))
@@ -247,53 +278,74 @@ class DeviceSession:
                         if sampled.failure is not None:
                             self._heed(worker, candidate, sampled.failure)
                             del self._open[waiting.popleft()]
+                            candidate.workers.remove(number)
+                            self._stale[candidate.id] = candidate
                             tail = worker.output_tail()
                             self._blame(candidate, ending_of(sampled.failure, tail))
                         elif sampled.round is not None:
                             waiting.popleft()
-                            taken = dataclasses.replace(sampled.round, turn=self._turn)
+                            taken = dataclasses.replace(
+                                sampled.round, turn=self._turn, process=worker.started_ns
+                            )
                             self._unstored.append(candidate.add_round(taken))
                         self._store_if_due()
                         worker.mark_output()
         except WorkerLost as lost:
             blamed = self._open.pop(waiting[0]) if waiting else None
             self._blame(blamed, lost.ending)
-            self._open_all(lane, self._drop_worker(lane))
+            self._open_all(lane, self._drop_crew(lane))
 
     def _close_all(self) -> None:
-        for lane, members in _by_lane(list(self._open.values())):
+        for lane, members in _by_lane([*self._open.values(), *self._stale.values()]):
             self._close(lane, members)
         self._open.clear()
+        self._stale.clear()
 
-    def _close(self, lane: int, members: Iterable[Candidate]) -> None:
-        waiting = deque(members)
-        worker = self._workers[lane]
+    def _close(self, lane: int, members: Sequence[Candidate]) -> None:
+        """Look at what each worker's launches left, and complete the candidates that are right."""
+        going_on = [candidate for candidate in members if candidate.id in self._open]
+        waiting: deque[Candidate] = deque()
         try:
-            worker.send(Close(tuple(candidate.id for candidate in waiting)))
-            while True:
-                self._enter(worker, Stage.VERIFY)
-                match worker.receive():
-                    case Answered():
-                        return
-                    case Closed() as closed:
-                        candidate = waiting[0]
-                        if closed.failure is not None:
-                            self._heed(worker, candidate, closed.failure)
-                        waiting.popleft()
-                        self._take_closed(worker, candidate, closed)
-                        worker.mark_output()
+            for number, worker in enumerate(self._crews[lane].workers):
+                waiting = deque(one for one in members if number in one.workers)
+                if waiting:
+                    worker.send(Close(tuple(candidate.id for candidate in waiting)))
+                    self._hear_closed(worker, waiting)
         except WorkerLost as lost:
-            self._blame(waiting.popleft() if waiting else None, lost.ending)
-            self._drop_worker(lane)
-            for candidate in waiting:
+            blamed = waiting.popleft() if waiting else None
+            if blamed is not None and blamed.id in self._open:
+                self._blame(blamed, lost.ending)
+                del self._open[blamed.id]
+            for candidate in going_on:
                 self._skip_recheck(candidate)
-                self._complete(candidate)
+            going_on = [candidate for candidate in going_on if candidate.id in self._open]
+            self._drop_crew(lane)
+        else:
+            going_on = [candidate for candidate in going_on if candidate.id in self._open]
+        for candidate in going_on:
+            self._complete(candidate)
+
+    def _hear_closed(self, worker: WorkerProcess, waiting: deque[Candidate]) -> None:
+        while True:
+            self._enter(worker, Stage.VERIFY)
+            match worker.receive():
+                case Answered():
+                    return
+                case Closed() as closed:
+                    candidate = waiting[0]
+                    if closed.failure is not None:
+                        self._heed(worker, candidate, closed.failure)
+                    waiting.popleft()
+                    if candidate.id in self._open:
+                        self._take_closed(worker, candidate, closed)
+                    worker.mark_output()
 
     def _take_closed(self, worker: WorkerProcess, candidate: Candidate, closed: Closed) -> None:
+        """The candidate is no longer open where something was wrong."""
         if closed.failure is not None:
             self._blame(candidate, ending_of(closed.failure, worker.output_tail()))
-            return
-        if closed.check is not None and candidate.verdict is not None:
+            del self._open[candidate.id]
+        elif closed.check is not None and candidate.verdict is not None:
             candidate.verdict = with_check(candidate.verdict, closed.check)
             if closed.evidence_path is not None:
                 candidate.verdict = dataclasses.replace(
@@ -302,13 +354,15 @@ class DeviceSession:
             if candidate.verdict.status is Verification.FAILED:
                 reason = f"right when verified, wrong after timing: {closed.check.detail}"
                 self._end(candidate, Ending(Outcome.WRONG, reason, worker.output_tail()))
-                return
-        self._complete(candidate)
+                del self._open[candidate.id]
 
     def _skip_recheck(self, candidate: Candidate) -> None:
-        if candidate.verdict is not None:
-            detail = "the worker was lost before its outputs were looked at"
-            check = CheckResult("after_timing", CheckOutcome.NOT_APPLICABLE, detail)
+        check = CheckResult(
+            "after_timing",
+            CheckOutcome.NOT_APPLICABLE,
+            "the worker was lost before its outputs were looked at",
+        )
+        if candidate.verdict is not None and check.name not in candidate.verdict.checks:
             candidate.verdict = with_check(candidate.verdict, check)
 
     # -- outcomes ------------------------------------------------------------------------------
@@ -381,36 +435,32 @@ class DeviceSession:
 
     # -- workers -------------------------------------------------------------------------------
 
-    def _worker(self, candidate: Candidate) -> WorkerProcess:
+    def _crew(self, candidate: Candidate) -> Crew:
         lane = candidate.lane
-        worker = self._workers.get(lane.id)
-        if worker is not None:
-            return worker
+        crew = self._crews.get(lane.id)
+        if crew is not None:
+            return crew
         if lane.id in self._broken:
             raise WorkerLost(self._broken[lane.id])
-        force = self._settings.force_compile
-        hello = self._context.hello(lane, jobs=1, force_compile=force)
-        worker = WorkerProcess(lane, self._context, hello)
         try:
-            failure = worker.wait_ready()
+            crew = Crew(lane, self._context, self._processes)
         except WorkerLost as lost:
             self._broken[lane.id] = lost.ending
             raise
-        if failure is not None:
-            worker.kill()
-            self._broken[lane.id] = ending_of(failure, worker.output_tail())
-            raise WorkerLost(self._broken[lane.id])
-        self._workers[lane.id] = worker
-        return worker
+        self._crews[lane.id] = crew
+        return crew
 
-    def _drop_worker(self, lane: int) -> list[Candidate]:
-        """Forget a lost worker; the candidates that it held open."""
-        worker = self._workers.pop(lane, None)
-        if worker is not None:
-            worker.kill()
+    def _drop_crew(self, lane: int) -> list[Candidate]:
+        """Forget a lane's workers, one of which is lost; the candidates that they held open."""
+        crew = self._crews.pop(lane, None)
+        if crew is not None:
+            crew.kill()
+        for candidate in [one for one in self._stale.values() if one.lane.id == lane]:
+            del self._stale[candidate.id]
         held = [candidate for candidate in self._open.values() if candidate.lane.id == lane]
         for candidate in held:
             del self._open[candidate.id]
+            candidate.workers.clear()
         return held
 
     def _enter(self, worker: WorkerProcess, stage: Stage) -> None:

@@ -10,7 +10,7 @@ from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target
 from gemmetry.engine.candidate import Candidate
 from gemmetry.hardware.memory import free_memory_bytes
-from gemmetry.measurement.buffers import CACHE_FACTOR, MAX_SETS
+from gemmetry.measurement.buffers import CACHE_FACTOR, FEWEST_SETS, FEWEST_SETS_ON_GPU, MAX_SETS
 
 MAX_GROUP = 64
 """Dispatches open at once. More would stretch a round, and with it the drift between the first
@@ -29,10 +29,13 @@ UNKNOWN_GPU_BUDGET_BYTES = 4 << 30
 
 
 class Budget:
-    """Memory that open executables of one device may take together."""
+    """Memory that open executables of one device may take together, each in `processes`
+    processes."""
 
-    def __init__(self, target: Target, settings: RunSettings) -> None:
+    def __init__(self, target: Target, settings: RunSettings, processes: int = 1) -> None:
         self._settings = settings
+        self._processes = processes
+        self._fewest_sets = FEWEST_SETS_ON_GPU if target.is_gpu else FEWEST_SETS
         self._free_bytes: int | None = None
         if not target.is_gpu:
             self._free_bytes = free_memory_bytes()
@@ -48,7 +51,7 @@ class Budget:
         if self._settings.memory_budget_bytes > 0:
             return self._settings.memory_budget_bytes
         if self._free_bytes is None:
-            return UNKNOWN_GPU_BUDGET_BYTES
+            return UNKNOWN_GPU_BUDGET_BYTES * self._processes
         return self._free_bytes // 2
 
     def needed_bytes(self, candidate: Candidate) -> int:
@@ -57,8 +60,8 @@ class Budget:
         sets = 1
         if self._settings.cold_cache and self._settings.measure:
             wanted = math.ceil(CACHE_FACTOR * ASSUMED_CACHE_BYTES / one_set)
-            sets = min(max(2, wanted), MAX_SETS)
-        return one_set * sets
+            sets = min(max(self._fewest_sets, wanted), MAX_SETS)
+        return one_set * sets * self._processes
 
 
 def groups(candidates: Iterable[Candidate], budget: Budget) -> Iterator[list[Candidate]]:

@@ -24,6 +24,7 @@ _OPTIONS = {
     "max_samples": "--max-samples",
     "repetitions": "--benchmark-repetitions",
     "launches_per_sample": "--dispatch-repeat-count",
+    "processes": "--processes",
     "memory_budget_bytes": "--memory-budget",
     "threads": "--threads",
 }
@@ -38,7 +39,7 @@ _SECONDS = {
 _NOT_OF_VERIFICATION = (
     "measure", "judge_rivals", "regime", "interval_width", "time_budget_s", "warmup_iterations",
     "warmup_s", "min_samples", "max_samples", "repetitions", "launches_per_sample", "cold_cache",
-    "timing_method",
+    "timing_method", "processes",
 )  # fmt: skip
 """Settings that change no verdict."""
 

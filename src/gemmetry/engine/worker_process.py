@@ -122,6 +122,8 @@ class WorkerProcess:
 
     def __init__(self, lane: Lane, context: WorkerContext, hello: Hello) -> None:
         self.lane = lane
+        self.started_ns = time.time_ns()
+        """Since 1970; tells this process from others."""
         self._context = context
         self._log = context.logs / f"{lane.provider}-{next(self._numbers)}.log"
         self._log.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from gemmetry.measurement.buffers import CACHE_FACTOR
 from gemmetry.measurement.integrity import REMEMBERED_RATIO
 from gemmetry.measurement.quiet import RUN_DELAY_SHARE
 from gemmetry.measurement.sampler import Round
-from gemmetry.measurement.stopping import asked_width
+from gemmetry.measurement.stopping import asked_width, relative_half_width
 
 BUSY_LOAD_PER_CORE = 1.5
 """Load average per core above which neighbours must be competing: the measured program alone
@@ -95,11 +95,12 @@ def find_marks(
         *_throttling(measurement),
         *_boost(rounds, settings),
         *_unsettled(rounds),
-        *_precision(measurement, target, settings),
+        *_precision(measurement, rounds, target, settings),
         *disturbed,
         *_modes(samples),
         *(() if disturbed else _stalls(measurement, last)),
         *_drift(rounds),
+        *_processes(measurement, rounds, target, settings),
         *_capture(last),
         *_overhead(measurement, last),
         *_warm_cache(last, settings),
@@ -142,7 +143,9 @@ def _throttling(measurement: Measurement) -> Iterator[str]:
             yield f"throttled: {reason}{clock}; {advice}"
 
 
-def _precision(measurement: Measurement, target: Target, settings: RunSettings) -> Iterator[str]:
+def _precision(
+    measurement: Measurement, rounds: Sequence[Round], target: Target, settings: RunSettings
+) -> Iterator[str]:
     count = measurement.sample_count
     if count < MIN_SAMPLES_FOR_INTERVAL:
         yield (
@@ -154,7 +157,8 @@ def _precision(measurement: Measurement, target: Target, settings: RunSettings) 
         return
     if settings.repetitions is not None and settings.interval_width is None:
         return  # an exact number of samples was asked for, and no width
-    width = (measurement.ci_high_ns - measurement.ci_low_ns) / 2 / max(measurement.median_ns, 1e-9)
+    # Within processes: what differs between them has a mark of its own.
+    width = relative_half_width(rounds)
     asked = asked_width(settings, target)
     if width > asked:
         yield (
@@ -257,6 +261,26 @@ def _drift(rounds: Sequence[Round]) -> Iterator[str]:
             f"drift: the last third of the rounds is {format_percent(abs(change))} "
             f"{'slower' if change > 0 else 'faster'} than the first; warm up longer with "
             "--warmup-time, or use --regime sustained"
+        )
+
+
+def _processes(
+    measurement: Measurement, rounds: Sequence[Round], target: Target, settings: RunSettings
+) -> Iterator[str]:
+    """Processes whose medians differ by more than the whole asked interval, and the slowest one's
+    rounds leave out the fastest one's."""
+    spread = measurement.process_spread
+    if spread <= 2 * asked_width(settings, target):
+        return
+    medians: dict[int, list[float]] = {}
+    for item in rounds:
+        if item.samples_ns:
+            medians.setdefault(item.process, []).append(float(np.median(item.samples_ns)))
+    ordered = sorted(medians.values(), key=np.median)
+    if max(ordered[0]) < min(ordered[-1]):
+        yield (
+            f"processes differ: by {format_percent(spread)} among {len(ordered)}, each steady in "
+            "itself, so that another run may differ as much; take more with --processes"
         )
 
 

@@ -113,6 +113,8 @@ class Round:
     """Why launches that should be timed as graphs could not be captured."""
     turn: int = 0
     """Of the engine: rounds of one turn were interleaved. 0: not known."""
+    process: int = 0
+    """Of the engine: when the process that took it was started, in ns since 1970. 0: not known."""
 
 
 class Sampler:
@@ -390,7 +392,7 @@ class Sampler:
     def _time(self, count: int) -> tuple[list[float], str]:
         """Durations of `count` samples, in the middle of a load where the device has a queue."""
         device, lead = self._device, self._lead()
-        if not isinstance(device, StreamDevice) or lead == 0:
+        if lead == 0 or not isinstance(device, StreamDevice):
             return device.time_calls(self._launches.samples(count))
         calls = self._launches.samples(lead + count + self._tail())
         durations = device.time_in_load(

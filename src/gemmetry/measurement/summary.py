@@ -45,10 +45,17 @@ def summarize(
     samples = np.array([value for item in rounds for value in item.samples_ns], dtype=np.float64)
     if samples.size == 0:
         raise ValueError("a measurement needs at least one sample")
-    low, high, effective = rounds_interval([item.samples_ns for item in rounds])
+    median = float(np.median(samples))
+    by_process = samples_by_process(rounds)
+    # As wide as the rounds ask for, or the processes if these differ more than their rounds do.
+    low, high, effective = min(
+        (rounds_interval(parts) for parts in ([r.samples_ns for r in rounds], by_process)),
+        key=lambda found: found[2],
+    )
+    medians = [float(np.median(part)) for part in by_process]
     last = rounds[-1]
     measurement = Measurement(
-        median_ns=float(np.median(samples)),
+        median_ns=median,
         ci_low_ns=float(low),
         ci_high_ns=float(high),
         min_ns=float(samples.min()),
@@ -56,6 +63,8 @@ def summarize(
         sample_count=int(samples.size),
         launches_per_sample=last.launches_per_sample,
         rounds=len(rounds),
+        processes=len(by_process),
+        process_spread=(max(medians) - min(medians)) / median if median > 0 else 0.0,
         method=last.method,
         regime=regime,
         stop_reason=stop_reason,
@@ -67,6 +76,14 @@ def summarize(
     )
     found = marks.find_marks(measurement, samples, rounds, target, settings)
     return dataclasses.replace(measurement, marks=found)
+
+
+def samples_by_process(rounds: Sequence[Round]) -> list[list[float]]:
+    """The samples that each process took, in ns."""
+    found: dict[int, list[float]] = {}
+    for item in rounds:
+        found.setdefault(item.process, []).extend(item.samples_ns)
+    return list(found.values())
 
 
 def _combine_telemetry(rounds: Sequence[Round]) -> Telemetry:

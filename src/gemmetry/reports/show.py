@@ -193,6 +193,8 @@ def _measurement_facts(record: Record) -> list[tuple[str, str]]:
         return []
     interval = f"{units.format_ns(m.ci_low_ns)} to {units.format_ns(m.ci_high_ns)}"
     taken = f"{m.sample_count} samples in {m.rounds} rounds, {m.launches_per_sample} launches each"
+    if m.processes > 1:
+        taken += f", {m.processes} processes"
     telemetry = [
         (name.replace("_", " "), _column_text(name, record))
         for name in ("sm_clock_hz", "power_w", "temperature_c", "throttle_reasons", "load_average")

@@ -143,6 +143,7 @@ class ProfileSpec(BaseModel):
     warmup_time: f.Duration | None = _key("warmup_time", None)
     min_samples: _Count = _key("min_samples", 10)
     max_samples: _Count = _key("max_samples", 1000)
+    processes: int = _key("processes", 0, ge=0)
     time_budget: f.Duration = _key("time_budget", 2.0)
     interval_width: float | None = _key("interval_width", None, gt=0, lt=1)
     max_seconds_per_launch: f.Duration = _key("max_seconds_per_launch", 10.0)

@@ -172,6 +172,7 @@ def run_settings(spec: ProfileSpec) -> RunSettings:
         max_samples=spec.max_samples,
         repetitions=spec.benchmark_repetitions,
         launches_per_sample=spec.dispatch_repeat_count or spec.active_steps,
+        processes=spec.processes,
         cold_cache=spec.cold_cache,
         max_seconds_per_launch=spec.max_seconds_per_launch,
         deadlines_s={**defaults.deadlines_s, **spec.deadlines},

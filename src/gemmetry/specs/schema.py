@@ -13,14 +13,14 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 _INTEGERS = frozenset(
     ("m", "n", "k", "batch", "split_k_slices", "seed", "sample_count", "launches_per_sample",
-     "rounds", "input_sets", "flops", "bytes", "registers", "spill_bytes", "shared_memory_bytes",
-     "compile_ns", "trace_operators", "trace_kernels")
+     "rounds", "processes", "input_sets", "flops", "bytes", "registers", "spill_bytes",
+     "shared_memory_bytes", "compile_ns", "trace_operators", "trace_kernels")
 )  # fmt: skip
 _NUMBERS = frozenset(
     ("max_error_ratio", "relative_frobenius_error", "signed_bias", "zero_share", "median_ns",
      "ci_low_ns", "ci_high_ns", "min_ns", "p95_ns", "first_launch_ns", "gflops",
      "bandwidth_gb_per_s", "arithmetic_intensity", "roofline_fraction", "sm_clock_hz", "power_w",
-     "temperature_c", "load_average")
+     "temperature_c", "load_average", "process_spread")
 )  # fmt: skip
 _LISTS = frozenset(
     ("epilogue", "checks_passed", "checks_failed", "checks_not_applicable", "error_map",
