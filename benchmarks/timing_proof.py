@@ -249,6 +249,7 @@ def environment_line(results: Results) -> str:
     packages = environment.packages
     parts = [
         record.device,
+        *environment.device_ids,
         f"driver {environment.driver}" if environment.driver else "",
         environment.cpu,
         f"{environment.cpu_count} processors",

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 import gemmetry
+from gemmetry.hardware import environment
+from gemmetry.hardware.detect import GpuFacts, GpuList
 from gemmetry.hardware.environment import _variables, capture_environment, git_revision
 
 
@@ -18,6 +20,17 @@ def test_this_machine_is_described() -> None:
     assert found.packages == {"gemmetry": gemmetry.__version__, "numpy": "1.2.3"}
     assert found.id == capture_environment({"numpy": "1.2.3"}).id
     assert found.id != capture_environment({"numpy": "1.2.4"}).id
+
+
+def test_two_cards_of_one_model_are_two_environments(monkeypatch) -> None:
+    def here(uuid: str):
+        gpus = GpuList((GpuFacts("cuda", 0, "NVIDIA H200", uuid),), "", "")
+        monkeypatch.setattr(environment, "nvidia_gpus", lambda: gpus)
+        return capture_environment({})
+
+    one, other = here("GPU-1"), here("GPU-2")
+    assert one.devices == other.devices == ("NVIDIA H200",)
+    assert one.differences(other) == ["device_ids: GPU-1 vs GPU-2"]
 
 
 def test_versions_are_stored_as_plain_text() -> None:

@@ -21,6 +21,8 @@ class Environment:
     """Processors this process may use."""
     memory_bytes: int = 0
     devices: tuple[str, ...] = ()
+    device_ids: tuple[str, ...] = ()
+    """The driver's identities of the GPUs: two cards of one model differ by some percent."""
     driver: str = ""
     packages: Mapping[str, str] = field(default_factory=dict)
     """Name -> version of gemmetry and of every provider library installed."""

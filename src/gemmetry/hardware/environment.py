@@ -51,6 +51,7 @@ def capture_environment(packages: Mapping[str, str]) -> Environment:
         cpu_count=usable_cores(),
         memory_bytes=total_memory_bytes(),
         devices=tuple(gpu.name for gpu in gpus),
+        device_ids=tuple(gpu.uuid for gpu in gpus if gpu.uuid),
         driver=", ".join(drivers),
         packages={
             "gemmetry": _own_version(),

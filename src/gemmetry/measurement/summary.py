@@ -46,13 +46,11 @@ def summarize(
     if samples.size == 0:
         raise ValueError("a measurement needs at least one sample")
     median = float(np.median(samples))
-    by_process = samples_by_process(rounds)
-    # As wide as the rounds ask for, or the processes if these differ more than their rounds do.
-    low, high, effective = min(
-        (rounds_interval(parts) for parts in ([r.samples_ns for r in rounds], by_process)),
-        key=lambda found: found[2],
-    )
+    by_process = _by_process(rounds)
     medians = [float(np.median(part)) for part in by_process]
+    low, high, effective = rounds_interval([item.samples_ns for item in rounds])
+    # What the rounds of one process say of its median says nothing about the other processes.
+    low, high = min(low, *medians), max(high, *medians)
     last = rounds[-1]
     measurement = Measurement(
         median_ns=median,
@@ -78,7 +76,7 @@ def summarize(
     return dataclasses.replace(measurement, marks=found)
 
 
-def samples_by_process(rounds: Sequence[Round]) -> list[list[float]]:
+def _by_process(rounds: Sequence[Round]) -> list[list[float]]:
     """The samples that each process took, in ns."""
     found: dict[int, list[float]] = {}
     for item in rounds:
