@@ -24,7 +24,7 @@ def test_this_machine_is_described() -> None:
 
 def test_two_cards_of_one_model_are_two_environments(monkeypatch) -> None:
     def here(uuid: str):
-        gpus = GpuList((GpuFacts("cuda", 0, "NVIDIA H200", uuid),), "", "")
+        gpus = GpuList((GpuFacts(kind="cuda", index=0, name="NVIDIA H200", uuid=uuid),), "", "")
         monkeypatch.setattr(environment, "nvidia_gpus", lambda: gpus)
         return capture_environment({})
 
