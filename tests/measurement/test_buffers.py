@@ -23,15 +23,6 @@ def test_sets_are_at_least_two_and_fit_half_the_memory(
     assert buffers.wanted_sets(operation, device, cold_cache=True) == expected
 
 
-@pytest.mark.parametrize(("memory_sets", "expected"), [(1000, 16), (8, 4)])
-def test_a_gpu_gets_more_sets_where_memory_allows(
-    operation, make_stream_device, memory_sets, expected
-) -> None:
-    """However much a single set exceeds the cache: times depend on where buffers lie."""
-    device = make_stream_device(cache_bytes=0, memory_bytes=memory_sets * operation.bytes)
-    assert buffers.wanted_sets(operation, device, cold_cache=True) == expected
-
-
 def test_warm_cache_takes_one_set(operation, make_device) -> None:
     device = make_device(cache_bytes=2**30)
     assert buffers.wanted_sets(operation, device, cold_cache=False) == 1

@@ -278,11 +278,9 @@ def test_short_launches_are_replayed_from_graphs(
     captures = device.captures
     first, second = sampler.sample_round(3), sampler.sample_round(3)
     assert (first.method, second.method) == ("graph", "graph")
-    assert first.launches_per_sample == 48, (
-        "200 times an event pair of 1 µs, at 5 µs a launch, and three times round 16 sets"
-    )
-    # A replay takes half of 48 launches of 4 µs, and the event pair 1 µs.
-    assert first.samples_ns == pytest.approx([(48 * 2000.0 + 1000.0) / 48] * 3)
+    assert first.launches_per_sample == 40, "200 times an event pair of 1 µs, at 5 µs a launch"
+    # A replay takes half of 40 launches of 4 µs, and the event pair 1 µs.
+    assert first.samples_ns == pytest.approx([(40 * 2000.0 + 1000.0) / 40] * 3)
     assert device.captures == captures == 1, "graphs are kept from round to round"
 
 
@@ -341,7 +339,7 @@ def test_samples_stand_in_the_middle_of_a_load(
     assert device.timed == [8 + 5 + 5], "15 ms of launches of 2 ms before and 10 ms after"
     assert device.leads_ns == [8 * 2.001e6], "with the events"
     assert sampler._executable.launches - launches == 18
-    assert sum(one.launched and one.poisoned for one in sampler._sets) == 8 + 5
+    assert sum(one.launched and one.poisoned for one in sampler._sets) == len(sampler._sets)
 
 
 def test_work_that_the_events_do_not_see_is_refused(

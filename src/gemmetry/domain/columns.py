@@ -195,7 +195,8 @@ COLUMNS: tuple[Column, ...] = (
     Column("rounds", "", "Interleaved rounds over which the samples were taken.",
            _measured("rounds")),
     Column("processes", "", "Processes that the rounds were taken in.", _measured("processes")),
-    Column("process_spread", "", "Range of the processes' medians over the median.",
+    Column("process_spread", "", "Range of the processes' medians over the median, where their "
+           "rounds do not overlap; else 0.",
            _measured("process_spread"), _LOW, units.format_percent),
     Column("method", "", "wall_clock, events, graph or simulated.", _measured("method")),
     Column("regime", "", "burst or sustained.", _measured("regime")),

@@ -108,7 +108,8 @@ class Measurement:
     processes: int = 1
     """Processes that the rounds were taken in."""
     process_spread: float = 0.0
-    """Range of the processes' medians over the median of all samples."""
+    """Range of the processes' medians over the median of all samples; 0 where the rounds of the
+    slowest are not all slower than those of the fastest."""
     method: str = ""
     """``wall_clock``, ``events``, ``graph`` or ``simulated``."""
     regime: str = "burst"

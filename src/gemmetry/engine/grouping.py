@@ -10,7 +10,7 @@ from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target
 from gemmetry.engine.candidate import Candidate
 from gemmetry.hardware.memory import free_memory_bytes
-from gemmetry.measurement.buffers import CACHE_FACTOR, FEWEST_SETS, FEWEST_SETS_ON_GPU, MAX_SETS
+from gemmetry.measurement.buffers import CACHE_FACTOR, FEWEST_SETS, MAX_SETS
 
 MAX_GROUP = 64
 """Dispatches open at once. More would stretch a round, and with it the drift between the first
@@ -35,7 +35,6 @@ class Budget:
     def __init__(self, target: Target, settings: RunSettings, processes: int = 1) -> None:
         self._settings = settings
         self._processes = processes
-        self._fewest_sets = FEWEST_SETS_ON_GPU if target.is_gpu else FEWEST_SETS
         self._free_bytes: int | None = None
         if not target.is_gpu:
             self._free_bytes = free_memory_bytes()
@@ -60,7 +59,7 @@ class Budget:
         sets = 1
         if self._settings.cold_cache and self._settings.measure:
             wanted = math.ceil(CACHE_FACTOR * ASSUMED_CACHE_BYTES / one_set)
-            sets = min(max(self._fewest_sets, wanted), MAX_SETS)
+            sets = min(max(FEWEST_SETS, wanted), MAX_SETS)
         return one_set * sets * self._processes
 
 

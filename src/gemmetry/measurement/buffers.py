@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gemmetry.domain.contracts import Buffer, Device, HostArray, StreamDevice
+from gemmetry.domain.contracts import Buffer, Device, HostArray
 from gemmetry.domain.operation import Operation
 
 MAX_SETS = 1024
@@ -21,12 +21,8 @@ CACHE_FACTOR = 2
 measurement methodology" (CUTLASS documentation) asks for."""
 
 FEWEST_SETS = 2
-"""Of inputs and outputs where one set alone leaves the cache."""
-
-FEWEST_SETS_ON_GPU = 16
-"""A GPU's time depends on where buffers lie in its memory: by 2.5 % from set to set (one standard
-deviation, 1x4096x4096 bf16 on an H200; ``benchmarks/buffer_placement.py``), so that times over two
-sets repeat to 1.8 % in another process, over 16 to 0.6 %. Copying there costs next to nothing."""
+"""Of inputs and outputs where one set alone leaves the cache. More would tell nothing new: times
+of single sets scatter no more than those of one set (``benchmarks/process_times.py``)."""
 
 KEPT_PART = 16
 """Inputs are kept on the device where the operation takes at most this part of free memory."""
@@ -81,9 +77,8 @@ def wanted_sets(operation: Operation, device: Device, *, cold_cache: bool) -> in
         return 1
     bytes_per_set = max(1, operation.bytes)
     for_cache = CACHE_FACTOR * device.last_level_cache_bytes // bytes_per_set + 1
-    fewest = FEWEST_SETS_ON_GPU if isinstance(device, StreamDevice) else FEWEST_SETS
     in_memory = device.free_memory_bytes() // 2 // bytes_per_set
-    return max(1, min(max(fewest, for_cache), in_memory, MAX_SETS))
+    return max(1, min(max(FEWEST_SETS, for_cache), in_memory, MAX_SETS))
 
 
 def make_sets(

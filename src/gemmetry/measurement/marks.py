@@ -100,7 +100,7 @@ def find_marks(
         *_modes(samples),
         *(() if disturbed else _stalls(measurement, last)),
         *_drift(rounds),
-        *_processes(measurement, rounds, target, settings),
+        *_processes(measurement, target, settings),
         *_capture(last),
         *_overhead(measurement, last),
         *_warm_cache(last, settings),
@@ -264,23 +264,13 @@ def _drift(rounds: Sequence[Round]) -> Iterator[str]:
         )
 
 
-def _processes(
-    measurement: Measurement, rounds: Sequence[Round], target: Target, settings: RunSettings
-) -> Iterator[str]:
-    """Processes whose medians differ by more than the whole asked interval, and the slowest one's
-    rounds leave out the fastest one's."""
-    spread = measurement.process_spread
-    if spread <= 2 * asked_width(settings, target):
-        return
-    medians: dict[int, list[float]] = {}
-    for item in rounds:
-        if item.samples_ns:
-            medians.setdefault(item.process, []).append(float(np.median(item.samples_ns)))
-    ordered = sorted(medians.values(), key=np.median)
-    if max(ordered[0]) < min(ordered[-1]):
+def _processes(measurement: Measurement, target: Target, settings: RunSettings) -> Iterator[str]:
+    """Processes whose medians differ by more than the whole interval that was asked for."""
+    if measurement.process_spread > 2 * asked_width(settings, target):
         yield (
-            f"processes differ: by {format_percent(spread)} among {len(ordered)}, each steady in "
-            "itself, so that another run may differ as much; take more with --processes"
+            f"processes differ: by {format_percent(measurement.process_spread)} among "
+            f"{measurement.processes}, each steady in itself, so that another run may differ as "
+            "much; take more with --processes"
         )
 
 

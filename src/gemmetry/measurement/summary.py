@@ -46,11 +46,12 @@ def summarize(
     if samples.size == 0:
         raise ValueError("a measurement needs at least one sample")
     median = float(np.median(samples))
-    by_process = _by_process(rounds)
-    medians = [float(np.median(part)) for part in by_process]
+    processes = _medians_by_process(rounds)
     low, high, effective = rounds_interval([item.samples_ns for item in rounds])
-    # What the rounds of one process say of its median says nothing about the other processes.
-    low, high = min(low, *medians), max(high, *medians)
+    fastest, slowest = _differing(processes)
+    if fastest < slowest:
+        # What the rounds of one process say of its median says nothing about the other processes.
+        low, high = min(low, fastest), max(high, slowest)
     last = rounds[-1]
     measurement = Measurement(
         median_ns=median,
@@ -61,8 +62,8 @@ def summarize(
         sample_count=int(samples.size),
         launches_per_sample=last.launches_per_sample,
         rounds=len(rounds),
-        processes=len(by_process),
-        process_spread=(max(medians) - min(medians)) / median if median > 0 else 0.0,
+        processes=len(processes),
+        process_spread=(slowest - fastest) / median if median > 0 else 0.0,
         method=last.method,
         regime=regime,
         stop_reason=stop_reason,
@@ -76,12 +77,22 @@ def summarize(
     return dataclasses.replace(measurement, marks=found)
 
 
-def _by_process(rounds: Sequence[Round]) -> list[list[float]]:
-    """The samples that each process took, in ns."""
+def _medians_by_process(rounds: Sequence[Round]) -> list[list[float]]:
+    """The medians of the rounds that each process took, in ns."""
     found: dict[int, list[float]] = {}
     for item in rounds:
-        found.setdefault(item.process, []).extend(item.samples_ns)
+        if item.samples_ns:
+            found.setdefault(item.process, []).append(float(np.median(item.samples_ns)))
     return list(found.values())
+
+
+def _differing(processes: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Medians of the fastest and of the slowest process, in ns, where the slowest one's rounds are
+    all above the fastest one's; else zeros, because then rounds may be all that differs."""
+    ordered = sorted(processes, key=np.median)
+    if max(ordered[0]) >= min(ordered[-1]):
+        return 0.0, 0.0
+    return float(np.median(ordered[0])), float(np.median(ordered[-1]))
 
 
 def _combine_telemetry(rounds: Sequence[Round]) -> Telemetry:

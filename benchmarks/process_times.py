@@ -1,6 +1,6 @@
-"""How far a product's time depends on where its buffers lie: times of single sets of buffers.
+"""Does a product's time depend on its buffers, or on the process that launches it?
 
-    python benchmarks/buffer_placement.py [MxNxK ...]
+    python benchmarks/process_times.py [MxNxK ...]
 
 Several processes time torch's bf16 product on the same number of buffer sets, each launch between
 two events, in a new random order of the sets each round. A line tells a process's mean over its
