@@ -26,6 +26,7 @@ from gemmetry.domain.record import Measurement, Record
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.engine.grouping import ASSUMED_CACHE_BYTES
 from gemmetry.measurement.buffers import CACHE_FACTOR, MAX_SETS
+from gemmetry.measurement.stopping import GPU_PROCESSES
 from gemmetry.statistics.comparison import Comparison, Difference, Pairing
 from gemmetry.statistics.proportions import lower_bound, upper_bound
 
@@ -146,14 +147,15 @@ def measure(
         dtypes=dtype,
         device=device,
         verification_enabled=False,
-        memory_budget=group_memory(shape, dtype, group),
+        memory_budget=group_memory(shape, dtype, group) * (1 if device == "cpu" else GPU_PROCESSES),
         **settings,
     )
     return results, time.perf_counter() - began
 
 
 def group_memory(shape: str, dtype: str, group: int) -> int:
-    """The --memory-budget at which the engine opens `group` dispatches at a time, and no more."""
+    """The --memory-budget at which the engine opens `group` dispatches at a time, and no more, in
+    one process."""
     m, n, k = (int(side) for side in shape.split("x"))
     one_set = (m * k + k * n + m * n) * parse_dtype(dtype).storage_bits // 8
     sets = min(max(2, math.ceil(CACHE_FACTOR * ASSUMED_CACHE_BYTES / one_set)), MAX_SETS)
