@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> dict[str, object]:
     """Measure, judge, and print the table."""
     shapes = options.shapes.split(",")
     pairs_each = -(-options.pairs // len(shapes))
-    settings = {"time_budget": options.time_budget}
+    settings = {"time_budget": options.time_budget, "processes": options.processes}
     if options.interval_width:
         settings["interval_width"] = options.interval_width
     rates: list[proof.Rate] = []

@@ -61,6 +61,7 @@ def measure(options: argparse.Namespace, name: str, changed: Mapping[str, Any]) 
         device=options.device,
         verification_enabled=False,
         time_budget=options.time_budget,
+        processes=options.processes,
         **changed,
     )
 

@@ -120,7 +120,10 @@ def run(options: argparse.Namespace) -> dict[str, object]:
     del launches
     if options.device != "cpu":
         torch.cuda.empty_cache()
-    settings: dict[str, object] = {"time_budget": options.time_budget}
+    settings: dict[str, object] = {
+        "time_budget": options.time_budget,
+        "processes": options.processes,
+    }
     if options.interval_width:
         settings["interval_width"] = options.interval_width
     work = {"rows": rows, "columns": columns}

@@ -6,6 +6,7 @@
 #   sh benchmarks/timing_campaign.sh first RESULTS
 #   sh benchmarks/timing_campaign.sh second RESULTS    # needs RESULTS/planted.json of the first
 #   sh benchmarks/timing_campaign.sh third RESULTS
+#   sh benchmarks/timing_campaign.sh processes RESULTS
 #   sh benchmarks/timing_campaign.sh cpu RESULTS       # about 20 minutes; nothing else may run
 #   tar xzf RESULTS/repeat-second.tgz; tar xzf RESULTS/repeat-third.tgz
 #   python benchmarks/repeatability.py repeat-second repeat-third
@@ -55,6 +56,14 @@ repeat() {
     repeat
     proof 300 method_table method --time-budget 1s
     ;;
+  processes)
+    proof 170 aa_test aa-processes --pairs 120 --processes 3 \
+      --shapes 1024x1024x1024,4096x4096x4096,16x8192x8192
+    proof 130 planted_slowdown planted-f32-processes --groups 20 --shape 4096x4096x4096 \
+      --dtype f32 --time-budget 2s --processes 3
+    proof 270 planted_slowdown planted-processes --groups 20 --shape 8192x8192x8192 \
+      --time-budget 2s --interval-width 0.0005 --processes 3
+    ;;
   cpu)
     device=cpu
     proof 900 aa_test aa-cpu --shapes 256x256x256,512x512x512,1x4096x4096
@@ -64,7 +73,7 @@ repeat() {
     proof 600 method_table method-cpu --shapes 256x256x256,512x512x512,1x4096x4096
     ;;
   *)
-    echo "the part is first, second, third or cpu, not $part" >&2
+    echo "the part is first, second, third, processes or cpu, not $part" >&2
     exit 2
     ;;
   esac

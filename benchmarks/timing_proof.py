@@ -26,7 +26,6 @@ from gemmetry.domain.record import Measurement, Record
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.engine.grouping import ASSUMED_CACHE_BYTES
 from gemmetry.measurement.buffers import CACHE_FACTOR, MAX_SETS
-from gemmetry.measurement.stopping import GPU_PROCESSES
 from gemmetry.statistics.comparison import Comparison, Difference, Pairing
 from gemmetry.statistics.proportions import lower_bound, upper_bound
 
@@ -147,7 +146,7 @@ def measure(
         dtypes=dtype,
         device=device,
         verification_enabled=False,
-        memory_budget=group_memory(shape, dtype, group) * (1 if device == "cpu" else GPU_PROCESSES),
+        memory_budget=group_memory(shape, dtype, group) * int(settings["processes"]),
         **settings,
     )
     return results, time.perf_counter() - began
@@ -266,6 +265,9 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     """Options that every proof has."""
     parser.add_argument("--device", default="cuda:0", help="cuda:0 or cpu")
     parser.add_argument("--dtype", default="", help="default: bf16 on a GPU, f32 on a CPU")
+    parser.add_argument(
+        "--processes", type=int, default=1, help="that share the rounds of each dispatch"
+    )
     parser.add_argument("--json", type=Path, help="where to write everything that was found")
     parser.add_argument("--experiment", type=Path, help="where the experiments are kept")
 
