@@ -39,12 +39,21 @@ def test_on_a_gpu_each_vehicle_runs_wherever_it_can(monkeypatch):
     from gemmetry.providers.mutant_provider import provider
 
     monkeypatch.setattr(provider, "_is_installed", lambda _: True)
-    prepared = prepare_self_test()
+    prepared = prepare_self_test(level="paranoid")
     assert prepared.plan.targets == (CPU, GPU)
     found = prepared.plan.document["planted"]
     cuda = [i.configuration for i in planted() if i.vehicle is not Vehicle.HOST]
     assert sorted(found[str(GPU)]) == sorted(cuda)
     assert prepared.absent == {}
+
+
+def test_bugs_that_only_the_highest_level_looks_for_are_left_to_it():
+    late = {item.configuration for item in planted() if item.level == "paranoid"}
+    assert late
+    for level in ("quick", "standard"):
+        absent = prepare_self_test(level=level).absent
+        assert {absent[name] for name in late} == {"only the level paranoid has a check for it"}
+    assert late.isdisjoint(prepare_self_test(level="paranoid").absent)
 
 
 def test_the_plan_is_short_of_time_but_not_of_checks():
@@ -96,3 +105,10 @@ def test_a_part_of_it_runs_and_resumes(tmp_path, monkeypatch):
     kept = []
     self_test(mutants=chosen, experiment=tmp_path / "e", listener=kept.append)
     assert kept[0].kept == 4
+
+
+def test_bugs_that_need_stress_die_of_nothing_else(tmp_path):
+    chosen = ["m55*_host", "m56*_host"]
+    found = self_test(level="paranoid", mutants=chosen, experiment=tmp_path / "e")
+    killed_by = {result.planted.number: result.killed_by for result in found.mutants}
+    assert killed_by == {55: ("spoiled_scratch",), 56: ("under_load",)}

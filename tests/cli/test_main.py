@@ -13,7 +13,8 @@ from gemmetry.cli.main import COMMANDS, load_command, tell
 from gemmetry.domain.errors import RequestError, SpecError
 from gemmetry.specs.keys import KEYS, Form
 
-HEAVY = ("torch", "triton", "iree", "polars", "matplotlib", "plotly", "numpy", "yaml", "jinja2")
+HEAVY = ("torch", "triton", "iree", "polars", "matplotlib", "plotly", "numpy", "yaml", "jinja2",
+         "rich")  # fmt: skip
 
 SCRIPT = """
 import sys
@@ -54,6 +55,14 @@ def test_help_has_every_name_whole_at_80_columns(cli, monkeypatch):
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 80
     assert r"\[" not in text
+
+
+@pytest.mark.parametrize("words", [[], ["list"], ["trace"], ["verify"], ["cache"]])
+def test_a_group_without_a_command_shows_its_help(cli, words):
+    bare = cli(*words)
+    assert bare.status == 2
+    assert bare.stdout == cli(*words, "--help").stdout
+    assert bare.stderr == ""
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")

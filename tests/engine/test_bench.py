@@ -13,6 +13,7 @@ from gemmetry.engine import bench
 from gemmetry.engine.bench import Answers, Bench, LaunchBudget
 from gemmetry.engine.protocol import Hello, Open, WireDispatch
 from gemmetry.providers.null_provider import NullProvider
+from gemmetry.verification import reference_cache
 
 SMALL = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
 OTHER = parse_operation("matmul_9x8x8_f32t_f32t_f32t")
@@ -51,6 +52,7 @@ def test_the_device_computes_references_that_are_large_or_when_asked(
     tmp_path, monkeypatch, providers, limit
 ):
     monkeypatch.setattr(bench, "HOST_REFERENCE_FLOPS", limit)
+    monkeypatch.setattr(reference_cache, "FEWEST_FILE_FLOPS", 0)
     answers = Answers(tmp_path, RunSettings(verification_providers=providers))
     executable = FakeExecutable()
     reference = answers.reference(SMALL, executable)
@@ -82,11 +84,11 @@ def test_the_host_is_measured():
 def test_verification_that_would_pass_its_deadline_is_objected_to():
     settings = RunSettings(deadlines_s={**RunSettings().deadlines_s, Stage.VERIFY: 20.0})
     budget = LaunchBudget(settings, verifies=True)
-    assert budget.objection(1.5, "is predicted to take") == ""
+    assert budget.objection(1.4, "is predicted to take") == ""
     assert budget.objection(None, "took") == ""
     reason = budget.objection(4.5, "is predicted to take")
-    assert "is predicted to take 4.5 s, so that the 13 launches of standard verification" in reason
-    assert "--set deadlines.verify=117 or --verification-level quick" in reason
+    assert "is predicted to take 4.5 s, so that the 14 launches of standard verification" in reason
+    assert "--set deadlines.verify=126 or --verification-level quick" in reason
     assert "more than the 10 s allowed" in budget.objection(11, "took")
     assert LaunchBudget(settings, verifies=False).objection(9.9, "took") == ""
     assert budget.is_doubtful(0.2)

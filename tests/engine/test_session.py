@@ -209,8 +209,8 @@ def test_a_dispatch_too_slow_to_verify_is_skipped(make_plan, run_plan):
     plan = make_plan(("slow_300",), verification_level="standard", deadlines_s={Stage.VERIFY: 1.0})
     record = run_plan(plan)["slow_300"]
     assert record.outcome is Outcome.SKIPPED
-    assert "predicted to take 0.3 s, so that the 19 launches" in record.reason
-    assert "--set deadlines.verify=12 " in record.reason
+    assert "predicted to take 0.3 s, so that the 20 launches" in record.reason
+    assert "--set deadlines.verify=13 " in record.reason
 
 
 def test_without_verification_records_say_so(make_plan, run_plan):

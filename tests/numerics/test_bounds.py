@@ -17,7 +17,13 @@ from gemmetry.numerics.accumulation import (
     probabilistic_error,
 )
 from gemmetry.numerics.bounds import error_bounds, half_ulp, rounds_once
-from gemmetry.numerics.references import OperandSizes, Reference, compute_reference
+from gemmetry.numerics.gelu import gelu
+from gemmetry.numerics.references import (
+    OperandSizes,
+    Reference,
+    compute_reference,
+    with_epilogue,
+)
 from gemmetry.numerics.storage import quantize, to_float64
 
 
@@ -65,6 +71,17 @@ def test_unfused_epilogues_fail_no_bound_but_the_warn_one():
     added = error_bounds(operation, with_extra).fail - error_bounds(operation, plain).fail
     assert added[0, 0] == pytest.approx(3.0 * 2**-8)
     assert (error_bounds(operation, with_extra).warn == error_bounds(operation, plain).warn).all()
+
+
+def test_unfused_epilogues_may_underflow_before_each_step():
+    """One product of f16 numbers, rounded to a subnormal f16 number, behind it gelu."""
+    operation = parse_operation("matmul_1x2047x1_f16t_f16n_f16t_gelu")
+    product = (np.arange(1, 2048) - 0.499) * 2.0**-24
+    reference = with_epilogue(operation, product[np.newaxis], product[np.newaxis], {})
+    unfused = to_float64(quantize(gelu(to_float64(quantize(product, F16))), F16))
+    error = np.abs(unfused - reference.value[0])
+    assert error.max() > 2.0**-25  # more than half of the smallest number
+    assert (error <= error_bounds(operation, reference).fail[0]).all()
 
 
 def test_exact_sums_leave_only_the_final_rounding():

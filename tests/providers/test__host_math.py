@@ -70,16 +70,19 @@ def test_the_compute_dtype_is_the_accumulators(name, dtype):
 
 
 @pytest.mark.parametrize("shape", ["matmul_9x7x5", "batch_matmul_3x9x7x5"])
-@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize(
+    ("dtype", "compute_dtype"), [("f32", "float32"), ("f32", "float64"), ("f64", "float64")]
+)
 @pytest.mark.parametrize("layouts", ["ttt", "tnt", "ntt", "nnt", "ttn", "tnn", "ntn", "nnn"])
-def test_a_plain_product_is_what_evaluate_computes(shape, dtype, layouts):
+def test_a_plain_product_is_what_evaluate_computes(shape, dtype, compute_dtype, layouts):
     operation = parse_operation(f"{shape}_" + "_".join(dtype + layout for layout in layouts))
+    compute_dtype = np.dtype(compute_dtype)
     inputs = make_inputs(operation, distribution="uniform_signed", seed=5)
     outputs = [np.empty(operation.output.storage_shape, inputs[0].dtype) for _ in range(2)]
-    launch = plain_product(operation, inputs[0].dtype)
+    launch = plain_product(operation, compute_dtype)
     assert launch is not None
     launch(inputs, outputs[0])
-    evaluate(operation, inputs, outputs[1], inputs[0].dtype)
+    evaluate(operation, inputs, outputs[1], compute_dtype)
     assert outputs[0].tobytes() == outputs[1].tobytes()
 
 
@@ -87,7 +90,6 @@ def test_a_plain_product_is_what_evaluate_computes(shape, dtype, layouts):
     "name",
     [
         "matmul_8x8x8_bf16t_bf16t_f32t",
-        "matmul_8x8x8_f32t_f32t_f32t_accf64",
         "matmul_8x8x8_f32t_f32t_f32t_alpha2",
         "matmul_8x8x8_f32t_f32t_f32t_beta1",
         "matmul_8x8x8_f32t_f32t_f32t_relu",
@@ -100,3 +102,8 @@ def test_a_plain_product_is_what_evaluate_computes(shape, dtype, layouts):
 def test_what_is_more_than_one_product_is_no_plain_one(name):
     operation = parse_operation(name)
     assert plain_product(operation, compute_dtype_of_accumulator(operation)) is None
+
+
+def test_a_product_in_less_than_the_formats_hold_is_no_plain_one():
+    operation = parse_operation("matmul_8x8x8_f64t_f64t_f64t")
+    assert plain_product(operation, np.dtype(np.float32)) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 import torch
 
-from gemmetry.domain.contracts import GuardedDevice, OrderedDevice
+from gemmetry.domain.contracts import GuardedDevice, OrderedDevice, StressDevice
 from gemmetry.domain.dtypes import BF16, DTYPES, F32, DType
 from gemmetry.domain.errors import DeviceLostError, LaunchError, OutOfMemoryError
 from gemmetry.domain.operation import Layout, TensorSpec
@@ -183,6 +184,16 @@ def test_order_of_the_host(device: TorchDevice):
     assert isinstance(device, OrderedDevice)
     output = device.allocate(TensorSpec("result", (8, 8), F32))
     assert device.unordered_work(lambda: output.fill_(1), output) == ""
+
+
+def test_stress_of_the_host(device: TorchDevice) -> None:
+    assert isinstance(device, StressDevice)
+    assert device.stress_limits() == ""
+    before = threading.active_count()
+    with device.spoiled_scratch(100_000), device.load():
+        assert bool((torch.empty(100_000, dtype=torch.uint8) == 0xFF).all())
+        assert threading.active_count() > before
+    assert threading.active_count() == before
 
 
 @pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=str)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gemmetry.statistics import comparison
 from gemmetry.statistics.comparison import (
     Difference,
     Pairing,
@@ -50,6 +51,20 @@ def test_constant_samples_have_a_zero_width_interval():
     comparison = compare_medians([2.0] * 8, [3.0] * 8)
     assert (comparison.ratio_low, comparison.ratio_high) == (1.5, 1.5)
     assert comparison.verdict is Difference.SLOWER
+
+
+@pytest.mark.parametrize("sizes", [(7, 7), (8, 12), (1, 30)])
+def test_the_interval_is_that_of_resampled_medians(sizes):
+    rng = np.random.default_rng(5)
+    left, right = (np.round(durations(rng, 10.0, size), 1) for size in sizes)  # With equal ones.
+    draw = np.random.default_rng(comparison._SEED)
+    medians = [
+        np.median(side[draw.integers(0, side.size, (comparison.RESAMPLES, side.size))], axis=1)
+        for side in (right, left)
+    ]
+    found = compare_medians(left, right)
+    expected = np.quantile(medians[0] / medians[1], [0.025, 0.975])
+    assert [found.ratio_low, found.ratio_high] == pytest.approx(expected, rel=1e-15)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

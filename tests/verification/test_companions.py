@@ -49,6 +49,7 @@ def test_a_handful_covers_each_kind_of_edge():
         assert size - 1 in rests
         assert 0 in rests
     assert any(shape.k < bk for shape in shapes)
+    assert {4, 8} <= {shape.k % 8 or shape.k % 16 for shape in shapes}
     assert any(shape.k == (stages + 1) * bk for shape in shapes)
     assert any(shape.n > 192 and shape.n % 16 for shape in shapes)
     assert any(shape.m == 1 for shape in shapes)

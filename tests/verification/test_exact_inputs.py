@@ -118,6 +118,27 @@ def test_what_changes_the_range_of_narrow_results_leaves_lines_alone(suffix):
     assert sizes[sizes > 0].min() >= 1
 
 
+@pytest.mark.parametrize("suffix", ["scalerow", "scaletensor_bias", "alpha3_relu", "beta1"])
+@pytest.mark.parametrize(("make", "codes"), [(selects_lhs, 0), (selects_rhs, 1)])
+def test_fp8_reaches_its_top_whatever_follows_the_product(suffix, make, codes):
+    for formats, largest in (("e4m3t_e4m3n_bf16t", 256), ("e5m2t_e5m2n_f32t", 32768)):
+        operation = parse_operation(f"matmul_96x96x96_{formats}_{suffix}")
+        case = make(operation, 5, np.matmul)
+        sizes = np.abs(to_float64(case.inputs[codes]))
+        assert sizes.max() == largest
+        assert sizes[sizes > 0].min() == 1
+        value = compute_reference(operation, case.inputs).value
+        assert np.isfinite(to_float64(quantize(value, operation.output.dtype))).all()
+
+
+def test_results_of_fp8_with_scales_stay_finite():
+    for scaling in ("scalerow", "scaletensor_bias"):
+        operation = parse_operation(f"matmul_96x96x96_e5m2t_e5m2n_f16t_{scaling}")
+        for make in (selects_lhs, selects_rhs):
+            inputs = make(operation, 5, np.matmul).inputs
+            assert np.abs(compute_reference(operation, inputs).value).max() <= 65504
+
+
 @pytest.mark.parametrize(("make", "codes"), [(selects_lhs, "lhs"), (selects_rhs, "rhs")])
 @pytest.mark.parametrize("layouts", ["tt", "nn"])
 def test_one_line_is_zero(make, codes, layouts):
@@ -132,7 +153,7 @@ def test_one_line_is_zero(make, codes, layouts):
 
 
 def test_s8_reaches_its_ends_and_sums_beyond_float32():
-    operation = parse_operation("matmul_9x12x2048_s8t_s8n_s32t")
+    operation = parse_operation("matmul_9x12x1100_s8t_s8n_s32t")
     case = integers(operation, 5, np.matmul)
     tensors = logical_tensors(operation, case.inputs)
     lhs, rhs = tensors["lhs"].astype(np.int64), tensors["rhs"].astype(np.int64)
@@ -140,7 +161,7 @@ def test_s8_reaches_its_ends_and_sums_beyond_float32():
     assert {lhs.min(), rhs.min()} == {-128}
     assert {lhs.max(), rhs.max()} == {127}
     assert lhs.all() and rhs.all()
-    assert (lhs[1::3] >= 96).all() and (rhs[:, 2::3] <= -96).all()
+    assert (lhs[1::3] >= 120).all() and (rhs[:, 2::3] <= -120).all()
     in_float32 = lhs.astype(np.float32) @ rhs.astype(np.float32)
     assert (in_float32.astype(np.int64) != case.expected).any()
     pairs = lhs[2, 0::2, None] * rhs[0::2, 2] + lhs[2, 1::2, None] * rhs[1::2, 2]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 
@@ -127,6 +129,54 @@ def test_queued_launches_have_outputs_of_their_own(launcher, monkeypatch, free_b
     found = list(launch_with.queue(placed, 5, sentinel=0xFF))
     assert len({id(launch.result) for launch in found}) == 5
     assert all(launch.same_as(found[0]) for launch in found)
+
+
+def test_queued_launches_tell_damaged_zones_of_inputs_first_and_last(launcher):
+    def overrun(inputs, output, launch):
+        if launch == 3:
+            red_zones(inputs[1])[1][0] = 0
+            red_zones(output)[0][-1] = 0
+
+    launch_with, inputs = launcher(meddle=overrun)
+    found = launch_with.queue(launch_with.place(inputs), 5, sentinel=0xFF)
+    broken = [launch.broken_zones for launch in found]
+    assert [("rhs" in zones, "result" in zones) for zones in broken] == [
+        (True, False), (False, False), (False, True), (False, False), (True, False)
+    ]  # fmt: skip
+
+
+def test_a_zone_of_an_input_that_is_damaged_late_is_told_last(launcher):
+    launch_with, inputs = launcher()
+    placed = launch_with.place(inputs)
+    found = launch_with.queue(placed, 3, sentinel=0xFF)
+    assert next(found).broken_zones == ()
+    red_zones(placed.buffers[0])[0][-1] = 0
+    assert [launch.broken_zones for launch in found] == [(), ("lhs",)]
+
+
+def test_what_launches_are_made_within_holds_for_them_alone(launcher, monkeypatch):
+    events = []
+
+    @contextmanager
+    def stress():
+        events.append("enter")
+        yield
+        events.append("leave")
+
+    launch_with, inputs = launcher(meddle=lambda i, o, n: events.append("run"))
+    device = launch_with.device
+    for name in ("fill_bytes", "synchronize"):
+        done = getattr(device, name)
+        monkeypatch.setattr(
+            device, name, lambda *a, name=name, done=done: (events.append(name), done(*a))
+        )
+    placed = launch_with.place(inputs)
+    launch_with.launch(placed, sentinel=0xFF, within=stress())
+    assert events == ["fill_bytes", "synchronize", "enter", "run", "synchronize", "leave"]
+    events.clear()
+    list(launch_with.queue(placed, 2, sentinel=0xFF, within=stress))
+    fills = ["fill_bytes", "fill_bytes", "synchronize"]
+    assert events == [*fills, "enter", "run", "run", "leave", "synchronize"]
 
 
 def test_one_buffer_twice_is_compared_by_what_was_read(launcher):

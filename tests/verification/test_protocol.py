@@ -17,6 +17,7 @@ from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import apply_epilogue, compute_reference
 from gemmetry.numerics.storage import quantize, round_to_tf32, to_float32, to_float64
 from gemmetry.verification.checks.repeats import CALLS, FEWEST_CALLS
+from gemmetry.verification.checks.stress import CALLS_UNDER_LOAD
 from gemmetry.verification.protocol import (
     CHECKS,
     LAUNCHES,
@@ -440,8 +441,8 @@ class TestMemory:
 
 def test_levels_add_checks(judge):
     counts = [len(judge(F32, product, level=level).checks) for level in LEVELS]
-    assert counts == [5, 19, 28]
-    assert len(CHECKS) + 1 == 28
+    assert counts == [5, 20, 30]
+    assert len(CHECKS) + 1 == 30
     with pytest.raises(UnknownNameError, match="thorough"):
         judge(F32, level="thorough")
 
@@ -454,7 +455,7 @@ def test_quick_launches_once(executable_of):
     verify(executable, operation, inputs, reference, level="quick")
     assert executable.launches == 1
     verify(executable, operation, inputs, reference, level="standard")
-    assert executable.launches == 1 + 20
+    assert executable.launches == 1 + 21
 
 
 def test_verdict_reports_the_errors(judge):
@@ -538,5 +539,7 @@ def test_the_number_of_launches_is_told(level, executable_of, monkeypatch):
 def test_slow_launches_are_fewer():
     assert launches("standard", 0.01) == LAUNCHES["standard"]
     assert launches("standard", 10.0) == LAUNCHES["standard"] - CALLS + FEWEST_CALLS
+    fewer = CALLS + CALLS_UNDER_LOAD - 2 * FEWEST_CALLS
+    assert launches("paranoid", 10.0) == LAUNCHES["paranoid"] - fewer
     assert launches("quick", 10.0) == 1
     assert launches("thorough") == 0

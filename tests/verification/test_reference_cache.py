@@ -12,6 +12,11 @@ from gemmetry.verification.reference_cache import ReferenceCache
 NAME = "matmul_8x6x32_bf16t_bf16t_bf16t_bias"
 
 
+@pytest.fixture(autouse=True)
+def small_operations_have_files(monkeypatch):
+    monkeypatch.setattr(reference_cache, "FEWEST_FILE_FLOPS", 0)
+
+
 class Compute:
     """Computes the reference and counts how often."""
 
@@ -120,6 +125,19 @@ def test_large_references_are_not_written(tmp_path, monkeypatch):
     monkeypatch.setattr(reference_cache, "MAX_FILE_BYTES", 100)
     Compute().get(ReferenceCache(tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_sooner_computed_than_read_is_not_written(tmp_path, monkeypatch):
+    flops = 2 * 8 * 6 * 32
+    monkeypatch.setattr(reference_cache, "FEWEST_FILE_FLOPS", flops + 1)
+    compute = Compute()
+    cache = ReferenceCache(tmp_path)
+    assert compute.get(cache) is compute.get(cache)
+    assert compute.calls == 1
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(reference_cache, "FEWEST_FILE_FLOPS", flops)
+    compute.get(ReferenceCache(tmp_path))
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_memory_keeps_the_newest_within_its_limit(monkeypatch):

@@ -6,20 +6,17 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperOption
 
+from gemmetry.cli.help_text import PlainHelp
 from gemmetry.specs.keys import KEYS
 
 TRUE = frozenset(("true", "yes", "on", "1"))
 FALSE = frozenset(("false", "no", "off", "0"))
-
-_WIDEST_NAME = 30
-"""Characters that the column of names takes in a help text; longer ones have a line."""
 
 _NEGATIVE_NUMBER = re.compile(r"-\d")
 
@@ -29,7 +26,7 @@ OPTION_ALIASES: dict[str, str] = {
 """Old option -> the option that it is another name of."""
 
 
-class WorkbenchCommand(TyperCommand):
+class WorkbenchCommand(PlainHelp, TyperCommand):
     """A command whose arguments may be written in the old ways."""
 
     def __init__(self, name: str | None, *, help: str | None = None, **rest: Any) -> None:
@@ -38,48 +35,10 @@ class WorkbenchCommand(TyperCommand):
         text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
         super().__init__(name, help=text, **rest)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Plain text: typer's tables cut what is wider than its column, and a name that is cut
-        cannot be typed."""
-        self.format_usage(ctx, formatter)
-        self.format_help_text(ctx, formatter)
-        self.format_options(ctx, formatter)
-        self.format_epilog(ctx, formatter)
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Arguments, then options under the headings of their panels."""
-        panels: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is None:
-                continue
-            is_argument = parameter.param_type_name == "argument"
-            heading = getattr(parameter, "rich_help_panel", None)
-            heading = heading or ("Arguments" if is_argument else "Options")
-            panels.setdefault(heading, []).append(record)
-        for heading, records in panels.items():
-            with formatter.section(heading):
-                _write_records(records, formatter)
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         has_arguments = any(p.param_type_name == "argument" for p in self.params)
         options = [p for p in self.params if isinstance(p, TyperOption)]
         return super().parse_args(ctx, list(normalize(args, options, has_arguments)))
-
-
-def _write_records(records: Sequence[tuple[str, str]], formatter: Any) -> None:
-    """Names, and beside them what they mean. Unlike in the formatter's own lists names in the text
-    stay whole: their hyphens are no places to break at."""
-    indent = formatter.current_indent
-    column = min(max(len(name) for name, _ in records), _WIDEST_NAME) + 2
-    room = formatter.width - indent - column
-    for name, text in records:
-        lines = textwrap.wrap(text, room, break_on_hyphens=False, break_long_words=False)
-        if len(name) + 2 > column:
-            lines.insert(0, "")
-        names = [name, *[""] * (len(lines) - 1)]
-        for left, right in zip(names, lines or [""], strict=True):
-            formatter.write(f"{'':{indent}}{left:<{column}}{right}".rstrip() + "\n")
 
 
 def normalize(

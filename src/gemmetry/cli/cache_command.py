@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
+from gemmetry.cli.help_text import PlainGroup
 
 app = typer.Typer(
+    cls=PlainGroup,
     add_completion=False,
     no_args_is_help=True,
     help="What is kept of traces so that reading them again is fast.",

@@ -8,10 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
+from gemmetry.cli.help_text import PlainGroup
 from gemmetry.cli.options import Json, Outputs, Settings, SpecFile, with_request
 from gemmetry.cli.tables import Row, emit
 
 app = typer.Typer(
+    cls=PlainGroup,
     add_completion=False,
     no_args_is_help=True,
     help="List providers, support, configurations, operations, dtypes, columns. Nothing is run.",

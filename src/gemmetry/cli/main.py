@@ -9,7 +9,9 @@ import sys
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
+
+from gemmetry.cli.help_text import PlainGroup
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "profile": ("profile_command", "Generate, compile, verify, measure and report dispatches."),
@@ -36,7 +38,7 @@ _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Of files and, where stdout is one, of what is printed."""
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(PlainGroup):
     """Loads a command's module when it is called; the list of commands needs none."""
 
     def list_commands(self, ctx: Any) -> list[str]:

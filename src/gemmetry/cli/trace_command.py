@@ -8,9 +8,9 @@ import sys
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
 
 from gemmetry.cli.arguments import WorkbenchCommand
+from gemmetry.cli.help_text import PlainGroup
 
 COMMANDS: dict[str, str] = {
     "record": "trace_record_command",
@@ -25,7 +25,7 @@ COMMANDS: dict[str, str] = {
 _THREADS = "OPENBLAS_NUM_THREADS"
 
 
-class _Group(TyperGroup):
+class _Group(PlainGroup):
     """Makes a command when it is asked for: the options of ``record`` alone cost the others a
     tenth of a second."""
 

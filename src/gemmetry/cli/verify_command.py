@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
+from gemmetry.cli.help_text import PlainGroup
 from gemmetry.cli.options import (
     DryRun,
     Fresh,
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     from gemmetry.api.self_test import SelfTest
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="Prove dispatches right without timing them."
+    cls=PlainGroup,
+    add_completion=False,
+    no_args_is_help=True,
+    help="Prove dispatches right without timing them.",
 )
 
 COLUMNS = ("provider", "operation", "configuration", "outcome", "verification",

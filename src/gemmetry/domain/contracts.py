@@ -8,6 +8,7 @@ tensor's ``storage_shape`` in its dtype (ml_dtypes for bf16 and fp8; float32 for
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -159,6 +160,37 @@ class StreamDevice(Protocol):
         Raises:
             LaunchError: the device rejected a launch. DeviceLostError: the device is gone.
         """
+
+
+@runtime_checkable
+class StressDevice(Protocol):
+    """A device that can make launches harder than they are on an idle device with clean memory."""
+
+    def spoiled_scratch(self, size_bytes: int) -> AbstractContextManager[None]:
+        """While inside, memory that a launch gets without having written it holds the byte 0xFF,
+        which is NaN in every float format: what it allocates, and on a GPU shared memory and
+        registers, which are zero afterwards.
+
+        Args:
+            size_bytes: of the workspace that a launch may ask for.
+
+        Raises:
+            LaunchError: the device failed. DeviceLostError: it is gone.
+        """
+
+    def load(self) -> AbstractContextManager[None]:
+        """While inside, the device does something else as well: memory is copied, and part of the
+        processors is taken. Leaving waits for the launches made inside, and then ends the load.
+
+        Launches are slower, and none waits for ever: what takes multiprocessors of a GPU gives
+        them back within a millisecond.
+
+        Raises:
+            LaunchError: the device failed. DeviceLostError: it is gone.
+        """
+
+    def stress_limits(self) -> str:
+        """What of this the device cannot do, and why; "" if it can do all."""
 
 
 class Executable(Protocol):

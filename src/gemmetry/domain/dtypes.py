@@ -6,12 +6,13 @@ of Intel and NVIDIA, and "FP8 Formats for Deep Learning" (arXiv 2209.05433) for 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gemmetry.domain.errors import UnknownNameError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # There is one object a format.
 class DType:
     """A number format.
 
@@ -46,6 +47,10 @@ class DType:
 
     def __str__(self) -> str:
         return self.name
+
+    def __reduce__(self) -> tuple[Callable[[str], DType], tuple[str]]:
+        """Copies, and what comes back from a pickle, are the one object of the format."""
+        return parse_dtype, (self.name,)
 
 
 F64 = DType("f64", 64, 53, 1.7976931348623157e308, "IEEE 754 binary64")

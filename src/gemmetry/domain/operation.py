@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import NamedTuple
 
 from gemmetry.domain.dtypes import BF16, F16, F32, F64, S32, TF32, DType, default_accumulator
@@ -192,7 +193,7 @@ def _check_signature(signature: Signature) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # Without slots: its tensors are asked for at every launch, and kept.
 class Operation:
     """A Signature at one shape: the complete definition of an answer.
 
@@ -226,12 +227,11 @@ class Operation:
         """Compulsory traffic: every input read once, the result written once."""
         return sum(spec.bytes for spec in self.inputs) + self.output.bytes
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """What an executable is given, in this order: lhs, rhs, then addend, scale_a, scale_b,
         bias and residual as far as the signature has them."""
         s = self.signature
-        output = self.output
         if isinstance(self.shape, Conv2dShape):
             c = self.shape
             tensors = [
@@ -248,7 +248,7 @@ class Operation:
             ]
             channels = n
             if s.beta != 0:
-                tensors.append(TensorSpec("addend", output.shape, s.result, s.result_layout))
+                tensors.append(TensorSpec("addend", self.output.shape, s.result, s.result_layout))
             if s.scaling is not Scaling.NONE:
                 rowwise = s.scaling is Scaling.ROW
                 tensors.append(TensorSpec("scale_a", (*lead, m, 1) if rowwise else (1,), F32))
@@ -256,10 +256,10 @@ class Operation:
         if EpilogueStep.BIAS in s.epilogue:
             tensors.append(TensorSpec("bias", (channels,), s.result))
         if EpilogueStep.RESIDUAL in s.epilogue:
-            tensors.append(TensorSpec("residual", output.shape, s.result, s.result_layout))
+            tensors.append(TensorSpec("residual", self.output.shape, s.result, s.result_layout))
         return tuple(tensors)
 
-    @property
+    @cached_property
     def output(self) -> TensorSpec:
         s = self.signature
         if isinstance(self.shape, Conv2dShape):

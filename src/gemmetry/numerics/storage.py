@@ -148,8 +148,10 @@ def _widen(array: Array, wide: np.dtype[Any]) -> Array:
     if array.dtype.itemsize == 1 and array.dtype != np.int8:
         # A look-up is several times faster than the element-wise casts of the fp8 types.
         return _table(array.dtype, wide)[array.view(np.uint8)]
+    if array.dtype == wide:
+        return array
     with np.errstate(invalid="ignore"):  # Signalling NaN in half-precision bit patterns.
-        return array.astype(wide, copy=False)
+        return array.astype(wide)
 
 
 @cache
@@ -200,10 +202,15 @@ def same_bytes(left: Array, right: Array) -> bool:
     """Bitwise equality, so that NaN equals itself and -0 differs from 0."""
     if left.shape != right.shape or left.dtype != right.dtype:
         return False
-    return np.array_equal(as_bits(left), as_bits(right))
+    return bool((as_bits(left) == as_bits(right)).all())
 
 
 def as_bits(array: Array) -> Array:
     """The elements as unsigned integers of their size, flat."""
-    flat = np.ascontiguousarray(array).reshape(-1)
-    return flat.view(np.dtype(f"u{flat.dtype.itemsize}"))
+    flat = np.asarray(array).reshape(-1)
+    return flat.view(_unsigned(flat.dtype.itemsize))
+
+
+@cache
+def _unsigned(itemsize: int) -> np.dtype[Any]:
+    return np.dtype(f"u{itemsize}")

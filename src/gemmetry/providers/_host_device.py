@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from time import perf_counter_ns
@@ -18,6 +19,7 @@ from gemmetry.domain.operation import TensorSpec
 from gemmetry.domain.units import format_bytes
 from gemmetry.hardware.memory import free_memory_bytes
 from gemmetry.numerics.storage import numpy_dtype, same_bytes
+from gemmetry.providers._host_stress import busy_processors, spoiled_heap
 from gemmetry.providers._late_work import late_work
 
 RED_ZONE_BYTES = 256
@@ -143,7 +145,10 @@ class HostDevice:
 
     def red_zones_intact(self, buffer: HostBuffer) -> bool:
         """Whether nothing was written just before or just after a buffer of this device."""
-        return all(bool((zone == RED_ZONE_PATTERN).all()) for zone in red_zones(buffer))
+        before, after = red_zones(buffer)
+        # The pattern has all bits set, so that no byte but it leaves it as it is.
+        common = np.bitwise_and.reduce(before) & np.bitwise_and.reduce(after)
+        return bool(common == RED_ZONE_PATTERN)
 
     def unordered_work(self, launch: Callable[[], object], output: HostBuffer) -> str:
         """Whether a launch goes on writing after it returned; see :func:`late_work`."""
@@ -157,6 +162,18 @@ class HostDevice:
 
         return late_work(run, lambda: np.array(holder[0]), same_bytes)
 
+    def spoiled_scratch(self, size_bytes: int) -> AbstractContextManager[None]:
+        """See :class:`gemmetry.domain.contracts.StressDevice`."""
+        return spoiled_heap(size_bytes, lambda size: np.empty(size, np.uint8))
+
+    def load(self) -> AbstractContextManager[None]:
+        """See :class:`gemmetry.domain.contracts.StressDevice`."""
+        return busy_processors(self.last_level_cache_bytes)
+
+    def stress_limits(self) -> str:
+        """Nothing: see :mod:`gemmetry.providers._host_stress`."""
+        return ""
+
 
 def _allocate(
     shape: tuple[int, ...],
@@ -168,17 +185,19 @@ def _allocate(
 ) -> HostBuffer:
     size = math.prod(shape) * dtype.itemsize
     try:
-        memory = np.empty(size + 2 * zone_bytes + alignment + offset, np.uint8)
+        room = np.empty(size + 2 * zone_bytes + alignment + offset, np.uint8)
     except (MemoryError, ValueError):  # ValueError: more bytes than an address can count
         raise OutOfMemoryError(
             f"the host has no {format_bytes(size)} left for an array of {dtype} {shape}",
             hint="Choose a smaller shape, or run with more memory.",
         ) from None
-    start = zone_bytes + -(memory.ctypes.data + zone_bytes) % alignment + offset
-    end = start + size
-    memory[:start] = RED_ZONE_PATTERN
+    left_out = -(room.ctypes.data + zone_bytes) % alignment + offset
+    # Of a memoryview, so that numpy calls this array the buffer's base, and not `room`.
+    memory = np.frombuffer(room.data, np.uint8, size + 2 * zone_bytes, left_out)
+    end = zone_bytes + size
+    memory[:zone_bytes] = RED_ZONE_PATTERN
     memory[end:] = RED_ZONE_PATTERN
-    return memory[start:end].view(dtype).reshape(shape)
+    return memory[zone_bytes:end].view(dtype).reshape(shape)
 
 
 def red_zones(buffer: HostBuffer) -> tuple[HostBuffer, HostBuffer]:
@@ -190,8 +209,8 @@ def red_zones(buffer: HostBuffer) -> tuple[HostBuffer, HostBuffer]:
     memory = buffer.base
     if not isinstance(memory, np.ndarray) or memory.dtype != np.uint8:
         raise ValueError("this array is not a buffer of HostDevice")
-    start = buffer.ctypes.data - memory.ctypes.data
-    return memory[:start], memory[start + buffer.nbytes :]
+    size = (memory.nbytes - buffer.nbytes) // 2
+    return memory[:size], memory[size + buffer.nbytes :]
 
 
 @cache

@@ -25,6 +25,8 @@ from gemmetry.numerics.storage import numpy_dtype, to_float32, to_float64
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+_BLAS_DTYPES = {np.dtype(np.float32), np.dtype(np.float64)}
+
 # A sum of up to 2^17 - 1 products of two s8 (each at most 2^14) stays below 2^31.
 _MAX_S8_TERMS_IN_S32 = 2**17 - 1
 
@@ -57,14 +59,16 @@ def evaluate(
 def plain_product(
     operation: Operation, compute_dtype: np.dtype[Any]
 ) -> Callable[[Sequence[Array], Array], None] | None:
-    """The same as :func:`evaluate` in 1 µs instead of 8 beside the product, which is what a small
-    one takes itself; None where there is more to do than one product in `compute_dtype`."""
+    """The same as :func:`evaluate` in 1 to 2 µs instead of 8 beside the product, which is what a
+    small one takes itself; None where there is more to do than one product in `compute_dtype`, of
+    formats that numpy converts exactly."""
     s = operation.signature
     if operation.kind not in (OperationKind.MATMUL, OperationKind.BATCH_MATMUL):
         return None
     if len(operation.inputs) > 2 or s.alpha != 1 or s.epilogue:
         return None
-    if {numpy_dtype(dtype) for dtype in (s.lhs, s.rhs, s.result)} != {compute_dtype}:
+    stored = {numpy_dtype(dtype) for dtype in (s.lhs, s.rhs, s.result)}
+    if not stored <= _BLAS_DTYPES or max(d.itemsize for d in stored) > compute_dtype.itemsize:
         return None
     transposed = s.result_layout is Layout.COLUMN
     # B' A' of what is stored as A' needs no view, and one of what is stored as A.
@@ -77,7 +81,8 @@ def plain_product(
         lhs = lhs.swapaxes(-1, -2) if turn_lhs else lhs
         rhs = rhs.swapaxes(-1, -2) if turn_rhs else rhs
         with np.errstate(all="ignore"):
-            np.matmul(*((rhs, lhs) if transposed else (lhs, rhs)), out=output)
+            left, right = (rhs, lhs) if transposed else (lhs, rhs)
+            np.matmul(left, right, out=output, dtype=compute_dtype)
 
     return launch
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from gemmetry.hardware.pinning import running_times
+from gemmetry.hardware.pinning import read_status, running_times
 
 Snapshot = TypeVar("Snapshot")
 
@@ -81,10 +81,10 @@ def _others_ran(ran_before: Mapping[int, int]) -> bool:
 def _is_runnable(task: int) -> bool:
     """Whether it runs or waits for a processor, which is state R (proc(5))."""
     try:
-        status = (_TASKS / str(task) / "stat").read_text()
+        status = read_status(f"{_TASKS}/{task}/stat")
     except OSError:
         return False
-    return status.rpartition(")")[2].split()[:1] == ["R"]
+    return status.rpartition(b")")[2].split()[:1] == [b"R"]
 
 
 def thread_ids() -> frozenset[int]:

@@ -41,7 +41,9 @@ from gemmetry.domain.errors import (
 )
 from gemmetry.domain.operation import TensorSpec
 from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers._host_stress import busy_processors, spoiled_heap
 from gemmetry.providers._torch_order import same_bits, unordered_on_host, unordered_on_stream
+from gemmetry.providers._torch_stress import GpuStress
 from gemmetry.providers._torch_timing import StreamTimer, time_on_host
 
 _FORMATS: dict[DType, tuple[torch.dtype, type[Any], torch.dtype, type[Any]]] = {
@@ -134,6 +136,7 @@ class TorchDevice:
         self.index = index
         self.torch_device = torch.device("cuda", index) if self.is_gpu else torch.device("cpu")
         self._stream_timer = StreamTimer(index)
+        self._stress = GpuStress(self.torch_device)
         if self.is_gpu:
             with self.errors("opening the device"):
                 torch.cuda.set_device(index)
@@ -214,6 +217,34 @@ class TorchDevice:
         with self.errors("looking for work outside the timed order"):
             look = unordered_on_stream if self.is_gpu else unordered_on_host
             return look(launch, output)
+
+    @contextmanager
+    def spoiled_scratch(self, size_bytes: int) -> Iterator[None]:
+        """See :class:`gemmetry.domain.contracts.StressDevice`."""
+        if not self.is_gpu:
+            with spoiled_heap(size_bytes, lambda size: torch.empty(size, dtype=torch.uint8)):
+                yield
+            return
+        with self.errors("spoiling scratch memory"):
+            self._stress.spoil(size_bytes, self.free_memory_bytes())
+        yield
+        with self.errors("cleaning scratch memory"):
+            self._stress.clean()
+
+    @contextmanager
+    def load(self) -> Iterator[None]:
+        """See :class:`gemmetry.domain.contracts.StressDevice`."""
+        if not self.is_gpu:
+            with busy_processors(self.last_level_cache_bytes):
+                yield
+            return
+        copy_bytes = min(2 * self.last_level_cache_bytes, self.free_memory_bytes() // 8)
+        with self.errors("keeping the device busy"), self._stress.load(copy_bytes):
+            yield
+
+    def stress_limits(self) -> str:
+        """See :class:`gemmetry.domain.contracts.StressDevice`."""
+        return self._stress.limits if self.is_gpu else ""
 
     def upload(self, array: HostArray, spec: TensorSpec) -> Buffer:
         with self.errors(f"uploading {spec.role}"):

@@ -256,10 +256,18 @@ def _bootstrap_ratios(
 def _resampled_medians(
     rng: np.random.Generator, samples: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
+    # Ranks instead of the samples themselves: numpy sorts short rows of 32-bit integers five times
+    # faster than it takes medians of floats.
+    size = samples.size
+    order = np.argsort(samples)
+    ordered, ranks = samples[order], np.empty(size, np.uint32)
+    ranks[order] = np.arange(size, dtype=np.uint32)
     medians = np.empty(RESAMPLES)
-    step = max(1, _CHUNK_ELEMENTS // samples.size)
+    step = max(1, _CHUNK_ELEMENTS // size)
     for start in range(0, RESAMPLES, step):
         count = min(step, RESAMPLES - start)
-        drawn = samples[rng.integers(0, samples.size, (count, samples.size))]
-        medians[start : start + count] = np.median(drawn, axis=1)
+        drawn = ranks[rng.integers(0, size, (count, size))]
+        drawn.sort(axis=1)
+        middle = ordered[drawn[:, (size - 1) // 2]] + ordered[drawn[:, size // 2]]
+        medians[start : start + count] = middle / 2
     return medians

@@ -95,8 +95,9 @@ def _few(tile: Sizes, stages: int) -> Iterator[Sizes]:
     yield Sizes(bm - 1, bn + 1, (stages + 1) * bk)
     # Three tiles along M; N below one fragment.
     yield Sizes(2 * bm + 1, 17, 3 * bk - 1)
-    # Full tiles: an odd number of them, then an even one in an oblong grid.
-    yield Sizes(3 * bm, 3 * bn, max(1, bk // 2))
+    # Full tiles: an odd number of them, then an even one in an oblong grid. K below one step, and
+    # half of a vector of sixteen.
+    yield Sizes(3 * bm, 3 * bn, max(1, min(bk // 2, 8)))
     yield Sizes(4 * bm, 2 * bn, 2 * bk)
     # Fewer rows than a tile, K below one step, an N beyond 192 that is no multiple of 16.
     yield Sizes(1, max(prime_from(2 * bn), 193), 2)

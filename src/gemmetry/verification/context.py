@@ -264,11 +264,16 @@ class Context:
         """Launch on `case` in the other buffers, or in those of `placed`."""
         launch = self.launcher.launch(
             self.put(case.inputs) if placed is None else placed,
-            sentinel=self.launcher.sentinels[1] if name == INTEGERS else PLAUSIBLE,
+            sentinel=self._sentinel_of(name),
             output=self.launcher.new_output() if name == INTEGERS else None,
             check_inputs=False,
         )
         return self.judged(case, launch)
+
+    def _sentinel_of(self, name: str) -> int:
+        if name == INTEGERS:
+            return self.launcher.sentinels[1]
+        return PLAUSIBLE[name == "selects_rhs"]
 
     def judged(self, case: ExactCase, launch: Launch) -> ExactRun:
         """`launch`, which was on the inputs of `case`, with its errors."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
 
-from gemmetry.domain.dtypes import BF16, F32, F64, TF32
+from gemmetry.domain.dtypes import BF16, F32, F64, TF32, DType
 from gemmetry.domain.operation import (
     Conv2dShape,
     EpilogueStep,
@@ -79,9 +79,13 @@ SPREAD = (17, -20)
 bits or more: 2¹⁷ is beyond float16 (65504), and of a number at 2⁻²⁰ float16 keeps 4 bits. In
 others as far as they reach, so that every exponent of normal numbers is used."""
 
-_LARGE = 96
+_LARGE = 120
 """Least magnitude in the rows of A and columns of B of s8 that hold large numbers: float32 sums of
-their products are no longer exact from K = 1350 on (96 to 127 are 111.5 on average, squared)."""
+their products are no longer exact from K = 1100 on (120 to 127 are 123.5 on average, squared). Up
+to K = 1024 those of any s8 numbers are."""
+
+_LARGEST_SCALE = 4.0
+"""The largest product of two scale factors of :func:`gemmetry.numerics.inputs.make_inputs`."""
 
 _FEWEST_LINES = 4
 """Rows of A or columns of B from which on one of them is cleared."""
@@ -232,7 +236,18 @@ def _case(
         value = apply_epilogue(operation, cast(Float64Array, product), tensors)
         return ExactCase(inputs, quantize(value, s.result), None)
     wide = to_float64(product)
-    return ExactCase(inputs, None, with_epilogue(operation, wide, np.abs(wide), tensors))
+    reference = with_epilogue(operation, wide, np.abs(wide), tensors)
+    if s.epilogue == (EpilogueStep.GELU,) and len(inputs) == 2 and s.alpha == 1:
+        reference = _without_idle_rounding(reference, wide, s.result)
+    return ExactCase(inputs, None, reference)
+
+
+def _without_idle_rounding(reference: Reference, product: Float64Array, dtype: DType) -> Reference:
+    """`reference` that grants no rounding of `product` to `dtype` where it is such a number: beside
+    that rounding, gelu by tanh would not show in 16 bits."""
+    assert reference.extra_rounding is not None
+    is_kept = to_float64(quantize(product, dtype)) == product
+    return replace(reference, extra_rounding=np.where(is_kept, 0.0, reference.extra_rounding))
 
 
 def _others(operation: Operation, seed: int) -> dict[str, Array]:
@@ -292,26 +307,36 @@ def _line_scales(
 ) -> Float64Array | None:
     """A third of the lines scaled up and a third down: rows of A, columns of B, so that no sum has
     terms of two scales. None where formats or kind do not allow it, or where something is added,
-    as that may be the first term of a sum.
+    as that may be the first term of a sum. fp8 is scaled up in any case, whose largest numbers are
+    few powers of two above what may be added; down only where the result is the product.
 
     Args:
         limit: the largest code. ones: how many codes a sum has.
     """
     s = operation.signature
     is_line_of_a = spec.role == "lhs"
-    if s.beta != 0 or {EpilogueStep.BIAS, EpilogueStep.RESIDUAL}.intersection(s.epilogue):
-        return None
+    is_added_to = s.beta != 0 or not {EpilogueStep.BIAS, EpilogueStep.RESIDUAL}.isdisjoint(
+        s.epilogue
+    )
     if isinstance(operation.shape, Conv2dShape) and is_line_of_a:
         return None
     if _WIDE_EXPONENTS.issuperset((spec.dtype, s.result, s.accumulator)):
+        if is_added_to:
+            return None
         up, down = SPREAD
-    elif s.lhs.is_integer or s.alpha != 1 or s.epilogue or s.scaling is not Scaling.NONE:
-        return None
     else:
-        room = min(spec.dtype.maximum, s.accumulator.maximum / ones, s.result.maximum / ones)
+        is_plain = s.alpha == 1 and s.beta == 0 and not s.epilogue and s.scaling is Scaling.NONE
+        if s.lhs.is_integer or not (is_plain or spec.dtype.is_fp8):
+            return None
+        # Of a result: what alpha, scales and what is added may make larger.
+        factor = max(1.0, abs(s.alpha)) * (1 if s.scaling is Scaling.NONE else _LARGEST_SCALE)
+        factor *= 1 + is_added_to
+        room = min(
+            spec.dtype.maximum, s.accumulator.maximum / ones, s.result.maximum / ones / factor
+        )
         smallest = max(smallest_normal(dtype) for dtype in (spec.dtype, s.accumulator, s.result))
         up = max(0, min(SPREAD[0], math.floor(math.log2(room / limit))))
-        down = max(SPREAD[1], round(math.log2(smallest)))
+        down = max(SPREAD[1], round(math.log2(smallest))) if is_plain else 0
     lines = np.arange(spec.shape[_line_axis(spec)])
     scales = np.exp2(np.array([0.0, up, down])[lines % 3])
     return cast(Float64Array, scales[:, np.newaxis] if is_line_of_a else scales)

@@ -7,7 +7,8 @@ compared with copies that lie on the device, and results are downloaded only to 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,9 +26,10 @@ are: whatever is added to them stays absurd."""
 INTEGER_SENTINELS = (0xA5, 0x5A)
 """As s32: -1515870811 and 1515870810."""
 
-PLAUSIBLE = 0xC1
-"""What an output may hold in earnest, -24.2 in f32 and bf16, -2.9 in f16: a kernel may make nothing
-of NaN and of the largest numbers, and still use what it finds."""
+PLAUSIBLE = (0xC1, 0x41)
+"""What an output may hold in earnest, -24.2 and 12.1 in f32 and bf16, -2.9 and 2.6 in f16: a kernel
+may make nothing of NaN and of the largest numbers, and still use what it finds. Of either sign, as
+the larger of a negative number and what relu gives is always the latter."""
 
 SMALLEST_ZONE_BYTES = 4096
 """Of a red zone: a page, which is more than any vector store reaches over an end."""
@@ -37,6 +39,8 @@ LARGEST_ZONE_BYTES = 2**20
 
 ROOM = 1.25
 """Free memory wanted before copies are kept, relative to their size: allocators round up."""
+
+_AS_IT_IS: AbstractContextManager[object] = nullcontext()
 
 
 @dataclass
@@ -174,12 +178,14 @@ class Launcher:
         sentinel: int,
         output: Buffer | None = None,
         check_inputs: bool = True,
+        within: AbstractContextManager[object] = _AS_IT_IS,
     ) -> Launch:
         """One launch, the output filled with the byte `sentinel` before.
 
         Args:
             output: None: that of `placed`, which the next launch on `placed` overwrites.
             check_inputs: find out whether inputs changed.
+            within: entered right before the launch and left when it is over.
 
         Raises:
             LaunchError, OutOfMemoryError, DeviceLostError: as the device says.
@@ -187,18 +193,32 @@ class Launcher:
         output = self.output_of(placed) if output is None else output
         self.device.fill_bytes(output, sentinel)
         self.device.synchronize()
-        began = time.perf_counter()
-        result = self._run(placed, output)
-        self.device.synchronize()
-        seconds = time.perf_counter() - began
+        with within:
+            began = time.perf_counter()
+            result = self._run(placed, output)
+            self.device.synchronize()
+            seconds = time.perf_counter() - began
         launch = self._launch(placed, output, result, sentinel)
         launch.seconds = seconds
         launch.changed_inputs = self.changed_inputs(placed) if check_inputs else ()
         return launch
 
-    def queue(self, placed: Placed, count: int, *, sentinel: int) -> Iterator[Launch]:
+    def queue(
+        self,
+        placed: Placed,
+        count: int,
+        *,
+        sentinel: int,
+        within: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> Iterator[Launch]:
         """`count` launches behind each other without waiting, each with an output of its own; in
-        as many rounds as memory asks for. The results are not kept: look at each in turn."""
+        as many rounds as memory asks for. The results are not kept: look at each in turn. All of a
+        round have run by then, so the zones of inputs are looked at with its first and last alone.
+
+        Args:
+            within: makes what is entered right before the launches of a round and left behind
+                them, while they may still run.
+        """
         size = self._output.bytes * (1 if self.executable.writes_output else 2)
         fitting = int(self.device.free_memory_bytes() / (ROOM * max(1, size))) - 1
         at_once = max(1, min(count, fitting))
@@ -207,13 +227,16 @@ class Launcher:
             for output in outputs:
                 self.device.fill_bytes(output, sentinel)
             self.device.synchronize()
-            results = [self._run(placed, output) for output in outputs]
+            with within():
+                results = [self._run(placed, output) for output in outputs]
             self.device.synchronize()
             pairs = list(zip(outputs, results, strict=True))
             del outputs, results
+            ends = (1, len(pairs))
             while pairs:
+                input_zones = len(pairs) in ends
                 output, result = pairs.pop(0)
-                yield self._launch(placed, output, result, sentinel)
+                yield self._launch(placed, output, result, sentinel, input_zones=input_zones)
 
     def changed_inputs(self, placed: Placed) -> tuple[str, ...]:
         """Roles of inputs that no longer hold what was uploaded."""
@@ -245,16 +268,24 @@ class Launcher:
         with np.errstate(all="ignore"):
             return self.executable.run(placed.buffers, output)
 
-    def _launch(self, placed: Placed, output: Buffer, result: Buffer, sentinel: int) -> Launch:
+    def _launch(
+        self,
+        placed: Placed,
+        output: Buffer,
+        result: Buffer,
+        sentinel: int,
+        *,
+        input_zones: bool = True,
+    ) -> Launch:
         pairs = list(zip(placed.specs, placed.buffers, strict=True))
         launch = Launch(self.device, self._output, placed.arrays, result, sentinel)
         launch.returned_input = next((s.role for s, buffer in pairs if _same(buffer, result)), "")
         # A subclass may compute when it is read: after the time was taken.
         launch.returned_type = "" if type(result) is type(output) else type(result).__name__
         if self._guarded is not None:
-            pairs.append((self._output, output))
+            guarded = [*(pairs if input_zones else ()), (self._output, output)]
             intact = self._guarded.red_zones_intact
-            launch.broken_zones = tuple(spec.role for spec, buffer in pairs if not intact(buffer))
+            launch.broken_zones = tuple(spec.role for spec, buffer in guarded if not intact(buffer))
         return launch
 
     def _allocate(self, spec: TensorSpec, offset_bytes: int = 0) -> Buffer:

@@ -4,14 +4,14 @@
 level      checks                                              cost, besides the reference
 =========  ==================================================  ==================================
 quick      form, written, inputs_unchanged, red_zones, values  one launch, one comparison
-standard   ... second_launch, repeat, integers, every_call,    19 more launches, one float32
-           selects_lhs, selects_rhs, fp8_promotion,            product on the host (cached), seven
-           scale_factors, in_place_change, nan_spreads,        small shapes
-           inf_spreads, unordered_work, tail_shapes,
-           alpha_beta
-paranoid   ... integer_ladder, zero_mean, same_sign,           30 more launches, six references,
+standard   ... second_launch, repeat, spoiled_scratch,         20 more launches, one float32
+           integers, every_call, selects_lhs, selects_rhs,     product on the host (cached), seven
+           fp8_promotion, scale_factors, in_place_change,      small shapes
+           nan_spreads, inf_spreads, unordered_work,
+           tail_shapes, alpha_beta
+paranoid   ... integer_ladder, zero_mean, same_sign,           38 more launches, six references,
            wide_range, cancellation, subnormals, overflow,     about fifty small shapes
-           unaligned_buffers, many_repeats
+           unaligned_buffers, many_repeats, under_load
 =========  ==================================================  ==================================
 """
 
@@ -30,7 +30,7 @@ from gemmetry.numerics.accuracy import accuracy_class
 from gemmetry.numerics.inputs import zero_share
 from gemmetry.numerics.references import Reference
 from gemmetry.numerics.storage import Array, numpy_dtype
-from gemmetry.verification.checks import exact, memory, repeats, shapes, special, values
+from gemmetry.verification.checks import exact, memory, repeats, shapes, special, stress, values
 from gemmetry.verification.checks.results import CheckOutcome, CheckResult, failed, passed
 from gemmetry.verification.companions import Companions
 from gemmetry.verification.comparison import compare
@@ -53,6 +53,8 @@ class Check:
     run: Callable[[Context], CheckResult]
     launches: int = 0
     """Of the operation itself that it adds to those of the checks before it."""
+    fewer_where_slow: bool = False
+    """Whether slow launches are fewer, as :func:`repeats.calls` tells."""
 
 
 CHECKS: tuple[Check, ...] = (
@@ -62,8 +64,9 @@ CHECKS: tuple[Check, ...] = (
     Check("quick", values.check_values),
     Check("standard", repeats.check_second_launch, 1),
     Check("standard", repeats.check_repeat),
+    Check("standard", stress.check_spoiled_scratch, 1),
     Check("standard", exact.check_integers, 1),
-    Check("standard", repeats.check_every_call, repeats.CALLS),
+    Check("standard", repeats.check_every_call, repeats.CALLS, fewer_where_slow=True),
     Check("standard", exact.check_selects_lhs, 1),
     Check("standard", exact.check_selects_rhs, 1),
     Check("standard", exact.check_fp8_promotion, 1),
@@ -83,6 +86,7 @@ CHECKS: tuple[Check, ...] = (
     Check("paranoid", values.check_overflow, 1),
     Check("paranoid", memory.check_unaligned_buffers, 1),
     Check("paranoid", repeats.check_many_repeats, repeats.REPEATS),
+    Check("paranoid", stress.check_under_load, stress.CALLS_UNDER_LOAD, fewer_where_slow=True),
 )
 """In order of running, which is the order in which the first failure gives the reason. ``form``
 comes before all of them, and ends a verification that it fails."""
@@ -94,8 +98,13 @@ def launches(level: str, seconds_per_launch: float = 0.0) -> int:
     if level not in LEVELS:
         return 0
     wanted = LEVELS.index(level)
-    count = sum(check.launches for check in CHECKS if LEVELS.index(check.level) <= wanted)
-    return count - (repeats.CALLS - repeats.calls(seconds_per_launch) if wanted else 0)
+    return sum(
+        repeats.calls(seconds_per_launch, check.launches)
+        if check.fewer_where_slow
+        else check.launches
+        for check in CHECKS
+        if LEVELS.index(check.level) <= wanted
+    )
 
 
 LAUNCHES = {level: launches(level) for level in LEVELS}

@@ -34,9 +34,9 @@ def test_names_of_configurations_tell_number_slug_and_vehicle() -> None:
 
 def test_every_number_of_the_list_is_planted_on_the_host_or_has_a_reason() -> None:
     numbers = {item.number for item in on_host(is_bug=True)}
-    assert numbers | set(NOT_PLANTED) == set(range(1, 55))
+    assert numbers | set(NOT_PLANTED) == set(range(1, 65))
     assert numbers.isdisjoint(NOT_PLANTED)
-    assert {item.number for item in on_host(is_bug=False)} == set(range(1, 21))
+    assert {item.number for item in on_host(is_bug=False)} == set(range(1, 26))
 
 
 def test_configurations_are_unique() -> None:
@@ -56,3 +56,6 @@ def test_a_planted_kernel_is_described_completely(item: Planted) -> None:
     assert set(item.killed_by) <= CHECK_NAMES | set(Outcome)
     assert bool(item.killed_by) is item.is_bug
     assert item.as_configuration().tile == item.tile
+    levels = {check.run.__name__.removeprefix("check_"): check.level for check in CHECKS}
+    found = {levels.get(name, "quick") for name in item.killed_by}
+    assert (item.level == "paranoid") is (found == {"paranoid"})

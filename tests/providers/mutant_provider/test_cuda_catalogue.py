@@ -28,7 +28,7 @@ def _source(name: str) -> str:
 
 def test_names_are_unique_and_operations_are_known() -> None:
     names = [item.configuration for item in PLANTED]
-    assert len(set(names)) == len(names) == 45
+    assert len(set(names)) == len(names) == 58
     assert len({item.slug for item in PLANTED}) == len(PLANTED)
     for item in PLANTED:
         assert parse_operation(item.operation).signature.kind == "matmul"
@@ -67,3 +67,10 @@ def test_chunks_fit_the_tile_and_the_copy_engine() -> None:
         if recipe.source == HOPPER_SOURCE:
             assert 64 % recipe.chunk == 0 and recipe.chunk * 4 % 16 == 0
             assert recipe.chunk % 8 == 0  # fragments are 8 columns wide
+
+
+def test_an_extra_buffer_holds_a_tile_of_a() -> None:
+    extra = [item for item in PLANTED if recipe_of(item).extra_bytes]
+    assert [item.slug for item in extra] == ["shared_memory_taken_for_zero"]
+    rows, _, depth = extra[0].tile
+    assert recipe_of(extra[0]).extra_bytes == 4 * rows * depth

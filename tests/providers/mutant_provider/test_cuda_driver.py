@@ -1,51 +1,67 @@
-"""Tests of compiling CUDA C++ without a GPU."""
+"""Tests of what planted CUDA kernels ask of the driver, without one."""
 
 from __future__ import annotations
 
-import pytest
+import ctypes
+from types import SimpleNamespace
+from typing import Any
 
-from gemmetry.domain.errors import CompileError
+import pytest
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
+from gemmetry.providers._cuda_driver import CudaError
 from gemmetry.providers.mutant_provider import cuda_driver
-from gemmetry.providers.mutant_provider.cuda_driver import (
-    CudaError,
-    checked,
-    compile_source,
-    fetched,
-    macros_of,
-)
-
-RIGHT = macros_of(MUTANT=0, SERIAL=0, INPUT_BF16=0, OUTPUT_BF16=0)
+from gemmetry.providers.mutant_provider.cuda_driver import TENSOR_MAP_BYTES, TensorMap
 
 
-def test_machine_code_is_kept() -> None:
-    cubin = compile_source("tiled_matmul", RIGHT, "sm_90")
-    assert cubin.code.startswith(b"\x7fELF") and b"tiled_matmul" in cubin.code
-    assert compile_source("tiled_matmul", RIGHT, "sm_90") is cubin
+class FakeEncoder:
+    """Stands for cuTensorMapEncodeTiled: keeps what it is given, and fills the map."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __call__(self, target: Any, *arguments: Any) -> int:
+        self.calls.append(arguments)
+        # What byref() makes has no value of its own; the address is what a call would pass on.
+        pointer = ctypes.cast(target, ctypes.c_void_p)
+        ctypes.memset(pointer, 0xAB, TENSOR_MAP_BYTES)
+        return self.status
 
 
-def test_a_rejected_source_tells_the_compilers_first_line() -> None:
-    with pytest.raises(CompileError, match="NVRTC rejected hopper_matmul for sm_90"):
-        compile_source("hopper_matmul", RIGHT, "sm_90a")  # its macros are missing
+@pytest.fixture
+def encode(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """encode(status) -> the encoder that maps use from then on."""
+
+    def use(status: int = 0) -> FakeEncoder:
+        encoder = FakeEncoder(status)
+        library = SimpleNamespace(cuTensorMapEncodeTiled=encoder)
+        monkeypatch.setattr(cuda_driver.ctypes, "CDLL", lambda name: library)
+        return encoder
+
+    return use
 
 
-def test_a_failed_call_raises_with_its_code() -> None:
-    status = cuda_driver.driver.CUresult
-    assert checked((status.CUDA_SUCCESS, 7), "asking") == 7
-    assert checked((status.CUDA_SUCCESS,), "asking") is None
-    with pytest.raises(CudaError, match="CUDA_ERROR_INVALID_VALUE while asking") as caught:
-        checked((status.CUDA_ERROR_INVALID_VALUE,), "asking")
-    assert caught.value.error_code == 1
+def test_a_map_is_aligned_and_describes_its_matrix(encode: Any) -> None:
+    encoder = encode()
+    maps = [
+        TensorMap(
+            4096, rows=96, columns=40, bf16=True, box_rows=64, box_columns=32, swizzle_bytes=64
+        )
+        for _ in range(8)
+    ]
+    for one in maps:
+        assert ctypes.addressof(one.argument) % 64 == 0
+        assert bytes(one.argument) == b"\xab" * TENSOR_MAP_BYTES
+    kind, rank, address, extents, strides, box, steps, *how = encoder.calls[0]
+    assert (kind.value, rank.value, address.value) == (9, 2, 4096)
+    assert (list(extents), list(strides)) == ([40, 96], [80])
+    assert (list(box), list(steps)) == ([32, 64], [1, 1])
+    assert [one.value for one in how] == [0, 2, 0, 0]
 
 
-def test_an_empty_log_leaves_the_bytes_of_others_alone() -> None:
-    nvrtc = cuda_driver.nvrtc
-    _, program = nvrtc.nvrtcCreateProgram(b"__global__ void f() {}", b"f.cu", 0, [], [])
-    nvrtc.nvrtcCompileProgram(program, 1, [b"--gpu-architecture=sm_90"])
-    log = fetched(program, "ProgramLog")
-    assert log.strip(b"\0") == b""
-    assert [bytes([value]).hex() for value in range(256)] == [f"{v:02x}" for v in range(256)]
-    assert fetched(program, "CUBIN").startswith(b"\x7fELF")
-    nvrtc.nvrtcDestroyProgram(program)
+def test_a_map_that_is_refused_raises(encode: Any) -> None:
+    encode(1)
+    with pytest.raises(CudaError, match="INVALID_VALUE while describing a 96x40 matrix"):
+        TensorMap(4096, rows=96, columns=40, bf16=False, box_rows=64, box_columns=32)

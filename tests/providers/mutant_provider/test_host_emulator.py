@@ -27,6 +27,7 @@ FORMS = (
     "matmul_{}_e4m3t_e4m3n_bf16t_scalerow",
     "matmul_{}_e5m2t_e4m3n_f32t_scaletensor",
     "matmul_{}_f32t_f32t_f32n_alpha0p5_beta2_bias_relu_residual",
+    "matmul_{}_bf16t_bf16t_f32t_gelu",
     "batch_matmul_3x{}_bf16t_bf16n_f32t_bias",
     "batch_matmul_2x{}_e4m3t_e4m3n_bf16t_scalerow",
 )

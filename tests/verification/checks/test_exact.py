@@ -6,6 +6,7 @@ import pytest
 
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.traits import Trait
+from gemmetry.numerics.gelu import gelu
 from gemmetry.numerics.references import apply_epilogue
 from gemmetry.numerics.storage import quantize, round_to_tf32, to_float32, to_float64
 from gemmetry.verification.checks import CheckOutcome, exact
@@ -230,22 +231,77 @@ def signs_moved(lhs, rhs):
     return (np.abs(lhs.astype(np.int64))[:, :, np.newaxis] * moved).sum(axis=1)
 
 
+@pytest.mark.parametrize("epilogue", ["", "_relu"])
+def test_the_larger_of_old_and_new_is_failed(context_of, epilogue):
+    """Of f16 both sentinels are NaN; behind relu nothing is smaller than a negative number."""
+    context = context_of(f"matmul_32x30x16_f16t_f16n_f16t{epilogue}")
+    run = context.executable.run
+
+    def largest(inputs, output):
+        before = output.copy()
+        run(inputs, output)
+        np.fmax(before, output, out=output)
+        return output
+
+    context.executable.run = largest
+    assert exact.check_integers(context).outcome is CheckOutcome.PASSED
+    assert exact.check_selects_lhs(context).is_failure == (not epilogue)
+    assert exact.check_selects_rhs(context).is_failure
+    # What the output held is the same in new buffers: nothing is remembered.
+    assert exact.check_in_place_change(context).outcome is CheckOutcome.PASSED
+
+
 @pytest.mark.parametrize("multiply", [float32_sums, sums_of_saturated_pairs, signs_moved])
 def test_s8_kernels_that_are_right_for_middling_numbers_are_failed(context_of, multiply):
     def kernel(operation, tensors):
         return multiply(tensors["lhs"], tensors["rhs"]).astype(np.int64)
 
-    context = context_of("matmul_12x10x2048_s8t_s8n_s32t", kernel=kernel)
+    context = context_of("matmul_12x10x1100_s8t_s8n_s32t", kernel=kernel)
     assert context.first_errors.bad is None, "right on the dispatch's own inputs"
     assert exact.check_integers(context).is_failure
 
 
-def test_the_top_exponent_of_e4m3_holds_numbers(context_of):
+@pytest.mark.parametrize(
+    "suffix", ["f32t", "bf16t_scalerow", "f16t_scaletensor", "bf16t_scalerow_bias", "f32t_alpha3"]
+)
+def test_the_top_exponent_of_e4m3_holds_numbers(context_of, suffix):
     def with_infinity(operation, tensors):
         a, b = (np.where(np.abs(x) >= 256, np.nan, x) for x in operands(tensors))
-        return to_float64(a @ b)
+        return apply_epilogue(operation, to_float64(a @ b), tensors)
 
-    context = context_of("matmul_64x48x64_e4m3t_e4m3n_f32t", kernel=with_infinity)
+    name = f"matmul_64x48x64_e4m3t_e4m3n_{suffix}"
+    for check in (exact.check_selects_lhs, exact.check_selects_rhs):
+        assert check(context_of(name)).outcome is CheckOutcome.PASSED
+    context = context_of(name, kernel=with_infinity)
     assert exact.check_integers(context).outcome is CheckOutcome.PASSED
     assert exact.check_selects_lhs(context).is_failure
     assert exact.check_selects_rhs(context).is_failure
+
+
+def tanh_gelu(values):
+    return 0.5 * values * (1 + np.tanh(np.sqrt(2 / np.pi) * (values + 0.044715 * values**3)))
+
+
+@pytest.mark.parametrize("formats", ["bf16t_bf16n_bf16t", "f16t_f16n_f16t", "f32t_f32t_f32t"])
+def test_gelu_by_tanh_is_failed(context_of, formats):
+    """Beside one rounding of the product to 16 bits it would not show."""
+
+    def by_tanh(operation, tensors):
+        a, b = operands(tensors)
+        return tanh_gelu(to_float64(a @ b))
+
+    context = context_of(f"matmul_96x90x64_{formats}_gelu", kernel=by_tanh)
+    assert exact.check_integers(context).outcome is CheckOutcome.PASSED
+    assert exact.check_selects_lhs(context).is_failure
+    assert exact.check_selects_rhs(context).is_failure
+
+
+@pytest.mark.parametrize("formats", ["bf16t_bf16n_bf16t", "f16t_f16n_f16t"])
+def test_gelu_of_a_product_in_16_bits_is_right(context_of, formats):
+    def in_two_kernels(operation, tensors):
+        a, b = operands(tensors)
+        return gelu(to_float64(quantize(a @ b, operation.output.dtype)))
+
+    context = context_of(f"matmul_96x90x64_{formats}_gelu", kernel=in_two_kernels)
+    for check in (exact.check_integers, exact.check_selects_lhs, exact.check_selects_rhs):
+        assert check(context).outcome is CheckOutcome.PASSED

@@ -25,6 +25,16 @@ NAMES = [
 ]
 
 
+def test_positions_without_sorted_ones():
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        left_out = np.flatnonzero(rng.random(40) < 0.3)[:30]
+        left_out = left_out if left_out.size else np.array([39])
+        positions = np.flatnonzero(rng.random(40) < rng.random())
+        expected = [int(i) for i in positions if i not in left_out]
+        assert special._without(positions, left_out).tolist() == expected
+
+
 def product(tensors):
     with np.errstate(all="ignore"):
         return to_float32(tensors["lhs"]) @ to_float32(tensors["rhs"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
@@ -282,6 +283,18 @@ class IreeHostDevice(IreeDevice):
         """Whether nothing was written just before or just after a buffer of this device."""
         self.synchronize()
         return buffer.memory is None or self._memory.red_zones_intact(buffer.memory)
+
+    def spoiled_scratch(self, size_bytes: int) -> AbstractContextManager[None]:
+        """See :class:`gemmetry.domain.contracts.StressDevice`; IREE allocates by malloc too."""
+        return self._memory.spoiled_scratch(size_bytes)
+
+    def load(self) -> AbstractContextManager[None]:
+        """See :class:`gemmetry.domain.contracts.StressDevice`."""
+        return self._memory.load()
+
+    def stress_limits(self) -> str:
+        """See :class:`gemmetry.domain.contracts.StressDevice`."""
+        return self._memory.stress_limits()
 
 
 def open_device(target: Target, threads: int = 0) -> IreeDevice:

@@ -50,6 +50,8 @@ class Planted:
     declared: tuple[Trait, ...] = ()
     tile: tuple[int, int, int] = (64, 64, 32)
     """Along M, N and K; told in the configuration, so that tail shapes fit it."""
+    level: str = "standard"
+    """The least level of verification that has a check for it."""
 
     @property
     def configuration(self) -> str:

@@ -22,6 +22,9 @@ _HOPPER_TILE = (128, 64, 64)
 _ALIGNED = "matmul_256x192x160_f32t_f32t_f32t"
 """Tiles divide it: only another shape shows what is wrong with tails."""
 _UNEVEN = "matmul_321x200x177_f32t_f32t_f32t"
+_BF16 = "matmul_256x192x160_bf16t_bf16t_bf16t"
+_S8 = "matmul_256x192x160_s8t_s8t_s32t"
+_E4M3 = "matmul_256x192x160_e4m3t_e4m3t_f32t"
 _HOPPER = "matmul_640x448x584_bf16t_bf16n_f32t"
 """An odd number of tile rows, more tiles along K than stages, tails along all axes."""
 _HOPPER_LARGE = "matmul_1024x1024x1032_bf16t_bf16n_f32t"
@@ -41,6 +44,8 @@ class Recipe:
     cluster: int = 1
     chunk: int = 16
     """Columns of the result that one bulk store takes."""
+    extra_bytes: int = 0
+    """Of dynamic shared memory, beside what the source needs."""
 
 
 HOPPER_SOURCE = "hopper_matmul"
@@ -111,6 +116,13 @@ _TILED_BUGS = (
     ),
     _tiled(14, "shared_warp_slice", "two warps stage through one slice", ("values",), _UNEVEN),
     _tiled(
+        25,
+        "tail_rows_swapped",
+        "swaps halves of a last group of fewer than 16 rows",
+        ("tail_shapes",),
+        _ALIGNED,
+    ),
+    _tiled(
         30,
         "raster_not_bijective",
         "the last group of tile rows is walked as if it were full",
@@ -125,11 +137,15 @@ _TILED_BUGS = (
         "matmul_65600x16x32_f32t_f32t_f32t",
     ),
     _tiled(
-        40,
-        "truncating_cast",
-        "the result is cut to bf16, not rounded",
-        ("integers",),
-        "matmul_256x192x160_bf16t_bf16t_bf16t",
+        39,
+        "f16_inputs",
+        "converts bf16 inputs to f16, whose range is smaller",
+        ("selects_lhs",),
+        _BF16,
+    ),
+    _tiled(40, "truncating_cast", "the result is cut to bf16, not rounded", ("integers",), _BF16),
+    _tiled(
+        45, "beta_zero_reads_output", "adds 0 · C, which is NaN where C is", ("values",), _UNEVEN
     ),
     _tiled(46, "adds_to_output", "adds to what the output held", ("values",), _UNEVEN),
     _tiled(
@@ -140,8 +156,54 @@ _TILED_BUGS = (
         "matmul_192x160x160_f32t_f32t_f32t",
     ),
     _tiled(48, "counts_in_input", "counts finished blocks in A", ("inputs_unchanged",), _UNEVEN),
+    _tiled(
+        49,
+        "cache_by_pointer",
+        "answers from a cache by the inputs' addresses",
+        ("in_place_change",),
+        _UNEVEN,
+    ),
     _tiled(50, "side_stream", "launches on a stream of its own", ("unordered_work",), _UNEVEN),
     _tiled(51, "skips_calls", "every eighth call does nothing", ("every_call",), _UNEVEN),
+    _tiled(
+        55,
+        "shared_memory_taken_for_zero",
+        "a partial step of A is padded with what shared memory holds",
+        ("spoiled_scratch",),
+        _UNEVEN,
+    ),
+    _tiled(
+        57,
+        "s8_sums_in_f32",
+        "sums s8 products in f32",
+        ("integers",),
+        "matmul_128x64x1152_s8t_s8t_s32t",
+    ),
+    _tiled(59, "size_in_s8", "takes the size of -128 in 8 bits", ("integers",), _S8),
+    _tiled(
+        60,
+        "e4m3_top_reserved",
+        "takes e4m3 numbers from 256 on for infinity and NaN",
+        ("selects_lhs",),
+        _E4M3,
+    ),
+    _tiled(
+        61, "zeros_not_stored", "takes the output to be zero already", ("selects_lhs",), _UNEVEN
+    ),
+    _tiled(
+        62,
+        "minimum_with_output",
+        "stores the minimum of the result and the old output",
+        ("selects_lhs",),
+        _UNEVEN,
+    ),
+    _tiled(
+        63,
+        "vectors_past_k",
+        "reads vectors of eight where K leaves four",
+        ("tail_shapes",),
+        _ALIGNED,
+    ),
 )
 
 _SPLIT_BUGS = (
@@ -275,6 +337,8 @@ _RIGHT = (
         tile=_HOPPER_TILE,
     ),
     _right(18, "fused_multiply_add", "fused multiply-adds in tile order", _UNEVEN),
+    _right(21, "s8_sums", "sums s8 products in s32", _S8),
+    _right(23, "fp8_by_bits", "makes f16 of e4m3 by moving its bits", _E4M3),
 )
 
 PLANTED: tuple[Planted, ...] = (*_TILED_BUGS, *_SPLIT_BUGS, *_HOPPER_BUGS, *_RIGHT)
@@ -287,6 +351,7 @@ _RECIPES = {
     "no_wait_for_peer": _IN_TURN,
     "serial_split_k": _IN_TURN,
     "few_blocks": Recipe(blocks=24),
+    "shared_memory_taken_for_zero": Recipe(extra_bytes=4 * 64 * 16),
     "no_proxy_fence": Recipe(HOPPER_SOURCE, blocks=264, chunk=64),
     "multicast_of_rank_0": _PAIRS,
     "odd_tile_row_skipped": _PAIRS,
@@ -301,6 +366,7 @@ HOST_BUGS = frozenset(
         "side_stream",
         "skips_calls",
         "stale_tensor_map",
+        "cache_by_pointer",
     }
 )
 """Slugs of bugs that are in how a kernel is launched, not in the kernel."""

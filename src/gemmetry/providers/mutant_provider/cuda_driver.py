@@ -1,23 +1,13 @@
-"""CUDA C++ sources of this package, compiled by NVRTC and launched through the driver.
-
-Only ``cuda.bindings`` is needed, which CUDA builds of torch bring along; compiling needs no GPU.
-"""
+"""What planted CUDA kernels ask of the driver, beside what every kernel needs."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from typing import Any
 
-from cuda.bindings import driver, nvrtc
+from cuda.bindings import driver
 
-from gemmetry.domain.errors import CompileError
-
-SOURCES = resources.files("gemmetry.kernels") / "mutants"
-"""Where the sources lie, as package data."""
+from gemmetry.providers._cuda_driver import checked
 
 TENSOR_MAP_BYTES = 128
 _TENSOR_MAP_ALIGNMENT = 64
@@ -27,155 +17,6 @@ _BF16, _F32 = 9, 7
 """CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 and FLOAT32 of the enumeration CUtensorMapDataType."""
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 """Bytes -> value of the enumeration CUtensorMapSwizzle."""
-
-
-class CudaError(RuntimeError):
-    """A call of the driver failed; ``error_code`` is its CUresult."""
-
-    def __init__(self, doing: str, code: int, name: str) -> None:
-        super().__init__(f"CUDA error: {name} while {doing}")
-        self.error_code = code
-
-
-@dataclass(frozen=True, slots=True)
-class Cubin:
-    """Machine code for one architecture, and what the compiler said."""
-
-    code: bytes
-    log: str
-
-
-@cache
-def compile_source(name: str, macros: tuple[tuple[str, int], ...], architecture: str) -> Cubin:
-    """Compile ``kernels/mutants/<name>.cu`` with `macros` defined for `architecture` (sm_90a …).
-
-    Raises:
-        CompileError: the compiler rejected it; the message is its first line.
-    """
-    headers = {
-        entry.name: entry.read_text().encode()
-        for entry in SOURCES.iterdir()
-        if entry.name.endswith(".cuh")
-    }
-    source = (SOURCES / f"{name}.cu").read_text().encode()
-    status, program = nvrtc.nvrtcCreateProgram(
-        source,
-        f"{name}.cu".encode(),
-        len(headers),
-        list(headers.values()),
-        [header.encode() for header in headers],
-    )
-    _nvrtc(status, f"creating {name}")
-    options = [
-        f"--gpu-architecture={architecture}",
-        "--std=c++17",
-        "--ptxas-options=-v",
-        *(f"-D{macro}={value}" for macro, value in macros),
-    ]
-    (status,) = nvrtc.nvrtcCompileProgram(
-        program, len(options), [option.encode() for option in options]
-    )
-    try:
-        log = fetched(program, "ProgramLog").decode(errors="replace").strip("\0 \n")
-        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            lines = [line for line in log.splitlines() if line.strip()] or [status.name]
-            raise CompileError(f"NVRTC rejected {name} for {architecture}: {lines[0]}")
-        code = fetched(program, "CUBIN")
-    finally:
-        nvrtc.nvrtcDestroyProgram(program)
-    return Cubin(code, log)
-
-
-def fetched(program: Any, what: str) -> bytes:
-    """``CUBIN`` or ``ProgramLog`` of an NVRTC program.
-
-    Raises:
-        CompileError: NVRTC has none.
-    """
-    status, size = getattr(nvrtc, f"nvrtcGet{what}Size")(program)
-    _nvrtc(status, f"asking for the size of the {what}")
-    # Not bytes: NVRTC writes into what it is given, and Python shares bytes objects of length 1,
-    # which is the length of an empty log, among everybody.
-    memory = bytearray(size)
-    (status,) = getattr(nvrtc, f"nvrtcGet{what}")(program, memory)
-    _nvrtc(status, f"fetching the {what}")
-    return bytes(memory)
-
-
-def _nvrtc(status: Any, doing: str) -> None:
-    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise CompileError(f"NVRTC failed while {doing}: {status.name}")
-
-
-def checked(result: Sequence[Any], doing: str) -> Any:
-    """What a driver call returned besides its status.
-
-    Raises:
-        CudaError: the status is not success.
-    """
-    status, *values = result
-    if status != driver.CUresult.CUDA_SUCCESS:
-        raise CudaError(doing, int(status), status.name)
-    return values[0] if values else None
-
-
-class Kernel:
-    """A kernel loaded into the current context."""
-
-    def __init__(self, cubin: Cubin, name: str) -> None:
-        """
-        Raises:
-            CudaError: the driver refused it.
-        """
-        self.name = name
-        self._module = checked(driver.cuModuleLoadData(cubin.code), f"loading {name}")
-        self._function = checked(
-            driver.cuModuleGetFunction(self._module, name.encode()), f"finding {name}"
-        )
-
-    def attribute(self, attribute: str) -> int:
-        """``NUM_REGS``, ``SHARED_SIZE_BYTES`` …: the ends of names in CUfunction_attribute."""
-        key = getattr(driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{attribute}")
-        return int(checked(driver.cuFuncGetAttribute(key, self._function), f"asking {self.name}"))
-
-    def allow_shared_memory(self, dynamic_bytes: int) -> None:
-        """Let launches take this much dynamic shared memory; without it 48 KiB is the limit."""
-        key = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        checked(
-            driver.cuFuncSetAttribute(self._function, key, dynamic_bytes),
-            f"asking for {dynamic_bytes} bytes of shared memory for {self.name}",
-        )
-
-    def launch(
-        self,
-        blocks: int,
-        threads: int,
-        dynamic_bytes: int,
-        stream: int,
-        arguments: Sequence[Any],
-        *,
-        check: bool = True,
-    ) -> None:
-        """Launch on `stream` (a CUstream's address).
-
-        Args:
-            arguments: ctypes objects, and :class:`TensorMap` s.
-            check: False only for the kernel whose bug is that nobody looks.
-
-        Raises:
-            CudaError: the driver refused it.
-        """
-        addresses = [
-            item.address if isinstance(item, TensorMap) else ctypes.addressof(item)
-            for item in arguments
-        ]
-        table = (ctypes.c_void_p * len(addresses))(*addresses)
-        result = driver.cuLaunchKernel(
-            self._function, blocks, 1, 1, threads, 1, 1, dynamic_bytes,
-            driver.CUstream(stream), ctypes.addressof(table), 0,
-        )  # fmt: skip
-        if check:
-            checked(result, f"launching {self.name}")
 
 
 def fill_zeros(address: int, words: int, stream: int) -> None:
@@ -225,12 +66,13 @@ class TensorMap:
         """
         # The binding of this one function hands out memory without the alignment that it asks for.
         encode = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled
-        self._memory = ctypes.create_string_buffer(TENSOR_MAP_BYTES + _TENSOR_MAP_ALIGNMENT)
-        start = ctypes.addressof(self._memory)
-        self.address = start + -start % _TENSOR_MAP_ALIGNMENT
+        memory = ctypes.create_string_buffer(TENSOR_MAP_BYTES + _TENSOR_MAP_ALIGNMENT)
+        offset = -ctypes.addressof(memory) % _TENSOR_MAP_ALIGNMENT
+        self.argument: Any = (ctypes.c_char * TENSOR_MAP_BYTES).from_buffer(memory, offset)
+        """For a kernel's launch; it keeps its memory."""
         itemsize = 2 if bf16 else 4
         status = encode(
-            ctypes.c_void_p(self.address),
+            ctypes.byref(self.argument),
             ctypes.c_int(_BF16 if bf16 else _F32),
             ctypes.c_uint32(2),
             ctypes.c_void_p(address),
@@ -244,8 +86,3 @@ class TensorMap:
             ctypes.c_int(0),  # zeros outside
         )
         checked((driver.CUresult(status),), f"describing a {rows}x{columns} matrix")
-
-
-def macros_of(**values: int) -> tuple[tuple[str, int], ...]:
-    """Macros in the form that :func:`compile_source` can cache."""
-    return tuple(sorted(values.items()))

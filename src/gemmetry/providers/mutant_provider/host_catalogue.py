@@ -17,6 +17,11 @@ _F32 = "matmul_128x128x128_f32t_f32t_f32t"
 _NINE_TILES = "matmul_192x192x128_f32t_f32t_f32t"
 _UNEVEN_K = "matmul_128x128x80_f32t_f32t_f32t"
 _ROW_SCALES = "matmul_256x128x256_e4m3t_e4m3n_bf16t_scalerow"
+_S8 = "matmul_128x128x128_s8t_s8t_s32t"
+_S8_DEEP = "matmul_64x64x1152_s8t_s8t_s32t"
+"""Sums beyond 2^24, to which f32 counts."""
+_E4M3 = "matmul_128x128x128_e4m3t_e4m3n_f32t"
+_GELU = "matmul_128x128x128_f32t_f32t_f32t_gelu"
 _ONE_BLOCK_OF_SCALES = "matmul_128x128x256_e4m3t_e4m3n_bf16t_scalerow"
 
 _RANDOM = Trait.NONDETERMINISTIC
@@ -206,6 +211,48 @@ _CALLERS = (
          "nan_spreads"),
 )  # fmt: skip
 
+_STRESS = (
+    _bug(55, "workspace_taken_for_zero", "adds to a workspace that it never set to zero", _F32,
+         "spoiled_scratch"),
+    Planted(56, "fixed_wait_for_partner", "waits a fixed time for another block's part of K",
+            Vehicle.HOST, _F32, killed_by=("under_load",), level="paranoid"),
+)  # fmt: skip
+
+_NUMBERS = (
+    _bug(57, "s8_sums_in_f32", "sums s8 products in f32", _S8_DEEP, "integers"),
+    _bug(58, "pairs_saturate", "saturates sums of two s8 products to 16 bits", _S8, "integers"),
+    _bug(58, "offset_pairs_saturate", "does so with A + 128, as pmaddubsw does", _S8, "values"),
+    _bug(59, "negated_in_s8", "negates -128 in 8 bits", _S8, "integers"),
+    _bug(59, "minus_128_clamped", "takes -128 for -127", _S8, "integers"),
+    _bug(60, "e4m3_top_reserved", "takes e4m3 numbers from 256 on for infinity and NaN", _E4M3,
+         "selects_lhs"),
+    _bug(60, "scaled_e4m3_top_reserved", "does so where there are scale factors", _ROW_SCALES,
+         "selects_lhs"),
+    _bug(60, "biased_e4m3_top_reserved", "does so where a bias is added as well",
+         "matmul_128x128x128_e4m3t_e4m3n_bf16t_scaletensor_bias", "selects_lhs"),
+    _bug(60, "e5m2_top_counted", "takes e5m2's infinity and NaN for numbers",
+         "matmul_128x128x128_e5m2t_e5m2n_f32t", "nan_spreads"),
+    _bug(64, "tanh_gelu", "approximates gelu by tanh", _GELU, "tail_shapes"),
+    _bug(64, "tanh_gelu_to_bf16", "does so where the result is bf16",
+         "matmul_128x128x128_bf16t_bf16n_bf16t_gelu", "selects_lhs"),
+)  # fmt: skip
+
+_EDGES = (
+    _bug(61, "zero_rows_skipped", "leaves out rows of A that are zero", _BF16, "selects_lhs"),
+    _bug(61, "zero_by_zero", "divides rows by their largest number, zero or not", _F32,
+         "selects_lhs"),
+    _bug(62, "minimum_with_output", "stores the minimum of the result and the old output", _F32,
+         "selects_lhs"),
+    _bug(62, "maximum_with_output", "stores the maximum of the result and the old output",
+         "matmul_128x128x128_f16t_f16n_f16t", "selects_lhs"),
+    _bug(62, "maximum_behind_relu", "does so where no result is negative",
+         "matmul_128x128x128_f16t_f16n_f16t_relu", "selects_rhs"),
+    _bug(63, "vectors_past_k", "reads vectors of eight where K leaves four", _BF16,
+         "tail_shapes"),
+    _bug(63, "s8_vectors_past_k", "reads vectors of sixteen where K leaves eight",
+         "matmul_128x128x128_s8t_s8n_s32t", "tail_shapes"),
+)  # fmt: skip
+
 _CORRECT = (
     _right(1, "split_k", "slices of K, added in order", _DEEP),
     _right(2, "split_k_atomics", "slices of K, added in an order that varies", _DEEP, _RANDOM),
@@ -245,11 +292,26 @@ _CORRECT = (
            "matmul_64x64x256_f32t_f32t_f32t", tile=(32, 32, 32)),
     _right(20, "rounds_to_overflow", "results around the largest f16",
            "matmul_64x64x2048_f16t_f16t_f16t_alpha88p8"),
+    _right(21, "s8_pairs", "sums s8 products in pairs of 32 bits", _S8),
+    _right(22, "s8_offset", "adds 128 to A, and takes it off the sums", _S8_DEEP),
+    _right(23, "fp8_by_table", "reads e4m3 numbers from a table", _E4M3),
+    _right(24, "gelu_by_formula", "approximates the error function within 1.5e-7", _GELU),
+    _right(25, "rows_normalised", "divides rows by their largest number, but for zero", _F32),
 )  # fmt: skip
 
 PLANTED: tuple[Planted, ...] = tuple(
     sorted(
-        (*_MEMORY, *_PIPELINE, *_SHARING, *_ARITHMETIC, *_CALLERS, *_CORRECT),
+        (
+            *_MEMORY,
+            *_PIPELINE,
+            *_SHARING,
+            *_ARITHMETIC,
+            *_CALLERS,
+            *_STRESS,
+            *_NUMBERS,
+            *_EDGES,
+            *_CORRECT,
+        ),
         key=lambda item: (not item.is_bug, item.number),
     )
 )

@@ -6,7 +6,7 @@ GPU does at once: a hazard is emulated by a launch in which, by chance, one piec
 early or too late (:class:`Racing`). The chance differs from launch to launch and from process to
 process, as it does on a device.
 
-Matmuls of all kinds, formats, layouts and modifiers but gelu; convolutions are not.
+Matmuls of all kinds, formats, layouts and modifiers; convolutions are not.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 
 from gemmetry.domain.dtypes import F64
 from gemmetry.domain.operation import EpilogueStep, Operation, Scaling
+from gemmetry.numerics.gelu import gelu
 from gemmetry.numerics.storage import numpy_dtype, quantize, to_float32, to_float64
 from gemmetry.providers._host_device import HostBuffer
 from gemmetry.providers._host_math import logical_view
@@ -223,10 +224,15 @@ class TiledGemm:
                     values = values + residual.astype(values.dtype)
                 case EpilogueStep.RELU:
                     values = self.relu(values)
+                case EpilogueStep.GELU:
+                    values = self.gelu(values)
         return values
 
     def relu(self, values: Array) -> Array:
         return np.maximum(values, 0)
+
+    def gelu(self, values: Array) -> Array:
+        return gelu(to_float64(values)).astype(values.dtype)
 
     def rounded(self, values: Array) -> Array:
         """In the result's format, rounded to nearest once."""

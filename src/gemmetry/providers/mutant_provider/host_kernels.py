@@ -12,10 +12,13 @@ from gemmetry.providers._host_device import HostBuffer, HostDevice
 from gemmetry.providers.mutant_provider import host_arithmetic as arithmetic
 from gemmetry.providers.mutant_provider import host_callers as callers
 from gemmetry.providers.mutant_provider import host_correct as correct
+from gemmetry.providers.mutant_provider import host_edges as edges
 from gemmetry.providers.mutant_provider import host_memory as memory
+from gemmetry.providers.mutant_provider import host_numbers as numbers
 from gemmetry.providers.mutant_provider import host_pipeline as pipeline
 from gemmetry.providers.mutant_provider import host_sharing as sharing
 from gemmetry.providers.mutant_provider import host_splits as splits
+from gemmetry.providers.mutant_provider import host_stress as stress
 from gemmetry.providers.mutant_provider.catalogue import Planted
 from gemmetry.providers.mutant_provider.host_emulator import TiledGemm
 
@@ -91,6 +94,26 @@ KERNELS: Mapping[str, type[TiledGemm]] = {
     "fixed_seed_remembered": callers.RemembersFixedSeed,
     "nan_swallowed": arithmetic.SwallowsNan,
     "neighbour_row_leaks": memory.MasksByMultiplying,
+    "workspace_taken_for_zero": stress.TakesWorkspaceForZero,
+    "fixed_wait_for_partner": stress.WaitsFixedTime,
+    "s8_sums_in_f32": numbers.F32Sums,
+    "pairs_saturate": numbers.SaturatesPairs,
+    "offset_pairs_saturate": numbers.SaturatesOffsetPairs,
+    "negated_in_s8": numbers.NegatesInS8,
+    "minus_128_clamped": numbers.ClampsTo127,
+    "e4m3_top_reserved": numbers.ReservesTopOfE4m3,
+    "scaled_e4m3_top_reserved": numbers.ReservesTopOfE4m3,
+    "biased_e4m3_top_reserved": numbers.ReservesTopOfE4m3,
+    "e5m2_top_counted": numbers.CountsTopOfE5m2,
+    "zero_rows_skipped": edges.SkipsZeroRows,
+    "zero_by_zero": edges.DividesZeroByZero,
+    "minimum_with_output": edges.MinimumWithOutput,
+    "maximum_with_output": edges.MaximumWithOutput,
+    "maximum_behind_relu": edges.MaximumWithOutput,
+    "vectors_past_k": edges.ReadsVectorsPastK,
+    "s8_vectors_past_k": edges.ReadsVectorsPastK,
+    "tanh_gelu": numbers.TanhGelu,
+    "tanh_gelu_to_bf16": numbers.TanhGelu,
     "split_k": splits.SplitK,
     "split_k_atomics": splits.SplitKAtomics,
     "stream_k": splits.StreamK,
@@ -116,6 +139,11 @@ KERNELS: Mapping[str, type[TiledGemm]] = {
     "fma_contraction": correct.FusedMultiplyAdd,
     "one_by_one": correct.OneByOne,
     "rounds_to_overflow": TiledGemm,
+    "s8_pairs": numbers.PairedS8,
+    "s8_offset": numbers.OffsetS8,
+    "fp8_by_table": numbers.DecodesFp8,
+    "gelu_by_formula": numbers.RationalGelu,
+    "rows_normalised": edges.NormalisesRows,
 }
 """Slug of a planted kernel -> its class."""
 

@@ -107,14 +107,14 @@ def check_in_place_change(context: Context) -> CheckResult:
     """
     name = "in_place_change"
     makers = dict(zip(_IN_PLACE, (exact_inputs.selects_lhs, exact_inputs.selects_rhs), strict=True))
-    runs = [run for key, make in makers.items() if (run := context.exact(key, make)) is not None]
-    if not runs:
+    runs = {key: context.exact(key, make) for key, make in makers.items()}
+    if all(run is None for run in runs.values()):
         return _negated_in_place(name, context)
-    for run in runs:
-        if run.is_right:
+    for key, run in runs.items():
+        if run is None or run.is_right:
             continue
         fresh = context.launcher.place(run.case.inputs, keep_copies=False)
-        if context.run_exact("", run.case, fresh).is_right:
+        if context.run_exact(key, run.case, fresh).is_right:
             return failed(
                 name,
                 "inputs changed in place give a wrong result, in new buffers a right one: "

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
 from gemmetry.domain.contracts import OrderedDevice
 from gemmetry.numerics.storage import Array, to_float64
 from gemmetry.verification import exact_inputs
@@ -28,9 +31,9 @@ REPEATS = 20
 """Launches at level paranoid that must agree bit for bit."""
 
 
-def calls(seconds: float) -> int:
-    """Launches of :func:`check_every_call` where one takes `seconds`."""
-    return max(FEWEST_CALLS, min(CALLS, int(CALLS_S / max(seconds, 1e-9))))
+def calls(seconds: float, most: int = CALLS) -> int:
+    """Launches behind each other, at most `most`, where one takes `seconds`."""
+    return max(FEWEST_CALLS, min(most, int(CALLS_S / max(seconds, 1e-9))))
 
 
 def check_second_launch(context: Context) -> CheckResult:
@@ -72,14 +75,29 @@ def check_every_call(context: Context) -> CheckResult:
     On integers whose sums are exact every right result has the same bits, whatever the order of
     summation, so a race shows that hides among rounding errors otherwise.
     """
-    name = "every_call"
+    return judge_calls(context, "every_call", CALLS)
+
+
+def judge_calls(
+    context: Context,
+    name: str,
+    most: int,
+    within: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> CheckResult:
+    """At most `most` launches behind each other, all of which must be right, on exact integers
+    where the operation has such.
+
+    Args:
+        name: of the check.
+        within: see :meth:`gemmetry.verification.launching.Launcher.queue`.
+    """
     launcher = context.launcher
     run = context.exact(INTEGERS, exact_inputs.integers)
-    count = calls(context.first.seconds)
+    count = calls(context.first.seconds, most)
     placed = context.main if run is None else context.put(run.case.inputs)
     launcher.keep_copies(placed)
     model = context.first if run is None else run.launch
-    launches = launcher.queue(placed, count, sentinel=launcher.sentinels[0])
+    launches = launcher.queue(placed, count, sentinel=launcher.sentinels[0], within=within)
     for number, launch in enumerate(launches, start=1):
         problem = launch.returned_type or zone_problem(launch)
         if problem:

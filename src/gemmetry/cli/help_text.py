@@ -1,0 +1,85 @@
+"""Help as plain text, for commands and for groups of them.
+
+Typer's own tables cut what is wider than its column, and a name that is cut cannot be typed; to
+load what draws them takes longer than all else that ``gemmetry --help`` does.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+_WIDEST_NAME = 30
+"""Characters that the column of names takes in a help text; longer ones have a line."""
+
+
+class PlainHelp:
+    """Before a command class of typer's among the bases: what its ``--help`` shows."""
+
+    def format_help(self: Any, ctx: Any, formatter: Any) -> None:
+        """Usage, what it does, options, and what else there is to say."""
+        self.format_usage(ctx, formatter)
+        self.format_help_text(ctx, formatter)
+        self.format_options(ctx, formatter)
+        self.format_epilog(ctx, formatter)
+
+    def format_options(self: Any, ctx: Any, formatter: Any) -> None:
+        """Arguments, then options under the headings of their panels."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            is_argument = parameter.param_type_name == "argument"
+            heading = getattr(parameter, "rich_help_panel", None)
+            heading = heading or ("Arguments" if is_argument else "Options")
+            panels.setdefault(heading, []).append(record)
+        for heading, records in panels.items():
+            with formatter.section(heading):
+                _write_records(records, formatter)
+
+
+class PlainGroup(PlainHelp, TyperGroup):
+    """A group of commands; its help lists them with the first paragraph of what each does."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Without arguments its help, and exit status 2: nothing was asked for."""
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help())
+            ctx.exit(2)
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Options, then commands."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Every command with a line or more; nothing is cut."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        records = [
+            (name, " ".join((command.help or "").split("\n\n")[0].split()))
+            for name, command in found
+            if command is not None and not command.hidden
+        ]
+        with formatter.section("Commands"):
+            _write_records(records, formatter)
+
+
+def _write_records(records: Sequence[tuple[str, str]], formatter: Any) -> None:
+    """Names, and beside them what they mean. Unlike in the formatter's own lists names in the text
+    stay whole: their hyphens are no places to break at."""
+    indent = formatter.current_indent
+    column = min(max(len(name) for name, _ in records), _WIDEST_NAME) + 2
+    room = formatter.width - indent - column
+    for name, text in records:
+        lines = textwrap.wrap(text, room, break_on_hyphens=False, break_long_words=False)
+        if len(name) + 2 > column:
+            lines.insert(0, "")
+        names = [name, *[""] * (len(lines) - 1)]
+        for left, right in zip(names, lines or [""], strict=True):
+            formatter.write(f"{'':{indent}}{left:<{column}}{right}".rstrip() + "\n")

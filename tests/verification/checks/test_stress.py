@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.record import BuildFacts
+from gemmetry.domain.traits import Trait
+from gemmetry.providers._host_device import HostDevice
+from gemmetry.verification.checks import CheckOutcome, repeats, stress
+
+NAME = "matmul_8x6x16_f32t_f32t_f32t"
+
+
+class StressedDevice(HostDevice):
+    """Tells whether it is under stress."""
+
+    def __init__(self, limits=""):
+        super().__init__()
+        self.limits = limits
+        self.spoiled_bytes = []
+        self.is_spoiled = self.is_busy = False
+        self.loads = 0
+
+    @contextmanager
+    def spoiled_scratch(self, size_bytes):
+        self.spoiled_bytes.append(size_bytes)
+        self.is_spoiled = True
+        yield
+        self.is_spoiled = False
+
+    @contextmanager
+    def load(self):
+        self.loads += 1
+        self.is_busy = True
+        yield
+        self.is_busy = False
+
+    def stress_limits(self):
+        return self.limits
+
+
+@pytest.fixture
+def device():
+    return StressedDevice()
+
+
+def test_right_kernels_pass_and_limits_are_told(context_of, device):
+    context = context_of(NAME, device=device)
+    for check, launches in ((stress.check_spoiled_scratch, 2), (stress.check_under_load, 11)):
+        assert check(context).text == "passed"
+        # The first launch; the exact one, with which those under load are compared.
+        assert context.executable.launches == launches
+    assert device.spoiled_bytes == [8 * 16 * 4]
+    assert device.loads == 1
+    limited = context_of(NAME, device=StressedDevice("without a lever"))
+    for check in (stress.check_spoiled_scratch, stress.check_under_load):
+        assert check(limited).text == "passed: without a lever"
+
+
+def test_launches_are_under_stress_from_the_first_to_the_last(context_of, device):
+    seen = []
+
+    def look(inputs, output, launch):
+        seen.append((device.is_spoiled, device.is_busy))
+
+    context = context_of(NAME, device=device, meddle=look)
+    stress.check_spoiled_scratch(context)
+    assert seen == [(False, False), (True, False)]
+    seen.clear()
+    stress.check_under_load(context)
+    assert seen == [(False, False)] + [(False, True)] * stress.CALLS_UNDER_LOAD
+    assert not device.is_spoiled and not device.is_busy
+
+
+def test_memory_that_was_never_written_shows(context_of, device):
+    def use(inputs, output, launch):
+        output[3] += np.nan if device.is_spoiled else 0.0
+
+    result = stress.check_spoiled_scratch(context_of(NAME, device=device, meddle=use))
+    assert result.is_failure
+    assert "the first launch was right: it uses memory that it never wrote" in result.detail
+    assert "6 of 48 elements are wrong" in result.detail
+    assert result.first_bad.startswith("[3, 0]")
+
+
+def test_a_kernel_that_was_wrong_before_is_not_said_to_use_unwritten_memory(context_of, device):
+    def spoil(inputs, output, launch):
+        output[3] = launch
+
+    result = stress.check_spoiled_scratch(context_of(NAME, device=device, meddle=spoil))
+    assert result.is_failure
+    assert "never wrote" not in result.detail
+
+
+@pytest.mark.parametrize("declared", [(), (Trait.NONDETERMINISTIC,)])
+def test_other_bits_within_the_bound_pass(context_of, device, declared):
+    def vary(inputs, output, launch):
+        output[0, 0] = np.nextafter(output[0, 0], np.float32(launch * np.inf))
+
+    facts = BuildFacts(declared=declared)
+    context = context_of(NAME, device=device, meddle=vary, facts=facts)
+    assert stress.check_spoiled_scratch(context).text == "passed"
+
+
+@pytest.mark.parametrize("damage", ["form", "zone"])
+def test_damage_in_spoiled_memory_is_told(context_of, device, damage):
+    def meddle(inputs, output, launch):
+        if device.is_spoiled and damage == "zone":
+            output.base[-1] = 0
+        return output.astype(np.float64) if device.is_spoiled and damage == "form" else None
+
+    result = stress.check_spoiled_scratch(context_of(NAME, device=device, meddle=meddle))
+    assert result.is_failure
+    wanted = {"form": "the result is float64", "zone": "outside the buffer of result"}
+    assert wanted[damage] in result.detail
+
+
+@pytest.mark.parametrize("call", [1, 8])
+def test_a_call_that_goes_wrong_under_load_is_failed(context_of, device, call):
+    busy = []
+
+    def late(inputs, output, launch):
+        busy.extend([launch] if device.is_busy else [])
+        if len(busy) == call:
+            output[2:4] = 0
+
+    context = context_of(NAME, device=device, meddle=late)
+    assert repeats.check_every_call(context).outcome is CheckOutcome.PASSED
+    result = stress.check_under_load(context)
+    assert result.is_failure
+    assert result.detail.startswith(f"while the device was busy: call {call} of 8: 12 of 48")
+
+
+def test_inputs_changed_under_load_are_told(context_of, device):
+    def meddle(inputs, output, launch):
+        if device.is_busy:
+            inputs[1][0, 0] += 1
+
+    result = stress.check_under_load(context_of(NAME, device=device, meddle=meddle))
+    assert "while the device was busy: " in result.detail
+
+
+def test_stress_needs_a_device_that_can(context_of, plain_device):
+    context = context_of(NAME, device=plain_device)
+    for check in (stress.check_spoiled_scratch, stress.check_under_load):
+        result = check(context)
+        assert result.outcome is CheckOutcome.NOT_APPLICABLE
+        assert "this device cannot" in result.detail
+    assert context.executable.launches == 0
+
+
+def test_the_hosts_own_stress(context_of):
+    """A workspace that is zero because the system's pages are."""
+
+    def kernel(operation, tensors):
+        workspace = np.empty(10 * 2**20, np.float32)[:48].reshape(8, 6)
+        return workspace + tensors["lhs"].astype(np.float64) @ tensors["rhs"].astype(np.float64)
+
+    context = context_of(NAME, kernel=kernel)
+    assert repeats.check_second_launch(context).outcome is CheckOutcome.PASSED
+    assert "it never wrote" in stress.check_spoiled_scratch(context).detail
+    right = context_of(NAME)
+    assert stress.check_spoiled_scratch(right).text == "passed"
+    assert stress.check_under_load(right).text == "passed"
