@@ -14,14 +14,17 @@ SCRIPT = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from gemmetry.domain.names import parse_operation
 from gemmetry.kernels.triton_mutants import planted_matmul
 from gemmetry.providers.mutant_provider.triton_catalogue import PLANTED, TILE, recipe_of
 
+ELEMENTS = {"f32": "fp32", "f16": "fp16", "bf16": "bf16", "s8": "i8", "s32": "i32"}
 codes = set()
 for item in PLANTED:
     recipe = recipe_of(item)
-    element = item.operation.split("_")[2].removesuffix("t").replace("f", "fp")
-    signature = {"a": f"*{element}", "b": f"*{element}", "c": "*fp32"}
+    formats = parse_operation(item.operation).signature
+    signature = {"a": formats.lhs, "b": formats.rhs, "c": formats.result}
+    signature = {name: f"*{ELEMENTS[str(dtype)]}" for name, dtype in signature.items()}
     signature |= {"m": "i32", "n": "i32", "k": "i32"}
     constants = dict(zip(
         ("MUTANT", "SPLITS", "REVERSED", "THIRDS", "BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M"),
