@@ -373,16 +373,19 @@ def _matrix_shape(spec: TensorSpec) -> tuple[int, int]:
 
 def _gathered(shape: MatmulShape, codes: Floats, role: str) -> Floats:
     """The product with :func:`_ones`, without multiplying: gather along K, then add in groups."""
-    if role == "rhs":
+    axis, free = (-1, shape.n) if role == "lhs" else (-2, shape.m)
+    steps = np.arange(max(shape.k, free))
+    groups = -(-steps.size // free)
+    if groups > 1 and role == "rhs":
         transposed = shape._replace(m=shape.n, n=shape.m)
         product = _gathered(transposed, np.swapaxes(codes, -1, -2), "lhs")
         return np.ascontiguousarray(np.swapaxes(product, -1, -2))
-    matrices = codes.reshape(-1, shape.m, shape.k)
-    steps = np.arange(max(shape.k, shape.n))
-    groups = -(-steps.size // shape.n)
-    result = np.zeros((matrices.shape[0], shape.m, groups * shape.n), codes.dtype)
-    for index, matrix in enumerate(matrices):
-        result[index, :, : steps.size] = matrix[:, (steps + index) % shape.k]
+    matrices = codes.reshape(-1, *codes.shape[-2:])
+    taken = np.stack(
+        [np.take(one, (steps + index) % shape.k, axis) for index, one in enumerate(matrices)]
+    )
     if groups > 1:
-        result = result.reshape(-1, shape.m, groups, shape.n).sum(axis=2)
-    return result.reshape(*codes.shape[:-1], shape.n)
+        summed = np.zeros((*taken.shape[:-1], groups * free), codes.dtype)
+        summed[..., : steps.size] = taken
+        taken = summed.reshape(*taken.shape[:-1], groups, free).sum(axis=-2)
+    return taken.reshape(*codes.shape[:-2], *taken.shape[-2:])
