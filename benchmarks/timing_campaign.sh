@@ -59,9 +59,9 @@ repeat() {
   processes)
     proof 170 aa_test aa-processes --pairs 120 --processes 3 \
       --shapes 1024x1024x1024,4096x4096x4096,16x8192x8192
-    proof 130 planted_slowdown planted-f32-processes --groups 20 --shape 4096x4096x4096 \
+    proof 260 planted_slowdown planted-f32-processes --groups 60 --shape 4096x4096x4096 \
       --dtype f32 --time-budget 2s --processes 3
-    proof 270 planted_slowdown planted-processes --groups 20 --shape 8192x8192x8192 \
+    proof 160 planted_slowdown planted-processes --groups 10 --shape 8192x8192x8192 \
       --time-budget 2s --interval-width 0.0005 --processes 3
     ;;
   cpu)
