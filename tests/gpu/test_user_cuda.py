@@ -10,11 +10,8 @@ import pytest
 
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.target import Target
-from gemmetry.providers._torch_math import users_turn
-from gemmetry.providers.torch_provider import TorchProvider
 from gemmetry.providers.user_provider import UserProvider
 
-torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
 
 Check = Callable[..., Any]
@@ -33,6 +30,15 @@ def into(a, b, out):
 def on_the_host(a, b):
     return a.cpu() @ b.cpu()
 """
+
+
+@pytest.fixture(autouse=True)
+def own_switches() -> Iterator[None]:
+    """A worker of its own runs users' functions; here the torch provider's tests came before."""
+    matmul = pytest.importorskip("torch").backends.cuda.matmul
+    before, matmul.fp32_precision = matmul.fp32_precision, "none"
+    yield
+    matmul.fp32_precision = before
 
 
 def _provider(folder: Path, function: str, **options: Any) -> UserProvider:
@@ -59,33 +65,6 @@ def test_a_batch_written_into_out_is_right(check: Check, tmp_path: Path) -> None
 def test_a_result_on_another_device_is_refused(check: Check, tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="returned a result on the device cpu"):
         check(_provider(tmp_path, "on_the_host"), "matmul_8x8x8_f32t_f32t_f32t")
-
-
-@pytest.fixture
-def strict_again() -> Iterator[None]:
-    yield
-    users_turn()
-    torch.backends.cuda.matmul.fp32_precision = "none"
-
-
-@pytest.mark.usefixtures("strict_again")
-def test_neither_side_computes_with_the_switches_of_the_other(check: Check, tmp_path: Path) -> None:
-    """One allows tf32 on import, the other is launched with and without it in between."""
-    path = tmp_path / "loose.py"
-    path.write_text(
-        "import torch\n"
-        "torch.backends.cuda.matmul.fp32_precision = 'tf32'\n"
-        "def loose(a, b):\n    return a @ b\n"
-    )
-    strict, theirs = _provider(tmp_path, "product"), TorchProvider()
-    loose = UserProvider({"kernel": f"{path}:loose"})
-    check(theirs, "matmul_257x129x66_tf32t_tf32t_f32t")
-    check(strict, "matmul_257x129x66_f32t_f32t_f32t")
-    with pytest.raises(AssertionError, match="above the bound"):
-        check(loose, "matmul_257x129x66_f32t_f32t_f32t")
-    check(theirs, "matmul_257x129x66_f32t_f32t_f32t")
-    with pytest.raises(AssertionError, match="above the bound"):
-        check(loose, "matmul_257x129x66_f32t_f32t_f32t")
 
 
 def test_it_offers_the_gpu(gpu: Target, tmp_path: Path) -> None:

@@ -8,15 +8,14 @@ from gemmetry.domain.contracts import Buffer, Device
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.record import BuildFacts
 from gemmetry.providers._torch_device import TORCH_ERRORS, TorchDevice
-from gemmetry.providers._torch_math import MathMode
-from gemmetry.providers._torch_products import Product
+from gemmetry.providers._torch_products import MathMode, Product
 
 
 class TorchExecutable:
     """One operation, prepared for one device."""
 
     def __init__(
-        self, name: str, device: TorchDevice, product: Product, mode: MathMode, writes: bool
+        self, name: str, device: TorchDevice, product: Product, mode: MathMode | None, writes: bool
     ) -> None:
         self.name = name
         self.device: Device = device
@@ -27,7 +26,8 @@ class TorchExecutable:
         self._mode = mode
 
     def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
-        self._mode.apply()
+        if self._mode is not None:
+            self._mode.apply()
         try:
             return self._product(inputs, output)
         except TORCH_ERRORS as error:

@@ -7,11 +7,12 @@ tensor; it returns the tensor that holds the result as it is stored.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 
-from gemmetry.domain.dtypes import BF16, F16, DType
+from gemmetry.domain.dtypes import BF16, F16, TF32, DType
 from gemmetry.domain.operation import (
     Conv2dShape,
     EpilogueStep,
@@ -24,6 +25,39 @@ from gemmetry.providers._torch_device import torch_dtype
 
 Product = Callable[[Sequence[torch.Tensor], torch.Tensor], torch.Tensor]
 _Step = Callable[[torch.Tensor, Sequence[torch.Tensor]], object]
+
+
+@dataclass(frozen=True, slots=True)
+class MathMode:
+    """torch's process-wide switches that decide what a GPU product computes."""
+
+    _applied: ClassVar[list[MathMode]] = []
+
+    tf32: bool
+    accumulate_f16: bool
+    library: str
+    """A value of ``torch.backends.cuda.preferred_blas_library``."""
+
+    def apply(self) -> None:
+        """Set the switches unless they stand so already (dispatches of one worker interleave)."""
+        if self._applied and self._applied[0] == self:
+            return
+        precision = "tf32" if self.tf32 else "ieee"
+        torch.backends.cuda.matmul.fp32_precision = precision
+        torch.backends.cudnn.conv.fp32_precision = precision
+        torch.backends.cuda.matmul.allow_fp16_accumulation = self.accumulate_f16
+        # Partial sums of split-K kernels stay in f32, as the operation's accumulator says.
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        if self.library != str(torch.backends.cuda.preferred_blas_library()).split(".")[-1].lower():
+            torch.backends.cuda.preferred_blas_library(self.library)
+        self._applied[:] = [self]
+
+
+def math_mode(operation: Operation, library: str = "cublas") -> MathMode:
+    """The switches that give `operation` the arithmetic its name promises."""
+    s = operation.signature
+    return MathMode(s.lhs is TF32, s.accumulator is F16, library)
 
 
 def make_product(operation: Operation, device: torch.device) -> Product:

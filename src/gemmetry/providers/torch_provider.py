@@ -60,8 +60,7 @@ class TorchProvider(BaseProvider):
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> TorchExecutable:
         from gemmetry.providers._torch_executable import TorchExecutable
-        from gemmetry.providers._torch_math import math_mode
-        from gemmetry.providers._torch_products import make_product, writes_output
+        from gemmetry.providers._torch_products import make_product, math_mode, writes_output
 
         operation, target = dispatch.operation, dispatch.target
         if reason := self.supports(operation, target):
@@ -69,7 +68,8 @@ class TorchProvider(BaseProvider):
         device = self._device(target)
         with device.errors(f"preparing {dispatch.name}"):
             product = make_product(operation, device.torch_device)
-        mode = math_mode(operation, target.kind, _LIBRARIES[dispatch.configuration.name])
+        library = _LIBRARIES[dispatch.configuration.name]
+        mode = math_mode(operation, library) if target.kind is TargetKind.CUDA else None
         return TorchExecutable(dispatch.name, device, product, mode, writes_output(operation))
 
     def seconds_per_launch(self, dispatch: Dispatch) -> float | None:

@@ -35,7 +35,6 @@ from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers._blas_threads import blas_threads, set_blas_threads
 from gemmetry.providers._host_device import HostDevice
-from gemmetry.providers._torch_math import users_turn
 from gemmetry.providers._user_kernel import (
     KernelFacts,
     UserKernel,
@@ -87,7 +86,6 @@ class UserExecutable:
             keywords = {**keywords, "out_dtype": output.dtype}
         if self.writes_output:
             keywords = {**keywords, "out": target}
-        users_turn()
         result = call_user_code(
             self._kernel.function, self._explain, views[0], views[1], **keywords
         )
@@ -240,7 +238,6 @@ class UserProvider(BaseProvider):
     def _loaded(self) -> list[UserKernel]:
         """For launches: imported into this process, which is a worker."""
         texts = self._given_texts()
-        users_turn()  # What a file switches on import is meant for its own functions.
         return [
             load_kernel(
                 text,
