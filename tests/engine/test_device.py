@@ -307,3 +307,35 @@ def test_a_process_lost_at_the_end_leaves_the_others_unlooked_at(measure, worker
     assert sorted(outcomes(journal).values()) == ["crash", "ok"]
     (ok,) = [r for r in journal.records.values() if r.outcome is Outcome.OK]
     assert "after_timing" in ok.verdict.checks, "the first process had looked at it"
+
+
+def test_a_dispatch_that_has_ended_is_not_opened_again_with_those_that_a_loss_left(
+    measure, workers, monkeypatch
+):
+    refused = Failure("LaunchError", "not here")
+    changed_reply(
+        monkeypatch, workers, 1, Opened,
+        lambda reply: msgspec.structs.replace(reply, failure=refused) if reply.id == 0 else reply,
+    )  # fmt: skip
+    opened = []
+    for number in range(3, 6):
+        changed_reply(
+            monkeypatch, workers, number, Opened, lambda reply: opened.append(reply.id) or reply
+        )
+    killed = []
+
+    class Killing(device_module.StopPolicy):
+        def next_count(self, rounds, seconds_spent):
+            if len(rounds) == 2 and not killed:
+                killed.append(2)
+                workers[2]._process.kill()
+                workers[2]._process.wait()
+            return super().next_count(rounds, seconds_spent)
+
+    monkeypatch.setattr(device_module, "StopPolicy", Killing)
+    journal = measure(["default", "fast", "factor_2"], **MANY)
+    assert journal.records[0].reason == "not here"
+    assert sorted(outcomes(journal).values()) == ["crash", "launch_error", "ok"]
+    (survivor,) = [key for key, r in journal.records.items() if r.outcome is Outcome.OK]
+    assert opened == [survivor] * 3
+    assert len(workers) == 6

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.domain.settings import RunSettings, TraceSchedule
+from gemmetry.domain.settings import MOST_PROCESSES, RunSettings, TraceSchedule
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.measurement.sampler import Round
 from gemmetry.measurement.stopping import (
@@ -44,6 +44,7 @@ def _sizes(policy: StopPolicy, seconds_each: float) -> list[int]:
 
 
 def test_processes_share_rounds_on_a_gpu_unless_told_otherwise() -> None:
+    assert MOST_PROCESSES <= MIN_ROUNDS, "each of them gets a round"
     assert process_count(RunSettings(), GPU) == GPU_PROCESSES
     assert process_count(RunSettings(), CPU) == process_count(RunSettings(), NULL) == 1
     assert process_count(RunSettings(processes=5), CPU) == 5

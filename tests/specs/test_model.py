@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from gemmetry.domain.settings import MOST_PROCESSES
 from gemmetry.specs.model import ProfileSpec, ProviderSpec
 
 
@@ -38,6 +39,7 @@ def test_providers_are_read_in_every_form(value, names):
         {"interval_width": 0},
         {"interval_width": 1.0},
         {"min_samples": 20, "max_samples": 10},
+        {"processes": MOST_PROCESSES + 1},
         {"active_steps": 1, "dispatch_repeat_count": 1},
         {"layouts": "tt", "transpose_a": True},
         {"layouts": "tt", "enable_layout_search": True},

@@ -169,7 +169,7 @@ class StressDevice(Protocol):
     def spoiled_scratch(self, size_bytes: int) -> AbstractContextManager[None]:
         """While inside, memory that a launch gets without having written it holds the byte 0xFF,
         which is NaN in every float format: what it allocates, and on a GPU shared memory and
-        registers, which are zero afterwards.
+        registers, which are zero afterwards unless the launch raised.
 
         Args:
             size_bytes: of the workspace that a launch may ask for.

@@ -109,7 +109,8 @@ class Measurement:
     """Processes that the rounds were taken in."""
     process_spread: float = 0.0
     """Range of the processes' medians over the median of all samples; 0 where the rounds of the
-    slowest are not all slower than those of the fastest."""
+    slowest are not all slower than those of the fastest. Processes of a single round (a short run,
+    a worker that was replaced) do not count."""
     method: str = ""
     """``wall_clock``, ``events``, ``graph`` or ``simulated``."""
     regime: str = "burst"

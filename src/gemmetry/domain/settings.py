@@ -10,6 +10,9 @@ from gemmetry.domain.outcome import Stage
 DEFAULT_SEED = 42
 """The seed of the grid tracing document (RANDOM_SEED)."""
 
+MOST_PROCESSES = 12
+"""That share the rounds of a dispatch: the fewest rounds that one takes."""
+
 DISTRIBUTIONS = ("offset_uniform", "uniform", "uniform_signed", "normal", "integers", "zeros")
 """Names accepted for the inputs' distribution; numerics/inputs.py defines each per dtype."""
 

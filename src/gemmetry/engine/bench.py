@@ -251,6 +251,9 @@ class Bench:
             if verdict is not None and verdict.status is Verification.FAILED:
                 executable.close()
                 return Opened(wire.id, executable.facts, verdict, None, "", 0)
+            if self._hello.target.is_gpu:
+                # What verification leaves cached is memory that the other processes do not get.
+                executable.device.release()
             trace = self._trace(wire, dispatch, executable)
             sampler = self._prepare(wire, dispatch, executable)
             is_verified = verdict is not None or not wire.verify

@@ -35,8 +35,8 @@ because samples of one round share the state of the machine."""
 
 GPU_PROCESSES = 3
 """Processes that share the rounds of a dispatch on a GPU, where nothing says otherwise. Times that
-are steady within a process differ from one to the next: torch's 1024³ in bf16 by 1.3 % (standard
-deviation, on one H200; ``benchmarks/process_times.py``)."""
+are steady within a process differ from one to the next: those of torch's products in bf16 by 0.1 to
+1.9 % (standard deviation, on one H200; ``benchmarks/process_times.py``)."""
 
 _MAX_GROWTH = 2
 """Another set of rounds takes at most this many times the samples there are: estimates from few

@@ -14,6 +14,10 @@ from gemmetry.measurement import marks
 from gemmetry.measurement.sampler import Round
 from gemmetry.statistics.intervals import rounds_interval
 
+FEWEST_ROUNDS_OF_A_PROCESS = 2
+"""With a single round nothing tells whether a process is steady; the interval over rounds counts
+such rounds as independent already."""
+
 _NUMBERS = (
     "sm_clock_hz",
     "memory_clock_hz",
@@ -88,9 +92,11 @@ def _medians_by_process(rounds: Sequence[Round]) -> list[list[float]]:
 
 def _differing(processes: Sequence[Sequence[float]]) -> tuple[float, float]:
     """Medians of the fastest and of the slowest process, in ns, where the slowest one's rounds are
-    all above the fastest one's; else zeros, because then rounds may be all that differs."""
-    ordered = sorted(processes, key=np.median)
-    if max(ordered[0]) >= min(ordered[-1]):
+    all above the fastest one's; else zeros, because then rounds may be all that differs. Processes
+    of fewer than :data:`FEWEST_ROUNDS_OF_A_PROCESS` rounds tell nothing."""
+    known = [medians for medians in processes if len(medians) >= FEWEST_ROUNDS_OF_A_PROCESS]
+    ordered = sorted(known, key=np.median)
+    if not ordered or max(ordered[0]) >= min(ordered[-1]):
         return 0.0, 0.0
     return float(np.median(ordered[0])), float(np.median(ordered[-1]))
 

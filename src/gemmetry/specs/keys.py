@@ -113,8 +113,8 @@ _ROWS = (
         "--regime sustained).", metavar="TIME"),
     Key("min_samples", HOW, _T, "Fewest samples.", metavar="COUNT"),
     Key("max_samples", HOW, _T, "Most samples.", metavar="COUNT"),
-    Key("processes", HOW, _T, "Worker processes that share the rounds of a dispatch; 0: 3 on a "
-        "GPU, 1 elsewhere.", metavar="COUNT"),
+    Key("processes", HOW, _T, "Worker processes that share the rounds of a dispatch, 12 at "
+        "most; 0: 3 on a GPU, 1 elsewhere.", metavar="COUNT"),
     Key("time_budget", HOW, _T, "Sampling time of one dispatch: 2s, 500ms.", metavar="TIME"),
     Key("interval_width", HOW, _T, "Wanted relative half-width of the median's 95 % interval. "
         "Default: 0.005 on a GPU, 0.02 on a CPU.", metavar="FRACTION"),

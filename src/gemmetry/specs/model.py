@@ -21,7 +21,7 @@ from pydantic import (
 
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.outcome import Stage
-from gemmetry.domain.settings import DEFAULT_SEED, DISTRIBUTIONS
+from gemmetry.domain.settings import DEFAULT_SEED, DISTRIBUTIONS, MOST_PROCESSES
 from gemmetry.specs import fields as f
 from gemmetry.specs.fields import told
 from gemmetry.specs.keys import KEYS
@@ -143,7 +143,7 @@ class ProfileSpec(BaseModel):
     warmup_time: f.Duration | None = _key("warmup_time", None)
     min_samples: _Count = _key("min_samples", 10)
     max_samples: _Count = _key("max_samples", 1000)
-    processes: int = _key("processes", 0, ge=0)
+    processes: int = _key("processes", 0, ge=0, le=MOST_PROCESSES)
     time_budget: f.Duration = _key("time_budget", 2.0)
     interval_width: float | None = _key("interval_width", None, gt=0, lt=1)
     max_seconds_per_launch: f.Duration = _key("max_seconds_per_launch", 10.0)

@@ -9,7 +9,7 @@ standard   ... second_launch, repeat, spoiled_scratch,         20 more launches,
            fp8_promotion, scale_factors, in_place_change,      small shapes
            nan_spreads, inf_spreads, unordered_work,
            tail_shapes, alpha_beta
-paranoid   ... integer_ladder, zero_mean, same_sign,           38 more launches, six references,
+paranoid   ... integer_ladder, zero_mean, same_sign,           37 more launches, six references,
            wide_range, cancellation, subnormals, overflow,     about fifty small shapes
            unaligned_buffers, many_repeats, under_load
 =========  ==================================================  ==================================
