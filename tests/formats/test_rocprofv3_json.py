@@ -175,6 +175,8 @@ def test_damage_anywhere_raises_nothing(data):
         text[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
     stream, chunk_bytes = io.BytesIO(bytes(text)), data.draw(st.integers(1, 2000))
     rows = read_rocprofv3_json(stream, chunk_bytes=chunk_bytes)
+    if rows is None:  # Not even what kind of document it is can be told.
+        return
     assert len(rows.gpu.start_ns) <= 3, "damage invents no dispatch"
     assert (rows.gpu.duration_ns >= 0).all()
 
