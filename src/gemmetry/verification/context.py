@@ -132,9 +132,19 @@ class Context:
         return bool(self.declared & {Trait.NONDETERMINISTIC, Trait.STOCHASTIC_ROUNDING})
 
     @cached_property
-    def main(self) -> Placed:
-        """Buffers with the caller's inputs."""
+    def _main(self) -> Placed:
         return self.launcher.place(self.inputs)
+
+    @property
+    def _main_is_as_given(self) -> bool:
+        return all(map(operator.is_, self._main.arrays, self.inputs))
+
+    @property
+    def main(self) -> Placed:
+        """Buffers with the caller's inputs: written again where :meth:`put` had no others."""
+        if not self._main_is_as_given:
+            self.launcher.rewrite(self._main, self.inputs)
+        return self._main
 
     @cached_property
     def first(self) -> Launch:
@@ -163,8 +173,7 @@ class Context:
         """Whether :data:`GUESS_LAUNCHES` more launches on the caller's inputs give other bits each
         time. Asked once a result is wrong, to guess why."""
         launcher = self.launcher
-        holds_inputs = all(map(operator.is_, self.main.arrays, self.inputs))
-        if self.may_differ or self.first.changed_inputs or not holds_inputs:
+        if self.may_differ or self.first.changed_inputs or not self._main_is_as_given:
             return False
         if not launcher.has_room(GUESS_LAUNCHES * self.operation.output.bytes):
             return False
@@ -179,7 +188,7 @@ class Context:
             if self.launcher.has_room(size):
                 self._other = self.launcher.place(inputs, keep_copies=False)
                 return self._other
-            self._other = self.main
+            self._other = self._main
         if self._other.arrays is not inputs:
             self.launcher.rewrite(self._other, inputs)
         return self._other

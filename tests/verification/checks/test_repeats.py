@@ -11,6 +11,7 @@ from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.storage import to_float32, to_float64
 from gemmetry.providers import _late_work
+from gemmetry.verification import exact_inputs
 from gemmetry.verification.checks import CheckOutcome, repeats
 
 NAME = "matmul_8x6x16_f32t_f32t_f32t"
@@ -196,3 +197,13 @@ def test_slow_launches_are_fewer():
     assert repeats.calls(0.0) == repeats.calls(0.1) == repeats.CALLS
     assert repeats.calls(0.5) == 6
     assert repeats.calls(100.0) == repeats.FEWEST_CALLS
+
+
+def test_repeats_find_their_inputs_again_where_memory_is_short(context_of, monkeypatch):
+    """Other inputs had to be put in their place meanwhile."""
+    context = context_of(NAME)
+    monkeypatch.setattr(context.launcher.device, "free_memory_bytes", lambda: 100)
+    assert context.exact("integers", exact_inputs.integers).is_right
+    assert not context._main_is_as_given
+    assert repeats.check_many_repeats(context).outcome is CheckOutcome.PASSED
+    assert context._main_is_as_given
