@@ -203,6 +203,7 @@ def test_repeats_find_their_inputs_again_where_memory_is_short(context_of, monke
     """Other inputs had to be put in their place meanwhile."""
     context = context_of(NAME)
     monkeypatch.setattr(context.launcher.device, "free_memory_bytes", lambda: 100)
+    assert context.first.output.any()
     assert context.exact("integers", exact_inputs.integers).is_right
     assert not context._main_is_as_given
     assert repeats.check_many_repeats(context).outcome is CheckOutcome.PASSED
