@@ -318,12 +318,10 @@ class DeviceSession:
                 del self._open[blamed.id]
             for candidate in going_on:
                 self._skip_recheck(candidate)
-            going_on = [candidate for candidate in going_on if candidate.id in self._open]
-            self._drop_crew(lane)
-        else:
-            going_on = [candidate for candidate in going_on if candidate.id in self._open]
+            self._crews.pop(lane).kill()
         for candidate in going_on:
-            self._complete(candidate)
+            if candidate.id in self._open:
+                self._complete(candidate)
 
     def _hear_closed(self, worker: WorkerProcess, waiting: deque[Candidate]) -> None:
         while True:

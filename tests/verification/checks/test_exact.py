@@ -198,18 +198,23 @@ def test_rows_divided_by_their_largest_number_are_failed_for_rows_of_zeros(conte
     assert "wrong only in row" in result.detail
 
 
+def combine_with_old(context, choose):
+    """The executable writes `choose` of what the output held and of its result."""
+    run = context.executable.run
+
+    def combined(inputs, output):
+        before = output.copy()
+        run(inputs, output)
+        choose(before, output, out=output)
+        return output
+
+    context.executable.run = combined
+
+
 def test_the_smaller_of_old_and_new_is_failed(context_of):
     """Both NaN and the largest numbers leave it right."""
     context = context_of("matmul_12x10x16_f32t_f32t_f32t")
-    run = context.executable.run
-
-    def least(inputs, output):
-        before = output.copy()
-        run(inputs, output)
-        np.fmin(before, output, out=output)
-        return output
-
-    context.executable.run = least
+    combine_with_old(context, np.fmin)
     assert exact.check_integers(context).outcome is CheckOutcome.PASSED
     assert exact.check_selects_lhs(context).is_failure
 
@@ -235,15 +240,7 @@ def signs_moved(lhs, rhs):
 def test_the_larger_of_old_and_new_is_failed(context_of, epilogue):
     """Of f16 both sentinels are NaN; behind relu nothing is smaller than a negative number."""
     context = context_of(f"matmul_32x30x16_f16t_f16n_f16t{epilogue}")
-    run = context.executable.run
-
-    def largest(inputs, output):
-        before = output.copy()
-        run(inputs, output)
-        np.fmax(before, output, out=output)
-        return output
-
-    context.executable.run = largest
+    combine_with_old(context, np.fmax)
     assert exact.check_integers(context).outcome is CheckOutcome.PASSED
     assert exact.check_selects_lhs(context).is_failure == (not epilogue)
     assert exact.check_selects_rhs(context).is_failure

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from gemmetry.domain.dtypes import BF16, E4M3, F16, DType
@@ -61,31 +63,31 @@ class FastFp8Sums(TiledGemm):
 class RoundsInputs(TiledGemm):
     """Rounds what it loads to another format."""
 
+    rounded_input: Callable[[Array], Array]
+
     def load_a(self, tile: Tile, step: int) -> Array:
         return self.rounded_input(super().load_a(tile, step))
 
     def load_b(self, tile: Tile, step: int) -> Array:
         return self.rounded_input(super().load_b(tile, step))
 
-    def rounded_input(self, block: Array) -> Array:
-        raise NotImplementedError
+
+def _through(dtype: DType) -> Callable[[Array], Array]:
+    return lambda block: to_float32(quantize(block, dtype))
 
 
 class Tf32Inputs(RoundsInputs):
-    def rounded_input(self, block: Array) -> Array:
-        return round_to_tf32(block)
+    rounded_input = staticmethod(round_to_tf32)
 
 
 class F16Inputs(RoundsInputs):
     """Every bf16 number of ordinary size is an f16 number too; large ones overflow."""
 
-    def rounded_input(self, block: Array) -> Array:
-        return to_float32(quantize(block, F16))
+    rounded_input = staticmethod(_through(F16))
 
 
 class Fp8Inputs(RoundsInputs):
-    def rounded_input(self, block: Array) -> Array:
-        return to_float32(quantize(block, E4M3))
+    rounded_input = staticmethod(_through(E4M3))
 
 
 class SwallowsNan(RoundsInputs):
