@@ -22,7 +22,7 @@ measurement methodology" (CUTLASS documentation) asks for."""
 
 FEWEST_SETS = 2
 """Of inputs and outputs where one set alone leaves the cache. More would tell nothing new: times
-of single sets scatter no more than those of one set (``benchmarks/process_times.py``)."""
+of single sets scatter hardly more than those of one set (``benchmarks/process_times.py``)."""
 
 KEPT_PART = 16
 """Inputs are kept on the device where the operation takes at most this part of free memory."""

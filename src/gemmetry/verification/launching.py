@@ -115,7 +115,7 @@ class Launcher:
         self.executable = executable
         self.operation = operation
         self.device = executable.device
-        # Asked once: a protocol looks at every attribute, and the specs are made anew each time.
+        # Asked once: a protocol looks at every attribute.
         self._guarded = self.device if isinstance(self.device, GuardedDevice) else None
         self._inputs, self._output = operation.inputs, operation.output
         self._tile_rows = max(tile) if tile else 0
