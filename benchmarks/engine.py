@@ -6,7 +6,6 @@ engine: plan, workers, journal with durable commits. Limits come from the projec
 
 from __future__ import annotations
 
-import os
 import platform
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import run
 from gemmetry.engine.candidate import RecordMaker
 from gemmetry.engine.planning import enumerate_plan, make_lanes
+from gemmetry.hardware.host import usable_cores
 from gemmetry.providers.registry import load_provider
 from gemmetry.store.experiment import Experiment
 
@@ -138,7 +138,7 @@ def main() -> None:
         ("1,000 null dispatches, not verified", thousand_dispatches(verify=False), 5.0, "s"),
         ("engine overhead per dispatch", overhead_per_dispatch() * 1e3, 2.0, "ms"),
     ]
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} processors")
+    print(f"{platform.processor() or platform.machine()}, {usable_cores()} processors")
     print(f"{'what':<44} {'measured':>12} {'limit':>10}")
     for name, value, limit, unit in rows:
         print(f"{name:<44} {value:>9.2f} {unit:<2} {limit:>7g} {unit}")

@@ -10,7 +10,6 @@ then says. Each sequential call may use all processors, as iree-compile does by 
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
+from gemmetry.hardware.host import usable_cores
 from gemmetry.providers.iree_provider import PROVIDER
 from gemmetry.providers.iree_provider.cpu import CpuTile
 from gemmetry.providers.iree_provider.sources import dispatch_function
@@ -85,7 +85,7 @@ def main() -> None:
     wanted = dispatches()
     chosen = [len(SHAPES) * index // count for index in range(count)]
     part = [d for index in chosen for d in wanted[index * CONFIGURATIONS :][:CONFIGURATIONS]]
-    jobs = min(2, os.cpu_count() or 1)
+    jobs = min(2, usable_cores())
     together = batched(wanted, jobs)
     apart = sequential(part) * len(wanted) / len(part)
     scaled = "" if len(part) == len(wanted) else f", scaled up from {len(part)} of {len(wanted)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -86,6 +87,18 @@ def test_the_measuring_path_starts_with_the_core_dependencies_alone() -> None:
         names = set(_imported(ast.parse(path.read_text()), top_level=True))
         foreign = names - set(sys.stdlib_module_names) - {"gemmetry"} - CORE
         assert not foreign, f"{path.relative_to(ROOT)} imports {foreign}"
+
+
+def test_the_size_of_the_host_is_read_in_one_place() -> None:
+    places = r"sched_getaffinity|cpu_count\(|[\"'/](?:meminfo|cpuinfo)[\"']|cgroup/|SC_\w*PAGES"
+    found = {
+        str(path.relative_to(PACKAGE)): re.findall(places, path.read_text())
+        for path in _modules("")
+        if path.parent.name != "hardware"
+    }
+    # Waiting for quiet moves one thread about and back; it asks where that thread may run now.
+    assert found.pop("measurement/quiet.py") == ["sched_getaffinity"] * 2
+    assert {path: uses for path, uses in found.items() if uses} == {}
 
 
 def test_files_stay_readable() -> None:

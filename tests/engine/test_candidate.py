@@ -75,8 +75,9 @@ def test_a_done_record_has_its_share_of_the_roofline():
 
 def test_a_measured_bandwidth_bounds_products_of_the_cpu(monkeypatch):
     facts = CpuFacts(
-        name="x", vendor="AuthenticAMD", family=0x1A, model=2, usable_cores=2, clock_hz=2.6e9,
-        flags=frozenset({"fma", "avx2", "avx512f"}), last_level_cache_bytes=2**20,
+        name="x", vendor="AuthenticAMD", family=0x1A, model=2, usable_cores=2, physical_cores=2,
+        clock_hz=2.6e9,
+        flags=frozenset({"fma", "avx2", "avx512f"}), last_level_caches=(2**20,),
     )  # fmt: skip
     monkeypatch.setattr(roofline_module, "_facts", lambda: facts)
     candidate = make_candidate(Target(TargetKind.CPU))

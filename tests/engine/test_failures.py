@@ -16,7 +16,6 @@ from gemmetry.engine.failures import (
     ending_of,
     ending_of_death,
     first_useful_line,
-    oom_kills,
     timeout_reason,
 )
 
@@ -98,7 +97,3 @@ def test_a_passed_deadline_tells_how_to_raise_it():
     assert timeout_reason(Stage.VERIFY, "verifying", 120.0) == (
         "verifying took longer than 120 s (raise it with --set deadlines.verify=240)"
     )
-
-
-def test_the_kernels_count_of_kills_is_a_number():
-    assert oom_kills() >= 0

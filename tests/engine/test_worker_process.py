@@ -142,6 +142,16 @@ def test_a_worker_that_eats_the_machines_memory_is_ended(start, monkeypatch):
     assert caught.value.ending.outcome is Outcome.OUT_OF_MEMORY
 
 
+@pytest.mark.parametrize(
+    ("held", "free", "is_short"),
+    [(300, 39, True), (300, 41, False), (249, 1, False)],
+)
+def test_memory_is_short_within_what_the_control_group_grants(monkeypatch, held, free, is_short):
+    monkeypatch.setattr(worker_process, "total_memory_bytes", lambda: 1000)
+    monkeypatch.setattr(worker_process, "free_memory_bytes", lambda: free)
+    assert worker_process._memory_is_short(held) is is_short
+
+
 def test_output_is_kept_apart_and_bounded(start, monkeypatch):
     worker = start()
     worker.wait_ready()

@@ -12,8 +12,8 @@ AVX512 = AVX2 | {"avx512f", "avx512_vnni"}
 
 def _facts(vendor: str, family: int, model: int, flags: frozenset[str], **changes) -> CpuFacts:
     values = {"name": "x", "vendor": vendor, "family": family, "model": model, "flags": flags,
-              "usable_cores": 2, "clock_hz": 2.6e9, "clock_source": "TSC; boost may exceed",
-              **changes}  # fmt: skip
+              "usable_cores": 2, "physical_cores": 2, "clock_hz": 2.6e9,
+              "clock_source": "TSC; boost may exceed", **changes}  # fmt: skip
     return CpuFacts(**values)
 
 
@@ -77,7 +77,7 @@ def test_the_source_says_how_the_peak_comes_about() -> None:
 
 
 def test_threads_of_one_core_share_its_units() -> None:
-    facts = _facts("AuthenticAMD", 0x19, 1, AVX2, usable_cores=8, threads_per_core=2)
+    facts = _facts("AuthenticAMD", 0x19, 1, AVX2, usable_cores=8, physical_cores=4)
     peak, source = peak_flops_per_s(facts, F64) or (0.0, "")
     assert peak == pytest.approx(4 * 4.1e9 * 16)
     assert source.startswith("4 cores ")

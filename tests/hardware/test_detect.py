@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gemmetry.hardware.detect import amd_gpus, cpu_facts, nvidia_gpus, total_memory_bytes
+from gemmetry.hardware.detect import amd_gpus, cpu_facts, nvidia_gpus, processor_identity
 
 CPUINFO = """\
 processor\t: 0
@@ -20,6 +20,7 @@ flags\t\t: fpu fma avx512f amx_bf16
 
 processor\t: 1
 model name\t: something else
+flags\t\t: fpu fma avx2
 """
 
 ARM_CPUINFO = """\
@@ -30,90 +31,76 @@ CPU part\t: 0xd4f
 """
 
 
-def _write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return path
+CPUS = "sys/devices/system/cpu"
 
 
-def _cache(sysfs: Path, index: int, level: int, size: str, kind: str = "Unified") -> None:
-    for name, text in (("level", str(level)), ("size", size), ("type", kind)):
-        _write(sysfs / "cpu0" / "cache" / f"index{index}" / name, text + "\n")
-
-
-def test_facts_of_an_x86(tmp_path: Path, monkeypatch) -> None:
+def test_facts_of_an_x86(host_tree, monkeypatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(6)), raising=False)
-    sysfs = tmp_path / "sysfs"
-    _cache(sysfs, 0, 1, "48K", "Data")
-    _cache(sysfs, 1, 1, "32K", "Instruction")
-    _cache(sysfs, 3, 3, "105M")
-    _write(sysfs / "cpu0" / "topology" / "thread_siblings_list", "0,56\n")
+    host_tree.write("proc/cpuinfo", CPUINFO)
     for cpu in range(6):
-        shared = "0-3" if cpu < 4 else "4-7"
-        _write(sysfs / f"cpu{cpu}" / "cache" / "index3" / "shared_cpu_list", shared + "\n")
-    facts = cpu_facts(_write(tmp_path / "cpuinfo", CPUINFO), sysfs)
+        host_tree.cache(cpu, 0, 1, "48K", str(cpu), "Data")
+        host_tree.cache(cpu, 1, 1, "32K", str(cpu), "Instruction")
+        host_tree.cache(cpu, 3, 3, "105M", "0-3" if cpu < 4 else "4-7")
+        host_tree.siblings(cpu, f"{cpu // 2 * 2}-{cpu // 2 * 2 + 1}")
+    facts = cpu_facts(host_tree.root)
     assert facts.name == "Intel(R) Xeon(R) Platinum 8480C"
     assert (facts.vendor, facts.family, facts.model) == ("GenuineIntel", 6, 143)
-    assert "amx_bf16" in facts.flags
-    assert facts.last_level_cache_bytes == 105 * 2**20
-    assert (facts.last_level_caches, facts.total_cache_bytes) == (2, 210 * 2**20)
-    assert (facts.usable_cores, facts.threads_per_core, facts.physical_cores) == (6, 2, 3)
+    assert facts.last_level_caches == (105 * 2**20,) * 2
+    assert facts.total_cache_bytes == 210 * 2**20
+    assert (facts.usable_cores, facts.physical_cores) == (6, 3)
     assert facts.clock_hz == pytest.approx(2.000123e9)
     assert facts.clock_source == "TSC; boost may exceed"
     assert not facts.clock_is_highest
 
 
-def test_the_highest_clock_of_cpufreq_goes_before_the_present_one(tmp_path: Path) -> None:
-    for cpu, kilohertz in ((0, 3800000), (1, 3900000), (2, 2900000)):
-        _write(tmp_path / f"cpu{cpu}" / "cpufreq" / "cpuinfo_max_freq", f"{kilohertz}\n")
-    facts = cpu_facts(_write(tmp_path / "cpuinfo", CPUINFO), tmp_path)
+def test_flags_are_those_of_every_processor_that_may_be_used(host_tree, monkeypatch) -> None:
+    host_tree.write("proc/cpuinfo", CPUINFO)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1}, raising=False)
+    assert cpu_facts(host_tree.root).flags == {"fpu", "fma"}
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0}, raising=False)
+    assert "amx_bf16" in cpu_facts(host_tree.root).flags
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {1}, raising=False)
+    assert cpu_facts(host_tree.root).name == "something else"
+
+
+def test_the_highest_clock_of_cpufreq_goes_before_the_present_one(host_tree, monkeypatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2}, raising=False)
+    host_tree.write("proc/cpuinfo", CPUINFO)
+    for cpu, kilohertz in ((0, 3800000), (1, 3900000), (2, 2900000), (3, 9900000)):
+        host_tree.write(f"{CPUS}/cpu{cpu}/cpufreq/cpuinfo_max_freq", str(kilohertz))
+    facts = cpu_facts(host_tree.root)
     assert (facts.clock_hz, facts.clock_source) == (3.9e9, "highest of cpufreq")
     assert not facts.clock_is_highest, "acpi-cpufreq may stop at the base clock"
-    _write(tmp_path / "cpu0" / "cpufreq" / "scaling_driver", "intel_pstate\n")
-    assert cpu_facts(tmp_path / "cpuinfo", tmp_path).clock_is_highest
+    host_tree.write(f"{CPUS}/cpu0/cpufreq/scaling_driver", "intel_pstate")
+    assert cpu_facts(host_tree.root).clock_is_highest
 
 
-def test_facts_of_an_arm(tmp_path: Path) -> None:
-    facts = cpu_facts(_write(tmp_path / "cpuinfo", ARM_CPUINFO), tmp_path)
+def test_facts_of_an_arm(host_tree, monkeypatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1}, raising=False)
+    host_tree.write("proc/cpuinfo", ARM_CPUINFO)
+    facts = cpu_facts(host_tree.root)
     assert facts.arm_part == 0xD4F
     assert facts.flags == {"fp", "asimd", "bf16", "i8mm"}
     assert facts.clock_hz is None
-    assert facts.last_level_cache_bytes is None
+    assert facts.last_level_caches == ()
     assert facts.total_cache_bytes == 0
+    little = ARM_CPUINFO.replace("processor\t: 0", "processor\t: 1").replace("0xd4f", "0xd46")
+    host_tree.write("proc/cpuinfo", f"{ARM_CPUINFO}\n{little}")
+    assert cpu_facts(host_tree.root).arm_part is None, "two kinds of cores have no one peak"
 
 
 def test_a_system_without_those_files_still_has_a_name(tmp_path: Path) -> None:
-    facts = cpu_facts(tmp_path / "none", tmp_path)
+    facts = cpu_facts(tmp_path)
     assert facts.name
-    assert facts.usable_cores >= 1
+    assert facts.usable_cores >= facts.physical_cores >= 1
+    assert processor_identity(tmp_path)
 
 
-MEMINFO = "MemTotal:       24684092 kB\nMemFree:        1 kB\n"
-
-
-@pytest.mark.parametrize(
-    ("own", "file", "limit", "expected"),
-    [
-        ("0::/box\n", "box/memory.max", "1073741824\n", 2**30),
-        ("0::/box\n", "box/memory.max", "max\n", 24684092 * 1024),
-        ("4:memory:/j\n", "memory/j/memory.limit_in_bytes", "2147483648\n", 2**31),
-        ("4:memory:/j\n", "memory/j/memory.limit_in_bytes", "9223372036854771712\n",
-         24684092 * 1024),
-        ("7:blkio:/j\n", "other", "1\n", 24684092 * 1024),
-        ("", "other", "1\n", 24684092 * 1024),
-    ],
-)  # fmt: skip
-def test_memory_is_limited_by_the_control_group(
-    tmp_path: Path, own: str, file: str, limit: str, expected: int
-) -> None:
-    meminfo = _write(tmp_path / "meminfo", MEMINFO)
-    own_cgroups = _write(tmp_path / "own", own)
-    _write(tmp_path / "cgroups" / file, limit)
-    assert total_memory_bytes(meminfo, own_cgroups, tmp_path / "cgroups") == expected
-
-
-def test_unknown_memory_is_zero(tmp_path: Path) -> None:
-    assert total_memory_bytes(tmp_path / "a", tmp_path / "b", tmp_path) == 0
+def test_the_identity_of_a_processor_is_its_model_and_features(host_tree) -> None:
+    host_tree.write("proc/cpuinfo", CPUINFO)
+    assert processor_identity(host_tree.root) == (
+        "model name\t: Intel(R) Xeon(R) Platinum 8480C\nflags\t\t: fpu fma avx512f amx_bf16"
+    )
 
 
 class FakeNvml:

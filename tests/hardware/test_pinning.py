@@ -15,10 +15,10 @@ from gemmetry.hardware.pinning import (
 
 
 @pytest.fixture
-def sysfs(tmp_path: Path) -> Path:
+def root(tmp_path: Path) -> Path:
     """Four cores of two threads: 0 and 4, 1 and 5, ..."""
     for processor in range(8):
-        topology = tmp_path / f"cpu{processor}" / "topology"
+        topology = tmp_path / f"sys/devices/system/cpu/cpu{processor}/topology"
         topology.mkdir(parents=True)
         core = processor % 4
         (topology / "thread_siblings_list").write_text(f"{core},{core + 4}\n")
@@ -35,32 +35,32 @@ def sysfs(tmp_path: Path) -> Path:
         (99, (3, 7), (3, 7)),
     ],
 )
-def test_each_core_gets_a_thread_before_one_gets_two(sysfs, threads, usable, expected) -> None:
-    assert choose_processors(threads, usable, sysfs) == expected
+def test_each_core_gets_a_thread_before_one_gets_two(root, threads, usable, expected) -> None:
+    assert choose_processors(threads, usable, root) == expected
 
 
 def test_unknown_cores_count_one_each(tmp_path: Path) -> None:
     assert choose_processors(2, (3, 5, 9), tmp_path) == (3, 5)
 
 
-def test_every_thread_is_held_to_them(sysfs, tmp_path: Path, monkeypatch) -> None:
+def test_every_thread_is_held_to_them(root, tmp_path: Path, monkeypatch) -> None:
     held = {}
     monkeypatch.setattr(os, "sched_getaffinity", lambda _task: set(range(8)), raising=False)
     monkeypatch.setattr(os, "sched_setaffinity", held.__setitem__, raising=False)
     tasks = tmp_path / "tasks"
     for name in ("12", "13"):
         (tasks / name).mkdir(parents=True)
-    assert pin_process(2, sysfs, tasks) == (0, 1)
+    assert pin_process(2, root, tasks) == (0, 1)
     assert held == {12: (0, 1), 13: (0, 1)}
 
 
-def test_a_thread_that_ended_is_no_error(sysfs, tmp_path: Path, monkeypatch) -> None:
+def test_a_thread_that_ended_is_no_error(root, tmp_path: Path, monkeypatch) -> None:
     def gone(_task, _processors) -> None:
         raise ProcessLookupError
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda _task: {0}, raising=False)
     monkeypatch.setattr(os, "sched_setaffinity", gone, raising=False)
-    assert pin_process(1, sysfs, tmp_path / "none") == (0,)
+    assert pin_process(1, root, tmp_path / "none") == (0,)
 
 
 @pytest.mark.parametrize(
@@ -99,32 +99,32 @@ def threads(tmp_path: Path, monkeypatch):
     return make, masks, calls
 
 
-def test_threads_that_worked_get_a_core_each_and_are_let_go(sysfs, threads) -> None:
+def test_threads_that_worked_get_a_core_each_and_are_let_go(root, threads) -> None:
     make, masks, calls = threads
     tasks = make(t11=5_000, t12=9_000, t13=100, t14=90_000)
     assert running_times(tasks) == {11: 5_000, 12: 9_000, 13: 100, 14: 90_000}
     before = {14: 89_900, 11: 0}
-    assert spread_threads(before, sysfs, tasks) == 2
+    assert spread_threads(before, root, tasks) == 2
     assert calls[:2] == [(12, {0}), (11, {1})], "the busiest first; 13 and 14 hardly worked"
     assert masks == {11: set(range(8)), 12: set(range(8))}
 
 
-def test_bound_threads_stay_and_ended_ones_are_no_error(sysfs, threads) -> None:
+def test_bound_threads_stay_and_ended_ones_are_no_error(root, threads) -> None:
     make, masks, calls = threads
     tasks = make(t11=5_000, t12=9_000)
     masks[12] = {3}
-    assert spread_threads({}, sysfs, tasks) == 1
+    assert spread_threads({}, root, tasks) == 1
     assert masks[12] == {3}
     make(t15=99_000)
     calls.clear()
-    assert spread_threads({}, sysfs, tasks) == 0
+    assert spread_threads({}, root, tasks) == 0
 
 
-def test_there_are_no_more_moves_than_processors(sysfs, threads) -> None:
+def test_there_are_no_more_moves_than_processors(root, threads) -> None:
     make, _masks, _calls = threads
     tasks = make(**{f"t{number}": 1_000 for number in range(20, 32)})
-    assert spread_threads({}, sysfs, tasks) == 8
-    assert spread_threads({}, sysfs, tasks / "none") == 0
+    assert spread_threads({}, root, tasks) == 8
+    assert spread_threads({}, root, tasks / "none") == 0
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system lists no threads")

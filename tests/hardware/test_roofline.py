@@ -13,8 +13,9 @@ from gemmetry.hardware.roofline import device_of, roofline
 
 H200 = Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H200")
 ZEN5 = CpuFacts(
-    name="x", vendor="AuthenticAMD", family=0x1A, model=2, usable_cores=2, clock_hz=2.5e9,
-    clock_source="TSC; boost may exceed", flags=frozenset({"fma", "avx512f", "avx512_bf16"}),
+    name="x", vendor="AuthenticAMD", family=0x1A, model=2, usable_cores=2, physical_cores=2,
+    clock_hz=2.5e9, clock_source="TSC; boost may exceed",
+    flags=frozenset({"fma", "avx512f", "avx512_bf16"}),
 )  # fmt: skip
 
 
@@ -99,9 +100,7 @@ def test_cpu_without_and_with_measured_bandwidth(monkeypatch) -> None:
 def test_memory_does_not_bound_what_fits_into_the_cache(monkeypatch) -> None:
     cpu, operation = Target(TargetKind.CPU), _operation("matmul_1x4096x4096_f32t_f32t_f32t")
     for caches, fits in ((1, False), (3, True)):
-        facts = dataclasses.replace(
-            ZEN5, last_level_cache_bytes=32 * 2**20, last_level_caches=caches
-        )
+        facts = dataclasses.replace(ZEN5, last_level_caches=(32 * 2**20,) * caches)
         monkeypatch.setattr(module, "_facts", lambda facts=facts: facts)
         found = roofline(cpu, operation, host_bytes_per_s=40e9)
         assert found is not None

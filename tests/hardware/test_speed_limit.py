@@ -12,8 +12,8 @@ from gemmetry.hardware.speed_limit import CPU_MARGIN, GPU_MARGIN, SpeedLimit, sp
 H200 = Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H200")
 CPU = Target(TargetKind.CPU)
 ZEN5 = CpuFacts(
-    name="x", vendor="AuthenticAMD", family=0x1A, model=2, usable_cores=2, clock_hz=2.5e9,
-    clock_source="TSC; boost may exceed", flags=frozenset({"fma", "avx512f"}),
+    name="x", vendor="AuthenticAMD", family=0x1A, model=2, usable_cores=2, physical_cores=2,
+    clock_hz=2.5e9, clock_source="TSC; boost may exceed", flags=frozenset({"fma", "avx512f"}),
 )  # fmt: skip
 
 
@@ -82,8 +82,8 @@ def test_where_nothing_is_certain_there_is_no_limit(target, name, declared, why)
 
 def test_an_unknown_processor_has_no_limit(monkeypatch):
     stranger = CpuFacts(
-        name="x", vendor="Nobody", family=1, model=2, usable_cores=2, clock_hz=2.5e9,
-        clock_source="TSC", flags=frozenset({"fma", "avx512f"}),
+        name="x", vendor="Nobody", family=1, model=2, usable_cores=2, physical_cores=2,
+        clock_hz=2.5e9, clock_source="TSC", flags=frozenset({"fma", "avx512f"}),
     )  # fmt: skip
     monkeypatch.setattr(module, "cpu_facts", lambda: stranger)
     found = speed_limit(CPU, parse_operation("matmul_8x8x8_f32t_f32t_f32t"))

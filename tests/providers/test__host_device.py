@@ -127,27 +127,6 @@ def test_time_calls_runs_each_once_in_order(device):
     assert all(duration >= 0 for duration in durations)
 
 
-def _write_cache(root, cpu, index, level, kind, size, shared):
-    folder = root / f"cpu{cpu}" / "cache" / f"index{index}"
-    folder.mkdir(parents=True)
-    for name, text in (("level", level), ("type", kind), ("size", size)):
-        (folder / name).write_text(f"{text}\n")
-    (folder / "shared_cpu_list").write_text(f"{shared}\n")
-
-
-def test_last_level_caches_of_distinct_groups_are_summed(tmp_path, monkeypatch):
-    monkeypatch.setattr(_host_device, "_usable_cpus", lambda: [0, 1, 2])
-    for cpu, shared in ((0, "0-1"), (1, "0-1"), (2, "2-3")):
-        _write_cache(tmp_path, cpu, 0, 1, "Data", "48K", str(cpu))
-        _write_cache(tmp_path, cpu, 1, 1, "Instruction", "64K", str(cpu))
-        _write_cache(tmp_path, cpu, 2, 3, "Unified", "32M", shared)
-    assert _host_device.last_level_cache_bytes(tmp_path) == 2 * 32 * 2**20
-
-
-def test_without_sysfs_the_stated_cache_is_assumed(tmp_path):
-    assert _host_device.last_level_cache_bytes(tmp_path) == _host_device.FALLBACK_CACHE_BYTES
-
-
 def test_the_real_machine_tells_plausible_numbers(device):
     assert device.last_level_cache_bytes >= 2**18
     assert 2**20 < device.free_memory_bytes() < 2**50

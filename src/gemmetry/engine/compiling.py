@@ -22,7 +22,7 @@ from gemmetry.engine.candidate import Candidate
 from gemmetry.engine.failures import Ending, WorkerLost, ending_of
 from gemmetry.engine.protocol import Answered, Compile, Compiled
 from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
-from gemmetry.hardware.detect import usable_cores
+from gemmetry.hardware.host import usable_cores
 
 MAX_BATCH = 24
 """Dispatches compiled in one request. A compiler's start is amortised by then: on two cores, 128

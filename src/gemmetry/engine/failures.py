@@ -6,7 +6,6 @@ import re
 import signal
 import traceback
 from dataclasses import dataclass
-from pathlib import Path
 
 from gemmetry.domain import errors
 from gemmetry.domain.errors import GemmetryError
@@ -107,17 +106,6 @@ def first_useful_line(text: str) -> str:
     if lines and not useful:
         useful = lines[0]
     return useful[:_MAX_REASON]
-
-
-def oom_kills() -> int:
-    """How many processes the kernel has killed for want of memory since it started."""
-    try:
-        for line in Path("/proc/vmstat").read_text().splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    except OSError:
-        pass
-    return 0
 
 
 def _first_complaint(output: str) -> str:

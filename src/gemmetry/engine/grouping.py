@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target
 from gemmetry.engine.candidate import Candidate
-from gemmetry.hardware.memory import free_memory_bytes
+from gemmetry.hardware.host import free_memory_bytes
 from gemmetry.measurement.buffers import CACHE_FACTOR, FEWEST_SETS, MAX_SETS
 
 MAX_GROUP = 64

@@ -20,7 +20,6 @@ from gemmetry.engine.failures import (
     Ending,
     WorkerLost,
     ending_of_death,
-    oom_kills,
     timeout_reason,
 )
 from gemmetry.engine.protocol import (
@@ -33,7 +32,13 @@ from gemmetry.engine.protocol import (
     Reply,
     Shutdown,
 )
-from gemmetry.hardware.detect import usable_cores
+from gemmetry.hardware.host import (
+    free_memory_bytes,
+    oom_kills,
+    resident_bytes,
+    total_memory_bytes,
+    usable_cores,
+)
 from gemmetry.store.rows import Lane
 
 POLL_S = 0.5
@@ -46,11 +51,11 @@ SHUTDOWN_S = 2.0
 """A healthy worker ends in milliseconds; one that takes longer is killed."""
 
 MIN_FREE_SHARE = 0.04
-"""Of the machine's memory: with less left while a worker works, the worker is ended before the
-kernel chooses somebody else."""
+"""Of the memory that may be used: with less left while a worker works, the worker is ended before
+the kernel chooses somebody else."""
 
 LARGE_SHARE = 0.25
-"""Of the machine's memory: only a worker that holds this much is taken for the cause."""
+"""Of the memory that may be used: only a worker that holds this much is taken for the cause."""
 
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -244,7 +249,7 @@ class WorkerProcess:
             ending = Ending(Outcome.TIMEOUT, self._deadline_reason, self.output_tail())
             self.kill()
             raise WorkerLost(ending)
-        held = _resident_bytes(self._process.pid)
+        held = resident_bytes(self._process.pid)
         if _memory_is_short(held):
             ending = Ending(
                 Outcome.OUT_OF_MEMORY,
@@ -298,19 +303,7 @@ def _environment(context: WorkerContext) -> dict[str, str]:
 
 
 def _memory_is_short(held_bytes: int) -> bool:
-    """Whether the machine has almost no memory left, and a worker holding `held_bytes` is why."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        facts = {name: int(text.split()[0]) for name, text in (x.split(":", 1) for x in lines)}
-        available, total = facts["MemAvailable"] * 1024, facts["MemTotal"] * 1024
-    except (OSError, KeyError, ValueError):
-        return False
-    return available < MIN_FREE_SHARE * total and held_bytes > LARGE_SHARE * total
-
-
-def _resident_bytes(pid: int) -> int:
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    """Whether almost none of the memory that this process may use is left, and a worker holding
+    `held_bytes` is why."""
+    total = total_memory_bytes()
+    return held_bytes > LARGE_SHARE * total and free_memory_bytes() < MIN_FREE_SHARE * total

@@ -9,7 +9,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from gemmetry.hardware.detect import cpu_facts, total_memory_bytes
+from gemmetry.hardware.detect import cpu_facts
+from gemmetry.hardware.host import total_memory_bytes
 
 _REPEATS = 5
 _MIN_BYTES, _MAX_BYTES = 64 * 2**20, 512 * 2**20

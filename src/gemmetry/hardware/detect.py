@@ -1,4 +1,4 @@
-"""What this machine has: CPU and memory from the kernel's files, GPUs from NVML and amdsmi.
+"""What this machine has: the CPU from the kernel's files, GPUs from NVML and amdsmi.
 
 Nothing here raises when something is missing: that is an answer, with its reason.
 """
@@ -6,7 +6,6 @@ Nothing here raises when something is missing: that is an answer, with its reaso
 from __future__ import annotations
 
 import importlib
-import os
 import platform
 import re
 from dataclasses import dataclass
@@ -14,11 +13,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_CPUINFO = Path("/proc/cpuinfo")
-_SYSFS_CPUS = Path("/sys/devices/system/cpu")
-_MEMINFO = Path("/proc/meminfo")
-_OWN_CGROUPS = Path("/proc/self/cgroup")
-_CGROUPS = Path("/sys/fs/cgroup")
+from gemmetry.hardware.host import (
+    ROOT,
+    cpu_folder,
+    last_level_caches,
+    physical_cores,
+    read_text,
+    usable_cores,
+    usable_cpus,
+)
 
 _TURBO_DRIVERS = frozenset({"intel_pstate", "intel_cpufreq", "amd-pstate", "amd-pstate-epp"})
 """cpufreq drivers whose ``cpuinfo_max_freq`` is the processor's highest turbo (Linux
@@ -38,25 +41,19 @@ class CpuFacts:
     flags: frozenset[str] = frozenset()
     usable_cores: int = 1
     """Logical processors this process may use; with SMT two of them share one core's units."""
-    threads_per_core: int = 1
+    physical_cores: int = 1
+    """Cores behind them: threads of one core share its vector units."""
     clock_hz: float | None = None
     clock_source: str = ""
     clock_is_highest: bool = False
     """True where the clock is this very processor's highest, turbo included."""
-    last_level_cache_bytes: int | None = None
-    """Of one group of cores that share it."""
-    last_level_caches: int = 1
-    """Groups that the usable processors belong to."""
+    last_level_caches: tuple[int, ...] = ()
+    """Bytes of each distinct one that the usable processors have; () if unknown."""
 
     @property
     def total_cache_bytes(self) -> int:
         """Last-level caches of all usable processors together; 0 if unknown."""
-        return (self.last_level_cache_bytes or 0) * self.last_level_caches
-
-    @property
-    def physical_cores(self) -> int:
-        """Cores behind the usable processors: threads of one core share its vector units."""
-        return max(1, -(-self.usable_cores // self.threads_per_core))
+        return sum(self.last_level_caches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,63 +80,41 @@ class GpuList:
     next_step: str = ""
 
 
-def usable_cpus() -> list[int]:
-    """Logical processors that this process may run on, by number."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
+def cpu_facts(root: Path = ROOT) -> CpuFacts:
+    """Model, family and clock of the processors that this process may use, the flags that all of
+    them have, and their cores and caches.
 
-
-def usable_cores() -> int:
-    """How many logical processors this process may run on."""
-    return len(usable_cpus())
-
-
-def cpu_facts(cpuinfo: Path = _CPUINFO, sysfs: Path = _SYSFS_CPUS) -> CpuFacts:
-    """Model, family, flags, clock and caches of the first processor."""
-    fields = _first_processor(cpuinfo)
-    clock_hz, clock_source, is_highest = _clock(fields, sysfs)
-    cache_bytes, caches = _last_level_cache(sysfs)
-    part = fields.get("CPU part", "")
+    Args:
+        root: what /proc and /sys lie below; replaced in tests.
+    """
+    usable = _usable_processors(root)
+    fields = usable[0]
+    clock_hz, clock_source, is_highest = _clock(fields, root)
+    parts = {processor.get("CPU part", "") for processor in usable}
+    part = parts.pop() if len(parts) == 1 else ""  # cores of several kinds have no one peak
+    flags = [(p.get("flags") or p.get("Features") or "").split() for p in usable]
     return CpuFacts(
         name=fields.get("model name") or platform.processor() or platform.machine(),
         vendor=fields.get("vendor_id", ""),
         family=_integer(fields.get("cpu family")),
         model=_integer(fields.get("model")),
         arm_part=int(part, 16) if re.fullmatch(r"0x[0-9a-fA-F]+", part) else None,
-        flags=frozenset((fields.get("flags") or fields.get("Features") or "").split()),
-        usable_cores=usable_cores(),
-        threads_per_core=_threads_per_core(sysfs),
+        flags=frozenset.intersection(*map(frozenset, flags)),
+        usable_cores=usable_cores(root),
+        physical_cores=physical_cores(root),
         clock_hz=clock_hz,
         clock_source=clock_source,
         clock_is_highest=is_highest,
-        last_level_cache_bytes=cache_bytes,
-        last_level_caches=caches,
+        last_level_caches=last_level_caches(root),
     )
 
 
-def total_memory_bytes(
-    meminfo: Path = _MEMINFO, own_cgroups: Path = _OWN_CGROUPS, cgroups: Path = _CGROUPS
-) -> int:
-    """Memory of the machine, or the limit of this process's control group where that is lower;
-    0 if unknown."""
-    text = _read(meminfo)
-    match = re.search(r"^MemTotal:\s+(\d+) kB", text, re.MULTILINE)
-    total = int(match[1]) * 1024 if match else 0
-    limits = [total] if total else []
-    for line in _read(own_cgroups).splitlines():
-        _, _, rest = line.partition(":")  # hierarchy:controllers:path
-        controllers, _, path = rest.partition(":")
-        if not controllers:
-            limit = cgroups / path.lstrip("/") / "memory.max"
-        elif "memory" in controllers.split(","):
-            limit = cgroups / "memory" / path.lstrip("/") / "memory.limit_in_bytes"
-        else:
-            continue
-        value = _read(limit).strip()
-        if value.isdigit():
-            limits.append(int(value))
-    return min(limits, default=0)
+def processor_identity(root: Path = ROOT) -> str:
+    """Model and features of this processor: machine code compiled for them fits no other."""
+    lines = read_text(root / "proc/cpuinfo").partition("\n\n")[0].splitlines()
+    wanted = ("model name", "flags", "Features", "CPU part")
+    named = "\n".join(line for line in lines if line.startswith(wanted))
+    return named or f"{platform.machine()} {platform.processor()}"
 
 
 def nvidia_gpus(nvml: ModuleType | Any | None = None) -> GpuList:
@@ -226,18 +201,25 @@ def _amd_gpu(amdsmi: Any, handle: Any, index: int) -> GpuFacts:
     )
 
 
-def _first_processor(cpuinfo: Path) -> dict[str, str]:
-    block = _read(cpuinfo).split("\n\n", 1)[0]
-    pairs = (line.split(":", 1) for line in block.splitlines() if ":" in line)
-    return {key.strip(): value.strip() for key, value in pairs}
+def _usable_processors(root: Path) -> list[dict[str, str]]:
+    """What /proc/cpuinfo has about each usable processor; of the first one, or nothing, where it
+    does not number them."""
+    blocks = []
+    for block in read_text(root / "proc/cpuinfo").split("\n\n"):
+        pairs = (line.split(":", 1) for line in block.splitlines() if ":" in line)
+        blocks.append({key.strip(): value.strip() for key, value in pairs})
+    numbers = {str(cpu) for cpu in usable_cpus()}
+    return [block for block in blocks if block.get("processor") in numbers] or blocks[:1]
 
 
-def _clock(fields: dict[str, str], sysfs: Path) -> tuple[float | None, str, bool]:
-    """The highest clock that the system tells, what it is, and whether turbo is surely in it."""
-    told = (_read(path).strip() for path in sysfs.glob("cpu[0-9]*/cpufreq/cpuinfo_max_freq"))
-    kilohertz = [int(text) for text in told if text.isdigit()]
+def _clock(fields: dict[str, str], root: Path) -> tuple[float | None, str, bool]:
+    """The highest clock that the system shows for a usable processor, what it is, and whether
+    turbo is surely in it."""
+    folders = [cpu_folder(cpu, root) / "cpufreq" for cpu in usable_cpus()]
+    shown = (read_text(folder / "cpuinfo_max_freq") for folder in folders)
+    kilohertz = [int(text) for text in shown if text.isdigit()]
     if kilohertz:
-        driver = _read(sysfs / "cpu0" / "cpufreq" / "scaling_driver").strip()
+        driver = read_text(folders[0] / "scaling_driver")
         return max(kilohertz) * 1e3, "highest of cpufreq", driver in _TURBO_DRIVERS
     try:
         megahertz = float(fields["cpu MHz"])
@@ -246,45 +228,5 @@ def _clock(fields: dict[str, str], sysfs: Path) -> tuple[float | None, str, bool
     return megahertz * 1e6, "TSC; boost may exceed", False
 
 
-def _threads_per_core(sysfs: Path) -> int:
-    siblings = _read(sysfs / "cpu0" / "topology" / "thread_siblings_list").strip()
-    return max(1, len(_cpu_list(siblings)))
-
-
-def _last_level_cache(sysfs: Path) -> tuple[int | None, int]:
-    """Size of the last cache, and how many of them the usable processors have."""
-    found: dict[int, tuple[int, str]] = {}
-    for folder in sorted((sysfs / "cpu0" / "cache").glob("index*")):
-        level, size = _read(folder / "level").strip(), _read(folder / "size").strip()
-        match = re.fullmatch(r"(\d+)([KMG]?)", size)
-        if level.isdigit() and match and _read(folder / "type").strip() != "Instruction":
-            bytes_ = int(match[1]) * {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}[match[2]]
-            found[int(level)] = (bytes_, folder.name)
-    if not found:
-        return None, 1
-    size_bytes, index = found[max(found)]
-    shared = {
-        _read(sysfs / f"cpu{cpu}" / "cache" / index / "shared_cpu_list").strip()
-        for cpu in usable_cpus()
-    }
-    return size_bytes, max(1, len(shared - {""}))
-
-
-def _cpu_list(text: str) -> list[int]:
-    """``0-2,8`` -> [0, 1, 2, 8]."""
-    cpus: list[int] = []
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        cpus.extend(range(int(first), int(last or first) + 1))
-    return cpus
-
-
 def _integer(text: str | None) -> int:
     return int(text) if text is not None and text.isdigit() else 0
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

@@ -17,9 +17,9 @@ from gemmetry.hardware.detect import (
     amd_gpus,
     cpu_facts,
     nvidia_gpus,
-    total_memory_bytes,
 )
 from gemmetry.hardware.devices import find_device
+from gemmetry.hardware.host import total_memory_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,13 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gemmetry.domain.environment import Environment
-from gemmetry.hardware.detect import (
-    amd_gpus,
-    cpu_facts,
-    nvidia_gpus,
-    total_memory_bytes,
-    usable_cores,
-)
+from gemmetry.hardware.detect import amd_gpus, cpu_facts, nvidia_gpus
+from gemmetry.hardware.host import total_memory_bytes, usable_cores
 
 _VARIABLES = re.compile(
     r"(OMP|MKL|OPENBLAS|BLIS|NUMEXPR|VECLIB|KMP|GOMP)_.*"  # threads and kernels of CPU libraries

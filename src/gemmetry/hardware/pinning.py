@@ -7,16 +7,15 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-_SYSFS_CPUS = Path("/sys/devices/system/cpu")
+from gemmetry.hardware.host import ROOT, core_of
+
 _TASKS = Path("/proc/self/task")
 
 _ACTIVE_SHARE = 0.1
 """Part of the busiest thread's time that a thread ran, to count as one that works."""
 
 
-def choose_processors(
-    threads: int, usable: Iterable[int], sysfs: Path = _SYSFS_CPUS
-) -> tuple[int, ...]:
+def choose_processors(threads: int, usable: Iterable[int], root: Path = ROOT) -> tuple[int, ...]:
     """`threads` of the `usable` processors: one of each physical core first, then their siblings
     (Linux tells siblings in ``topology/thread_siblings_list``). Two threads on one core share its
     arithmetic units; two of fewer threads than cores need not. All of them if that is fewer.
@@ -24,14 +23,14 @@ def choose_processors(
     seen: dict[str, int] = {}
     ranked = []
     for processor in sorted(usable):
-        core = _core(processor, sysfs)
+        core = core_of(processor, root)
         ranked.append((seen.get(core, 0), processor))
         seen[core] = seen.get(core, 0) + 1
     chosen = sorted(ranked)[: threads or None]
     return tuple(sorted(processor for _, processor in chosen))
 
 
-def pin_process(threads: int, sysfs: Path = _SYSFS_CPUS, tasks: Path = _TASKS) -> tuple[int, ...]:
+def pin_process(threads: int, root: Path = ROOT, tasks: Path = _TASKS) -> tuple[int, ...]:
     """Hold every thread of this process, and those it starts later, to `threads` processors.
 
     Returns them; () where the system has no such thing. Threads are held to the set, not one to
@@ -39,7 +38,7 @@ def pin_process(threads: int, sysfs: Path = _SYSFS_CPUS, tasks: Path = _TASKS) -
     """
     if not hasattr(os, "sched_setaffinity"):
         return ()
-    processors = choose_processors(threads, os.sched_getaffinity(0), sysfs)
+    processors = choose_processors(threads, os.sched_getaffinity(0), root)
     try:
         found = [int(task.name) for task in tasks.iterdir()]
     except OSError:
@@ -74,9 +73,7 @@ def read_status(path: str) -> bytes:
         os.close(descriptor)
 
 
-def spread_threads(
-    ran_before: Mapping[int, int], sysfs: Path = _SYSFS_CPUS, tasks: Path = _TASKS
-) -> int:
+def spread_threads(ran_before: Mapping[int, int], root: Path = ROOT, tasks: Path = _TASKS) -> int:
     """Move the threads that worked since `ran_before` (:func:`running_times`) to a processor each,
     and leave them free to move again; how many were moved.
 
@@ -91,7 +88,7 @@ def spread_threads(
     least = _ACTIVE_SHARE * max(ran.values(), default=0)
     usable = os.sched_getaffinity(0)
     moved: list[int] = []
-    processors = choose_processors(len(usable), usable, sysfs)
+    processors = choose_processors(len(usable), usable, root)
     with contextlib.suppress(OSError):  # a thread may have ended meanwhile
         for task in sorted(ran, key=lambda task: -ran[task]):
             if ran[task] <= least or len(moved) == len(processors):
@@ -114,11 +111,3 @@ def format_processors(processors: Sequence[int]) -> str:
         else:
             parts.append([processor])
     return ",".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else str(p[0]) for p in parts)
-
-
-def _core(processor: int, sysfs: Path) -> str:
-    try:
-        topology = sysfs / f"cpu{processor}" / "topology"
-        return (topology / "thread_siblings_list").read_text().strip()
-    except OSError:
-        return str(processor)

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from gemmetry.hardware.host import usable_cpus
+
 RUN_DELAY_SHARE = 0.05
 """Time that threads stood ready without a processor, over the sampling time, that goes unmarked.
 On an idle machine it is below one percent; one other busy program brings it to tens."""
@@ -76,7 +78,7 @@ class QuietGate:
         self._is_suspicious = isinstance(delay, float) and delay > RUN_DELAY_SHARE
 
     def _is_quiet(self) -> bool:
-        processors = sorted(os.sched_getaffinity(0))
+        processors = usable_cpus()
         probed = random.sample(processors, min(len(processors), _MOST_PROBED))
         return not any(self._visit(processor).is_disturbed for processor in probed)
 

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
+from gemmetry.hardware.host import usable_cpus
 from gemmetry.hardware.pinning import format_processors
 from gemmetry.observers.readings import Readings
 from gemmetry.observers.scheduler import RunDelay
@@ -38,10 +39,7 @@ class CpuObserver:
     def __init__(
         self, sysfs: Path = _SYSFS_CPUS, stat: Path = _STAT, tasks: Path | None = None
     ) -> None:
-        if hasattr(os, "sched_getaffinity"):
-            cores = sorted(os.sched_getaffinity(0))
-        else:
-            cores = list(range(os.cpu_count() or 1))
+        cores = usable_cpus()
         self._cores = cores
         self._names = {f"cpu{core}" for core in cores}
         self._clock = sysfs / f"cpu{cores[0]}" / "cpufreq" / "scaling_cur_freq"

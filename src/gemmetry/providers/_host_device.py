@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import cache
-from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
@@ -17,7 +14,7 @@ from gemmetry.domain.contracts import HostArray
 from gemmetry.domain.errors import LaunchError, OutOfMemoryError
 from gemmetry.domain.operation import TensorSpec
 from gemmetry.domain.units import format_bytes
-from gemmetry.hardware.memory import free_memory_bytes
+from gemmetry.hardware.host import free_memory_bytes, last_level_cache_bytes
 from gemmetry.numerics.storage import numpy_dtype, same_bytes
 from gemmetry.providers._host_stress import busy_processors, spoiled_heap
 from gemmetry.providers._late_work import late_work
@@ -33,13 +30,6 @@ ALIGNMENT_BYTES = 64
 
 GUARDED_ALIGNMENT_BYTES = 256
 """Of a guarded buffer's first byte, less the offset asked for."""
-
-FALLBACK_CACHE_BYTES = 32 * 2**20
-"""Last-level cache assumed where the system does not tell: what one slice of a current server
-processor has (AMD EPYC: 32 MiB each core complex); larger than a laptop's, so that rotating
-input sets errs on the cold side."""
-
-_SYSFS_CPUS = Path("/sys/devices/system/cpu")
 
 HostBuffer = np.ndarray[Any, np.dtype[Any]]
 
@@ -211,40 +201,3 @@ def red_zones(buffer: HostBuffer) -> tuple[HostBuffer, HostBuffer]:
         raise ValueError("this array is not a buffer of HostDevice")
     size = (memory.nbytes - buffer.nbytes) // 2
     return memory[:size], memory[size + buffer.nbytes :]
-
-
-@cache
-def last_level_cache_bytes(sysfs: Path = _SYSFS_CPUS) -> int:
-    """All of the last-level cache that this process's processors reach, from Linux's sysfs.
-
-    Caches of the highest level are summed over the distinct groups of processors sharing one (a
-    processor of several core complexes has several). Elsewhere: ``FALLBACK_CACHE_BYTES``.
-    """
-    caches: dict[tuple[int, str], int] = {}
-    for cpu in _usable_cpus():
-        for index in sorted((sysfs / f"cpu{cpu}" / "cache").glob("index*")):
-            try:
-                if (index / "type").read_text().strip() == "Instruction":
-                    continue
-                level = int((index / "level").read_text())
-                shared_by = (index / "shared_cpu_list").read_text().strip()
-                caches[level, shared_by] = _sysfs_bytes((index / "size").read_text())
-            except (OSError, ValueError):
-                continue
-    if not caches:
-        return FALLBACK_CACHE_BYTES
-    last = max(level for level, _ in caches)
-    return sum(size for (level, _), size in caches.items() if level == last)
-
-
-def _usable_cpus() -> Sequence[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return range(os.cpu_count() or 1)
-
-
-def _sysfs_bytes(text: str) -> int:
-    """``32768K`` -> bytes; sysfs writes cache sizes in K, rarely M."""
-    factors = {"K": 2**10, "M": 2**20, "G": 2**30}
-    text = text.strip()
-    return int(text[:-1]) * factors[text[-1]] if text[-1:] in factors else int(text)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmetry.hardware.detect import usable_cores
+from gemmetry.hardware.host import usable_cores
 
 SPOILED = 0xFF
 """NaN in every float format, -1 in integers."""

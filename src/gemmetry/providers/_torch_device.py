@@ -6,12 +6,9 @@ for its messages.
 
 from __future__ import annotations
 
-import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -41,6 +38,7 @@ from gemmetry.domain.errors import (
 )
 from gemmetry.domain.operation import TensorSpec
 from gemmetry.domain.target import Target, TargetKind
+from gemmetry.hardware.host import free_memory_bytes, last_level_cache_bytes
 from gemmetry.providers._host_stress import busy_processors, spoiled_heap
 from gemmetry.providers._torch_order import same_bits, unordered_on_host, unordered_on_stream
 from gemmetry.providers._torch_stress import GpuStress
@@ -78,8 +76,6 @@ _AMD_INFINITY_CACHE_BYTES = {"gfx942": 256 * 2**20, "gfx950": 256 * 2**20}
 _ZONE_PATTERN = 0xFF
 _GUARDED_ALIGNMENT_BYTES = 256
 """What cudaMalloc promises at least (CUDA C++ Programming Guide, device memory accesses)."""
-_DEFAULT_CACHE_BYTES = 32 * 2**20
-"""Assumed where the operating system does not tell the size of the CPU's last-level cache."""
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
@@ -144,7 +140,7 @@ class TorchDevice:
             beyond_l2 = _AMD_INFINITY_CACHE_BYTES.get(_architecture(properties), 0)
             self.last_level_cache_bytes = max(int(properties.L2_cache_size), beyond_l2)
         else:
-            self.last_level_cache_bytes = cpu_cache_bytes()
+            self.last_level_cache_bytes = last_level_cache_bytes()
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.index}" if self.is_gpu else self.kind
@@ -288,7 +284,7 @@ class TorchDevice:
 
     def free_memory_bytes(self) -> int:
         if not self.is_gpu:
-            return _available_host_bytes()
+            return free_memory_bytes()
         with self.errors("asking for free memory"):
             free, _ = torch.cuda.mem_get_info(self.index)
             cached = torch.cuda.memory_reserved(self.index) - torch.cuda.memory_allocated(
@@ -405,27 +401,3 @@ def _opened_device(kind: TargetKind, index: int) -> TorchDevice:
 
 def _architecture(properties: Any) -> str:
     return str(getattr(properties, "gcnArchName", "")).partition(":")[0]
-
-
-def cpu_cache_bytes(root: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
-    """Size of the CPU's last-level cache, from Linux's sysfs (Documentation/ABI/testing/
-    sysfs-devices-system-cpu); 32 MiB where it does not tell."""
-    sizes = {0: _DEFAULT_CACHE_BYTES}
-    for folder in root.glob("index*"):
-        try:
-            level = int((folder / "level").read_text())
-            text = (folder / "size").read_text().strip()
-            sizes[level] = int(text.removesuffix("K")) * (1024 if text.endswith("K") else 1)
-        except (OSError, ValueError):
-            continue
-    return sizes[max(sizes)]
-
-
-def _available_host_bytes() -> int:
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return math.prod(os.sysconf(name) for name in ("SC_AVPHYS_PAGES", "SC_PAGE_SIZE"))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from gemmetry.hardware.detect import usable_cores
+from gemmetry.hardware.host import usable_cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -69,7 +69,7 @@ def test_without_a_compiler_any_version_serves(stored):
 def test_code_for_the_host_fits_no_other_processor(stored, monkeypatch):
     _, one, key = stored
     gpu_key = artefact_key(one, ("--iree-cuda-target=sm_80",))
-    monkeypatch.setattr(artefacts, "host_identity", lambda: "another processor")
+    monkeypatch.setattr(artefacts, "processor_identity", lambda: "another processor")
     assert artefact_key(one, HOST) != key
     assert artefact_key(one, ("--iree-cuda-target=sm_80",)) == gpu_key
 

@@ -11,17 +11,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import StorageError
 from gemmetry.domain.operation import Operation
+from gemmetry.hardware.detect import processor_identity
 from gemmetry.providers.iree_provider.machine_code import MachineCode
 from gemmetry.providers.iree_provider.sources import (
     dispatch_function,
@@ -55,21 +54,9 @@ class Artefact:
 
 def artefact_key(dispatch: Dispatch, flags: Sequence[str]) -> str:
     """Sixteen hex digits over source, flags and (for the CPU) the host's processor."""
-    host = host_identity() if "--iree-llvmcpu-target-cpu=host" in flags else ""
+    host = processor_identity() if "--iree-llvmcpu-target-cpu=host" in flags else ""
     parts = [dispatch_function(dispatch), *flags, host]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-
-
-@cache
-def host_identity() -> str:
-    """Model and features of this processor: code compiled for ``host`` fits no other."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    first = text.partition("\n\n")[0].splitlines()
-    wanted = ("model name", "flags", "Features", "CPU part")
-    return "\n".join(line for line in first if line.startswith(wanted))
 
 
 def compiled_folder(generated: Path, operation: Operation) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from gemmetry.domain.errors import (
 )
 from gemmetry.domain.operation import TensorSpec
 from gemmetry.domain.target import Target, TargetKind
+from gemmetry.hardware.host import usable_cores
 from gemmetry.numerics.storage import numpy_dtype, same_bytes
 from gemmetry.providers._host_device import ALIGNMENT_BYTES, HostDevice
 from gemmetry.providers.iree_provider.targets import cuda_free_bytes, cuda_l2_bytes, device_uri
@@ -74,7 +74,7 @@ class IreeDevice:
         self._target = target
         self._host = HostDevice() if target.kind is TargetKind.CPU else None
         if self._host is not None:
-            count = threads or usable_processors()
+            count = threads or usable_cores()
             iree.runtime.flags.parse_flags(f"--task_topology_group_count={count}")
         try:
             self.hal = iree.runtime.get_device(device_uri(target))
@@ -330,13 +330,6 @@ class LoadedModule:
         if function is None:
             raise LaunchError(f"the compiled module has no function {name}")
         return function
-
-
-def usable_processors() -> int:
-    """Processors that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def first_line(error: BaseException) -> str:

@@ -1,0 +1,198 @@
+"""Processors, caches and memory of the host that this process may use.
+
+Everything gemmetry knows of them is read here: from Linux's sysfs and procfs and from the control
+groups, of both versions, that a container or a batch system put this process in. What a file does
+not say (macOS; a container that hides it) is left out or assumed, as each function states.
+
+Every function takes the `root` that those files lie below, so that tests lay out trees of their
+own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path("/")
+
+FALLBACK_CACHE_BYTES = 32 * 2**20
+"""Last-level cache assumed where the system does not show it: what one slice of a current server
+processor has (AMD EPYC: 32 MiB each core complex); larger than a laptop's, so that rotating
+input sets errs on the cold side."""
+
+FALLBACK_MEMORY_BYTES = 2**30
+"""Free memory assumed where neither /proc nor sysconf shows it."""
+
+_CGROUPS = Path("sys/fs/cgroup")
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def usable_cpus() -> list[int]:
+    """Logical processors that this process may run on, by number."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def usable_cores(root: Path = ROOT) -> int:
+    """How many logical processors this process may keep busy: those it may run on, or fewer where
+    a control group grants less processor time (``docker run --cpus``), rounded up."""
+    return max(1, min([len(usable_cpus()), *_granted_processors(root)]))
+
+
+def physical_cores(root: Path = ROOT) -> int:
+    """Cores behind the usable processors: threads of one core share its vector units. Where the
+    system does not show which those are, every processor counts as a core."""
+    return min(len({core_of(cpu, root) for cpu in usable_cpus()}), usable_cores(root))
+
+
+def core_of(cpu: int, root: Path = ROOT) -> str:
+    """What the logical processors of one core have in common, and no other: the list of them, as
+    Linux writes it; the processor's own number where the system does not show it."""
+    return read_text(cpu_folder(cpu, root) / "topology" / "thread_siblings_list") or str(cpu)
+
+
+def cpu_folder(cpu: int, root: Path = ROOT) -> Path:
+    """Linux's description of one logical processor."""
+    return root / "sys/devices/system/cpu" / f"cpu{cpu}"
+
+
+def last_level_caches(root: Path = ROOT) -> tuple[int, ...]:
+    """Bytes of each distinct last-level cache that the usable processors have; () if unknown.
+
+    A processor's last cache is the one of its highest level. They may differ: in size (one chiplet
+    with stacked cache next to one without) and in level (efficiency cores without the third).
+    """
+    found: dict[tuple[int, str], int] = {}
+    for cpu in usable_cpus():
+        caches = list(_caches(cpu_folder(cpu, root)))
+        if caches:
+            level, shared_by, size = max(caches)
+            found[level, shared_by] = size
+    return tuple(found[key] for key in sorted(found))
+
+
+def last_level_cache_bytes(root: Path = ROOT) -> int:
+    """All of the last-level cache that the usable processors reach; ``FALLBACK_CACHE_BYTES``
+    where the system does not show it."""
+    return sum(last_level_caches(root)) or FALLBACK_CACHE_BYTES
+
+
+def total_memory_bytes(root: Path = ROOT) -> int:
+    """Memory of the machine, or the lowest limit of this process's control groups where that is
+    less; 0 if unknown."""
+    limits = [limit for limit, _ in _memory_groups(root)]
+    total = _meminfo(root).get("MemTotal") or _physical_memory_bytes()
+    return min([total, *limits]) if total else min(limits, default=0)
+
+
+def free_memory_bytes(root: Path = ROOT) -> int:
+    """What can be allocated without swapping: the smaller of MemAvailable and what each control
+    group leaves; 0 at least. Pages of files that a group holds but could drop count as free, as
+    they do in MemAvailable."""
+    available = _meminfo(root).get("MemAvailable")
+    if available is None:
+        # Physical memory, halved: without MemAvailable nothing shows what others use.
+        available = _physical_memory_bytes() // 2 or FALLBACK_MEMORY_BYTES
+    return max(0, min([available, *(limit - used for limit, used in _memory_groups(root))]))
+
+
+def oom_kills(root: Path = ROOT) -> int:
+    """How many processes the kernel has killed for want of memory since it started, those of
+    control groups included; 0 if unknown."""
+    match = re.search(r"^oom_kill (\d+)$", read_text(root / "proc/vmstat"), re.MULTILINE)
+    return int(match[1]) if match else 0
+
+
+def resident_bytes(pid: int, root: Path = ROOT) -> int:
+    """Memory that a process holds; 0 if it is gone or the system does not show it."""
+    fields = read_text(root / f"proc/{pid}/statm").split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0
+
+
+def read_text(path: Path) -> str:
+    """A small file's text without the white space around it; "" where it cannot be read."""
+    try:
+        return path.read_text().strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _caches(folder: Path) -> Iterator[tuple[int, str, int]]:
+    """Level, processors that share it, and bytes of each cache for data of one processor.
+
+    Where it is not shown who shares a cache, all do: counting it for each would make dozens of it.
+    """
+    for index in folder.glob("cache/index*"):
+        level, size = read_text(index / "level"), read_text(index / "size")
+        match = re.fullmatch(r"(\d+)([KMG]?)", size)
+        if level.isdigit() and match and read_text(index / "type") != "Instruction":
+            shared_by = read_text(index / "shared_cpu_list") or read_text(index / "shared_cpu_map")
+            size_bytes = int(match[1]) * _UNITS[match[2]]
+            if size_bytes:
+                yield int(level), shared_by, size_bytes
+
+
+def _meminfo(root: Path) -> dict[str, int]:
+    """The fields of /proc/meminfo in bytes."""
+    text = read_text(root / "proc/meminfo")
+    fields = re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)
+    return {name: int(kib) * 1024 for name, kib in fields}
+
+
+def _physical_memory_bytes() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return 0
+
+
+def _granted_processors(root: Path) -> Iterator[int]:
+    """Processor time per time that each control group grants, in whole processors, rounded up
+    (Linux Documentation/admin-guide/cgroup-v2.rst, cpu.max; scheduler/sched-bwc.rst)."""
+    for folder in _groups("cpu", root):
+        quota, _, period = read_text(folder / "cpu.max").partition(" ")
+        if not quota:
+            quota = read_text(folder / "cpu.cfs_quota_us")
+            period = read_text(folder / "cpu.cfs_period_us")
+        # "max" (v2) and "-1" (v1) are no limit, and no digits.
+        if quota.isdigit() and period.isdigit() and int(period):
+            yield max(1, -(-int(quota) // int(period)))
+
+
+def _memory_groups(root: Path) -> Iterator[tuple[int, int]]:
+    """Limit and use of each control group of this process that has a limit, in bytes (Linux
+    Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst)."""
+    for folder in _groups("memory", root):
+        for limit_name, used_name, droppable in (
+            ("memory.max", "memory.current", "inactive_file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ):
+            limit, used = read_text(folder / limit_name), read_text(folder / used_name)
+            if limit.isdigit():
+                # "max" (v2, no limit) is no number; v1 writes one near 2**63 instead.
+                stat = read_text(folder / "memory.stat")
+                match = re.search(rf"^{droppable} (\d+)$", stat, re.MULTILINE)
+                held = int(used) if used.isdigit() else 0
+                yield int(limit), max(0, held - (int(match[1]) if match else 0))
+
+
+def _groups(controller: str, root: Path) -> Iterator[Path]:
+    """Folders of this process's control groups that may limit `controller`: its own and those
+    above, of both versions. Inside a container the path may be one of the host's, which is not
+    there; the folder it was mounted as is then the container's own, and comes last."""
+    cgroups = root / _CGROUPS
+    for line in read_text(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if controllers == "":
+            mounts = {cgroups, cgroups / "unified"}
+        elif controller in controllers.split(","):
+            mounts = {cgroups / controllers, cgroups / controller}
+        else:
+            continue
+        names = [name for name in path.split("/") if name not in ("", ".", "..")]
+        for mount in mounts:
+            for depth in range(len(names), -1, -1):
+                yield mount.joinpath(*names[:depth])
