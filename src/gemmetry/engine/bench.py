@@ -45,6 +45,7 @@ from gemmetry.measurement.sampler import Sampler
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference
 from gemmetry.observers import make_observers
+from gemmetry.verification.accumulator_hint import with_accumulator_hint
 from gemmetry.verification.checks import CheckResult
 from gemmetry.verification.evidence import Evidence
 from gemmetry.verification.protocol import launches, recheck, verify
@@ -286,17 +287,23 @@ class Bench:
         if not (settings.verify and wire.verify):
             return None
         self._channel.send(Entered(wire.id, Stage.VERIFY))
-        operation = dispatch.operation
-        return verify(
+        operation, level = dispatch.operation, settings.verification_level
+        inputs = self._answers.inputs(operation)
+        reference = self._answers.reference(operation, executable)
+        companions = self._companions.companions(dispatch, level)
+        verdict = verify(
             executable,
             operation,
-            self._answers.inputs(operation),
-            self._answers.reference(operation, executable),
-            level=settings.verification_level,
+            inputs,
+            reference,
+            level=level,
             seed=settings.seed,
-            companions=self._companions.companions(dispatch, settings.verification_level),
+            companions=companions,
             judge_rivals=settings.judge_rivals,
             on_failure=self._evidence.keeper(dispatch),
+        )
+        return with_accumulator_hint(
+            verdict, operation, inputs, reference, companions, level=level, seed=settings.seed
         )
 
     def _sanitize(
