@@ -114,9 +114,22 @@ def test_steps(cli):
     assert [(step["step"], step["gemm_kernels"]) for step in steps] == [(2, 1), (3, 1)]
     ended = cli("trace", "summary", MATMUL, "--steps", "--no-cache", "-o", "steps.csv")
     assert ended.status == 0
-    assert "step 2" in ended.stdout
+    assert re.search(r"^2 +0\.212 +0\.024 +1 +100\.0", ended.stdout, re.MULTILINE)
     with Path("steps.csv").open() as file:
         assert [row["step"] for row in csv.DictReader(file)] == ["2", "3"]
+
+
+def test_steps_and_what_is_in_none_are_the_whole_trace(cli):
+    ended = cli("trace", "summary", RANK0, MATMUL, OLD, "--steps", "--json", "--no-cache")
+    document = json.loads(ended.stdout)
+    for whole, outside in zip(document["files"], document["outside_steps"], strict=True):
+        steps = [step for step in document["steps"] if step["file"] == whole["file"]]
+        assert outside["file"] == whole["file"]
+        for count in ("kernels", "gemm_kernels", "comm_kernels"):
+            assert sum(step[count] for step in steps) + outside[count] == whole[count]
+    assert [outside["kernels"] for outside in document["outside_steps"]] == [9, 0, 0]
+    told = cli("trace", "summary", RANK0, "--steps", "--no-cache").stdout
+    assert "9 kernels in no step" in told
 
 
 def test_gemms_on_the_terminal(cli):

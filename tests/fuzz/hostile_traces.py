@@ -21,6 +21,7 @@ from gemmetry.reports.collective_text import print_jobs
 from gemmetry.reports.trace_html import trace_page
 from gemmetry.reports.trace_markdown import trace_markdown
 from gemmetry.reports.trace_report import TraceReport, build_report
+from gemmetry.reports.trace_steps import print_steps
 from gemmetry.reports.trace_tables import (
     gemm_rows,
     print_gemms,
@@ -34,7 +35,7 @@ from gemmetry.traces.collective_jobs import analyse_jobs
 from gemmetry.traces.jobs import rank_trace
 from gemmetry.traces.loading import read_all
 from gemmetry.traces.shapes import spec_text, workload
-from gemmetry.traces.summary import summarize, summarize_steps, summary_document
+from gemmetry.traces.summary import outside_steps, summarize, summarize_steps, summary_document
 
 SCRIPTS = (
     "</script><script>document.title='owned'</script>",
@@ -224,14 +225,16 @@ def check_everything(paths: Sequence[Path], folder: Path) -> None:
     summaries = [summarize(trace) for trace in traces]
     steps = [step for trace in traces for step in summarize_steps(trace)]
     told = {file: error.message for file, error in errors.items()}
-    print_summaries([*summaries, *steps], console)
+    print_summaries(summaries, console)
+    outside = [outside_steps(trace) for trace in traces]
+    print_steps(steps, outside, console)
     for summary in summaries:
         print_summary(summary, console)
         assert 0 <= summary.busy_ns <= summary.window_ns
         assert summary.idle_ns + summary.busy_ns == summary.window_ns
         assert 0 <= summary.exposed_comm_ns <= summary.comm_union_ns
         assert 0 <= summary.gemm_kernel_ns < 2**63
-    document = summary_document(summaries, errors=told, steps=steps)
+    document = summary_document(summaries, errors=told, steps=steps, outside=outside)
     json.dumps(document, default=float, allow_nan=False).encode()
     try:
         report = build_report(iter(traces), errors, with_lanes=True)

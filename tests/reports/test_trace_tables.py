@@ -16,7 +16,6 @@ from gemmetry.reports.trace_tables import (
     print_workload,
     shape_rows,
     shape_text,
-    step_rows,
     summary_rows,
 )
 from gemmetry.traces.gemm_operators import GemmShape
@@ -24,7 +23,7 @@ from gemmetry.traces.gemms import gemm_table
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
 from gemmetry.traces.shapes import workload
-from gemmetry.traces.summary import TIMES, summarize, summarize_steps
+from gemmetry.traces.summary import TIMES, summarize
 
 DATA = Path(__file__).parents[1] / "data" / "traces"
 
@@ -56,9 +55,6 @@ def test_rows_of_summaries_have_every_time_in_microseconds(traces):
         assert row["file"] == str(summary.file)
         for name in TIMES:
             assert round(row[f"{name}_us"] * 1000) == getattr(summary, f"{name}_ns")
-    steps = summarize_steps(traces[0])
-    assert [row["step"] for row in step_rows(steps)] == [step.step.number for step in steps]
-    assert "events" not in step_rows(steps)[0]
 
 
 def test_rows_of_gemms_have_the_same_keys_and_share_out_all_time(traces):

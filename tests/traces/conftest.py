@@ -65,9 +65,13 @@ class Recording:
                 told[there] = told.pop(key)
         self._add("cpu_op", name, start, duration, thread, told)
 
-    def mark(self, name: str, start: int, duration: int, *, gpu: bool = False) -> None:
+    def mark(
+        self, name: str, start: int, duration: int, *, gpu: bool = False, stream: int = 7
+    ) -> None:
+        """Of thread 1, or of a `stream` of GPU 0."""
         category = "gpu_user_annotation" if gpu else "user_annotation"
-        self._add(category, name, start, duration, 7 if gpu else 1, {})
+        process, thread = (0, stream) if gpu else (1, 1)
+        self._add(category, name, start, duration, thread, {}, process)
 
     def launch(self, name: str, number: int, *, at: int, lasts: int, **args: Any) -> None:
         """A kernel that the call `number` launched 10 ns before it began."""
@@ -82,9 +86,17 @@ class Recording:
         return Trace(Path(name), rows)
 
     def _add(
-        self, category: str, name: str, start: int, duration: int, thread: int, args: Any
+        self,
+        category: str,
+        name: str,
+        start: int,
+        duration: int,
+        thread: int,
+        args: Any,
+        process: int = 1,
     ) -> None:
-        rest = json.dumps({"ph": "X", "cat": category, "name": name, "pid": 1, "tid": thread})
+        told = {"ph": "X", "cat": category, "name": name, "pid": process, "tid": thread}
+        rest = json.dumps(told)
         times = f', "ts": {_microseconds(start)}, "dur": {_microseconds(duration)}'
         self.events.append(f'{rest[:-1]}{times}, "args": {json.dumps(args)}}}')
 

@@ -20,7 +20,7 @@ from gemmetry.traces.gemms import gemm_table, row_major_layout
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
 from gemmetry.traces.shapes import workload
-from gemmetry.traces.summary import summarize, summarize_steps
+from gemmetry.traces.summary import outside_steps, summarize, summarize_steps
 from gemmetry.traces.tracelens_tables import trace_tables
 
 DATA = Path(__file__).parents[1] / "data"
@@ -100,8 +100,10 @@ def test_all_gemm_time_is_accounted_for(name):
         assert row.min_ns <= row.p5_ns <= row.median_ns <= row.p95_ns <= row.max_ns
         # No kernel is faster than its device: a shape of something else would be.
         assert row.peak_fraction is None or 0 < row.peak_fraction < 1
-    for step in summarize_steps(trace):
-        assert step.busy_ns + step.idle_ns == step.window_ns
+    steps = summarize_steps(trace)
+    for step in steps:
+        assert step.busy_ns + step.others_ns + step.idle_ns == step.window_ns <= summary.window_ns
+    assert sum(step.kernels for step in steps) + outside_steps(trace).kernels == summary.kernels
 
 
 @pytest.mark.parametrize("name", ORACLE)

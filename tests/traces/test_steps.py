@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from gemmetry.traces.steps import Step, find_steps
 
 
@@ -18,8 +21,8 @@ def test_a_step_is_the_work_launched_within_its_mark(recording):
     made.kernel("c", 5120, 80, correlation=3)
     made.kernel("d", 6000, 80, correlation=4)
     assert find_steps(made.trace()) == [
-        Step(7, 5000, 5150, "launches"),
-        Step(8, 5120, 5200, "launches"),
+        Step(7, 5000, 5150, "launches", 100),
+        Step(8, 5120, 5200, "launches", 100),
     ]
 
 
@@ -31,7 +34,22 @@ def test_marks_on_the_gpu_where_no_launches_are_recorded(recording):
     made.mark("ProfilerStep#0", 100, 100, gpu=True)
     made.mark("forward", 5, 100, gpu=True)
     made.kernel("a", 1000, 30)
-    assert find_steps(made.trace()) == [Step(0, 100, 200, "gpu"), Step(1, 1000, 1250, "gpu")]
+    made.kernel("b", 1220, 50)
+    # Where nothing of a step began there is none.
+    assert find_steps(made.trace()) == [Step(1, 1000, 1270, "gpu", 250)]
+
+
+def test_a_mark_on_the_gpu_holds_its_own_stream_first(recording):
+    made = recording()
+    made.mark("ProfilerStep#1", 1000, 100, gpu=True)
+    made.mark("ProfilerStep#2", 1100, 100, gpu=True)
+    made.mark("ProfilerStep#1", 1120, 40, gpu=True, stream=20)
+    made.kernel("a", 1010, 5)
+    made.kernel("b", 1130, 5)
+    made.kernel("c", 1130, 5, stream=20)
+    made.kernel("d", 1180, 5, stream=20)
+    made.kernel("e", 1130, 5, stream=20, device=1)
+    assert work(made) == {1: ["a", "c"], 2: ["b", "d", "e"]}
 
 
 def test_marks_that_were_written_as_operators(recording):
@@ -39,7 +57,7 @@ def test_marks_that_were_written_as_operators(recording):
     made.operator("ProfilerStep#5", 1000, 100)
     made.call(1, 1010)
     made.kernel("a", 5000, 30, correlation=1)
-    assert find_steps(made.trace()) == [Step(5, 5000, 5030, "launches")]
+    assert find_steps(made.trace()) == [Step(5, 5000, 5030, "launches", 100)]
 
 
 def test_no_steps(recording):
@@ -50,3 +68,92 @@ def test_no_steps(recording):
     made.kernel("a", 5000, 30, correlation=1)
     assert find_steps(made.trace()) == []
     assert find_steps(recording().trace()) == []
+
+
+def work(made):
+    """Names of the kernels of each step."""
+    trace = made.trace()
+    name = trace.rows.gpu.name
+    return {
+        step.number: sorted(trace.rows.names[index] for index in name[step.rows])
+        for step in find_steps(trace)
+    }
+
+
+def test_of_marks_around_each_other_the_last_begun_has_the_launch(recording):
+    made = recording()
+    made.mark("ProfilerStep#1", 0, 1000)
+    made.mark("ProfilerStep#2", 100, 100)
+    made.mark("ProfilerStep#3", 200, 100)
+    for name, at in (("a", 50), ("b", 150), ("c", 200), ("d", 500), ("e", 1000)):
+        made.launch(name, at + 1, at=at + 10, lasts=5)
+    assert work(made) == {1: ["a", "d"], 2: ["b"], 3: ["c"]}
+
+
+def test_a_number_with_several_marks_is_one_step(recording):
+    made = recording()
+    made.mark("ProfilerStep#4", 0, 100)
+    made.mark("ProfilerStep#4", 200, 100)
+    made.launch("a", 1, at=60, lasts=5)
+    made.launch("b", 2, at=260, lasts=5)
+    made.launch("c", 3, at=160, lasts=5)
+    assert work(made) == {4: ["a", "b"]}
+    assert find_steps(made.trace()) == [Step(4, 60, 265, "launches", 300)]
+
+
+def test_without_a_launch_the_neighbours_on_the_stream_decide(recording):
+    made = recording()
+    made.mark("ProfilerStep#1", 0, 100)
+    made.mark("ProfilerStep#2", 100, 100)
+    for number, (launched, at) in enumerate(((10, 500), (20, 540), (110, 580), (120, 620)), 1):
+        made.call(number, launched)
+        made.kernel(f"linked {at}", at, 5, correlation=number)
+    made.kernel("before all", 490, 5)
+    made.kernel("in 1", 510, 5)
+    made.kernel("in 1 too", 520, 5, correlation=99)
+    made.kernel("between", 560, 5)
+    made.kernel("in 2", 600, 5)
+    made.kernel("after all", 640, 5)
+    made.kernel("alone on its stream", 510, 5, stream=8)
+    made.kernel("of another device", 510, 5, device=1)
+    assert work(made) == {
+        1: ["in 1", "in 1 too", "linked 500", "linked 540"],
+        2: ["in 2", "linked 580", "linked 620"],
+    }
+    assert [step.inferred for step in find_steps(made.trace())] == [2, 1]
+
+
+_marks = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 40)), max_size=5)
+_kernels = st.lists(
+    st.tuples(st.one_of(st.none(), st.integers(0, 100)), st.integers(0, 60), st.integers(0, 2)),
+    max_size=25,
+)
+
+
+@given(_marks, _kernels)
+@settings(deadline=None, max_examples=150)
+def test_every_kernel_is_in_one_step_at_most(recording, marks, kernels):
+    """Against marks tried one by one; a kernel is its launch, its delay and its stream."""
+    made = recording()
+    for number, (start, length) in enumerate(marks):
+        made.mark(f"ProfilerStep#{number}", start, length)
+    expected, lost = {}, set()
+    for number, (launch, delay, stream) in enumerate(kernels, 1):
+        if launch is None:
+            lost.add(f"k{number}")
+            made.kernel(f"k{number}", delay, 3, stream=stream)
+            continue
+        made.call(number, launch)
+        made.kernel(f"k{number}", launch + delay, 3, stream=stream, correlation=number)
+        around = [
+            (start, -start - length, step)
+            for step, (start, length) in enumerate(marks)
+            if start <= launch < start + length
+        ]
+        if around:
+            expected.setdefault(max(around)[2], []).append(f"k{number}")
+    found = work(made)
+    everything = [name for names in found.values() for name in names]
+    assert len(everything) == len(set(everything))
+    linked = {step: [name for name in names if name not in lost] for step, names in found.items()}
+    assert linked == {step: sorted(names) for step, names in expected.items()}

@@ -14,6 +14,7 @@ from gemmetry.traces.summary import (
     KEYS,
     TIMES,
     microseconds,
+    outside_steps,
     step_entry,
     summarize,
     summarize_steps,
@@ -32,59 +33,63 @@ _events = st.lists(
 )
 
 
-def add(made, events):
-    for what, start, duration, stream in events:
+def add(made, events, *, linked=False):
+    """`linked`: to the calls 1, 2 ..."""
+    for number, (what, start, duration, stream) in enumerate(events, 1):
+        args = {"stream": stream, "correlation": number} if linked else {"stream": stream}
         if what in ("memcpy", "memset"):
-            getattr(made, what)(start, duration, stream=stream)
+            getattr(made, what)(start, duration, **args)
         else:
             name = {"gemm": GEMM, "add": ADD, "comm": NCCL}[what]
-            made.kernel(name, start, duration, stream=stream)
+            made.kernel(name, start, duration, **args)
     return made
 
 
-def expected(events, low=-1, high=10**6):
-    """By sets of the nanoseconds in which something runs, within [low, high)."""
+def moments(events, *kinds):
+    """The nanoseconds in which something of these kinds runs."""
+    return {
+        moment
+        for what, start, duration, _ in events
+        if what in kinds
+        for moment in range(start, start + duration)
+    }
 
-    def time(*kinds):
-        return {
-            moment
-            for what, start, duration, _ in events
-            if what in kinds
-            for moment in range(max(start, low), min(start + duration, high))
-        }
 
-    comm, compute = time("comm"), time("gemm", "add", "memset")
-    busy = time(*WHAT)
-    if low < 0:
-        ends = [start + duration for _, start, duration, _ in events]
-        window = max(ends) - min(start for _, start, _, _ in events) if events else 0
-    else:
-        window = high - low
-    count = Counter(what for what, start, _, _ in events if low <= start < high)
+def expected(events, beside=()):
+    """By sets of nanoseconds: of `events`, and of all that runs `beside` them."""
+    begin = min((start for _, start, _, _ in events), default=0)
+    end = max((start + duration for _, start, duration, _ in events), default=0)
+    window = set(range(begin, end))
+    comm, busy = moments(events, "comm"), moments(events, *WHAT)
+    everything = [*events, *beside]
+    computing = moments(everything, "gemm", "add", "memset")
+    running = window & moments(everything, *WHAT)
+    count = Counter(what for what, _, _, _ in events)
     total = Counter()
-    for what, start, duration, _ in events:
-        if low <= start < high:
-            total[what] += duration
+    for what, _, duration, _ in events:
+        total[what] += duration
     return {
         "kernels": count["gemm"] + count["add"] + count["comm"],
         "gemm_kernels": count["gemm"],
         "comm_kernels": count["comm"],
         "gemm_kernel_ns": total["gemm"],
         "comm_kernel_ns": total["comm"],
-        "window_ns": window,
+        "window_ns": end - begin,
         "busy_ns": len(busy),
-        "compute_union_ns": len(compute),
+        "compute_union_ns": len(moments(events, "gemm", "add", "memset")),
         "comm_union_ns": len(comm),
-        "memcpy_union_ns": len(time("memcpy")),
-        "comm_compute_overlap_ns": len(comm & compute),
-        "exposed_comm_ns": len(comm - compute),
-        "gemm_comm_overlap_ns": len(time("gemm") & comm),
-        "idle_ns": window - len(busy),
+        "memcpy_union_ns": len(moments(events, "memcpy")),
+        "comm_compute_overlap_ns": len(comm & computing),
+        "exposed_comm_ns": len(comm - computing),
+        "gemm_comm_overlap_ns": len(moments(everything, "gemm") & comm),
+        "idle_ns": len(window) - len(running),
+        "others_ns": len(running - busy),
     }
 
 
 def told(summary):
-    names = ["kernels", "gemm_kernels", "comm_kernels", *(f"{name}_ns" for name in TIMES)]
+    names = ["kernels", "gemm_kernels", "comm_kernels", "others_ns",
+             *(f"{name}_ns" for name in TIMES)]  # fmt: skip
     return {name: getattr(summary, name) for name in names}
 
 
@@ -94,13 +99,30 @@ def test_every_time_is_the_count_of_its_nanoseconds(recording, events):
     assert told(summarize(add(recording(), events).trace())) == expected(events)
 
 
-@given(_events, st.integers(0, 60), st.integers(1, 60))
+@given(_events, st.lists(st.integers(0, 3), min_size=25, max_size=25))
 @settings(deadline=None, max_examples=80)
-def test_a_steps_times_are_those_within_its_window(recording, events, start, length):
+def test_a_steps_times_are_those_of_its_work(recording, events, of_step):
+    """Steps 1 and 2 lie anywhere on the device; 0 and 3 are none."""
     made = recording()
-    made.mark("ProfilerStep#3", start, length, gpu=True)
-    (step,) = summarize_steps(add(made, events).trace())
-    assert told(step) == expected(events, start, start + length)
+    made.mark("ProfilerStep#1", 100, 100)
+    made.mark("ProfilerStep#2", 200, 100)
+    for number, step in enumerate(of_step, 1):
+        made.call(number, 100 * step + number)
+    trace = add(made, events, linked=True).trace()
+    parts = {step: [] for step in range(4)}
+    for event, step in zip(events, of_step, strict=False):
+        parts[step].append(event)
+    steps = summarize_steps(trace)
+    assert {one.step.number: told(one) for one in steps} == {
+        step: expected(parts[step], [e for other in parts if other != step for e in parts[other]])
+        for step in (1, 2)
+        if parts[step]
+    }
+    outside = outside_steps(trace)
+    for name in ("kernels", "gemm_kernels", "comm_kernels"):
+        inside = sum(getattr(one, name) for one in steps)
+        assert inside + getattr(outside, name) == getattr(summarize(trace), name)
+    assert outside.unlinked == 0
 
 
 def test_times_with_three_decimals_of_a_microsecond_are_exact(recording):
@@ -168,8 +190,26 @@ def test_a_steps_entry_names_the_step(recording):
     entry = step_entry(step)
     assert (entry["step"], entry["window_from"]) == (3, "gpu")
     assert entry["gemm_kernels"] == 1
-    assert entry["busy_us"] == Decimal("0.050")
+    assert entry["busy_us"] == entry["window_us"] == Decimal("0.100")
+    assert (entry["mark_us"], entry["others_us"], entry["inferred"]) == (entry["busy_us"], 0, 0)
     assert entry["gemm_kernel_us"] == Decimal("0.100")
     assert step.step == find_steps(trace)[0]
     assert "top_gemms" not in entry
     assert "top_gemms" in summary_entry(step)
+
+
+def test_the_document_tells_what_is_in_no_step(recording):
+    made = recording()
+    made.mark("ProfilerStep#3", 0, 100)
+    made.launch(GEMM, 1, at=60, lasts=5)
+    made.launch(ADD, 2, at=260, lasts=5)
+    made.kernel(NCCL, 10, 5)
+    trace = made.trace("a.json")
+    document = summary_document(
+        [summarize(trace)], steps=summarize_steps(trace), outside=[outside_steps(trace)]
+    )
+    assert [step["kernels"] for step in document["steps"]] == [1]
+    assert document["outside_steps"] == [
+        {"file": "a.json", "kernels": 2, "gemm_kernels": 0, "comm_kernels": 1,
+         "launch_not_in_file": 1},
+    ]  # fmt: skip

@@ -46,7 +46,7 @@ class Traces(Sequence[Trace]):
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
         """
-        from gemmetry.reports.trace_tables import step_rows
+        from gemmetry.reports.trace_steps import step_rows
         from gemmetry.traces.summary import summarize_steps
 
         return _frame(step_rows(step for trace in self.traces for step in summarize_steps(trace)))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gemmetry.formats.tracelens import TraceLensReport
     from gemmetry.traces.gemms import GemmRow
     from gemmetry.traces.model import Trace
-    from gemmetry.traces.summary import Summary
+    from gemmetry.traces.summary import Outside, Summary
 
 Files = Annotated[
     list[Path],
@@ -57,7 +57,7 @@ def summary(
     json: Json = False,
     output: Outputs = None,
     steps: Annotated[
-        bool, typer.Option("--steps", help="Also tell of each step that the profiler marked.")
+        bool, typer.Option("--steps", help="Also show each step that the profiler marked.")
     ] = False,
     no_cache: NoCache = False,
     timings: Timings = False,
@@ -67,7 +67,7 @@ def summary(
     Times are exact, in nanoseconds. Exit status 1 if a file cannot be read and others can.
     """
     from gemmetry.traces.model import Trace
-    from gemmetry.traces.summary import summarize, summarize_steps
+    from gemmetry.traces.summary import outside_steps, summarize, summarize_steps
 
     if output:
         from gemmetry.cli.tables import check_outputs
@@ -76,34 +76,39 @@ def summary(
     run = TraceRun(files, use_cache=not no_cache, wants_timings=timings)
     summaries: list[Summary] = []
     of_steps: list[Summary] = []
+    outside: list[Outside] = []
     for found in run.traces_and_workbooks():
         with run.stage("summary"):
             if isinstance(found, Trace):
                 summaries.append(summarize(found))
-                of_steps += summarize_steps(found) if steps else ()
+                if steps:
+                    of_steps += summarize_steps(found)
+                    outside.append(outside_steps(found))
             else:
                 from gemmetry.traces.tracelens_input import workbook_summaries
 
                 summaries += run.of_workbook(found, workbook_summaries)
     run.check_any()
     with run.stage("output"):
-        _tell_summaries(summaries, of_steps if steps else None, run.errors, json, output or ())
+        in_steps = (of_steps, outside) if steps else None
+        _tell_summaries(summaries, in_steps, run.errors, json, output or ())
     run.tell_without_gpu()
     raise typer.Exit(run.finish())
 
 
 def _tell_summaries(
     summaries: Sequence[Summary],
-    steps: Sequence[Summary] | None,
+    steps: tuple[Sequence[Summary], Sequence[Outside]] | None,
     errors: Mapping[str, RequestError],
     json: bool,
     outputs: Sequence[Path],
 ) -> None:
     from gemmetry.traces.summary import summary_document
 
+    of_steps, outside = steps or (None, ())
     if json:
         texts = {file: error.message for file, error in errors.items()}
-        _print_json(summary_document(summaries, errors=texts, steps=steps))
+        _print_json(summary_document(summaries, errors=texts, steps=of_steps, outside=outside))
     else:
         from gemmetry.cli.console import stdout_console
         from gemmetry.reports.trace_tables import print_summaries, print_summary
@@ -113,13 +118,16 @@ def _tell_summaries(
             print_summary(summaries[0], console)
         else:
             print_summaries(summaries, console)
-        if steps:
-            print_summaries(steps, console)
-    if outputs:
-        from gemmetry.reports.trace_tables import step_rows, summary_rows
+        if of_steps:
+            from gemmetry.reports.trace_steps import print_steps
 
-        rows = summary_rows(summaries) if steps is None else step_rows(steps)
-        _write("trace_summary" if steps is None else "trace_steps", rows, outputs)
+            print_steps(of_steps, outside, console)
+    if outputs:
+        from gemmetry.reports.trace_steps import step_rows
+        from gemmetry.reports.trace_tables import summary_rows
+
+        rows = summary_rows(summaries) if of_steps is None else step_rows(of_steps)
+        _write("trace_summary" if of_steps is None else "trace_steps", rows, outputs)
 
 
 def gemms(

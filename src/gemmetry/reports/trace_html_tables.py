@@ -44,7 +44,8 @@ _SHOWN: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("ranks", "Ranks: who came last, who waited", "", (
         "job", "rank", "last_count", "last_share", "waited_us", "unmatched")),
     ("steps", "Steps", "", (
-        "file", "step", "kernels", "window_us", "busy_us", "exposed_comm_us", "idle_us")),
+        "file", "step", "kernels", "mark_us", "window_us", "busy_us", "exposed_comm_us",
+        "others_us", "idle_us")),
     ("problems", "What could not be read", "", ("file", "where", "what")),
 )  # fmt: skip
 """Sheets of the page: name, heading, column to sort by over all files, columns shown."""
@@ -86,9 +87,11 @@ _HEADINGS = {
     "last_count": "came last",
     "last_share": "share last",
     "waited_us": "waited, µs",
+    "mark_us": "mark, µs",
     "window_us": "window, µs",
     "busy_us": "busy, µs",
     "exposed_comm_us": "exposed communication, µs",
+    "others_us": "only other work, µs",
     "idle_us": "idle, µs",
 }
 """Columns of sheets -> what they are called on the page; others are called as they are."""

@@ -9,12 +9,12 @@ from typing import Any
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.reports.collective_tables import kind_rows, matched_rows, rank_rows
+from gemmetry.reports.trace_steps import step_rows
 from gemmetry.reports.trace_sums import over_files
 from gemmetry.reports.trace_tables import (
     gemm_rows,
     host_operator_rows,
     shape_rows,
-    step_rows,
     summary_rows,
 )
 from gemmetry.traces.collective_jobs import JobCollectives, analyse_jobs

@@ -39,7 +39,7 @@ _BESIDE_THE_NAME = 60
 def summary_rows(summaries: Iterable[Summary]) -> list[Row]:
     """One row a file; times in µs."""
     return [
-        _known({"file": s.source, "events": s.events, **_counts(s), "partial": s.partial}, s)
+        _known({"file": s.source, "events": s.events, **counts_row(s), "partial": s.partial}, s)
         for s in summaries
     ]
 
@@ -48,20 +48,8 @@ def _known(row: Row, summary: Summary) -> Row:
     return {key: None if key in summary.unknown else value for key, value in row.items()}
 
 
-def step_rows(steps: Iterable[Summary]) -> list[Row]:
-    """One row a step; times in µs."""
-    return [
-        {
-            "file": str(s.file),
-            "step": s.step.number if s.step else None,
-            "window_from": s.step.source if s.step else None,
-            **_counts(s),
-        }
-        for s in steps
-    ]
-
-
-def _counts(summary: Summary) -> Row:
+def counts_row(summary: Summary) -> Row:
+    """Numbers of kernels, and times in µs."""
     row: Row = {
         "kernels": summary.kernels,
         "gemm_kernels": summary.gemm_kernels,
@@ -171,26 +159,27 @@ def _host_operator_row(row: HostOperator, self_ns: int) -> Row:
 
 
 def print_summary(summary: Summary, console: Console) -> None:
-    """One trace, or one step of it, at most 80 columns wide."""
+    """One trace, at most 80 columns wide."""
     title = printable(summary.label)
-    if summary.step is not None:
-        title += f", step {summary.step.number}"
     if summary.partial:
         title += "  (partial: the file ends early)"
-    _line(console, title, style="bold")
+    print_line(console, title, style="bold")
     unknown = summary.unknown
     head = "" if "kernels" in unknown else f"{summary.kernels:,} kernels in "
-    head += f"{_ms(summary.window_ns)} ms"
-    _line(console, f"  {head}" + (f", {summary.events:,} events" if summary.events else ""))
+    head += f"{milliseconds(summary.window_ns)} ms"
+    print_line(console, f"  {head}" + (f", {summary.events:,} events" if summary.events else ""))
     if not summary.window_ns:
-        _line(console, "  no work on a GPU")
+        print_line(console, "  no work on a GPU")
         return
-    _line(console, f"  {'':<34} {'ms':>12} {'of window':>10}", style="dim")
+    print_line(console, f"  {'':<34} {'ms':>12} {'of window':>10}", style="dim")
     for label, name in _GPU_TIMES:
         if name.replace("_ns", "_us") in unknown:
             continue
         time = getattr(summary, name)
-        _line(console, f"  {label:<34} {_ms(time):>12} {_percent(time, summary.window_ns):>10}")
+        print_line(
+            console,
+            f"  {label:<34} {milliseconds(time):>12} {_percent(time, summary.window_ns):>10}",
+        )
     for label, count, time in (
         ("GEMM kernels", summary.gemm_kernels, summary.gemm_kernel_ns),
         ("communication kernels", summary.comm_kernels, summary.comm_kernel_ns),
@@ -198,34 +187,41 @@ def print_summary(summary: Summary, console: Console) -> None:
         if "kernels" in unknown:
             continue
         text = f"sum of {count:,} {label}"
-        _line(console, f"  {text:<34} {_ms(time):>12} {_percent(time, summary.window_ns):>10}")
+        print_line(
+            console,
+            f"  {text:<34} {milliseconds(time):>12} {_percent(time, summary.window_ns):>10}",
+        )
     if not summary.top_gemms:
         return
-    _line(console, f"  {'ms':>10} {'count':>6} {'µs, min – max':>19}  GEMM kernel", style="dim")
+    print_line(
+        console, f"  {'ms':>10} {'count':>6} {'µs, min – max':>19}  GEMM kernel", style="dim"
+    )
     for gemm in summary.top_gemms:
         span = f"{gemm.min_ns / 1000:,.1f} – {gemm.max_ns / 1000:,.1f}"
         name = _cut(classify(gemm.name).short, 37)
-        _line(console, f"  {_ms(gemm.sum_ns):>10} {gemm.count:>6,} {span:>19}  {name}")
+        print_line(
+            console, f"  {milliseconds(gemm.sum_ns):>10} {gemm.count:>6,} {span:>19}  {name}"
+        )
 
 
 def print_summaries(summaries: Sequence[Summary], console: Console) -> None:
-    """Several traces or steps, one line each; percent of the window. Names are cut to the room that
-    is left."""
+    """Several traces, one line each; percent of the window. Names are cut to the room that is
+    left."""
     names = [_short_name(s) for s in summaries]
     width = min(max(map(len, names), default=0), max(26, console.width - _BESIDE_THE_NAME))
-    _line(console, f"{'':<{width}} {'window':>10} {'busy':>6} {'comp.':>6} {'comm.':>6} "
+    print_line(console, f"{'':<{width}} {'window':>10} {'busy':>6} {'comp.':>6} {'comm.':>6} "
           f"{'exposed':>7} {'idle':>6} {'GEMMs':>5}", style="dim")  # fmt: skip
-    _line(console, f"{'':<{width}} {'ms':>10} {'%':>6} {'%':>6} {'%':>6} {'%':>7} {'%':>6}",
+    print_line(console, f"{'':<{width}} {'ms':>10} {'%':>6} {'%':>6} {'%':>6} {'%':>7} {'%':>6}",
           style="dim")  # fmt: skip
     for group, members in _by_folder(summaries).items():
         if group:
-            _line(console, printable(group), style="bold")
+            print_line(console, printable(group), style="bold")
         for s in members:
             name = _cut(_short_name(s), width)
             mark = "partial" if s.partial else ""
             if not s.window_ns:
                 told = "no work on a GPU"
-                _line(console, f"{name:<{width}} {told:>40} {mark}".rstrip())
+                print_line(console, f"{name:<{width}} {told:>40} {mark}".rstrip())
                 continue
             shares = [
                 f"{100 * time / s.window_ns:{width}.1f}"
@@ -235,17 +231,16 @@ def print_summaries(summaries: Sequence[Summary], console: Console) -> None:
                 )
             ]  # fmt: skip
             gemms = "" if "gemm_kernels" in s.unknown else str(s.gemm_kernels)
-            _line(
+            print_line(
                 console,
-                f"{name:<{width}} {_ms(s.window_ns):>10} {' '.join(shares)} "
+                f"{name:<{width}} {milliseconds(s.window_ns):>10} {' '.join(shares)} "
                 f"{gemms:>5} {mark}".rstrip(),
             )
 
 
 def _short_name(summary: Summary) -> str:
-    """The file's name without its folder, and the step."""
-    name = printable(_place(summary).name).replace("\n", " ")
-    return name if summary.step is None else f"step {summary.step.number} {name}"
+    """The file's name without its folder."""
+    return printable(_place(summary).name).replace("\n", " ")
 
 
 def _place(summary: Summary) -> Path:
@@ -263,39 +258,41 @@ def _by_folder(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
 def print_gemms(rows: Sequence[GemmRow], console: Console, *, top: int = 20) -> None:
     """The `top` rows (0: all) with the most time, two lines each, at most 80 columns wide."""
     if not rows:
-        _line(console, "no GEMM kernels")
+        print_line(console, "no GEMM kernels")
         return
     total = sum(row.sum_ns for row in rows)
     shown = rows[:top] if top else rows
     places = 1 if max(row.tflops or 0.0 for row in rows) >= 100 else 3
     has_devices = len({row.device for row in rows}) > 1
-    _line(console, f"{'ms':>10} {'%':>5} {'count':>6} {'median µs':>10} {'MAD':>7} {'TFLOP/s':>8} "
-          f"{'peak':>6} {'beside':>6}", style="dim")  # fmt: skip
+    heads = f"{'ms':>10} {'%':>5} {'count':>6} {'median µs':>10} {'MAD':>7} {'TFLOP/s':>8} "
+    print_line(console, f"{heads}{'peak':>6} {'beside':>6}", style="dim")
     for row in shown:
         tflops = "" if row.tflops is None else f"{row.tflops:.{places}f}"
         peak = "" if row.peak_fraction is None else f"{row.peak_fraction:.1%}"
         beside = _percent(row.overlapped_ns or 0, row.sum_ns) if row.overlapped else ""
         mad = "" if row.mad_ns is None else f"{row.mad_ns / 1000:,.2f}"
-        _line(
+        print_line(
             console,
-            f"{_ms(row.sum_ns):>10} {100 * row.sum_ns / total if total else 0:>5.1f} "
+            f"{milliseconds(row.sum_ns):>10} {100 * row.sum_ns / total if total else 0:>5.1f} "
             f"{row.count:>6,} {row.median_ns / 1000:>10,.2f} {mad:>7} "
             f"{tflops:>8} {peak:>6} {beside:>6}",
         )
         on = f"  on {row.device or 'an unknown device'}" if has_devices else ""
         shape = f"{shape_text(row.shape, row.dtype, row.layout)}{on}{_source(row)}"
-        _line(console, f"    {_cut(shape, 76)}")
+        print_line(console, f"    {_cut(shape, 76)}")
         is_main = row.told.kind is KernelKind.GEMM
         kind = "" if is_main else f"{str(row.told.kind).replace('_', ' ')}: "
-        _line(console, f"    {_cut(kind + (row.told.short or row.kernel), 76)}", style="dim")
+        print_line(console, f"    {_cut(kind + (row.told.short or row.kernel), 76)}", style="dim")
     hidden = rows[len(shown) :]
     if hidden:
-        time = _ms(sum(row.sum_ns for row in hidden))
-        _line(console, f"{time:>10} more in {_counted(len(hidden), 'row')} (--top 0 shows all)")
+        time = milliseconds(sum(row.sum_ns for row in hidden))
+        print_line(
+            console, f"{time:>10} more in {_counted(len(hidden), 'row')} (--top 0 shows all)"
+        )
     known = sum(row.sum_ns for row in rows if row.shape is not None)
-    _line(
+    print_line(
         console,
-        f"{_ms(total):>10} in {_counted(sum(row.count for row in rows), 'GEMM kernel')}; "
+        f"{milliseconds(total):>10} in {_counted(sum(row.count for row in rows), 'GEMM kernel')}; "
         f"shapes are known for {_percent(known, total)} of it",
     )
 
@@ -313,26 +310,29 @@ def _source(row: GemmRow) -> str:
 def print_workload(load: Workload, console: Console, *, top: int = 0) -> None:
     """The distinct GEMMs, at most 80 columns wide."""
     shown = load.gemms[:top] if top else load.gemms
-    _line(console, f"{'ms':>10} {'%':>5} {'calls':>7}  GEMM (batch x m x n x k)", style="dim")
+    print_line(console, f"{'ms':>10} {'%':>5} {'calls':>7}  GEMM (batch x m x n x k)", style="dim")
     for gemm in shown:
         shape = GemmShape(gemm.m, gemm.n, gemm.k, gemm.batch)
         text = shape_text(shape, gemm.dtype, gemm.layout)
         if gemm.scaling != "none":
             text += f" scaled by {gemm.scaling}"
-        _line(
+        print_line(
             console,
-            f"{_ms(gemm.sum_ns):>10} {100 * gemm.share:>5.1f} {gemm.count:>7,}  {text}",
+            f"{milliseconds(gemm.sum_ns):>10} {100 * gemm.share:>5.1f} {gemm.count:>7,}  {text}",
         )
         if gemm.reason:
-            _line(console, f"{'':>26}{gemm.reason}", style="dim")
+            print_line(console, f"{'':>26}{gemm.reason}", style="dim")
     hidden = load.gemms[len(shown) :]
     if hidden:
         time, calls = sum(g.sum_ns for g in hidden), sum(g.count for g in hidden)
-        _line(console, f"{_ms(time):>10} {100 * time / load.sum_ns:>5.1f} {calls:>7,}  the others")
-    if load.unknown_ns:
-        _line(
+        print_line(
             console,
-            f"{_ms(load.unknown_ns):>10} {100 * load.unknown_ns / load.sum_ns:>5.1f} "
+            f"{milliseconds(time):>10} {100 * time / load.sum_ns:>5.1f} {calls:>7,}  the others",
+        )
+    if load.unknown_ns:
+        print_line(
+            console,
+            f"{milliseconds(load.unknown_ns):>10} {100 * load.unknown_ns / load.sum_ns:>5.1f} "
             f"{load.unknown_count:>7,}  of unknown shape",
         )
 
@@ -355,12 +355,12 @@ def notebook_table(summaries: Sequence[Summary], errors: Mapping[str, RequestErr
         texts = (
             s.label + (" (partial)" if s.partial else ""),
             f"{s.kernels:,}",
-            _ms(s.window_ns),
+            milliseconds(s.window_ns),
             *(
                 _percent(time, s.window_ns)
                 for time in (s.busy_ns, s.comm_union_ns, s.exposed_comm_ns, s.idle_ns)
             ),
-            _ms(s.gemm_kernel_ns),
+            milliseconds(s.gemm_kernel_ns),
         )
         cells = "".join(f"<td>{escape(printable(text))}</td>" for text in texts)
         body.append(f"<tr>{cells}</tr>")
@@ -368,7 +368,8 @@ def notebook_table(summaries: Sequence[Summary], errors: Mapping[str, RequestErr
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>{failed}"
 
 
-def _line(console: Console, text: str, *, style: str = "") -> None:
+def print_line(console: Console, text: str, *, style: str = "") -> None:
+    """One line, whatever the width of the terminal and its characters."""
     # Files and frames are made of these rows too, where a terminal's library is not worth its time.
     from rich.text import Text
 
@@ -392,7 +393,8 @@ def _counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _ms(ns: int) -> str:
+def milliseconds(ns: int) -> str:
+    """`ns` in ms, with three decimals."""
     return f"{ns / 1e6:,.3f}"
 
 

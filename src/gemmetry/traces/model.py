@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from gemmetry.formats.events import GpuKind, Int32, TraceRows
+from gemmetry.formats.events import GpuKind, Int32, Int64, TraceRows
 from gemmetry.formats.mapping import let_go
 from gemmetry.kernel_names import KernelName, classify, is_communication, is_gemm
 from gemmetry.traces.intervals import Intervals, union
@@ -80,8 +80,8 @@ class Trace:
         """All time in which a communication kernel runs."""
         return self.time_of(self.is_communication)
 
-    def time_of(self, chosen: Bools) -> Intervals:
-        """All time that at least one of the `chosen` rows covers."""
+    def time_of(self, chosen: Bools | Int64) -> Intervals:
+        """All time that at least one of the `chosen` rows (a mask or their places) covers."""
         gpu = self.rows.gpu
         return union(gpu.start_ns[chosen], gpu.duration_ns[chosen])
 

@@ -3,21 +3,33 @@
 The mark on the host spans the time in which a step's work was handed over, which may be long over
 when the GPU begins with it. The mark on the GPU spans what the marked thread launched and so
 leaves the backward pass out, which has a thread of its own: seen on H200s (PyTorch 2.11, FSDP):
-marks of 65 ms with 24 of the 72 GEMMs of a step. Therefore a step is here from the first start to
-the last end of the work that any thread launched within the host's mark.
+marks of 65 ms with 24 of the 72 GEMMs of a step. Therefore a step is here the work that any thread
+launched within the host's mark, and lasts from the first start to the last end of that work.
+
+Each piece of work belongs to one step at most:
+
+- its launch lies in the host's mark; in several (nested, or of several threads) the one that began
+  last has it;
+- where its launch is not in the file, the pieces before and after it on its stream decide, which
+  ran in the order in which they were launched: if both are of one step, it is too;
+- where no launches are recorded, or no marks of the host, its start lies in the step's mark on its
+  own stream of the GPU, else in the span of the step's marks on all streams.
+
+All other work is outside the steps.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from gemmetry.formats.events import Int64
+from gemmetry.formats.events import NOT_TOLD, Int64
 from gemmetry.traces.joins import NONE
-from gemmetry.traces.model import Trace
+from gemmetry.traces.model import Bools, Trace
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})")
 
@@ -28,29 +40,63 @@ class Step:
 
     number: int
     start_ns: int
+    """Of its first work on a GPU."""
     end_ns: int
+    """Of its last work on a GPU."""
     source: str
-    """``launches``: of the work launched within the mark on the host; ``gpu``: the mark on the
-    GPU, where no launches are recorded."""
+    """``launches``: what was launched within the mark on the host; ``gpu``: what began within the
+    mark on the GPU, where no launches are recorded."""
+    mark_ns: int
+    """How long the mark lasts, on the host or the GPU by `source`."""
+    inferred: int = 0
+    """Of its pieces of work, those whose launch is not in the file."""
+    rows: Int64 = field(default_factory=lambda: np.zeros(0, np.int64), compare=False, repr=False)
+    """Its work: places in ``TraceRows.gpu``, ascending."""
+
+
+class _Mark(NamedTuple):
+    number: int
+    start_ns: int
+    end_ns: int
+    thread: str
+    """On a GPU ``device/stream``; "": of any."""
 
 
 def find_steps(trace: Trace) -> list[Step]:
     """The steps of `trace` that have work on a GPU, by number."""
-    steps = _of_launches(trace, _on_host(trace)) or _on_gpu(trace)
-    return [steps[number] for number in sorted(steps)]
+    marks = _on_host(trace)
+    of_row = _by_launches(trace, marks)
+    source = "launches"
+    if of_row is None:
+        marks, source = _on_gpu(trace), "gpu"
+        of_row = _by_starts(trace, marks)
+    spans = {mark.number: (mark.start_ns, mark.end_ns) for mark in _spans(marks)}
+    return [_step(trace, number, rows, source, spans[number]) for number, rows in _grouped(of_row)]
 
 
-def _on_gpu(trace: Trace) -> dict[int, Step]:
-    marks = trace.rows.annotations
-    numbers = _numbers(trace.rows.names)[marks.name] if len(marks.name) else marks.name
-    steps: dict[int, Step] = {}
-    for row in np.flatnonzero((numbers != NONE) & (marks.on_gpu == 1)).tolist():
-        # A step has a mark on each stream: together they span it.
-        start, end = int(marks.start_ns[row]), int(marks.start_ns[row] + marks.duration_ns[row])
-        number = int(numbers[row])
-        known = steps.get(number, Step(number, start, end, "gpu"))
-        steps[number] = Step(number, min(known.start_ns, start), max(known.end_ns, end), "gpu")
-    return steps
+def _grouped(of_row: Int64) -> list[tuple[int, Int64]]:
+    """Numbers, ascending, each with its places; the number -1 is left out."""
+    order = np.argsort(of_row, kind="stable")
+    numbers, first = np.unique(of_row[order], return_index=True)
+    parts = np.split(order, first[1:])
+    return [
+        (number, rows)
+        for number, rows in zip(numbers.tolist(), parts, strict=False)
+        if number != NONE
+    ]
+
+
+def _step(trace: Trace, number: int, rows: Int64, source: str, mark: tuple[int, int]) -> Step:
+    gpu = trace.rows.gpu
+    return Step(
+        number=number,
+        start_ns=int(gpu.start_ns[rows].min()),
+        end_ns=int((gpu.start_ns[rows] + gpu.duration_ns[rows]).max()),
+        source=source,
+        mark_ns=mark[1] - mark[0],
+        inferred=int((trace.launches.call[rows] == NONE).sum()) if source == "launches" else 0,
+        rows=rows,
+    )
 
 
 def _numbers(names: tuple[str, ...]) -> Int64:
@@ -59,36 +105,101 @@ def _numbers(names: tuple[str, ...]) -> Int64:
     return np.array([int(match[1]) if match else NONE for match in found], np.int64)
 
 
-def _on_host(trace: Trace) -> list[tuple[int, int, int]]:
-    """Number, start and end of each mark on the host; PyTorch 1.8 wrote them as operators."""
-    found: dict[int, tuple[int, int, int]] = {}
+def _on_host(trace: Trace) -> list[_Mark]:
+    """Marks on the host; PyTorch 1.8 wrote them as operators."""
+    operators, marks = trace.rows.operators, trace.rows.annotations
+    everywhere = np.ones(len(operators.name), bool)
     numbers = _numbers(trace.rows.names)
-    marks = trace.rows.annotations
-    for rows, on_host in (
-        (trace.rows.operators, np.ones(len(trace.rows.operators.name), bool)),
-        (marks, marks.on_gpu == 0),
-    ):
+    found = []
+    for rows, on_host in ((operators, everywhere), (marks, marks.on_gpu == 0)):
         chosen = on_host & (numbers[rows.name] != NONE) if len(rows.name) else on_host
         for row in np.flatnonzero(chosen).tolist():
-            start, number = int(rows.start_ns[row]), int(numbers[rows.name[row]])
-            found[number] = (number, start, start + int(rows.duration_ns[row]))
-    return list(found.values())
+            start = int(rows.start_ns[row])
+            end = start + int(rows.duration_ns[row])
+            found.append(_Mark(int(numbers[rows.name[row]]), start, end, ""))
+    return found
 
 
-def _of_launches(trace: Trace, marks: Sequence[tuple[int, int, int]]) -> dict[int, Step]:
-    steps: dict[int, Step] = {}
-    if not marks:
-        return steps
-    gpu, calls, call = trace.rows.gpu, trace.rows.calls, trace.launches.call
+def _on_gpu(trace: Trace) -> list[_Mark]:
+    """Marks on streams of a GPU."""
+    marks = trace.rows.annotations
+    if not len(marks.name):
+        return []
+    numbers = _numbers(trace.rows.names)[marks.name]
+    found = []
+    for row in np.flatnonzero((numbers != NONE) & (marks.on_gpu == 1)).tolist():
+        start = int(marks.start_ns[row])
+        end = start + int(marks.duration_ns[row])
+        thread = trace.rows.threads[int(marks.thread[row])]
+        found.append(_Mark(int(numbers[row]), start, end, thread))
+    return found
+
+
+def _spans(marks: Sequence[_Mark]) -> list[_Mark]:
+    """One mark a number, from the first start to the last end of its marks."""
+    spans: dict[int, _Mark] = {}
+    for mark in marks:
+        known = spans.get(mark.number, mark)
+        spans[mark.number] = _Mark(
+            mark.number, min(known.start_ns, mark.start_ns), max(known.end_ns, mark.end_ns), ""
+        )
+    return list(spans.values())
+
+
+def _by_launches(trace: Trace, marks: Sequence[_Mark]) -> Int64 | None:
+    """Number of the step that launched each row; None if no launch lies in any of the `marks`."""
+    call = trace.launches.call
     launched = np.flatnonzero(call != NONE)
-    moment = calls.start_ns[call[launched]]
-    order = np.argsort(moment, kind="stable")
-    launched, moment = launched[order], moment[order]
-    for number, start, end in marks:
-        first, last = np.searchsorted(moment, [start, end])
-        chosen = launched[first:last]
-        if len(chosen):
-            begin = int(gpu.start_ns[chosen].min())
-            finish = int((gpu.start_ns[chosen] + gpu.duration_ns[chosen]).max())
-            steps[number] = Step(number, begin, finish, "launches")
-    return steps
+    of_launched = _containing(marks, trace.rows.calls.start_ns[call[launched]])
+    if not (of_launched != NONE).any():
+        return None
+    of_row = np.full(len(call), NONE, np.int64)
+    of_row[launched] = of_launched
+    return _with_neighbours(trace, of_row, call != NONE)
+
+
+def _by_starts(trace: Trace, marks: Sequence[_Mark]) -> Int64:
+    """Number of the step in whose marks on the GPU each row starts."""
+    gpu = trace.rows.gpu
+    of_row = _containing(_spans(marks), gpu.start_ns)
+    for thread in {mark.thread for mark in marks}:
+        device, _, stream = thread.partition("/")
+        own = np.flatnonzero((gpu.device == _number(device)) & (gpu.stream == _number(stream)))
+        found = _containing([mark for mark in marks if mark.thread == thread], gpu.start_ns[own])
+        of_row[own[found != NONE]] = found[found != NONE]
+    return of_row
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 18 else NOT_TOLD
+
+
+def _containing(marks: Sequence[_Mark], moments: Int64) -> Int64:
+    """Number of the mark [start, end) that each of `moments` lies in, of several the one that
+    began last; -1: in none."""
+    result = np.full(len(moments), NONE, np.int64)
+    order = np.argsort(moments, kind="stable")
+    ascending = moments[order]
+    for mark in sorted(marks, key=lambda mark: (mark.start_ns, -mark.end_ns)):
+        first, last = np.searchsorted(ascending, [mark.start_ns, mark.end_ns])
+        result[order[first:last]] = mark.number
+    return result
+
+
+def _with_neighbours(trace: Trace, of_row: Int64, known: Bools) -> Int64:
+    """`of_row`, in which a row that is not `known` has the step of the known ones before and after
+    it on its stream, if these agree."""
+    gpu = trace.rows.gpu
+    order = np.lexsort((gpu.start_ns, gpu.stream, gpu.device))
+    is_known = known[order]
+    places = np.arange(len(order))
+    before = np.maximum.accumulate(np.where(is_known, places, NONE))
+    after = np.minimum.accumulate(np.where(is_known, places, len(order))[::-1])[::-1]
+    lost = np.flatnonzero(~is_known & (before != NONE) & (after < len(order)))
+    row, left, right = order[lost], order[before[lost]], order[after[lost]]
+    agree = (of_row[left] == of_row[right]) & (gpu.stream[row] != NOT_TOLD)
+    for column in (gpu.device, gpu.stream):
+        agree &= (column[left] == column[row]) & (column[right] == column[row])
+    result = of_row.copy()
+    result[row[agree]] = of_row[left[agree]]
+    return result

@@ -7,6 +7,10 @@ and of TraceLens' ``gpu_timeline``, with whose numbers it agrees:
 - *compute*: time in which a kernel that does not communicate, or a fill, runs;
 - *comm*: time in which a kernel that communicates runs; *exposed* is what of it is not compute;
 - *busy*: time in which anything runs; *idle*: window without busy.
+
+A step's times are those of its own work; only what is beside its communication, and what makes its
+window idle or not, is any work on the device. So the times of steps that overlap on the device add
+up to no more than those of the trace.
 """
 
 from __future__ import annotations
@@ -21,7 +25,8 @@ import numpy as np
 
 from gemmetry.formats.events import Int64, TraceProblem
 from gemmetry.traces import TRACE_SCHEMA_VERSION
-from gemmetry.traces.intervals import Intervals, intersect, subtract, union, within
+from gemmetry.traces.intervals import Intervals, intersect, subtract, within
+from gemmetry.traces.joins import NONE
 from gemmetry.traces.model import Trace
 from gemmetry.traces.steps import Step, find_steps
 
@@ -68,6 +73,8 @@ class Summary:
     problems: tuple[TraceProblem, ...]
     """What of the file could not be used."""
     step: Step | None = None
+    others_ns: int = 0
+    """Of a step's window, time in which work runs, but none of the step's own."""
     unknown: frozenset[str] = frozenset()
     """Those of :data:`KEYS` that the file does not tell, as a workbook; they are 0 here."""
     of: str = ""
@@ -100,29 +107,54 @@ def summarize(trace: Trace) -> Summary:
     window = (0, 0)
     if len(start):
         window = (int(start.min()), int((start + trace.rows.gpu.duration_ns).max()))
-    found = _summary(trace, _times(trace), np.arange(len(start)), window, None)
+    everything = np.arange(len(start))
+    times = _times(trace, everything)
+    found = _summary(trace, everything, window, times, times)
     trace.let_go()
     return found
 
 
 def summarize_steps(trace: Trace) -> list[Summary]:
-    """Each step of `trace` (:func:`find_steps`).
-
-    Kernels belong to the step in whose window they start; times are those within the window.
-    """
+    """Each step of `trace` (:func:`find_steps`)."""
     steps = find_steps(trace)
     if not steps:
         return []
-    times = _times(trace)
-    by_start = np.argsort(trace.rows.gpu.start_ns, kind="stable")
-    starts = trace.rows.gpu.start_ns[by_start]
+    whole = _times(trace, np.arange(len(trace.rows.gpu.start_ns)))
     found = []
     for step in steps:
-        first, last = np.searchsorted(starts, [step.start_ns, step.end_ns])
         window = (step.start_ns, step.end_ns)
-        found.append(_summary(trace, times, by_start[first:last], window, step))
+        on_device = _Times._make(within(time, *window) for time in whole)
+        own = _times(trace, step.rows)
+        found.append(_summary(trace, step.rows, window, own, on_device, step))
     trace.let_go()
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """Kernels of a trace that no step launched."""
+
+    file: Path
+    kernels: int
+    gemm_kernels: int
+    comm_kernels: int
+    unlinked: int
+    """Of the kernels, those whose launch is not in the file: it was before the recording, or no
+    launches are recorded."""
+
+
+def outside_steps(trace: Trace) -> Outside:
+    """The kernels that are in none of the steps of `trace`: with those in steps, all."""
+    outside = trace.is_kernel.copy()
+    for step in find_steps(trace):
+        outside[step.rows] = False
+    return Outside(
+        file=trace.file,
+        kernels=int(outside.sum()),
+        gemm_kernels=int((outside & trace.is_gemm).sum()),
+        comm_kernels=int((outside & trace.is_communication).sum()),
+        unlinked=int((outside & (trace.launches.call == NONE)).sum()),
+    )
 
 
 class _Times(NamedTuple):
@@ -135,29 +167,35 @@ class _Times(NamedTuple):
     gemms: Intervals
 
 
-def _times(trace: Trace) -> _Times:
-    gpu = trace.rows.gpu
-    comm = trace.communication
+def _times(trace: Trace, rows: Int64) -> _Times:
+    """Of `rows`, places in ``TraceRows.gpu``."""
+    is_copy, is_comm, is_gemm = (
+        chosen[rows] for chosen in (trace.is_copy, trace.is_communication, trace.is_gemm)
+    )
+    comm = trace.time_of(rows[is_comm])
     return _Times(
-        any=union(gpu.start_ns, gpu.duration_ns),
-        compute=trace.time_of(~trace.is_copy & ~trace.is_communication),
+        any=trace.time_of(rows),
+        compute=trace.time_of(rows[~is_copy & ~is_comm]),
         comm=comm,
-        copies=trace.time_of(trace.is_copy),
+        copies=trace.time_of(rows[is_copy]),
         # Asked for together with communication only.
-        gemms=trace.time_of(trace.is_gemm) if len(comm) else comm,
+        gemms=trace.time_of(rows[is_gemm]) if len(comm) else comm,
     )
 
 
 def _summary(
-    trace: Trace, times: _Times, counted: Int64, window: tuple[int, int], step: Step | None
+    trace: Trace,
+    counted: Int64,
+    window: tuple[int, int],
+    own: _Times,
+    on_device: _Times,
+    step: Step | None = None,
 ) -> Summary:
-    """Of the rows `counted`, and of the time in the `window` where it is that of a step."""
+    """Of the rows `counted`, whose times are `own`; `on_device`: those of all work in the
+    `window`."""
     gpu = trace.rows.gpu
-    start, end = window
-    if step:
-        times = _Times._make(within(time, start, end) for time in times)
-    busy, compute, comm, copies, multiplying = times
-    exposed = subtract(comm, compute).length if len(comm) else 0
+    length, comm = window[1] - window[0], own.comm
+    exposed = subtract(comm, on_device.compute).length if len(comm) else 0
     gemms, comms = counted[trace.is_gemm[counted]], counted[trace.is_communication[counted]]
     return Summary(
         label=trace.label,
@@ -168,15 +206,16 @@ def _summary(
         gemm_kernel_ns=int(gpu.duration_ns[gemms].sum()),
         comm_kernels=len(comms),
         comm_kernel_ns=int(gpu.duration_ns[comms].sum()),
-        window_ns=end - start,
-        busy_ns=busy.length,
-        compute_union_ns=compute.length,
+        window_ns=length,
+        busy_ns=own.any.length,
+        compute_union_ns=own.compute.length,
         comm_union_ns=comm.length,
-        memcpy_union_ns=copies.length,
+        memcpy_union_ns=own.copies.length,
         comm_compute_overlap_ns=comm.length - exposed,
         exposed_comm_ns=exposed,
-        gemm_comm_overlap_ns=intersect(multiplying, comm).length if len(comm) else 0,
-        idle_ns=end - start - busy.length,
+        gemm_comm_overlap_ns=intersect(on_device.gemms, comm).length if len(comm) else 0,
+        idle_ns=length - on_device.any.length,
+        others_ns=on_device.any.length - own.any.length,
         top_gemms=_top_gemms(trace, gemms),
         partial=trace.rows.partial,
         problems=trace.rows.problems,
@@ -238,7 +277,10 @@ def step_entry(summary: Summary) -> dict[str, Any]:
     del entry["events"], entry["top_gemms"]
     step = summary.step
     place = {"step": step.number, "window_from": step.source} if step else {}
-    return {"file": entry.pop("file"), **place, **entry}
+    more: dict[str, Any] = {"others_us": microseconds(summary.others_ns)}
+    if step:
+        more |= {"mark_us": microseconds(step.mark_ns), "inferred": step.inferred}
+    return {"file": entry.pop("file"), **place, **entry, **more}
 
 
 def summary_document(
@@ -246,11 +288,13 @@ def summary_document(
     *,
     errors: Mapping[str, str] | None = None,
     steps: Iterable[Summary] | None = None,
+    outside: Iterable[Outside] = (),
 ) -> dict[str, Any]:
     """The document of ``gemmetry trace summary --json``.
 
-    ``files`` has an entry for each trace; ``partial``, ``problems`` and ``errors`` tell of files
-    that end early, that have damaged events, and that could not be read at all.
+    ``files`` has an entry for each trace; ``partial``, ``problems`` and ``errors`` list files
+    that end early, that have damaged events, and that could not be read at all. With `steps`,
+    ``outside_steps`` has an entry for each of `outside`.
     """
     document: dict[str, Any] = {
         "schema_version": TRACE_SCHEMA_VERSION,
@@ -265,4 +309,14 @@ def summary_document(
     }
     if steps is not None:
         document["steps"] = [step_entry(step) for step in steps]
+        document["outside_steps"] = [
+            {
+                "file": str(one.file),
+                "kernels": one.kernels,
+                "gemm_kernels": one.gemm_kernels,
+                "comm_kernels": one.comm_kernels,
+                "launch_not_in_file": one.unlinked,
+            }
+            for one in outside
+        ]
     return document
