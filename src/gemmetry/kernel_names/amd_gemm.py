@@ -104,7 +104,8 @@ def composable_kernel(symbol: Symbol) -> KernelName | None:
     RowMajor, formats ..., block size, M, N, K ...>>`` and ``ck_tile`` GEMMs."""
     text = symbol.text
     if symbol.function.startswith("ck_tile::"):
-        if "gemm" not in text.lower() or "sorting" in text.lower():
+        words = text.lower()
+        if not ("gemm" in words or "flatmm" in words) or "sorting" in words:
             return None
         return _ck_tile_gemm(symbol)
     if not symbol.function.startswith("ck::") or "gemm" not in symbol.lower:

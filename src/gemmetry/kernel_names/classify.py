@@ -15,10 +15,18 @@ from gemmetry.kernel_names.nvidia_gemm import (
     cublas_functions,
     cutlass_library,
     legacy_cublas,
+    legacy_cudnn,
     nvjet,
     xmma,
 )
-from gemmetry.kernel_names.other_gemm import any_gemm, deep_gemm, inductor, trtllm
+from gemmetry.kernel_names.other_gemm import (
+    any_gemm,
+    deep_gemm,
+    inductor,
+    thunder_kittens,
+    trtllm,
+    trtllm_weight_only,
+)
 from gemmetry.kernel_names.symbols import (
     MOST_CHARACTERS,
     SHORT_CHARACTERS,
@@ -38,6 +46,8 @@ _GRAMMARS: tuple[Callable[[Symbol], KernelName | None], ...] = (
     xmma,
     cutlass_library,
     inductor,
+    thunder_kittens,
+    legacy_cudnn,
     # Before the GEMMs that they are made of.
     attention_or_convolution,
     cutlass_template,
@@ -46,6 +56,7 @@ _GRAMMARS: tuple[Callable[[Symbol], KernelName | None], ...] = (
     aiter,
     deep_gemm,
     trtllm,
+    trtllm_weight_only,
     rocblas,
     cublas_functions,
     any_gemm,

@@ -40,7 +40,7 @@ _SLICES = pattern(r"_split_?[kK](\d+)")
 
 _LEGACY = pattern(
     r"(?:^|_)(?:maxwell|pascal|volta|turing|ampere|ada|hopper|blackwell)_"
-    r"(?:(?P<result>[a-z]+\d+)_)?(?P<letter>g?[a-z])(?P<mma>\d*)gemm_"
+    r"(?:(?P<result>[a-z]+\d+)_)?(?P<letter>g?[a-z])(?P<mma>\d*)(?P<library>gemm|cudnn)_"
     r"(?:(?P<input>[a-z]+\d+)_)?(?P<m>\d+)x(?P<n>\d+)(?P<rest>\w*)"
 )
 _STAGES = pattern(r"_stages_(\d+)x(\d+)")
@@ -131,18 +131,29 @@ def xmma(symbol: Symbol) -> KernelName | None:
 
 def legacy_cublas(symbol: Symbol) -> KernelName | None:
     """``ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn``, ``volta_sgemm_128x64_nn``."""
-    found = _LEGACY.search(symbol.head) if "gemm_" in symbol.head else None
-    if not found:
+    return _legacy(symbol, "gemm")
+
+
+def legacy_cudnn(symbol: Symbol) -> KernelName | None:
+    """``volta_fp16_s884cudnn_fp16_128x128_ldg8_relu_f2f_exp_small_nhwc_tn_v1``: cuDNN's
+    convolutions in the same words."""
+    return _legacy(symbol, "cudnn")
+
+
+def _legacy(symbol: Symbol, library: str) -> KernelName | None:
+    found = _LEGACY.search(symbol.head) if f"{library}_" in symbol.head else None
+    if not found or found["library"] != library:
         return None
+    is_convolution = library == "cudnn"
     accumulator = _LETTERS.get(found["letter"])
     stages, layout = _STAGES.search(found["rest"]), _LAYOUT.search(found["rest"])
     slices = _SLICES.search(found["rest"])
     return KernelName(
-        kind=KernelKind.GEMM,
-        family="cublas",
+        kind=KernelKind.CONVOLUTION if is_convolution else KernelKind.GEMM,
+        family="cudnn" if is_convolution else "cublas",
         tile=(int(found["m"]), int(found["n"]), int(stages[1]) if stages else 0),
         stages=int(stages[2]) if stages else None,
-        layout=layout[1] if layout else None,
+        layout=layout[1] if layout and not is_convolution else None,
         dtype=_input_format(found["input"], found["letter"], found["mma"]),
         result_dtype=number_format(found["result"]) if found["result"] else accumulator,
         accumulator=accumulator,

@@ -81,6 +81,48 @@ def trtllm(symbol: Symbol) -> KernelName | None:
     )
 
 
+_WEIGHT_ONLY_INPUT = pattern(r"weight_only::(FP16|BF16)DetailsA")
+
+
+def trtllm_weight_only(symbol: Symbol) -> KernelName | None:
+    """``tensorrt_llm::kernels::weight_only::kernel<...KernelDetails<...FP16DetailsA,
+    ...Int4DetailsW, ...>, ...>``: up to 16 rows by weights of 4 or 8 bits."""
+    if not symbol.function.endswith("weight_only::kernel"):
+        return None
+    given = _WEIGHT_ONLY_INPUT.search(symbol.text[:2000])
+    return KernelName(
+        kind=KernelKind.GEMM,
+        family="trtllm",
+        dtype=number_format(given[1].lower()) if given else None,
+        short="weight_only::kernel",
+    )
+
+
+_KITTENS = (
+    (KernelKind.ATTENTION, pattern(r"(?i)attn|attend|mha|mla_")),
+    (KernelKind.CONVOLUTION, pattern(r"(?i)conv")),
+    (KernelKind.GEMM, pattern(r"(?i)matmul|gemm|gmm")),
+)
+_KITTENS_GEMM = pattern(
+    r"\Akernel\W(?:.{0,200}\W)?\w{0,60}(?:matmul|gemm)\w{0,60}(?:_|::)globals\b"
+)
+
+
+def thunder_kittens(symbol: Symbol) -> KernelName | None:
+    """``kittens::prototype::lcf::kernel<matmul_template<2, 4, 8>>`` of ThunderKittens, whose
+    frames name the template that they run, and its kernels without a frame,
+    ``kernel(matmul_globals)``."""
+    if _KITTENS_GEMM.match(symbol.text[:600]):
+        return KernelName(kind=KernelKind.GEMM, family="thunderkittens", short=symbol.short)
+    if not symbol.function.startswith("kittens::"):
+        return None
+    template = symbol.text[len(symbol.function) : 400]
+    for kind, words in _KITTENS:
+        if words.search(template):
+            return KernelName(kind=kind, family="thunderkittens", short=symbol.short)
+    return None
+
+
 _INDUCTOR = pattern(r"\Atriton_(poi|red|per|tem|for|mm|bmm|spl|unk)(?:_|\Z)")
 _INDUCTOR_GEMM = pattern(r"(?:^|_)(?:mm|bmm|addmm|baddbmm|matmul|gemm|dot|linear)(?:_|\Z)")
 _INDUCTOR_NORM = pattern(r"(?:layer|batch|group|rms)_norm|mean.*rsqrt|rsqrt.*mean|var_mean")
@@ -124,8 +166,15 @@ _WORDS = pattern(
     r"|mfma_moe|wvsplitk|wv_splitk|mul_mat|(?:^|_)mmq|exllama|ffma_|hgemm|tinygemm"
 )
 _NO_GEMM = pattern(
-    r"(?i)fbgemm|repack|quantize|transform|gemm_?(?:permute|gather|scatter)|sort|align|topk|prepare"
+    r"(?i)fbgemm|repack|quantize(?!_mul_mat)|transform|gemm_?(?:permute|gather|scatter)|sort|align"
+    r"|topk|prepare|gemm_(?:starts|pointers|args|data|offsets|sizes)"
 )
+_UNPACKS = pattern(r"(?i)dequant|reconstruct")
+_LIBRARY_WORDS = pattern(r"(?i)marlin|exllama|tinygemm|(?:^|_)mmq")
+"""Names of libraries whose kernels that only unpack weights carry them too."""
+_FINALIZES = pattern(r"_finalize_matmul")
+"""Adds up the results of a token's experts, and slices of k with them, in Triton's ``matmul_ogs``:
+its time grows with the number of experts a token has, not with k."""
 _TRITON = ("_", "matmul_kernel", "fused_moe_kernel", "gemm_fusion_dot")
 _REDUCES = pattern(r"(?i)reduce|split_?k_?(?:sum|combine)")
 
@@ -138,6 +187,10 @@ def any_gemm(symbol: Symbol) -> KernelName | None:
     if symbol.function.startswith("at::native::") and "gemm" not in base.lower():
         return None
     if _NO_GEMM.search(base[:400]):
+        return None
+    if _FINALIZES.match(base):
+        return KernelName(kind=KernelKind.REDUCTION, family="triton", short=symbol.short)
+    if _UNPACKS.search(base[:400]) and not _WORDS.search(_LIBRARY_WORDS.sub("", base[:400])):
         return None
     kind = KernelKind.GEMM
     if re.search(r"(?i)gemv|mul_mat_vec", base):

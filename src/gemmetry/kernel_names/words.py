@@ -24,11 +24,13 @@ KV_CACHE = any_of(
 ATTENTION = any_of(
     """sdpa fmha attention flash_(?:fwd|bwd|attn|mla|decode) flash::flash_ flashattn
     (?:^|_|::)attn(?:_|\\Z) (?:^|_)mha_ (?:^|_|::)mla_ _mla(?:_|\\Z) paged_attn
-    (?:^|_|::)pa_(?:fwd|decode|bf16|fp8|prefill|mqa) (?:prefill|decode)with\\w{0,20}kv
-    mergestate merge_state merge_attn compute_dot_do_o convert_dq_to mqa_logits
+    _attend_ker (?:^|_|::)pa_(?:fwd|decode|bf16|fp8|prefill|mqa)
+    (?:prefill|decode)with\\w{0,20}kv mergestate merge_state merge_attn compute_dot_do_o
+    convert_dq_to mqa_logits
     (?:^|_)bwd_kernel_(?:fuse|dk|dq) (?:^|_)bwd_preprocess fwd_kernel_stage[12]
     _fwd_grouped_kernel \\bfa_(?:fwd|bwd) fwd_fp8_256t
-    gated_delta linear_attn selective_scan chunk_(?:fwd|bwd|scan|state|gla) mamba"""
+    gated_delta linear_attn chunk_(?:fwd|bwd|scan|state|gla) mamba(?!\\w*::selective_scan)
+    (?:^|_|::)sage_(?:fwd|bwd|attn)"""
 )
 CONVOLUTION = any_of(
     """implicit_?gemm convolve convolution (?:^|_|::|\\d)conv(?:[123]d|_|\\Z)
@@ -66,6 +68,7 @@ FAMILIES = tuple(
         ("flash_attention", "flash:: pytorch_flash::"),
         ("transformer_engine", "transformer_engine"),
         ("trtllm", "tensorrt_llm fmhasm"),
+        ("thunderkittens", "kittens::"),
         ("apex", "multi_tensor_apply_kernel cuapply cuwelford"),
         ("cutlass3", "cutlass::device_kernel"),
         ("rocclr", "__amd_rocclr"),
@@ -137,8 +140,8 @@ FUNCTIONS = tuple(
         ),
         (
             K.REDUCTION,
-            """reduce reduction pool scan cumsum cumprod prefix_sum lpnorm lpmax loss classnll
-            cross_entropy sum_and sumkernel (?:^|_|::)sum(?:_|\\Z) argmax argmin
+            """reduce reduction pool scan selective_state_update cumsum cumprod prefix_sum lpnorm
+            lpmax loss classnll cross_entropy sum_and sumkernel (?:^|_|::)sum(?:_|\\Z) argmax argmin
             (?:^|_)(?:max|min|mean|norm|amax|absmax)_ welford segment logsumexp
             devicecompact all_equal adaptive_average""",
         ),
@@ -148,7 +151,8 @@ FUNCTIONS = tuple(
             _mul_ _add_ add_ mul_ bias clamp quant cast scale scal_kernel axpy convert cvt
             upsample interpolate threshold where arange eye_ linspace globalkernel addition_
             subtract_ multiply_ divide_ vecadd vectoradd vector_add optensor op_tensor float_to
-            to_float qparam offsets_range compute_cuda_kernel resolve_ masked hfp8 lerp""",
+            reconstruct_ to_float qparam offsets_range compute_cuda_kernel resolve_ masked hfp8
+            lerp""",
         ),
     )
 )
