@@ -16,6 +16,7 @@ MATMUL = str(DATA / "h200_matmul.pt.trace.json.gz")
 RANK0 = str(DATA / "h200_fsdp_rank0of4_part.pt.trace.json.gz")
 RANK1 = str(DATA / "h200_fsdp_rank1of4_part.pt.trace.json.gz")
 OLD = str(DATA / "v100_resnet50_2021_part.json.gz")
+MISC = str(DATA / "mi350_aorta_misc.json.gz")
 HOSTILE = '=HYPERLINK("http://x")<script>alert(1)</script>\x1b[31m_gemm_kernel'
 
 
@@ -153,7 +154,7 @@ def test_gemms_as_json_account_for_all_gemm_time(cli):
 
 
 def test_top_limits_the_terminal_and_tells_what_is_left(cli):
-    ended = cli("trace", "gemms", OLD, "--top", "1", "--no-cache")
+    ended = cli("trace", "gemms", RANK0, "--top", "1", "--no-cache")
     assert re.search(r"more in \d+ rows \(--top 0 shows all\)", ended.stdout)
     assert "more in" not in cli("trace", "gemms", OLD, "--top", "0", "--no-cache").stdout
 
@@ -190,7 +191,7 @@ def test_shapes_on_the_terminal_and_as_json(cli):
     (row,) = json.loads(cli("trace", "shapes", MATMUL, "--no-cache", "--json").stdout)["shapes"]
     assert row["operation"] == "matmul_2048x2048x2048_bf16t_bf16t_bf16t"
     assert (row["count"], row["share"]) == (2, 1.0)
-    ended = cli("trace", "shapes", OLD, MATMUL, "--no-cache", "--top", "1")
+    ended = cli("trace", "shapes", OLD, MISC, MATMUL, "--no-cache", "--top", "1")
     assert re.search(r"1  the others\n", ended.stdout)
     assert "of unknown shape" in ended.stdout
 
@@ -260,3 +261,14 @@ def test_kernels_are_the_workload_where_there_are_some(cli):
     (row,) = json.loads(ended.stdout)["shapes"]
     assert row["m"] == 2048
     assert "note: 3 of 4 traces hold no work on a GPU" in ended.stderr
+
+
+def test_kernels_of_convolutions_are_reported_and_left_out(cli):
+    ended = cli("trace", "gemms", OLD, "--no-cache", "--json")
+    assert ended.status == 0
+    rows = json.loads(ended.stdout)["gemms"]
+    assert {row["operators"] for row in rows} == {"aten::addmm"}
+    assert re.search(
+        r"note: 4 kernels with the name of a GEMM, 0\.827 ms, ran in conv", ended.stderr
+    )
+    assert "ran in conv" not in cli("trace", "gemms", MATMUL, "--no-cache").stderr

@@ -30,7 +30,11 @@ DATA = Path(__file__).parents[1] / "data" / "traces"
 
 @pytest.fixture(scope="module")
 def traces():
-    names = ("h200_fsdp_rank0of4_part.pt.trace.json.gz", "v100_resnet50_2021_part.json.gz")
+    names = (
+        "h200_fsdp_rank0of4_part.pt.trace.json.gz",
+        "v100_resnet50_2021_part.json.gz",
+        "mi350_aorta_misc.json.gz",
+    )
     return [Trace(DATA / name, read_trace(DATA / name, use_cache=False)) for name in names]
 
 

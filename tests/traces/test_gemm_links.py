@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from gemmetry.traces.gemm_links import link_gemms
@@ -78,11 +80,11 @@ def test_two_multiplications_of_one_operator_share_its_flops(recording):
     assert links.is_alone.tolist() == [False, False]
 
 
-def test_a_convolution_is_no_product(recording):
+def test_kernels_of_a_convolution_are_left_out(recording):
     made = recording()
     product(made, 1, 0, [[8, 3, 32, 32], [16, 3, 3, 3]], name="aten::cudnn_convolution")
     product(made, 2, 5000, A_FIRST)
-    assert found(made.trace()) == [(None, False), ((64, 16, 32), False)]
+    assert found(made.trace()) == [((64, 16, 32), False)]
 
 
 def test_lost_launches_get_the_shape_of_others_like_them(recording):
@@ -106,7 +108,7 @@ def test_kernels_of_a_graph_ignore_the_operators_around_its_launch(recording, gr
     assert found(made.trace()) == [((64, 16, 32), False), ((64, 16, 32), True)]
 
 
-def test_where_one_kernel_has_several_shapes_its_neighbours_decide(recording):
+def test_nothing_is_inferred_where_operators_with_the_same_kernel_and_grid_disagree(recording):
     made = recording()
     # A layer runs three products; GEMM does two of them with one grid.
     layer = [(GEMM, A_FIRST), (OTHER, [[1, 2], [2, 3]]), (GEMM, A_SECOND)]
@@ -114,24 +116,60 @@ def test_where_one_kernel_has_several_shapes_its_neighbours_decide(recording):
     for kernel, _ in layer * 2:
         made.kernel(kernel, at + 1000, 20, correlation=5000 + at)
         at += 1000
-    for number, (kernel, shapes) in enumerate(layer * 3):
+    for number, (kernel, shapes) in enumerate(layer * 3, 1):
         product(made, number, at, shapes, kernels=(kernel,))
         at += 1000
     shapes = [shape for shape, _ in found(made.trace())]
     layer_shapes = [(64, 16, 32), (1, 3, 2), (64, 16, 128)]
-    # The very first has no GEMM before it, as the first of the linked ones has one.
-    assert shapes == [None, *layer_shapes[1:], *layer_shapes * 4]
+    assert shapes == [None, (1, 3, 2), None] * 2 + layer_shapes * 3
 
 
-def test_other_streams_are_no_neighbours(recording):
+def test_nothing_is_inferred_where_a_convolution_ran_the_same_kernel(recording):
     made = recording()
-    at = 0
-    for number, shapes in enumerate((A_FIRST, A_SECOND) * 3):
-        product(made, number, at, shapes)
-        made.kernel(OTHER, at + 1500, 20, correlation=9000 + number, stream=99)
-        at += 3000
-    made.kernel(GEMM, at + 1000, 20, correlation=9999)
-    assert found(made.trace())[-1] == (None, False)
+    made.kernel(GEMM, 500, 20, correlation=999)
+    product(made, 1, 10_000, A_FIRST)
+    product(made, 2, 20_000, [[8, 3, 32, 32], [16, 3, 1, 1]], name="aten::cudnn_convolution")
+    assert found(made.trace()) == [(None, False), ((64, 16, 32), False)]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "expected"), [(A_FIRST, (64, 16, 32)), (A_SECOND, None)], ids=["agrees", "differs"]
+)
+def test_an_operator_without_a_kernel_speaks_against_other_shapes(recording, shapes, expected):
+    made = recording()
+    product(made, 1, 0, A_FIRST)
+    made.operator("aten::linear", 5000, 120, shapes=[[9, 9], [9, 9]])
+    made.operator("aten::mm", 5010, 100, shapes=shapes, dtypes=["float"] * 2)
+    made.kernel(GEMM, 6000, 20, correlation=999)
+    product(made, 3, 10_000, A_FIRST)
+    # Launched after both, so that neither can be its kernel.
+    product(made, 4, 20_000, A_SECOND, kernels=())
+    assert [shape for shape, _ in found(made.trace())] == [(64, 16, 32), expected, (64, 16, 32)]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("seed", range(4))
+def test_launches_deleted_at_random_give_no_wrong_shape(recording, share, seed):
+    """Two products share a kernel and its grid, two have one each; some launches are not in the
+    file, though their operators are."""
+    random = Random(seed)
+    made, truth, at = recording(), [], 0
+    products = [
+        (GEMM, A_FIRST), (GEMM, A_SECOND), (OTHER, [[1, 2], [2, 3]]),
+        ("volta_sgemm_64x64_nn", A_FIRST),
+    ]  # fmt: skip
+    for number in range(1, 61):
+        kernel, shapes = random.choice(products)
+        is_lost = random.random() < share
+        made.operator("aten::mm", at, 100, shapes=shapes, dtypes=["float"] * 2)
+        if not is_lost:
+            made.call(number, at + 10)
+        made.kernel(kernel, at + 1000, 20, correlation=9000 + number if is_lost else number)
+        truth.append((*shapes[0][:1], shapes[1][1], shapes[0][1]))
+        at += random.choice((200, 1500))
+    shapes = [shape for shape, _ in found(made.trace())]
+    assert all(shape in (None, real) for shape, real in zip(shapes, truth, strict=True))
+    assert sum(shape is not None for shape in shapes) > 0
 
 
 def test_without_a_grid_the_name_has_to_do(recording):

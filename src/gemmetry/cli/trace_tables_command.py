@@ -158,6 +158,7 @@ def gemms(
         print_gemms(rows, stdout_console(), top=top)
     if output:
         _write("gemms", gemm_rows(rows), output)
+    run.note_convolutions()
     run.tell_without_gpu()
     raise typer.Exit(run.finish())
 
@@ -206,6 +207,7 @@ def shapes(
     from gemmetry.reports.trace_tables import print_workload, shape_rows
     from gemmetry.traces.shapes import spec_text, workload
 
+    run.note_convolutions()
     load = workload(rows)
     text = spec_text(load, run.names, top=top) if spec or specs else ""
     if json:
@@ -241,6 +243,8 @@ class TraceRun:
         self.without_gpu: list[Path] = []
         self.partial: list[Path] = []
         self.problems: list[tuple[Path, TraceProblem]] = []
+        self.of_convolutions = 0
+        self.of_convolutions_ns = 0
 
     def traces(self) -> Iterator[Trace]:
         """The traces, one by one; workbooks are none."""
@@ -301,6 +305,9 @@ class TraceRun:
         def traces() -> Iterator[Trace]:
             for found in self.traces_and_workbooks():
                 if isinstance(found, Trace):
+                    left_out = found.rows.gpu.duration_ns[found.is_gemm_of_convolution]
+                    self.of_convolutions += len(left_out)
+                    self.of_convolutions_ns += int(left_out.sum())
                     yield found
                 else:
                     workbooks.append(found)
@@ -345,6 +352,18 @@ class TraceRun:
                 "`gemmetry trace report FILE... -o report.html` tells of operators on the host"
             )
         note(f"note: {told}; {instead}")
+
+    def note_convolutions(self) -> None:
+        """Report the kernels that have the name of a GEMM and are not in the table of GEMMs."""
+        if not self.of_convolutions:
+            return
+        from gemmetry.cli.console import note
+
+        kernels = "1 kernel" if self.of_convolutions == 1 else f"{self.of_convolutions:,} kernels"
+        note(
+            f"note: {kernels} with the name of a GEMM, {self.of_convolutions_ns / 1e6:,.3f} ms, "
+            "ran in convolution operators and are left out"
+        )
 
     def finish(self) -> int:
         """Tell what could not be read; the exit status."""

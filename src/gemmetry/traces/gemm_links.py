@@ -66,6 +66,7 @@ def link_gemms(trace: Trace) -> GemmLinks:
     is_alone = main & _alone(operator, helpers)
     lost = (shape == NONE) & (innermost == NONE)
     guess = _of_other_instances(trace, row, shape, lost)
+    guess = _without_open_operators(trace, row, guess, shape_of, operator[main])
     inferred |= guess != NONE
     shape = np.where(guess != NONE, guess, shape)
     is_alone |= main & (guess != NONE)
@@ -124,19 +125,84 @@ def _of_other_instances(trace: Trace, row: Int64, shape: Int64, lost: Bools) -> 
     """For each `lost` kernel the shape of those that are like it; -1 where it is not certain.
 
     Alike are kernels with the same name, grid and block. Where two operators launched such kernels
-    for different shapes (kernels that stay on the GPU have one grid for all), nothing is inferred.
+    for different shapes (kernels that stay on the GPU have one grid for all), or a convolution
+    launched one, nothing is inferred.
     """
     gpu = trace.rows.gpu
     result = np.full(len(row), NONE, np.int64)
     if not lost.any() or lost.all():
         return result
-    launch = np.column_stack([gpu.name[row], gpu.grid[row], gpu.block[row]]).astype(np.int64)
+    other = np.flatnonzero(trace.is_gemm_of_convolution)
+    of_convolution = int(shape.max()) + 1
+    every = np.concatenate([row, other])
+    known = np.concatenate([shape, np.full(len(other), of_convolution, np.int64)])
+    launch = np.column_stack([gpu.name[every], gpu.grid[every], gpu.block[every]]).astype(np.int64)
     # AMD's tools tell no grid where the launch is not recorded: there the name has to do.
-    has_grid = (launch[:, 1:4] > 0).all(axis=1)
+    has_grid = (launch[: len(row), 1:4] > 0).all(axis=1)
     for chosen, keys in ((lost & has_grid, launch), (lost & ~has_grid, launch[:, :1])):
         if chosen.any():
-            result[chosen] = _only_shape(_groups(keys), shape)[chosen]
+            result[chosen] = _only_shape(_groups(keys), known)[: len(row)][chosen]
+    result[result == of_convolution] = NONE
     return result
+
+
+def _without_open_operators(
+    trace: Trace, row: Int64, guess: Int64, shape_of: Int64, has_kernel: Int64
+) -> Int64:
+    """`guess` less the shapes that an operator of the file speaks against.
+
+    An operator that is a GEMM of another shape and whose own kernel is not known may have launched
+    a kernel whose launch is not in the file. Kernels of a stream run in the order of their
+    launches, so it has to overlap the time between the launches of the kernels before and after.
+
+    Args:
+        has_kernel: operators that launched a multiplication.
+    """
+    launches, rows = trace.launches, trace.rows
+    lost = np.flatnonzero((guess != NONE) & (launches.call[row] == NONE))
+    is_open = shape_of != NONE
+    is_open[has_kernel[has_kernel != NONE]] = False
+    outer = _climb(launches.parent[shape_of != NONE], launches.parent, shape_of)
+    is_open[outer[outer != NONE]] = False
+    if not len(lost) or not is_open.any():
+        return guess
+    after, before = _launched_between(rows, launches.call, row[lost])
+    began, asked = rows.operators.start_ns[is_open], shape_of[is_open]
+    ended = began + rows.operators.duration_ns[is_open]
+    order = np.argsort(began, kind="stable")
+    began, asked, ended = began[order], asked[order], ended[order]
+    result = guess.copy()
+    for shape in np.unique(guess[lost]).tolist():
+        of_shape = np.flatnonzero(guess[lost] == shape)
+        other = asked != shape
+        latest_end = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, ended[other]))
+        overlaps = latest_end[np.searchsorted(began[other], before[of_shape])] > after[of_shape]
+        result[lost[of_shape[overlaps]]] = NONE
+    return result
+
+
+def _launched_between(rows: TraceRows, call: Int64, wanted: Int64) -> tuple[Int64, Int64]:
+    """Two moments in ns for each `wanted` row of ``rows.gpu``, between which it was launched: the
+    launches, as far as they are known, of what ran before and after it on its stream; the later one
+    is its own start at the latest."""
+    gpu = rows.gpu
+    order = np.lexsort((gpu.start_ns, gpu.stream, gpu.device))
+    lane = distinct_rows(gpu.device, gpu.stream)[1][order]
+    known = np.flatnonzero(call[order] != NONE)
+    moment = rows.calls.start_ns[call[order[known]]]
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    at = place[wanted]
+    following = np.searchsorted(known, at)
+    after = np.full(len(wanted), np.iinfo(np.int64).min)
+    before = gpu.start_ns[wanted].copy()
+    has = following > 0
+    has[has] = lane[known[following[has] - 1]] == lane[at[has]]
+    after[has] = moment[following[has] - 1]
+    has = following < len(known)
+    has[has] = lane[known[following[has]]] == lane[at[has]]
+    before[has] = np.minimum(before[has], moment[following[has]])
+    return after, before
 
 
 def _groups(keys: npt.NDArray[np.int64]) -> Int64:

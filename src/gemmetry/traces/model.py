@@ -17,6 +17,7 @@ import numpy.typing as npt
 from gemmetry.formats.events import GpuKind, Int32, Int64, TraceRows
 from gemmetry.formats.mapping import let_go
 from gemmetry.kernel_names import KernelName, classify, is_communication, is_gemm
+from gemmetry.traces.convolutions import is_convolution_operator, launched_by_convolution
 from gemmetry.traces.intervals import Intervals, union
 from gemmetry.traces.joins import Launches, join_launches
 
@@ -54,7 +55,23 @@ class Trace:
 
     @cached_property
     def is_gemm(self) -> Bools:
-        """A kernel of a matrix multiply, its helper passes included, going by its name."""
+        """A kernel of a matrix multiply, its helper passes included: it has the name of one, and
+        no convolution operator is known to have launched it."""
+        result: Bools = self._is_named_gemm & ~self.is_gemm_of_convolution
+        return result
+
+    @cached_property
+    def is_gemm_of_convolution(self) -> Bools:
+        """A kernel with the name of a GEMM that a convolution operator launched, as cuDNN and
+        MIOpen do for filters of 1 x 1 and for transformed inputs."""
+        named = self._is_named_gemm
+        is_convolution = np.array([is_convolution_operator(name) for name in self.rows.names], bool)
+        if not named.any() or not is_convolution[self.rows.operators.name].any():
+            return np.zeros(len(named), bool)
+        return named & launched_by_convolution(self.rows, self.launches)
+
+    @cached_property
+    def _is_named_gemm(self) -> Bools:
         return self._of_names(is_gemm)
 
     @cached_property

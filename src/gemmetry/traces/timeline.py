@@ -158,6 +158,7 @@ def _kinds(trace: Trace) -> Int64:
         elif told.kind is KernelKind.ATTENTION:
             of_name[index] = KINDS.index("attention")
     result: Int64 = np.where(gpu.kind == GpuKind.KERNEL, of_name[gpu.name], KINDS.index("copy"))
+    result[trace.is_gemm_of_convolution] = KINDS.index("other")
     return result
 
 
