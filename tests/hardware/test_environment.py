@@ -49,6 +49,8 @@ def test_only_variables_that_change_speed_are_kept_and_no_secrets() -> None:
         "TRITON_CACHE_DIR": "x",
         "HIP_VISIBLE_DEVICES": "0",
         "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "NPY_DISABLE_CPU_FEATURES": "AVX512F",
+        "GEMMETRY_IREE_TARGET_CPU": "haswell",
         "HOME": "/home/me",
         "MY_OMP_X": "1",
         "NVIDIA_TF32_OVERRIDE": "1",
@@ -57,8 +59,9 @@ def test_only_variables_that_change_speed_are_kept_and_no_secrets() -> None:
         "TORCH_HUB_TOKEN": "hidden",
     }
     assert sorted(_variables(environ)) == [
-        "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "NCCL_MIN_NCHANNELS",
-        "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", "TRITON_CACHE_DIR",
+        "CUDA_VISIBLE_DEVICES", "GEMMETRY_IREE_TARGET_CPU", "HIP_VISIBLE_DEVICES",
+        "NCCL_MIN_NCHANNELS", "NPY_DISABLE_CPU_FEATURES", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS",
+        "ONEDNN_MAX_CPU_ISA", "TRITON_CACHE_DIR",
     ]  # fmt: skip
 
 

@@ -29,7 +29,8 @@ def test_newer_gpus_get_the_newest_code_that_iree_can_make(target, operation, ar
     assert targets.compile_architecture(parse_target(target), operation) == architecture
 
 
-def test_flags_name_the_target_keep_f64_and_end_with_the_users():
+def test_flags_name_the_target_keep_f64_and_end_with_the_users(monkeypatch):
+    monkeypatch.delenv(targets.TARGET_CPU_VARIABLE, raising=False)
     flags = targets.target_flags(parse_target("cpu"), HALF, {"compile_flags": ["--mine"]})
     assert "--iree-hal-local-target-device-backends=llvm-cpu" in flags
     assert "--iree-llvmcpu-target-cpu=host" in flags
@@ -40,6 +41,18 @@ def test_flags_name_the_target_keep_f64_and_end_with_the_users():
     assert "--iree-execution-model=async-external" in cuda
     hip = targets.target_flags(parse_target("hip-gfx950"), HALF, {})
     assert "--iree-rocm-target=gfx950" in hip
+
+
+def test_code_for_a_cpu_is_for_the_one_that_is_named(monkeypatch):
+    def named(options) -> list[str]:
+        flags = targets.target_flags(parse_target("cpu"), HALF, options)
+        return [flag for flag in flags if flag.startswith("--iree-llvmcpu-target-cpu=")]
+
+    monkeypatch.setenv(targets.TARGET_CPU_VARIABLE, "haswell")
+    assert named({}) == ["--iree-llvmcpu-target-cpu=haswell"]
+    assert named({"target_cpu": "znver2"}) == ["--iree-llvmcpu-target-cpu=znver2"]
+    monkeypatch.delenv(targets.TARGET_CPU_VARIABLE)
+    assert named({}) == ["--iree-llvmcpu-target-cpu=host"]
 
 
 def test_devices_are_addressed_by_number():

@@ -145,11 +145,10 @@ def test_data_tiling_is_a_flag():
     assert lowering.compilation_info is None
 
 
-def test_a_tile_beyond_the_stack_limit_is_risky_not_refused():
+def test_a_tile_beyond_every_limit_is_not_refused():
     tile = CpuTile(64, 128, 0, 0, 0, 64, 128, 1)
-    assert tile.lowering(F32).is_risky
+    assert tile.lowering(F32).vector_bytes == 64 * 128 * 4
     assert tile.problem(F32) is None
-    assert not CpuTile(64, 64, 0, 0, 0, 8, 32, 4).lowering(F32).is_risky
 
 
 def test_tensor_core_tiles_count_instructions_and_pad_what_is_left_over():

@@ -13,7 +13,14 @@ from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import CompileError
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.target import TargetKind
-from gemmetry.providers.iree_provider import artefacts, readback, reproduce, sources, targets
+from gemmetry.providers.iree_provider import (
+    artefacts,
+    readback,
+    reproduce,
+    sources,
+    targets,
+    vectors,
+)
 from gemmetry.providers.iree_provider.compiler import (
     MAX_FUNCTIONS,
     IreeCompiler,
@@ -60,7 +67,7 @@ class BatchCompiler:
             elif self._compiler is None:
                 yield Compiled(dispatch=dispatch, error=_no_compiler(dispatch))
             else:
-                is_risky = sources.lowering_of(dispatch).is_risky
+                is_risky = self._is_risky(self._compiler, dispatch, flags)
                 pending.setdefault((flags, is_risky), {})[dispatch.name] = dispatch
         if self._compiler is None:
             return
@@ -90,6 +97,14 @@ class BatchCompiler:
         """Every flag of ``iree-compile`` but input and output."""
         base = targets.target_flags(dispatch.target, dispatch.operation, self._options)
         return (*base, *sources.lowering_of(dispatch).flags)
+
+    def _is_risky(self, compiler: IreeCompiler, dispatch: Dispatch, flags: Sequence[str]) -> bool:
+        """Whether the compiler will probably reject it."""
+        vector_bytes = sources.lowering_of(dispatch).vector_bytes
+        if vector_bytes < vectors.SMALLEST_LIMIT_BYTES:
+            return False
+        limit = vectors.vector_limit_bytes(compiler.program, flags)
+        return limit is None or vector_bytes >= limit
 
     def _find(
         self, dispatch: Dispatch, flags: Sequence[str], workspace: Workspace

@@ -84,7 +84,7 @@ class IreeCompiler:
     """
 
     def __init__(self, program: Path, timeout_s: float | None = None) -> None:
-        self._program = program
+        self.program = program
         self._timeout_s = timeout_s
 
     def run(self, jobs: Sequence[Job], parallel: int = 1) -> Iterator[tuple[Job, list[JobResult]]]:
@@ -145,7 +145,7 @@ class IreeCompiler:
             # PTX counts as a binary, assembly lies among the intermediates.
             code = "binaries" if "--iree-hal-target-device=cuda" in job.flags else "intermediates"
             command = [
-                str(self._program), "-", "-o", str(output), *job.flags,
+                str(self.program), "-", "-o", str(output), *job.flags,
                 f"--iree-hal-dump-executable-configurations-to={dumps}",
                 f"--iree-hal-dump-executable-{code}-to={dumps}",
             ]  # fmt: skip

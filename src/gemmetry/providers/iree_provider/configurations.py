@@ -18,11 +18,19 @@ from gemmetry.providers.iree_provider.targets import compile_architecture
 from gemmetry.providers.iree_provider.tiles import DEFAULT, LEGACY_DEFAULT, Tile
 
 
-def tiles_for(operation: Operation, target: Target) -> Iterator[Tile]:
-    """Tiles worth trying, the compiler's own choice first, those that cannot fit left out."""
+def tiles_for(
+    operation: Operation, target: Target, vector_limit_bytes: int | None = None
+) -> Iterator[Tile]:
+    """Tiles worth trying, the compiler's own choice first, those that cannot fit left out.
+
+    Args:
+        operation: what is computed.
+        target: where.
+        vector_limit_bytes: on a CPU, see :func:`cpu_tiles`.
+    """
     yield DEFAULT
     if target.kind is TargetKind.CPU:
-        yield from cpu_tiles(operation)
+        yield from cpu_tiles(operation, vector_limit_bytes)
     elif target.kind is TargetKind.HIP:
         yield from hip_tiles(operation)
     elif target.kind is TargetKind.CUDA:

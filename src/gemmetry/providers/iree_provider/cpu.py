@@ -1,14 +1,15 @@
 """Tiles for llvm-cpu: distribution over threads, optional cache blocking, and the vector tile.
 
 They become ``#iree_cpu.lowering_config`` with the pipeline DoubleTilingExpert (convolutions:
-ConvTileAndDecomposeExpert). Any size may be written; the compiler rejects vector tiles whose
-registers do not fit its stack limit (32 KiB), which is that configuration's compile error.
+ConvTileAndDecomposeExpert). Any size may be written; the compiler rejects tiles that make vectors
+too large for the processor (:mod:`gemmetry.providers.iree_provider.vectors`), which is that
+configuration's compile error. Such tiles are not offered.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gemmetry.domain.dispatch import Parameter
@@ -21,10 +22,6 @@ from gemmetry.providers.iree_provider.tiles import (
     batch_dims,
     loop_sizes,
 )
-
-STACK_LIMIT_BYTES = 32768
-"""Default of ``--iree-llvmcpu-stack-allocation-limit``. A contraction of vectors whose m * n * k
-products take that much or more is rejected ("large vector sizes")."""
 
 _MATMUL = re.compile(
     r"tile_config_(?P<m>\d+)x(?P<n>\d+)(?:_cache(?P<cm>\d+)x(?P<cn>\d+)x(?P<ck>\d+))?"
@@ -77,12 +74,25 @@ class CpuTile:
             levels.append(("cache_reduction", [*zeros, 0, 0, self.cache_k]))
         levels.append(("vector_common_parallel", [*ones, self.vector_m, self.vector_n, 0]))
         levels.append(("vector_reduction", [*zeros, 0, 0, self.vector_k]))
-        products = self.vector_m * self.vector_n * self.vector_k
-        width = operation.signature.accumulator.itemsize
         return Lowering(
             _compilation_info(levels, "DoubleTilingExpert"),
-            is_risky=products * width >= STACK_LIMIT_BYTES,
+            vector_bytes=self._largest_vector(operation) * operation.signature.accumulator.itemsize,
         )
+
+    def _largest_vector(self, operation: Operation) -> int:
+        """Elements of the largest vector that IREE 3.13 forms: the products of the vector tile, or
+        the zeros that C's part of a cache tile starts from. Those are filled in as one vector,
+        before the loop over K, unless every loop around them has constant sizes and K needs none
+        (found by compiling; `tests/providers/iree_provider/test_vectors.py` compiles again)."""
+        m, n, k = loop_sizes(operation)
+        products = min(self.vector_m, m) * min(self.vector_n, n) * min(self.vector_k, k)
+        if not self.cache_k:
+            return products
+        rows, is_constant_m = _cached_extent(m, self.m, self.cache_m)
+        columns, is_constant_n = _cached_extent(n, self.n, self.cache_n)
+        if k <= self.cache_k and is_constant_m and is_constant_n:
+            return products
+        return max(products, rows * columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +131,20 @@ class CpuConvTile:
             ("vector_common_parallel", [1, 1, columns, self.vector_channels, 0, 0, 0]),
             ("vector_reduction", [0, 0, 0, 0, 1, 1, self.vector_depth]),
         ]
-        return Lowering(_compilation_info(levels, "ConvTileAndDecomposeExpert"))
+        products = columns * self.vector_channels * self.vector_depth
+        return Lowering(
+            _compilation_info(levels, "ConvTileAndDecomposeExpert"),
+            vector_bytes=products * operation.signature.accumulator.itemsize,
+        )
+
+
+def _cached_extent(size: int, tile: int, cache: int) -> tuple[int, bool]:
+    """Rows (columns) of a cache tile of a thread's tile of a matrix, and whether all such tiles
+    have that many. Where they do not, the compiler plans for as many as the tile could have."""
+    if tile < size and size % tile:
+        return cache, False
+    thread = min(tile, size)
+    return min(cache, thread), cache >= thread or thread % cache == 0
 
 
 def _compilation_info(levels: list[tuple[str, list[int]]], pipeline: str) -> str:
@@ -171,14 +194,22 @@ _CONV_TILES = (
 )
 
 
-def cpu_tiles(operation: Operation) -> Iterator[Tile]:
-    """Tiles worth trying for `operation`, without the default."""
+def cpu_tiles(operation: Operation, vector_limit_bytes: int | None = None) -> Iterator[Tile]:
+    """Tiles worth trying for `operation`, without the default.
+
+    Args:
+        operation: what is computed.
+        vector_limit_bytes: tiles that form a vector of that size or more are left out, because the
+            compiler rejects them; None: it is not known.
+    """
     if operation.kind is OperationKind.CONV2D:
-        yield from _CONV_TILES
-        return
-    yield DATA_TILING
-    m, n, _ = loop_sizes(operation)
-    for tile in _TILES:
+        tiles: Sequence[Tile] = _CONV_TILES
+    else:
+        yield DATA_TILING
+        m, n, _ = loop_sizes(operation)
         # A tile of more than twice the matrix is the same as a smaller one, padded.
-        if tile.m < 2 * m and tile.n < 2 * n:
+        tiles = [tile for tile in _TILES if tile.m < 2 * m and tile.n < 2 * n]
+    for tile in tiles:
+        vector_bytes = tile.lowering(operation).vector_bytes
+        if vector_limit_bytes is None or vector_bytes < vector_limit_bytes:
             yield tile

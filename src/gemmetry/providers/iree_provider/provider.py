@@ -15,7 +15,7 @@ from gemmetry.domain.errors import DispatchError, UnsupportedError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.base import BaseProvider
-from gemmetry.providers.iree_provider import batches, sources, targets, tiles
+from gemmetry.providers.iree_provider import batches, sources, targets, tiles, vectors
 from gemmetry.providers.iree_provider.compiler import IreeCompiler, find_program
 from gemmetry.providers.iree_provider.configurations import parse_tile, tiles_for
 from gemmetry.providers.iree_provider.support import unsupported_reason
@@ -30,9 +30,10 @@ _PACKAGES = {"iree.compiler": "iree-base-compiler", "iree.runtime": "iree-base-r
 class IreeProvider(BaseProvider):
     """IREE's code generation, one function per tuning configuration.
 
-    Options (all optional): ``iree_bin_dir``, a folder with ``iree-compile``; ``compile_flags``,
-    a list of more flags for it; ``compile_timeout_s``; ``threads`` of the CPU device;
-    ``tuning_specs``: true writes each configuration as a tuning spec too.
+    Options (all optional): ``iree_bin_dir``, a folder with ``iree-compile``; ``target_cpu``, the
+    processor to compile for on a CPU (this very one); ``compile_flags``, a list of more flags;
+    ``compile_timeout_s``; ``threads`` of the CPU device; ``tuning_specs``: true writes each
+    configuration as a tuning spec too.
     """
 
     name: ClassVar[str] = "iree"
@@ -62,7 +63,12 @@ class IreeProvider(BaseProvider):
         return unsupported_reason(operation, target)
 
     def configurations(self, operation: Operation, target: Target) -> Iterator[Configuration]:
-        return (tiles.configuration(tile) for tile in tiles_for(operation, target))
+        limit = None
+        program = self._compiler_path() if target.kind is TargetKind.CPU else None
+        if program is not None:
+            flags = targets.target_flags(target, operation, self.options)
+            limit = vectors.vector_limit_bytes(program, flags)
+        return (tiles.configuration(tile) for tile in tiles_for(operation, target, limit))
 
     def parse_configuration(
         self, name: str, operation: Operation, target: Target

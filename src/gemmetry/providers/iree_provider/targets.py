@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -33,6 +34,10 @@ SM90_NOTE = (
 COMMON_FLAGS = ("--iree-input-demote-f64-to-f32=false",)
 """By default the compiler quietly turns f64 into f32 and changes the function's signature."""
 
+TARGET_CPU_VARIABLE = "GEMMETRY_IREE_TARGET_CPU"
+"""The option ``target_cpu`` for programs that cannot be given options: ``haswell``, ``generic`` or
+another of LLVM's names for a processor of the host's kind."""
+
 _NATIVE_CUDA = (80, 86, 87, 89)
 _DRIVERS = {TargetKind.CUDA: "cuda", TargetKind.HIP: "hip", TargetKind.VULKAN: "vulkan"}
 
@@ -43,7 +48,7 @@ _L2_CACHE_SIZE = 38
 
 
 def compile_architecture(target: Target, operation: Operation) -> str:
-    """The architecture that code is generated for; ``host`` on the CPU.
+    """The architecture that code is generated for; ``host`` on a CPU, see :func:`target_flags`.
 
     A CUDA architecture without a target of its own gets the newest older one that has what the
     operation needs: PTX is forward compatible, and the driver translates it for the device.
@@ -79,6 +84,9 @@ def uses_ocp_fp8(operation: Operation) -> bool:
 def target_flags(target: Target, operation: Operation, options: Mapping[str, Any]) -> list[str]:
     """``iree-compile`` flags that name the target, ``options["compile_flags"]`` last.
 
+    Code for a CPU is generated for ``options["target_cpu"]``, else for what the environment
+    variable ``GEMMETRY_IREE_TARGET_CPU`` names, else for this very processor.
+
     On a GPU the functions take and signal fences, so that launches queue up behind each other
     as they do in a real program; on the CPU a call returns when it is done.
     """
@@ -87,7 +95,7 @@ def target_flags(target: Target, operation: Operation, options: Mapping[str, Any
         flags = [
             "--iree-hal-target-device=local",
             "--iree-hal-local-target-device-backends=llvm-cpu",
-            f"--iree-llvmcpu-target-cpu={architecture}",
+            f"--iree-llvmcpu-target-cpu={_target_cpu(options) or architecture}",
         ]
     else:
         name = {TargetKind.CUDA: "cuda", TargetKind.HIP: "rocm", TargetKind.VULKAN: "vulkan"}
@@ -96,6 +104,10 @@ def target_flags(target: Target, operation: Operation, options: Mapping[str, Any
             flags.append(f"--iree-{name[target.kind]}-target={architecture}")
         flags.append("--iree-execution-model=async-external")
     return [*flags, *COMMON_FLAGS, *options.get("compile_flags", ())]
+
+
+def _target_cpu(options: Mapping[str, Any]) -> str:
+    return str(options.get("target_cpu") or os.environ.get(TARGET_CPU_VARIABLE, ""))
 
 
 def device_uri(target: Target) -> str:

@@ -33,9 +33,10 @@ class Lowering:
     """Attribute of the contraction; None leaves it to the compiler."""
     flags: tuple[str, ...] = ()
     """Extra ``iree-compile`` flags, which need a compile call of their own."""
-    is_risky: bool = False
-    """The compiler will probably reject it. Only the compiler decides; risky functions are
-    compiled apart, so that their failure costs the others no second call."""
+    vector_bytes: int = 0
+    """The largest vector that the compiler will form of it on a CPU; 0 where it chooses itself.
+    Only the compiler decides, but what exceeds its limit is not offered, and where it is asked for
+    by name it is compiled apart, so that its failure costs the others no second call."""
     notes: tuple[str, ...] = ()
     """What the record should say about the translation."""
 
