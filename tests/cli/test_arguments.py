@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import pytest
-import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.core import TyperOption
 
 from gemmetry.cli.arguments import OPTION_ALIASES, canonical_option, normalize
 from gemmetry.cli.main import load_command
+from gemmetry.domain.errors import RequestError
 
 OPTIONS = [p for p in load_command("profile").params if isinstance(p, TyperOption)]
 
@@ -52,9 +52,9 @@ def test_words_behind_a_list_stay_arguments_where_there_are_some():
 
 
 def test_a_flag_is_true_or_false():
-    with pytest.raises(typer.BadParameter, match="maybe"):
+    with pytest.raises(RequestError, match="maybe"):
         said("--append=maybe")
-    with pytest.raises(typer.BadParameter, match="cannot be turned off"):
+    with pytest.raises(RequestError, match="cannot be turned off"):
         said("--fresh=false")
 
 

@@ -10,6 +10,12 @@ def test_completers_are_of_keys_and_offer_something():
         assert complete("")
 
 
+def test_planted_bugs_are_not_completed():
+    for key in ("providers", "baseline"):
+        assert "torch" in COMPLETERS[key]("")
+        assert COMPLETERS[key]("mut") == []
+
+
 def test_lists_are_completed_at_their_end_without_repeats():
     assert COMPLETERS["dtypes"]("f32,f3") == []
     assert COMPLETERS["dtypes"]("f16,f3") == ["f16,f32"]

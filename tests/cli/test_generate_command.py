@@ -58,6 +58,6 @@ def test_a_provider_without_sources_is_told(cli):
 
 def test_an_unwritable_folder_ends_with_3(cli):
     Path("file").write_text("")
-    ended = cli("generate", "--generated-dir", "file", "--problem-m", "64")
+    ended = cli("generate", "--generated-dir", "file", "--shapes", "64x64x64")
     assert ended.status == 3
     assert "--generated-dir" in ended.stderr

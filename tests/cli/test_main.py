@@ -58,11 +58,17 @@ def test_help_has_every_name_whole_at_80_columns(cli, monkeypatch):
 
 
 @pytest.mark.parametrize("words", [[], ["list"], ["trace"], ["verify"], ["cache"]])
-def test_a_group_without_a_command_shows_its_help(cli, words):
+def test_a_group_without_a_command_shows_its_help_and_names_its_commands(cli, words):
     bare = cli(*words)
     assert bare.status == 2
     assert bare.stdout == cli(*words, "--help").stdout
-    assert bare.stderr == ""
+    error, hint = bare.stderr.splitlines()
+    group = " ".join(["gemmetry", *words])
+    assert error.startswith(f"error: {group} needs a command: ")
+    assert hint == f"hint: `{group} COMMAND --help` shows the options of each."
+    named = error.partition(": ")[2].partition(": ")[2].split(", ")
+    assert all(f"\n  {name} " in bare.stdout for name in named)
+    assert len(named) == len(set(named)) > 0
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
@@ -117,13 +123,41 @@ def test_version(cli):
     assert cli("--version").stdout.startswith("gemmetry 0.")
 
 
-def test_a_mistyped_command_or_option_tells_the_nearest(cli):
-    command = cli("profil")
-    assert command.status == 2
-    assert "profile" in command.stderr
-    option = cli("profile", "--problm-m", "3")
-    assert option.status == 2
-    assert "--problem-m" in option.stderr
+@pytest.mark.parametrize(
+    ("line", "what", "next_step"),
+    [
+        ("profil", "unknown command 'profil' in gemmetry", "Did you mean profile"),
+        ("trace colectives", "unknown command 'colectives' in gemmetry trace", "collectives"),
+        ("profile --problm-m 3", "unknown option '--problm-m' of gemmetry profile", "--problem-m"),
+        ("report", "gemmetry report: missing argument 'EXPERIMENT'", "`gemmetry report --help`"),
+        ("list operations --limit x", "gemmetry list operations: invalid value for '--limit'",
+         "`gemmetry list operations --help`"),
+        ("profile extra", "gemmetry profile: ", "`gemmetry profile --help`"),
+        ("trace report x", "gemmetry trace report: missing option '--output'", "--help"),
+        ("profile --append=maybe", "--append takes true or false, not 'maybe'", "--append=true"),
+        ("generate --mlir-dialect mhlo", "--mlir-dialect mhlo: linalg is the only", "linalg"),
+        ("report nowhere", "no experiment in nowhere", "Give the folder"),
+        ("schema specs", "unknown schema 'specs'", "Did you mean spec?"),
+        ("profile --providers mutand", "--providers: unknown provider 'mutand'", "Known: "),
+        ("profile --shapes 64,64,64", "--shapes: '64,64,64' may be one shape or 3 squares",
+         "Write 64x64x64 for the shape, or 64 64 64 (with spaces) for the squares"),
+        ("profile --problem-m 5 --problem-n 3", "problem_m and problem_n without problem_k",
+         "Add --problem-k"),
+    ],
+)  # fmt: skip
+def test_every_mistake_has_one_form(cli, line, what, next_step):
+    """What, cause and next step, whoever finds the mistake; no frames, no usage lines."""
+    ended = cli(*line.split())
+    assert (ended.status, ended.stdout) == (2, "")
+    errors, hints = zip(*(text.split(": ", 1) for text in ended.stderr.splitlines()), strict=True)
+    assert errors == ("error", "hint")
+    assert hints[0].startswith(what)
+    assert next_step in " ".join(hints)
+
+
+def test_planted_bugs_are_not_offered(cli):
+    for name in ("mutan", "xyzzy"):
+        assert "mutant" not in cli("profile", "--providers", name).stderr
 
 
 def test_errors_are_one_line_each_with_a_hint(capsys):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import signal
 import sqlite3
+import sys
 import time
 from pathlib import Path
 
@@ -135,6 +137,43 @@ def test_a_spec_says_what_the_flags_say(cli):
     assert json.loads(changed.stdout)["plan_hash"] != json.loads(saved.stdout)["plan_hash"]
 
 
+def test_a_spec_may_come_from_standard_input(cli, monkeypatch):
+    def say(text):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+    say("shapes: [8x16x32]\nproviders: null\n")
+    read = cli("profile", "--spec", "-", "--dry-run")
+    assert read.status == 0
+    assert "null:matmul_8x16x32_f32t_f32t_f32t_default" in read.stdout
+    say("shapes: [8x16x32]\nshaeps: 3\n")
+    wrong = cli("profile", "--spec", "-")
+    assert wrong.status == 2
+    assert wrong.stderr.startswith("error: standard input:2:1: unknown key 'shaeps'. Did you mean")
+
+
+def test_files_of_an_output_may_be_listed(cli):
+    ended = cli(*NULL, "-o", "a.csv,b.json", "--output=c,d.csv")
+    assert ended.status == 0
+    assert all(Path(name).stat().st_size for name in ("a.csv", "b.json", "c,d.csv"))
+    assert cli("list", "dtypes", "-o", "e.csv,f.md").status == 0
+    assert Path("e.csv").is_file() and Path("f.md").is_file()
+
+
+def test_squares_may_be_listed_with_spaces(cli):
+    ended = cli("list", "operations", "--providers", "null", "--shapes", "8", "16", "24")
+    assert [f"matmul_{n}x{n}x{n}" in ended.stdout for n in (8, 16, 24)] == [True] * 3
+    grid = cli("trace", "record", "--matrix-sizes", "8", "16", "24", "--precisions", "fp32",
+               "--dry-run")  # fmt: skip
+    assert grid.stdout.startswith("3 dispatches of 3 operations")
+
+
+def test_the_documents_regular_expressions_are_read_as_such(cli):
+    ended = cli(*NULL, "--dispatches", "matmul_.*_f32t_.*fast", "--dry-run")
+    assert ended.status == 0
+    assert ended.stdout.startswith("1 dispatch of 1 operation")
+    assert "is read as a regular expression, as re:matmul_.*_f32t_.*fast would be" in ended.stderr
+
+
 def test_three_mistakes_in_a_spec_are_all_told(cli):
     Path("bad.yaml").write_text("problem_m: 64:64:2\ndtypes: [f61]\nnonsense: 3\n")
     ended = cli("profile", "--spec", "bad.yaml")
@@ -155,6 +194,7 @@ def test_three_mistakes_in_a_spec_are_all_told(cli):
         (["--layouts", "xx"], "xx"),
         (["--providers", "tourch"], "Did you mean torch"),
         (["--providers", "null", "--dispatches", "matmul_9x9*"], "nearest names: matmul_"),
+        (["--providers", "null", "--dispatches", "matmul_9x8x7_*"], "--shapes 9x8x7 adds it"),
         (["--problem-m", "64:64:1"], "is empty"),
         (["--problem-m", "0"], "below 1"),
         (["--shapes", "0x1x1"], "sizes start at 1"),

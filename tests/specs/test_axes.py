@@ -37,8 +37,24 @@ def test_the_documents_sweep():
     assert found[-1] == "matmul_960x960x4096_f32t_f32t_f32t"
 
 
-def test_a_size_left_out_is_256():
-    assert names(problem_m=64) == ["matmul_64x256x256_f32t_f32t_f32t"]
+@pytest.mark.parametrize(
+    ("values", "missing"),
+    [
+        ({"problem_m": 64, "problem_n": 32}, "Add --problem-k,"),
+        ({"problem_k": 64}, "Add --problem-m and --problem-n,"),
+        ({"problem_b": 4}, "Add --problem-m and --problem-n and --problem-k,"),
+        ({"shapes": "8x8x8", "problem_n": 4}, "Add --problem-m and --problem-k,"),
+    ],
+)
+def test_a_size_left_out_is_named(values, missing):
+    with pytest.raises(RequestError, match="a product has M, N and K") as found:
+        names(**values)
+    assert missing in found.value.hint
+
+
+def test_batches_alone_are_those_of_the_shapes():
+    found = names(shapes="8x16x32", problem_b="2,4", operation_kind="batch_matmul")
+    assert found == [f"batch_matmul_{b}x8x16x32_f32t_f32t_f32t" for b in (2, 4)]
 
 
 @pytest.mark.parametrize(
@@ -96,8 +112,9 @@ def test_what_does_not_fit_is_refused(values, said):
 
 
 def test_equal_requests_have_equal_documents():
-    one = expand(make_spec({"problem_m": "64:256:64", "dtypes": "fp32"}), FIRST_RUN_CPU)
-    same = expand(make_spec({"problem_m": [64, 128, 192], "dtypes": ["f32"]}), FIRST_RUN_CPU)
-    other = expand(make_spec({"problem_m": "64:257:64", "dtypes": "fp32"}), FIRST_RUN_CPU)
+    rest = {"problem_n": 64, "problem_k": 64}
+    one = expand(make_spec({"problem_m": "64:256:64", "dtypes": "fp32", **rest}), FIRST_RUN_CPU)
+    same = expand(make_spec({"problem_m": [64, 128, 192], "dtypes": "f32", **rest}), FIRST_RUN_CPU)
+    other = expand(make_spec({"problem_m": "64:257:64", "dtypes": "fp32", **rest}), FIRST_RUN_CPU)
     assert one.document == same.document
     assert one.document != other.document

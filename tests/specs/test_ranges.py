@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.domain.errors import EmptySelectionError, RequestError
-from gemmetry.specs.ranges import parse_sizes
+from gemmetry.specs.ranges import parse_sizes, split_files
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,18 @@ def test_any_text_gives_positive_sizes_or_our_error(text):
     assert sizes
     assert min(sizes) >= 1
     assert len(set(sizes)) == len(sizes)
+
+
+@pytest.mark.parametrize(
+    ("text", "files"),
+    [
+        ("a.csv", ["a.csv"]),
+        ("a.csv,b.json", ["a.csv", "b.json"]),
+        ("out/a.csv, b.xlsx,c.md", ["out/a.csv", "b.xlsx", "c.md"]),
+        ("a,b.csv", ["a,b.csv"]),
+        ("folder", ["folder"]),
+        ("run 1,5.csv", ["run 1,5.csv"]),
+    ],
+)
+def test_commas_divide_files_that_all_have_suffixes(text, files):
+    assert split_files(text) == files

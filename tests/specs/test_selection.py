@@ -8,6 +8,7 @@ from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.domain.names import parse_operation, split_dispatch_name
 from gemmetry.specs.selection import (
     PatternSelection,
+    is_regex_by_its_look,
     named_dispatch,
     parse_pattern,
     pattern_operation,
@@ -164,3 +165,43 @@ def test_any_text_selects_or_is_our_error(text):
 @given(st.lists(st.text("abc*_", min_size=1, max_size=5), max_size=5))
 def test_splitting_undoes_joining(patterns):
     assert split_patterns(",".join(patterns)) == patterns
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "matmul_.*_f16t_.*",
+        "matmul_[0-9]+x1024x.*_mmasync$",
+        "^matmul_3456x",
+        "(matmul|conv2d)_.*",
+        r"iree:matmul_\d+x.*",
+        "tile_config_(128|256)x.*",
+    ],
+)
+def test_what_can_only_be_a_regular_expression_is_one(pattern):
+    assert is_regex_by_its_look(pattern)
+    assert parse_pattern(pattern).matches("iree", NAME, OPERATION)
+    assert not parse_pattern(pattern).matches("torch", "conv_default", OPERATION)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["matmul_*", "matmul_[0-9.]*", "m={64,128}", "re:matmul_.*", "operation=matmul_.*", NAME,
+     "{iree,torch}:matmul_?4*"],
+)  # fmt: skip
+def test_what_may_be_a_glob_is_none(pattern):
+    assert not is_regex_by_its_look(pattern)
+
+
+def test_the_operation_in_front_of_a_regular_expression_is_made():
+    operation = NAME.partition("_tile")[0]
+    assert pattern_operation(f"{operation}_(default|tile.*)", PROVIDERS) == OPERATION
+    assert pattern_operation(f"{operation}_.*", PROVIDERS) == OPERATION
+    assert pattern_operation("matmul_.*_f32t_.*", PROVIDERS) is None
+    assert named_dispatch(f"{NAME}$", PROVIDERS) is None
+
+
+def test_a_regular_expression_that_cannot_be_read_is_told_with_what_globs_are():
+    with pytest.raises(RequestError, match="wrong") as found:
+        parse_pattern("matmul_(f32")
+    assert "In a glob" in found.value.hint

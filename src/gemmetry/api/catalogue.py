@@ -11,6 +11,7 @@ from gemmetry.domain.target import Target
 from gemmetry.providers.registry import (
     BrokenPluginError,
     UnavailableProvider,
+    listed_provider_names,
     load_provider,
     provider_names,
 )
@@ -27,7 +28,7 @@ class InstalledCatalogue:
 
     def listed_names(self) -> Sequence[str]:
         """Those that compute for people; the planted bugs of ``verify self-test`` are its own."""
-        return [name for name in self.provider_names() if name != "mutant"]
+        return listed_provider_names()
 
     def provider(self, name: str, options: Mapping[str, Any] | None = None) -> Provider:
         """The provider itself; one that cannot be imported as unavailable, with the reason.

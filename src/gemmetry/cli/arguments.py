@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import typer
 from typer.core import TyperCommand, TyperOption
 
 from gemmetry.cli.help_text import PlainHelp
+from gemmetry.domain.errors import RequestError
 from gemmetry.specs.keys import KEYS
 
 TRUE = frozenset(("true", "yes", "on", "1"))
@@ -50,7 +50,7 @@ def normalize(
     are not gathered into a list.
 
     Raises:
-        typer.BadParameter: a flag has a value that is neither true nor false.
+        RequestError: a flag has a value that is neither true nor false.
     """
     named = {name: o for o in options for name in (*o.opts, *o.secondary_opts)}
     waiting = list(reversed(arguments))
@@ -101,10 +101,12 @@ def _flag(name: str, value: str | None, option: TyperOption) -> str:
     if value is None or value.lower() in TRUE:
         return name
     if value.lower() not in FALSE:
-        raise typer.BadParameter(f"{name} takes true or false, not {value!r}")
+        raise RequestError(
+            f"{name} takes true or false, not {value!r}", hint=f"Write {name}=true or {name}=false."
+        )
     opposite = option.secondary_opts if name in option.opts else option.opts
     if not opposite:
-        raise typer.BadParameter(f"{name} cannot be turned off; leave it out")
+        raise RequestError(f"{name} cannot be turned off", hint=f"Leave {name} out.")
     return opposite[0]
 
 

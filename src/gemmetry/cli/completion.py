@@ -21,9 +21,9 @@ def _list(names: Callable[[], Sequence[str]]) -> Callable[[str], list[str]]:
 
 
 def _providers() -> Sequence[str]:
-    from gemmetry.providers.registry import provider_names
+    from gemmetry.providers.registry import listed_provider_names
 
-    return provider_names()
+    return listed_provider_names()
 
 
 def _dtypes() -> Sequence[str]:

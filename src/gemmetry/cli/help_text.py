@@ -13,6 +13,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from gemmetry.domain.errors import RequestError, UnknownNameError
+
 _WIDEST_NAME = 30
 """Characters that the column of names takes in a help text; longer ones have a line."""
 
@@ -47,11 +49,30 @@ class PlainGroup(PlainHelp, TyperGroup):
     """A group of commands; its help lists them with the first paragraph of what each does."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Without arguments its help, and exit status 2: nothing was asked for."""
+        """Refuse to do nothing: without arguments the help, and an error that names the commands.
+
+        Raises:
+            RequestError: there are no arguments.
+        """
         if not args and self.no_args_is_help and not ctx.resilient_parsing:
             typer.echo(ctx.get_help())
-            ctx.exit(2)
+            raise RequestError(
+                f"{ctx.command_path} needs a command: {', '.join(self.list_commands(ctx))}",
+                hint=f"`{ctx.command_path} COMMAND --help` shows the options of each.",
+            )
         return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the first argument names.
+
+        Raises:
+            UnknownNameError: there is none of that name; the nearest are suggested.
+        """
+        known = self.list_commands(ctx)
+        is_known = args[0] in known or args[0].startswith("-")
+        if not is_known and not ctx.resilient_parsing:
+            raise UnknownNameError("command", args[0], known, where=ctx.command_path)
+        return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Options, then commands."""

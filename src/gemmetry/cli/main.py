@@ -55,9 +55,6 @@ class LazyGroup(PlainGroup):
         name = args[0] if args else ""
         if name in COMMANDS and name not in self.commands:
             self.commands[name] = load_command(name)
-        for known in COMMANDS:
-            # Suggestions for a mistyped name come from what is registered.
-            self.commands.setdefault(known, TyperCommand(known, help=COMMANDS[known][1]))
         return super().resolve_command(ctx, args)
 
 
@@ -102,23 +99,27 @@ def run(arguments: list[str] | None = None) -> int:
 
     An exception that gemmetry did not raise on purpose is a bug and keeps its traceback.
     """
+    from gemmetry.cli.usage import PARSER_ERROR, parser_mistake
     from gemmetry.domain.errors import GemmetryError, StorageError
 
     command = typer.main.get_command(app)
+    status = 0
     try:
         try:
-            command.main(args=arguments, prog_name="gemmetry")
+            # Not standalone: the parser's own errors come here, to look like all others.
+            status = command.main(args=arguments, prog_name="gemmetry", standalone_mode=False) or 0
         finally:
             # What cannot be written is told here, not by the interpreter when it ends.
             sys.stdout.flush()
     except GemmetryError as error:
         tell(error)
         return error.exit_status
+    except PARSER_ERROR as error:
+        mistake = parser_mistake(error)
+        tell(mistake)
+        return mistake.exit_status
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
-        if status == _INTERRUPTED:
-            typer.echo("interrupted: the same command goes on where this one stopped", err=True)
-        return status
     except OSError as error:
         if error.errno == errno.EPIPE:
             return 1  # whoever reads has seen enough
@@ -127,7 +128,9 @@ def run(arguments: list[str] | None = None) -> int:
         tell(StorageError(f"cannot write what was found: {error.strerror}",
                           hint="Free some space, or write to another place."))  # fmt: skip
         return StorageError.exit_status
-    return 0
+    if status == _INTERRUPTED:
+        typer.echo("interrupted: the same command goes on where this one stopped", err=True)
+    return status
 
 
 def tell(error: Any) -> None:

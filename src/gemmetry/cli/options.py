@@ -10,9 +10,19 @@ from typing import Annotated, Any
 import typer
 
 from gemmetry.cli.completion import COMPLETERS
+from gemmetry.domain.errors import RequestError
 from gemmetry.specs.keys import KEYS, PANELS, RETIRED, Form, Key
+from gemmetry.specs.ranges import split_files
 
 SPEC_PANEL = "Spec files"
+
+
+def split_outputs(files: list[Path] | None) -> list[Path] | None:
+    """``-o a.csv,b.json`` as two files."""
+    if files is None:
+        return None
+    return [Path(part) for file in files for part in split_files(str(file))]
+
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
@@ -20,7 +30,7 @@ Json = Annotated[
 Outputs = Annotated[
     list[Path] | None,
     typer.Option(
-        "--output", "-o", metavar="FILE",
+        "--output", "-o", metavar="FILE", callback=split_outputs,
         help="Write a file; the suffix picks csv, json, parquet, xlsx, md, html.",
     ),
 ]  # fmt: skip
@@ -44,7 +54,7 @@ Experiment = Annotated[Path, typer.Argument(metavar="EXPERIMENT", help="Folder o
 SpecFile = Annotated[
     Path | None,
     typer.Option("--spec", metavar="FILE", rich_help_panel=SPEC_PANEL,
-                 help="Read a YAML spec; options override its keys."),
+                 help="Read a YAML spec, - for standard input; options override its keys."),
 ]  # fmt: skip
 SaveSpec = Annotated[
     Path | None,
@@ -144,11 +154,14 @@ def _retired_parameter(name: str) -> inspect.Parameter:
 
 def _check_retired(option: str, value: object) -> None:
     if option == "--mlir-dialect" and value != "linalg":
-        raise typer.BadParameter(f"{option}={value}: linalg is the only dialect")
+        raise RequestError(
+            f"{option} {value}: linalg is the only dialect that is generated",
+            hint=f"Write {option} linalg, or leave it out.",
+        )
 
 
-_PATTERN_KEYS = frozenset(("dispatches", "exclude", "output", "shapes", "kernel"))
-"""Keys whose items may hold commas of their own."""
+_PATTERN_KEYS = frozenset(("dispatches", "exclude", "output", "shapes", "matrix_sizes", "kernel"))
+"""Keys whose items may hold commas of their own, or mean something else joined by commas."""
 
 
 def given_values(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,13 +37,6 @@ class _Group(PlainGroup):
             self.commands[cmd_name] = _make(cmd_name)
         return self.commands.get(cmd_name)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and args[0] not in COMMANDS:
-            for name in COMMANDS:
-                # Suggestions for a mistyped name come from what is made.
-                self.get_command(ctx, name)
-        return super().resolve_command(ctx, args)
-
 
 app = typer.Typer(
     cls=_Group,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from gemmetry.cli.options import split_outputs
 from gemmetry.cli.trace_tables_command import Files, NoCache, Timings, TraceRun
 
 
@@ -18,6 +19,7 @@ def report(
             "--output",
             "-o",
             metavar="FILE",
+            callback=split_outputs,
             help="Write a file; the suffix picks xlsx, html, json, md. A name without a "
             "suffix is a folder and gets one csv a sheet. May be given several times.",
         ),

@@ -31,6 +31,10 @@ from collections.abc import Iterable
 _TOLD = 40
 """Known names that are told where none is near."""
 
+UNLISTED_PROVIDERS = frozenset({"mutant"})
+"""Providers that lists, completion and suggestions leave out: the planted bugs belong to
+``verify self-test``, which names them itself."""
+
 
 class GemmetryError(Exception):
     """Root of the tree; catch this to catch everything gemmetry raises on purpose."""
@@ -60,7 +64,7 @@ class UnknownNameError(RequestError):
     """A dtype, layout, provider, column ... that does not exist; the nearest names are told."""
 
     def __init__(self, what: str, name: str, known: Iterable[str], *, where: str = "") -> None:
-        names = sorted(set(known))
+        names = sorted(set(known) - (UNLISTED_PROVIDERS if "provider" in what else set()))
         near = nearest(name, names)
         if near:
             hint = f"Did you mean {' or '.join(near)}?"

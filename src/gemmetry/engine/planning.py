@@ -7,6 +7,7 @@ object per dispatch.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,6 +27,8 @@ that a plan of any size needs a few MB."""
 
 NAMES_FOR_SUGGESTIONS = 4000
 """Names that are compared with a pattern that matched nothing."""
+
+_SHAPE = re.compile(r"matmul_(\d+x\d+x\d+(?:x\d+)?)_")
 
 LoadProvider = Callable[[str, Mapping[str, object]], Provider]
 MakeRecord = Callable[[Lane, Operation, Configuration, Outcome, str], Record]
@@ -281,7 +284,9 @@ def _nothing_left(plan: Plan, names: Sequence[str]) -> EmptySelectionError:
     patterns = [str(getattr(p, "text", p)) for p in getattr(plan.selection, "include", ())]
     text = ", ".join(patterns) or str(plan.selection)
     near = nearest(text.strip("*"), names) or list(names[:3])
+    new = [s for s in _SHAPE.findall(text) if not any(f"_{s}_" in name for name in names)]
+    adding = f"The plan has no shape {new[0]}: --shapes {new[0]} adds it. " if new else ""
     return EmptySelectionError(
         f"the selection {text} matches none of the plan's dispatches",
-        hint=f"The nearest names: {', '.join(near)}.",
+        hint=f"{adding}The nearest names: {', '.join(near)}.",
     )

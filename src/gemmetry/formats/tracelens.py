@@ -74,12 +74,14 @@ def read_tracelens_report(path: Path) -> TraceLensReport:
     Raises:
         RequestError: the file cannot be read, is no xlsx workbook, or has none of the sheets.
     """
+    hint = "Give a report that TraceLens wrote."
     try:
         with open_decompressed(path) as file:
             content = file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise RequestError(f"{path} cannot be read: {error.strerror or error}") from error
-    hint = "Give a report that TraceLens wrote."
+        raise RequestError(
+            f"{path} cannot be read: {error.strerror or error}", hint=hint
+        ) from error
     if not content.startswith(XLSX_MAGIC):
         raise RequestError(f"{path} is no xlsx workbook", hint=hint)
     if len(content) > MOST_BYTES:

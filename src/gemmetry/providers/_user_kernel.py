@@ -163,7 +163,8 @@ def load_kernel(
         raise UnknownNameError("function", function_name, _functions(module), where=file_text)
     if not callable(function):
         raise RequestError(
-            f"{function_name!r} in {file_text} is a {type(function).__name__}, not a function"
+            f"{function_name!r} in {file_text} is a {type(function).__name__}, not a function",
+            hint="Write --kernel file.py:function with the name of a function of that file.",
         )
     if configurations is None:
         configurations = getattr(module, CONFIGURATIONS_ATTRIBUTE, None) or [{}]

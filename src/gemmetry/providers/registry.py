@@ -12,6 +12,7 @@ from gemmetry import providers
 from gemmetry.domain.contracts import Executable, Provider, Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.errors import (
+    UNLISTED_PROVIDERS,
     GemmetryError,
     RequestError,
     UnknownNameError,
@@ -29,6 +30,11 @@ _SUFFIX = "_provider"
 def provider_names() -> list[str]:
     """Names of all providers, built in and from other packages, without importing any."""
     return sorted({*builtin_names(), *_entry_points()})
+
+
+def listed_provider_names() -> list[str]:
+    """:func:`provider_names` without those that nobody is offered."""
+    return [name for name in provider_names() if name not in UNLISTED_PROVIDERS]
 
 
 class BrokenPluginError(RequestError):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.names import operation_name
 from gemmetry.domain.operation import MatmulShape, Operation, OperationKind, Shape
-from gemmetry.specs.defaults import DEFAULT_BATCH, MISSING_SIZE, Defaults
+from gemmetry.specs.defaults import DEFAULT_BATCH, Defaults
 from gemmetry.specs.expansion import (
     Block,
     Operations,
@@ -120,13 +120,24 @@ def _given_shapes(
         without_batch(listed), with_batch(listed), convolutions(listed),
         batches=parse_sizes(spec.problem_b) if spec.problem_b else (),
     )  # fmt: skip
-    if spec.problem_m or spec.problem_n or spec.problem_k or spec.problem_b:
-        m, n, k = (
-            parse_sizes(sizes) if sizes else (MISSING_SIZE,)
-            for sizes in (spec.problem_m, spec.problem_n, spec.problem_k)
-        )
-        given.sizes = SizeGrid(m, n, k)
+    axes = {"m": spec.problem_m, "n": spec.problem_n, "k": spec.problem_k}
+    if any(axes.values()) or (given.batches and not given.plain):
+        _refuse_missing(axes)
+        given.sizes = SizeGrid(*map(parse_sizes, axes.values()))
     return given
+
+
+def _refuse_missing(axes: Mapping[str, Sequence[int | str]]) -> None:
+    """Refuse a product of which a size is missing: any that was put in would be a guess."""
+    missing = [axis for axis, sizes in axes.items() if not sizes]
+    if missing:
+        given = [f"problem_{axis}" for axis, sizes in axes.items() if sizes] or ["problem_b"]
+        lacking = [f"problem_{axis}" for axis in missing]
+        flags = " and ".join(f"--problem-{axis}" for axis in missing)
+        raise RequestError(
+            f"{' and '.join(given)} without {' and '.join(lacking)}: a product has M, N and K",
+            hint=f"Add {flags}, or write whole shapes: --shapes 768x512x1024.",
+        )
 
 
 def _kinds(

@@ -14,9 +14,6 @@ from gemmetry.specs.shapes import (
     PRESETS,
 )
 
-MISSING_SIZE = 256
-"""A dimension that --problem-m, -n or -k leaves out, as in the dispatch profiler."""
-
 DEFAULT_BATCH = 16
 """The batch of a batch_matmul whose request names none: the dispatch profiler's."""
 

@@ -176,6 +176,7 @@ def _shapes(value: Any) -> tuple[str, ...]:
     for item in items:
         if isinstance(item, str):
             parts = split_list(item)
+            _refuse_one_shape_or_squares(item, parts)
             found.extend(f"{part}x{part}x{part}" if part.isdecimal() else part for part in parts)
         elif isinstance(item, int) and not isinstance(item, bool):
             found.append(f"{item}x{item}x{item}")
@@ -194,6 +195,16 @@ def _shapes(value: Any) -> tuple[str, ...]:
         if text[:1].isdigit() or text[:1] == "-":
             parse_shape(text)
     return tuple(dict.fromkeys(found))
+
+
+def _refuse_one_shape_or_squares(text: str, parts: list[str]) -> None:
+    """Refuse ``64,64,64``: it may mean M, N and K of one product or three squares."""
+    if "," in text and len(parts) in (3, 4) and all(part.isdecimal() for part in parts):
+        raise RequestError(
+            f"{text!r} may be one shape or {len(parts)} squares",
+            hint=f"Write {'x'.join(parts)} for the shape, or {' '.join(parts)} (with spaces) for "
+            "the squares.",
+        )
 
 
 def _patterns(value: Any) -> tuple[str, ...]:

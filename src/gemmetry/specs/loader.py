@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,9 @@ from gemmetry.specs.model import ProfileSpec
 from gemmetry.specs.yaml_text import read_yaml
 
 _SCALARS = (str, int, float, bool)
+
+STANDARD_INPUT = "-"
+"""The path that means it."""
 
 _FLAG_HINT = "`gemmetry COMMAND --help` tells what each option takes."
 _HINT = "docs/specs.md explains every key; `gemmetry schema` lets editors check them."
@@ -60,22 +64,29 @@ def load_spec(
     overrides: Mapping[str, Any] | None = None,
     override_place: Place = flag_place,
 ) -> ProfileSpec:
-    """The spec in the YAML (or JSON) file `path`, with `overrides` on top, whose mistakes stand
-    where `override_place` says.
+    """The spec in the YAML (or JSON) file `path`, or on standard input where it is ``-``, with
+    `overrides` on top, whose mistakes stand where `override_place` says.
 
     Raises:
         RequestError: the file cannot be read.
         SpecError: mistakes, one ``file:line:column: …`` line each.
     """
+    is_standard_input = str(path) == STANDARD_INPUT
+    name = "standard input" if is_standard_input else str(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = (
+            sys.stdin.buffer.read().decode()
+            if is_standard_input
+            else path.read_text(encoding="utf-8")
+        )
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(
-            f"cannot read the spec {path}: {error}", hint="Give the path of a YAML file."
+            f"cannot read the spec {name}: {error}",
+            hint="Give the path of a YAML file, or - for standard input.",
         ) from error
-    document = read_yaml(text, str(path), canonical_key)
+    document = read_yaml(text, name, canonical_key)
     if not isinstance(document.value, dict):
-        raise SpecError([f"{path}:1:1: a spec is a mapping of keys to values"], hint=_HINT)
+        raise SpecError([f"{name}:1:1: a spec is a mapping of keys to values"], hint=_HINT)
     overrides = overrides or {}
 
     def place(location: tuple[str | int, ...], of_key: bool) -> str:

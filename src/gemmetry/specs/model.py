@@ -25,6 +25,7 @@ from gemmetry.domain.settings import DEFAULT_SEED, DISTRIBUTIONS, MOST_PROCESSES
 from gemmetry.specs import fields as f
 from gemmetry.specs.fields import told
 from gemmetry.specs.keys import KEYS
+from gemmetry.specs.ranges import split_files
 
 
 def _known(what: str, name: str, known: Any) -> str:
@@ -184,8 +185,15 @@ class ProfileSpec(BaseModel):
 
     @field_validator("output", mode="before")
     @classmethod
-    def _one_output(cls, value: Any) -> Any:
-        return [value] if isinstance(value, str) else value
+    def _outputs(cls, value: Any) -> Any:
+        items = [value] if isinstance(value, str) else value
+        if not isinstance(items, list | tuple):
+            return value
+        return [
+            file
+            for item in items
+            for file in (split_files(item) if isinstance(item, str) else [item])
+        ]
 
     @field_validator("distribution")
     @classmethod

@@ -20,6 +20,7 @@ from gemmetry.specs.model import ProfileSpec
 from gemmetry.specs.resolve import provider_options, resolve_providers, resolve_targets
 from gemmetry.specs.selection import (
     PatternSelection,
+    is_regex_by_its_look,
     named_dispatch,
     parse_pattern,
     pattern_operation,
@@ -72,6 +73,11 @@ def make_plan(
         use_default_shapes=is_open,
     )
     notes.extend(expansion.notes)
+    notes.extend(
+        f"{pattern!r} is read as a regular expression, as re:{pattern} would be"
+        for pattern in (*spec.dispatches, *spec.exclude)
+        if is_regex_by_its_look(pattern)
+    )
     selection = _selection(spec, expansion, defaults)
     settings = run_settings(spec)
     return Planned(

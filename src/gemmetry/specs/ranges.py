@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from gemmetry.domain.errors import EmptySelectionError, RequestError
@@ -18,6 +19,16 @@ _HINT = "Write 256, 64:1024:128 (end excluded), log2:64:8192 (end included) or a
 def split_list(text: str) -> list[str]:
     """The parts of a comma- or space-separated list, blanks dropped."""
     return text.replace(",", " ").split()
+
+
+_SUFFIX = re.compile(r"\.[A-Za-z]\w*$")
+
+
+def split_files(text: str) -> list[str]:
+    """``a.csv,b.json`` -> both. A comma divides files only where every part ends in a suffix, so
+    that a name may hold commas."""
+    parts = [part.strip() for part in text.split(",")]
+    return parts if all(map(_SUFFIX.search, parts)) else [text]
 
 
 def parse_sizes(items: Iterable[int | str] | int | str) -> tuple[int, ...]:

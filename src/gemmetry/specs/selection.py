@@ -51,6 +51,12 @@ KEYS = (*_TEXTS, *_INTEGERS)
 
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 _GLOB = re.compile(r"[*?\[{]")
+_REGEX = re.compile(r"[.^$+|()\\]")
+"""What a regular expression is known by; it stands in no name (docs/names.md)."""
+_BRACKETS = re.compile(r"\[[^\]]*\]")
+"""A class of characters, of globs and of regular expressions alike."""
+_OPEN = re.compile(r"[*?\[{.^$+|()\\]")
+"""Where the fixed front of a pattern ends."""
 _NAME = re.compile(rf"(?:{'|'.join(OperationKind)})_\d")
 """What begins like an operation's name is taken for one, so that a slip in it is told."""
 
@@ -85,22 +91,22 @@ class Pattern:
 
 
 def parse_pattern(text: str) -> Pattern:
-    """``re:REGEX`` (searched in ``provider:name``), ``key=value``, or a glob on the name or on
-    ``provider:name``. An operation's name stands for all its dispatches.
+    """``re:REGEX`` (searched in ``provider:name``), ``key=value``, what
+    :func:`is_regex_by_its_look` (searched in the name and in ``provider:name``), or a glob on
+    either. An operation's name stands for all its dispatches.
 
     Raises:
         RequestError: the regular expression or the value cannot be read.
         UnknownNameError: no such key.
     """
     if text.startswith("re:"):
-        try:
-            expression = re.compile(text[3:])
-        except re.error as error:
-            raise RequestError(
-                f"the regular expression {text[3:]!r} is wrong: {error}",
-                hint="A pattern without re: is a glob, where * stands for anything.",
-            ) from error
-        return Pattern(text, lambda p, n, o: expression.search(f"{p}:{n}") is not None)
+        hint = "A pattern without re: is a glob, where * stands for anything."
+        marked = _expression(text[3:], hint)
+        return Pattern(text, lambda p, n, o: marked.search(f"{p}:{n}") is not None)
+    if is_regex_by_its_look(text):
+        hint = "In a glob * stands for anything; names hold letters, digits and _ alone."
+        search = _expression(text, hint).search
+        return Pattern(text, lambda p, n, o: (search(n) or search(f"{p}:{n}")) is not None)
     key, equals, value = text.partition("=")
     if equals:
         return Pattern(text, _key_test(key.strip(), value.strip()))
@@ -112,6 +118,25 @@ def parse_pattern(text: str) -> Pattern:
     if ":" in text:
         return Pattern(text, lambda p, n, o: glob(f"{p}:{n}") is not None)
     return Pattern(text, lambda p, n, o: (glob(n) or glob(f"{p}:{n}")) is not None)
+
+
+def is_regex_by_its_look(text: str) -> bool:
+    """True for a pattern without ``re:`` that can only be a regular expression, as the dispatch
+    profiler's document writes them (``matmul_.*_f32t_.*``): a ``.`` or another character of
+    :data:`_REGEX` stands in no name, so that as a glob it would select nothing."""
+    if text.startswith("re:") or "=" in text:
+        return False
+    _, _, name = text.rpartition(":")
+    return _REGEX.search(_BRACKETS.sub("", name)) is not None
+
+
+def _expression(text: str, hint: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise RequestError(
+            f"the regular expression {text!r} is wrong: {error}", hint=hint
+        ) from error
 
 
 def _operation_named(name: str) -> Operation | None:
@@ -218,7 +243,7 @@ def named_dispatch(pattern: str, providers: Sequence[str]) -> NamedDispatch | No
     Raises:
         NameSyntaxError: it looks like a name (no wildcard, starts like one) but does not parse.
     """
-    if pattern.startswith("re:") or "=" in pattern or _GLOB.search(pattern):
+    if pattern.startswith("re:") or "=" in pattern or _OPEN.search(pattern):
         return None
     provider, name = _split_provider(pattern, providers)
     if _NAME.match(name) is None:
@@ -230,12 +255,12 @@ def named_dispatch(pattern: str, providers: Sequence[str]) -> NamedDispatch | No
 
 
 def pattern_operation(pattern: str, providers: Sequence[str]) -> Operation | None:
-    """The operation that stands whole at the front of a glob, so that a shape that no flag gave
+    """The operation that stands whole at the front of a pattern, so that a shape that no flag gave
     can be made; None if the pattern leaves the operation open."""
     if pattern.startswith("re:") or "=" in pattern:
         return None
     _, name = _split_provider(pattern, providers)
-    match = _GLOB.search(name)
+    match = _OPEN.search(name)
     fixed = name if match is None else name[: match.start()]
     if match is not None and "_" in fixed:
         fixed = fixed[: fixed.rindex("_")]

@@ -348,5 +348,8 @@ def translate(error: BaseException, what: str) -> GemmetryError:
             hint="Choose a smaller shape, or lower the number of executables kept warm.",
         )
     if "UNAVAILABLE" in text or "DEVICE_LOST" in text:
-        return DeviceLostError(f"IREE lost its device: {what}: {first_line(error)}")
+        return DeviceLostError(
+            f"IREE lost its device: {what}: {first_line(error)}",
+            hint="`gemmetry doctor` shows which devices answer.",
+        )
     return LaunchError(f"IREE's runtime rejected {what}: {first_line(error)}")
