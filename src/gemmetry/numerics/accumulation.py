@@ -80,13 +80,19 @@ class AccumulationError(NamedTuple):
 
 
 def accumulation_error(
-    operation: Operation, *, exact_sums: bool = False, declared: Collection[Trait] = ()
+    operation: Operation,
+    *,
+    exact_sums: bool = False,
+    folded_terms: int = 0,
+    declared: Collection[Trait] = (),
 ) -> AccumulationError:
     """E of both tiers for `operation`: see the head of this module.
 
     Args:
         exact_sums: the inputs were made so that neither they nor any sum is rounded; only the
             epilogue and the final rounding may err.
+        folded_terms: with `exact_sums`, terms of a sum that is exact for the product alone, and
+            rounds where a kernel folds factors into it (:func:`folded_error`).
         declared: ``TF32`` adds the rounding of the inputs, ``FP8_FAST_ACCUMULATION`` the drift of
             sums that are never promoted; the other traits change no E.
     """
@@ -94,6 +100,7 @@ def accumulation_error(
     unit = s.accumulator.unit_roundoff
     after = _epilogue_roundings(operation) * 2 * unit
     if exact_sums:
+        after += folded_error(folded_terms, unit)
         return AccumulationError(after, after)
     count = rounding_count(operation)
     block = TF32_BLOCK if TF32 in (s.lhs, s.rhs) or rounds_to_tf32(operation, declared) else BLOCK
@@ -127,6 +134,20 @@ def rounding_count(operation: Operation) -> int:
 def probabilistic_error(count: int, unit: float, block: int = BLOCK) -> float:
     """The warn tier's E for `count` roundings of unit roundoff `unit`, truncated once a block."""
     return LAMBDA * math.sqrt(count) * unit + count / block * 2 * unit
+
+
+def folded_error(terms: int, unit: float) -> float:
+    """What an exact sum of `terms` terms may err by in a kernel that multiplies an operand by alpha
+    or a scale factor before the sum, or begins the sum with beta·C, in units of the largest partial
+    sum that there may be; 0 for no terms.
+
+    Two roundings of the operand, to nearest or truncated, and those of the sum by the formula of
+    the warn tier. That formula stands for M, the sum of all magnitudes; the largest partial sum of
+    terms of random signs is smaller, so that it leaves room for one truncation a term.
+    """
+    if not terms:
+        return 0.0
+    return min(4 * unit + probabilistic_error(terms, unit), MEANINGLESS)
 
 
 def gamma(count: int, unit: float) -> float:

@@ -101,6 +101,7 @@ def bound_rule(
     reference: Reference,
     *,
     exact_sums: bool = False,
+    folded_terms: int = 0,
     declared: Collection[Trait] = (),
 ) -> BoundRule:
     """The rule for `operation` (of floats) and the whole of `reference`.
@@ -108,6 +109,7 @@ def bound_rule(
     Args:
         exact_sums: the inputs were made so that neither they nor any sum is rounded; only the
             epilogue and the final rounding may err.
+        folded_terms: see :func:`~.accumulation.accumulation_error`.
         declared: what the executable says of its arithmetic.
     """
     s = operation.signature
@@ -126,7 +128,9 @@ def bound_rule(
         fast = normwise_error(operation)
         warn, fail = warn + fast.warn * norm, fail + fast.fail * norm
     return BoundRule(
-        relative=accumulation_error(operation, exact_sums=exact_sums, declared=declared),
+        relative=accumulation_error(
+            operation, exact_sums=exact_sums, folded_terms=folded_terms, declared=declared
+        ),
         absolute=AccumulationError(warn, fail),
         rounding=s.result.unit_roundoff * (2 if is_stochastic else 1),
         warns_extra=exact_sums,
@@ -139,13 +143,20 @@ def error_bounds(
     reference: Reference,
     *,
     exact_sums: bool = False,
+    folded_terms: int = 0,
     declared: Collection[Trait] = (),
 ) -> Bounds:
     """Both bounds for every element of `reference`; the arguments are :func:`bound_rule`'s."""
     if operation.signature.lhs.is_integer:
         zero = np.zeros(reference.value.shape)
         return Bounds(zero, zero)
-    rule = bound_rule(operation, reference, exact_sums=exact_sums, declared=declared)
+    rule = bound_rule(
+        operation,
+        reference,
+        exact_sums=exact_sums,
+        folded_terms=folded_terms,
+        declared=declared,
+    )
     return Bounds(rule.warn(reference), rule.fail(reference))
 
 
@@ -154,7 +165,12 @@ def rounds_once(operation: Operation) -> bool:
     result is known to the bit: no sum behind the product, alpha zero or ± a power of two."""
     s = operation.signature
     sums = {EpilogueStep.BIAS, EpilogueStep.RESIDUAL, EpilogueStep.GELU}.intersection(s.epilogue)
-    return s.beta == 0 and not sums and abs(math.frexp(s.alpha)[0]) in (0.0, 0.5)
+    return s.beta == 0 and not sums and is_power_of_two_or_zero(s.alpha)
+
+
+def is_power_of_two_or_zero(value: float) -> bool:
+    """Whether multiplying by `value` rounds nothing, but for underflow and overflow."""
+    return abs(math.frexp(value)[0]) in (0.0, 0.5)
 
 
 def half_ulp(values: Float64Array, dtype: DType) -> Float64Array:

@@ -57,6 +57,7 @@ def compare(
     reference: Reference,
     *,
     exact_sums: bool = False,
+    folded_terms: int = 0,
     declared: Collection[Trait] = (),
 ) -> ErrorStatistics:
     """Judge `result` (host array in storage shape) by the bounds of `operation`.
@@ -65,13 +66,20 @@ def compare(
     where the reference, give or take the bound, overflows the result format.
 
     Args:
-        exact_sums: the inputs were made so that neither they nor any sum is rounded.
+        exact_sums: the inputs were made so that neither they nor any sum is rounded, but for
+            `folded_terms` of it where a kernel folds factors into the sum.
         declared: what the executable says of its arithmetic; it widens the bounds.
     """
     got = _rows(operation, result)
     rule: BoundRule | None = None
     if not operation.signature.lhs.is_integer:
-        rule = bound_rule(operation, reference, exact_sums=exact_sums, declared=declared)
+        rule = bound_rule(
+            operation,
+            reference,
+            exact_sums=exact_sums,
+            folded_terms=folded_terms,
+            declared=declared,
+        )
     is_stochastic = Trait.STOCHASTIC_ROUNDING in declared
     whole = reference.flat()
 

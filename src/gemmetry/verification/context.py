@@ -221,13 +221,9 @@ class Context:
         matmul = None if self.matmul is np.matmul else self.matmul
         return compute_reference(self.operation, inputs, matmul=matmul)
 
-    def compare(
-        self, output: Array, reference: Reference, *, exact_sums: bool = False
-    ) -> ErrorStatistics:
+    def compare(self, output: Array, reference: Reference) -> ErrorStatistics:
         """As :func:`gemmetry.verification.comparison.compare`, by what is declared."""
-        return compare(
-            self.operation, output, reference, exact_sums=exact_sums, declared=self.declared
-        )
+        return compare(self.operation, output, reference, declared=self.declared)
 
     def freivalds(self, launch: Launch) -> FreivaldsResult:
         """As :func:`gemmetry.verification.freivalds.freivalds`, by what is declared."""
@@ -295,8 +291,14 @@ class Context:
         if case.reference is None:
             assert case.expected is not None
             return compare_exactly(self.operation, output, case.expected)
-        exact_sums = Trait.NORMWISE not in self.declared
-        return self.compare(output, case.reference, exact_sums=exact_sums)
+        return compare(
+            self.operation,
+            output,
+            case.reference,
+            exact_sums=Trait.NORMWISE not in self.declared,
+            folded_terms=case.folded_terms,
+            declared=self.declared,
+        )
 
     def verdict_of_exact(self, name: str, run: ExactRun) -> CheckResult:
         """What a launch on exact inputs says under the check `name`."""

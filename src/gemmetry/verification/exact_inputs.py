@@ -8,7 +8,7 @@ in any order, so whatever differs from the expectation is a bug or another arith
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -23,7 +23,7 @@ from gemmetry.domain.operation import (
     Scaling,
     TensorSpec,
 )
-from gemmetry.numerics.bounds import rounds_once
+from gemmetry.numerics.bounds import is_power_of_two_or_zero, rounds_once
 from gemmetry.numerics.inputs import exact_integer_limit, make_inputs
 from gemmetry.numerics.references import (
     Matmul,
@@ -39,6 +39,7 @@ from gemmetry.numerics.storage import (
     Array,
     Float64Array,
     Floats,
+    finite_range,
     numpy_dtype,
     quantize,
     smallest_normal,
@@ -56,7 +57,11 @@ class ExactCase:
     """The result itself, in its format and logical shape, where it is known to the bit."""
     reference: Reference | None
     """Otherwise what to compare with. Its magnitude is |A·B|, not |A||B|: as sums are exact, only
-    the epilogue's roundings count, and they are relative to what they round."""
+    the epilogue's roundings count, and they are relative to what they round. With `folded_terms`
+    it is the largest partial sum that there may be."""
+    folded_terms: int = 0
+    """Terms of a sum that rounds where a kernel multiplies an operand by alpha or a scale factor,
+    or begins the sum with beta·C; 0 where the sums of every such kernel are exact too."""
 
     @property
     def nbytes(self) -> int:
@@ -87,6 +92,10 @@ to K = 1024 those of any s8 numbers are."""
 _LARGEST_SCALE = 4.0
 """The largest product of two scale factors of :func:`gemmetry.numerics.inputs.make_inputs`."""
 
+_MOST_STEPS = 16
+"""C may count so many times the unit of the product's sums: four bits of the accumulator that
+:func:`gemmetry.numerics.inputs.exact_integer_limit` leaves free, but for the rarest sums."""
+
 _FEWEST_LINES = 4
 """Rows of A or columns of B from which on one of them is cleared."""
 
@@ -111,7 +120,8 @@ def integers(
     inputs = make_inputs(operation, distribution="integers", seed=seed)
     if operation.signature.lhs.is_integer:
         inputs = _to_the_ends(operation, inputs)
-    return _case(operation, inputs, exact_product(operation, inputs, matmul), round_once)
+    product = exact_product(operation, inputs, matmul)
+    return _case(operation, inputs, product, round_once, _largest_partial_sum)
 
 
 def integers_up_to(
@@ -124,7 +134,8 @@ def integers_up_to(
     for spec in operation.inputs[:2]:
         arrays[spec.role] = _codes(spec, limit, seed)
     inputs = tuple(arrays[spec.role] for spec in operation.inputs)
-    return _case(operation, inputs, exact_product(operation, inputs, matmul), round_once)
+    product = exact_product(operation, inputs, matmul)
+    return _case(operation, inputs, product, round_once, _largest_partial_sum)
 
 
 def promoted(
@@ -165,7 +176,7 @@ def scaled(
             factors = np.resize(np.array(SCALES, np.float32), spec.storage_shape)
             inputs[i] = quantize(to_float64(inputs[i]) * factors, spec.dtype)
     product = exact_product(operation, inputs, matmul)
-    return _case(operation, tuple(inputs), product, round_once=False)
+    return _case(operation, tuple(inputs), product, False, _largest_partial_sum)
 
 
 def selects_lhs(
@@ -213,20 +224,39 @@ def _selection(
         _clear_line(arrays[codes], specs[codes])
     arrays[selecting] = _ones(operation, specs[selecting])
     inputs = tuple(arrays[spec.role] for spec in operation.inputs)
-    if isinstance(operation.shape, Conv2dShape):
-        product: Floats = exact_product(operation, inputs, matmul)
-    else:
+
+    def selected(given: Sequence[Array]) -> Floats:
+        if isinstance(operation.shape, Conv2dShape):
+            return exact_product(operation, given, matmul)
         # Sums are exact in the accumulator, and so in float32 where that is no wider.
         widen = to_float32 if s.accumulator.significand_bits in range(1, 25) else to_float64
-        gathered_from = logical_tensors(operation, inputs)[codes]
-        product = _gathered(operation.shape, widen(gathered_from), codes)
-    return _case(operation, inputs, product, round_once)
+        gathered_from = logical_tensors(operation, given)[codes]
+        return _gathered(operation.shape, widen(gathered_from), codes)
+
+    def sum_of_magnitudes(operation: Operation, given: Sequence[Array]) -> Floats:
+        return selected([np.abs(array) for array in given])
+
+    partial = sum_of_magnitudes if ones > 1 else None
+    return _case(operation, inputs, selected(inputs), round_once, partial, ones)
+
+
+_Magnitude = Callable[[Operation, Sequence[Array]], Floats | float]
 
 
 def _case(
-    operation: Operation, inputs: tuple[Array, ...], product: Floats, round_once: bool
+    operation: Operation,
+    inputs: tuple[Array, ...],
+    product: Floats,
+    round_once: bool,
+    largest_partial: _Magnitude | None = None,
+    terms: int = 0,
 ) -> ExactCase:
-    """The case of `inputs`, whose product is exact in the accumulator."""
+    """The case of `inputs`, whose product is exact in the accumulator.
+
+    Args:
+        largest_partial: of the sums that make `product`; None: no partial sum is larger than it.
+        terms: of such a sum; 0: K.
+    """
     tensors = logical_tensors(operation, inputs)
     s = operation.signature
     if s.lhs.is_integer or (round_once and rounds_once(operation)):
@@ -236,10 +266,40 @@ def _case(
         value = apply_epilogue(operation, cast(Float64Array, product), tensors)
         return ExactCase(inputs, quantize(value, s.result), None)
     wide = to_float64(product)
-    reference = with_epilogue(operation, wide, np.abs(wide), tensors)
+    magnitude = np.abs(wide)
+    folded_terms = 0
+    if not _folds_exactly(operation, tensors):
+        folded_terms = terms or operation.matmul_shape.k
+        if largest_partial is not None:
+            magnitude = np.maximum(magnitude, largest_partial(operation, inputs))
+    reference = with_epilogue(operation, wide, magnitude, tensors)
     if s.epilogue == (EpilogueStep.GELU,) and len(inputs) == 2 and s.alpha == 1:
         reference = _without_idle_rounding(reference, wide, s.result)
-    return ExactCase(inputs, None, reference)
+    return ExactCase(inputs, None, reference, folded_terms)
+
+
+def _folds_exactly(operation: Operation, tensors: Mapping[str, Array]) -> bool:
+    """Whether sums of products of whole numbers, times powers of two, stay exact where factors are
+    multiplied into A or B, and where they begin with beta·C: factors are powers of two, and beta·C
+    is a small multiple of what the sum counts in."""
+    s = operation.signature
+    for role in ("scale_a", "scale_b"):
+        if role in tensors and (np.frexp(np.abs(to_float64(tensors[role])))[0] != 0.5).any():
+            return False
+    if not is_power_of_two_or_zero(s.alpha):
+        return False
+    if s.alpha == 0 or s.beta == 0:
+        return True
+    steps = s.beta / s.alpha
+    return steps.is_integer() and abs(steps) <= _MOST_STEPS
+
+
+def _largest_partial_sum(operation: Operation, inputs: Sequence[Array]) -> float:
+    """Of K products of whole numbers of random signs, in any order: a random walk, below
+    8√K·max|A|·max|B| but for a chance of 2·exp(-32) each (Hoeffding's inequality)."""
+    k = operation.matmul_shape.k
+    largest = [max(map(abs, finite_range(array))) for array in inputs[:2]]
+    return min(float(k), 8.0 * math.sqrt(k)) * largest[0] * largest[1]
 
 
 def _without_idle_rounding(reference: Reference, product: Float64Array, dtype: DType) -> Reference:

@@ -105,6 +105,15 @@ class TruncatesResult(TiledGemm):
         return quantize((bits & np.uint32(0xFFFF0000)).view(np.float32), self.signature.result)
 
 
+class RoundsTiesAway(TiledGemm):
+    """Adds half a bf16 ulp and cuts off: halfway cases go away from zero, not to even."""
+
+    def rounded(self, values: Array) -> Array:
+        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+        up = ((bits + np.uint32(0x8000)) & np.uint32(0xFFFF0000)).view(np.float32)
+        return quantize(np.where(np.isfinite(values), up, values), self.signature.result)
+
+
 class ScalesResult(TiledGemm):
     """Multiplies with 1.001, too little for tolerances of a percent."""
 

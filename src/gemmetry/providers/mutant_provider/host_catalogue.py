@@ -24,6 +24,9 @@ _E4M3 = "matmul_128x128x128_e4m3t_e4m3n_f32t"
 _GELU = "matmul_128x128x128_f32t_f32t_f32t_gelu"
 _ONE_BLOCK_OF_SCALES = "matmul_128x128x256_e4m3t_e4m3n_bf16t_scalerow"
 
+_BOTH = "matmul_128x128x128_f32t_f32t_f32t_alpha0p1_beta1p7"
+"""Factors that are no powers of two."""
+
 _RANDOM = Trait.NONDETERMINISTIC
 
 
@@ -170,6 +173,8 @@ _ARITHMETIC = (
          "selects_lhs"),
     _bug(39, "fp8_inputs", "converts bf16 inputs to fp8", _BF16, "values"),
     _bug(40, "result_truncated", "truncates the result to bf16", _BF16, "integers"),
+    _bug(40, "ties_away_from_zero", "rounds halfway cases away from zero, not to even", _BF16,
+         "integers"),
     _bug(40, "result_scaled", "the result is 1.001 times too large", _DEEP, "integers"),
     _bug(41, "row_scale_off_by_one", "takes the next row's scale in a tile's last row",
          _ROW_SCALES, "values"),
@@ -253,6 +258,35 @@ _EDGES = (
          "matmul_128x128x128_s8t_s8n_s32t", "tail_shapes"),
 )  # fmt: skip
 
+_FACTORS = (
+    _bug(65, "alpha_twice", "multiplies A by alpha, and the product as well", _BOTH, "values"),
+    _bug(65, "alpha_twice_in_f64", "does so in f64",
+         "matmul_96x128x80_f64t_f64t_f64t_alpha1p7", "values"),
+    _bug(65, "alpha_for_addend_too", "multiplies beta * C by alpha as well", _BOTH, "values"),
+    _bug(65, "alpha_as_integer", "takes alpha as a whole number",
+         "matmul_128x128x128_f32t_f32t_f32t_alpha2_beta1p7", "alpha_beta"),
+    _bug(65, "alpha_without_sign", "takes the magnitude of alpha where beta is zero",
+         "matmul_128x128x128_f32t_f32t_f32t_alpha2", "alpha_beta"),
+    _bug(65, "alpha_in_f16", "rounds alpha to f16", _BOTH, "values"),
+    _bug(65, "alpha_in_bf16", "rounds alpha to bf16",
+         "matmul_64x128x2048_f32t_f32t_f32t_alpha1p7", "selects_rhs"),
+    _bug(65, "alpha_in_bf16_to_bf16", "does so where the result is bf16",
+         "matmul_128x128x128_bf16t_bf16n_bf16t_alpha0p1", "values"),
+    _bug(65, "beta_in_bf16", "rounds beta to bf16", _BOTH, "values"),
+    _bug(65, "beta_ignored", "adds nothing to the product", _BOTH, "values"),
+    _bug(65, "beta_taken_for_one", "adds C, whatever beta is",
+         "matmul_128x128x128_f32t_f32t_f32t_beta1", "alpha_beta"),
+    _bug(65, "beta_for_product", "multiplies the whole sum by beta", _BOTH, "values"),
+    _bug(65, "beta_for_residual", "multiplies the residual by beta, and C by one",
+         "matmul_128x128x128_f16t_f16n_f16t_alpha1p7_betam0p3_residual", "values"),
+    _bug(65, "alpha_behind_relu", "multiplies by alpha behind relu",
+         "matmul_128x128x128_bf16t_bf16n_bf16t_alpham2_relu", "values"),
+    _bug(65, "alpha_behind_bias", "multiplies by alpha behind the bias",
+         "matmul_128x128x128_f32t_f32t_f32t_alpha0p1_bias", "values"),
+    _bug(65, "alpha_folded_in_bf16", "multiplies A by alpha in bf16",
+         "matmul_128x128x128_bf16t_bf16n_f32t_alpha0p1", "values"),
+)  # fmt: skip
+
 _CORRECT = (
     _right(1, "split_k", "slices of K, added in order", _DEEP),
     _right(2, "split_k_atomics", "slices of K, added in an order that varies", _DEEP, _RANDOM),
@@ -297,6 +331,24 @@ _CORRECT = (
     _right(23, "fp8_by_table", "reads e4m3 numbers from a table", _E4M3),
     _right(24, "gelu_by_formula", "approximates the error function within 1.5e-7", _GELU),
     _right(25, "rows_normalised", "divides rows by their largest number, but for zero", _F32),
+    _right(26, "alpha_in_a", "multiplies A by alpha before the sum", _BOTH),
+    _right(26, "alpha_in_b", "multiplies B by alpha before the sum",
+           "matmul_128x96x512_f32t_f32n_f32t_alpha1p7"),
+    _right(26, "alpha_in_b_of_f64", "does so in f64",
+           "matmul_96x128x80_f64t_f64t_f64t_alpha0p3333_betam2"),
+    _right(26, "alpha_per_step", "multiplies the product of each step by alpha",
+           "matmul_128x128x512_f32t_f32t_f32t_alpham1p7_bias_relu"),
+    _right(26, "begins_with_addend", "begins the sum with beta * C", _BOTH),
+    _right(26, "begins_with_addend_in_bf16", "does so where tensors are bf16",
+           "matmul_128x128x128_bf16t_bf16n_bf16t_alpham2_beta0p3333_residual"),
+    _right(26, "begins_with_addend_in_f16", "does so where tensors are f16",
+           "matmul_128x128x128_f16t_f16n_f16t_alpha0p3333_beta1p7_bias"),
+    _right(26, "begins_with_quotient", "begins with (beta / alpha) * C, and multiplies the sum",
+           "matmul_128x128x128_f32t_f32t_f32t_alpha0p3333_beta0p1"),
+    _right(26, "alpha_in_a_before_gelu", "multiplies A by alpha, gelu follows",
+           "matmul_128x128x128_f32t_f32t_f32t_alpha0p1_beta1p7_gelu"),
+    _right(26, "scales_in_operands", "multiplies A and B by their scale factors before the sum",
+           _ROW_SCALES),
 )  # fmt: skip
 
 PLANTED: tuple[Planted, ...] = tuple(
@@ -310,6 +362,7 @@ PLANTED: tuple[Planted, ...] = tuple(
             *_STRESS,
             *_NUMBERS,
             *_EDGES,
+            *_FACTORS,
             *_CORRECT,
         ),
         key=lambda item: (not item.is_bug, item.number),

@@ -53,16 +53,16 @@ class Problem:
         self.output = output
         views = {s.role: logical_view(x, s) for s, x in zip(specs, inputs, strict=True)}
         widen = to_float64 if operation.signature.accumulator is F64 else to_float32
-        self.a: Array = _batched(widen(views["lhs"]), 3)
+        self.a: Array = batched(widen(views["lhs"]), 3)
         """(batch, M, K) in float32 or float64, as registers would hold it."""
-        self.b: Array = _batched(widen(views["rhs"]), 3)
+        self.b: Array = batched(widen(views["rhs"]), 3)
         """(batch, K, N)."""
-        self.c: Array = _batched(logical_view(output, operation.output), 3)
+        self.c: Array = batched(logical_view(output, operation.output), 3)
         """(batch, M, N), the output itself."""
         self.tensors = {role: view for role, view in views.items() if role not in ("lhs", "rhs")}
 
 
-def _batched(view: Array, rank: int) -> Array:
+def batched(view: Array, rank: int) -> Array:
     return view if view.ndim == rank else view[np.newaxis]
 
 
@@ -196,7 +196,7 @@ class TiledGemm:
         if s.alpha != 1:
             values = values * values.dtype.type(s.alpha)
         if s.beta != 0:
-            addend = _batched(self.problem.tensors["addend"], 3)[tile.batch, rows, columns]
+            addend = batched(self.problem.tensors["addend"], 3)[tile.batch, rows, columns]
             values = values + values.dtype.type(s.beta) * addend.astype(values.dtype)
         return values
 
@@ -204,13 +204,13 @@ class TiledGemm:
         """(rows, 1) or (1,)."""
         scales = self.problem.tensors["scale_a"]
         rowwise = self.signature.scaling is Scaling.ROW
-        return _batched(scales, 3)[tile.batch, self.rows(tile)] if rowwise else scales
+        return batched(scales, 3)[tile.batch, self.rows(tile)] if rowwise else scales
 
     def scale_b(self, tile: Tile) -> Array:
         """(1, columns) or (1,)."""
         scales = self.problem.tensors["scale_b"]
         rowwise = self.signature.scaling is Scaling.ROW
-        return _batched(scales, 3)[tile.batch, :, self.columns(tile)] if rowwise else scales
+        return batched(scales, 3)[tile.batch, :, self.columns(tile)] if rowwise else scales
 
     def fused(self, tile: Tile, values: Array) -> Array:
         """The steps that are fused behind the product."""
@@ -220,7 +220,7 @@ class TiledGemm:
                 case EpilogueStep.BIAS:
                     values = values + tensors["bias"][columns].astype(values.dtype)
                 case EpilogueStep.RESIDUAL:
-                    residual = _batched(tensors["residual"], 3)[tile.batch, rows, columns]
+                    residual = batched(tensors["residual"], 3)[tile.batch, rows, columns]
                     values = values + residual.astype(values.dtype)
                 case EpilogueStep.RELU:
                     values = self.relu(values)

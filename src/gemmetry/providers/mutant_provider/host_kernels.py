@@ -13,6 +13,7 @@ from gemmetry.providers.mutant_provider import host_arithmetic as arithmetic
 from gemmetry.providers.mutant_provider import host_callers as callers
 from gemmetry.providers.mutant_provider import host_correct as correct
 from gemmetry.providers.mutant_provider import host_edges as edges
+from gemmetry.providers.mutant_provider import host_factors as factors
 from gemmetry.providers.mutant_provider import host_memory as memory
 from gemmetry.providers.mutant_provider import host_numbers as numbers
 from gemmetry.providers.mutant_provider import host_pipeline as pipeline
@@ -70,6 +71,7 @@ KERNELS: Mapping[str, type[TiledGemm]] = {
     "f16_inputs": arithmetic.F16Inputs,
     "fp8_inputs": arithmetic.Fp8Inputs,
     "result_truncated": arithmetic.TruncatesResult,
+    "ties_away_from_zero": arithmetic.RoundsTiesAway,
     "result_scaled": arithmetic.ScalesResult,
     "row_scale_off_by_one": arithmetic.RepeatsRowScale,
     "scale_of_b_ignored": arithmetic.IgnoresScaleOfB,
@@ -114,6 +116,22 @@ KERNELS: Mapping[str, type[TiledGemm]] = {
     "s8_vectors_past_k": edges.ReadsVectorsPastK,
     "tanh_gelu": numbers.TanhGelu,
     "tanh_gelu_to_bf16": numbers.TanhGelu,
+    "alpha_twice": factors.AlphaTwice,
+    "alpha_twice_in_f64": factors.AlphaTwice,
+    "alpha_for_addend_too": factors.AlphaForAddendToo,
+    "alpha_as_integer": factors.AlphaAsInteger,
+    "alpha_without_sign": factors.AlphaWithoutSign,
+    "alpha_in_f16": factors.NarrowFactors,
+    "alpha_in_bf16": factors.NarrowFactorsBf16,
+    "alpha_in_bf16_to_bf16": factors.NarrowFactorsBf16,
+    "beta_in_bf16": factors.NarrowBeta,
+    "beta_ignored": factors.BetaIgnored,
+    "beta_taken_for_one": factors.BetaTakenForOne,
+    "beta_for_product": factors.BetaForProduct,
+    "beta_for_residual": factors.BetaForResidual,
+    "alpha_behind_relu": factors.AlphaBehindRelu,
+    "alpha_behind_bias": factors.AlphaBehindBias,
+    "alpha_folded_in_bf16": factors.AlphaFoldedInInputFormat,
     "split_k": splits.SplitK,
     "split_k_atomics": splits.SplitKAtomics,
     "stream_k": splits.StreamK,
@@ -144,6 +162,16 @@ KERNELS: Mapping[str, type[TiledGemm]] = {
     "fp8_by_table": numbers.DecodesFp8,
     "gelu_by_formula": numbers.RationalGelu,
     "rows_normalised": edges.NormalisesRows,
+    "alpha_in_a": factors.FoldsAlphaIntoA,
+    "alpha_in_b": factors.FoldsAlphaIntoB,
+    "alpha_in_b_of_f64": factors.FoldsAlphaIntoB,
+    "alpha_per_step": factors.AlphaPerStep,
+    "begins_with_addend": factors.BeginsWithAddend,
+    "begins_with_addend_in_bf16": factors.BeginsWithAddend,
+    "begins_with_addend_in_f16": factors.BeginsWithAddend,
+    "begins_with_quotient": factors.BeginsWithQuotient,
+    "alpha_in_a_before_gelu": factors.FoldsAlphaIntoA,
+    "scales_in_operands": factors.FoldsScalesIntoOperands,
 }
 """Slug of a planted kernel -> its class."""
 

@@ -19,9 +19,9 @@ from gemmetry.verification.companions import Companions, tail_operations
 from gemmetry.verification.context import Context
 from gemmetry.verification.launching import Launcher
 
-FACTORS = ((-2.0, 0.5), (0.5, 0.0), (0.0, 2.0), (1.0, 1.0))
+FACTORS = ((-2.0, 0.5), (-2.0, 0.0), (0.1, -1.7), (0.5, 0.0), (0.0, 2.0), (1.0, 1.0))
 """(alpha, beta): different, so that an exchange shows; beta 0, where the old C must not count;
-alpha 0, where the product must not."""
+alpha 0, where the product must not; no powers of two, so that a narrower format for them shows."""
 
 LONGEST_S = {False: 15.0, True: 90.0}
 """Thorough or not -> seconds after which no further shape is tried; the shapes that tell most come
