@@ -58,8 +58,8 @@ def test_a_product_that_nobody_can_hold_is_a_row_with_the_reason(cli):
     ended = cli(*RECORD, "--matrix-sizes", "1000000000", "--experiment", "e", "--json")
     assert ended.status == 1
     (record,) = json.loads(ended.stdout)["records"]
-    assert record["outcome"] == "skipped"
-    assert "predicted to take" in record["reason"]
+    assert record["outcome"] == "out_of_memory"
+    assert "inputs and result of matmul_1000000000x" in record["reason"]
 
 
 @pytest.mark.parametrize("place", ["a-file", "a-file/e", "/proc/nowhere"])

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import random
+import types
+import typing
 from collections.abc import Callable, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +22,8 @@ from gemmetry.domain.record import Record
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import RunSummary, run
+from gemmetry.engine.protocol import Message, Reply
+from gemmetry.measurement.sampler import Round
 from gemmetry.store.experiment import Experiment
 
 SIGNATURE = Signature(OperationKind.MATMUL, F32, F32, F32)
@@ -86,3 +93,42 @@ def run_plan(tmp_path: Path) -> Callable[..., Ran]:
             return Ran(summary, events, list(experiment.records()))
 
     return go
+
+
+def value_of(kind: Any, chance: random.Random, depth: int = 0) -> Any:
+    """A random value that a decoder would accept for the type `kind`."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return value_of(chance.choice(arguments), chance, depth)
+    if origin is tuple:
+        count = chance.choice((0, 1, 3)) if depth < 4 else 0
+        return tuple(value_of(arguments[0], chance, depth + 1) for _ in range(count))
+    if origin is not None:  # a mapping
+        key, item = arguments
+        return {value_of(key, chance): value_of(item, chance, depth + 1) for _ in range(2)}
+    if kind is Any:
+        return chance.choice((None, 1, "x"))
+    if issubclass(kind, Enum):
+        return chance.choice(list(kind))
+    simple = {
+        bool: (False, True), int: (0, 1, 2, 3, -1, 2**62, 7), type(None): (None,),
+        float: (0.0, 1.0, -1.0, 1e308, math.nan, math.inf, 5e-324),
+        str: ("", "x", "a/../../b", "\0", "é" * 50, "LaunchError", "MemoryError"),
+    }  # fmt: skip
+    if kind in simple:
+        return chance.choice(simple[kind])
+    if kind is Round and chance.random() < 0.5:
+        return Round(samples_ns=(1.0, 2.5), method="events")
+    hints = typing.get_type_hints(kind)
+    return kind(**{name: value_of(hint, chance, depth + 1) for name, hint in hints.items()})
+
+
+@pytest.fixture
+def some_replies() -> Callable[[random.Random, int], list[Message]]:
+    """Random replies that decode, most of them senseless."""
+
+    def make(chance: random.Random, count: int) -> list[Message]:
+        kinds = typing.get_args(Reply)
+        return [value_of(chance.choice(kinds), chance) for _ in range(count)]
+
+    return make

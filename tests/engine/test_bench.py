@@ -7,11 +7,11 @@ from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.outcome import Stage
-from gemmetry.domain.settings import RunSettings, TraceSchedule
+from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import bench
-from gemmetry.engine.bench import Answers, Bench, LaunchBudget
-from gemmetry.engine.protocol import Hello, Open, WireDispatch
+from gemmetry.engine.bench import Answers, Bench
+from gemmetry.engine.protocol import Hello, Open, Trying, WireDispatch
 from gemmetry.providers.null_provider import NullProvider
 from gemmetry.verification import reference_cache
 
@@ -81,28 +81,6 @@ def test_the_host_is_measured():
     assert bench.host_flops_per_second() == bench.host_flops_per_second()
 
 
-def test_verification_that_would_pass_its_deadline_is_objected_to():
-    settings = RunSettings(deadlines_s={**RunSettings().deadlines_s, Stage.VERIFY: 20.0})
-    budget = LaunchBudget(settings, verifies=True)
-    assert budget.objection(1.4, "is predicted to take") == ""
-    assert budget.objection(None, "took") == ""
-    reason = budget.objection(4.5, "is predicted to take")
-    assert "is predicted to take 4.5 s, so that the 14 launches of standard verification" in reason
-    assert "--set deadlines.verify=126 or --verification-level quick" in reason
-    assert "more than the 10 s allowed" in budget.objection(11, "took")
-    assert LaunchBudget(settings, verifies=False).objection(9.9, "took") == ""
-    assert budget.is_doubtful(0.2)
-    assert not budget.is_doubtful(0.1)
-    assert not budget.is_doubtful(None)
-
-
-def test_a_launch_too_slow_for_its_traces_is_told():
-    settings = RunSettings(verify=False, trace=TraceSchedule())
-    budget = LaunchBudget(settings, verifies=False)
-    assert budget.objection(4.7, "took") == ""
-    assert "--set deadlines.trace=250 or fewer repeats" in budget.objection(5.0, "took")
-
-
 class TooHopeful(NullProvider):
     """Predicts a tenth of what a launch takes."""
 
@@ -132,6 +110,7 @@ def test_a_doubtful_prediction_is_settled_by_one_launch(tmp_path, configuration,
     serving.handle(Open((wire,)))
     opened = channel.sent[-1]
     assert opened.failure is None
+    assert (Trying(7) in channel.sent) == is_skipped
     assert (opened.verdict is None) == is_skipped
     if is_skipped:
         assert "one launch took 0.3" in opened.skip_reason

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import msgspec
 import pytest
@@ -9,14 +10,27 @@ from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.errors import StorageError
 from gemmetry.domain.events import DispatchFinished
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.record import BuildFacts, Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import device as device_module
 from gemmetry.engine.candidate import Candidate, RecordMaker
 from gemmetry.engine.device import DeviceSession
-from gemmetry.engine.protocol import Close, Closed, Failure, Opened, Sampled
+from gemmetry.engine.failures import Ending, WorkerLost
+from gemmetry.engine.protocol import (
+    Answered,
+    Close,
+    Closed,
+    Entered,
+    Failure,
+    Open,
+    Opened,
+    Sample,
+    Sampled,
+)
 from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
+from gemmetry.measurement.sampler import Round
 from gemmetry.store.rows import Lane
 from gemmetry.verification.checks import CheckOutcome, CheckResult
 
@@ -339,3 +353,120 @@ def test_a_dispatch_that_has_ended_is_not_opened_again_with_those_that_a_loss_le
     (survivor,) = [key for key, r in journal.records.items() if r.outcome is Outcome.OK]
     assert opened == [survivor] * 3
     assert len(workers) == 6
+
+
+class Unreliable(WorkerProcess):
+    """A worker without a process: each answer is the right one, or with some probability any."""
+
+    def __init__(self, lane, context, hello, chance, senseless):
+        self.lane, self.started_ns, self._context = lane, time.time_ns(), context
+        self._chance, self._senseless = chance, senseless
+        self._queue = []
+        self._channel = self
+        self._stages_entered = 0
+        self.is_dead = False
+
+    def send(self, message):
+        assert not self.is_dead
+        match message:
+            case Open():
+                for wire in message.dispatches:
+                    self._queue += [Entered(wire.id, Stage.VERIFY), self._opened(wire)]
+            case Sample():
+                taken = Round(samples_ns=(1.0, 1.5), method="events", seconds=1e-6)
+                self._queue += [Sampled(key, taken, None) for key, _ in message.requests]
+            case Close():
+                self._queue += [Closed(key, None, None) for key in message.ids]
+        self._queue.append(Answered())
+
+    def _opened(self, wire):
+        verdict = Verdict(status=Verification.PASSED) if wire.verify else None
+        return Opened(wire.id, BuildFacts(), verdict, None, "", 1 << 30)
+
+    def receive(self):
+        assert not self.is_dead
+        match self._chance.randrange(60):
+            case 0:
+                raise self.distrust("noise")
+            case 1:
+                self.kill()
+                raise WorkerLost(Ending(Outcome.CRASH, "died"))
+            case 2 | 3 | 4 | 5:
+                return self._chance.choice(self._senseless)
+            case 6:
+                return self._queue[0]
+        return self._queue.pop(0)
+
+    def wait_ready(self):
+        return None
+
+    def is_idle(self):
+        return self._chance.randrange(30) != 0
+
+    def kill(self):
+        self.is_dead = True
+
+    stop = kill
+    output_tail = mark_output = lambda self: ""
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_workers_answer_every_dispatch_gets_its_record(
+    measure, monkeypatch, some_replies, seed
+):
+    chance = random.Random(seed)
+    senseless = some_replies(chance, 200)
+    started = []
+
+    def start(lane, context, hello):
+        started.append(Unreliable(lane, context, hello, chance, senseless))
+        return started[-1]
+
+    monkeypatch.setattr("gemmetry.engine.crew.WorkerProcess", start)
+    names = ["default", "fast", "factor_2", "factor_3", "factor_4"]
+    journal = measure(names, lanes=2, min_samples=5, max_samples=20)
+    assert sorted(journal.records) == [0, 1, 2, 3, 4]
+    for record in journal.records.values():
+        assert record.outcome is Outcome.OK or record.reason
+        msgspec.json.encode(record)
+    assert all(worker.is_dead for worker in started)
+
+
+def test_a_reply_out_of_turn_is_the_crash_of_whoever_ran(measure, workers, monkeypatch):
+    """Beside others it may be another's doing, so that the one to blame gets a turn alone."""
+    ran = []
+
+    def change(reply):
+        ran.append(reply.id)
+        return msgspec.structs.replace(reply, id=77) if reply.id == 1 else reply
+
+    for number in range(4):
+        changed_reply(monkeypatch, workers, number, Opened, change)
+    journal = measure(["default", "factor_2", "fast"])
+    assert outcomes(journal) == {"default": "ok", "factor_2": "crash", "fast": "ok"}
+    assert "a reply out of turn (Opened)" in journal.records[1].reason
+    assert ran == [0, 1, 2, 0, 1], "its second chance came last"
+
+
+@pytest.mark.parametrize("kind", [Opened, Sampled])
+def test_a_worker_that_goes_on_after_its_answer_costs_the_last_it_answered(
+    measure, workers, monkeypatch, kind
+):
+    """The copy of a worker that a kernel forked sends what the worker sends, once more."""
+    original = WorkerProcess.receive
+    twice = []
+
+    def receive(self):
+        reply = twice.pop() if twice else original(self)
+        if isinstance(reply, kind) and reply.id == 1 and not self._copied:
+            self._copied = True
+            twice.append(reply)
+        return reply
+
+    monkeypatch.setattr(WorkerProcess, "_copied", False, raising=False)
+    monkeypatch.setattr(WorkerProcess, "receive", receive)
+    enough = {"interval_width": 1e-9, "min_samples": 5, "max_samples": 20}
+    journal = measure(["default", "factor_2"], lanes=2, **enough)
+    found = outcomes(journal)
+    assert found["factor_2"] == "crash"
+    assert found["default"] == "ok"

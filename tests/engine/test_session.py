@@ -21,7 +21,9 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.plan import NamedDispatch, ProviderRequest
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine import device, run, session
+from gemmetry.engine import device, launch_budget, run, session
+from gemmetry.engine.protocol import Trying
+from gemmetry.engine.worker_process import WorkerProcess
 from gemmetry.store.experiment import Experiment
 
 
@@ -195,11 +197,13 @@ def test_failures_and_verdicts_are_durable_while_a_group_opens(make_plan, tmp_pa
     assert verdicts["default"] is Verification.PASSED
 
 
-def test_a_slow_dispatch_is_skipped_by_its_prediction(make_plan, run_plan):
+def test_a_slow_dispatch_is_skipped_when_a_launch_of_it_was_tried(make_plan, run_plan, monkeypatch):
+    monkeypatch.setattr(launch_budget, "LEAST_TRIAL_S", 0.0)
     ran = run_plan(make_plan(("slow_20000",), max_seconds_per_launch=0.5))
     record = ran["slow_20000"]
-    assert record.outcome is Outcome.SKIPPED
-    assert "predicted to take 20 s" in record.reason
+    assert (record.outcome, record.stage) == (Outcome.SKIPPED, Stage.BUILD)
+    assert "one launch did not end within 0.5 s, more than the 0.5 s allowed" in record.reason
+    assert ran["default"].outcome is Outcome.OK, "the others go on in another worker"
     verified = [(e.done, e.total) for e in ran.of(StageProgress) if e.stage is Stage.VERIFY]
     assert verified == [(1, 3), (2, 3), (2, 2)], "what is skipped is not verified"
     assert ran.summary.exit_status == 0
@@ -209,8 +213,30 @@ def test_a_dispatch_too_slow_to_verify_is_skipped(make_plan, run_plan):
     plan = make_plan(("slow_300",), verification_level="standard", deadlines_s={Stage.VERIFY: 1.0})
     record = run_plan(plan)["slow_300"]
     assert record.outcome is Outcome.SKIPPED
-    assert "predicted to take 0.3 s, so that the 20 launches" in record.reason
-    assert "--set deadlines.verify=13 " in record.reason
+    assert "one launch took 0.3" in record.reason
+    assert "launches of standard verification would pass its deadline of 1 s" in record.reason
+
+
+@pytest.mark.parametrize("settings", [{}, {"verify": False}, {"measure": False}])
+def test_a_prediction_alone_leaves_nothing_out(make_plan, run_plan, settings):
+    """A disturbed probe predicts 81.8 s for what takes microseconds."""
+    ran = run_plan(make_plan(options={"predicted_seconds": 81.8}, **settings))
+    assert {str(record.outcome) for record in ran.records} == {"ok"}
+
+
+def test_what_was_tried_is_not_tried_again_in_further_workers(make_plan, run_plan, monkeypatch):
+    tried = []
+    hear = WorkerProcess.hear
+
+    def count(self, kinds, ids):
+        reply = hear(self, kinds, ids)
+        tried.extend([self.pid] * isinstance(reply, Trying))
+        return reply
+
+    monkeypatch.setattr(WorkerProcess, "hear", count)
+    plan = make_plan(options={"predicted_seconds": 81.8}, verify=False, processes=2)
+    assert {str(record.outcome) for record in run_plan(plan).records} == {"ok"}
+    assert len(tried) == 2, "each dispatch once"
 
 
 def test_without_verification_records_say_so(make_plan, run_plan):

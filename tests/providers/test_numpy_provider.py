@@ -8,7 +8,7 @@ from gemmetry.domain.errors import RequestError, UnsupportedError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers._blas_threads import blas_threads, set_blas_threads
-from gemmetry.providers.numpy_provider import NumpyProvider
+from gemmetry.providers.numpy_provider import NumpyProvider, _launch_on_ones
 
 CPU = Target(TargetKind.CPU)
 
@@ -146,22 +146,18 @@ def test_bad_thread_counts_are_refused(build, threads):
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_the_cost_probe_predicts_every_kind(name):
-    dispatch = Dispatch(parse_operation(name), Configuration(), "numpy", CPU)
-    predicted = NumpyProvider().seconds_per_launch(dispatch)
-    assert predicted is not None
-    assert 0 < predicted < 1
+def test_every_kind_can_be_probed(name):
+    _launch_on_ones(parse_operation(name))()
 
 
-def test_the_cost_probe_grows_with_the_work():
+def test_the_cost_probe_predicts_what_is_larger_than_a_probe():
     provider = NumpyProvider()
-    operations = [parse_operation(f"matmul_{n}x{n}x{n}_f32t_f32t_f32t") for n in (512, 4096)]
     small, large = (
-        provider.seconds_per_launch(Dispatch(operation, Configuration(), "numpy", CPU))
-        for operation in operations
+        provider.seconds_per_launch(Dispatch(parse_operation(name), Configuration(), "numpy", CPU))
+        for name in ("matmul_64x64x64_f32t_f32t_f32t", "matmul_300x300x300_f32t_f32t_f32t")
     )
-    assert small is not None
-    assert large == pytest.approx(512 * small)
+    assert small is None
+    assert large is not None and large > 0
 
 
 def test_it_has_one_configuration_and_tells_its_versions():

@@ -261,7 +261,8 @@ class Provider(Protocol):
         """Compile dispatches of one target, one result each; one that fails costs no other."""
 
     def seconds_per_launch(self, dispatch: Dispatch) -> float | None:
-        """A cheap prediction of one launch's time (a smaller product, scaled), or None."""
+        """A cheap prediction of one launch's time (smaller products, scaled), or None. It decides
+        whether one launch is tried before all others, never by itself that none is made."""
 
     def versions(self) -> Mapping[str, str]:
         """Libraries whose version matters -> version."""

@@ -92,7 +92,7 @@ class RunSettings:
     """Worker processes that share the rounds of a dispatch; 0: 3 on a GPU, 1 elsewhere."""
     cold_cache: bool = True
     max_seconds_per_launch: float = 10.0
-    """A dispatch whose cost probe predicts more is skipped, with the prediction as the reason."""
+    """A dispatch of which one launch takes longer is skipped, where a prediction had one tried."""
     deadlines_s: Mapping[Stage, float] = field(default_factory=_default_deadlines)
     jobs: int = 0
     """Parallel compiles; 0: one per processor."""

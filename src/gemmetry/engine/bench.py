@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,16 +13,18 @@ import numpy as np
 
 from gemmetry.domain.contracts import Executable, HostArray, Provider, Workspace
 from gemmetry.domain.dispatch import Dispatch
-from gemmetry.domain.errors import DeviceLostError, GemmetryError
+from gemmetry.domain.errors import DeviceLostError, GemmetryError, OutOfMemoryError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.outcome import Stage, Verification
 from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import TargetKind
+from gemmetry.domain.units import format_bytes
 from gemmetry.engine.companion_builder import CompanionBuilder
 from gemmetry.engine.evidence_folders import EvidenceFolders
 from gemmetry.engine.failures import describe
+from gemmetry.engine.launch_budget import LaunchBudget
 from gemmetry.engine.protocol import (
     Channel,
     ChannelClosed,
@@ -36,6 +37,7 @@ from gemmetry.engine.protocol import (
     Opened,
     Sample,
     Sampled,
+    Trying,
     WireDispatch,
 )
 from gemmetry.engine.sanitizing import sanitize, with_sanitizer
@@ -45,10 +47,11 @@ from gemmetry.measurement.sampler import Sampler
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference
 from gemmetry.observers import make_observers
+from gemmetry.providers.cost_probe import least_seconds
 from gemmetry.verification.accumulator_hint import with_accumulator_hint
 from gemmetry.verification.checks import CheckResult
 from gemmetry.verification.evidence import Evidence
-from gemmetry.verification.protocol import launches, recheck, verify
+from gemmetry.verification.protocol import recheck, verify
 from gemmetry.verification.reference_cache import ReferenceCache
 
 HOST_REFERENCE_FLOPS = 2e11
@@ -61,12 +64,6 @@ for it. Two cores of a small machine (40 GFLOP/s) get to 1.2e12 FLOPs, a product
 
 _PROBE_SIZE = 768
 """Edge of the float64 product whose time tells how fast the host is: about 20 ms on two cores."""
-
-PROBE_DOUBT = 12
-"""How many times longer than predicted a launch may take. Predictions scale the time of a small
-product, which stays in the cache: for torch's f16 on a CPU without f16 arithmetic 0.7 s where 1024³
-takes 2 s, and 6 s where 2048³ takes 65 s. Where this much longer would be too long, one launch is
-timed before verification."""
 
 KEPT_BYTES = 2 << 30
 """Host memory for inputs of recent operations; the latest are kept in any case."""
@@ -130,67 +127,9 @@ class Answers:
 
 @cache
 def host_flops_per_second() -> float:
-    """What numpy's float64 product does on this host, from one of :data:`_PROBE_SIZE`³."""
+    """What numpy's float64 product does on this host, from some of :data:`_PROBE_SIZE`³."""
     matrix = np.ones((_PROBE_SIZE, _PROBE_SIZE))
-    np.matmul(matrix, matrix)  # Starts the library's threads.
-    began = time.perf_counter()
-    np.matmul(matrix, matrix)
-    return float(2 * _PROBE_SIZE**3 / (time.perf_counter() - began))
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchBudget:
-    """How long a launch may take, by the settings."""
-
-    settings: RunSettings
-    verifies: bool
-    """Whether this dispatch is verified, where the settings ask for it."""
-
-    def objection(self, seconds: float | None, verb: str) -> str:
-        """Why a launch of `seconds` (None: unknown) is too long, and what to do; "" if it is not.
-
-        `verb` says how the seconds are known: ``took``, ``is predicted to take``.
-        """
-        settings = self.settings
-        limit_s = settings.max_seconds_per_launch
-        if seconds is None:
-            return ""
-        if seconds > limit_s:
-            return (
-                f"one launch {verb} {seconds:.3g} s, more than the "
-                f"{limit_s:.3g} s allowed; raise --max-seconds-per-launch to run it"
-            )
-        if settings.trace is not None:
-            steps, deadline_s = settings.trace.steps, settings.deadlines_s[Stage.TRACE]
-            if steps * seconds > deadline_s:
-                return (
-                    f"one launch {verb} {seconds:.3g} s, so that the {steps} launches of its "
-                    f"traces would pass their deadline of {deadline_s:g} s; run it with --set "
-                    f"deadlines.trace={math.ceil(2 * steps * seconds)} or fewer repeats"
-                )
-        count, deadline_s = self._launches(seconds), settings.deadlines_s[Stage.VERIFY]
-        needed_s = count * seconds
-        if needed_s <= deadline_s:
-            return ""
-        return (
-            f"one launch {verb} {seconds:.3g} s, so that the {count} launches of "
-            f"{settings.verification_level} verification would pass its deadline of "
-            f"{deadline_s:g} s; run it with --set deadlines.verify={math.ceil(2 * needed_s)}"
-            + ("" if settings.verification_level == "quick" else " or --verification-level quick")
-        )
-
-    def is_doubtful(self, predicted_s: float | None) -> bool:
-        """True where a launch `PROBE_DOUBT` times longer than predicted would be too long for
-        verification, which then had better not begin."""
-        if predicted_s is None:
-            return False
-        doubted_s = PROBE_DOUBT * predicted_s
-        return doubted_s * self._launches(doubted_s) > self.settings.deadlines_s[Stage.VERIFY]
-
-    def _launches(self, seconds: float) -> int:
-        if not (self.settings.verify and self.verifies):
-            return 0
-        return launches(self.settings.verification_level, seconds)
+    return 2 * _PROBE_SIZE**3 / least_seconds(lambda: np.matmul(matrix, matrix))
 
 
 class Bench:
@@ -236,17 +175,11 @@ class Bench:
         )
         executable: Executable | None = None
         try:
-            budget = LaunchBudget(self._hello.settings, verifies=wire.verify)
-            predicted_s = self._provider.seconds_per_launch(dispatch)
-            slow = budget.objection(predicted_s, "is predicted to take")
-            if slow:
-                return Opened(wire.id, BuildFacts(), None, None, slow, 0)
             executable = self._provider.build(dispatch, self._workspace)
-            if budget.is_doubtful(predicted_s):
-                slow = budget.objection(self._launch_once(wire, dispatch, executable), "took")
-                if slow:
-                    executable.close()
-                    return Opened(wire.id, executable.facts, None, None, slow, 0)
+            slow = self._try(wire, dispatch, executable)
+            if slow:
+                executable.close()
+                return Opened(wire.id, executable.facts, None, None, slow, 0)
             verdict = self._verify(wire, dispatch, executable)
             verdict = self._sanitize(wire, dispatch, verdict)
             if verdict is not None and verdict.status is Verification.FAILED:
@@ -267,18 +200,27 @@ class Bench:
             facts = BuildFacts() if executable is None else executable.facts
             return Opened(wire.id, facts, None, self._failure(error, executable), "", 0)
 
-    def _launch_once(self, wire: WireDispatch, dispatch: Dispatch, executable: Executable) -> float:
-        """Seconds of one launch, its inputs made and uploaded before."""
+    def _try(self, wire: WireDispatch, dispatch: Dispatch, executable: Executable) -> str:
+        """Why the dispatch is not worth going on with; "" if it is.
+
+        A prediction decides nothing but whether a launch is timed before all others, under a
+        deadline that the parent keeps.
+        """
+        budget = LaunchBudget(self._hello.settings, verifies=wire.verify)
+        if not wire.is_new or not budget.is_doubtful(self._provider.seconds_per_launch(dispatch)):
+            return ""
         self._channel.send(Entered(wire.id, Stage.VERIFY))
         device, operation = executable.device, dispatch.operation
+        _require_memory(operation, device.free_memory_bytes())
         arrays = self._answers.inputs(operation)
         buffers = [device.upload(a, s) for a, s in zip(arrays, operation.inputs, strict=True)]
         output = device.allocate(operation.output)
         device.synchronize()
+        self._channel.send(Trying(wire.id))
         began = time.monotonic()
         executable.run(buffers, output)
         device.synchronize()
-        return time.monotonic() - began
+        return budget.objection(time.monotonic() - began)
 
     def _verify(
         self, wire: WireDispatch, dispatch: Dispatch, executable: Executable
@@ -396,6 +338,16 @@ class Bench:
             except GemmetryError:
                 spoiled = True
         return describe(error, worker_is_spoiled=spoiled)
+
+
+def _require_memory(operation: Operation, free_bytes: int) -> None:
+    """Raise OutOfMemoryError for what cannot fit, before it takes the machine's memory."""
+    if operation.bytes > free_bytes:
+        raise OutOfMemoryError(
+            f"inputs and result of {operation} take {format_bytes(operation.bytes)}, "
+            f"of which {format_bytes(free_bytes)} are free",
+            hint="Choose a smaller shape.",
+        )
 
 
 def _watched(

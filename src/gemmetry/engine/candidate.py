@@ -47,9 +47,11 @@ class Candidate:
     """Where its traces go, absolute."""
     workers: list[int] = field(default_factory=list)
     """Numbers of the workers, of its lane's, that hold it open."""
+    was_launched: bool = False
+    """In this run."""
     runs_alone: bool = False
-    """It ran out of memory beside others, or the device was lost while it ran, and gets a second
-    chance without them."""
+    """It ran out of memory beside others, or what it was blamed for may be another's fault, or the
+    device was lost while it ran; it gets a second chance without them."""
 
     @property
     def name(self) -> str:
@@ -63,8 +65,10 @@ class Candidate:
         """As it travels; a dispatch that was verified is not verified again when it is reopened
         in a fresh worker."""
         verify = self.verdict is None
-        folder = self.trace_folder
-        return WireDispatch(self.id, self.operation_name, self.configuration, verify, folder)
+        is_new = verify and not (self.rounds or self.was_launched)
+        return WireDispatch(
+            self.id, self.operation_name, self.configuration, verify, is_new, self.trace_folder
+        )
 
     @property
     def next_worker(self) -> int:

@@ -21,6 +21,7 @@ from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.engine.candidate import Candidate
 from gemmetry.engine.failures import Ending, WorkerLost, ending_of
 from gemmetry.engine.protocol import Answered, Compile, Compiled
+from gemmetry.engine.replies import out_of_turn
 from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
 from gemmetry.hardware.host import usable_cores
 
@@ -108,7 +109,8 @@ class CompilePool:
                 reply = worker.receive()
                 if isinstance(reply, Answered):
                     return failed, list(waiting.values()), None
-                assert isinstance(reply, Compiled)
+                if not isinstance(reply, Compiled) or reply.id not in waiting:
+                    raise worker.distrust(out_of_turn(reply))
                 candidate = waiting.pop(reply.id)
                 candidate.facts = reply.facts
                 if reply.failure is not None:

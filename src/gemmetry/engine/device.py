@@ -12,7 +12,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 
 from gemmetry.domain.errors import DeviceLostError, StorageError
 from gemmetry.domain.events import StageProgress
@@ -24,6 +24,7 @@ from gemmetry.engine.crew import Crew
 from gemmetry.engine.failures import Ending, WorkerLost, ending_of
 from gemmetry.engine.grouping import Budget, groups
 from gemmetry.engine.journal import Journal
+from gemmetry.engine.launch_budget import LaunchBudget
 from gemmetry.engine.opening import Opening
 from gemmetry.engine.protocol import (
     Answered,
@@ -31,10 +32,22 @@ from gemmetry.engine.protocol import (
     Closed,
     Entered,
     Failure,
+    Message,
     Open,
     Opened,
+    Reply,
     Sample,
     Sampled,
+    Trying,
+)
+from gemmetry.engine.replies import (
+    CLOSING,
+    OPENING,
+    SAMPLING,
+    flaw_of_closed,
+    flaw_of_entered,
+    flaw_of_opened,
+    flaw_of_sampled,
 )
 from gemmetry.engine.timing_sanity import timing_check
 from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
@@ -84,6 +97,8 @@ class DeviceSession:
         self._unstored_verdicts: dict[int, Verdict] = {}
         self._stored_at = 0.0
         self._opening = Opening((), verifies=False)
+        self._answered: Candidate | None = None
+        """Whose answer came last."""
         self._turn = 0
 
     def measure(self, candidates: Iterable[Candidate]) -> None:
@@ -191,30 +206,35 @@ class DeviceSession:
                         worker.send(Open(tuple(candidate.wire for candidate in line)))
                         self._hear_opened(worker, number, line)
             except WorkerLost as lost:
-                culprit = line.popleft() if line else None
-                if culprit is not None:
-                    self._open.pop(culprit.id, None)
-                self._blame(culprit, lost.ending)
+                culprit = line.popleft() if line else self._answered
+                self._blame_for_loss(culprit, lost.ending)
                 self._store()  # a deadline may have passed on this one: it must not again
                 if culprit is not None:
                     self._tell_opened(culprit)
-                waiting.extendleft(reversed(self._drop_crew(lane)))
+                # Behind those that have not been opened yet, of which the next may cost a worker.
+                waiting.extend(self._drop_crew(lane))
 
     def _hear_opened(self, worker: WorkerProcess, number: int, waiting: deque[Candidate]) -> None:
         self._enter(worker, Stage.BUILD)
         while True:
-            match worker.receive():
+            match self._hear(worker, OPENING, waiting):
                 case Answered():
                     return
-                case Entered(id=_, stage=stage):
-                    waiting[0].stage = stage
-                    self._enter(worker, stage)
+                case Entered() as entered:
+                    self._refuse(worker, flaw_of_entered(entered))
+                    waiting[0].stage = entered.stage
+                    self._enter(worker, entered.stage)
+                case Trying():
+                    budget = LaunchBudget(self._settings, verifies=waiting[0].verdict is None)
+                    late = Ending(Outcome.SKIPPED, budget.overrun())
+                    worker.set_limit(budget.trial_s, late)
                 case Opened() as opened:
                     candidate = waiting[0]
+                    self._refuse(worker, flaw_of_opened(opened, candidate.wire, self._settings))
                     if opened.failure is not None:
                         # Raises where the worker is spoiled, with the candidate still to blame.
                         self._heed(worker, candidate, opened.failure)
-                    waiting.popleft()
+                    self._answered = waiting.popleft()
                     if number == 0:
                         self._take_opened(worker, candidate, opened)
                         self._store_if_due()
@@ -233,7 +253,6 @@ class DeviceSession:
         if opened.failure is not None:
             self._blame(candidate, ending_of(opened.failure, worker.output_tail()))
         elif opened.skip_reason:
-            candidate.stage = Stage.BUILD  # a launch that was timed first is no verification
             self._end(candidate, Ending(Outcome.SKIPPED, opened.skip_reason))
         elif candidate.verdict is not None and candidate.verdict.status is Verification.FAILED:
             reason = candidate.verdict.reason or candidate.verdict.first_bad or "wrong result"
@@ -241,6 +260,7 @@ class DeviceSession:
         else:
             self._open[candidate.id] = candidate
             candidate.workers[:] = [0]
+            candidate.was_launched = True
             self._budget.observe(opened.free_memory_bytes)
 
     def _take_opened_again(
@@ -265,25 +285,27 @@ class DeviceSession:
     def _sample(self, lane: int, number: int, requests: Sequence[tuple[int, int]]) -> None:
         """One worker's part of a round; what its loss leaves out comes with the next round."""
         worker = self._crews[lane].workers[number]
-        waiting = deque(key for key, _ in requests)
+        waiting = deque(self._open[key] for key, _ in requests)
         try:
             worker.send(Sample(tuple(requests)))
             while True:
                 self._enter(worker, Stage.MEASURE)
-                match worker.receive():
+                match self._hear(worker, SAMPLING, waiting):
                     case Answered():
                         return
                     case Sampled() as sampled:
-                        candidate = self._open[waiting[0]]
+                        candidate = waiting[0]
+                        self._refuse(worker, flaw_of_sampled(sampled))
                         if sampled.failure is not None:
                             self._heed(worker, candidate, sampled.failure)
-                            del self._open[waiting.popleft()]
+                        self._answered = waiting.popleft()
+                        if sampled.failure is not None:
+                            del self._open[candidate.id]
                             candidate.workers.remove(number)
                             self._stale[candidate.id] = candidate
                             tail = worker.output_tail()
                             self._blame(candidate, ending_of(sampled.failure, tail))
                         elif sampled.round is not None:
-                            waiting.popleft()
                             taken = dataclasses.replace(
                                 sampled.round, turn=self._turn, process=worker.started_ns
                             )
@@ -291,8 +313,7 @@ class DeviceSession:
                         self._store_if_due()
                         worker.mark_output()
         except WorkerLost as lost:
-            blamed = self._open.pop(waiting[0]) if waiting else None
-            self._blame(blamed, lost.ending)
+            self._blame_for_loss(waiting[0] if waiting else self._answered, lost.ending)
             self._open_all(lane, self._drop_crew(lane))
 
     def _close_all(self) -> None:
@@ -326,11 +347,12 @@ class DeviceSession:
     def _hear_closed(self, worker: WorkerProcess, waiting: deque[Candidate]) -> None:
         while True:
             self._enter(worker, Stage.VERIFY)
-            match worker.receive():
+            match self._hear(worker, CLOSING, waiting):
                 case Answered():
                     return
                 case Closed() as closed:
                     candidate = waiting[0]
+                    self._refuse(worker, flaw_of_closed(closed))
                     if closed.failure is not None:
                         self._heed(worker, candidate, closed.failure)
                     waiting.popleft()
@@ -363,6 +385,18 @@ class DeviceSession:
         if candidate.verdict is not None and check.name not in candidate.verdict.checks:
             candidate.verdict = with_check(candidate.verdict, check)
 
+    def _hear(
+        self, worker: WorkerProcess, kinds: tuple[type[Message], ...], waiting: deque[Candidate]
+    ) -> Reply:
+        """A reply that is one of `kinds` and about the first of `waiting`, or the end of them."""
+        return worker.hear(kinds, [candidate.id for candidate in islice(waiting, 1)])
+
+    @staticmethod
+    def _refuse(worker: WorkerProcess, flaw: str) -> None:
+        """End a worker whose reply has a flaw."""
+        if flaw:
+            raise worker.distrust(flaw)
+
     # -- outcomes ------------------------------------------------------------------------------
 
     def _complete(self, candidate: Candidate) -> None:
@@ -389,12 +423,22 @@ class DeviceSession:
         if candidate is None:
             return
         beside_others = len(self._open) > 0 and not candidate.runs_alone
-        if ending.outcome is Outcome.OUT_OF_MEMORY and beside_others:
+        is_doubtful = ending.outcome is Outcome.OUT_OF_MEMORY or ending.may_be_anothers
+        if is_doubtful and beside_others:
             self._alone.append(candidate)
             return
         self._end(candidate, ending)
 
+    def _blame_for_loss(self, candidate: Candidate | None, ending: Ending) -> None:
+        """A worker is lost: the one that it worked on is to blame or, after its last answer, the
+        one that it answered for, unless that has ended already."""
+        if candidate is not None and candidate.id not in self._finished:
+            self._open.pop(candidate.id, None)
+            self._blame(candidate, ending)
+
     def _end(self, candidate: Candidate, ending: Ending) -> None:
+        if ending.outcome is Outcome.SKIPPED:
+            candidate.stage = Stage.BUILD  # a launch that was tried is no verification
         self._finished[candidate.id] = self._records.ended(candidate, ending)
 
     def _store_if_due(self) -> None:

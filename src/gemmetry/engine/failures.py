@@ -34,6 +34,8 @@ class Ending:
     outcome: Outcome
     reason: str
     output_tail: str = ""
+    may_be_anothers: bool = False
+    """Another dispatch that is open in the same worker may have caused it."""
 
 
 class WorkerLost(Exception):

@@ -3,10 +3,15 @@
 Never the standard output (a provider's libraries print there) and never pickle. The parent sends
 one request and reads replies until the request is answered; a worker answers the dispatches of a
 request in order, so the one that is running is always the first without an answer.
+
+A worker runs other people's kernels, which may write to its end of the socket, so the parent
+trusts nothing that comes from there: here what is no frame is a :class:`BadFrame`, and
+:mod:`gemmetry.engine.replies` refuses frames that answer no question.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import time
@@ -26,6 +31,13 @@ from gemmetry.verification.checks import CheckResult
 _LENGTH = struct.Struct("<I")
 _CHUNK = 1 << 20
 
+MAX_FRAME_BYTES = 64 << 20
+"""No frame is longer: a round of a million samples has 9 MB."""
+
+FRAME_PAUSE_S = 30.0
+"""A frame that has begun goes on sooner: it is sent in one piece, and only a writer without a
+processor or one that is no worker pauses in the middle."""
+
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Base of all frames."""
@@ -38,6 +50,9 @@ class WireDispatch(msgspec.Struct, frozen=True, array_like=True):
     operation: str
     configuration: Configuration
     verify: bool = True
+    is_new: bool = True
+    """Nothing of it was launched yet, in this worker or another, so that one launch may have to be
+    tried."""
     trace_folder: str = ""
     """Where its traces go."""
 
@@ -113,6 +128,12 @@ class Entered(Message, frozen=True):
     stage: Stage
 
 
+class Trying(Message, frozen=True):
+    """The dispatch begins one launch that may take too long, whose deadline the parent knows."""
+
+    id: int
+
+
 class Compiled(Message, frozen=True):
     """One dispatch is through its compiler."""
 
@@ -129,7 +150,7 @@ class Opened(Message, frozen=True):
     verdict: Verdict | None
     failure: Failure | None
     skip_reason: str
-    """Why it is not worth starting (predicted too slow); empty otherwise."""
+    """Why it is not worth going on with (a launch that was tried is too slow); empty otherwise."""
     free_memory_bytes: int
     trace: TraceFacts | None = None
 
@@ -158,22 +179,33 @@ class Answered(Message, frozen=True):
 
 
 Request: TypeAlias = Hello | Compile | Open | Sample | Close | Shutdown
-Reply: TypeAlias = Ready | Entered | Compiled | Opened | Sampled | Closed | Answered
+Reply: TypeAlias = Ready | Entered | Trying | Compiled | Opened | Sampled | Closed | Answered
 
 
 class ChannelClosed(Exception):
-    """The other side is gone."""
+    """The other side is gone, or this process is a copy that may not speak for the worker."""
+
+
+class BadFrame(Exception):
+    """What the other side sent is no message; the text says why."""
 
 
 class Channel:
-    """One end of the socket pair."""
+    """One end of the socket pair, of the process that made it.
+
+    A kernel that forks and returns twice leaves a copy of the worker that would answer, too. A copy
+    finds its socket closed where Python forked, and is refused by its process number elsewhere.
+    """
 
     def __init__(self, connection: socket.socket, incoming: Any) -> None:
         """`incoming` is the union of messages that this side reads."""
         self._socket = connection
+        self._owner = os.getpid()
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(incoming)
         self._buffer = bytearray()
+        self._heard = 0.0
+        """When bytes came last."""
 
     def send(self, message: Message) -> None:
         """Send one frame.
@@ -181,6 +213,7 @@ class Channel:
         Raises:
             ChannelClosed: the other side is gone.
         """
+        self._refuse_copies()
         payload = self._encoder.encode(message)
         try:
             self._socket.settimeout(None)
@@ -193,36 +226,60 @@ class Channel:
 
         Raises:
             ChannelClosed: the other side is gone. TimeoutError: nothing came in time.
+            BadFrame: what came is no message; nothing that follows can be read either.
         """
         ends = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
+            self._refuse_copies()
             if len(self._buffer) >= _LENGTH.size:
                 (length,) = _LENGTH.unpack_from(self._buffer)
+                if length > MAX_FRAME_BYTES:
+                    raise BadFrame(f"a frame of {length} bytes, more than {MAX_FRAME_BYTES}")
                 end = _LENGTH.size + length
                 if len(self._buffer) >= end:
-                    with memoryview(self._buffer) as view:
-                        message = self._decoder.decode(view[_LENGTH.size : end])
-                    del self._buffer[:end]
-                    return message
+                    return self._take(end)
             self._fill(ends)
 
-    def _fill(self, ends: float | None) -> None:
-        if ends is not None:
-            left = ends - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            self._socket.settimeout(left)
-        else:
-            self._socket.settimeout(None)
+    def is_idle(self) -> bool:
+        """True if nothing has come that was not received yet."""
+        if not self._buffer:
+            try:
+                self._fill(time.monotonic())
+            except (TimeoutError, ChannelClosed):
+                return True
+        return False
+
+    def _take(self, end: int) -> Any:
         try:
+            with memoryview(self._buffer) as view:
+                message = self._decoder.decode(view[_LENGTH.size : end])
+        except (msgspec.MsgspecError, ValueError, RecursionError, MemoryError) as error:
+            length = end - _LENGTH.size
+            raise BadFrame(f"a frame of {length} bytes that is no message: {error}") from error
+        del self._buffer[:end]
+        return message
+
+    def _fill(self, ends: float | None) -> None:
+        left = None if ends is None else ends - time.monotonic()
+        try:
+            self._socket.settimeout(left if left is None else max(left, 0.0))
             data = self._socket.recv(_CHUNK)
-        except TimeoutError:
-            raise
+        except (TimeoutError, BlockingIOError):
+            if self._buffer and time.monotonic() - self._heard > FRAME_PAUSE_S:
+                raise BadFrame(
+                    f"{len(self._buffer)} bytes of a frame that does not go on"
+                ) from None
+            raise TimeoutError from None
         except OSError as error:
             raise ChannelClosed from error
         if not data:
             raise ChannelClosed
+        self._heard = time.monotonic()
         self._buffer += data
+
+    def _refuse_copies(self) -> None:
+        if os.getpid() != self._owner:
+            raise ChannelClosed
 
     def close(self) -> None:
         """Close this end."""

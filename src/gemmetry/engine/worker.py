@@ -43,13 +43,19 @@ def main(arguments: list[str]) -> int:
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = socket.socket(fileno=int(arguments[0]))
+    # What a kernel forks has no part in the conversation. A copy that native code makes keeps its
+    # descriptor and is refused by the channel.
+    os.register_at_fork(after_in_child=connection.close)
     channel = Channel(connection, Request)
+    worker = os.getpid()
     try:
         die_with_parent(int(arguments[1]))
         hello = channel.receive()
         if isinstance(hello, Hello):
             _serve(channel, hello)
     except ChannelClosed:
+        if os.getpid() != worker:
+            os._exit(0)  # of a copy nothing is left to do, least of all what the worker does last
         return 0
     return 0
 

@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gemmetry.domain.outcome import Outcome, Stage
@@ -23,8 +24,11 @@ from gemmetry.engine.failures import (
     timeout_reason,
 )
 from gemmetry.engine.protocol import (
+    Answered,
+    BadFrame,
     Channel,
     ChannelClosed,
+    Entered,
     Failure,
     Hello,
     Message,
@@ -32,6 +36,7 @@ from gemmetry.engine.protocol import (
     Reply,
     Shutdown,
 )
+from gemmetry.engine.replies import MOST_STAGES, out_of_turn
 from gemmetry.hardware.host import (
     free_memory_bytes,
     oom_kills,
@@ -159,7 +164,8 @@ class WorkerProcess:
         self._channel = Channel(ours, Reply)
         self._mark = 0
         self._deadline = 0.0
-        self._deadline_reason = ""
+        self._late = Ending(Outcome.TIMEOUT, "")
+        self._stages_entered = 0
         self.send(hello)
 
     @property
@@ -170,7 +176,8 @@ class WorkerProcess:
         """The provider's own objection to working here, if it has one."""
         self.set_deadline(Stage.BUILD, "starting")
         reply = self.receive()
-        assert isinstance(reply, Ready)
+        if not isinstance(reply, Ready):
+            raise self.distrust(out_of_turn(reply))
         return reply.failure
 
     def send(self, message: Message) -> None:
@@ -185,14 +192,53 @@ class WorkerProcess:
         """From now on the next reply must come within `factor` times the deadline of `stage`;
         `doing` is for the message."""
         seconds = factor * self._context.settings.deadlines_s[stage]
+        self.set_limit(seconds, Ending(Outcome.TIMEOUT, timeout_reason(stage, doing, seconds)))
+
+    def set_limit(self, seconds: float, late: Ending) -> None:
+        """From now on the next reply must come within `seconds`, or the worker ends as `late`."""
         self._deadline = time.monotonic() + seconds
-        self._deadline_reason = timeout_reason(stage, doing, seconds)
+        self._late = late
+
+    def hear(self, kinds: tuple[type[Message], ...], ids: Collection[int]) -> Reply:
+        """The next reply, which must be one of `kinds` about one of `ids`, or, where all are
+        answered, say so.
+
+        Raises:
+            WorkerLost, RunStopped: as of :meth:`receive`; or the reply answers nothing.
+        """
+        reply = self.receive()
+        if isinstance(reply, Answered):
+            if ids:
+                raise self.distrust("it was done before it had answered")
+            if not self._channel.is_idle():
+                raise self.distrust("it went on after its last answer")
+            return reply
+        if not isinstance(reply, kinds) or getattr(reply, "id", None) not in ids:
+            raise self.distrust(out_of_turn(reply))
+        self._stages_entered = self._stages_entered + 1 if isinstance(reply, Entered) else 0
+        if self._stages_entered > MOST_STAGES:
+            raise self.distrust("it entered one stage after the other without an end")
+        return reply
+
+    def distrust(self, flaw: str) -> WorkerLost:
+        """End a worker that has sent something it should not have; the exception to raise."""
+        self.kill()
+        return WorkerLost(
+            Ending(
+                Outcome.CRASH,
+                f"the worker's channel carried what no worker sends: {flaw}; a kernel that writes "
+                "to descriptors which are not its own, or forks and returns twice, does that",
+                self.output_tail(),
+                may_be_anothers=True,
+            )
+        )
 
     def receive(self) -> Reply:
         """The next reply.
 
         Raises:
-            WorkerLost: it died, or was killed because the deadline passed or memory ran out.
+            WorkerLost: it died, was killed because the deadline passed or memory ran out, or sent
+                what is no reply.
             RunStopped: the run is being ended; the worker is killed.
         """
         while True:
@@ -205,6 +251,8 @@ class WorkerProcess:
                 return reply
             except ChannelClosed:
                 raise WorkerLost(self._reap()) from None
+            except BadFrame as error:
+                raise self.distrust(str(error)) from None
             except TimeoutError:
                 self._look_after(left)
 
@@ -246,9 +294,11 @@ class WorkerProcess:
 
     def _look_after(self, left_s: float) -> None:
         if left_s <= 0:
-            ending = Ending(Outcome.TIMEOUT, self._deadline_reason, self.output_tail())
             self.kill()
-            raise WorkerLost(ending)
+            raise WorkerLost(replace(self._late, output_tail=self.output_tail()))
+        if self._process.poll() is not None:
+            # A copy of the worker may still hold its end of the channel.
+            raise WorkerLost(self._reap())
         held = resident_bytes(self._process.pid)
         if _memory_is_short(held):
             ending = Ending(

@@ -153,7 +153,8 @@ class NullProvider(BaseProvider):
     ``configurations``: names listed beside ``default`` and ``fast``;
     ``seconds_per_compile``: compiles ahead, each dispatch taking that long;
     ``unavailable``: why it is not available; ``unsupported``: kinds of operation it refuses;
-    ``devices``: how many pretend devices there are (1).
+    ``devices``: how many pretend devices there are (1);
+    ``predicted_seconds``: what it predicts a launch to take, instead of the truth.
     """
 
     name: ClassVar[str] = "null"
@@ -233,6 +234,8 @@ class NullProvider(BaseProvider):
 
     def seconds_per_launch(self, dispatch: Dispatch) -> float | None:
         """What a launch really takes where it sleeps, else what it pretends to take."""
+        if "predicted_seconds" in self.options:
+            return float(self.options["predicted_seconds"])
         behaviour = parse_behaviour(dispatch.configuration.name)
         if behaviour is None:
             return None

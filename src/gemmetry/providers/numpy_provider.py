@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from time import perf_counter_ns
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,14 +11,7 @@ from gemmetry.domain.contracts import Device, Executable, Workspace
 from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Dispatch
 from gemmetry.domain.dtypes import F32, F64, S8, TF32
 from gemmetry.domain.errors import OutOfMemoryError, RequestError, UnsupportedError
-from gemmetry.domain.operation import (
-    Conv2dShape,
-    EpilogueStep,
-    MatmulShape,
-    Operation,
-    OperationKind,
-    Signature,
-)
+from gemmetry.domain.operation import EpilogueStep, Operation, OperationKind
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.numerics.storage import numpy_dtype
@@ -28,10 +19,7 @@ from gemmetry.providers._blas_threads import blas_name, blas_threads, set_blas_t
 from gemmetry.providers._host_device import HostBuffer, HostDevice
 from gemmetry.providers._host_math import compute_dtype_of_accumulator, evaluate, plain_product
 from gemmetry.providers.base import BaseProvider
-
-PROBE_SIZE = 128
-"""Largest extent of the small product that predicts a launch's time: about 0.1 ms in BLAS and,
-with the conversions of narrow types, a millisecond."""
+from gemmetry.providers.cost_probe import CostProbe
 
 
 class NumpyExecutable:
@@ -76,7 +64,7 @@ class NumpyProvider(BaseProvider):
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(options)
-        self._seconds_per_flop: dict[tuple[Signature, int], float] = {}
+        self._probe = CostProbe(_launch_on_ones)
 
     def available(self) -> str | None:
         return None
@@ -112,19 +100,11 @@ class NumpyProvider(BaseProvider):
         return NumpyExecutable(dispatch.operation, facts)
 
     def seconds_per_launch(self, dispatch: Dispatch) -> float | None:
-        """Time of a product of at most ``PROBE_SIZE`` in each extent, scaled by the FLOPs.
-
-        An overestimate for large shapes, where BLAS and conversions work at a better rate.
-        """
-        operation = dispatch.operation
-        if self.supports(operation, dispatch.target) is not None:
+        """What smaller products predict (:mod:`gemmetry.providers.cost_probe`)."""
+        if self.supports(dispatch.operation, dispatch.target) is not None:
             return None
         self._apply_threads()
-        small = _shrink(operation)
-        key = (small.signature, small.flops)
-        if key not in self._seconds_per_flop:
-            self._seconds_per_flop[key] = _time_launch(small) / small.flops
-        return self._seconds_per_flop[key] * operation.flops
+        return self._probe.seconds(dispatch.operation)
 
     def versions(self) -> Mapping[str, str]:
         return {"numpy": np.__version__, "numpy's BLAS": blas_name()}
@@ -168,26 +148,7 @@ def _notes(operation: Operation) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _shrink(operation: Operation) -> Operation:
-    """The operation with every extent at most ``PROBE_SIZE`` (batch and image side less)."""
-    shape = operation.shape
-    if isinstance(shape, Conv2dShape):
-        smaller = shape._replace(
-            n=1,
-            h=min(shape.h, max(16, shape.r)),
-            w=min(shape.w, max(16, shape.s)),
-            c=min(shape.c, PROBE_SIZE),
-            f=min(shape.f, PROBE_SIZE),
-        )
-        return replace(operation, shape=smaller)
-    slices = operation.signature.split_k_slices
-    depth = max(1, min(shape.k, PROBE_SIZE) // slices) * slices
-    rows, columns = min(shape.m, PROBE_SIZE), min(shape.n, PROBE_SIZE)
-    return replace(operation, shape=MatmulShape(rows, columns, depth, min(shape.batch, 4)))
-
-
-def _time_launch(operation: Operation) -> float:
-    """Seconds of the second launch, on ones; the first one warms caches and threads up."""
+def _launch_on_ones(operation: Operation) -> Callable[[], object]:
     executable = NumpyExecutable(operation, BuildFacts())
     device = executable.device
     inputs = [
@@ -195,10 +156,7 @@ def _time_launch(operation: Operation) -> float:
         for spec in operation.inputs
     ]
     output = device.allocate(operation.output)
-    executable.run(inputs, output)
-    start = perf_counter_ns()
-    executable.run(inputs, output)
-    return (perf_counter_ns() - start) / 1e9
+    return lambda: executable.run(inputs, output)
 
 
 PROVIDER = NumpyProvider

@@ -7,17 +7,17 @@ which call each operation becomes and in what precision it accumulates.
 from __future__ import annotations
 
 import importlib.util
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.errors import UnsupportedError
-from gemmetry.domain.operation import Conv2dShape, MatmulShape, Operation, OperationKind
+from gemmetry.domain.operation import Operation, OperationKind
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers._torch_support import reason_against
 from gemmetry.providers.base import BaseProvider
+from gemmetry.providers.cost_probe import CostProbe
 
 if TYPE_CHECKING:
     from gemmetry.providers._torch_device import TorchDevice
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 _LIBRARIES = {"default": "cublas", "cublaslt": "cublaslt"}
 """Configuration -> preferred BLAS library; torch's own default on CUDA is cuBLAS."""
-_PROBE_SIZE = 256
-"""Largest dimension of the product that the cost probe runs."""
 
 
 class TorchProvider(BaseProvider):
@@ -34,6 +32,10 @@ class TorchProvider(BaseProvider):
 
     name: ClassVar[str] = "torch"
     description: ClassVar[str] = "torch.mm and its relatives: oneDNN, cuBLAS, hipBLAS, cuDNN"
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        super().__init__(options)
+        self._probe = CostProbe(_launch_on_ones)
 
     def available(self) -> str | None:
         if importlib.util.find_spec("torch") is None:
@@ -73,34 +75,16 @@ class TorchProvider(BaseProvider):
         return TorchExecutable(dispatch.name, device, product, mode, writes_output(operation))
 
     def seconds_per_launch(self, dispatch: Dispatch) -> float | None:
-        """Time of a product of at most 256 in each dimension, scaled by the FLOPs; CPU only.
+        """What smaller products predict (:mod:`gemmetry.providers.cost_probe`); CPU only.
 
-        Small products run less efficiently, so it errs towards long; it is there to find what
-        takes seconds (f16 on CPUs without f16 arithmetic: 2 s for 1024³).
+        It is there to find what takes seconds (f16 on CPUs without f16 arithmetic: 2 s for 1024³).
         """
-        operation = dispatch.operation
-        small = _shrunk(operation)
-        if dispatch.target.kind is not TargetKind.CPU or small.flops * 8 > operation.flops:
+        if dispatch.target.kind is not TargetKind.CPU:
             return None
-        if self.supports(operation, dispatch.target) is not None:
+        if self.supports(dispatch.operation, dispatch.target) is not None:
             return None
-        import torch
-
-        from gemmetry.providers._torch_device import torch_dtype
-        from gemmetry.providers._torch_products import make_product
-
         self._device(dispatch.target)
-        product = make_product(small, torch.device("cpu"))
-        inputs = [
-            torch.ones(spec.storage_shape).to(torch_dtype(spec.dtype)) for spec in small.inputs
-        ]
-        output = torch.empty(small.output.storage_shape, dtype=torch_dtype(small.output.dtype))
-        seconds = []
-        for _ in range(3):
-            before = time.perf_counter()
-            product(inputs, output)
-            seconds.append(time.perf_counter() - before)
-        return min(seconds) * operation.flops / small.flops
+        return self._probe.seconds(dispatch.operation)
 
     def versions(self) -> Mapping[str, str]:
         if self.available() is not None:
@@ -120,18 +104,18 @@ class TorchProvider(BaseProvider):
         return open_device(target, threads=int(self.options.get("threads", 0)))
 
 
-def _shrunk(operation: Operation) -> Operation:
-    """The same operation at a size that takes no time, for the cost probe."""
-    shape = operation.shape
-    if isinstance(shape, Conv2dShape):
-        height = min(shape.h, max(shape.r, 16))
-        width = min(shape.w, max(shape.s, 16))
-        small: MatmulShape | Conv2dShape = shape._replace(n=1, h=height, w=width)
-    else:
-        slices = operation.signature.split_k_slices
-        depth = max(min(shape.k, _PROBE_SIZE) // slices, 1) * slices
-        small = MatmulShape(min(shape.m, _PROBE_SIZE), min(shape.n, _PROBE_SIZE), depth)
-    return Operation(operation.signature, small)
+def _launch_on_ones(operation: Operation) -> Callable[[], object]:
+    import torch
+
+    from gemmetry.providers._torch_device import torch_dtype
+    from gemmetry.providers._torch_products import make_product
+
+    product = make_product(operation, torch.device("cpu"))
+    inputs = [
+        torch.ones(spec.storage_shape).to(torch_dtype(spec.dtype)) for spec in operation.inputs
+    ]
+    output = torch.empty(operation.output.storage_shape, dtype=torch_dtype(operation.output.dtype))
+    return lambda: product(inputs, output)
 
 
 PROVIDER = TorchProvider

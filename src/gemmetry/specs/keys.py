@@ -118,7 +118,7 @@ _ROWS = (
     Key("time_budget", HOW, _T, "Sampling time of one dispatch: 2s, 500ms.", metavar="TIME"),
     Key("interval_width", HOW, _T, "Wanted relative half-width of the median's 95 % interval. "
         "Default: 0.005 on a GPU, 0.02 on a CPU.", metavar="FRACTION"),
-    Key("max_seconds_per_launch", HOW, _T, "A dispatch predicted to take longer is skipped.",
+    Key("max_seconds_per_launch", HOW, _T, "A dispatch whose launch takes longer is skipped.",
         metavar="TIME"),
     Key("deadlines", HOW, Form.SPEC_ONLY, "Seconds that a stage may take, as in {compile: 300}."),
     Key("regime", HOW, _T, "Thermal regime: burst or sustained.", metavar="NAME"),

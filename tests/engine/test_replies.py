@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+import socket
+import struct
+
+import msgspec
+import pytest
+
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.outcome import Stage, Verification
+from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
+from gemmetry.domain.settings import RunSettings, TraceSchedule
+from gemmetry.engine import protocol
+from gemmetry.engine.protocol import (
+    MAX_FRAME_BYTES,
+    BadFrame,
+    Channel,
+    ChannelClosed,
+    Closed,
+    Entered,
+    Failure,
+    Opened,
+    Reply,
+    Sampled,
+    WireDispatch,
+)
+from gemmetry.engine.replies import flaw_of_closed, flaw_of_entered, flaw_of_opened, flaw_of_sampled
+from gemmetry.measurement.sampler import Round
+from gemmetry.verification.checks import CheckOutcome, CheckResult
+
+WIRE = WireDispatch(7, "matmul_1x1x1_f32t_f32t_f32t", Configuration("x"), trace_folder="/e/t")
+ROUND = Round(samples_ns=(1.0, 2.5), method="events", telemetry={"power_w": 1.0})
+PASSED = Verdict(status=Verification.PASSED)
+TRACE = TraceFacts(
+    folder="/e/t", files=(), operators=1, kernels=0, input_sha256={}, output_sha256=""
+)
+
+
+def opened(**changes):
+    values = {
+        "id": 7, "facts": BuildFacts(), "verdict": PASSED, "failure": None, "skip_reason": "",
+        "free_memory_bytes": 9,
+    }  # fmt: skip
+    return Opened(**{**values, **changes})
+
+
+def test_right_replies_have_no_flaw():
+    settings = RunSettings()
+    assert flaw_of_opened(opened(), WIRE, settings) == ""
+    failed = opened(verdict=None, failure=Failure("LaunchError", "no"))
+    assert flaw_of_opened(failed, WIRE, settings) == ""
+    assert flaw_of_opened(opened(verdict=None, skip_reason="slow"), WIRE, settings) == ""
+    verified = msgspec.structs.replace(WIRE, verify=False)
+    assert flaw_of_opened(opened(verdict=None), verified, settings) == ""
+    tracing = RunSettings(trace=TraceSchedule())
+    assert flaw_of_opened(opened(trace=TRACE), WIRE, tracing) == ""
+    wrong = Verdict(status=Verification.FAILED, evidence_path="artifacts/failures/x")
+    assert flaw_of_opened(opened(verdict=wrong), WIRE, tracing) == ""
+    assert flaw_of_sampled(Sampled(7, ROUND, None)) == ""
+    assert flaw_of_sampled(Sampled(7, None, Failure("LaunchError", "no"))) == ""
+    check = CheckResult("after_timing", CheckOutcome.PASSED)
+    assert flaw_of_closed(Closed(7, check, None)) == ""
+
+
+@pytest.mark.parametrize(
+    ("reply", "settings"),
+    [
+        (opened(verdict=None), RunSettings()),
+        (opened(), RunSettings(trace=TraceSchedule())),
+        (
+            opened(trace=dataclasses.replace(TRACE, folder="/etc")),
+            RunSettings(trace=TraceSchedule()),
+        ),
+        (opened(verdict=dataclasses.replace(PASSED, evidence_path="/etc/x")), RunSettings()),
+        (opened(verdict=dataclasses.replace(PASSED, evidence_path="a/../../x")), RunSettings()),
+        (opened(verdict=dataclasses.replace(PASSED, evidence_path="a\0b")), RunSettings()),
+    ],
+)
+def test_flaws_of_opening(reply, settings):
+    assert flaw_of_opened(reply, WIRE, settings) != ""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"samples_ns": ()},
+        {"samples_ns": (1.0, math.nan)},
+        {"samples_ns": (1.0, math.inf)},
+        {"samples_ns": (-1.0,)},
+        {"samples_ns": (1e300,)},
+        {"seconds": math.nan},
+        {"seconds": -1.0},
+        {"first_launch_ns": math.inf},
+        {"launches_per_sample": 0},
+        {"input_sets": -3},
+        {"bytes_per_set": 2**63},
+        {"telemetry": {"power_w": math.nan}},
+    ],
+)
+def test_flaws_of_samples(changes):
+    assert flaw_of_sampled(Sampled(7, dataclasses.replace(ROUND, **changes), None)) != ""
+
+
+def test_a_stage_that_is_not_of_opening_is_a_flaw():
+    assert flaw_of_entered(Entered(7, Stage.MEASURE)) == ""
+    assert flaw_of_entered(Entered(7, Stage.COMPILE)) == "the stage compile out of turn"
+
+
+def test_flaws_of_what_is_both_or_neither():
+    assert flaw_of_sampled(Sampled(7, None, None)) != ""
+    assert flaw_of_sampled(Sampled(7, ROUND, Failure("x", "y"))) != ""
+    assert flaw_of_closed(Closed(7, None, None, "../x")) != ""
+
+
+# -- what is no frame --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pair():
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours, Reply)
+    yield channel, theirs
+    channel.close()
+    theirs.close()
+
+
+def frame(payload: bytes) -> bytes:
+    return struct.pack("<I", len(payload)) + payload
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"hello, this is the kernel speaking",
+        struct.pack("<I", MAX_FRAME_BYTES + 1),
+        frame(b""),
+        frame(b"\xff\xfe\xfd"),
+        frame(msgspec.msgpack.encode(["Entered", 7])),
+        frame(msgspec.msgpack.encode(["Entered", "seven", "build"])),
+        frame(msgspec.msgpack.encode(["Entered", 7, "no such stage"])),
+        frame(msgspec.msgpack.encode(["NoSuchFrame", 7])),
+        frame(msgspec.msgpack.encode(["Answered"])[:-1]),
+        frame(b"\x91" * 100_000),
+        frame(b"\x92\xa8Answered\xdd\xff\xff\xff\xff"),
+        frame(b"\x94\xa7Entered\xa2\xff\xff\x00"),
+    ],
+)
+def test_what_is_no_frame_is_told(pair, sent):
+    channel, theirs = pair
+    theirs.sendall(sent)
+    with pytest.raises(BadFrame):
+        channel.receive(1.0)
+
+
+def test_a_frame_that_does_not_go_on_is_told(pair, monkeypatch):
+    channel, theirs = pair
+    theirs.sendall(frame(b"x" * 100)[:50])
+    with pytest.raises(TimeoutError):
+        channel.receive(0.01)
+    monkeypatch.setattr(protocol, "FRAME_PAUSE_S", 0.0)
+    with pytest.raises(BadFrame, match="50 bytes of a frame that does not go on"):
+        channel.receive(0.01)
+
+
+def test_a_frame_cut_short_by_the_end_is_the_end(pair):
+    channel, theirs = pair
+    theirs.sendall(frame(b"x" * 100)[:50])
+    theirs.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(ChannelClosed):
+        channel.receive(1.0)
+
+
+def test_random_bytes_and_spoiled_frames_are_messages_or_told(some_replies):
+    """Whatever comes, reading ends in a message or in one of three exceptions."""
+    chance = random.Random(1)
+    right = [msgspec.msgpack.encode(reply) for reply in some_replies(random.Random(2), 60)]
+    ends = dict.fromkeys(("message", "bad", "closed"), 0)
+    for _ in range(1500):
+        payload = bytearray(chance.choice(right))
+        match chance.randrange(4):
+            case 0:
+                payload = bytearray(chance.randbytes(chance.randrange(60)))
+            case 1:
+                for _ in range(chance.randint(1, 6)):
+                    payload[chance.randrange(len(payload))] = chance.randrange(256)
+            case 2:
+                del payload[chance.randrange(len(payload)) :]
+        sent = frame(bytes(payload)) if chance.random() < 0.8 else bytes(payload)
+        ours, theirs = socket.socketpair()
+        channel = Channel(ours, Reply)
+        theirs.sendall(sent)
+        theirs.close()
+        try:
+            while True:
+                assert isinstance(channel.receive(5.0), protocol.Message)
+                ends["message"] += 1
+        except BadFrame:
+            ends["bad"] += 1
+        except ChannelClosed:
+            ends["closed"] += 1
+        channel.close()
+    assert min(ends.values()) > 100, ends
