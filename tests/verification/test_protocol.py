@@ -16,6 +16,7 @@ from gemmetry.domain.traits import Trait
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import apply_epilogue, compute_reference
 from gemmetry.numerics.storage import quantize, round_to_tf32, to_float32, to_float64
+from gemmetry.verification.checks.changes import CHANGES
 from gemmetry.verification.checks.repeats import CALLS, FEWEST_CALLS
 from gemmetry.verification.checks.stress import CALLS_UNDER_LOAD
 from gemmetry.verification.protocol import (
@@ -441,8 +442,8 @@ class TestMemory:
 
 def test_levels_add_checks(judge):
     counts = [len(judge(F32, product, level=level).checks) for level in LEVELS]
-    assert counts == [5, 20, 30]
-    assert len(CHECKS) + 1 == 30
+    assert counts == [5, 21, 31]
+    assert len(CHECKS) + 1 == 31
     with pytest.raises(UnknownNameError, match="thorough"):
         judge(F32, level="thorough")
 
@@ -455,7 +456,7 @@ def test_quick_launches_once(executable_of):
     verify(executable, operation, inputs, reference, level="quick")
     assert executable.launches == 1
     verify(executable, operation, inputs, reference, level="standard")
-    assert executable.launches == 1 + 21
+    assert executable.launches == 1 + 29
 
 
 def test_verdict_reports_the_errors(judge):
@@ -538,8 +539,9 @@ def test_the_number_of_launches_is_told(level, executable_of, monkeypatch):
 
 def test_slow_launches_are_fewer():
     assert launches("standard", 0.01) == LAUNCHES["standard"]
-    assert launches("standard", 10.0) == LAUNCHES["standard"] - CALLS + FEWEST_CALLS
-    fewer = CALLS + CALLS_UNDER_LOAD - 2 * FEWEST_CALLS
+    fewer = CALLS + len(CHANGES) - 2 * FEWEST_CALLS
+    assert launches("standard", 10.0) == LAUNCHES["standard"] - fewer
+    fewer += CALLS_UNDER_LOAD - FEWEST_CALLS
     assert launches("paranoid", 10.0) == LAUNCHES["paranoid"] - fewer
     assert launches("quick", 10.0) == 1
     assert launches("thorough") == 0

@@ -115,6 +115,29 @@ class GuardedDevice(Protocol):
 
 
 @runtime_checkable
+class EditableDevice(Protocol):
+    """A device that can write into parts of a buffer, in the order of launches. Where one cannot,
+    whole buffers are written instead (:mod:`gemmetry.numerics.editing`)."""
+
+    def prepared_edit(
+        self, buffer: Buffer, index: tuple[slice, ...], array: HostArray
+    ) -> Callable[[], None]:
+        """What writes `array` to ``buffer[index]`` when it is called: after the launches before and
+        before those that follow, without waiting for either where launches are queued. `array` is
+        on the device by then. The write leaves no trace but the bytes: no version that a library
+        counts for the buffer changes.
+
+        Args:
+            index: into the buffer's ``storage_shape``.
+            array: host array of that part's shape, in the buffer's format.
+        """
+
+    def fill_repeating(self, buffer: Buffer, values: HostArray) -> None:
+        """Overwrite the buffer's elements, in the order of memory, with `values` (one-dimensional,
+        in the buffer's format) over and over."""
+
+
+@runtime_checkable
 class OrderedDevice(Protocol):
     """A device with an order of work (a stream, the calling thread) that timing relies on."""
 

@@ -23,3 +23,5 @@ class Trait(StrEnum):
     """f32 inputs are rounded to tf32, by a policy that the caller set."""
     FP8_FAST_ACCUMULATION = "fp8_fast_accumulation"
     """fp8 sums stay in the tensor cores' 14 bits and are never promoted to f32."""
+    REUSES_RESULTS = "reuses_results"
+    """Memory of a result that was returned is used for a later one: whoever keeps it copies it."""

@@ -92,6 +92,20 @@ class HostDevice:
             )
         buffer[...] = array
 
+    def prepared_edit(
+        self, buffer: HostBuffer, index: tuple[slice, ...], array: HostArray
+    ) -> Callable[[], None]:
+        """See :class:`gemmetry.domain.contracts.EditableDevice`."""
+        part, contents = buffer[index], np.array(array)
+        return lambda: np.copyto(part, contents)
+
+    def fill_repeating(self, buffer: HostBuffer, values: HostArray) -> None:
+        """See :class:`gemmetry.domain.contracts.EditableDevice`."""
+        flat = buffer.reshape(-1)
+        whole = flat.size - flat.size % values.size
+        flat[:whole].reshape(-1, values.size)[...] = values
+        flat[whole:] = values[: flat.size - whole]
+
     def same_bytes(self, left: HostBuffer, right: HostBuffer) -> bool:
         """Whether two buffers hold the same bytes."""
         return same_bytes(left, right)

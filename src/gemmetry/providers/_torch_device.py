@@ -253,6 +253,32 @@ class TorchDevice:
         with self.errors(f"overwriting {spec.role}"):
             buffer.view(_FORMATS[spec.dtype][2]).copy_(_host_bits(array, spec.dtype))
 
+    def prepared_edit(
+        self, buffer: Buffer, index: tuple[slice, ...], array: HostArray
+    ) -> Callable[[], None]:
+        """See :class:`gemmetry.domain.contracts.EditableDevice`; written through a second tensor
+        of the same memory, whose versions torch counts apart (``Tensor.data``)."""
+        dtype = _BY_STORAGE[array.dtype]
+        with self.errors("preparing a change in place"):
+            part = buffer.data.view(_FORMATS[dtype][2])[index]
+            contents = _host_bits(np.array(array), dtype).to(self.torch_device)
+
+        def edit() -> None:
+            with self.errors("changing a buffer in place"):
+                part.copy_(contents)
+
+        return edit
+
+    def fill_repeating(self, buffer: Buffer, values: HostArray) -> None:
+        """See :class:`gemmetry.domain.contracts.EditableDevice`."""
+        dtype = _BY_STORAGE[values.dtype]
+        with self.errors("filling a buffer"):
+            bits = _host_bits(values, dtype).to(self.torch_device)
+            flat = buffer.view(_FORMATS[dtype][2]).view(-1)
+            whole = flat.numel() - flat.numel() % bits.numel()
+            flat[:whole].view(-1, bits.numel()).copy_(bits)
+            flat[whole:].copy_(bits[: flat.numel() - whole])
+
     def same_bytes(self, left: Buffer, right: Buffer) -> bool:
         if left.shape != right.shape or left.dtype != right.dtype:
             return False

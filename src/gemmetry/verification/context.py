@@ -29,7 +29,7 @@ from gemmetry.verification.comparison import compare, compare_exactly
 from gemmetry.verification.diagnosis import guess_bug
 from gemmetry.verification.error_statistics import ErrorStatistics, Mask
 from gemmetry.verification.evidence import Evidence
-from gemmetry.verification.exact_inputs import ExactCase, ExactInputs
+from gemmetry.verification.exact_inputs import ExactCase, ExactInputs, case_of
 from gemmetry.verification.freivalds import FreivaldsResult, freivalds
 from gemmetry.verification.launching import PLAUSIBLE, Launch, Launcher, Placed
 
@@ -237,25 +237,39 @@ class Context:
         A declaration changes them: tf32 inputs are counted in tf32, results rounded by chance are
         judged by a bound of one ulp, and those bounded by norm have no exact sums.
         """
-        operation = self.operation
-        s = operation.signature
-        if Trait.TF32 in self.declared and F32 in (s.lhs, s.rhs):
-            narrow = replace(
-                s, lhs=TF32 if s.lhs is F32 else s.lhs, rhs=TF32 if s.rhs is F32 else s.rhs
-            )
-            operation = Operation(narrow, operation.shape)
-        is_normwise = Trait.NORMWISE in self.declared
-        round_once = not (is_normwise or Trait.STOCHASTIC_ROUNDING in self.declared)
+        operation = self._counted(self.operation)
 
         def fresh() -> ExactCase | None:
-            found = make(operation, self.seed, self.matmul, round_once)
-            if found is None or not is_normwise:
-                return found
-            matmul = None if self.matmul is np.matmul else self.matmul
-            reference = compute_reference(operation, found.inputs, matmul=matmul)
-            return ExactCase(found.inputs, None, reference)
+            found = make(operation, self.seed, self.matmul, self._rounds_once)
+            return None if found is None else self._normwise(operation, found)
 
-        return _CASES.get((name, operation, self.seed, round_once, is_normwise), fresh)
+        key = (name, operation, self.seed, self._rounds_once, Trait.NORMWISE in self.declared)
+        return _CASES.get(key, fresh)
+
+    def case_of(self, operation: Operation, inputs: tuple[Array, ...]) -> ExactCase:
+        """The exact case of other inputs that no sum rounds on, of a small operation with the
+        signature of this one."""
+        operation = self._counted(operation)
+        found = case_of(operation, inputs, cast(Matmul, np.matmul), self._rounds_once)
+        return self._normwise(operation, found)
+
+    @property
+    def _rounds_once(self) -> bool:
+        return not self.declared & {Trait.NORMWISE, Trait.STOCHASTIC_ROUNDING}
+
+    def _counted(self, operation: Operation) -> Operation:
+        s = operation.signature
+        if Trait.TF32 not in self.declared or F32 not in (s.lhs, s.rhs):
+            return operation
+        lhs, rhs = (TF32 if dtype is F32 else dtype for dtype in (s.lhs, s.rhs))
+        return Operation(replace(s, lhs=lhs, rhs=rhs), operation.shape)
+
+    def _normwise(self, operation: Operation, case: ExactCase) -> ExactCase:
+        if Trait.NORMWISE not in self.declared:
+            return case
+        matmul = None if self.matmul is np.matmul else self.matmul
+        reference = compute_reference(operation, case.inputs, matmul=matmul)
+        return ExactCase(case.inputs, None, reference)
 
     def exact(self, name: str, make: ExactInputs) -> ExactRun | None:
         """The launch on exact inputs called `name`, in the other buffers, made once; None where

@@ -120,8 +120,7 @@ def integers(
     inputs = make_inputs(operation, distribution="integers", seed=seed)
     if operation.signature.lhs.is_integer:
         inputs = _to_the_ends(operation, inputs)
-    product = exact_product(operation, inputs, matmul)
-    return _case(operation, inputs, product, round_once, _largest_partial_sum)
+    return case_of(operation, inputs, matmul, round_once)
 
 
 def integers_up_to(
@@ -134,8 +133,7 @@ def integers_up_to(
     for spec in operation.inputs[:2]:
         arrays[spec.role] = _codes(spec, limit, seed)
     inputs = tuple(arrays[spec.role] for spec in operation.inputs)
-    product = exact_product(operation, inputs, matmul)
-    return _case(operation, inputs, product, round_once, _largest_partial_sum)
+    return case_of(operation, inputs, matmul, round_once)
 
 
 def promoted(
@@ -241,6 +239,14 @@ def _selection(
 
 
 _Magnitude = Callable[[Operation, Sequence[Array]], Floats | float]
+
+
+def case_of(
+    operation: Operation, inputs: tuple[Array, ...], matmul: Matmul, round_once: bool = True
+) -> ExactCase:
+    """The case of whole numbers of either sign on which no sum rounds."""
+    product = exact_product(operation, inputs, matmul)
+    return _case(operation, inputs, product, round_once, _largest_partial_sum)
 
 
 def _case(

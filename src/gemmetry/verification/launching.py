@@ -17,6 +17,8 @@ import numpy.typing as npt
 
 from gemmetry.domain.contracts import Buffer, Device, Executable, GuardedDevice
 from gemmetry.domain.operation import Operation, TensorSpec
+from gemmetry.numerics.changes import Change, Edit, changed_inputs, edits, undoing
+from gemmetry.numerics.editing import fill_plausibly, prepared_edits
 from gemmetry.numerics.storage import Array, as_bits, numpy_dtype, same_bytes
 
 FLOAT_SENTINELS = (0xFF, 0x7F)
@@ -67,7 +69,8 @@ class Launch:
     """Of the result."""
     inputs: tuple[Array, ...]
     result: Buffer
-    sentinel: int
+    sentinel: int = 0
+    """Byte that the output was filled with, where :func:`sentinel_mask` may ask for it."""
     changed_inputs: tuple[str, ...] = ()
     """Roles of inputs whose bytes differ afterwards; also those of launches queued with it."""
     returned_input: str = ""
@@ -208,7 +211,7 @@ class Launcher:
         placed: Placed,
         count: int,
         *,
-        sentinel: int,
+        sentinel: int | None = None,
         within: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> Iterator[Launch]:
         """`count` launches behind each other without waiting, each with an output of its own; in
@@ -216,6 +219,7 @@ class Launcher:
         round have run by then, so the zones of inputs are looked at with its first and last alone.
 
         Args:
+            sentinel: what outputs are filled with before; None: plausible numbers, others for each.
             within: makes what is entered right before the launches of a round and left behind
                 them, while they may still run.
         """
@@ -224,8 +228,11 @@ class Launcher:
         at_once = max(1, min(count, fitting))
         for start in range(0, count, at_once):
             outputs = [self.new_output() for _ in range(min(at_once, count - start))]
-            for output in outputs:
-                self.device.fill_bytes(output, sentinel)
+            for number, output in enumerate(outputs, start=start + 1):
+                if sentinel is None:
+                    fill_plausibly(self.device, output, self._output, number)
+                else:
+                    self.device.fill_bytes(output, sentinel)
             self.device.synchronize()
             with within():
                 results = [self._run(placed, output) for output in outputs]
@@ -236,7 +243,55 @@ class Launcher:
             while pairs:
                 input_zones = len(pairs) in ends
                 output, result = pairs.pop(0)
-                yield self._launch(placed, output, result, sentinel, input_zones=input_zones)
+                yield self._launch(placed, output, result, input_zones=input_zones)
+
+    def queue_changes(
+        self, placed: Placed, changes: Sequence[Change]
+    ) -> Iterator[tuple[Launch, Buffer | None]]:
+        """One launch for each of `changes`, which is made in place before it and undone behind it,
+        without waiting in between, as far as memory reaches. All launches write one output, which
+        holds what the one before left there; a copy follows each in order.
+
+        Yields:
+            The launch with that copy as its result, and the buffer that it returned, as it is
+            once all have run; None where the output was given.
+        """
+        size = self._output.bytes * (1 if self.executable.writes_output else 2)
+        fitting = int(self.device.free_memory_bytes() / (ROOM * max(1, size))) - 1
+        at_once = max(1, min(len(changes), fitting))
+        for start in range(0, len(changes), at_once):
+            yield from self._queue_changes(placed, changes[start : start + at_once])
+
+    def _queue_changes(
+        self, placed: Placed, changes: Sequence[Change]
+    ) -> Iterator[tuple[Launch, Buffer | None]]:
+        device, operation, output = self.device, self.operation, self.output_of(placed)
+
+        def prepared(edits: Sequence[Edit]) -> list[Callable[[], None]]:
+            return prepared_edits(device, placed.specs, placed.buffers, edits)
+
+        plan = [
+            (prepared(edits(operation, c)), prepared(undoing(operation, placed.arrays, c)))
+            for c in changes
+        ]
+        fill_plausibly(device, output, self._output, 0)
+        # An allocator that has had as much before hands it out again without waiting.
+        room = [device.clone(output) for _ in changes]
+        del room
+        device.synchronize()
+        results, copies = [], []
+        for make, undo in plan:
+            _call_all(make)
+            result = self._run(placed, output)
+            results.append(result)
+            copies.append(device.clone(result) if type(result) is type(output) else result)
+            _call_all(undo)
+        device.synchronize()
+        for change, result, copy in zip(changes, results, copies, strict=True):
+            inputs = changed_inputs(operation, placed.arrays, change)
+            launch = Launch(device, self._output, inputs, copy)
+            launch.returned_type = "" if type(copy) is type(output) else type(copy).__name__
+            yield launch, None if self.executable.writes_output else result
 
     def changed_inputs(self, placed: Placed) -> tuple[str, ...]:
         """Roles of inputs that no longer hold what was uploaded."""
@@ -273,7 +328,7 @@ class Launcher:
         placed: Placed,
         output: Buffer,
         result: Buffer,
-        sentinel: int,
+        sentinel: int = 0,
         *,
         input_zones: bool = True,
     ) -> Launch:
@@ -294,6 +349,11 @@ class Launcher:
         pitch = spec.storage_shape[-1] * spec.dtype.itemsize
         zone = min(max(SMALLEST_ZONE_BYTES, self._tile_rows * pitch), LARGEST_ZONE_BYTES)
         return self._guarded.allocate_guarded(spec, zone_bytes=zone, offset_bytes=offset_bytes)
+
+
+def _call_all(calls: Sequence[Callable[[], None]]) -> None:
+    for call in calls:
+        call()
 
 
 def _same(left: Buffer, right: Buffer) -> bool:

@@ -4,11 +4,11 @@
 level      checks                                              cost, besides the reference
 =========  ==================================================  ==================================
 quick      form, written, inputs_unchanged, red_zones, values  one launch, one comparison
-standard   ... second_launch, repeat, spoiled_scratch,         20 more launches, one float32
+standard   ... second_launch, repeat, spoiled_scratch,         28 more launches, one float32
            integers, every_call, selects_lhs, selects_rhs,     product on the host (cached), seven
            fp8_promotion, scale_factors, in_place_change,      small shapes
-           nan_spreads, inf_spreads, unordered_work,
-           tail_shapes, alpha_beta
+           follows_changes, nan_spreads, inf_spreads,
+           unordered_work, tail_shapes, alpha_beta
 paranoid   ... integer_ladder, zero_mean, same_sign,           37 more launches, six references,
            wide_range, cancellation, subnormals, overflow,     about fifty small shapes
            unaligned_buffers, many_repeats, under_load
@@ -30,7 +30,16 @@ from gemmetry.numerics.accuracy import accuracy_class
 from gemmetry.numerics.inputs import zero_share
 from gemmetry.numerics.references import Reference
 from gemmetry.numerics.storage import Array, numpy_dtype
-from gemmetry.verification.checks import exact, memory, repeats, shapes, special, stress, values
+from gemmetry.verification.checks import (
+    changes,
+    exact,
+    memory,
+    repeats,
+    shapes,
+    special,
+    stress,
+    values,
+)
 from gemmetry.verification.checks.results import CheckOutcome, CheckResult, failed, passed
 from gemmetry.verification.companions import Companions
 from gemmetry.verification.comparison import compare
@@ -72,6 +81,7 @@ CHECKS: tuple[Check, ...] = (
     Check("standard", exact.check_fp8_promotion, 1),
     Check("standard", exact.check_scale_factors, 1),
     Check("standard", exact.check_in_place_change),
+    Check("standard", changes.check_follows_changes, len(changes.CHANGES), fewer_where_slow=True),
     Check("standard", special.check_nan_spreads, 1),
     Check("standard", special.check_inf_spreads, 1),
     Check("standard", repeats.check_unordered_work, 1),

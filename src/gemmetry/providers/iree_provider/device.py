@@ -284,6 +284,25 @@ class IreeHostDevice(IreeDevice):
         self.synchronize()
         return buffer.memory is None or self._memory.red_zones_intact(buffer.memory)
 
+    def prepared_edit(
+        self, buffer: IreeBuffer, index: tuple[slice, ...], array: HostArray
+    ) -> Callable[[], None]:
+        """See :class:`gemmetry.domain.contracts.EditableDevice`; waits for the launches before."""
+        assert buffer.memory is not None
+        write = self._memory.prepared_edit(buffer.memory, index, array)
+
+        def edit() -> None:
+            self.synchronize()
+            write()
+
+        return edit
+
+    def fill_repeating(self, buffer: IreeBuffer, values: HostArray) -> None:
+        """See :class:`gemmetry.domain.contracts.EditableDevice`."""
+        self.synchronize()
+        assert buffer.memory is not None
+        self._memory.fill_repeating(buffer.memory, values)
+
     def spoiled_scratch(self, size_bytes: int) -> AbstractContextManager[None]:
         """See :class:`gemmetry.domain.contracts.StressDevice`; IREE allocates by malloc too."""
         return self._memory.spoiled_scratch(size_bytes)

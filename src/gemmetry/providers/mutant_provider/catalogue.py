@@ -80,11 +80,16 @@ def planted() -> tuple[Planted, ...]:
     """All planted kernels, by vehicle and in the order of their numbers."""
     from gemmetry.providers.mutant_provider import (
         cuda_catalogue,
+        host_cache_catalogue,
         host_catalogue,
         triton_catalogue,
     )
 
-    return (*host_catalogue.PLANTED, *triton_catalogue.PLANTED, *cuda_catalogue.PLANTED)
+    on_host = sorted(
+        (*host_catalogue.PLANTED, *host_cache_catalogue.PLANTED),
+        key=lambda item: (not item.is_bug, item.number),
+    )
+    return (*on_host, *triton_catalogue.PLANTED, *cuda_catalogue.PLANTED)
 
 
 @cache

@@ -10,6 +10,7 @@ from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.record import BuildFacts
 from gemmetry.providers._host_device import HostBuffer, HostDevice
 from gemmetry.providers.mutant_provider import host_arithmetic as arithmetic
+from gemmetry.providers.mutant_provider import host_caches as caches
 from gemmetry.providers.mutant_provider import host_callers as callers
 from gemmetry.providers.mutant_provider import host_correct as correct
 from gemmetry.providers.mutant_provider import host_edges as edges
@@ -172,6 +173,7 @@ KERNELS: Mapping[str, type[TiledGemm]] = {
     "begins_with_quotient": factors.BeginsWithQuotient,
     "alpha_in_a_before_gelu": factors.FoldsAlphaIntoA,
     "scales_in_operands": factors.FoldsScalesIntoOperands,
+    **caches.KERNELS,
 }
 """Slug of a planted kernel -> its class."""
 

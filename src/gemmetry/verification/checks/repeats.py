@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from gemmetry.domain.contracts import OrderedDevice
+from gemmetry.domain.traits import Trait
 from gemmetry.numerics.storage import Array, to_float64
 from gemmetry.verification import exact_inputs
 from gemmetry.verification.checks.memory import zone_problem
@@ -59,7 +60,9 @@ def check_repeat(context: Context) -> CheckResult:
     """Two launches on the same inputs agree bit for bit; where they do not, that is told, and so
     is a result that the next launch overwrites."""
     name = "repeat"
-    if not context.executable.writes_output and context.second.shares_memory(context.first):
+    shares_memory = context.second.shares_memory(context.first)
+    may_share = context.executable.writes_output or Trait.REUSES_RESULTS in context.declared
+    if shares_memory and not may_share:
         return warned(
             name, "every launch returns the same memory: the result before is overwritten"
         )
@@ -97,7 +100,7 @@ def judge_calls(
     placed = context.main if run is None else context.put(run.case.inputs)
     launcher.keep_copies(placed)
     model = context.first if run is None else run.launch
-    launches = launcher.queue(placed, count, sentinel=launcher.sentinels[0], within=within)
+    launches = launcher.queue(placed, count, within=within)
     for number, launch in enumerate(launches, start=1):
         problem = launch.returned_type or zone_problem(launch)
         if problem:

@@ -1,0 +1,285 @@
+"""Inputs that change in a few places, and what becomes of the result.
+
+A line of A (a row; of a convolution an image) goes into one line of the result, and so does a
+column of B (a filter). Where one line changes, the answer to the changed inputs is therefore the
+answer before but for one line, which is a product of its own with a single row or column: it costs
+a share of 1/M or 1/N of the first. So a result can be checked against inputs that nobody has seen
+before for next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmetry.domain.operation import Conv2dShape, Layout, MatmulShape, Operation, TensorSpec
+from gemmetry.numerics.references import (
+    Matmul,
+    Reference,
+    Scalar,
+    compute_reference,
+    to_logical,
+    to_storage,
+)
+from gemmetry.numerics.storage import Array, to_float64
+
+Index = tuple[slice, ...]
+"""Where in an array something is written."""
+
+_FOLLOWERS = (
+    frozenset({"addend", "residual", "scale_a"}),
+    frozenset({"addend", "residual", "scale_b", "bias"}),
+)
+"""Operands that have a line for each one of A, and of B, where they are no single number."""
+
+_TRIES = 8
+"""Places looked at for one whose change shows: the largest number of so many counts."""
+
+
+class ChangeKind(StrEnum):
+    """What is done to a line. Each keeps something that a cache might look at."""
+
+    NEGATED = "negated"
+    """Every number changes, no magnitude does."""
+    SWAPPED = "swapped with another"
+    """Two lines change places: sums over the matrix, and over its columns (B: rows), stay."""
+    ONE_ELEMENT = "changed in one element"
+    """One number changes its sign; all others stay."""
+    ELEMENTS_SWAPPED = "changed by swapping two elements"
+    """The sum over the line stays, and so does all of the rest."""
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """New contents of some lines of A or B."""
+
+    kind: ChangeKind
+    place: int
+    """0 for A, 1 for B."""
+    lines: tuple[int, ...]
+    """Rows of A (images of a convolution) or columns of B (filters), counted in every member of a
+    batch."""
+    contents: Array
+    """The lines as they are then: the operand's logical shape, with as many lines as change."""
+
+    def __str__(self) -> str:
+        names = ("row", "A") if self.place == 0 else ("column", "B")
+        return f"{names[0]} {self.lines[0]} of {names[1]} {self.kind}"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A line to be written: the operand, where in its stored array, and what."""
+
+    place: int
+    index: Index
+    contents: Array
+
+
+def draw_change(
+    operation: Operation,
+    inputs: Sequence[Array],
+    kind: ChangeKind,
+    place: int,
+    rng: np.random.Generator,
+) -> Change:
+    """A change of `kind` at a place that `rng` chooses.
+
+    Args:
+        inputs: host arrays of ``operation.inputs``, in storage shapes; they stay as they are.
+        place: 0 for A, 1 for B.
+    """
+    spec = operation.inputs[place]
+    axis = line_axis(operation, place)
+    lines = np.moveaxis(to_logical(inputs[place], spec), axis, 0)
+    first = int(rng.integers(lines.shape[0]))
+    if kind is ChangeKind.SWAPPED and lines.shape[0] > 1:
+        other = int((first + rng.integers(1, lines.shape[0])) % lines.shape[0])
+        contents = np.stack([lines[other], lines[first]])
+        return Change(kind, place, (first, other), _to_axis(contents, axis))
+    line = np.array(lines[first])
+    flat = line.reshape(-1)
+    if kind is ChangeKind.ELEMENTS_SWAPPED and flat.size > 1:
+        one, other = _unequal_pair(flat, rng)
+        flat[[one, other]] = flat[[other, one]]
+    elif kind is ChangeKind.ONE_ELEMENT:
+        at = _largest_of_a_few(flat, rng)
+        flat[at] = negative(flat[at : at + 1])[0]
+    else:
+        kind = ChangeKind.NEGATED
+        line = negative(line)
+    return Change(kind, place, (first,), _to_axis(line[np.newaxis], axis))
+
+
+def negative(array: Array) -> Array:
+    """``-array``; of integers ``-array - 1``, as -128 has no counterpart in 8 bits."""
+    is_integer = np.issubdtype(array.dtype, np.integer)
+    return np.asarray(np.invert(array) if is_integer else np.negative(array))
+
+
+def line_axis(operation: Operation, place: int) -> int:
+    """The axis, of an operand and of the result, along which lines are counted."""
+    if place == 1:
+        return -1
+    return -4 if isinstance(operation.shape, Conv2dShape) else -2
+
+
+def edits(operation: Operation, change: Change) -> list[Edit]:
+    """What has to be written for `change`, one line each."""
+    spec, axis = operation.inputs[change.place], line_axis(operation, change.place)
+    return _line_edits(spec, axis, change.place, change.lines, change.contents)
+
+
+def undoing(operation: Operation, inputs: Sequence[Array], change: Change) -> list[Edit]:
+    """What has to be written to have `inputs` back."""
+    spec, axis = operation.inputs[change.place], line_axis(operation, change.place)
+    before = np.take(to_logical(inputs[change.place], spec), change.lines, axis)
+    return _line_edits(spec, axis, change.place, change.lines, before)
+
+
+def result_edits(operation: Operation, change: Change, lines: Array) -> list[Edit]:
+    """How a stored result gets `lines`, those that belong to `change`, in logical shape."""
+    axis = line_axis(operation, change.place)
+    return _line_edits(operation.output, axis, change.place, change.lines, lines)
+
+
+def changed_inputs(
+    operation: Operation, inputs: Sequence[Array], change: Change
+) -> tuple[Array, ...]:
+    """`inputs` with the change made, in a copy of the operand that it is in."""
+    changed = list(inputs)
+    changed[change.place] = np.array(inputs[change.place])
+    for edit in edits(operation, change):
+        changed[change.place][edit.index] = edit.contents
+    return tuple(changed)
+
+
+def part_with_lines(
+    operation: Operation, inputs: Sequence[Array], changes: Sequence[Change]
+) -> tuple[Operation, tuple[Array, ...]]:
+    """The operation that computes only the result's lines of `changes`, one after the other, and
+    its inputs.
+
+    Args:
+        changes: all of the same operand, at least one.
+    """
+    place, axis = changes[0].place, line_axis(operation, changes[0].place)
+    lines = [line for change in changes for line in change.lines]
+    shape = operation.shape
+    if isinstance(shape, Conv2dShape):
+        shape = shape._replace(n=len(lines)) if place == 0 else shape._replace(f=len(lines))
+    else:
+        assert isinstance(shape, MatmulShape)
+        shape = shape._replace(m=len(lines)) if place == 0 else shape._replace(n=len(lines))
+    part = Operation(operation.signature, shape)
+    taken = []
+    for i, (spec, small, array) in enumerate(
+        zip(operation.inputs, part.inputs, inputs, strict=True)
+    ):
+        if i == place:
+            contents = np.concatenate([change.contents for change in changes], axis)
+            taken.append(to_storage(contents, small))
+        elif spec.role in _FOLLOWERS[place] and _has_lines(spec, operation.output, axis):
+            taken.append(to_storage(np.take(to_logical(array, spec), lines, axis), small))
+        else:
+            taken.append(array)
+    return part, tuple(taken)
+
+
+def changed_reference(
+    operation: Operation,
+    inputs: Sequence[Array],
+    reference: Reference,
+    change: Change,
+    *,
+    matmul: Matmul | None = None,
+) -> Reference:
+    """The reference of `inputs` with `change` made, from the `reference` without it.
+
+    Args:
+        matmul: as of :func:`gemmetry.numerics.references.compute_reference`.
+    """
+    part, taken = part_with_lines(operation, inputs, [change])
+    found = compute_reference(part, taken, matmul=matmul)
+    return reference_with_lines(operation, reference, change, found)
+
+
+def reference_with_lines(
+    operation: Operation, reference: Reference, change: Change, lines: Reference
+) -> Reference:
+    """A copy of `reference` with `lines` where `change` goes into it."""
+    extra = reference.extra_rounding
+    if extra is not None and lines.extra_rounding is not None:
+        extra = with_lines(operation, extra, change, lines.extra_rounding)
+    return replace(
+        reference,
+        value=with_lines(operation, reference.value, change, lines.value),
+        magnitude=with_lines(operation, reference.magnitude, change, lines.magnitude),
+        extra_rounding=extra,
+    )
+
+
+def with_lines(
+    operation: Operation, whole: npt.NDArray[Scalar], change: Change, lines: npt.NDArray[Scalar]
+) -> npt.NDArray[Scalar]:
+    """A copy of a result in logical shape with `lines` where `change` goes into it."""
+    axis = line_axis(operation, change.place)
+    copy = np.array(whole)
+    np.moveaxis(copy, axis, 0)[list(change.lines)] = np.moveaxis(lines, axis, 0)
+    return copy
+
+
+def take_lines(operation: Operation, whole: Array, change: Change) -> Array:
+    """What `change` goes into of a result in logical shape."""
+    return np.take(whole, change.lines, line_axis(operation, change.place))
+
+
+def split_lines(
+    operation: Operation, changes: Sequence[Change], result: Array
+) -> Iterator[tuple[Change, Array]]:
+    """Each change with its part of `result`, which is one of :func:`part_with_lines`."""
+    start, axis = 0, line_axis(operation, changes[0].place)
+    for change in changes:
+        stop = start + len(change.lines)
+        yield change, np.take(result, range(start, stop), axis)
+        start = stop
+
+
+def _has_lines(spec: TensorSpec, output: TensorSpec, axis: int) -> bool:
+    return len(spec.shape) >= -axis and spec.shape[axis] == output.shape[axis]
+
+
+def _line_edits(
+    spec: TensorSpec, axis: int, place: int, lines: Sequence[int], contents: Array
+) -> list[Edit]:
+    stored_axis = axis
+    if spec.layout is Layout.COLUMN and axis in (-1, -2):
+        stored_axis = -3 - axis
+    found = []
+    for number, line in enumerate(lines):
+        index = [slice(None)] * len(spec.shape)
+        index[stored_axis] = slice(line, line + 1)
+        part = np.take(contents, [number], axis)
+        found.append(Edit(place, tuple(index), to_storage(part, spec)))
+    return found
+
+
+def _to_axis(lines: Array, axis: int) -> Array:
+    """Lines along the first axis, as the operand has them."""
+    return np.ascontiguousarray(np.moveaxis(lines, 0, axis))
+
+
+def _largest_of_a_few(flat: Array, rng: np.random.Generator) -> int:
+    places = rng.integers(flat.size, size=_TRIES)
+    return int(places[int(np.argmax(np.abs(to_float64(flat[places]))))])
+
+
+def _unequal_pair(flat: Array, rng: np.random.Generator) -> tuple[int, int]:
+    one = int(rng.integers(flat.size))
+    others = (one + rng.integers(1, flat.size, size=_TRIES)) % flat.size
+    apart = np.abs(to_float64(flat[others]) - to_float64(flat[one : one + 1]))
+    return one, int(others[int(np.argmax(apart))])

@@ -1,0 +1,62 @@
+"""Writes changes of inputs to a device's buffers, and plausible numbers to its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import numpy as np
+
+from gemmetry.domain.contracts import Buffer, Device, EditableDevice
+from gemmetry.domain.dtypes import DType
+from gemmetry.domain.operation import TensorSpec
+from gemmetry.numerics.changes import Edit
+from gemmetry.numerics.storage import Array, Floats, numpy_dtype, quantize
+
+PERIOD = 16381
+"""Elements after which a fill repeats: a prime, so that no row of a result is the one before, and
+few enough to be sent to a device in no time."""
+
+_PLAUSIBLE_SIZE = 24.0
+"""The largest number of a fill: every format has it, and results of small products are about as
+large."""
+
+
+def prepared_edits(
+    device: Device, specs: Sequence[TensorSpec], buffers: Sequence[Buffer], edits: Sequence[Edit]
+) -> list[Callable[[], None]]:
+    """What makes `edits` of `buffers` (in the order of `specs`) when it is called, each in turn:
+    see :class:`gemmetry.domain.contracts.EditableDevice`. Other devices read the whole buffer,
+    change it, and write it again."""
+    return [_prepared(device, specs[e.place], buffers[e.place], e) for e in edits]
+
+
+def _prepared(device: Device, spec: TensorSpec, buffer: Buffer, edit: Edit) -> Callable[[], None]:
+    if isinstance(device, EditableDevice):
+        return device.prepared_edit(buffer, edit.index, edit.contents)
+
+    def rewrite() -> None:
+        whole = np.array(device.download(buffer, spec))
+        whole[edit.index] = edit.contents
+        device.write(buffer, whole, spec)
+
+    return rewrite
+
+
+def fill_plausibly(device: Device, buffer: Buffer, spec: TensorSpec, number: int) -> None:
+    """Fill a buffer with numbers that a result may well hold, each element with another one than
+    its neighbours, and every time (`number`) with others."""
+    values = np.roll(_plausible_values(spec.dtype), 101 * number)
+    if isinstance(device, EditableDevice):
+        device.fill_repeating(buffer, values)
+    else:
+        device.write(buffer, np.resize(values, spec.storage_shape), spec)
+
+
+@cache
+def _plausible_values(dtype: DType) -> Array:
+    rng = np.random.default_rng(PERIOD)
+    if dtype.is_integer:
+        return rng.integers(-100, 100, PERIOD).astype(numpy_dtype(dtype))
+    values: Floats = rng.uniform(-_PLAUSIBLE_SIZE, _PLAUSIBLE_SIZE, PERIOD)
+    return quantize(values, dtype)

@@ -1,0 +1,127 @@
+"""A line that changes, and the answer that follows from the one before."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.names import parse_operation
+from gemmetry.numerics.changes import (
+    ChangeKind,
+    changed_inputs,
+    changed_reference,
+    draw_change,
+    edits,
+    part_with_lines,
+    result_edits,
+    split_lines,
+    undoing,
+)
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.references import compute_reference, to_storage
+from gemmetry.numerics.storage import to_float64
+
+OPERATIONS = (
+    "matmul_9x7x5_f32t_f32t_f32t",
+    "matmul_9x7x5_bf16n_bf16n_bf16n_beta1_bias_residual_gelu",
+    "matmul_2x1x5_f16t_f16n_f16t",
+    "matmul_1x4x3_s8t_s8t_s32t_beta1",
+    "matmul_4x6x8_e4m3t_e4m3n_bf16t_scalerow_bias",
+    "matmul_1x1x8_e4m3t_e4m3n_bf16t_scaletensor",
+    "batch_matmul_3x5x4x6_f32n_f32t_f32n_residual_relu",
+    "conv2d_2x9x17x3_3x2x50_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc_bias_relu_residual",
+)
+
+
+def cases():
+    for name in OPERATIONS:
+        for kind in ChangeKind:
+            for place in (0, 1):
+                yield pytest.param(name, kind, place, id=f"{name}-{kind.name}-{'AB'[place]}")
+
+
+@pytest.mark.parametrize(("name", "kind", "place"), list(cases()))
+def test_a_reference_follows_its_changed_line(name, kind, place):
+    operation = parse_operation(name)
+    inputs = make_inputs(operation, distribution="normal", seed=3)
+    reference = compute_reference(operation, inputs)
+    change = draw_change(operation, inputs, kind, place, np.random.default_rng(5))
+    changed = changed_inputs(operation, inputs, change)
+    assert not np.array_equal(to_float64(changed[place]), to_float64(inputs[place]))
+    wanted = compute_reference(operation, changed)
+    found = changed_reference(operation, inputs, reference, change)
+    np.testing.assert_allclose(found.value, wanted.value, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found.magnitude, wanted.magnitude, rtol=1e-6)
+    assert (found.extra_rounding is None) == (wanted.extra_rounding is None)
+    # What was written is what is undone, and a stored result is edited as its operand is.
+    back = [np.array(array) for array in changed]
+    for edit in undoing(operation, inputs, change):
+        back[edit.place][edit.index] = edit.contents
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(back, inputs, strict=True))
+    stored = to_storage(reference.value, operation.output)
+    part, taken = part_with_lines(operation, inputs, [change])
+    lines = compute_reference(part, taken).value
+    for edit in result_edits(operation, change, lines):
+        stored[edit.index] = edit.contents
+    np.testing.assert_allclose(
+        stored, to_storage(wanted.value, operation.output), rtol=1e-12, atol=1e-12
+    )
+
+
+def test_changes_keep_what_caches_look_at():
+    operation = parse_operation("matmul_16x12x8_f32t_f32t_f32t")
+    inputs = make_inputs(operation, distribution="integers", seed=3)
+    a = to_float64(inputs[0])
+
+    def changed(kind):
+        rng = np.random.default_rng(1)
+        change = draw_change(operation, inputs, kind, 0, rng)
+        return to_float64(changed_inputs(operation, inputs, change)[0])
+
+    assert (np.abs(changed(ChangeKind.NEGATED)) == np.abs(a)).all()
+    assert (changed(ChangeKind.SWAPPED).sum(axis=0) == a.sum(axis=0)).all()
+    assert (changed(ChangeKind.ELEMENTS_SWAPPED).sum(axis=1) == a.sum(axis=1)).all()
+    assert (changed(ChangeKind.ONE_ELEMENT) != a).sum() == 1
+
+
+def test_places_follow_the_seed():
+    operation = parse_operation("matmul_512x512x4_f32t_f32t_f32t")
+    inputs = make_inputs(operation, distribution="integers", seed=3)
+
+    def line(seed):
+        rng = np.random.default_rng(seed)
+        return draw_change(operation, inputs, ChangeKind.NEGATED, 0, rng).lines
+
+    assert line(1) == line(1)
+    assert len({line(seed) for seed in range(8)}) > 4
+
+
+def test_s8_without_a_counterpart_of_its_lowest_number():
+    operation = parse_operation("matmul_2x2x4_s8t_s8t_s32t")
+    inputs = (np.full((2, 4), -128, np.int8), np.ones((4, 2), np.int8))
+    change = draw_change(operation, inputs, ChangeKind.NEGATED, 0, np.random.default_rng(0))
+    assert (change.contents == 127).all()
+
+
+def test_results_of_several_changes_are_one_product():
+    operation = parse_operation("matmul_9x7x5_f32t_f32t_f32t_residual")
+    inputs = make_inputs(operation, distribution="normal", seed=3)
+    rng = np.random.default_rng(2)
+    kinds = (ChangeKind.SWAPPED, ChangeKind.NEGATED, ChangeKind.ONE_ELEMENT)
+    changes = [draw_change(operation, inputs, kind, 1, rng) for kind in kinds]
+    part, taken = part_with_lines(operation, inputs, changes)
+    assert part.matmul_shape.n == 4
+    pieces = list(split_lines(operation, changes, compute_reference(part, taken).value))
+    assert [change for change, _ in pieces] == changes
+    for change, lines in pieces:
+        whole = compute_reference(operation, changed_inputs(operation, inputs, change)).value
+        np.testing.assert_allclose(lines, whole[:, list(change.lines)], rtol=1e-12)
+
+
+def test_edits_of_a_column_major_operand_are_columns_of_its_memory():
+    operation = parse_operation("matmul_9x7x5_f32n_f32t_f32t")
+    inputs = make_inputs(operation, distribution="normal", seed=3)
+    change = draw_change(operation, inputs, ChangeKind.NEGATED, 0, np.random.default_rng(2))
+    (edit,) = edits(operation, change)
+    assert inputs[0].shape == (5, 9)
+    assert inputs[0][edit.index].shape == edit.contents.shape == (5, 1)

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.contracts import Device, EditableDevice
+from gemmetry.domain.dtypes import DTYPES, F32
+from gemmetry.domain.operation import TensorSpec
+from gemmetry.numerics.changes import Edit
+from gemmetry.numerics.editing import PERIOD, fill_plausibly, prepared_edits
+from gemmetry.numerics.storage import to_float64
+from gemmetry.providers._host_device import HostDevice
+
+SPEC = TensorSpec("lhs", (6, 4), F32)
+
+
+class Plain:
+    """A device that writes whole buffers only."""
+
+    def __init__(self):
+        host = HostDevice()
+        for name in Device.__dict__:
+            if not name.startswith("_") and callable(getattr(host, name, None)):
+                setattr(self, name, getattr(host, name))
+
+
+def _torch():
+    pytest.importorskip("torch")
+    from gemmetry.providers._torch_device import TorchDevice
+
+    return TorchDevice("cpu")
+
+
+def _iree():
+    pytest.importorskip("iree.runtime")
+    from gemmetry.providers.iree_provider.device import IreeHostDevice
+
+    return IreeHostDevice(threads=1)
+
+
+DEVICES = {"host": HostDevice, "plain": Plain, "torch": _torch, "iree": _iree}
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    return DEVICES[request.param]()
+
+
+def test_only_the_plain_one_cannot_edit(device):
+    assert isinstance(device, EditableDevice) is not isinstance(device, Plain)
+
+
+@pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=str)
+def test_an_edit_writes_its_part_when_it_is_called(device, dtype):
+    spec = TensorSpec("lhs", (6, 4), dtype)
+    if type(device).__name__ == "IreeHostDevice" and dtype.name == "tf32":
+        pytest.skip("IREE has no tf32")
+    buffer = device.allocate(spec)
+    device.fill_bytes(buffer, 0x11)
+    before = device.download(buffer, spec)
+    part = np.frombuffer(bytes(range(6 * dtype.itemsize)), before.dtype).reshape(6, 1)
+    (edit,) = prepared_edits(
+        device, (SPEC, spec), (None, buffer), [Edit(1, (slice(None), slice(2, 3)), part)]
+    )
+    assert device.download(buffer, spec).tobytes() == before.tobytes()
+    edit()
+    wanted = np.array(before)
+    wanted[:, 2:3] = part
+    assert device.download(buffer, spec).tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (40, 50), (130, 129)])
+def test_fills_differ_from_element_to_element_and_time_to_time(device, shape):
+    spec = TensorSpec("result", shape, F32)
+    buffer = device.allocate(spec)
+    fills = []
+    for number in range(3):
+        fill_plausibly(device, buffer, spec, number)
+        fills.append(device.download(buffer, spec))
+    for fill in fills:
+        assert np.isfinite(fill).all()
+        assert np.unique(fill).size >= 0.9 * min(fill.size, PERIOD)
+        assert (fill < 0).any() or fill.size < 10
+    assert (fills[0] != fills[1]).mean() > 0.9
+    assert (fills[1] != fills[2]).mean() > 0.9
+    assert shape[1] < 2 or not (fills[0][:-1] == fills[0][1:]).any()
+
+
+@pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=str)
+def test_fills_are_finite_in_every_format(dtype):
+    device, spec = HostDevice(), TensorSpec("result", (64, 64), dtype)
+    buffer = device.allocate(spec)
+    fill_plausibly(device, buffer, spec, 5)
+    wide = to_float64(device.download(buffer, spec))
+    assert np.isfinite(wide).all()
+    assert wide.std() > 1
