@@ -23,11 +23,12 @@ DEMO_FOLDER := gemmetry-out/demo
 DEMO_TRACES := $(DEMO_FOLDER)-traces
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types docs bench clean
+.PHONY: help demo test test-masked test-loaded lint types docs bench clean
 
 help:
 	@echo "make demo   profile a few products on this machine's CPU, trace some, and write HTML reports"
 	@echo "make test   lint, types, layers and the whole test suite"
+	@echo "make test-masked  the suite without the widest vectors; make test-loaded: on a busy machine"
 	@echo "make lint   ruff and the layer contract"
 	@echo "make types  mypy"
 	@echo "make docs   the documentation, in docs/_build/html"
@@ -48,6 +49,13 @@ demo: $(VENV)/.demo-installed
 
 test: $(VENV)/.test-installed lint types
 	$(BIN)/python -m pytest -n 2
+
+# The suite as on another machine: docs/testing.md.
+test-masked: $(VENV)/.test-installed
+	$(BIN)/python tests/elsewhere.py --masked -- -n 2
+
+test-loaded: $(VENV)/.test-installed
+	$(BIN)/python tests/elsewhere.py --busy 4 -- -n 2
 
 lint: $(VENV)/.test-installed
 	$(BIN)/ruff check .

@@ -167,7 +167,7 @@ def test_output_is_kept_apart_and_bounded(start, monkeypatch):
     assert log.stat().st_size <= worker_process.TAIL_BYTES + 1
 
 
-def test_thread_variables_reach_the_worker(start):
+def test_thread_variables_reach_the_worker(start, fresh_workers):
     worker = start()
     worker.wait_ready()
     environment = Path(f"/proc/{worker.pid}/environ").read_bytes().split(b"\0")

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from gemmetry.engine import worker_process
+
+
+def _load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_workers() -> Iterator[None]:
+    """Workers of the engine are forked from a process that has imported torch, see
+    ``fork_server.py``."""
+    servers = _load("fork_server").ForkServers()
+    worker_process.subprocess = SimpleNamespace(
+        DEVNULL=subprocess.DEVNULL,
+        TimeoutExpired=subprocess.TimeoutExpired,
+        Popen=servers.popen,
+    )
+    yield
+    worker_process.subprocess = subprocess
+    servers.end()
+
+
+@pytest.fixture
+def fresh_workers(monkeypatch) -> None:
+    """Workers are started afresh, as they are everywhere else."""
+    monkeypatch.setattr(worker_process, "subprocess", subprocess)
