@@ -1,8 +1,11 @@
-"""Every command line of the dispatch profiler's document parses as it is written there."""
+"""Every command line of the dispatch profiler's document does what the document says: it parses
+as it is written there, it plans what is meant, and the three commands share a folder."""
 
 from __future__ import annotations
 
+import json
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -89,3 +92,117 @@ def test_what_has_no_effect_says_why(cli):
     wrong = cli("generate", "--mlir-dialect", "mhlo")
     assert wrong.status == 2
     assert "linalg" in wrong.stderr
+
+
+DRY = [
+    ("generate", GENERATE[0], 109, 17),
+    ("generate", GENERATE[1], 39, 3),
+    ("generate", f"{GENERATE[1]} --device cpu", None, 3),
+    ("generate", f"{GENERATE[1]} --device hip-gfx942", None, 3),
+    ("generate", f"{GENERATE[2]} --default-config", 192, 192),
+    ("compile", COMPILE[0], 109, 17),
+    ("compile", f"{COMPILE[0]} --device cpu", None, 17),
+    ("compile", f"{COMPILE[0]} --device hip-gfx942", None, 17),
+    ("compile", f"{COMPILE[0]} --device vulkan-ada", 17, 17),
+    *(("profile", f"{line} --device cuda-sm_80 --providers iree", count, operations)
+      for line, count, operations in zip(PROFILE[:4], (1, 1, 6, 2), (1, 1, 1, 2), strict=True)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "line", "count", "operations"), DRY)
+def test_plans_what_the_document_says(cli, name, line, count, operations):
+    pytest.importorskip("iree.compiler", reason="the iree extra is not installed")
+    words = shlex.split(line.replace("</path", "path").replace("dir>", "dir"))
+    ended = cli(name, *words, "--dry-run", "--json")
+    assert ended.status == 0, ended.stderr
+    plan = json.loads(ended.stdout)
+    assert plan["operations"] == operations
+    assert count is None or plan["dispatches"] == count
+    assert plan["dispatches"] >= operations
+    assert [lane["unsupported"] < lane["dispatches"] for lane in plan["providers"]] == [True]
+
+
+SWEEP = "--problem-m=64:1024:256 --problem-n=64:1024:512 --problem-k=4096"
+
+
+def test_the_three_commands_share_a_folder(cli):
+    """With the pretend provider, whose every stage takes no time; the lines are the document's."""
+    null = ["--providers", "null", "--device", "null", "--dtypes", "f32"]
+    written = cli("generate", "--generated-dir", "b", "--problem-m=768", "--problem-n=512",
+                  "--problem-k=1024", *null)  # fmt: skip
+    assert written.status == 0, written.stderr
+    assert "gemmetry compile --generated-dir b" in written.stderr
+    emitted = written.stdout.count("Emitting tuning configuration")
+    again = cli("generate", "--generated-dir", "b", *SWEEP.split(), *null)
+    assert again.status == 0
+
+    compiled = cli("compile", "--build-dir", "x", "--generated-dir", "b", "--json")
+    assert compiled.status == 0, compiled.stderr
+    records = json.loads(compiled.stdout)["records"]
+    assert len(records) == emitted + again.stdout.count("Emitting tuning configuration")
+
+    profiled = cli("profile", "--build-dir", "x", "--generated-dir", "b",
+                   "--dispatches=matmul_768x512x1024_*", "--verification-enabled=true",
+                   "--profiling-enabled=true", "--output=data.csv,data.json",
+                   "--verification-level", "quick")  # fmt: skip
+    assert profiled.status == 0, profiled.stderr
+    assert len(Path("data.csv").read_text().splitlines()) == 1 + emitted
+    done = json.loads(Path("data.json").read_text())["records"]
+    assert {record["outcome"] for record in done} == {"ok"}
+    assert {record["verification"] for record in done} == {"passed"}
+    assert all(record["operation"].startswith("matmul_768x512x1024_") for record in done)
+
+    expressions = cli(
+        "profile",
+        "--generated-dir",
+        "b",
+        "--dispatches",
+        "matmul_768x.*_f32t_.*default,matmul_64x64x4096_.*",
+        "--dry-run",
+        "--json",
+    )
+    assert expressions.status == 0
+    assert json.loads(expressions.stdout)["operations"] == 2
+
+
+def test_the_folder_of_one_command_serves_the_next(cli):
+    """With a real compiler: `compile` leaves what `profile` runs, and neither does work twice."""
+    pytest.importorskip("iree.compiler", reason="the iree extra is not installed")
+    assert (
+        cli(
+            "generate",
+            "--device",
+            "cpu",
+            "--problem-m=48",
+            "--problem-n=32",
+            "--problem-k=16",
+            "--generated-dir",
+            "b",
+            "--dtypes",
+            "f32",
+            "--default-config",
+        ).status
+        == 0
+    )
+    operation = "matmul_48x32x16_f32t_f32t_f32t"
+    folder = Path("b/generated/linalg/matmul") / operation
+    assert [path.name for path in folder.glob("[!.]*")] == [f"{operation}.mlir"]
+
+    compiled = cli("compile", "--generated-dir", "b", "--json")
+    assert compiled.status == 0, compiled.stderr
+    (build,) = json.loads(compiled.stdout)["records"]
+    names = {path.name for path in folder.glob("[!.]*")}
+    assert {"iree_compile_cmd_stdout.mlir", f"{operation}.mlir", f"{operation}_profile.vmfb",
+            f"{operation}_verify.vmfb"} <= names  # fmt: skip
+    binary = (folder / f"{operation}_profile.vmfb").resolve()
+    made = binary.stat().st_mtime_ns
+
+    profiled = cli("profile", "--generated-dir", "b", "--dispatches", "matmul_48x32x16_*",
+                   "--time-budget", "50ms", "--verification-level", "quick", "--json")  # fmt: skip
+    assert profiled.status == 0, profiled.stderr
+    (record,) = json.loads(profiled.stdout)["records"]
+    assert (record["provider"], record["verification"]) == ("iree", "passed")
+    assert record["median_ns"] > 0
+    assert record["compile_ns"] == build["compile_ns"]
+    assert binary.stat().st_mtime_ns == made
+    assert {path.name for path in folder.glob("[!.]*")} == names

@@ -5,6 +5,7 @@ from gemmetry.domain.events import Message, StageProgress
 from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.domain.plan import ProviderRequest
 from gemmetry.engine import compile, compile_plan, generate
+from gemmetry.specs.generated import read_generated
 from gemmetry.store.experiment import Experiment
 
 
@@ -40,6 +41,10 @@ def test_generating_writes_each_operations_sources(make_plan, tmp_path):
         "matmul_8x8x8_f32t_f32t_f32t.txt", "matmul_16x8x8_f32t_f32t_f32t.txt"
     ]  # fmt: skip
     assert len(paths[0].read_text().splitlines()) == 3
+    listed = read_generated(tmp_path)
+    assert [tmp_path / entry.source for entry in listed] == paths
+    assert [len(entry.configurations) for entry in listed] == [3, 3]
+    assert {(entry.provider, entry.target) for entry in listed} == {("null", "null")}
     warnings = [event for event in events if isinstance(event, Message)]
     assert len(warnings) == 2, "numpy cannot do these on the pretend device"
     progress = [event for event in events if isinstance(event, StageProgress)]

@@ -84,6 +84,13 @@ def test_the_legacy_defaults(laptop):
     assert plan_of(laptop, LEGACY, providers="numpy", device="cpu").selection is None
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda-sm_80,cpu", "cuda-sm_80"])
+def test_the_legacy_set_takes_each_targets_own_configurations(laptop, device):
+    plan = plan_of(laptop, LEGACY, device=device, providers="iree")
+    assert len(list(plan.operations)) == 17
+    assert (plan.selection is None) == (device != "cuda-sm_80")
+
+
 def test_a_name_in_full_is_made_whatever_the_axes_say(laptop):
     plan = plan_of(laptop, dispatches=NAME)
     assert [str(operation) for operation in plan.operations] == [

@@ -43,8 +43,12 @@ class Prepared:
     @property
     def generated(self) -> Path | None:
         """Where sources go; None: into the experiment."""
-        folder = self.spec.generated_dir
-        return None if folder is None else Path(folder) / "generated"
+        return generated_folder(self.spec)
+
+
+def generated_folder(spec: ProfileSpec) -> Path | None:
+    """Where sources go that are kept outside the experiment; None: nowhere."""
+    return None if spec.generated_dir is None else Path(spec.generated_dir) / "generated"
 
 
 def read_spec(
@@ -82,14 +86,24 @@ COLUMN_PRESETS = ("gemmetry", "all", "summary", "dispatch-profiler")
 
 
 def prepare(
-    spec: ProfileSpec, *, defaults: Defaults | None = None, base: Path | None = None
+    spec: ProfileSpec,
+    *,
+    defaults: Defaults | None = None,
+    base: Path | None = None,
+    takes_generated: bool = True,
 ) -> Prepared:
     """Plan and folder of `spec`; nothing runs and nothing is written.
+
+    `takes_generated`: where `spec` names no problem, the plan is what ``generate`` wrote into its
+    ``generated_dir``.
 
     Raises:
         RequestError: what is asked for does not exist or does not fit.
     """
-    planned = make_plan(spec, InstalledCatalogue(), defaults=defaults, base=base)
+    generated = generated_folder(spec) if takes_generated else None
+    planned = make_plan(
+        spec, InstalledCatalogue(), defaults=defaults, base=base, generated=generated
+    )
     folder = Path(spec.experiment) if spec.experiment else None
     if folder is None:
         folder = DEFAULT_FOLDER / f"{planned.plan.name}-{planned.plan.hash}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +34,13 @@ def generate(
     Without options: the dispatch profiler's own set for IREE on CUDA sm_80, 109 dispatches.
     Shapes that are given replace that set; --shapes legacy,768x512x1024 adds to its matmuls.
     """
+    from gemmetry.cli.console import note
     from gemmetry.cli.requests import Source, plan_request, read_request
     from gemmetry.specs.defaults import LEGACY
 
     source = Source(given=given, spec=spec, settings=set or (), save=save_spec)
     request = read_request(source, name="generate", generated_dir=".")
-    prepared = plan_request(request, source, defaults=LEGACY, tell=verbose)
+    prepared = plan_request(request, source, defaults=LEGACY, tell=verbose, takes_generated=False)
     if dry_run:
         from gemmetry.cli.dry_run import tell_plan
 
@@ -48,6 +50,8 @@ def generate(
     if json:
         typer.echo(json_module.dumps({"schema_version": 1, "files": files}, ensure_ascii=False))
         return
+    folder = shlex.quote(str(request.generated_dir))
+    note(f"compile them: gemmetry compile --generated-dir {folder}")
     for file in files:
         typer.echo(f"[Generating]: {file['path']}")
         for configuration in file["configurations"]:

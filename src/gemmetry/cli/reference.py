@@ -29,18 +29,25 @@ dtypes, kinds and layouts.
   `--dtypes f32,bf16`, `--dtypes f32 bf16`, `--dtypes f32 --dtypes bf16`.
 - **Flags** are `--flag`, `--flag=true`, `--flag=false` or `--no-flag`. Underscores may stand for
   hyphens (`--problem_m`).
-- **Ranges**: `64:1024:128` excludes its end, `log2:64:8192` doubles and includes it.
+- **Ranges**: `64:1024:128` excludes its end, `log2:64:8192` doubles and includes it. M, N and K
+  are given together: a size that is left out is an error.
 - **Shapes**: `MxNxK`, `BxMxNxK`, conv2d `NxHxWxC_RxSxF[_strideAxB][_padAxB]`, presets (`first`,
-  `first_gpu`, `squares`, `llm`, `legacy`, `conv`), and files (`.csv`, `.yaml`, `.txt`).
+  `first_gpu`, `squares`, `llm`, `legacy`, `conv`), files (`.csv`, `.yaml`, `.txt`), and single
+  numbers, which are squares. `64,64,64` may mean either and is refused: write `64x64x64`, or
+  `64 64 64` for squares.
+- **Files** of `--output` are lists too: `-o a.csv,b.json`.
 - **Selection** (`--dispatches`, `--exclude`): a glob on the dispatch's name or on
-  `provider:name`; `re:REGEX`; `key=value` on a column known before the run (`kind=conv2d`,
-  `m=64:512:64`, `dtype={f16,bf16}`). Commas separate patterns, inside brackets they belong to the
-  pattern. A name in full is *made*, whatever the other options say; so is the operation at the
-  front of a glob.
+  `provider:name`; `re:REGEX`, also without `re:` where a pattern can be nothing else
+  (`matmul_.*_f32t_.*`; a line on stderr says so); `key=value` on a column known before the run
+  (`kind=conv2d`, `m=64:512:64`, `dtype={f16,bf16}`). Commas separate patterns, inside brackets they
+  belong to the pattern. A name in full is *made*, whatever the other options say; so is the
+  operation at the front of a glob.
 - **Spec files**: every option under a panel below is a key of a spec file ([](specs.md)), with `_`
-  for `-`. Options override the file; `--save-spec` writes what was said.
+  for `-`. Options override the file; `--save-spec` writes the request; `--spec -` reads standard
+  input.
 - **stdout** holds the results alone, with `--json` exactly one JSON document
-  (`gemmetry schema results`); progress, notes and errors go to stderr.
+  (`gemmetry schema results`); progress, notes and errors go to stderr. An error is an `error:`
+  line for each mistake, with what is wrong and why, and a `hint:` line with what to do.
 - **Exit status**: 0 done (a configuration rejected by its compiler or device is a row, while its
   operation has another that is ok); 1 something was wrong, crashed, timed out or ran out of
   memory, an operation has no ok dispatch, or a comparison found a regression; 2 the request was
@@ -53,9 +60,13 @@ dtypes, kinds and layouts.
 provider that works on the device, in less than a minute on a laptop; on a GPU bf16 at 1024³,
 4096³ and 1023×511×257. `gemmetry generate` and `gemmetry compile` take the dispatch profiler's
 own set instead: IREE for CUDA sm_80, 109 dispatches of 17 operations. (The dispatch profiler wrote
-them to 13 files, because slices of a split-k overwrote each other.) Shapes that are given replace
-that set, with every configuration that the provider has; `--shapes legacy,768x512x1024` keeps the
-old matmul shapes beside.
+them to 13 files, because slices of a split-k overwrote each other.) With `--device cpu`,
+`hip-gfx942` or another target the same 17 operations come with that target's configurations.
+Shapes that are given replace that set, with every configuration that the provider has;
+`--shapes legacy,768x512x1024` keeps the old matmul shapes too.
+
+`gemmetry compile`, `profile` and `verify run` with `--generated-dir` and no problem of their own
+take what `gemmetry generate` wrote there ([](iree.md#one-folder-for-three-commands)).
 """
 
 

@@ -52,9 +52,12 @@ def read_request(source: Source, **defaults: Any) -> ProfileSpec:
 
 def tell_idle_patterns(prepared: Prepared) -> None:
     """Warn of patterns that selected nothing while others did, after the plan was enumerated."""
+    from gemmetry.specs.reuse import WithoutReused
     from gemmetry.specs.selection import PatternSelection
 
     selection = prepared.plan.selection
+    if isinstance(selection, WithoutReused):
+        selection = selection.inner
     if not isinstance(selection, PatternSelection):
         return
     for text in selection.idle_patterns():
@@ -64,7 +67,12 @@ def tell_idle_patterns(prepared: Prepared) -> None:
 
 
 def plan_request(
-    spec: ProfileSpec, source: Source, *, defaults: Defaults | None = None, tell: bool = True
+    spec: ProfileSpec,
+    source: Source,
+    *,
+    defaults: Defaults | None = None,
+    tell: bool = True,
+    takes_generated: bool = True,
 ) -> Prepared:
     """The plan of `spec`; what was chosen for the person is told on stderr."""
     from gemmetry.api.profile import prepare
@@ -72,7 +80,7 @@ def plan_request(
     # Paths in a spec file are relative to it, those on the command line to where one stands.
     is_from_file = source.spec is not None and not {"shapes", "kernel"} & set(source.given)
     base = source.spec.parent if is_from_file and source.spec is not None else None
-    prepared = prepare(spec, defaults=defaults, base=base)
+    prepared = prepare(spec, defaults=defaults, base=base, takes_generated=takes_generated)
     for text in prepared.notes if tell else ():
         note(text)
     return prepared

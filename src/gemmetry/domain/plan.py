@@ -40,6 +40,8 @@ class NamedDispatch:
     configuration: str
     provider: str | None = None
     """None: every provider whose grammar knows the configuration."""
+    target: str | None = None
+    """Name of the only target; None: every one that it is known on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -199,6 +199,8 @@ class _Rows:
     def _knows(self, item: LaneProvider, named: NamedDispatch) -> bool:
         if named.provider not in (None, item.lane.provider):
             return False
+        if named.target not in (None, item.lane.target.name):
+            return False
         found = item.provider.parse_configuration(
             named.configuration, named.operation, item.lane.target
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 from gemmetry.domain.contracts import Workspace
@@ -20,6 +21,7 @@ from gemmetry.engine.planning import enumerate_plan, make_lanes
 from gemmetry.engine.session import run
 from gemmetry.engine.summary import RunSummary
 from gemmetry.providers.registry import load_provider
+from gemmetry.specs.generated import Generated, add_generated
 from gemmetry.store.rows import PlannedDispatch
 
 
@@ -63,12 +65,13 @@ def compile(
 
 
 def generate(plan: Plan, workspace: Workspace, *, listener: Listener = ignore_events) -> list[Path]:
-    """Write the sources of every dispatch of `plan`, in this process; the files, in order.
+    """Write the sources of every dispatch of `plan`, in this process, and the list of them; the
+    files, in order.
 
-    What a provider cannot generate is told as a warning and left out.
+    What a provider cannot generate is reported as a warning and left out.
 
     Raises:
-        RequestError: the plan cannot be done as it was asked for.
+        RequestError: the plan cannot be done as it was asked for. OSError: it cannot be written.
     """
     lanes = {item.lane.id: item for item in make_lanes(plan, load_provider)}
     records = RecordMaker(plan.settings, "", workspace.generated)
@@ -89,6 +92,7 @@ def generate(plan: Plan, workspace: Workspace, *, listener: Listener = ignore_ev
         listener(Message(f"{record.provider}:{record.operation}: {record.reason}", "warning"))
     resolver = Resolver(lanes)
     paths: dict[Path, None] = {}
+    written: list[Generated] = []
     for number, group in enumerate(rows.values(), 1):
         candidates = list(resolver.candidates(group))
         item = lanes[candidates[0].lane.id]
@@ -98,8 +102,24 @@ def generate(plan: Plan, workspace: Workspace, *, listener: Listener = ignore_ev
         ]
         current = f"{item.lane.provider}:{candidates[0].operation_name}"
         try:
-            paths.update(dict.fromkeys(item.provider.generate(dispatches, workspace)))
+            made = item.provider.generate(dispatches, workspace)
+            paths.update(dict.fromkeys(made))
+            written += _written(dispatches, made, workspace)
         except DispatchError as error:
             listener(Message(f"{current}: {error.message}", "warning"))
         listener(StageProgress(Stage.GENERATE, number, len(rows), current))
+    if written:
+        add_generated(workspace.generated, written)
     return list(paths)
+
+
+def _written(
+    dispatches: Sequence[Dispatch], paths: Sequence[Path], workspace: Workspace
+) -> list[Generated]:
+    """The entry of one operation's dispatches; none if no file was written."""
+    if not paths:
+        return []
+    first = dispatches[0]
+    names = tuple(dispatch.configuration.name for dispatch in dispatches)
+    source = str(paths[0].relative_to(workspace.generated))
+    return [Generated(first.provider, first.target.name, first.operation, names, source)]

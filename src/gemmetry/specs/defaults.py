@@ -36,6 +36,8 @@ class Defaults:
     """The device when none is given; None: the best one here."""
     dispatches: tuple[str, ...] = ()
     """Patterns when neither shapes nor patterns are given."""
+    dispatches_for: TargetKind = TargetKind.CUDA
+    """The devices whose configurations `dispatches` names; on others all are taken."""
 
 
 def _first_run(preset: str, dtype: str) -> Defaults:

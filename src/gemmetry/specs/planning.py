@@ -10,14 +10,16 @@ from typing import Any
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.outcome import Stage
-from gemmetry.domain.plan import NamedDispatch, Plan, ProviderRequest
+from gemmetry.domain.plan import NamedDispatch, Plan, ProviderRequest, Selection
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target
-from gemmetry.specs.axes import Expansion, expand
+from gemmetry.specs.axes import expand
 from gemmetry.specs.catalogue import Catalogue
 from gemmetry.specs.defaults import Defaults, first_run
+from gemmetry.specs.generated import Generated, names_a_problem, read_generated, wanted_of
 from gemmetry.specs.model import ProfileSpec
 from gemmetry.specs.resolve import provider_options, resolve_providers, resolve_targets
+from gemmetry.specs.reuse import Reused, WithoutReused, nothing_left, reuse
 from gemmetry.specs.selection import (
     PatternSelection,
     is_regex_by_its_look,
@@ -46,31 +48,41 @@ def make_plan(
     *,
     defaults: Defaults | None = None,
     base: Path | None = None,
+    generated: Path | None = None,
 ) -> Planned:
     """The plan that `spec` asks for.
 
     `base` is the folder that paths in the spec are relative to (default: the working directory);
-    `defaults` fill what the spec leaves out (default: a first run on the device).
+    `defaults` fill what the spec leaves out (default: a first run on the device). `generated` is
+    a folder that ``generate`` may have written: where the spec names no problem, the plan is what
+    lies there.
 
     Raises:
         RequestError: a provider, device, shape or pattern does not exist or fit.
     """
-    requests = _requests(spec, base, defaults)
-    targets, notes = resolve_targets(spec, requests, catalogue, defaults)
+    entries = _entries(spec, generated)
+    requests = _requests(spec, base, defaults, entries)
+    targets, notes = resolve_targets(spec, requests, catalogue, defaults, entries)
     requests, more = resolve_providers(spec, requests, targets, catalogue)
     notes.extend(more)
     defaults = defaults or first_run(targets[0].kind)
 
     known = catalogue.provider_names()
-    named = _named(spec.dispatches, known)
     operations = [pattern_operation(pattern, known) for pattern in spec.dispatches]
     is_open = not spec.dispatches or any(operation is None for operation in operations)
+    reused = _reused(spec, entries, requests, targets, generated)
+    notes.extend(reused.notes)
+    there = {entry.operation for entry in entries if entry.provider in reused.providers}
+    named = _named(spec.dispatches, known)
+    singles = [one for one in operations if one is not None and one not in there]
+    if entries and not (reused.named or reused.operations or named or singles):
+        raise nothing_left(spec.dispatches, entries, str(generated))
     expansion = expand(
         spec,
         defaults,
         base=base,
-        singles=[operation for operation in operations if operation is not None],
-        use_default_shapes=is_open,
+        singles=[*reused.operations, *singles],
+        use_default_shapes=is_open and not entries,
     )
     notes.extend(expansion.notes)
     notes.extend(
@@ -78,28 +90,67 @@ def make_plan(
         for pattern in (*spec.dispatches, *spec.exclude)
         if is_regex_by_its_look(pattern)
     )
-    selection = _selection(spec, expansion, defaults)
+    applies = not (expansion.has_shapes or entries)
+    selection = _selection(spec, defaults if applies else None, targets)
     settings = run_settings(spec)
+    document = _document(spec, expansion.document, requests, targets, selection, settings, base)
+    if entries:
+        document["generated"] = reused.document()
     return Planned(
         Plan(
             name=spec.name,
             operations=expansion.operations,
             providers=tuple(requests),
             targets=tuple(targets),
-            selection=None if selection.everything else selection,
-            named=tuple(named),
+            selection=_plan_selection(selection, reused),
+            named=(*reused.named, *named),
             default_configurations_only=spec.default_config,
             settings=settings,
-            document=_document(
-                spec, expansion.document, requests, targets, selection, settings, base
-            ),
+            document=document,
         ),
         tuple(dict.fromkeys(notes)),
     )
 
 
+def _entries(spec: ProfileSpec, generated: Path | None) -> tuple[Generated, ...]:
+    """What `spec` takes from the folder `generated`; empty: it names what is computed itself, or
+    nothing was generated there."""
+    if generated is None or names_a_problem(spec):
+        return ()
+    found = read_generated(generated)
+    wanted = wanted_of(spec, found)
+    if found and not wanted:
+        raise nothing_left([*spec.operation_kind, *spec.dtypes], found, str(generated))
+    return wanted
+
+
+def _reused(
+    spec: ProfileSpec,
+    entries: Sequence[Generated],
+    requests: Sequence[ProviderRequest],
+    targets: Sequence[Target],
+    generated: Path | None,
+) -> Reused:
+    if not entries:
+        return Reused()
+    return reuse(
+        entries,
+        [request.name for request in requests],
+        targets,
+        _selection(spec, None, targets),
+        default_only=spec.default_config,
+        where=str(generated),
+    )
+
+
+def _plan_selection(selection: PatternSelection, reused: Reused) -> Selection | None:
+    if reused.operations and reused.providers:
+        return WithoutReused(reused, selection)
+    return None if selection.everything else selection
+
+
 def _requests(
-    spec: ProfileSpec, base: Path | None, defaults: Defaults | None
+    spec: ProfileSpec, base: Path | None, defaults: Defaults | None, entries: Sequence[Generated]
 ) -> list[ProviderRequest]:
     """The providers asked for by name, one `user` for each kernel; empty: the caller chooses."""
     requests = []
@@ -109,9 +160,13 @@ def _requests(
         if values:
             options["configurations"] = [dict(item) for item in values]
         requests.append(ProviderRequest(name=provider.name, options=options))
-    if not requests and defaults is not None and defaults.provider is not None:
-        name = defaults.provider
-        requests.append(ProviderRequest(name=name, options=provider_options(spec, name)))
+    silent = [] if defaults is None or defaults.provider is None else [defaults.provider]
+    if entries:
+        silent = list(dict.fromkeys(entry.provider for entry in entries))
+    if not requests:
+        requests = [
+            ProviderRequest(name=name, options=provider_options(spec, name)) for name in silent
+        ]
     if spec.kernel:
         given = next((request for request in requests if request.name == "user"), None)
         options = {**(given.options if given else {})}
@@ -139,12 +194,16 @@ def _named(patterns: Sequence[str], known: Sequence[str]) -> list[NamedDispatch]
     return [dispatch for dispatch in found if dispatch is not None]
 
 
-def _selection(spec: ProfileSpec, expansion: Expansion, defaults: Defaults) -> PatternSelection:
+def _selection(
+    spec: ProfileSpec, defaults: Defaults | None, targets: Sequence[Target]
+) -> PatternSelection:
+    """The patterns of `spec`, else those of `defaults` (None: none)."""
     patterns = spec.dispatches
-    # The default patterns name configurations of the default provider; others have other names.
-    others = any(provider.name != defaults.provider for provider in spec.providers)
-    if not (patterns or expansion.has_shapes or spec.default_config or others):
-        patterns = defaults.dispatches
+    if defaults is not None and not (patterns or spec.default_config):
+        # They name configurations of one provider on one kind of device; others have other names.
+        others = any(provider.name != defaults.provider for provider in spec.providers)
+        if not others and all(target.kind is defaults.dispatches_for for target in targets):
+            patterns = defaults.dispatches
     only = {
         provider.name: tuple(item for item in provider.configurations if isinstance(item, str))
         for provider in spec.providers

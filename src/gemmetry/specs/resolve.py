@@ -10,6 +10,7 @@ from gemmetry.domain.plan import ProviderRequest
 from gemmetry.domain.target import Target, TargetKind, parse_target
 from gemmetry.specs.catalogue import Catalogue
 from gemmetry.specs.defaults import Defaults
+from gemmetry.specs.generated import Generated
 from gemmetry.specs.model import ProfileSpec
 
 ONLY_WHEN_NAMED = frozenset({"null", "user", "mutant"})
@@ -27,8 +28,10 @@ def resolve_targets(
     requests: Sequence[ProviderRequest],
     catalogue: Catalogue,
     defaults: Defaults | None,
+    entries: Sequence[Generated] = (),
 ) -> tuple[list[Target], list[str]]:
-    """The devices or architectures asked for, or the best device of the providers in question.
+    """The devices or architectures asked for, or the best device of the providers in question; of
+    generated dispatches (`entries`) those that they were written for.
 
     Raises:
         RequestError: a device is not here, or no provider works here.
@@ -37,6 +40,8 @@ def resolve_targets(
     chosen = []
     if not names and spec.cuda_arch:
         names = ["cuda"]
+    elif not names and defaults is not None and entries:
+        names = list(dict.fromkeys(entry.target for entry in entries))
     elif not names and defaults is not None and defaults.device is not None:
         names = [defaults.device]
         chosen = [f"device: {defaults.device} (--device picks another)"]
@@ -54,6 +59,8 @@ def resolve_targets(
             "no provider of this request works on this machine" + (f": {told}" if told else ""),
             hint="`gemmetry doctor` says what is missing; --device cuda-sm_80 only compiles.",
         )
+    kinds = {entry.kind for entry in entries}
+    devices = [target for target in devices if target.kind in kinds] or devices
     best = min(devices, key=lambda target: (_BEST_FIRST.index(target.kind), target.index or 0))
     return [best], [f"device: {best.device} (--device picks another)"]
 

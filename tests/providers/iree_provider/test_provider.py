@@ -25,6 +25,7 @@ from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.numerics.storage import to_float64
 from gemmetry.providers.iree_provider import PROVIDER
+from gemmetry.providers.iree_provider.compiler import IreeCompiler
 from gemmetry.providers.iree_provider.nvidia import find_ptxas
 
 CPU = Target(TargetKind.CPU)
@@ -284,6 +285,22 @@ def test_what_is_not_attached_is_compiled_but_not_built(tmp_path: Path):
             assert any("pipeline depth 5" in note for note in result.facts.notes)
     (source,) = (tmp_path / "generated").rglob(f"{name}.mlir")
     assert source.read_text().count("func.func") == 3
+
+
+def test_code_compiled_ahead_for_sm_80_serves_newer_devices(tmp_path: Path, monkeypatch):
+    """`compile` without a device makes sm_80 code, which is what an sm_90 device gets too."""
+    name = "matmul_64x64x64_f16t_f16t_f32t"
+    workspace = Workspace(generated=tmp_path / "generated")
+    (made,) = PROVIDER().compile([dispatch_of(name, target=parse_target("cuda-sm_80"))], workspace)
+    assert made.error is None
+    monkeypatch.setattr(
+        IreeCompiler, "_call", lambda *_, **__: pytest.fail("it was compiled again")
+    )
+    for target in ("cuda-sm_90:0", "cuda-sm_120:0"):
+        (found,) = PROVIDER().compile([dispatch_of(name, target=parse_target(target))], workspace)
+        assert found.facts.binary_path == made.facts.binary_path
+        assert found.facts.compiled_for == "sm_80"
+        assert found.facts.registers is None  # of another architecture
 
 
 def test_one_legacy_dispatch_of_each_kind_compiles_for_sm_80(tmp_path: Path):

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,6 +32,10 @@ from gemmetry.providers.iree_provider.sources import (
 
 COMPILE_LOG = "iree_compile_cmd_stdout.mlir"
 """In an operation's folder: every call that compiled one of its functions, and what it printed."""
+
+
+USES = ("profile", "verify")
+"""What the dispatch profiler named its binaries for; here both names lead to the same code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +130,7 @@ def store_binary(
                 write_atomically(path, binary)
             else:
                 _same_file(first, path, binary)
-            for use in ("profile", "verify"):
+            for use in USES:
                 name = f"{dispatch.name}_{dispatch.target.name}_{use}.vmfb"
                 _point(path.parent.parent / name, path)
         except OSError as error:
@@ -191,6 +196,28 @@ def store_artefact(generated: Path, dispatch: Dispatch, key: str, artefact: Arte
         write_atomically(path, json.dumps(fields, indent=1).encode())
     except OSError as error:
         raise _storage_error(path, error) from error
+
+
+def link_operation(generated: Path, operation: Operation) -> None:
+    """Point ``<operation>_profile.vmfb`` and ``..._verify.vmfb`` to the binary that holds most of
+    the operation's dispatches, which is all of them where they were compiled in one call.
+
+    Raises:
+        StorageError: the links cannot be made.
+    """
+    folder = operation_folder(generated, operation)
+    try:
+        with locked(folder):
+            counts: Counter[str] = Counter()
+            for path in sorted((folder / "compiled").glob("*.json")):
+                counts[str(json.loads(path.read_text()).get("binary"))] += 1
+            for binary, _ in counts.most_common(1):
+                for use in USES:
+                    name = f"{folder.name}_{use}.vmfb"
+                    _point(folder / name, folder / "compiled" / binary)
+    except (OSError, ValueError) as error:
+        cause = error if isinstance(error, OSError) else OSError(str(error))
+        raise _storage_error(folder, cause) from error
 
 
 def _point(link: Path, path: Path) -> None:

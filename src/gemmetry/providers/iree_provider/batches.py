@@ -111,7 +111,17 @@ class BatchCompiler:
     ) -> artefacts.Artefact | None:
         key = artefacts.artefact_key(dispatch, flags)
         version = None if self._compiler is None else self._version
-        return artefacts.find_artefact(workspace.generated, dispatch, key, version)
+        found = artefacts.find_artefact(workspace.generated, dispatch, key, version)
+        older = targets.compiled_as(dispatch.target, dispatch.operation)
+        if found is not None or older is None:
+            return found
+        twin = replace(dispatch, target=older)
+        found = artefacts.find_artefact(workspace.generated, twin, key, version)
+        if found is None:
+            return None
+        # The same flags made the same binary; ptxas counts registers for each architecture anew.
+        architecture = targets.compile_architecture(dispatch.target, dispatch.operation)
+        return replace(found, registers=None, spill_bytes=None, compiled_for=architecture)
 
     def _keep(
         self,
@@ -130,6 +140,7 @@ class BatchCompiler:
         good = [by_name[name] for name in result.names]
         binaries = artefacts.store_binary(generated, good, result.binary) if good else {}
         share = result.duration_ns // max(1, len(good))
+        done: list[Compiled] = []
         for dispatch in good:
             configured = result.configured.get(dispatch.name, "")
             chosen = None
@@ -154,7 +165,12 @@ class BatchCompiler:
                     shared_memory_bytes=code.shared_memory_bytes,
                 )
             artefacts.store_artefact(generated, dispatch, key, artefact)
-            yield Compiled(dispatch=dispatch, facts=self._facts(dispatch, artefact, workspace))
+            done.append(
+                Compiled(dispatch=dispatch, facts=self._facts(dispatch, artefact, workspace))
+            )
+        for operation in dict.fromkeys(dispatch.operation for dispatch in good):
+            artefacts.link_operation(generated, operation)
+        yield from done
         for name, error in result.errors.items():
             dispatch = by_name[name]
             facts = self._source_facts(dispatch, workspace)

@@ -63,6 +63,15 @@ def compile_architecture(target: Target, operation: Operation) -> str:
     return "sm_89" if uses_fp8(operation) and number >= 89 else "sm_80"
 
 
+def compiled_as(target: Target, operation: Operation) -> Target | None:
+    """The CUDA target, compile only, that code for `target` is really compiled as; None where that
+    is `target` itself."""
+    if target.kind is not TargetKind.CUDA:
+        return None
+    older = Target(TargetKind.CUDA, compile_architecture(target, operation), None)
+    return None if older.name == target.name else older
+
+
 def cuda_number(architecture: str) -> int:
     """``sm_90a`` -> 90; 0 if it is no such name."""
     match = re.fullmatch(r"sm_(\d+)[a-z]?", architecture)
