@@ -7,8 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from gemmetry.reports import trace_html
-from gemmetry.reports.trace_html import timeline_groups, trace_page
+from gemmetry.reports.trace_html import trace_page
 from gemmetry.reports.trace_report import build_report
 
 RANK0 = "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz"
@@ -50,26 +49,6 @@ def test_the_page_asks_for_nothing(job_report):
             assert not target or target.startswith(("#", "data:"))
     assert "default-src 'none'" in page
     assert "@import" not in page
-
-
-def test_ranks_of_a_job_stand_on_one_time_axis(job_report):
-    (group,) = timeline_groups(job_report)
-    labels = [lane["label"] for lane in group["lanes"]]
-    assert {label.split(" · ")[0] for label in labels} == {f"rank {rank}" for rank in range(4)}
-    ends = [sum(lane["start"]) + lane["length"][-1] for lane in group["lanes"]]
-    assert max(ends) == group["window"]
-    assert min(lane["start"][0] for lane in group["lanes"]) == 0
-    assert sum(len(lane["start"]) for lane in group["lanes"]) == sum(
-        len(lane.start_ns) for lane in job_report.lanes
-    )
-    assert group["left_out"] == 0
-
-
-def test_of_too_many_lanes_those_with_most_work_are_drawn(job_report, monkeypatch):
-    monkeypatch.setattr(trace_html, "MOST_LANES", 3)
-    (group,) = timeline_groups(job_report)
-    assert len(group["lanes"]) == 3
-    assert group["left_out"] == len(job_report.lanes) - 3
 
 
 def test_notes_and_tables_are_there(job_report):
@@ -191,6 +170,51 @@ def test_the_timeline_is_drawn_and_zooms(browser, report_of, tmp_path):
     assert float(canvas.get_attribute("data-drawn").split(":")[0]) < start
     canvas.send_keys("0")
     assert canvas.get_attribute("data-drawn") == before
+
+
+_POINT_AT = """
+const [row, share] = arguments;
+const canvas = document.getElementById('timeline');
+const box = canvas.getBoundingClientRect();
+const left = Math.min(150, canvas.clientWidth / 4);
+const clientX = box.left + left + share * (canvas.clientWidth - left - 10);
+const clientY = box.top + 8 + row * 27 + 11;
+canvas.dispatchEvent(new PointerEvent('pointermove', {clientX, clientY}));
+return document.getElementById('timeline-hint').innerText;
+"""
+
+
+@pytest.mark.browser
+def test_hints_and_the_search(browser, report_of, tmp_path):
+    from selenium.webdriver.common.keys import Keys
+
+    ranks = [RANK0, RANK0.replace("rank0", "rank1")]
+    _open(browser, report_of(*ranks), tmp_path)
+    assert browser.execute_script(_POINT_AT, 0, 0.5).startswith("step 3\n")
+    # Of a GEMM in the middle of the first rank's first stream.
+    hint = browser.execute_script(_POINT_AT, 1, 0.25)
+    assert re.search(r"16384x\d+x\d+ bf16 tn · \d+ TFLOP/s\naten::(add)?mm\n", hint), hint
+    hint = browser.execute_script(_POINT_AT, 2, 0.1)
+    assert re.search(r"all_gather · 402.7 MB BFloat16 · 4 ranks\n", hint), hint
+    box = browser.find_element("id", "timeline-search")
+    box.send_keys("16384x12288")
+    found = browser.find_element("id", "timeline-found")
+    assert re.fullmatch(r"4 of \d+, 9\.03 ms", found.text), found.text
+    colours = browser.execute_script(_COLOURS)
+    assert colours["communication"] == 0 < colours["gemm"]
+    box.send_keys(Keys.ENTER)
+    assert found.text.startswith("1 of 4: nvjet_")
+    box.send_keys(Keys.SHIFT, Keys.ENTER, Keys.NULL)
+    assert found.text.startswith("4 of 4: nvjet_")
+    box.clear()
+    box.send_keys("aten::gelu", Keys.ENTER)
+    assert found.text.startswith("1 of 3: vectorized_elementwise_kernel")
+    start, end = browser.find_element("id", "timeline").get_attribute("data-drawn").split(":")
+    assert float(start) > 0
+    assert 10e6 < float(end) - float(start) < 20e6
+    box.clear()
+    box.send_keys("no such kernel")
+    assert found.text.startswith("0 of ")
 
 
 @pytest.mark.browser
@@ -369,17 +393,6 @@ def test_a_hundred_thousand_kernels_are_drawn_in_a_moment(browser, report_of, tm
     """
     assert browser.execute_script(redraw) < 1000
     assert browser.execute_script(_COLOURS)["other"] > 1000
-
-
-def test_threads_of_the_host_have_lanes(report_of):
-    report = report_of("cpu_grid")
-    groups = timeline_groups(report)
-    assert [group["label"] for group in groups] == [
-        "config_0002/repeat_01", "config_0002/repeat_02", "config_0003/repeat_01"]  # fmt: skip
-    for group in groups:
-        (lane,) = group["lanes"]
-        assert re.fullmatch(r"thread \d+", lane["label"])
-        assert "aten::mm" in group["names"]
 
 
 def test_the_page_of_a_cpu_tells_operators_and_nothing_of_gpus(report_of):

@@ -35,6 +35,16 @@ def test_a_single_job_needs_no_column(report_of):
     assert {cell["text"] for cell in _column(several, "job")} == {"h200x4", "hta_2of128"}
 
 
+def test_bandwidths_of_incomplete_groups_are_bounds(report_of):
+    table = _tables(report_of(*RANKS))["collectives"]
+    assert [cell["text"] for cell in _column(table, "busbw_gbps_median")] == ["≥ 68.97"]
+    assert [cell["text"] for cell in _column(table, "latency_us_median")] == ["≤ 4,380"]
+    assert "ranks of these groups have no file" in table["about"]
+    whole = _tables(report_of("collectives/h200x4"))["collectives"]
+    assert whole["about"] == ""
+    assert not any("≥" in cell["text"] for cell in _column(whole, "busbw_gbps_median"))
+
+
 def test_headings_stand_above_their_numbers(report_of):
     table = _tables(report_of(*RANKS))["gemms"]
     numbers = {heading["column"] for heading in table["headings"] if heading["number"]}

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 
 import pytest
 
 from gemmetry.domain.errors import RequestError
+from gemmetry.reports.trace_html import trace_page
 from gemmetry.reports.trace_report import OUR_SHEETS, build_report
+from gemmetry.reports.trace_sums import ONLY_ON
 from gemmetry.traces.loading import read_all
 from gemmetry.traces.summary import KEYS
 from gemmetry.traces.tracelens_sheets import BY_NAME
@@ -159,3 +162,37 @@ def test_a_trace_of_nothing_is_told(report_of, tmp_path):
     path.write_text('{"traceEvents": []}')
     (note,) = report_of(path).notes
     assert "no work on a GPU; and no operators either" in note
+
+
+def test_what_few_ranks_run_is_named_with_them(job_report, report_of):
+    files = [one.file for one in job_report.jobs[0].job.ranks]
+    assert job_report.only_on(set(files)) == ""
+    assert job_report.only_on({files[3]}) == "rank 3"
+    assert job_report.only_on({files[0], files[2]}) == "ranks 0, 2"
+    several = report_of("collectives/h200x4", "collectives/hta_2of128")
+    assert several.only_on({files[3]}) == f"rank 3 of {several.jobs[0].job.name}"
+    assert several.only_on(set(files)) == ""
+    assert report_of("traces/h200_matmul.pt.trace.json.gz").only_on(set()) == ""
+
+
+def test_a_kernel_of_one_rank_alone_is_named_on_the_page(report_of, tmp_path):
+    for rank in range(2):
+        names = ["my_gemm_kernel", *(["odd_gemm_kernel"] if rank else [])]
+        events = [
+            {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": 10 + 10 * place,
+             "dur": 5, "args": {"device": 0, "stream": 7}}
+            for place, name in enumerate(names)
+        ]  # fmt: skip
+        head = {"distributedInfo": {"rank": rank, "world_size": 2}}
+        (tmp_path / f"r{rank}.json").write_text(json.dumps({**head, "traceEvents": events}))
+    report = report_of(tmp_path)
+    for sheet, name in (("gemms", "kernel"), ("kernel_summary", "Kernel name")):
+        table = report.page_table(sheet)
+        texts = {
+            row[table.headings.index(name)]: row[table.headings.index(ONLY_ON)]
+            for row in table.rows
+        }
+        assert texts == {"my_gemm_kernel": None, "odd_gemm_kernel": "rank 1"}
+    page = trace_page(report)
+    assert "odd_gemm_kernel · rank 1</text>" in page
+    assert page.count(">rank 1</td>") == 2

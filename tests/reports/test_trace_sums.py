@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.reports.trace_sums import over_files
+from gemmetry.reports.trace_sums import ONLY_ON, over_files
 from gemmetry.traces.tracelens_columns import Table
 
 RANKS = (
@@ -49,6 +49,18 @@ def test_kernels_of_several_files_keep_their_mean():
         "Kernel duration (µs)_mean": 20.0,
     }  # fmt: skip
     assert second["Parent cpu_op"] is None
+
+
+def test_rows_of_few_files_say_which():
+    headings = ("file", "name", "Count", "total_direct_kernel_time_ms", "Percentage (%)")
+    rows = [("a", "both", 1, 3.0, 50.0), ("b", "both", 1, 3.0, 50.0), ("b", "one", 1, 1.0, 9.0)]
+    table = Table("ops_summary", headings, rows)
+
+    def only_on(files):
+        return "" if len(files) > 1 else f"only {min(files)}"
+
+    assert [row.get(ONLY_ON) for row in _rows(over_files(table, only_on))] == [None, "only b"]
+    assert ONLY_ON not in over_files(table).headings
 
 
 def test_no_time_at_all_is_no_division_by_zero():

@@ -48,6 +48,26 @@ def test_stragglers(made):
     assert found.notes == ()
 
 
+def test_the_time_of_a_job(made, rank):
+    (found,) = made()
+    assert found.span_ns == 250_000
+    assert analyse_jobs([rank(0), rank(1)])[0].span_ns == 0
+    spans = {0: (0, 100), 1: (150, 300), 2: (90, 160)}
+    (chained,) = analyse_jobs(rank(r, span=span) for r, span in spans.items())
+    assert chained.span_ns == 300
+    (apart,) = analyse_jobs(rank(r, span=spans[r]) for r in (0, 1))
+    assert apart.span_ns is None
+
+
+def test_without_groups_a_complete_job_says_what_it_takes_them_for(rank, collective):
+    kernels = [collective(group=None), collective(group=None, start_ns=1000)]
+    (found,) = analyse_jobs(rank(r, kernels, world_size=2) for r in (0, 1))
+    assert found.notes == (
+        "the traces name no group for 2 matched collectives, taken as of all 2 ranks",
+    )
+    assert [one.bus_bandwidth for one in found.matching.matched] == [40.0, 40.0]
+
+
 def test_a_rank_that_was_never_part_of_anything(rank, collective):
     (found,) = analyse_jobs([rank(0, [collective()]), rank(1, [collective()]), rank(2)])
     assert [(one.last_count, one.last_share) for one in found.stragglers()] == [

@@ -236,3 +236,33 @@ def test_known_skews_come_back(rank, collective, seed, world, count, edge):
         assert whole.latency_ns == int((ends[i] - starts).min())
     assert found.unmatched == {r: int(begins.max() - begins[r]) for r in range(world)}
     assert found.mismatches == ()
+
+
+@pytest.mark.parametrize(
+    ("group", "world_size", "complete", "size"),
+    [
+        (Group("0", (0, 1), 2), None, True, 2),
+        (Group("0", (0, 1, 2), 3), None, False, 3),
+        (Group("0", (), 2), 8, True, 2),
+        (Group("0", (), 64), 128, False, 64),
+        # No trace tells the group: that of all ranks, if all are there.
+        (Group("0"), 2, True, 2),
+        (None, 2, True, 2),
+        (None, 3, False, None),
+        (None, None, False, None),
+    ],
+)
+def test_a_group_is_complete_if_every_rank_of_it_has_a_file(
+    rank, collective, group, world_size, complete, size
+):
+    found = matching(*(rank(r, [collective(group=group)], world_size=world_size) for r in (0, 1)))
+    (one,) = found.matched
+    assert (one.is_complete, one.group_size) == (complete, size)
+    assert one.is_group_inferred == (complete and (group is None or not group.size))
+
+
+def test_a_send_is_complete_with_its_receive(rank, collective):
+    pair = Group("0", (0, 1), 2)
+    ends = [collective(op="send", peer=1, group=pair), collective(op="recv", peer=0, group=pair)]
+    (one,) = matching(*(rank(r, [ends[r]]) for r in (0, 1))).matched
+    assert one.is_complete and not one.is_group_inferred

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.traces import timeline
-from gemmetry.traces.timeline import KINDS, operator_kind, trace_lanes
+from gemmetry.traces.gemm_operators import GemmShape
+from gemmetry.traces.timeline import KINDS, Work, operator_kind, trace_lanes
 
 
 def test_a_lane_for_each_stream_with_its_work_by_start(recording):
@@ -19,8 +20,29 @@ def test_a_lane_for_each_stream_with_its_work_by_start(recording):
     assert first.start_ns.tolist() == [100, 300, 600]
     assert [KINDS[kind] for kind in first.kind] == ["gemm", "other", "attention"]
     assert [KINDS[kind] for kind in second.kind] == ["communication", "copy"]
-    assert [first.names[name] for name in first.name][1] == "second"
+    assert [first.works[work].name for work in first.work][1] == "second"
+    assert second.row.tolist() == [2, 4]
     assert first.count.tolist() == [1, 1, 1]
+
+
+def test_work_knows_its_operator_and_its_shape(recording):
+    made = recording()
+    for number, at in ((1, 0), (2, 1000)):
+        made.operator("aten::mm", at, 100, shapes=[[64, 32], [32, 16]],
+                      dtypes=["c10::BFloat16"] * 2, strides=[[32, 1], [16, 1]])  # fmt: skip
+        made.launch("my_gemm_kernel", number, at=at + 50, lasts=5)
+    made.kernel("my_gemm_kernel", 2000, 5)
+    made.operator("aten::relu", 3000, 100)
+    made.launch("relu", 9, at=3050, lasts=5)
+    (lane,) = trace_lanes(made.trace(), None)
+    shape = GemmShape(64, 16, 32, 1, "bf16", "tt")
+    linked = Work("my_gemm_kernel", "aten::mm", shape, is_alone=True)
+    assert [lane.works[work] for work in lane.work] == [
+        linked,
+        linked,
+        Work("my_gemm_kernel", "", shape, inferred=True, is_alone=True),
+        Work("relu", "aten::relu"),
+    ]
 
 
 def test_too_many_events_are_joined_without_losing_time_at_the_edges(recording, monkeypatch):
@@ -53,7 +75,7 @@ def test_without_work_on_a_gpu_a_lane_for_each_thread_with_the_innermost_operato
     assert [KINDS[kind] for kind in longest.kind] == ["communication", "copy"]
     assert other.start_ns.tolist() == [100, 110, 140, 200]
     assert other.duration_ns.tolist() == [10, 30, 10, 10]
-    assert [other.names[name] for name in other.name] == [
+    assert [other.works[work].name for work in other.work] == [
         "aten::matmul", "aten::mm", "aten::matmul", "aten::relu"]  # fmt: skip
     assert [KINDS[kind] for kind in other.kind] == ["gemm", "gemm", "gemm", "other"]
 

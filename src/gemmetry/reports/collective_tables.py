@@ -112,6 +112,7 @@ def matched_row(one: Matched, offsets_ns: Mapping[int, int]) -> Row:
         "corrected_start_skew_us": corrected_start,
         "corrected_end_skew_us": corrected_end,
         "corrected_last_rank": one.last_rank(offsets_ns) if offsets_ns else None,
+        "complete": one.is_complete,
     }
 
 
@@ -232,6 +233,7 @@ def kind_row(kind: Kind) -> Row:
         "end_skew_us_median": statistics.median(end for _, end in skews) / 1000,
         "algbw_gbps_median": _median(one.algorithm_bandwidth for one in ones),
         "busbw_gbps_median": _median(one.bus_bandwidth for one in ones),
+        "complete": all(one.is_complete for one in ones),
     }
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
+from pathlib import Path
 
 from gemmetry.domain.units import format_gflops, format_ns
 from gemmetry.kernel_names import GEMM_KINDS, KernelKind, classify
@@ -44,9 +45,11 @@ def host_bars(report: TraceReport) -> list[Bar]:
     ]
 
 
-def gemm_bars(rows: Sequence[GemmRow]) -> list[Bar]:
+def gemm_bars(
+    rows: Sequence[GemmRow], only_on: Callable[[Set[Path]], str] = lambda _: ""
+) -> list[Bar]:
     """Time of products by kernel or operator and shape; the kernel's name where no shape is
-    known."""
+    known, and what `only_on` says of the row's files."""
     bars = []
     for row in rows[:_MOST_BARS]:
         speed = "" if row.tflops is None else f" · {format_gflops(row.tflops * 1000)}"
@@ -56,8 +59,13 @@ def gemm_bars(rows: Sequence[GemmRow]) -> list[Bar]:
         label = shape_text(row.shape, row.dtype, row.layout)
         name = row.told.short or row.kernel[:MOST_CHARACTERS]
         value = f"{format_ns(row.sum_ns)}{speed}{share}"
-        hint = f"{name}, {label}: {row.count:,} ×"
-        bars.append(Bar(label if row.shape is not None else name, parts, value, hint))
+        operators = f", {', '.join(row.operators)}" if row.operators else ""
+        alone = only_on(row.files)
+        hint = (
+            f"{name}, {label}{operators}: {row.count:,} ×{speed}{alone and f' · only on {alone}'}"
+        )
+        text = label if row.shape is not None else name
+        bars.append(Bar(f"{text} · {alone}" if alone else text, parts, value, hint))
     return bars
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from gemmetry.kernel_names import classify
 from gemmetry.reports.texts import printable
 from gemmetry.reports.trace_plots import short_paths
 from gemmetry.reports.trace_report import TraceReport
+from gemmetry.reports.trace_sums import ONLY_ON
 
 _MOST_ROWS = 30
 _MOST_ROWS_OF = {"host_products": 100}
@@ -25,7 +26,7 @@ _UNBROKEN = 32
 _SHOWN: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("gemms", "GEMM kernels by kernel and shape", "", (
         "short_name", "m", "n", "k", "batch", "dtype", "layout", "count", "sum_us", "median_us",
-        "mad_us", "tflops", "peak_fraction", "overlapped_share")),
+        "mad_us", "tflops", "peak_fraction", "overlapped_share", ONLY_ON)),
     ("host_products", "Matrix products of operators", "", (
         "operators", "m", "n", "k", "batch", "dtype", "layout", "count", "sum_us", "median_us",
         "mad_us", "min_us", "max_us", "tflops")),
@@ -33,11 +34,11 @@ _SHOWN: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "name", "inputs", "layout", "count", "self_us", "self_share", "total_us", "median_us",
         "min_us", "max_us")),
     ("ops_summary", "Operators", "total_direct_kernel_time_ms", (
-        "file", "name", "Count", "total_direct_kernel_time_ms", "Percentage (%)")),
+        "file", "name", "Count", "total_direct_kernel_time_ms", "Percentage (%)", ONLY_ON)),
     ("kernel_summary", "Kernels", "Kernel duration (µs)_sum", (
         "file", "Kernel name", "Parent cpu_op", "Kernel stream", "Kernel duration (µs)_sum",
         "Kernel duration (µs)_count", "Kernel duration (µs)_mean",
-        "Percent of kernels time (%)")),
+        "Percent of kernels time (%)", ONLY_ON)),
     ("collectives", "Collectives by kind", "", (
         "job", "op", "dtype", "bytes", "group_size", "count", "latency_us_median",
         "start_skew_us_median", "algbw_gbps_median", "busbw_gbps_median")),
@@ -103,6 +104,14 @@ _NO_NAMES = ("file", "job", "inputs", "operators", "what")
 """Columns of texts that are no names of kernels: these are cut, not made short."""
 
 
+_BOUNDS = {"latency_us_median": "≤", "algbw_gbps_median": "≥", "busbw_gbps_median": "≥"}
+
+_ABOUT_BOUNDS = (
+    "≤ and ≥: ranks of these groups have no file, or no trace tells the group. The rank that came "
+    "last may be one of them."
+)
+
+
 def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
     """The tables that are not empty: heading, anchor, what they take together, headings and rows of
     cells, how many rows are left out, and the sheet that has them all."""
@@ -124,10 +133,15 @@ def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
         cells = [
             [_shown(row[place], column, labels) for place, column in columns] for row in rows[:most]
         ]
+        about = "All files together." if several and name in _OVER_FILES else ""
+        if name == "collectives":
+            about = _with_bounds(
+                cells, shown, [row[table.headings.index("complete")] for row in rows]
+            )
         yield {
             "heading": heading,
             "anchor": name,
-            "about": "All files together." if several and name in _OVER_FILES else "",
+            "about": about,
             "headings": [
                 {
                     "text": _HEADINGS.get(column, column),
@@ -140,6 +154,18 @@ def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
             "hidden": max(0, len(rows) - most),
             "sheet": "host_operators" if name == "host_products" else name,
         }
+
+
+def _with_bounds(
+    cells: Sequence[Sequence[dict[str, Any]]], columns: Sequence[str], complete: Sequence[bool]
+) -> str:
+    """Marks latencies and bandwidths in rows of groups that are not `complete`; what to say of
+    the marks."""
+    for row, is_complete in zip(cells, complete, strict=False):
+        for cell, column in zip(row, columns, strict=True):
+            if column in _BOUNDS and cell["text"] and not is_complete:
+                cell["text"] = f"{_BOUNDS[column]} {cell['text']}"
+    return _ABOUT_BOUNDS if not all(complete) else ""
 
 
 def _labels(report: TraceReport) -> dict[str, str]:

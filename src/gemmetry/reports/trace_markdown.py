@@ -9,6 +9,7 @@ from gemmetry.kernel_names import classify
 from gemmetry.reports.markdown_table import escape, markdown_lines
 from gemmetry.reports.texts import printable
 from gemmetry.reports.trace_report import TraceReport
+from gemmetry.reports.trace_sums import ONLY_ON
 
 _MOST_ROWS = 15
 _MOST_CHARACTERS = 100
@@ -19,7 +20,7 @@ _SHOWN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "idle_us", "gemm_kernel_us")),
     ("gemms", "GEMM kernels", (
         "short_name", "m", "n", "k", "batch", "dtype", "layout", "count", "sum_us", "median_us",
-        "tflops", "peak_fraction")),
+        "tflops", "peak_fraction", ONLY_ON)),
     ("host_products", "Matrix products of operators", (
         "operators", "m", "n", "k", "batch", "dtype", "layout", "count", "sum_us", "median_us",
         "tflops")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from gemmetry.domain.errors import RequestError
 from gemmetry.reports.collective_tables import kind_rows, matched_rows, rank_rows
 from gemmetry.reports.trace_steps import step_rows
-from gemmetry.reports.trace_sums import over_files
+from gemmetry.reports.trace_sums import over_files, with_only_on
 from gemmetry.reports.trace_tables import (
     gemm_rows,
     host_operator_rows,
@@ -35,6 +35,9 @@ from gemmetry.traces.tracelens_collectives import (
 from gemmetry.traces.tracelens_columns import Table
 from gemmetry.traces.tracelens_sheets import BY_NAME
 from gemmetry.traces.tracelens_tables import SHORT_KERNEL_US, trace_tables
+
+_MOST_RANKS = 3
+"""That are named one by one."""
 
 OUR_SHEETS = {
     "summary": "One row a file: counts, and exact times in µs (docs: traces).",
@@ -109,6 +112,8 @@ class TraceReport:
     tables: list[Table]
     """In the order of the workbook."""
     summaries: list[Summary]
+    steps: list[Summary]
+    """Of all traces."""
     gemms: list[GemmRow]
     host_operators: list[HostOperator]
     """Of the traces without work on a GPU, all together."""
@@ -144,10 +149,28 @@ class TraceReport:
                     row["inputs"] = one.inputs
             case "host_products":
                 rows = gemm_rows(self.host_products)
+            case "gemms":
+                found = self.table(name)
+                return found and with_only_on(found, [self.only_on(g.files) for g in self.gemms])
             case _:
                 found = self.table(name)
-                return found and over_files(found)
+                return found and over_files(found, self.only_on)
         return _table(name, rows) if rows else None
+
+    def only_on(self, files: Set[Path]) -> str:
+        """``rank 3``, ``ranks 0, 2`` or ``5 of 64 ranks``: which ranks of a job the traces `files`
+        are of; "" if they are of all its ranks, of several jobs, or the job has but one rank."""
+        jobs = [job for job in self.jobs if len(job.job.ranks) > 1]
+        for job in jobs:
+            members = [one for one in job.job.ranks if one.span != (0, 0)]
+            ranks = [one.rank for one in members if one.file in files]
+            if len(ranks) == len(files) < len(members):
+                text = f"{len(ranks)} of {len(members)} ranks"
+                if len(ranks) <= _MOST_RANKS:
+                    numbers = ", ".join(map(str, ranks))
+                    text = f"rank{'' if len(ranks) == 1 else 's'} {numbers}"
+                return text if len(jobs) == 1 else f"{text} of {job.job.name}"
+        return ""
 
     @property
     def notes(self) -> list[str]:
@@ -264,6 +287,7 @@ def build_report(
     return TraceReport(
         tables=tables,
         summaries=gathered.summaries,
+        steps=gathered.steps,
         gemms=gemms,
         host_operators=gathered.host.rows(),
         host_products=products,

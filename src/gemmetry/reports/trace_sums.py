@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from gemmetry.traces.tracelens_columns import Table
@@ -37,22 +38,34 @@ _SUMMED = {
 }
 
 
-def over_files(table: Table) -> Table:
-    """`table` with all files together, if it tells operators or kernels of several; else itself.
+ONLY_ON = "only on"
+"""Column of the ranks that alone have a row."""
+
+
+def over_files(table: Table, only_on: Callable[[Set[Path]], str] = lambda _: "") -> Table:
+    """`table` with all files together, if it has operators or kernels of several; else itself.
 
     Counts and times are added up, shares are of the sum of all, and those with the most time stand
     first.
+
+    Args:
+        only_on: what to say of a row that these files have, "" for nothing; the column
+            :data:`ONLY_ON` is there if it says anything of any row.
     """
     how = _SUMMED.get(table.name)
     if how is None or "file" not in table.headings:
         return table
     places = [table.headings.index(name) for name in how.keys]
     calls, spent = table.headings.index(how.calls), table.headings.index(how.spent)
+    file = table.headings.index("file")
     sums: dict[tuple[Any, ...], list[Any]] = {}
+    files: dict[tuple[Any, ...], set[Path]] = {}
     for row in table.rows:
-        found = sums.setdefault(tuple(row[place] for place in places), [0, 0.0])
+        key = tuple(row[place] for place in places)
+        found = sums.setdefault(key, [0, 0.0])
         found[0] += row[calls]
         found[1] += row[spent]
+        files.setdefault(key, set()).add(Path(row[file]))
     whole = sum(time for _, time in sums.values())
     ordered = sorted(sums.items(), key=lambda item: -item[1][1])
     headings = (*how.keys, how.calls, how.spent, how.percent, *filter(None, (how.mean,)))
@@ -60,7 +73,16 @@ def over_files(table: Table) -> Table:
         (*key, count, time, 100 * time / whole if whole else 0.0, *_mean(how, count, time))
         for key, (count, time) in ordered
     ]
-    return Table(table.name, headings, rows)
+    alone = [only_on(files[key]) for key, _ in ordered]
+    return with_only_on(Table(table.name, headings, rows), alone)
+
+
+def with_only_on(table: Table, texts: Sequence[str]) -> Table:
+    """`table` with the column :data:`ONLY_ON`, if there is anything in `texts`, one a row."""
+    if not any(texts):
+        return table
+    rows = [(*row, text or None) for row, text in zip(table.rows, texts, strict=True)]
+    return Table(table.name, (*table.headings, ONLY_ON), rows)
 
 
 def _mean(how: _Sums, count: int, time: float) -> Sequence[float]:

@@ -53,6 +53,27 @@ class JobCollectives:
         applied = {one.rank: one.applied_ns for one in self.clocks}
         return applied if any(applied.values()) else {}
 
+    @property
+    def span_ns(self) -> int | None:
+        """From the first start to the last end of work on any rank, clocks corrected; 0 without
+        work. None where ranks, one after the other, do not overlap: their clocks, or the times of
+        their recordings, are not the same."""
+        offsets = self.offsets_ns
+        spans = sorted(
+            (one.span[0] + shift, one.span[1] + shift)
+            for one in self.job.ranks
+            if one.span != (0, 0)
+            for shift in (offsets.get(one.rank or 0, 0),)
+        )
+        if not spans:
+            return 0
+        reached = spans[0][1]
+        for start, end in spans:
+            if start > reached:
+                return None
+            reached = max(reached, end)
+        return reached - spans[0][0]
+
     def stragglers(self, *, corrected: bool = False) -> list[Straggler]:
         """Every rank of the job, by number; `corrected` for the offsets of clocks."""
         offsets = self.offsets_ns if corrected else None
@@ -89,7 +110,7 @@ class JobCollectives:
     def notes(self) -> tuple[str, ...]:
         """What a reader of the numbers has to know: missing ranks, mismatches, clocks."""
         return (*self.job.notes, *_missing(self.job), *_mismatched(self.matching),
-                *_clocks(self.clocks), *_apart(self))  # fmt: skip
+                *_without_group(self), *_clocks(self.clocks), *_apart(self))  # fmt: skip
 
 
 def analyse_jobs(traces: Iterable[RankTrace]) -> list[JobCollectives]:
@@ -124,6 +145,15 @@ def _mismatched(matching: Matching) -> list[str]:
     ]
     more = len(matching.mismatches) - len(shown)
     return [*shown, f"and {more} more mismatches"] if more else shown
+
+
+def _without_group(found: JobCollectives) -> list[str]:
+    count = sum(one.is_group_inferred for one in found.matching.matched)
+    if not count:
+        return []
+    which = "1 matched collective" if count == 1 else f"{count} matched collectives"
+    return [f"the traces name no group for {which}, taken as of all "
+            f"{len(found.job.ranks)} ranks"]  # fmt: skip
 
 
 def _clocks(clocks: Sequence[ClockOffset]) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +64,8 @@ class GemmRow:
     """Of `count`: instances during which a communication kernel ran."""
     overlapped_ns: int | None
     """Of `sum_ns`: while a communication kernel ran."""
+    files: frozenset[Path] = frozenset()
+    """Traces that have it; of none where the rows are not of traces."""
 
 
 @dataclass(slots=True)
@@ -72,6 +75,7 @@ class _Group:
     durations: list[Int64] = field(default_factory=list)
     overlaps: list[Int64] = field(default_factory=list)
     operators: Counter[str] = field(default_factory=Counter)
+    files: set[Path] = field(default_factory=set)
     linked: int = 0
     inferred: int = 0
     is_alone: bool = True
@@ -106,6 +110,7 @@ def _gather(trace: Trace, groups: dict[_Key, _Group]) -> None:
     ):
         found = links.shapes[shape] if shape != NONE else None
         group = groups.setdefault((trace.device_name(device), rows.names[name], found), _Group())
+        group.files.add(trace.file)
         group.durations.append(duration[members])
         group.overlaps.append(overlap[members])
         inferred = int(links.inferred[members].sum())
@@ -159,6 +164,7 @@ def _row(key: _Key, group: _Group) -> GemmRow:
         peak_fraction=tflops * 1e12 / peak if tflops and peak else None,
         overlapped=int((overlaps > 0).sum()),
         overlapped_ns=int(overlaps.sum()),
+        files=frozenset(group.files),
     )
 
 

@@ -24,6 +24,9 @@ class Matched:
     """(rank, its kernel), by rank."""
     missing: tuple[int, ...]
     """Ranks of the group that no file is of; times are those of the others."""
+    is_complete: bool = False
+    """Every rank of its group has a file. Else the latency is an upper bound and bandwidths are
+    lower ones, for a rank without a file may have come last."""
 
     @cached_property
     def op(self) -> str | None:
@@ -60,6 +63,14 @@ class Matched:
             if self.op in ("all_gather", "reduce_scatter") and part and whole:
                 return None if whole % part else whole // part
         return None
+
+    @property
+    def is_group_inferred(self) -> bool:
+        """No trace tells the group: all ranks of the job took part."""
+        told = (one.group for _, one in self.members if one.group)
+        return self.is_complete and self.op != "send_recv" and not any(
+            group.ranks or group.size for group in told
+        )  # fmt: skip
 
     @property
     def start_ns(self) -> int:

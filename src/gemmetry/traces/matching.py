@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -83,14 +83,37 @@ def match(job: Job) -> Matching:
             mismatches += _differences(slots, present, label)
         missing = tuple(sorted(set(expected) - set(job.by_rank)))
         for slot in complete:
-            group = _widest(one.group for one in slot.members.values())
-            matched.append(Matched(group, tuple(sorted(slot.members.items())), missing))
+            members = tuple(sorted(slot.members.items()))
+            group, is_complete = _group(job, members, expected, missing)
+            matched.append(Matched(group, members, missing, is_complete))
     matched.sort(key=lambda one: (one.start_ns, one.members[0][0]))
     unmatched = {rank: len(trace.collectives) - alone[rank] for rank, trace in job.by_rank.items()}
     for whole in matched:
         for rank, _ in whole.members:
             unmatched[rank] -= 1
     return Matching(tuple(matched), unmatched, tuple(mismatches))
+
+
+def _group(
+    job: Job,
+    members: Sequence[tuple[int, Collective]],
+    expected: Set[int],
+    missing: Sequence[int],
+) -> tuple[Group | None, bool]:
+    """The group of a matched collective, and whether every rank of it has a file.
+
+    Where no trace tells a group's ranks or size, a collective that all ranks of a complete job take
+    part in is one of all ranks.
+    """
+    group = _widest(one.group for _, one in members)
+    if members[0][1].op in POINT_TO_POINT:
+        return group, len(expected) == 2 and not missing
+    if group is None or not (group.ranks or group.size):
+        is_whole = job.world_size == len(members) and not job.missing
+        return (
+            (replace(group or Group(), size=job.world_size), True) if is_whole else (group, False)
+        )
+    return group, not missing if group.ranks else group.size == len(members)
 
 
 class _Streams:

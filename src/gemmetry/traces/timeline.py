@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from gemmetry.formats.events import NOT_TOLD, GpuKind, Int64
 from gemmetry.kernel_names import GEMM_KINDS, KernelKind
-from gemmetry.traces.gemm_operators import is_gemm_operator
+from gemmetry.traces.gemm_links import link_gemms, operator_shapes
+from gemmetry.traces.gemm_operators import GemmShape, is_gemm_operator
+from gemmetry.traces.grouped import distinct_rows
 from gemmetry.traces.host_operators import find_nesting, innermost_pieces
+from gemmetry.traces.joins import NONE
 from gemmetry.traces.launchers import operator_category
 from gemmetry.traces.model import Trace
 
@@ -29,6 +33,20 @@ _COMMUNICATION = re.compile(r"\A(?:c10d::|nccl:|gloo:|mpi:|ucc:|record_param_com
 _COPY = re.compile(r"\Aaten::(?:copy_|_to_copy|to|clone|contiguous|fill_|zero_)\Z")
 
 
+class Work(NamedTuple):
+    """What pieces of work have in common."""
+
+    name: str
+    operator: str = ""
+    """That launched it; "" where that is not known, and for an operator itself."""
+    shape: GemmShape | None = None
+    """Of a product."""
+    inferred: bool = False
+    """The shape is that of other instances (:mod:`.gemm_links`)."""
+    is_alone: bool = False
+    """All FLOPs of the shape are this piece's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lane:
     """The work of one stream or thread, by start."""
@@ -43,23 +61,29 @@ class Lane:
     duration_ns: Int64
     kind: Int64
     """Places in :data:`KINDS`."""
-    name: Int64
-    """Places in `names`."""
+    work: Int64
+    """Places in `works`."""
+    row: Int64
+    """Place in ``TraceRows.gpu`` of each piece, or of the first one that it stands for; -1 for an
+    operator of the host."""
     count: Int64
     """Pieces of work that each stands for."""
-    names: tuple[str, ...]
+    works: tuple[Work, ...]
     thread: str = ""
     """Process and thread of the host, as the trace writes them; "" for a stream."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """Pieces of work of one trace; names are indices into ``TraceRows.names``."""
+class _Pieces:
+    """Pieces of work of one trace."""
 
     start_ns: Int64
     duration_ns: Int64
     kind: Int64
-    name: Int64
+    row: Int64
+    about: Int64
+    """(pieces, 5) names of the piece and its operator, shape, inferred, alone; numbers of texts
+    and shapes, -1: none."""
 
 
 def trace_lanes(trace: Trace, rank: int | None) -> list[Lane]:
@@ -81,57 +105,88 @@ def operator_kind(name: str) -> str:
 
 def _of_streams(trace: Trace, rank: int | None) -> list[Lane]:
     gpu = trace.rows.gpu
-    work = _Work(gpu.start_ns, gpu.duration_ns, _kinds(trace), gpu.name.astype(np.int64))
+    shapes, about = _about_kernels(trace)
+    pieces = _Pieces(gpu.start_ns, gpu.duration_ns, _kinds(trace), np.arange(len(gpu.name)), about)
     short = {i: told.short for i, told in trace.kernel_names.items() if told.short}
-    gap = _gap(work)
+    gap = _gap(pieces)
     found = []
     for device, stream in np.unique(np.column_stack([gpu.device, gpu.stream]), axis=0).tolist():
         chosen = np.flatnonzero((gpu.device == device) & (gpu.stream == stream))
-        found.append(_lane(trace, rank, (device, stream, ""), work, chosen, gap, short))
+        place = (device, stream, "")
+        found.append(_lane(trace, rank, place, pieces, chosen, gap, _Texts(shapes, short)))
     return found
+
+
+def _about_kernels(trace: Trace) -> tuple[tuple[GemmShape, ...], Int64]:
+    """Shapes, and :attr:`_Pieces.about` of all work on GPUs."""
+    gpu, operators, launches = trace.rows.gpu, trace.rows.operators, trace.launches
+    links = link_gemms(trace)
+    operator = np.where(launches.from_graph, NONE, launches.operator)
+    operator[links.row] = np.where(links.operator == NONE, operator[links.row], links.operator)
+    about = np.full((len(gpu.name), 5), NONE, np.int64)
+    about[:, 0] = gpu.name
+    launched = operator != NONE
+    about[launched, 1] = operators.name[operator[launched]]
+    about[links.row, 2] = links.shape
+    about[links.row, 3] = links.inferred
+    about[links.row, 4] = links.is_alone
+    return links.shapes, about
 
 
 def _of_threads(trace: Trace, rank: int | None) -> list[Lane]:
     rows, operators = trace.rows, trace.rows.operators
-    pieces = innermost_pieces(operators, find_nesting(operators, trace.launches.parent))
+    found = innermost_pieces(operators, find_nesting(operators, trace.launches.parent))
     of_name = np.array([KINDS.index(operator_kind(name)) for name in rows.names], np.int64)
-    name = operators.name[pieces.operator].astype(np.int64)
+    name = operators.name[found.operator].astype(np.int64)
     kind = of_name[name] if len(name) else name
-    work = _Work(pieces.start_ns, pieces.duration_ns, kind, name)
-    thread = operators.thread[pieces.operator]
-    gap = _gap(work)
+    shapes, shape_of = operator_shapes(rows)
+    about = np.full((len(name), 5), NONE, np.int64)
+    about[:, 0] = name
+    about[:, 2] = shape_of[found.operator]
+    row = np.full(len(name), NONE)
+    pieces = _Pieces(found.start_ns, found.duration_ns, kind, row, about)
+    thread = operators.thread[found.operator]
+    gap = _gap(pieces)
     return [
-        _lane(trace, rank, (NOT_TOLD, NOT_TOLD, rows.threads[one]), work,
-              np.flatnonzero(thread == one), gap, {})
+        _lane(trace, rank, (NOT_TOLD, NOT_TOLD, rows.threads[one]), pieces,
+              np.flatnonzero(thread == one), gap, _Texts(tuple(shapes), {}))
         for one in np.unique(thread).tolist()
     ]  # fmt: skip
 
 
-def _gap(work: _Work) -> int:
+def _gap(pieces: _Pieces) -> int:
     """Up to which gap neighbours are joined, ns; -1: they are not."""
-    if len(work.start_ns) <= MOST_EVENTS:
+    if len(pieces.start_ns) <= MOST_EVENTS:
         return -1
-    window = int((work.start_ns + work.duration_ns).max() - work.start_ns.min())
+    window = int((pieces.start_ns + pieces.duration_ns).max() - pieces.start_ns.min())
     return window // JOINED_PARTS
+
+
+class _Texts(NamedTuple):
+    """What numbers in :attr:`_Pieces.about` stand for, besides those of the trace's names."""
+
+    shapes: tuple[GemmShape, ...]
+    short: dict[int, str]
+    """Readable forms of names."""
 
 
 def _lane(
     trace: Trace,
     rank: int | None,
     place: tuple[int, int, str],
-    work: _Work,
+    pieces: _Pieces,
     chosen: Int64,
     gap: int,
-    short: dict[int, str],
+    texts: _Texts,
 ) -> Lane:
     """Of the `chosen` pieces; `place` tells device, stream and thread."""
     device, stream, thread = place
-    chosen = chosen[np.argsort(work.start_ns[chosen], kind="stable")]
-    used, name = np.unique(work.name[chosen], return_inverse=True)
-    start, duration = work.start_ns[chosen], work.duration_ns[chosen]
-    kind = work.kind[chosen]
+    chosen = chosen[np.argsort(pieces.start_ns[chosen], kind="stable")]
+    start, duration = pieces.start_ns[chosen], pieces.duration_ns[chosen]
+    kind = pieces.kind[chosen]
     parts = _joined(start, duration, kind, gap)
     ends = np.maximum.reduceat(start + duration, parts)
+    distinct, work = distinct_rows(*pieces.about[chosen[parts]].T)
     return Lane(
         file=str(trace.file),
         rank=rank,
@@ -140,10 +195,23 @@ def _lane(
         start_ns=start[parts] + trace.rows.base_ns,
         duration_ns=ends - start[parts],
         kind=kind[parts],
-        name=name[parts],
+        work=work,
+        row=pieces.row[chosen[parts]],
         count=np.diff(np.append(parts, len(chosen))),
-        names=tuple(short.get(i, trace.rows.names[i]) for i in used.tolist()),
+        works=tuple(_work(trace, about, texts) for about in distinct.tolist()),
         thread=thread,
+    )
+
+
+def _work(trace: Trace, about: list[int], texts: _Texts) -> Work:
+    names = trace.rows.names
+    name, operator, shape, inferred, is_alone = about
+    return Work(
+        texts.short.get(name, names[name]),
+        names[operator] if operator != NONE else "",
+        texts.shapes[shape] if shape != NONE else None,
+        inferred > 0,
+        is_alone > 0,
     )
 
 

@@ -8,6 +8,7 @@ class Timeline {
     this.canvas = document.getElementById("timeline");
     this.hint = document.getElementById("timeline-hint");
     this.drag = null;
+    this.search = new Search(this);
     this.show(0);
     this.listen();
   }
@@ -21,9 +22,9 @@ class Timeline {
     const { left_out: leftOut, joined } = this.group;
     document.getElementById("timeline-note").textContent = [
       leftOut ? `${leftOut} lanes with less work are not drawn.` : "",
-      joined ? "Neighbours of one kind are drawn as one where they are too many." : "",
+      joined ? "Neighbours of one kind are drawn as one where they are too many; a search does not find these." : "",
     ].join(" ").trim();
-    this.draw();
+    this.search.run();
   }
 
   zoom(factor, around = (this.from + this.to) / 2) {
@@ -54,17 +55,22 @@ class Timeline {
     const colour = (name) => style.getPropertyValue(`--${name}`).trim();
     context.font = "12px system-ui, 'DejaVu Sans', sans-serif";
     this.axis(context, colour, height);
-    const colours = this.kinds.map(colour);
+    const colours = [...this.kinds, "faded"].map(colour);
     group.lanes.forEach((lane, row) => {
       const top = TOP + row * (LANE + GAP);
       context.fillStyle = colour("ink");
       context.textAlign = "right";
       context.textBaseline = "middle";
       context.fillText(lane.label, this.left - 8, top + LANE / 2, this.left - 12);
+      if (lane.steps) return this.steps(context, lane, top, colour);
       context.fillStyle = colour("idle");
       context.fillRect(this.left, top, this.width, LANE);
       this.lane(context, lane, top, colours, ratio);
     });
+    group.lanes.forEach((lane, row) => {
+      if (lane.steps) this.stepLines(context, lane, TOP + row * (LANE + GAP), colour);
+    });
+    this.search.mark(context, colour("ink"));
     if (this.drag && this.drag.moved) {
       const [a, b] = [this.drag.x, this.drag.now].sort((x, y) => x - y);
       context.globalAlpha = 0.25;
@@ -87,8 +93,9 @@ class Timeline {
       const a = Math.max(0, (lane.start[i] - this.from) * scale);
       const b = Math.min(columns, (lane.start[i] + lane.length[i] - this.from) * scale);
       if (b <= a && lane.length[i] > 0) continue;
+      const kind = this.search.hides(lane, i) ? colours.length - 1 : lane.kind[i];
       for (let c = Math.floor(a); c < Math.min(columns, Math.ceil(Math.max(b, a + 1e-9))); c++) {
-        shares[c * colours.length + lane.kind[i]] += Math.min(b, c + 1) - Math.max(a, c);
+        shares[c * colours.length + kind] += Math.min(b, c + 1) - Math.max(a, c);
       }
     }
     const step = 1 / ratio;
@@ -124,6 +131,36 @@ class Timeline {
     }
   }
 
+  // A box for each step, from its first to its last work; where steps overlap, on two levels.
+  steps(context, lane, top, colour) {
+    const height = LANE / lane.levels;
+    context.textAlign = "left";
+    for (const [number, start, length, , level] of lane.steps) {
+      if (start > this.to || start + length < this.from) continue;
+      const [a, b] = [this.x(start), this.x(start + length)];
+      context.fillStyle = colour("step");
+      context.fillRect(a, top + level * height, Math.max(1, b - a - 1), height - 1);
+      const text = `step ${number}`;
+      if (context.measureText(text).width + 8 > b - a) continue;
+      context.fillStyle = colour("ink");
+      context.fillText(text, a + 4, top + (level + 0.5) * height);
+    }
+  }
+
+  // A line where each step begins, through the lanes of its rank.
+  stepLines(context, lane, top, colour) {
+    const height = (lane.rows + 1) * (LANE + GAP) - GAP;
+    context.fillStyle = colour("ink");
+    for (const [, start] of lane.steps) {
+      if (this.from <= start && start <= this.to) context.fillRect(this.x(start), top, 1, height);
+    }
+  }
+
+  x(time) {
+    const within = Math.max(this.from, Math.min(time, this.to));
+    return this.left + ((within - this.from) / (this.to - this.from)) * this.width;
+  }
+
   axis(context, colour, height) {
     const span = this.to - this.from;
     const rough = span / Math.max(2, this.width / 110);
@@ -157,19 +194,31 @@ class Timeline {
     const { x, y, time, row } = this.at(event);
     const lane = this.group.lanes[row];
     const pixel = (this.to - this.from) / this.width;
-    const found = lane ? nearest(lane, time, pixel) : -1;
-    this.hint.hidden = found < 0;
-    if (found < 0) return;
-    const count = lane.count ? lane.count[found] : 1;
-    const name = count > 1 ? `${count} pieces of work` : this.group.names[lane.name[found]];
-    const when = `${formatNs(lane.length[found])}, at ${formatNs(lane.start[found])}`;
+    const lines = lane ? (lane.steps ? stepTexts(lane, time) : this.lines(lane, nearest(lane, time, pixel))) : [];
+    this.hint.hidden = lines.length === 0;
+    if (lines.length === 0) return;
     this.hint.replaceChildren(
-      element("b", {}, name),
-      `${this.kinds[lane.kind[found]]} · ${when} · ${lane.label}`,
+      element("b", {}, lines[0]),
+      ...lines.slice(1).filter((line) => line).map((line) => element("div", {}, line)),
     );
     const wide = this.hint.offsetWidth;
     this.hint.style.left = `${Math.max(0, Math.min(x + 12, this.canvas.clientWidth - wide))}px`;
     this.hint.style.top = `${y + 16}px`;
+  }
+
+  // What to say of a piece of work: its name, what it computed or sent and how fast, when it ran.
+  lines(lane, place) {
+    if (place < 0) return [];
+    const count = lane.count ? lane.count[place] : 1;
+    const length = lane.length[place];
+    const when = `${formatNs(length)}, at ${formatNs(lane.start[place])}`;
+    const last = `${this.kinds[lane.kind[place]]} · ${when} · ${lane.label}`;
+    if (count > 1) return [`${count} pieces of work`, last];
+    const [name, operator, shape, flops] = this.group.works[lane.work[place]];
+    const bandwidth = lane.bandwidth ? lane.bandwidth[place] : null;
+    const speed = flops && length ? formatGflops(flops / length) : "";
+    const bus = bandwidth === null ? "" : `bus bandwidth ${threeDigits(bandwidth)} GB/s`;
+    return [name, [shape, speed, bus].filter((text) => text).join(" · "), operator, last];
   }
 
   listen() {
@@ -219,6 +268,83 @@ class Timeline {
   }
 }
 
+// Finds pieces of work by name, operator and shape: the others fade, and one after the other of
+// those found is shown.
+class Search {
+  constructor(timeline) {
+    this.timeline = timeline;
+    this.input = document.getElementById("timeline-search");
+    this.output = document.getElementById("timeline-found");
+    this.works = null;
+    this.found = [];
+    this.at = -1;
+    this.input.addEventListener("input", () => this.run());
+    this.input.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") this.go(event.shiftKey ? -1 : 1);
+    });
+    document.getElementById("timeline-previous").addEventListener("click", () => this.go(-1));
+    document.getElementById("timeline-next").addEventListener("click", () => this.go(1));
+  }
+
+  run() {
+    const wanted = this.input.value.trim().toLowerCase();
+    const { lanes, works } = this.timeline.group;
+    this.at = -1;
+    this.found = [];
+    this.works = wanted
+      ? works.map((texts) => texts.slice(0, 3).join(" ").toLowerCase().includes(wanted))
+      : null;
+    let whole = 0;
+    let time = 0;
+    if (this.works) {
+      lanes.forEach((lane, row) => {
+        if (lane.steps) return;
+        whole += lane.start.length;
+        lane.start.forEach((start, place) => {
+          if (this.hides(lane, place)) return;
+          this.found.push({ row, place, start });
+          time += lane.length[place];
+        });
+      });
+      this.found.sort((a, b) => a.start - b.start || a.row - b.row);
+    }
+    const count = this.found.length.toLocaleString("en");
+    this.output.textContent = this.works ? `${count} of ${whole.toLocaleString("en")}, ${formatNs(time)}` : "";
+    this.timeline.draw();
+  }
+
+  // A piece that stands for several has the name of the first only.
+  hides(lane, place) {
+    return this.works !== null && !(this.works[lane.work[place]] && !(lane.count && lane.count[place] > 1));
+  }
+
+  go(by) {
+    const { found, timeline } = this;
+    if (found.length === 0) return;
+    this.at = this.at < 0 ? (by > 0 ? 0 : found.length - 1) : (this.at + by + found.length) % found.length;
+    const { row, place, start } = found[this.at];
+    const length = timeline.group.lanes[row].length[place];
+    const span = Math.min(timeline.to - timeline.from, Math.max(timeline.least, 40 * length));
+    timeline.view(start + length / 2 - span / 2, span);
+    const [name] = timeline.group.works[timeline.group.lanes[row].work[place]];
+    this.output.textContent = `${(this.at + 1).toLocaleString("en")} of ${found.length.toLocaleString("en")}: ${name}`;
+  }
+
+  // An outline around the one that is shown.
+  mark(context, ink) {
+    if (this.at < 0) return;
+    const { row, place, start } = this.found[this.at];
+    const { timeline } = this;
+    const end = start + timeline.group.lanes[row].length[place];
+    if (end < timeline.from || start > timeline.to) return;
+    const [a, b] = [timeline.x(start), timeline.x(end)];
+    context.strokeStyle = ink;
+    context.lineWidth = 2;
+    context.strokeRect(a - 1, TOP + row * (LANE + GAP) - 1, Math.max(3, b - a + 2), LANE + 2);
+    context.lineWidth = 1;
+  }
+}
+
 const TOP = 8;
 const LANE = 22;
 const GAP = 5;
@@ -228,6 +354,10 @@ const RIGHT = 10;
 // Starts are stored as differences; `reached` is the latest end so far, which binary search needs.
 function unpack(group) {
   for (const lane of group.lanes) {
+    if (lane.steps) {
+      lane.levels = stack(lane.steps);
+      continue;
+    }
     let at = 0;
     let reached = 0;
     lane.start = lane.start.map((difference) => (at += difference));
@@ -248,6 +378,30 @@ function firstAfter(values, limit) {
     else low = middle + 1;
   }
   return low;
+}
+
+// Gives each step that begins before the one before it has ended the other of two levels; how many
+// levels there are.
+function stack(steps) {
+  let reached = -Infinity;
+  let level = 0;
+  let levels = 1;
+  for (const step of steps) {
+    level = step[1] < reached ? 1 - level : 0;
+    levels = Math.max(levels, level + 1);
+    step.push(level);
+    reached = Math.max(reached, step[1] + step[2]);
+  }
+  return levels;
+}
+
+// What to say of the steps at a moment.
+function stepTexts(lane, time) {
+  const found = lane.steps.filter(([, start, length]) => start <= time && time < start + length);
+  return found.flatMap(([number, start, length, mark]) => [
+    `step ${number}`,
+    `${formatNs(length)} on the device, at ${formatNs(start)} · mark ${formatNs(mark)} · ${lane.label}`,
+  ]);
 }
 
 // The piece of work at a moment, or the longest within two pixels of it; -1: none.
