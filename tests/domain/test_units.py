@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import (
+    column_decimals,
     format_bytes,
     format_gflops,
     format_ns,
@@ -22,6 +23,22 @@ from gemmetry.domain.units import (
 )  # fmt: skip
 def test_durations_for_people(value, text):
     assert format_ns(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1000, "1.00 µs"), (62_000, "62.0 µs"), (9_996, "10.0 µs"), (790_000, "790 µs"), (0, "0 ns")],
+)
+def test_durations_of_a_column_keep_their_zeros(value, text):
+    assert format_ns(value, even=True) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "decimals"),
+    [([1432.3, 12.65], 1), ([340.0, 189.2], 0), ([0.031, 1.0], 3), ([9.99, 0.0], 2), ([], 0)],
+)
+def test_cells_of_a_column_have_as_many_digits_as_the_least_needs(values, decimals):
+    assert column_decimals(values) == decimals
 
 
 @pytest.mark.parametrize(

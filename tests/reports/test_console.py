@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from gemmetry.domain.errors import UnknownNameError
-from gemmetry.domain.outcome import Outcome, Stage
+from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.record import Verdict
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.reports.console import print_table
 
@@ -94,16 +95,34 @@ def test_devices_are_told_where_there_are_several(make_record, console_text):
     assert "on cuda:1" in text
 
 
+def test_kernels_that_fail_for_one_reason_are_one_message(make_record, console_text):
+    name = "matmul_8x8x8_f32t_f32t_f32t"
+    records = [
+        make_record(name, f"c{i}", outcome=Outcome.COMPILE_ERROR, stage=Stage.COMPILE,
+                    reason=f"needs {i} registers")
+        for i in range(10)
+    ]  # fmt: skip
+    text = console_text(lambda c: print_table(ResultSet(title="t", records=records), c))
+    assert "Not ok: 10" in text
+    assert text.count("compile_error  torch:") == 1
+    assert "and 9 more for the same reason:" in text
+    assert text.count("needs ") == 1
+    assert text.count("    $ gemmetry") == 1
+
+
 def test_long_lists_of_failures_are_counted(make_record, console_text):
     name = "matmul_8x8x8_f32t_f32t_f32t"
-    records = [make_record(name, f"c{i}", outcome=Outcome.WRONG, reason="bad") for i in range(30)]
+    words = ["alpha"[: i % 5 + 1] * (i // 5 + 1) for i in range(30)]
+    records = [
+        make_record(name, f"c{i}", outcome=Outcome.WRONG, reason=words[i]) for i in range(30)
+    ]
     text = console_text(lambda c: print_table(ResultSet(title="t", records=records), c))
     assert "Not ok: 30" in text
     assert "… and 10 more" in text
 
 
 def test_wide_intervals_are_not_cut(make_record, console_text):
-    records = [make_record("matmul_8x8x8_f32t_f32t_f32t", marks=("noisy: ±999 %",))]
+    records = [make_record("matmul_8x8x8_f32t_f32t_f32t", marks=("remembers: a result",))]
     for share in (0.0996, 1.5, 12.0):
         m = records[0].measurement
         low, high = m.median_ns * (1 - share), m.median_ns * (1 + share)
@@ -111,7 +130,8 @@ def test_wide_intervals_are_not_cut(make_record, console_text):
         records.append(dataclasses.replace(records[0], measurement=wide, provider=f"p{share}"))
     text = console_text(lambda c: print_table(ResultSet(title="t", records=records), c))
     assert "…" not in text
-    assert [word for word in text.split() if word.startswith("±")] == [
+    table = text[text.index("provider") : text.index("Accuracy")]
+    assert [word for word in table.split() if word.startswith("±")] == [
         "±", "±1.1%!", "±10%!", "±150%!", "±1200%!"]  # fmt: skip
 
 
@@ -140,8 +160,37 @@ def test_the_foot_counts_every_kind_of_mark(make_record, console_text):
     records.append(make_record("matmul_8x8x8_f32t_f32t_f32t"))
     results = ResultSet(title="t", records=records, path="my runs/a")
     text = console_text(lambda c: print_table(results, c), width=120)
-    assert "! 3 less trustworthy: 2 noisy, 2 two modes; `gemmetry show 'my runs/a' DIS" in text
+    assert "! 3 less trustworthy: 2 noisy, 2 two modes\n" in text
+    assert "All marks and checks of a row: gemmetry show 'my runs/a' DISPATCH\n" in text
     assert "iree 1.00× (1, 1 resting on rows marked !)" in text
+
+
+def test_a_mark_that_most_rows_share_is_stated_once(make_record, console_text):
+    name = "matmul_8x8x8_f32t_f32t_f32t"
+    marks = [("busy: others",)] * 11 + [("busy: others", "drift: slower")]
+    records = [make_record(name, f"c{i}", marks=m) for i, m in enumerate(marks)]
+    text = console_text(lambda c: print_table(ResultSet(title="t", records=records), c), width=160)
+    assert "The run as a whole: 12 of 12 rows busy; usual interval ±1.1 %;" in text
+    assert "! 1 less trustworthy: 1 drift\n" in text
+    assert text.count("%!") == 1
+
+
+def test_checks_that_could_not_apply_are_one_line(make_record, console_text):
+    checks = {
+        "values": "passed",
+        "written": "not applicable: the provider allocates it",
+        "tail_shapes": "not applicable: nothing builds this",
+        "nan_spreads": "not applicable: integers have no rounding, no NaN and no infinity",
+    }
+    records = [
+        make_record("matmul_8x8x8_f32t_f32t_f32t", f"c{i}",
+                    verdict=Verdict(status=Verification.PASSED, checks=checks))
+        for i in range(3)
+    ]  # fmt: skip
+    text = console_text(lambda c: print_table(ResultSet(title="t", records=records), c))
+    assert text.count("Could not check") == 1
+    assert "Could not check everything: 2 checks on 3 of 3 dispatches\n" in text
+    assert "All marks and checks of a row: gemmetry show EXPERIMENT DISPATCH\n" in text
 
 
 def test_a_configuration_is_a_baseline(small_result_set, make_record, console_text):

@@ -7,7 +7,9 @@ import pytest
 from gemmetry.domain.names import parse_operation
 from gemmetry.reports.figures import (
     figures_of,
+    grid_figures,
     heat_figures,
+    is_grid,
     roofline_figures,
     sample_figures,
     speed_figures,
@@ -93,6 +95,43 @@ def test_few_shapes_at_different_k_share_one_heat_map(make_record):
     assert [figure["cells"] for figure in figures[1:]] == [1, 1, 1]
 
 
+def test_a_heat_map_with_lonely_cells_is_none(make_record):
+    diagonal = [make_record(f"matmul_{n}x{n}x64_f32t_f32t_f32t") for n in (64, 128, 256, 512)]
+    assert [is_grid(figure) for figure in heat_figures(diagonal)] == [False]
+    assert figures_of(diagonal, lambda _: ())["heat"] == []
+    square = [make_record(f"matmul_{m}x{n}x64_f32t_f32t_f32t") for m in (8, 16) for n in (8, 16)]
+    assert [is_grid(figure) for figure in heat_figures(square)] == [True]
+    assert [is_grid(figure) for figure in heat_figures(square[:2])] == [False]
+
+
+def test_a_grid_holds_configurations_against_the_fastest_of_each_operation(make_record):
+    small, large = "matmul_8x8x8_f32t_f32t_f32t", "matmul_64x64x64_f32t_f32t_f32t"
+    records = [
+        make_record(large, "a", provider="iree", gflops=50.0),
+        make_record(large, provider="torch", gflops=100.0),
+        make_record(small, "a", provider="iree", gflops=4.0),
+        make_record(small, "b", provider="iree", gflops=1.0),
+    ]
+    (figure,) = grid_figures(records)
+    assert figure["columns"] == ["8×8×8", "64×64×64"]
+    assert figure["rows"] == ["torch default", "iree a", "iree b"]
+    assert figure["share"] == [[None, 1.0], [1.0, 0.5], [0.25, None]]
+    assert figure["hidden"] == 0
+
+
+def test_large_grids_are_cut_into_parts_and_the_slowest_rows_left_out(make_record):
+    name = "matmul_{}x8x8_f32t_f32t_f32t"
+    wide = [make_record(name.format(n), c) for n in range(1, 51) for c in ("a", "b")]
+    labels = [(f["label"], len(f["columns"])) for f in grid_figures(wide)]
+    assert labels == [("f32 on cpu, operations 1 to 40 of 50", 40),
+                      ("f32 on cpu, operations 41 to 50 of 50", 10)]  # fmt: skip
+    tall = [make_record(name.format(8), f"c{i}", gflops=1.0 + i) for i in range(70)]
+    (figure,) = grid_figures(tall)
+    assert (len(figure["rows"]), figure["hidden"]) == (60, 10)
+    assert figure["rows"][0] == "torch c69"
+    assert grid_figures(tall[:1]) == []
+
+
 def test_samples_are_thinned_and_keep_their_order(make_record):
     record = make_record("matmul_8x8x8_f32t_f32t_f32t")
     figure = sample_figures([record], lambda _record: range(1000, 2000))[0]
@@ -105,5 +144,5 @@ def test_samples_are_thinned_and_keep_their_order(make_record):
 def test_figures_are_json(result_set):
     figures = figures_of(result_set.records, result_set.samples)
     assert json.loads(json.dumps(figures, allow_nan=False)) == figures
-    assert set(figures) == {"roofline", "speed", "heat", "samples"}
+    assert set(figures) == {"roofline", "speed", "grid", "heat", "samples"}
     assert len(figures["samples"]) == 152

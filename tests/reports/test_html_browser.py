@@ -145,8 +145,44 @@ def test_every_plot_is_drawn(page):
             && plot.querySelectorAll('.trace, .hm image, .point, path.js-line').length > 0);
         """
     )
-    assert len(drawn) == 4 + 4  # a roofline per dtypes; speed, heat map, baseline, samples
+    # A roofline per dtypes; speed, configurations, heat map, baseline, samples.
+    assert len(drawn) == 4 + 5
     assert all(drawn)
+
+
+def test_a_sparse_grid_of_sizes_has_no_heat_map_but_configurations(browser, make_record, tmp_path):
+    records = [
+        make_record(f"matmul_{n}x{n}x{n}_f32t_f32t_f32t", name, provider=provider, gflops=speed)
+        for n in (64, 128, 256)
+        for provider, name, speed in (("torch", "default", 50.0), ("iree", "tile", 100.0))
+    ]
+    write_html(ResultSet(title="t", records=records), tmp_path / "t.html")
+    browser.get((tmp_path / "t.html").as_uri())
+    shown = "return [...document.querySelectorAll('[data-figure=heat]')].map((e) => e.hidden)"
+    assert browser.execute_script(shown) == [True, True]
+    grid = browser.execute_script("return document.getElementById('plot-grid').data[0]")
+    assert grid["z"] == [[1, 1, 1], [0.5, 0.5, 0.5]]
+    assert grid["text"][1] == ["50 %"] * 3
+
+
+def test_an_open_row_begins_with_why_and_keeps_to_what_is_in_sight(wide_page):
+    wide_page.find_element("css selector", "#table .expand").send_keys("\n")
+    first = wide_page.find_element("css selector", "#table tr.details .because").text
+    assert first.startswith("why")
+    assert "of the roofline" in first
+    script = """
+    const box = document.querySelector('#results .scroll').getBoundingClientRect();
+    const inner = document.querySelector('#table tr.details div').getBoundingClientRect();
+    return inner.right <= box.right + 1;
+    """
+    assert _at_width(wide_page, 700, script)
+
+
+def test_cells_of_a_column_have_equal_decimals(page):
+    for key in ("gflops", "roofline", "half", "ratio"):
+        cells = [text for text in _column(page, key) if text != "–"]
+        digits = {len(text.split()[0].rstrip("×≈").partition(".")[2]) for text in cells}
+        assert len(digits) == 1, (key, digits)
 
 
 def test_choosing_redraws_the_plots(page):
@@ -299,7 +335,7 @@ def test_hostile_names_stay_text(page):
     crash = page.find_element("xpath", "//details[contains(., 'SIGSEGV')]/summary")
     assert HOSTILE in crash.text
     _set(page, "filter-outcome", "crash")
-    page.find_element("css selector", "#table .expand").click()
+    page.find_element("css selector", "#table .expand").send_keys("\n")
     details = page.find_element("css selector", "#table tr.details").text
     assert f"note: {HOSTILE}" in details
     assert page.find_elements("css selector", "#table script") == []

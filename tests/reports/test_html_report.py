@@ -10,6 +10,8 @@ import pytest
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.environment import Environment
 from gemmetry.domain.errors import StorageError
+from gemmetry.domain.outcome import Outcome, Stage
+from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.reports.html_report import (
     render_html,
@@ -52,10 +54,50 @@ def test_data_is_complete_and_parses(page, result_set):
     assert bests == len({(r.operation, r.target) for r in result_set.records if r.measurement})
 
 
-def test_tiles_tell_the_best_of_each_dtype_and_the_outcomes(page):
-    assert re.search(r"best f32</div>\s*<div class=\"tile-value\">280 GFLOP/s", page)
+def test_the_page_opens_with_who_is_fastest(page):
+    said = re.search(r'<p class="verdict">(.*?)</p>', page)[1]
+    assert said.startswith("iree is fastest on ")
+    assert page.index(said) < page.index('class="tiles"')
+
+
+def test_an_open_row_says_why(small_result_set, make_record):
+    name = "matmul_64x64x64_f32t_f32t_f32t"
+    facts = BuildFacts(matrix_instruction="vfmadd231ps ymm", spill_bytes=0)
+    best = BuildFacts(matrix_instruction="vfmadd231ps zmm", spill_bytes=0)
+    records = [make_record(name, provider="torch", gflops=50.0, facts=facts),
+               make_record(name, provider="iree", gflops=100.0, facts=best)]  # fmt: skip
+    derived = _data(render_html(dataclasses.replace(small_result_set, records=records)))["derived"]
+    assert derived[0]["because"].startswith("vfmadd231ps zmm · no spills · ")
+    assert derived[1]["because"].startswith("vfmadd231ps ymm (the fastest here: vfmadd231ps zmm)")
+
+
+def test_failures_for_one_reason_are_one_entry(small_result_set, make_record):
+    name = "matmul_64x64x64_f32t_f32t_f32t"
+    records = [
+        make_record(name, f"c{i}", outcome=Outcome.COMPILE_ERROR, stage=Stage.COMPILE,
+                    reason=f"needs {i} registers")
+        for i in range(10)
+    ]  # fmt: skip
+    page = render_html(dataclasses.replace(small_result_set, records=records))
+    assert page.count('<details class="failure">') == 1
+    assert "and 9 more for the same reason" in page
+    assert "needs 7 registers" in page
+    assert 'Failures <span class="badge">10</span>' in page
+
+
+def test_what_most_rows_share_is_stated_once(small_result_set, make_record):
+    name = "matmul_64x64x64_f32t_f32t_f32t"
+    records = [make_record(name, f"c{i}", marks=("busy: others",)) for i in range(8)]
+    page = render_html(dataclasses.replace(small_result_set, records=records))
+    assert page.count("The run as a whole: 8 of 8 rows busy") == 1
+    assert [row["marks"] for row in _data(page)["derived"]] == [[]] * 8
+
+
+def test_cards_tell_the_providers_of_each_dtype_and_the_outcomes(page):
+    assert "top 280 GFLOP/s" in page
+    assert re.search(r'<b class="tile-name">f32</b> · speed × torch, geometric mean of 17 op', page)
     assert '<span class="outcome ok">ok</span> <b>152</b>' in page
-    assert "geometric mean vs torch" in page
+    assert "all types</b> · geometric mean vs torch" in page
 
 
 def _data(page):
@@ -68,7 +110,7 @@ def test_means_of_marked_measurements_say_so_and_claim_nothing(small_result_set,
     records = [make_record(name, provider="torch", gflops=1.0, marks=marks),
                make_record(name, provider="numpy", gflops=50.0)]  # fmt: skip
     page = render_html(dataclasses.replace(small_result_set, records=records))
-    assert re.search(r'<b class="noisy">50×</b> <span class="quiet">\(1 op, 1 resting on rows '
+    assert re.search(r'<b class="noisy">50.00×</b> <span class="quiet">\(1 op, 1 resting on rows '
                      r"marked !\)", page)  # fmt: skip
     assert "1 less trustworthy: 1 busy, 1 noisy." in page
     clean = [dataclasses.replace(r, measurement=dataclasses.replace(r.measurement, marks=()))
@@ -86,10 +128,10 @@ def test_differences_that_are_not_shown_are_told(small_result_set, make_record):
         small_result_set, records=records, samples=lambda _: [5000.0, 5200.0, 4900.0] * 20
     )
     page = render_html(same)
-    assert "≈ no difference from the baseline shown" in page
+    assert '<b class="noisy">≈</b> no difference from the baseline shown' in page
     assert [row["undecided"] for row in _data(page)["derived"]] == [False, True]
     page = render_html(small_result_set)
-    assert "no difference from the baseline shown</p>" not in page
+    assert "no difference from the baseline shown" not in page
 
 
 def test_dispatches_of_an_operation_stand_together_the_fastest_first(result_set):

@@ -11,7 +11,6 @@ from gemmetry.reports.labels import (
     failed_checks,
     format_half_width,
     format_ratio,
-    half_width,
     operation_label,
     operation_title,
     reason_line,
@@ -56,7 +55,6 @@ def test_unusual_accumulator_is_told():
 
 def test_half_width_is_half_of_the_interval_however_it_lies():
     m = Measurement(median_ns=100, ci_low_ns=99, ci_high_ns=103, min_ns=1, p95_ns=1, sample_count=9)
-    assert half_width(m) == pytest.approx(0.02)
     assert format_half_width(m) == "±2.0%"
 
 
@@ -70,9 +68,9 @@ def test_half_widths_are_as_short_as_they_can_be(share, text):
     assert format_half_width(m) == text
 
 
-def test_ratios_have_three_digits():
+def test_ratios_of_a_column_have_two_decimals():
     assert [format_ratio(v) for v in (None, 0.5, 1.234, 12.34, 123.4)] == [
-        "–", "0.50×", "1.23×", "12.3×", "123×",
+        "–", "0.50×", "1.23×", "12.34×", "123×",
     ]  # fmt: skip
 
 
@@ -100,8 +98,7 @@ def test_short_configurations_fit_and_stay_different(names, width):
 
 
 def test_unapplied_checks_are_counted_unless_the_operation_is_the_cause(failed_result_set):
-    records = failed_result_set.records * 2
-    assert unapplied_checks(records) == {"the provider allocates its own output": {"written": 2}}
+    assert unapplied_checks(failed_result_set.records * 2) == {"written": 2}
 
 
 def test_failed_checks_leave_out_what_the_reason_tells(failed_result_set):

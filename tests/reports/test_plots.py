@@ -57,9 +57,17 @@ def test_the_title_and_the_foot_tell_of_marked_measurements(few, make_record):
 
 def test_cells_of_a_heat_map_tell_their_speed(make_record, few):
     records = [make_record(f"matmul_{m}x64x64_f32t_f32t_f32t", gflops=speed)
-               for m, speed in ((64, 12.34), (128, 5678.0))]  # fmt: skip
+               for m, speed in ((64, 12.34), (128, 5678.0), (256, 20.0), (512, 30.0))]  # fmt: skip
     texts = _texts(render_picture(dataclasses.replace(few, records=records), "svg"))
-    assert {"12.3", "5,678"} <= set(texts)
+    assert {"12.3", "5,678.0"} <= set(texts)
+
+
+def test_configurations_are_held_against_the_fastest(make_record, few):
+    name = "matmul_64x64x64_f32t_f32t_f32t"
+    records = [make_record(name, "a", gflops=30.0), make_record(name, "b", gflops=40.0)]
+    texts = _texts(render_picture(dataclasses.replace(few, records=records), "svg"))
+    assert "Configurations: f32 on cpu" in texts
+    assert {"torch a", "torch b", "75%", "100%"} <= set(texts)
 
 
 @pytest.mark.parametrize("high", [1.02, 1.6, 9.0, 100.0, 1e7])

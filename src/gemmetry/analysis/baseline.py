@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from gemmetry.analysis.marks import find_run_marks
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.record import Record
 from gemmetry.statistics.comparison import Difference
@@ -51,6 +52,19 @@ def fastest(records: Iterable[Record]) -> Record | None:
     return min(measured, key=lambda pair: pair[0])[1] if measured else None
 
 
+def grouped_by_speed(records: Iterable[Record]) -> list[Record]:
+    """The dispatches of a problem together, the fastest first, those without a time last."""
+    return [
+        record for group in group_by_problem(records).values() for record in sorted(group, key=rank)
+    ]
+
+
+def rank(record: Record) -> float:
+    """What orders dispatches of a problem: the median, infinite without one."""
+    ns = duration_ns(record)
+    return math.inf if ns is None else ns
+
+
 def fastest_per_provider(records: Iterable[Record]) -> dict[str, Record]:
     """The fastest measured record of each provider; meant for the records of one problem."""
     by_provider: dict[str, list[Record]] = {}
@@ -74,7 +88,8 @@ class MeanSpeedup:
     ratio: float
     problems: int
     marked: int = 0
-    """Problems where one of the two measurements carries marks."""
+    """Problems where one of the two measurements carries marks that the rest of the run does not
+    (:mod:`gemmetry.analysis.marks`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,10 +149,6 @@ def check_baseline(records: Iterable[Record], baseline: str) -> None:
     raise UnknownNameError(f"baseline configuration of {provider}", configuration, known)
 
 
-def _is_marked(record: Record) -> bool:
-    return record.measurement is not None and bool(record.measurement.marks)
-
-
 def speedups(records: Iterable[Record], baseline: str) -> Speedups:
     """Every measured record's speed relative to the provider `baseline`, or relative to the
     configuration of ``provider:configuration``.
@@ -150,6 +161,7 @@ def speedups(records: Iterable[Record], baseline: str) -> Speedups:
     ratios: dict[RecordId, float] = {}
     bests: dict[str, list[float]] = {}
     marked: Counter[str] = Counter()
+    marks = find_run_marks(records)
     for group in group_by_problem(records).values():
         best = fastest_per_provider(group)
         base = fastest(record for record in group if is_of_baseline(record, baseline))
@@ -164,7 +176,7 @@ def speedups(records: Iterable[Record], baseline: str) -> Speedups:
             ns = duration_ns(record)
             if provider != baseline and ns:
                 bests.setdefault(provider, []).append(reference / ns)
-                marked[provider] += _is_marked(record) or _is_marked(base)
+                marked[provider] += bool(marks.of(record) or marks.of(base))
     means = {
         provider: MeanSpeedup(ratio=mean, problems=len(values), marked=marked[provider])
         for provider, values in bests.items()

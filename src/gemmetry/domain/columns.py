@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from gemmetry.domain import units
@@ -59,6 +60,8 @@ class Column:
             return ", ".join(str(item) for item in value)
         return str(value)
 
+
+_even_ns = partial(units.format_ns, even=True)
 
 _LOW, _HIGH = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
 
@@ -180,15 +183,15 @@ COLUMNS: tuple[Column, ...] = (
     Column("zero_share", "", "Share of zeros among the quantised inputs.",
            lambda r, o: r.verdict.zero_share, Direction.NONE, units.format_percent),
     Column("median_ns", "ns", "Median duration of one launch.", _measured("median_ns"),
-           _LOW, units.format_ns),
+           _LOW, _even_ns),
     Column("ci_low_ns", "ns", "Lower end of the median's 95 % interval.", _measured("ci_low_ns"),
-           _LOW, units.format_ns),
+           _LOW, _even_ns),
     Column("ci_high_ns", "ns", "Upper end of the median's 95 % interval.",
-           _measured("ci_high_ns"), _LOW, units.format_ns),
+           _measured("ci_high_ns"), _LOW, _even_ns),
     Column("min_ns", "ns", "Shortest sample, per launch.", _measured("min_ns"),
-           _LOW, units.format_ns),
+           _LOW, _even_ns),
     Column("p95_ns", "ns", "95th percentile of the samples, per launch.", _measured("p95_ns"),
-           _LOW, units.format_ns),
+           _LOW, _even_ns),
     Column("sample_count", "", "Number of samples.", _measured("sample_count")),
     Column("launches_per_sample", "", "Launches timed together as one sample.",
            _measured("launches_per_sample")),
@@ -205,24 +208,24 @@ COLUMNS: tuple[Column, ...] = (
     Column("input_sets", "", "Copies of the inputs that launches rotate through.",
            _measured("input_sets")),
     Column("first_launch_ns", "ns", "Duration of the very first launch.",
-           _measured("first_launch_ns"), _LOW, units.format_ns),
+           _measured("first_launch_ns"), _LOW, _even_ns),
     Column("effective_samples", "", "Independent samples that these are worth, given how alike "
            "those of one round are.", _measured("effective_samples"), Direction.NONE,
            lambda v: f"{v:.0f}"),
     Column("harness_overhead_ns", "ns", "What timing an empty call reports, a sample.",
-           _measured("harness_overhead_ns"), _LOW, units.format_ns),
+           _measured("harness_overhead_ns"), _LOW, _even_ns),
     Column("flops", "FLOP", "2·batch·M·N·K.", lambda r, o: r.flops),
     Column("bytes", "B", "Compulsory traffic: inputs once, result once.",
            lambda r, o: r.bytes, Direction.NONE, units.format_bytes),
     Column("gflops", "10⁹ FLOP/s", "flops over the median duration.", lambda r, o: r.gflops,
-           _HIGH, units.format_gflops),
+           _HIGH, partial(units.format_gflops, even=True)),
     Column("bandwidth_gb_per_s", "10⁹ B/s", "bytes over the median duration.",
            lambda r, o: r.bandwidth_gb_per_s, _HIGH, lambda v: f"{v:.3g} GB/s"),
     Column("arithmetic_intensity", "FLOP/B", "flops over bytes.",
            lambda r, o: r.flops / r.bytes if r.bytes else None, Direction.NONE,
            lambda v: f"{v:.3g}"),
     Column("roofline_fraction", "", "Share of the roofline's attainable FLOP/s.",
-           lambda r, o: r.roofline_fraction, _HIGH, units.format_percent),
+           lambda r, o: r.roofline_fraction, _HIGH, lambda v: f"{100 * v:.1f} %"),
     Column("roofline_source", "", "Where the roofline's peaks come from.",
            lambda r, o: r.roofline_source or None),
     Column("sm_clock_hz", "Hz", "Median clock of the device's cores while sampling.",
@@ -253,7 +256,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("default_configuration", "", "What the compiler chose by itself.",
            lambda r, o: r.facts.default_configuration),
     Column("compile_ns", "ns", "Compile time of this dispatch (its share of a batch).",
-           lambda r, o: r.facts.compile_ns, _LOW, units.format_ns),
+           lambda r, o: r.facts.compile_ns, _LOW, _even_ns),
     Column("compile_command", "", "Command that compiles it.",
            lambda r, o: r.facts.compile_command),
     Column("run_command", "", "Command of the provider's own benchmark tool.",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterable
 
 from gemmetry.domain.errors import RequestError
 
@@ -11,14 +13,24 @@ _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
           "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}  # fmt: skip
 
 
-def format_ns(value: float | None) -> str:
-    """A duration in ns with the unit that reads best: ``847 ns``, ``14.7 ms``."""
+def format_ns(value: float | None, *, even: bool = False) -> str:
+    """A duration in ns with the unit that reads best: ``847 ns``, ``14.7 ms``.
+
+    `even` keeps zeros at the end (``62.0 µs``), so that all cells of a column show three digits.
+    """
     if value is None:
         return "–"
     for unit, factor in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if abs(value) >= factor:
-            return f"{_three_digits(value / factor)} {unit}"
-    return f"{_three_digits(value)} ns"
+            return f"{_three_digits(value / factor, even)} {unit}"
+    return f"{_three_digits(value, even)} ns"
+
+
+def column_decimals(values: Iterable[float], most: int = 3) -> int:
+    """Digits after the point, at most `most`, that show three digits of the least of `values` and
+    are the same for all cells of a column."""
+    least = min((abs(value) for value in values if value), default=100.0)
+    return max(0, min(most, 2 - math.floor(math.log10(least))))
 
 
 def format_bytes(value: float | None) -> str:
@@ -26,9 +38,9 @@ def format_bytes(value: float | None) -> str:
     return _scaled(value, "B", (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)))
 
 
-def format_gflops(value: float | None) -> str:
-    """10⁹ FLOP/s as ``GFLOP/s`` or ``TFLOP/s``."""
-    return _scaled(value, "GFLOP/s", (("PFLOP/s", 1e6), ("TFLOP/s", 1e3)))
+def format_gflops(value: float | None, *, even: bool = False) -> str:
+    """10⁹ FLOP/s as ``GFLOP/s`` or ``TFLOP/s``; `even` as in :func:`format_ns`."""
+    return _scaled(value, "GFLOP/s", (("PFLOP/s", 1e6), ("TFLOP/s", 1e3)), even)
 
 
 def format_percent(value: float | None) -> str:
@@ -71,15 +83,19 @@ def parse_bytes(text: str) -> int:
         ) from None
 
 
-def _three_digits(value: float) -> str:
-    magnitude = abs(value)
-    return f"{value:.0f}" if magnitude >= 100 else f"{value:.3g}"
+def _three_digits(value: float, even: bool = False) -> str:
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    text = f"{value:.3g}"
+    return f"{value:.{column_decimals([float(text)], 2)}f}" if even else text
 
 
-def _scaled(value: float | None, unit: str, steps: tuple[tuple[str, float], ...]) -> str:
+def _scaled(
+    value: float | None, unit: str, steps: tuple[tuple[str, float], ...], even: bool = False
+) -> str:
     if value is None:
         return "–"
     for name, factor in steps:
         if abs(value) >= factor:
-            return f"{_three_digits(value / factor)} {name}"
-    return f"{_three_digits(value)} {unit}"
+            return f"{_three_digits(value / factor, even)} {name}"
+    return f"{_three_digits(value, even)} {unit}"

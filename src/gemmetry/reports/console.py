@@ -17,12 +17,15 @@ from gemmetry.analysis.baseline import (
     fastest,
     group_by_problem,
 )
+from gemmetry.analysis.leader import find_leader
+from gemmetry.analysis.marks import RunMarks, find_run_marks
 from gemmetry.analysis.within import judged_speedups
 from gemmetry.domain import units
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record
 from gemmetry.domain.resultset import ResultSet
+from gemmetry.reports.console_failures import print_failures
 from gemmetry.reports.dispatch_profiler import format_block
 from gemmetry.reports.grouped import print_rows
 from gemmetry.reports.labels import (
@@ -30,26 +33,20 @@ from gemmetry.reports.labels import (
     VERIFICATION_MARKS,
     format_half_width,
     format_ratio,
-    mark_counts,
     operation_title,
     outcome_counts,
-    reason_line,
     shorten_configurations,
     unapplied_checks,
 )
 from gemmetry.reports.tables import cell_text, select_columns, table_rows, tag_names
 from gemmetry.reports.texts import printable
+from gemmetry.reports.verdict_line import run_state_lines, verdict_line
 from gemmetry.statistics.comparison import Difference
 
 __all__ = ["format_block", "print_table"]
 
-_MAXIMUM_FAILURES = 20
-"""Failures told in full; the rest is counted, and `show` and every file format have them all."""
-
 _MAXIMUM_BASELINE = 14
 """Characters of the baseline's heading; ``×iree:default`` has 13."""
-
-_NOT_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
 
 
 def print_table(
@@ -61,8 +58,9 @@ def print_table(
 ) -> None:
     """Print the results to `console`.
 
-    Without `columns`: a group for each operation with its dispatches, fastest first, then what
-    failed and why. `baseline` names the provider, or provider:configuration, of the ×
+    Without `columns`: who is fastest in one sentence, a group for each operation with its
+    dispatches, fastest first, then what failed and why. `baseline` names the provider, or
+    provider:configuration, of the ×
     column (default: torch or numpy, if one was measured beside others). With `columns` (names of
     docs/columns.md or presets): one plain table of these, grouped by operation if it is too wide.
 
@@ -75,9 +73,14 @@ def print_table(
     records = result_set.records
     name = baseline or default_baseline(records)
     relative = judged_speedups(result_set, name) if name else None
-    _print_groups(records, console, relative)
-    _print_failures(records, console)
-    _print_footer(records, console, relative, result_set.path)
+    marks = find_run_marks(records)
+    verdict = verdict_line(records, find_leader(result_set, marks, relative), marks)
+    if verdict:
+        console.print(Text(verdict, style="bold"))
+        console.print()
+    _print_groups(records, console, relative, marks)
+    print_failures(records, console)
+    _print_footer(records, console, relative, marks, result_set.path)
 
 
 def _print_columns(result_set: ResultSet, console: Console, names: Sequence[str]) -> None:
@@ -100,11 +103,17 @@ class _Layout:
     headings: tuple[str, ...]
     speed_divisor: float
     """1 for GFLOP/s, 1000 for TFLOP/s."""
-    baseline: str
+    speed_decimals: int
+    marks: RunMarks
+    has_signs: tuple[bool, bool]
+    """Whether any interval is followed by ``!``, and any ratio by ``≈``."""
 
 
-def _layout(records: Sequence[Record], console: Console, relative: Speedups | None) -> _Layout:
-    top = max((record.gflops or 0.0 for record in records), default=0.0)
+def _layout(
+    records: Sequence[Record], console: Console, relative: Speedups | None, marks: RunMarks
+) -> _Layout:
+    speeds = [record.gflops for record in records if record.gflops is not None]
+    top = max(speeds, default=0.0)
     unit, divisor = ("TFLOP/s", 1000.0) if top >= 10_000 else ("GFLOP/s", 1.0)
     provider = min(12, max((len(record.provider) for record in records), default=8))
     baseline = relative.baseline if relative else ""
@@ -113,13 +122,29 @@ def _layout(records: Sequence[Record], console: Console, relative: Speedups | No
         "", "provider", "configuration", "time", "±", unit, "roof" if has_roof else "",
         f"×{baseline}"[:_MAXIMUM_BASELINE] if baseline else "", "",
     ]  # fmt: skip
-    interval = max((len(_interval(record)) for record in records), default=0)
-    widths = [1, max(8, provider), 0, 8, max(6, interval), 8, 6 if has_roof else 0,
-              max(6, len(headings[7])) if baseline else 0, 1]  # fmt: skip
+    intervals = [_interval(record, marks) for record in records]
+    ratios = [_ratio(record, relative) for record in records] if relative else []
+    decimals = units.column_decimals(speed / divisor for speed in speeds)
+    speed = len(f"{top / divisor:,.{decimals}f}")
+    interval, ratio = _width(intervals, "!"), _width(ratios, "≈")
+    widths = [1, max(8, provider), 0, 8, max(6, interval), max(8, speed), 6 if has_roof else 0,
+              max(6, len(headings[7]), ratio) if baseline else 0, 1]  # fmt: skip
     used = sum(widths) + sum(1 for width in widths if width)
     longest = max((len(record.configuration) for record in records), default=13)
     widths[2] = max(13, min(longest, console.width - used - 1))
-    return _Layout(tuple(widths), tuple(headings), divisor, baseline)
+    signs = (any(text.endswith("!") for text in intervals), any("≈" in text for text in ratios))
+    return _Layout(tuple(widths), tuple(headings), divisor, decimals, marks, signs)
+
+
+def _width(texts: Sequence[str], sign: str) -> int:
+    """Of a column whose cells may end with `sign`, which has a place of its own."""
+    has_signs = any(text.endswith(sign) for text in texts)
+    return max((len(text.removesuffix(sign)) for text in texts), default=0) + has_signs
+
+
+def _signed(text: str, sign: str, texts_have_signs: bool) -> str:
+    """`text` with a space where others have a sign, so that numbers stay below each other."""
+    return f"{text} " if texts_have_signs and not text.endswith(sign) else text
 
 
 def _grid(layout: _Layout) -> Table:
@@ -133,13 +158,15 @@ def _grid(layout: _Layout) -> Table:
     return grid
 
 
-def _print_groups(records: Sequence[Record], console: Console, relative: Speedups | None) -> None:
+def _print_groups(
+    records: Sequence[Record], console: Console, relative: Speedups | None, marks: RunMarks
+) -> None:
     measured = [record for record in records if record.measurement is not None]
     unmeasured = [r for r in records if r.measurement is None and r.outcome is Outcome.OK]
     shown = [*measured, *unmeasured]
     if not shown:
         return
-    layout = _layout(shown, console, relative)
+    layout = _layout(shown, console, relative, marks)
     header = _grid(layout)
     header.add_row(*(
         Text(heading, style="dim")
@@ -166,16 +193,18 @@ def _group_rows(group: Sequence[Record], layout: _Layout, relative: Speedups | N
     )
     for record in ordered:
         m = record.measurement
-        speed = "–" if record.gflops is None else _number(record.gflops / layout.speed_divisor)
+        speed = "–"
+        if record.gflops is not None:
+            speed = f"{record.gflops / layout.speed_divisor:,.{layout.speed_decimals}f}"
         cells = [
             "▸" if record is best else "",
             record.provider,
             short[record.configuration],
-            "–" if m is None else units.format_ns(m.median_ns),
-            _interval(record),
+            "–" if m is None else units.format_ns(m.median_ns, even=True),
+            _signed(_interval(record, layout.marks), "!", layout.has_signs[0]),
             speed,
             "" if record.roofline_fraction is None else f"{record.roofline_fraction:.0%}",
-            "" if relative is None else _ratio(record, relative),
+            "" if relative is None else _signed(_ratio(record, relative), "≈", layout.has_signs[1]),
             VERIFICATION_MARKS[record.verdict.status],
         ]
         style = "bold green" if record is best else ""
@@ -187,76 +216,24 @@ def _group_rows(group: Sequence[Record], layout: _Layout, relative: Speedups | N
     return grid
 
 
-def _interval(record: Record) -> str:
-    """``±0.5%``, with ``!`` where the measurement has marks."""
+def _interval(record: Record, marks: RunMarks) -> str:
+    """``±0.5%``, with ``!`` where the measurement has marks of its own."""
     m = record.measurement
-    return "" if m is None else format_half_width(m) + ("!" if m.marks else "")
+    if m is None:
+        return ""
+    return format_half_width(m) + ("!" if marks.of(record) else "")
 
 
 def _ratio(record: Record, relative: Speedups) -> str:
     text = format_ratio(relative.of(record))
-    return f"{text}≈" if relative.difference(record) is Difference.NONE_SHOWN else text
+    if relative.difference(record) is Difference.NONE_SHOWN:
+        return f"{text}≈"
+    return text
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _print_failures(records: Sequence[Record], console: Console) -> None:
-    failed = [r for r in records if r.outcome is not Outcome.OK and r.outcome not in _NOT_RUN]
-    if failed:
-        console.print()
-        console.print(Text(f"Not ok: {len(failed)}", style="bold red"))
-    for record in failed[:_MAXIMUM_FAILURES]:
-        name = printable(f"{record.provider}:{record.dispatch}")
-        line = Text(f"  {record.outcome}", style="red")
-        line.append(f"  {name}", style="default")
-        _print_line(line, console, indent=4)
-        _print_line(Text(f"    {reason_line(record)}"), console, indent=4)
-        if record.reproduce:
-            _print_command(printable(record.reproduce), console)
-    if len(failed) > _MAXIMUM_FAILURES:
-        console.print(Text(f"  … and {len(failed) - _MAXIMUM_FAILURES} more"))
-    not_run = Counter(
-        (record.outcome, record.provider, reason_line(record))
-        for record in records
-        if record.outcome in _NOT_RUN
-    )
-    if not_run:
-        console.print()
-        console.print(Text("Not run", style="bold"))
-    for (outcome, provider, reason), count in not_run.most_common(_MAXIMUM_FAILURES):
-        _print_line(Text(f"  {count} × {provider} {outcome}: {reason}"), console, indent=4)
-    if len(not_run) > _MAXIMUM_FAILURES:
-        console.print(Text(f"  … and {len(not_run) - _MAXIMUM_FAILURES} more reasons"))
-
-
-def _print_line(text: Text, console: Console, *, indent: int) -> None:
-    """Within the width of a terminal; whole elsewhere, where lines are searched."""
-    if not console.is_terminal:
-        console.print(text, soft_wrap=True)
-        return
-    lead = len(text.plain) - len(text.plain.lstrip())
-    first, *rest = text[lead:].wrap(console, max(1, console.width - indent))
-    console.print(Text(" " * lead) + first, no_wrap=True)
-    for line in rest:
-        console.print(Text(" " * indent) + line, no_wrap=True)
-
-
-def _print_command(command: str, console: Console) -> None:
-    """With backslashes at the ends of lines on a terminal, so that a copy still is one command."""
-    lines = [""]
-    for word in command.split(" "):
-        is_full = len(lines[-1]) + len(word) + 9 > console.width  # indent, "$ ", " \\" and a space
-        if console.is_terminal and lines[-1] and is_full:
-            lines.append("")
-        lines[-1] += f" {word}" if lines[-1] else word
-    text = " \\\n      ".join(lines)
-    console.print(Text(f"    $ {text}", style="dim"), soft_wrap=True)
-
-
-def _print_verified(records: Sequence[Record], console: Console) -> None:
-    """How accurate the results are, and which checks this provider or device left undone."""
+def _print_verified(records: Sequence[Record], console: Console) -> bool:
+    """How accurate the results are, and how many checks this provider or device left undone;
+    whether there are such."""
     classes = Counter(
         record.verdict.accuracy_class
         for record in records
@@ -265,13 +242,21 @@ def _print_verified(records: Sequence[Record], console: Console) -> None:
     if classes:
         text = ", ".join(f"{count} {name}" for name, count in classes.most_common())
         console.print(Text(f"Accuracy: {text}"))
-    for reason, checks in unapplied_checks(records).items():
-        text = ", ".join(f"{check} on {count}" for check, count in checks.items())
-        console.print(Text(printable(f"Could not check {text}: {reason}")))
+    checks = unapplied_checks(records)
+    if checks:
+        most = max(checks.values())
+        many = f"{len(checks)} check{'' if len(checks) == 1 else 's'}"
+        where = f"on {'up to ' if len(set(checks.values())) > 1 else ''}{most} of {len(records)}"
+        console.print(Text(printable(f"Could not check everything: {many} {where} dispatches")))
+    return bool(checks)
 
 
 def _print_footer(
-    records: Sequence[Record], console: Console, relative: Speedups | None, folder: str
+    records: Sequence[Record],
+    console: Console,
+    relative: Speedups | None,
+    marks: RunMarks,
+    folder: str,
 ) -> None:
     console.print()
     if relative is not None and relative.means:
@@ -284,13 +269,17 @@ def _print_footer(
         console.print(Text(
             f"Geometric mean of best against {best}{relative.baseline} (operations): {means}"
         ))  # fmt: skip
-    noisy = sum(1 for r in records if r.measurement is not None and r.measurement.marks)
-    if noisy:
-        kinds = ", ".join(f"{n} {printable(kind)}" for kind, n in mark_counts(records).items())
+    for line in run_state_lines(marks):
+        console.print(Text(line))
+    kinds = marks.counts(records)
+    if kinds:
+        count = sum(1 for record in records if marks.of(record))
+        told = ", ".join(f"{number} {printable(kind)}" for kind, number in kinds.items())
+        console.print(Text(f"! {count} less trustworthy: {told}"))
+    if _print_verified(records, console) or kinds or marks.has_common:
         place = shlex.quote(printable(folder)) if folder else "EXPERIMENT"
-        command = f"gemmetry show {place} DISPATCH"
-        console.print(Text(f"! {noisy} less trustworthy: {kinds}; `{command}` tells each"))
-    _print_verified(records, console)
+        console.print(Text(f"All marks and checks of a row: gemmetry show {place} DISPATCH"),
+                      soft_wrap=not console.is_terminal)  # fmt: skip
     counts = ", ".join(f"{count} {outcome}" for outcome, count in outcome_counts(records).items())
     total = f"{len(records)} dispatch{'' if len(records) == 1 else 'es'}"
     console.print(Text(f"{total}: {counts}" if counts else total))

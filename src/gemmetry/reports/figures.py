@@ -5,7 +5,7 @@ Speeds are in 10⁹ FLOP/s, durations in ns, intensities in FLOP/byte.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gemmetry.analysis.baseline import (
@@ -14,10 +14,17 @@ from gemmetry.analysis.baseline import (
     group_by_problem,
     is_of_baseline,
 )
+from gemmetry.analysis.marks import RunMarks, find_run_marks, mark_kind
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation, OperationKind
 from gemmetry.domain.record import Record
-from gemmetry.reports.labels import dtype_label, modifiers_label, operation_label, shape_label
+from gemmetry.reports.labels import (
+    dtype_label,
+    modifiers_label,
+    operation_label,
+    shape_label,
+    shorten_configurations,
+)
 
 _SAMPLED_RECORDS = 400
 _SAMPLES_SHOWN = 300
@@ -31,6 +38,16 @@ _ROOFLINE_POINTS = 2000
 _CELLS_OF_ONE_K = 4
 """A heat map of fewer cells shows no pattern; then all K together may."""
 
+_FILLED = 0.5
+"""Share of a heat map's cells that must hold a number: of fewer, the eye sees the gaps."""
+
+_GRID_ROWS = 60
+_GRID_COLUMNS = 40
+"""Configurations and operations of one grid that can still be read."""
+
+_CONFIGURATION_WIDTH = 26
+"""Characters of a configuration at the edge of a grid."""
+
 _Cells = dict[tuple[int, int], list[Record]]
 """(M, N) -> the records at that place."""
 
@@ -41,11 +58,13 @@ def figures_of(
     *,
     baseline: str = "",
 ) -> dict[str, Any]:
-    """Every figure: ``roofline``, ``speed`` (with `baseline`), ``heat`` and ``samples``."""
+    """Every figure: ``roofline``, ``speed`` (with `baseline`), ``grid``, ``heat`` (where the sizes
+    make a grid) and ``samples``."""
     return {
         "roofline": roofline_figures(records),
         "speed": speed_figures(records, baseline=baseline),
-        "heat": heat_figures(records),
+        "grid": grid_figures(records),
+        "heat": [figure for figure in heat_figures(records) if is_grid(figure)],
         "samples": sample_figures(records, samples),
     }
 
@@ -125,6 +144,7 @@ def speed_figures(records: Sequence[Record], *, baseline: str = "") -> list[dict
     interval of its median turned into speeds; ``reference`` is the best of `baseline` (a provider,
     or ``provider:configuration``)."""
     figures = []
+    marks = find_run_marks(records)
     for (target, dtypes), group in _by_dtypes(records).items():
         problems = group_by_problem(record for record, _ in group)
         operations = {record.operation: operation for record, operation in group}
@@ -136,23 +156,21 @@ def speed_figures(records: Sequence[Record], *, baseline: str = "") -> list[dict
             for (_, device, name, _), _ in ordered
         ]
         bests = [fastest_per_provider(records) for _, records in ordered]
+        bases = [fastest(r for r in group if is_of_baseline(r, baseline)) for _, group in ordered]
         figures.append({
             "label": f"{dtypes} on {target}",
             "dtypes": dtypes,
             "operations": _distinct(labels),
             "series": [
-                {"provider": provider, "best": [_speed(best.get(provider)) for best in bests]}
-                for provider in providers
+                {"provider": name, "best": [_speed(best.get(name), marks) for best in bests]}
+                for name in providers
             ],
-            "reference": [
-                _speed(fastest(r for r in records if is_of_baseline(r, baseline)))
-                for _, records in ordered
-            ],
+            "reference": [_speed(base, marks) for base in bases],
         })  # fmt: skip
     return figures
 
 
-def _speed(record: Record | None) -> dict[str, Any] | None:
+def _speed(record: Record | None, marks: RunMarks) -> dict[str, Any] | None:
     if record is None or record.measurement is None or record.gflops is None:
         return None
     m = record.measurement
@@ -162,7 +180,7 @@ def _speed(record: Record | None) -> dict[str, Any] | None:
         "high": record.flops / m.ci_low_ns if m.ci_low_ns > 0 else record.gflops,
         "ns": m.median_ns,
         "configuration": record.configuration,
-        "marks": [kind for mark in m.marks if (kind := mark.partition(":")[0])],
+        "marks": [mark_kind(mark) for mark in marks.of(record)],
     }
 
 
@@ -188,6 +206,77 @@ def heat_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
         if len(by_k) > 1 and max(map(len, by_k.values())) < _CELLS_OF_ONE_K:
             figures.append(_heat_figure(f"any K, {label}", _joined(by_k.values())))
     return sorted(figures, key=lambda figure: -int(figure["cells"]))
+
+
+def is_grid(figure: Mapping[str, Any]) -> bool:
+    """Whether a heat map over M × N has enough cells, and few enough gaps, to be looked at."""
+    cells, places = int(figure["cells"]), len(figure["m"]) * len(figure["n"])
+    return cells >= max(_CELLS_OF_ONE_K, _FILLED * places)
+
+
+def grid_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Configuration × operation: one figure per target and dtypes, at most 40 operations each.
+
+    ``share`` is each dispatch's speed over that of the operation's fastest, None where it was not
+    measured. Rows are the configurations of all providers, those with the largest mean share first,
+    at most 60 (``hidden`` counts the rest). Combinations with a single configuration have no
+    figure.
+    """
+    figures = []
+    for (target, dtypes), group in _by_dtypes(records).items():
+        operations = {record.operation: operation for record, operation in group}
+        problems = group_by_problem(record for record, _ in group)
+        ordered = sorted(problems.items(), key=lambda item: item[1][0].flops)
+        several = len({device for _, device, _, _ in problems}) > 1
+        for start in range(0, len(ordered), _GRID_COLUMNS):
+            part = ordered[start : start + _GRID_COLUMNS]
+            labels = [
+                operation_label(operations[name]) + (f" · {device}" if several else "")
+                for (_, device, name, _), _ in part
+            ]
+            found = _grid_figure(labels, [rows for _, rows in part])
+            if len(found["rows"]) < 2:
+                continue
+            shown = f"{start + 1} to {start + len(part)} of {len(ordered)}"
+            is_part = len(ordered) > _GRID_COLUMNS
+            suffix = f", operations {shown}" if is_part else ""
+            figures.append({"label": f"{dtypes} on {target}{suffix}", **found})
+    return figures
+
+
+def _grid_figure(labels: Sequence[str], groups: Sequence[Sequence[Record]]) -> dict[str, Any]:
+    cells: dict[tuple[str, str], dict[int, Record]] = {}
+    for column, group in enumerate(groups):
+        for record in group:
+            row = cells.setdefault((record.provider, record.configuration), {})
+            row[column] = min(record, row.get(column, record), key=_median_ns)
+    least = [min(map(_median_ns, group)) for group in groups]
+
+    def share(row: dict[int, Record], column: int) -> float | None:
+        return least[column] / _median_ns(row[column]) if column in row else None
+
+    def mean(row: dict[int, Record]) -> float:
+        return sum(share(row, column) or 0.0 for column in row) / len(row)
+
+    ordered = sorted(cells, key=lambda key: -mean(cells[key]))
+    shown = ordered[:_GRID_ROWS]
+    short = shorten_configurations([name for _, name in shown], _CONFIGURATION_WIDTH)
+    columns = range(len(labels))
+    return {
+        "rows": [f"{provider} {short[name]}" for provider, name in shown],
+        "columns": _distinct(labels),
+        "share": [[share(cells[key], column) for column in columns] for key in shown],
+        "ns": [
+            [_median_ns(cells[key][column]) if column in cells[key] else None for column in columns]
+            for key in shown
+        ],
+        "hidden": len(ordered) - len(shown),
+    }
+
+
+def _median_ns(record: Record) -> float:
+    assert record.measurement is not None
+    return record.measurement.median_ns
 
 
 def _joined(parts: Iterable[_Cells]) -> _Cells:

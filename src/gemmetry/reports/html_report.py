@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,18 +14,23 @@ from gemmetry.analysis.baseline import (
     MeanSpeedup,
     Speedups,
     default_baseline,
-    duration_ns,
     fastest,
     group_by_problem,
+    grouped_by_speed,
+    problem_of,
+    rank,
 )
+from gemmetry.analysis.leader import find_leader
+from gemmetry.analysis.marks import RunMarks, find_run_marks, relative_half_width
 from gemmetry.analysis.within import judged_speedups
 from gemmetry.domain import units
 from gemmetry.domain.columns import COLUMNS, row
 from gemmetry.domain.names import split_dispatch_name
-from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record
 from gemmetry.domain.resultset import ResultSet
+from gemmetry.reports.cards import cards
 from gemmetry.reports.extras import require
+from gemmetry.reports.failures import NOT_RUN, FailureGroup, group_failures, ran_and_failed
 from gemmetry.reports.figures import figures_of
 from gemmetry.reports.files import write_atomically
 from gemmetry.reports.json_document import json_value
@@ -36,19 +40,18 @@ from gemmetry.reports.labels import (
     failed_checks,
     format_half_width,
     format_ratio,
-    half_width,
-    mark_counts,
     operation_label,
     operation_title,
     outcome_counts,
-    shape_label,
+    unapplied_checks,
 )
 from gemmetry.reports.pages import embed_json, page_templates, template_text
 from gemmetry.reports.texts import first_line, printable
+from gemmetry.reports.verdict_line import run_state_lines, verdict_line
+from gemmetry.reports.why import why_line
 from gemmetry.statistics.comparison import Difference
 
 _NOTEBOOK_ROWS = 50
-_NOT_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
 _SCRIPTS = ("format.js", "table.js", "plots.js", "report.js")
 
 
@@ -76,22 +79,27 @@ def render_html(result_set: ResultSet, *, baseline: str | None = None) -> str:
     records = result_set.records
     name = baseline or default_baseline(records)
     relative = judged_speedups(result_set, name) if name else None
-    noisy = [r for r in records if r.measurement is not None and r.measurement.marks]
+    marks = find_run_marks(records)
+    leader = find_leader(result_set, marks, relative)
     return templates.get_template("report.html.j2").render(
         result_set=result_set,
-        tiles=_tiles(records),
+        verdict=verdict_line(records, leader, marks),
+        cards=cards(records, name or ""),
         counts=outcome_counts(records),
         means=_means(relative),
-        noisy=len(noisy),
-        noisy_kinds=[f"{count} {printable(kind)}" for kind, count in mark_counts(noisy).items()],
+        run_states=run_state_lines(marks),
+        noisy=sum(bool(marks.of(record)) for record in records),
+        noisy_kinds=[f"{n} {printable(kind)}" for kind, n in marks.counts(records).items()],
+        unapplied=unapplied_checks(records),
         has_undecided=relative is not None and Difference.NONE_SHOWN in relative.verdicts.values(),
-        failures=[_failure(record) for record in records if _ran_and_failed(record)],
+        failures=[_failure(group) for group in group_failures(records)],
+        failed=sum(map(ran_and_failed, records)),
         not_run=_not_run(records),
         environments={key: asdict(env) for key, env in result_set.environments.items()},
         style=Markup(template_text(templates, "report.css")),
         scripts=[Markup(template_text(templates, script)) for script in _SCRIPTS],
         plotly=Markup(plotly.get_plotlyjs()),
-        data=Markup(embed_json(_data(result_set, relative))),
+        data=Markup(embed_json(_data(result_set, relative, marks))),
         baseline=name or "",
     )
 
@@ -99,10 +107,13 @@ def render_html(result_set: ResultSet, *, baseline: str | None = None) -> str:
 def render_notebook_table(result_set: ResultSet) -> str:
     """A small table for a notebook's cell, without scripts; the fastest of each operation bold."""
     records = result_set.records
+    marks = find_run_marks(records)
     rows: list[dict[str, Any]] = []
     for group in group_by_problem(records).values():
         best = fastest(group)
-        rows.extend(_notebook_row(record, record is best) for record in sorted(group, key=_rank))
+        rows.extend(
+            _notebook_row(record, record is best, marks) for record in sorted(group, key=rank)
+        )
     return (
         page_templates()
         .get_template("notebook.html.j2")
@@ -115,16 +126,18 @@ def render_notebook_table(result_set: ResultSet) -> str:
     )
 
 
-def _data(result_set: ResultSet, relative: Speedups | None) -> dict[str, Any]:
-    records = _grouped(result_set.records)
-    bests = {id(fastest(group)) for group in group_by_problem(records).values()}
+def _data(result_set: ResultSet, relative: Speedups | None, marks: RunMarks) -> dict[str, Any]:
+    records = grouped_by_speed(result_set.records)
+    bests = {problem: fastest(group) for problem, group in group_by_problem(records).items()}
     return {
         "columns": [
             {"name": column.name, "unit": column.unit, "description": column.description}
             for column in COLUMNS
         ],
         "rows": [[json_value(value) for value in row(record).values()] for record in records],
-        "derived": [_derived(record, id(record) in bests, relative) for record in records],
+        "derived": [
+            _derived(record, bests[problem_of(record)], relative, marks) for record in records
+        ],
         "baseline": relative.baseline if relative else "",
         "figures": json_value(
             figures_of(records, result_set.samples, baseline=relative.baseline if relative else "")
@@ -132,18 +145,9 @@ def _data(result_set: ResultSet, relative: Speedups | None) -> dict[str, Any]:
     }
 
 
-def _grouped(records: Sequence[Record]) -> list[Record]:
-    """The dispatches of a problem together, the fastest first, those without a time last."""
-    groups = group_by_problem(records).values()
-    return [record for group in groups for record in sorted(group, key=_rank)]
-
-
-def _rank(record: Record) -> float:
-    ns = duration_ns(record)
-    return math.inf if ns is None else ns
-
-
-def _derived(record: Record, is_best: bool, relative: Speedups | None) -> dict[str, Any]:
+def _derived(
+    record: Record, best: Record | None, relative: Speedups | None, marks: RunMarks
+) -> dict[str, Any]:
     """What the table shows and the stored columns do not hold."""
     operation, _ = split_dispatch_name(record.operation)
     m = record.measurement
@@ -151,36 +155,16 @@ def _derived(record: Record, is_best: bool, relative: Speedups | None) -> dict[s
     return {
         "shape": operation_label(operation),
         "dtypes": dtype_label(operation.signature),
-        "best": is_best,
-        "half": half_width(m) if m else None,
+        "best": record is best,
+        "marks": list(marks.of(record)),
+        "because": why_line(record, best),
+        "half": relative_half_width(m) if m else None,
         "ratio": ratio,
         "difference": str(relative.difference(record) or "") if relative else "",
         "undecided": relative is not None and relative.difference(record) is Difference.NONE_SHOWN,
         "tail": printable(record.output_tail),
         "why": record.verdict.reason,
     }
-
-
-def _tiles(records: Sequence[Record]) -> list[dict[str, str]]:
-    """The fastest dispatch of each dtypes and target, fastest first."""
-    groups: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        if record.gflops is not None:
-            operation, _ = split_dispatch_name(record.operation)
-            key = (dtype_label(operation.signature), record.target)
-            groups.setdefault(key, []).append(record)
-    tiles = []
-    for (dtypes, target), group in groups.items():
-        best = max(group, key=lambda record: record.gflops or 0.0)
-        operation, _ = split_dispatch_name(best.operation)
-        roof = best.roofline_fraction
-        tiles.append((best.gflops or 0.0, {
-            "label": f"best {dtypes}" + (f" · {target}" if target != "cpu" else ""),
-            "value": units.format_gflops(best.gflops),
-            "detail": f"{best.provider} · {shape_label(operation)}",
-            "note": f"{roof:.0%} of the roofline" if roof is not None else "",
-        }))  # fmt: skip
-    return [tile for _, tile in sorted(tiles, key=lambda item: -item[0])]
 
 
 def _means(relative: Speedups | None) -> list[dict[str, Any]]:
@@ -200,16 +184,12 @@ def _verdict(mean: MeanSpeedup) -> str:
     return "faster" if mean.ratio >= 1 else "slower"
 
 
-def _ran_and_failed(record: Record) -> bool:
-    return record.outcome not in (Outcome.OK, *_NOT_RUN)
-
-
 def _not_run(records: Sequence[Record]) -> list[dict[str, Any]]:
     """Unsupported and skipped dispatches counted by reason: a sweep can have thousands."""
     counts = Counter(
         (str(record.outcome), record.provider, first_line(record.reason))
         for record in records
-        if record.outcome in _NOT_RUN
+        if record.outcome in NOT_RUN
     )
     return [
         {"outcome": outcome, "provider": provider, "reason": reason, "count": count}
@@ -217,7 +197,8 @@ def _not_run(records: Sequence[Record]) -> list[dict[str, Any]]:
     ]
 
 
-def _failure(record: Record) -> dict[str, Any]:
+def _failure(group: FailureGroup) -> dict[str, Any]:
+    record = group.first
     operation, _ = split_dispatch_name(record.operation)
     return {
         "outcome": str(record.outcome),
@@ -232,10 +213,14 @@ def _failure(record: Record) -> dict[str, Any]:
         "first": first_line(record.reason),
         "tail": printable(record.output_tail),
         "reproduce": record.reproduce,
+        "others": [
+            {"name": f"{other.provider}:{other.dispatch}", "reason": first_line(other.reason)}
+            for other in group.records[1:]
+        ],
     }
 
 
-def _notebook_row(record: Record, is_best: bool) -> dict[str, Any]:
+def _notebook_row(record: Record, is_best: bool, marks: RunMarks) -> dict[str, Any]:
     operation, _ = split_dispatch_name(record.operation)
     m = record.measurement
     return {
@@ -245,7 +230,8 @@ def _notebook_row(record: Record, is_best: bool) -> dict[str, Any]:
         "configuration": record.configuration,
         "time": ""
         if m is None
-        else f"{units.format_ns(m.median_ns)} {format_half_width(m)}{'!' if m.marks else ''}",
+        else f"{units.format_ns(m.median_ns, even=True)} {format_half_width(m)}"
+        + ("!" if marks.of(record) else ""),
         "speed": units.format_gflops(record.gflops),
         "mark": VERIFICATION_MARKS[record.verdict.status],
         "outcome": str(record.outcome),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from gemmetry.analysis.marks import relative_half_width
 from gemmetry.domain.dtypes import default_accumulator
 from gemmetry.domain.operation import Conv2dShape, Operation, OperationKind, Scaling, Signature
 from gemmetry.domain.outcome import Outcome, Verification
@@ -43,21 +44,22 @@ def failed_checks(verdict: Verdict) -> dict[str, str]:
 
 _OF_THE_OPERATION = (
     "the operation ", "the inputs ", "these formats ", "sums of ", "no exact sums ",
-    "algorithms like ", "there is nothing ",
+    "algorithms like ", "there is nothing ", "integers have ",
 )  # fmt: skip
 """How reasons begin that lie in what is computed: nobody could apply such a check."""
 
 
-def unapplied_checks(records: Iterable[Record]) -> dict[str, dict[str, int]]:
-    """Why a check could not apply because of the provider, the device or the machine -> the check
-    -> how many dispatches it concerns, most first."""
-    found: dict[str, Counter[str]] = {}
-    for record in records:
-        for check, text in record.verdict.checks.items():
-            outcome, _, reason = text.partition(": ")
-            if outcome == "not applicable" and not reason.startswith(_OF_THE_OPERATION):
-                found.setdefault(first_line(reason), Counter())[check] += 1
-    return {reason: dict(counts.most_common()) for reason, counts in found.items()}
+def unapplied_checks(records: Iterable[Record]) -> dict[str, int]:
+    """Checks that could not apply because of the provider, the device or the machine -> to how
+    many dispatches, most first."""
+    counts = Counter(
+        check
+        for record in records
+        for check, text in record.verdict.checks.items()
+        if (parts := text.partition(": "))[0] == "not applicable"
+        and not parts[2].startswith(_OF_THE_OPERATION)
+    )
+    return dict(counts.most_common())
 
 
 def shape_label(operation: Operation) -> str:
@@ -121,17 +123,9 @@ def operation_title(operation: Operation) -> str:
     return "  ".join(parts)
 
 
-def half_width(measurement: Measurement) -> float | None:
-    """Half the width of the median's interval over the median, which is what sampling goes on for
-    and what the mark ``noisy`` tells; 0.005 is ±0.5 %."""
-    if measurement.median_ns <= 0:
-        return None
-    return (measurement.ci_high_ns - measurement.ci_low_ns) / 2 / measurement.median_ns
-
-
 def format_half_width(measurement: Measurement) -> str:
     """``±0.5%``."""
-    value = half_width(measurement)
+    value = relative_half_width(measurement)
     if value is None:
         return "–"
     percent = value * 100
@@ -143,24 +137,13 @@ def format_ratio(value: float | None) -> str:
     """``1.42×``."""
     if value is None:
         return "–"
-    return f"{value:.0f}×" if value >= 100 else f"{value:.3g}×" if value >= 10 else f"{value:.2f}×"
+    return f"{value:.0f}×" if value >= 100 else f"{value:.2f}×"
 
 
 def outcome_counts(records: Sequence[Record]) -> dict[Outcome, int]:
     """How many records had each outcome, in the order of the enum; absent ones left out."""
     counts = {outcome: sum(r.outcome is outcome for r in records) for outcome in Outcome}
     return {outcome: count for outcome, count in counts.items() if count}
-
-
-def mark_counts(records: Iterable[Record]) -> dict[str, int]:
-    """Kind of mark (what stands before its colon) -> how many records have it, most first."""
-    counts = Counter(
-        kind
-        for record in records
-        if record.measurement is not None
-        for kind in {mark.partition(":")[0] for mark in record.measurement.marks}
-    )
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def shorten_configurations(names: Sequence[str], width: int) -> dict[str, str]:

@@ -5,16 +5,25 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gemmetry.analysis.baseline import MeanSpeedup, default_baseline, speedups
+from gemmetry.analysis.marks import find_run_marks
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.record import Record
 from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.units import column_decimals
 from gemmetry.reports.extras import require
-from gemmetry.reports.figures import heat_figures, roofline_figures, speed_figures
-from gemmetry.reports.labels import format_ratio, mark_counts
+from gemmetry.reports.figures import (
+    grid_figures,
+    heat_figures,
+    is_grid,
+    roofline_figures,
+    speed_figures,
+)
+from gemmetry.reports.labels import format_ratio
+from gemmetry.reports.verdict_line import run_state_lines
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f")
 """Okabe and Ito's colours, which people with any colour vision can tell apart; the HTML report
@@ -44,7 +53,8 @@ def render_picture(
     figure_module = require("matplotlib.figure", extra="plot")
     records = result_set.records
     rooflines, speeds = roofline_figures(records), _shortened(speed_figures(records))
-    heats = [figure for figure in heat_figures(records) if int(figure["cells"]) > 1]
+    grids = grid_figures(records)
+    heats = [figure for figure in heat_figures(records) if is_grid(figure)]
     if not rooflines:
         raise RequestError(
             "there is nothing to draw: no dispatch was measured",
@@ -54,6 +64,7 @@ def render_picture(
     painter = _Painter(sorted({record.provider for record in records}), ticker)
     rows = [*((painter.roofline, f, 3.6) for f in rooflines),
             *((painter.speed, f, _bar_height(f)) for f in speeds),
+            *((painter.grid, f, 1.6 + 0.22 * len(f["rows"])) for f in grids),
             *((painter.heat, f, 1.4 + 0.35 * len(f["m"])) for f in heats)]  # fmt: skip
     heights = [height for _, _, height in rows]
     # Texts of results are no mathematics and no markup; letters stay letters in an SVG.
@@ -65,10 +76,20 @@ def render_picture(
         grid = figure.subplots(len(rows), 1, height_ratios=heights, squeeze=False)
         for axes, (draw, data, _) in zip(grid[:, 0], rows, strict=True):
             draw(axes, data)
+        _fix_layout(figure)
         buffer = io.BytesIO()
         metadata = {"Date": None} if format_name == "svg" else None
         figure.savefig(buffer, format=format_name, dpi=120, metadata=metadata)
     return buffer.getvalue()
+
+
+def _fix_layout(figure: Any) -> None:
+    """Lay `figure` out and keep that to four digits: the solver's last bits differ from run to run,
+    and an SVG derives names from them."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        axes.set_position([round(number, 4) for number in axes.get_position().bounds])
 
 
 def _title(result_set: ResultSet, baseline: str | None) -> str:
@@ -90,16 +111,15 @@ def _mean(mean: MeanSpeedup) -> str:
 
 
 def _foot(records: Sequence[Record]) -> str:
-    """How many measurements are marked, and why; "" if none is."""
-    marked = [r for r in records if r.measurement is not None and r.measurement.marks]
-    if not marked:
-        return ""
-    kinds = ", ".join(f"{count} {kind}" for kind, count in mark_counts(marked).items())
-    measured = sum(record.measurement is not None for record in records)
-    return textwrap.fill(
-        f"{len(marked)} of {measured} measurements are marked as less trustworthy: {kinds}",
-        _TITLE_WIDTH,
-    )
+    """What most measurements have in common, and how many are marked and why; "" if none is."""
+    marks = find_run_marks(records)
+    lines = run_state_lines(marks)
+    kinds = ", ".join(f"{count} {kind}" for kind, count in marks.counts(records).items())
+    if kinds:
+        measured = sum(record.measurement is not None for record in records)
+        marked = sum(bool(marks.of(record)) for record in records)
+        lines.append(f"{marked} of {measured} measurements are marked as less trustworthy: {kinds}")
+    return "\n".join(textwrap.fill(line, _TITLE_WIDTH) for line in lines)
 
 
 def _bar_height(figure: dict[str, Any]) -> float:
@@ -172,11 +192,25 @@ class _Painter:
         axes.grid(visible=True, axis="x", alpha=0.3)
         axes.legend(fontsize=8)
 
+    def grid(self, axes: Any, figure: dict[str, Any]) -> None:
+        cells = [[math.nan if v is None else v for v in row] for row in figure["share"]]
+        image = axes.imshow(cells, aspect="auto", cmap="viridis", vmin=0, vmax=1)
+        if len(figure["rows"]) * len(figure["columns"]) <= _MAXIMUM_CELLS:
+            _write_cells(axes, figure["share"], image, lambda share: f"{share:.0%}")
+        percent = self._ticker.PercentFormatter(1)
+        axes.figure.colorbar(image, ax=axes, label="of the fastest", format=percent)
+        axes.set_xticks(range(len(figure["columns"])), figure["columns"], fontsize=8)
+        axes.set_yticks(range(len(figure["rows"])), figure["rows"], fontsize=8)
+        hidden = f" ({figure['hidden']} slower ones left out)" if figure["hidden"] else ""
+        axes.set_title(f"Configurations: {figure['label']}{hidden}", loc="left", fontsize=10)
+
     def heat(self, axes: Any, figure: dict[str, Any]) -> None:
         cells = [[math.nan if v is None else v for v in row] for row in figure["gflops"]]
         image = axes.imshow(cells, aspect="auto", origin="lower", cmap="viridis")
         if len(figure["m"]) * len(figure["n"]) <= _MAXIMUM_CELLS:
-            _write_cells(axes, figure["gflops"], image)
+            speeds = [v for row in figure["gflops"] for v in row if v is not None]
+            decimals = column_decimals(speeds)
+            _write_cells(axes, figure["gflops"], image, lambda speed: f"{speed:,.{decimals}f}")
         axes.figure.colorbar(image, ax=axes, label="GFLOP/s")
         axes.set_xticks(range(len(figure["n"])), figure["n"])
         axes.set_yticks(range(len(figure["m"])), figure["m"])
@@ -185,14 +219,19 @@ class _Painter:
         axes.set_title(f"Best speed: {figure['label']}", loc="left", fontsize=10)
 
 
-def _write_cells(axes: Any, rows: Sequence[Sequence[float | None]], image: Any) -> None:
+def _write_cells(
+    axes: Any,
+    rows: Sequence[Sequence[float | None]],
+    image: Any,
+    text: Callable[[float], str],
+) -> None:
     """Each cell's number on it, dark on light colours and light on dark ones."""
     for row, cells in enumerate(rows):
         for column, value in enumerate(cells):
             if value is not None:
                 colour = "black" if image.norm(value) > 0.5 else "white"
-                axes.text(column, row, f"{value:.3g}" if value < 1000 else f"{value:,.0f}",
-                          ha="center", va="center", fontsize=8, color=colour)  # fmt: skip
+                axes.text(column, row, text(value), ha="center", va="center", fontsize=8,
+                          color=colour)  # fmt: skip
 
 
 _STEPS = ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9))

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gemmetry.analysis.baseline import fastest, group_by_problem, problem_of
 from gemmetry.domain import units
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.errors import EmptySelectionError, nearest
@@ -22,6 +23,7 @@ from gemmetry.domain.resultset import ResultSet
 from gemmetry.reports.labels import format_half_width, operation_title
 from gemmetry.reports.machine_code import EXCERPT_LINES, machine_code_excerpt
 from gemmetry.reports.texts import printable
+from gemmetry.reports.why import why_line
 from gemmetry.specs.selection import parse_pattern, split_patterns
 
 _SHOWN_IN_FULL = 3
@@ -99,7 +101,9 @@ def _show(result_set: ResultSet, record: Record, console: Console) -> None:
     _section(console, "Verification", _verdict_facts(record))
     _print_error_map(record, Path(result_set.path), console)
     if record.measurement is not None:
-        _section(console, "Measurement", _measurement_facts(record))
+        same = group_by_problem(result_set.records)[problem_of(record)]
+        facts = [("why", why_line(record, fastest(same))), *_measurement_facts(record)]
+        _section(console, "Measurement", facts)
         _print_histogram(console, result_set.samples(record))
     _section(console, "Traces", _trace_facts(record))
     _section(console, "Build", _build_facts(record))

@@ -5,18 +5,28 @@ function threeDigits(value) {
   return Math.abs(value) >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
 }
 
-function scaled(value, unit, steps) {
-  for (const [name, factor] of steps) {
-    if (Math.abs(value) >= factor) return `${threeDigits(value / factor)} ${name}`;
-  }
-  return `${threeDigits(value)} ${unit}`;
+// Digits after the point that show three digits of the least value; the same for a whole column.
+function columnDecimals(values, most = 3) {
+  const least = values.filter((v) => v).reduce((a, v) => Math.min(a, Math.abs(v)), Infinity);
+  return least === Infinity ? 0 : Math.max(0, Math.min(most, 2 - Math.floor(Math.log10(least))));
 }
 
-const formatNs = (v) => scaled(v, "ns", [["s", 1e9], ["ms", 1e6], ["µs", 1e3]]);
+// Three digits, zeros at the end too, so that the cells of a column are alike.
+const evenDigits = (value) =>
+  Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(columnDecimals([Number(value.toPrecision(3))], 2));
+
+function scaled(value, unit, steps, digits = threeDigits) {
+  for (const [name, factor] of steps) {
+    if (Math.abs(value) >= factor) return `${digits(value / factor)} ${name}`;
+  }
+  return `${digits(value)} ${unit}`;
+}
+
+const formatNs = (v, digits = threeDigits) => scaled(v, "ns", [["s", 1e9], ["ms", 1e6], ["µs", 1e3]], digits);
 const formatGflops = (v) => scaled(v, "GFLOP/s", [["PFLOP/s", 1e6], ["TFLOP/s", 1e3]]);
 const formatBytes = (v) => scaled(v, "B", [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]);
 const formatPercent = (v) => `${threeDigits(v * 100)} %`;
-const formatRatio = (v) => `${v >= 10 ? threeDigits(v) : v.toFixed(2)}×`;
+const formatRatio = (v) => `${v >= 100 ? v.toFixed(0) : v.toFixed(2)}×`;
 
 // A stored value with its column's unit.
 function formatValue(value, column) {

@@ -109,9 +109,13 @@ class Plots {
     this.theme = this.readTheme();
     this.drawRooflines();
     this.drawSpeed();
-    this.drawHeat();
+    this.drawGrid();
+    if (this.figures.heat.length) this.drawHeat();
     this.drawBaseline();
     this.drawSamples();
+    for (const bar of document.querySelectorAll("[data-provider]")) {
+      bar.style.background = this.color(bar.dataset.provider);
+    }
   }
 
   drawRooflines() {
@@ -184,11 +188,38 @@ class Plots {
       yaxis: this.axis("", this.categories(figure)) }));
   }
 
+  drawGrid() {
+    const target = document.getElementById("plot-grid");
+    const figure = this.figureOf(this.figures.grid, "grid-select");
+    const note = document.getElementById("grid-note");
+    note.textContent = figure && figure.hidden ? `${figure.hidden} slower configurations are left out here; the table has them.` : "";
+    if (!figure) { this.empty(target, "One configuration alone was measured."); return; }
+    const narrow = target.clientWidth < 800;
+    const short = (text) => (narrow && text.length > 20 ? `${text.slice(0, 10)}…${text.slice(-9)}` : text);
+    const crowded = figure.columns.length > (narrow ? 8 : 16);
+    const tilted = figure.columns.length * Math.max(...figure.columns.map((c) => c.length)) > (narrow ? 40 : 110);
+    target.style.height = `${Math.max(220, (tilted ? 200 : 140) + figure.rows.length * 26)}px`;
+    this.plot(target, [{ type: "heatmap", x: figure.columns.map((_, i) => i), y: figure.rows.map((_, i) => i), z: figure.share,
+      text: figure.share.map((row) => row.map((v) => (v === null ? "" : `${(v * 100).toFixed(0)} %`))), texttemplate: crowded ? "" : "%{text}",
+      customdata: figure.rows.map((name, i) => figure.columns.map((column, j) =>
+        `<b>${escapeText(name)}</b><br>${escapeText(column)}<br>${figure.ns[i][j] === null ? "" : formatNs(figure.ns[i][j])}`)),
+      zmin: 0, zmax: 1, colorscale: "Viridis", xgap: 1, ygap: 1, hoverongaps: false,
+      colorbar: { title: { text: narrow ? "" : "of the fastest" }, tickformat: ".0%", thickness: 12, outlinewidth: 0 },
+      hovertemplate: "%{customdata}<br>%{z:.1%} of the fastest<extra></extra>" }],
+    this.layout({ margin: { l: 60, r: 16, t: 40, b: 48 },
+      xaxis: this.axis("", { showgrid: false, zeroline: false, tickvals: figure.columns.map((_, i) => i),
+        ticktext: figure.columns.map(escapeText), tickangle: tilted ? -35 : 0 }),
+      yaxis: this.axis("", { showgrid: false, zeroline: false, autorange: "reversed", tickvals: figure.rows.map((_, i) => i),
+        ticktext: figure.rows.map((text) => escapeText(short(text))) }) }));
+  }
+
   drawHeat() {
     const target = document.getElementById("plot-heat");
     const figure = this.figureOf(this.figures.heat, "heat-select");
     if (!figure) { this.empty(target, "A heat map needs measured matrix products."); return; }
-    const cellText = figure.gflops.map((row) => row.map((v) => (v === null ? "" : threeDigits(v))));
+    const decimals = columnDecimals(figure.gflops.flat().filter((v) => v !== null));
+    const cellText = figure.gflops.map((row) => row.map((v) => (v === null ? "" : v.toLocaleString("en",
+      { minimumFractionDigits: decimals, maximumFractionDigits: decimals }))));
     target.style.height = `${Math.min(760, Math.max(260, 130 + figure.m.length * 40))}px`;
     const crowded = figure.m.length * figure.n.length > 400;
     this.plot(target, [{ type: "heatmap", x: figure.n.map(String), y: figure.m.map(String), z: figure.gflops,

@@ -6,7 +6,7 @@
   new ResultsTable(data);
 
   const plots = new Plots(data);
-  const { speed, heat, samples } = plots.figures;
+  const { speed, grid, heat, samples } = plots.figures;
   const numbered = (figures, text) => figures.map((figure, index) => [String(index), text(figure)]);
   const watch = (id, options, chosen, draw) => {
     const select = document.getElementById(id);
@@ -16,11 +16,13 @@
     select.addEventListener("change", draw);
   };
   watch("speed-select", numbered(speed, (f) => f.label), "0", () => plots.drawSpeed());
+  watch("grid-select", numbered(grid, (f) => f.label), "0", () => plots.drawGrid());
   watch("heat-select", numbered(heat, (f) => `${f.label} (${f.cells} shape${f.cells === 1 ? "" : "s"})`), "0", () => plots.drawHeat());
   watch("baseline-dtypes", numbered(speed, (f) => f.label), "0", () => plots.drawBaseline());
   watch("baseline-select", plots.baselines.map((name) => [name, name]), plots.baseline, () => plots.drawBaseline());
   const operations = [...new Set(samples.map((s) => s.operation))];
   watch("samples-select", operations.map((o) => [o, o]), operations[0], () => plots.drawSamples());
+  for (const part of document.querySelectorAll("[data-figure=heat]")) part.hidden = heat.length === 0;
   plots.drawAll();
 
   // A change of theme, and printing, need the plots' colours read again.

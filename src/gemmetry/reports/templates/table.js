@@ -30,6 +30,7 @@ class ResultsTable {
   makeColumns() {
     const { rows } = this;
     const has = (get) => rows.some((row) => get(row) !== null && get(row) !== undefined);
+    const speedDigits = columnDecimals(rows.map((r) => r.record.gflops).filter((v) => v !== null));
     const several = (get) => new Set(rows.map(get)).size > 1;
     const all = [
       { key: "shape", title: "operation", value: (r) => r.derived.shape, order: (r) => r.record.flops, style: "shape" },
@@ -38,21 +39,22 @@ class ResultsTable {
         shown: several((r) => r.record.device || r.record.target) },
       { key: "provider", title: "provider", value: (r) => r.record.provider },
       { key: "configuration", title: "configuration", value: (r) => r.record.configuration, style: "configuration" },
-      { key: "time", title: "time", value: (r) => r.record.median_ns, text: formatNs, number: true },
+      { key: "time", title: "time", value: (r) => r.record.median_ns, text: (v) => formatNs(v, evenDigits), number: true },
       { key: "half", title: "±", value: (r) => r.derived.half, number: true,
-        text: (v, r) => `±${(v * 100).toFixed(1)} %${r.record.marks.length ? " !" : ""}`,
-        hint: (r) => r.record.marks.join("\n") },
+        text: (v) => `±${(v * 100).toFixed(1)} %`, sign: (r) => (r.derived.marks.length ? " !" : ""),
+        hint: (r) => r.derived.marks.join("\n") },
       { key: "gflops", title: "GFLOP/s", value: (r) => r.record.gflops, number: true,
-        text: (v) => v.toLocaleString("en", { maximumSignificantDigits: v >= 1000 ? 6 : 4, maximumFractionDigits: v >= 100 ? 0 : 2 }) },
-      { key: "roofline", title: "roofline", value: (r) => r.record.roofline_fraction, text: formatPercent, number: true },
+        text: (v) => v.toLocaleString("en", { minimumFractionDigits: speedDigits, maximumFractionDigits: speedDigits }) },
+      { key: "roofline", title: "roofline", value: (r) => r.record.roofline_fraction, text: (v) => `${(v * 100).toFixed(1)} %`, number: true },
       { key: "ratio", title: `× ${this.data.baseline}`, value: (r) => r.derived.ratio, number: true,
-        text: (v, r) => formatRatio(v) + (r.derived.undecided ? "≈" : ""),
+        text: formatRatio, sign: (r) => (r.derived.undecided ? "≈" : ""),
         shown: this.data.baseline !== "", hint: (r) => r.derived.difference },
       { key: "clock", title: "clock", value: (r) => r.record.sm_clock_hz, text: (v) => `${(v / 1e6).toFixed(0)} MHz`, number: true },
       { key: "power", title: "power", value: (r) => r.record.power_w, text: (v) => `${v.toFixed(0)} W`, number: true },
       { key: "verification", title: "verified", value: (r) => r.record.verification, style: "verification" },
       { key: "outcome", title: "outcome", value: (r) => r.record.outcome, style: "outcome" },
     ];
+    for (const column of all) column.hasSigns = Boolean(column.sign && rows.some(column.sign));
     return all.filter((c) => c.shown !== false && (!c.number || has(c.value)));
   }
 
@@ -179,7 +181,9 @@ class ResultsTable {
     const hint = column.hint ? column.hint(row) : column.style === "configuration" ? text : "";
     const isDoubtful = (column.key === "half" && hint) || (column.key === "ratio" && row.derived.undecided);
     const styles = [column.number ? "number" : "", column.style || "", isDoubtful ? "noisy" : ""];
-    return element("td", { class: styles.join(" ").trim(), title: hint || null }, text);
+    // Signs have a place of their own, so that the numbers stay below each other.
+    const sign = column.hasSigns ? element("span", { class: "sign" }, missing ? "" : column.sign(row)) : null;
+    return element("td", { class: styles.join(" ").trim(), title: hint || null }, text, sign);
   }
 
   drawDetails(row) {
@@ -198,7 +202,9 @@ class ResultsTable {
     if (passed) {
       verdict.push(this.fact(`passed ${passed} check${passed === 1 ? "" : "s"}`, record.checks_passed.join(", "), ""));
     }
-    const parts = [element("dl", { class: "facts" }, ...facts, ...verdict)];
+    const because = derived.because
+      ? element("p", { class: "because" }, element("span", {}, "why"), derived.because) : null;
+    const parts = [because, element("dl", { class: "facts" }, ...facts, ...verdict)];
     if (record.error_map.length) parts.push(this.errorMap(record.error_map));
     if (derived.tail) {
       parts.push(element("p", { class: "quiet" }, "End of its output"), element("pre", {}, derived.tail));

@@ -1,0 +1,149 @@
+"""Who is fastest, on how many operations, by how much, and on how many of them that is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gemmetry.analysis.baseline import (
+    Problem,
+    RecordId,
+    Speedups,
+    fastest,
+    geometric_mean,
+    group_by_problem,
+    record_id,
+)
+from gemmetry.analysis.marks import RunMarks
+from gemmetry.analysis.within import compare_with_baseline
+from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.domain.record import Record
+from gemmetry.domain.resultset import ResultSet
+from gemmetry.statistics.comparison import Difference
+
+Bests = Mapping[str, Record]
+"""Contender -> its fastest record of one problem."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """The contender with the shortest median on most operations that several of them measured."""
+
+    name: str
+    """A provider; a configuration where only one provider was measured."""
+    is_configuration: bool
+    operations: int
+    """That the leader and at least one other measured ok; the other counts are of these."""
+    fastest: int
+    """Operations on which its median is the shortest."""
+    shown: int
+    """Of those, on which every other contender's best was shown to be slower."""
+    ratio: float
+    """Geometric mean over the operations of its speed relative to the best of the others."""
+    marked: int
+    """Operations on which its measurement or that of the best other has marks of its own."""
+    unverified: int
+    """Operations on which its result was not verified."""
+
+
+def find_leader(result_set: ResultSet, marks: RunMarks, relative: Speedups | None) -> Leader | None:
+    """The leader of an experiment; None where no operation was measured with two contenders.
+
+    Contenders are providers, or configurations where there is but one provider. The leader's best
+    dispatch of each operation is held against the best ones of the others, all comparisons judged
+    together (:func:`compare_with_baseline`).
+
+    Args:
+        relative: used instead of comparing again where its baseline is the leader.
+    """
+    measured = [r for r in result_set.records if r.outcome is Outcome.OK and r.measurement]
+    is_configuration = len({record.provider for record in measured}) < 2
+    name = _configuration if is_configuration else _provider
+    contested = {
+        problem: bests
+        for problem, group in group_by_problem(measured).items()
+        if len(bests := _bests(group, name)) > 1
+    }
+    leader = _most_often_fastest(contested)
+    if leader is None:
+        return None
+    contested = {problem: bests for problem, bests in contested.items() if leader in bests}
+    verdicts = _judged(result_set, contested, leader, is_configuration, relative)
+    rivals = {p: _rival(bests, leader) for p, bests in contested.items()}
+    mine = {p: bests[leader] for p, bests in contested.items()}
+    won = [p for p in contested if _ns(mine[p]) <= _ns(rivals[p])]
+    ratio = geometric_mean(_ns(rivals[p]) / _ns(mine[p]) for p in contested)
+    assert ratio is not None
+    return Leader(
+        name=leader,
+        is_configuration=is_configuration,
+        operations=len(contested),
+        fastest=len(won),
+        shown=sum(_is_shown(contested[p], leader, verdicts) for p in won),
+        ratio=ratio,
+        marked=sum(bool(marks.of(mine[p]) or marks.of(rivals[p])) for p in contested),
+        unverified=sum(
+            record.verdict.status is Verification.NOT_VERIFIED for record in mine.values()
+        ),
+    )
+
+
+def _provider(record: Record) -> str:
+    return record.provider
+
+
+def _configuration(record: Record) -> str:
+    return record.configuration
+
+
+def _bests(group: Sequence[Record], name: Callable[[Record], str]) -> Bests:
+    names = dict.fromkeys(map(name, group))
+    bests = {one: fastest(r for r in group if name(r) == one) for one in names}
+    return {one: record for one, record in bests.items() if record is not None and _ns(record) > 0}
+
+
+def _most_often_fastest(contested: Mapping[Problem, Bests]) -> str | None:
+    """Of equally many, the one that is first by its ratio to the best of the others."""
+    wins: dict[str, list[float]] = {}
+    for bests in contested.values():
+        winner = min(bests, key=lambda name: _ns(bests[name]))
+        wins.setdefault(winner, []).append(_ns(_rival(bests, winner)) / _ns(bests[winner]))
+    return max(
+        wins,
+        key=lambda name: (len(wins[name]), geometric_mean(wins[name]) or 0.0, name),
+        default=None,
+    )
+
+
+def _rival(bests: Bests, leader: str) -> Record:
+    """The best of the others."""
+    return min((record for name, record in bests.items() if name != leader), key=_ns)
+
+
+def _judged(
+    result_set: ResultSet,
+    contested: Mapping[Problem, Bests],
+    leader: str,
+    is_configuration: bool,
+    relative: Speedups | None,
+) -> Mapping[RecordId, Difference]:
+    """What was shown of each other contender's best against the leader's."""
+    records = [record for bests in contested.values() for record in bests.values()]
+    baseline = f"{records[0].provider}:{leader}" if is_configuration else leader
+    if relative is not None and relative.baseline == baseline:
+        return relative.verdicts
+    (found,) = compare_with_baseline(replace(result_set, records=records), baseline).candidates
+    return {
+        record_id(change.after): change.comparison.verdict
+        for change in found.changes
+        if change.comparison is not None
+    }
+
+
+def _is_shown(bests: Bests, leader: str, verdicts: Mapping[RecordId, Difference]) -> bool:
+    others = (record for name, record in bests.items() if name != leader)
+    return all(verdicts.get(record_id(record)) is Difference.SLOWER for record in others)
+
+
+def _ns(record: Record) -> float:
+    return 0.0 if record.measurement is None else record.measurement.median_ns

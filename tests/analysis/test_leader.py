@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from gemmetry.analysis.leader import find_leader
+from gemmetry.analysis.marks import find_run_marks
+from gemmetry.analysis.within import judged_speedups
+from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.record import Verdict
+from gemmetry.domain.resultset import ResultSet
+
+NAMES = [f"matmul_{n}x{n}x{n}_f32t_f32t_f32t" for n in (64, 128, 256)]
+
+
+def rounds(record):
+    noise = np.random.default_rng(len(record.dispatch + record.provider)).normal(1, 1e-3, 12)
+    return {turn: [record.measurement.median_ns * noise[turn]] * 5 for turn in range(12)}
+
+
+@pytest.fixture
+def leader_of():
+    def run(records, baseline=None):
+        results = ResultSet(title="x", records=records, rounds=rounds)
+        relative = judged_speedups(results, baseline) if baseline else None
+        return find_leader(results, find_run_marks(records), relative)
+
+    return run
+
+
+def speeds(make_record, table):
+    """Records of {provider: speeds of the operations, None: not measured}."""
+    return [
+        make_record(name, provider=provider, gflops=speed)
+        for provider, row in table.items()
+        for name, speed in zip(NAMES, row, strict=True)
+        if speed is not None
+    ]
+
+
+@pytest.mark.parametrize("baseline", [None, "torch", "iree"])
+def test_who_is_fastest_most_often_and_by_how_much(make_record, leader_of, baseline):
+    records = speeds(make_record, {
+        "torch": (200, 100, 100), "iree": (100, 50, 200), "numpy": (50, 100, 10)})  # fmt: skip
+    found = leader_of(records, baseline)
+    assert (found.name, found.is_configuration) == ("torch", False)
+    assert (found.operations, found.fastest) == (3, 2)
+    assert found.shown == 1, "numpy is as fast on the second"
+    assert found.ratio == pytest.approx((2 * 1 * 0.5) ** (1 / 3))
+
+
+def test_only_operations_that_both_sides_measured_ok_count(make_record, leader_of):
+    records = speeds(make_record, {"torch": (200, 200, 200), "iree": (100, None, None)})
+    crashed = make_record(NAMES[1], provider="iree", outcome=Outcome.CRASH, stage=Stage.BUILD,
+                          reason="no")  # fmt: skip
+    found = leader_of([*records, crashed])
+    assert (found.operations, found.fastest, found.shown) == (1, 1, 1)
+    assert found.ratio == pytest.approx(2.0)
+
+
+def test_equal_speeds_show_nothing(make_record, leader_of):
+    found = leader_of(speeds(make_record, {"torch": (100, 100, 100), "iree": (100, 100, 100)}))
+    assert found.shown == 0
+    assert found.ratio == pytest.approx(1.0, rel=0.01)
+
+
+def test_configurations_compete_where_there_is_one_provider(make_record, leader_of):
+    records = [make_record(NAMES[0], name, gflops=speed)
+               for name, speed in (("tile32", 100.0), ("tile64", 150.0))]  # fmt: skip
+    found = leader_of(records)
+    assert (found.name, found.is_configuration, found.shown) == ("tile64", True, 1)
+    assert found.ratio == pytest.approx(1.5)
+
+
+def test_nothing_to_compare(make_record, leader_of):
+    assert leader_of([]) is None
+    assert leader_of(speeds(make_record, {"torch": (100, 100, 100)})) is None
+    apart = {"torch": (100, None, None), "iree": (None, 100, None)}
+    assert leader_of(speeds(make_record, apart)) is None
+
+
+def test_what_weakens_the_answer_is_counted(make_record, leader_of):
+    records = speeds(make_record, {"torch": (200, 200, 200), "iree": (100, 100, 100)})
+    m = dataclasses.replace(records[0].measurement, marks=("drift: much",))
+    unverified = Verdict(status=Verification.NOT_VERIFIED)
+    records[0] = dataclasses.replace(records[0], measurement=m, verdict=unverified)
+    found = leader_of(records)
+    assert (found.marked, found.unverified) == (1, 1)

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gemmetry.analysis.marks import find_run_marks, mark_kind, relative_half_width
+from gemmetry.domain.record import Measurement
+
+NAME = "matmul_8x8x8_f32t_f32t_f32t"
+
+
+@pytest.fixture
+def noisy(make_record):
+    """noisy(width, ...) -> a record with that relative half-width, marked noisy."""
+
+    def make(width, *more, marked=True, number=0, **fields):
+        marks = (*(["noisy: wide"] if marked else []), *more)
+        record = make_record(NAME, f"c{number}", marks=marks, **fields)
+        m = record.measurement
+        low, high = m.median_ns * (1 - width), m.median_ns * (1 + width)
+        wide = dataclasses.replace(m, ci_low_ns=low, ci_high_ns=high)
+        return dataclasses.replace(record, measurement=wide)
+
+    return make
+
+
+def test_a_mark_of_most_rows_is_a_state_of_the_run(noisy):
+    records = [noisy(0.05 + 0.001 * i, number=i) for i in range(9)] + [noisy(0.01, marked=False)]
+    marks = find_run_marks(records)
+    assert marks.has_common
+    (state,) = marks.states.values()
+    assert (state.common, state.measured) == ({"noisy": 9}, 10)
+    assert state.usual_half_width == pytest.approx(0.0535, rel=0.02)
+    assert not any(marks.of(record) for record in records)
+    assert marks.counts(records) == {}
+
+
+def test_what_stands_out_from_its_neighbours_keeps_its_mark(noisy):
+    records = [noisy(0.05 + 0.001 * i, number=i) for i in range(9)]
+    worse = noisy(0.5)
+    drifts = noisy(0.05, "drift: the last third")
+    marks = find_run_marks([*records, worse, drifts])
+    assert marks.of(worse) == ("noisy: wide",)
+    assert marks.of(drifts) == ("drift: the last third",)
+    assert marks.counts([*records, worse, drifts]) == {"drift": 1, "noisy": 1}
+
+
+def test_small_differences_of_a_steady_run_do_not_stand_out(noisy):
+    records = [noisy(0.05, number=i) for i in range(9)] + [noisy(0.06)]
+    assert not any(map(find_run_marks(records).of, records))
+
+
+def test_marks_of_half_of_the_rows_or_of_few_rows_stay_where_they_are(noisy):
+    half = [noisy(0.05, marked=i < 4, number=i) for i in range(8)]
+    marks = find_run_marks(half)
+    assert not marks.has_common
+    assert sum(bool(marks.of(record)) for record in half) == 4
+    few = [noisy(0.05, number=i) for i in range(3)]
+    assert all(map(find_run_marks(few).of, few))
+
+
+def test_what_is_wrong_with_a_kernel_is_never_a_state_of_the_run(noisy):
+    records = [noisy(0.05, "remembers: a result", number=i) for i in range(8)]
+    marks = find_run_marks(records)
+    assert all(marks.of(record) == ("remembers: a result",) for record in records)
+
+
+def test_each_device_is_its_own_run(noisy):
+    loud = [noisy(0.05, number=i) for i in range(8)]
+    other = {"target": "cuda-sm_90", "device": "cuda:0"}
+    calm = [noisy(0.01, marked=i == 0, number=i, **other) for i in range(8)]
+    marks = find_run_marks([*loud, *calm])
+    assert not any(map(marks.of, loud))
+    assert [bool(marks.of(record)) for record in calm] == [True] + [False] * 7
+
+
+def test_kinds_and_widths():
+    assert mark_kind("two modes: 1 ms and 2 ms") == "two modes"
+    assert mark_kind("load average 3.1 per core while measuring; stop them") == "load average"
+    m = Measurement(median_ns=100, ci_low_ns=99, ci_high_ns=103, min_ns=1, p95_ns=1, sample_count=9)
+    assert relative_half_width(m) == pytest.approx(0.02)
