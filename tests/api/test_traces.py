@@ -6,6 +6,7 @@ import pytest
 
 from gemmetry.api.traces import load
 from gemmetry.domain.errors import RequestError
+from gemmetry.reports.trace_columns import COLUMNS
 
 DATA = Path(__file__).parents[1] / "data" / "traces"
 MATMUL = DATA / "h200_matmul.pt.trace.json.gz"
@@ -52,3 +53,11 @@ def test_a_notebook_shows_a_table_without_scripts(tmp_path):
     assert "33.0%" in html
     assert "&lt;script&gt;.json" in html
     assert "<script" not in html
+
+
+def test_tables_without_rows_have_their_columns(tmp_path):
+    (tmp_path / "a.json").write_text('{"traceEvents": []}')
+    nothing = load(tmp_path / "a.json", use_cache=False)
+    for name, table in (("gemms", nothing.gemms()), ("shapes", nothing.shapes()),
+                        ("trace_steps", nothing.steps())):  # fmt: skip
+        assert (tuple(table.columns), len(table)) == (COLUMNS[name], 0)

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import csv
 import gzip
 import json
+import re
 import shutil
 from pathlib import Path
 
+import polars
 import pytest
+
+from gemmetry.reports.rows import SUFFIXES
+from gemmetry.reports.trace_columns import COLUMNS
 
 SAMPLES = Path(__file__).parents[1] / "data" / "collectives"
 H200 = sorted((SAMPLES / "h200x4").glob("*.json.gz"))
@@ -50,6 +56,44 @@ def test_what_a_row_is(cli, tmp_path, rows, count):
     ended = cli("trace", "collectives", *map(str, H200), "--rows", rows, "-o", "x.csv")
     assert ended.status == 0
     assert len((tmp_path / "x.csv").read_text().splitlines()) == count + 1
+
+
+def test_one_rank_is_listed_with_what_is_known(cli, tmp_path):
+    ended = cli("trace", "collectives", str(H200[0]), "-o", "m.csv")
+    assert ended.status == 0
+    with (tmp_path / "m.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 82
+    assert {row["op"] for row in rows} == {"all_gather", "reduce_scatter"}
+    told = [row for row in rows if row["bytes"]]
+    assert len(told) == 54
+    for row in rows:
+        assert (row["rank"], row["complete"], row["latency_us"], row["busbw_gbps"]) == (
+            "0", "no", "", "")  # fmt: skip
+        assert float(row["duration_us"]) > 0
+    assert cli("trace", "collectives", str(H200[0]), "--rows", "kinds", "-o", "k.csv").status == 0
+    with (tmp_path / "k.csv").open() as file:
+        kinds = list(csv.DictReader(file))
+    assert [int(row["count"]) for row in kinds] == [36, 18, 12, 16]
+    # The same figures as on the terminal.
+    assert re.search(
+        r"all_gather +BFloat16 +402\.7 MB +x36 +60\.702 +1106\.3 +1398\.7", ended.stdout
+    )
+    assert float(kinds[0]["duration_us_sum"]) == pytest.approx(60702, abs=0.5)
+    assert float(kinds[0]["duration_us_min"]) == pytest.approx(1106.3, abs=0.05)
+    assert float(kinds[0]["duration_us_median"]) == pytest.approx(1398.7, abs=0.05)
+
+
+@pytest.mark.parametrize("rows", ["matched", "kernels", "kinds", "ranks"])
+def test_without_collectives_there_is_a_header(cli, tmp_path, rows):
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": []}))
+    outputs = [word for suffix in SUFFIXES for word in ("-o", f"x{suffix}")]
+    assert cli("trace", "collectives", "trace.json", "--rows", rows, *outputs).status == 0
+    header = (tmp_path / "x.csv").read_text().splitlines()[0].split(",")
+    assert header == list(COLUMNS[f"collectives_{rows}"])
+    assert polars.read_parquet(tmp_path / "x.parquet").columns == header
+    assert (tmp_path / "x.md").read_text().startswith("| job | ")
+    assert "<th>job</th>" in (tmp_path / "x.html").read_text()
 
 
 def test_a_missing_rank_is_named_and_not_fatal(cli):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.reports.trace_columns import COLUMNS
 from gemmetry.traces.summary import KEYS
 
 DATA = Path(__file__).parents[1] / "data" / "traces"
@@ -203,6 +204,32 @@ def test_a_trace_without_shapes_makes_no_spec(cli, tmp_path):
     assert ended.status == 2
     assert "record_shapes=True" in ended.stderr
     assert cli("trace", "shapes", "a.json").status == 0
+
+
+@pytest.mark.parametrize("name", ["s.yaml", "s.csv", "s.parquet", "s.xlsx", "s.md", "s.html"])
+def test_files_of_shapes_end_alike_without_any(cli, tmp_path, name):
+    event = {"ph": "X", "cat": "kernel", "name": "my_gemm_kernel", "pid": 0, "tid": 7, "ts": 1}
+    bad = {**event, "dur": "x"}
+    events = [{**event, "dur": 5, "args": {"device": 0, "stream": 7}}, bad]
+    (tmp_path / "a.json").write_text(json.dumps({"traceEvents": events}))
+    ended = cli("trace", "shapes", "a.json", "-o", name)
+    assert ended.status == 2
+    assert "no GEMM of a.json has a known shape" in ended.stderr
+    # What could be found, and what could not be used, is still there.
+    assert "of unknown shape" in ended.stdout
+    assert "warning: a.json" in ended.stderr
+    assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("command", ["summary --steps", "gemms"])
+def test_an_empty_table_has_its_header(cli, tmp_path, command):
+    (tmp_path / "a.json").write_text('{"traceEvents": []}')
+    words = command.split()
+    ended = cli("trace", *words[:1], "a.json", *words[1:], "-o", "x.csv", "-o", "x.md")
+    assert ended.status == 0
+    name = "gemms" if command == "gemms" else "trace_steps"
+    assert (tmp_path / "x.csv").read_text() == ",".join(COLUMNS[name]) + "\n"
+    assert (tmp_path / "x.md").read_text().count("| --- ") == len(COLUMNS[name])
 
 
 def test_a_trace_without_gpu_events(cli):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 import zipfile
 
 import polars
@@ -38,10 +39,17 @@ def test_frames(tmp_path):
     assert b"=1+1" in book.read("xl/sharedStrings.xml")
 
 
-def test_every_suffix_takes_an_empty_table(tmp_path):
+def test_an_empty_table_has_its_header_in_every_format(tmp_path):
     for suffix in SUFFIXES:
-        write_rows("things", [], tmp_path / f"t{suffix}")
-        assert (tmp_path / f"t{suffix}").stat().st_size
+        write_rows("things", [], tmp_path / f"t{suffix}", columns=["one|", "two"])
+    assert (tmp_path / "t.csv").read_text() == "one|,two\n"
+    assert (tmp_path / "t.md").read_text() == "| one\\| | two |\n| --- | --- |\n"
+    assert "<tr><th>one|</th><th>two</th></tr>" in (tmp_path / "t.html").read_text()
+    assert json.loads((tmp_path / "t.json").read_text())["things"] == []
+    frame = polars.read_parquet(tmp_path / "t.parquet")
+    assert (frame.columns, len(frame)) == (["one|", "two"], 0)
+    book = zipfile.ZipFile(tmp_path / "t.xlsx")
+    assert b"one|" in book.read("xl/sharedStrings.xml")
 
 
 def test_a_document_of_ones_own(tmp_path):

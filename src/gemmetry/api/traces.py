@@ -38,7 +38,7 @@ class Traces(Sequence[Trace]):
         from gemmetry.reports.trace_tables import summary_rows
         from gemmetry.traces.summary import summarize
 
-        return _frame(summary_rows(map(summarize, self.traces)))
+        return _frame("trace_summary", summary_rows(map(summarize, self.traces)))
 
     def steps(self) -> polars.DataFrame:
         """One row a file and step, as :meth:`summary`.
@@ -49,7 +49,8 @@ class Traces(Sequence[Trace]):
         from gemmetry.reports.trace_steps import step_rows
         from gemmetry.traces.summary import summarize_steps
 
-        return _frame(step_rows(step for trace in self.traces for step in summarize_steps(trace)))
+        steps = [step for trace in self.traces for step in summarize_steps(trace)]
+        return _frame("trace_steps", step_rows(steps))
 
     def gemms(self) -> polars.DataFrame:
         """One row a GEMM kernel and shape, over all files, those with the most time first.
@@ -60,7 +61,7 @@ class Traces(Sequence[Trace]):
         from gemmetry.reports.trace_tables import gemm_rows
         from gemmetry.traces.gemms import gemm_table
 
-        return _frame(gemm_rows(gemm_table(self.traces)))
+        return _frame("gemms", gemm_rows(gemm_table(self.traces)))
 
     def shapes(self) -> polars.DataFrame:
         """One row a distinct GEMM, over all files, those with the most time first; if none
@@ -73,7 +74,7 @@ class Traces(Sequence[Trace]):
         from gemmetry.traces.host_operators import product_table
         from gemmetry.traces.shapes import workload
 
-        return _frame(shape_rows(workload(product_table(self.traces))))
+        return _frame("shapes", shape_rows(workload(product_table(self.traces))))
 
     def collectives(self) -> list[JobCollectives]:
         """The jobs that the traces belong to, with their collectives matched across ranks
@@ -134,7 +135,10 @@ def load(*paths: str | PathLike[str], use_cache: bool = True) -> Traces:
     return Traces(traces, errors)
 
 
-def _frame(rows: Sequence[dict[str, Any]]) -> Any:
+def _frame(table: str, rows: Sequence[dict[str, Any]]) -> Any:
+    """`rows` of a `table` of :data:`COLUMNS`, whose columns are there also without rows."""
     from gemmetry.reports.extras import require
+    from gemmetry.reports.trace_columns import COLUMNS
 
-    return require("polars", extra="analysis").DataFrame(rows, infer_schema_length=None)
+    schema = None if rows else COLUMNS[table]
+    return require("polars", extra="analysis").DataFrame(rows, schema, infer_schema_length=None)

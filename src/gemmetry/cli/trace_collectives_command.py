@@ -80,6 +80,7 @@ def _write(jobs: list[JobCollectives], failed: dict[str, str], kind: Rows, path:
     from gemmetry.cli.console import note
     from gemmetry.reports import collective_tables as tables
     from gemmetry.reports.rows import write_rows
+    from gemmetry.reports.trace_columns import COLUMNS
 
     makers = {
         Rows.MATCHED: tables.matched_rows,
@@ -88,5 +89,6 @@ def _write(jobs: list[JobCollectives], failed: dict[str, str], kind: Rows, path:
         Rows.RANKS: tables.rank_rows,
     }
     document = tables.collectives_document(jobs, failed)
-    write_rows(f"collectives_{kind}", makers[kind](jobs), path, document=document)
+    name = f"collectives_{kind}"
+    write_rows(name, makers[kind](jobs), path, columns=COLUMNS[name], document=document)
     note(f"wrote {path}")

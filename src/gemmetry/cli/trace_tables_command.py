@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gemmetry.formats.tracelens import TraceLensReport
     from gemmetry.traces.gemms import GemmRow
     from gemmetry.traces.model import Trace
+    from gemmetry.traces.shapes import Workload
     from gemmetry.traces.summary import Outside, Summary
 
 Files = Annotated[
@@ -205,11 +206,13 @@ def shapes(
     told = "these are the products that operators tell, with times of the host"
     run.tell_without_gpu(told if rows else "")
     from gemmetry.reports.trace_tables import print_workload, shape_rows
-    from gemmetry.traces.shapes import spec_text, workload
+    from gemmetry.traces.shapes import no_shape, workload
 
-    run.note_convolutions()
     load = workload(rows)
-    text = spec_text(load, run.names, top=top) if spec or specs else ""
+    failure = no_shape(run.names) if tables and not load.gemms else None
+    text = ""
+    if spec or specs:
+        text, failure = _spec(load, run.names, top)
     if json:
         _print_json(_document("shapes", shape_rows(load), run))
     elif spec:
@@ -218,16 +221,30 @@ def shapes(
         from gemmetry.cli.console import stdout_console
 
         print_workload(load, stdout_console(), top=top)
-    if specs:
+    if specs and text:
         from gemmetry.cli.console import note
         from gemmetry.reports.files import write_atomically
 
         for path in specs:
             write_atomically(path, text.encode())
             note(f"wrote {path}; run it with: gemmetry profile --spec {path}")
-    if tables:
+    if tables and load.gemms:
         _write("shapes", shape_rows(load), tables)
-    raise typer.Exit(run.finish())
+    status = run.finish()
+    if failure:
+        raise failure
+    raise typer.Exit(status)
+
+
+def _spec(load: Workload, names: Sequence[str], top: int) -> tuple[str, RequestError | None]:
+    """The text of the spec; "" and the error where no GEMM can be in it."""
+    from gemmetry.domain.errors import RequestError
+    from gemmetry.traces.shapes import spec_text
+
+    try:
+        return spec_text(load, names, top=top), None
+    except RequestError as error:
+        return "", error
 
 
 class TraceRun:
@@ -417,7 +434,8 @@ def _print_json(document: Mapping[str, Any]) -> None:
 def _write(name: str, rows: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> None:
     from gemmetry.cli.console import note
     from gemmetry.reports.rows import write_rows
+    from gemmetry.reports.trace_columns import COLUMNS
 
     for path in paths:
-        write_rows(name, rows, path)
+        write_rows(name, rows, path, columns=COLUMNS[name])
         note(f"wrote {path}")

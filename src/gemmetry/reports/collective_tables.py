@@ -162,14 +162,26 @@ def _groups(found: JobCollectives) -> list[Row]:
 
 
 def matched_rows(jobs: Iterable[JobCollectives]) -> list[Row]:
-    """Matched collectives of all jobs, flat, for files; ranks' waits are in :func:`kernel_rows`."""
+    """Matched collectives of all jobs, flat, for files; of a job without any, as of one rank alone,
+    each kernel with what is known of it. Ranks' waits are in :func:`kernel_rows`."""
     rows = []
     for found in jobs:
-        for one in found.matching.matched:
+        for one in found.listed:
             row = matched_row(one, found.offsets_ns)
             del row["waits_us"]
-            rows.append({"job": found.job.name, **row})
+            if one.is_lone:
+                row |= dict.fromkeys(_OF_SEVERAL_RANKS)
+            rank = one.members[0][0] if one.is_lone else None
+            rows.append({"job": found.job.name, **row, "rank": rank,
+                         "duration_us": one.latency_ns / 1000})  # fmt: skip
     return rows
+
+
+_OF_SEVERAL_RANKS = (
+    "start_skew_us", "end_skew_us", "last_rank", "latency_us", "corrected_start_skew_us",
+    "corrected_end_skew_us", "corrected_last_rank",
+)  # fmt: skip
+"""What one rank alone does not tell."""
 
 
 def kernel_rows(jobs: Iterable[JobCollectives]) -> list[Row]:
@@ -211,14 +223,18 @@ def _clock_heading(key: str) -> str:
 
 
 def kind_rows(jobs: Iterable[JobCollectives]) -> list[Row]:
-    """Matched collectives of all jobs by operation, type, size and group size."""
+    """Collectives of all jobs, as :func:`matched_rows`, by operation, type, size, group size."""
     return [{"job": found.job.name, **kind_row(kind)} for found in jobs for kind in found.kinds]
 
 
 def kind_row(kind: Kind) -> Row:
-    """Medians over the collectives of one kind."""
+    """Medians over the collectives of one kind; durations are those of all their kernels."""
     ones = kind.ones
-    skews = [one.skews_ns() for one in ones]
+    # A kind holds matched collectives or kernels alone, as its job does.
+    together = [] if ones[0].is_lone else ones
+    latencies = [one.latency_ns for one in together]
+    skews = [one.skews_ns() for one in together]
+    durations = [kernel.duration_ns for one in ones for _, kernel in one.members]
     return {
         "op": kind.op,
         "dtype": kind.dtype,
@@ -226,15 +242,22 @@ def kind_row(kind: Kind) -> Row:
         "bytes": ones[0].bytes,
         "group_size": kind.group_size,
         "count": len(ones),
-        "latency_us_median": statistics.median(one.latency_ns for one in ones) / 1000,
-        "latency_us_min": min(one.latency_ns for one in ones) / 1000,
-        "latency_us_max": max(one.latency_ns for one in ones) / 1000,
-        "start_skew_us_median": statistics.median(start for start, _ in skews) / 1000,
-        "end_skew_us_median": statistics.median(end for _, end in skews) / 1000,
+        "latency_us_median": _us(_median(latencies)),
+        "latency_us_min": _us(min(latencies, default=None)),
+        "latency_us_max": _us(max(latencies, default=None)),
+        "start_skew_us_median": _us(_median(start for start, _ in skews)),
+        "end_skew_us_median": _us(_median(end for _, end in skews)),
         "algbw_gbps_median": _median(one.algorithm_bandwidth for one in ones),
         "busbw_gbps_median": _median(one.bus_bandwidth for one in ones),
         "complete": all(one.is_complete for one in ones),
+        "duration_us_sum": sum(durations) / 1000,
+        "duration_us_min": min(durations) / 1000,
+        "duration_us_median": statistics.median(durations) / 1000,
     }
+
+
+def _us(ns: float | None) -> float | None:
+    return None if ns is None else ns / 1000
 
 
 def _median(values: Iterable[float | None]) -> float | None:

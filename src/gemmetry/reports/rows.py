@@ -55,23 +55,30 @@ def row_text(value: Any) -> str:
 
 
 def write_rows(
-    name: str, rows: Sequence[Row], path: Path, *, document: Mapping[str, Any] | None = None
+    name: str,
+    rows: Sequence[Row],
+    path: Path,
+    *,
+    columns: Sequence[str] = (),
+    document: Mapping[str, Any] | None = None,
 ) -> None:
     """Write `rows` (all with the same keys), whole or not at all.
 
-    `document` is what a json file holds (default: :func:`rows_document`).
+    Args:
+        columns: the keys, for the header of a table that may have no rows.
+        document: what a json file holds (default: :func:`rows_document`).
 
     Raises:
         RequestError: unknown suffix, or a library is missing. StorageError: not writable.
     """
     suffix = check_suffix(path)
-    headings = list(rows[0]) if rows else []
+    headings = list(rows[0] if rows else columns)
     texts = [[row_text(value) for value in row.values()] for row in rows]
     match suffix:
         case ".json":
             content = to_json_text(document or rows_document(name, rows)).encode()
         case ".parquet":
-            content = _parquet(rows)
+            content = _parquet(headings, rows)
         case ".xlsx":
             content = plain_workbook(name, headings, [list(map(_flat, r.values())) for r in rows])
         case ".csv":
@@ -100,9 +107,11 @@ def _html(name: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     )
 
 
-def _parquet(rows: Sequence[Row]) -> bytes:
+def _parquet(headings: Sequence[str], rows: Sequence[Row]) -> bytes:
     polars = require("polars", extra="analysis")
     flat = [{key: v if isinstance(v, bool) else _flat(v) for key, v in row.items()} for row in rows]
     buffer = io.BytesIO()
-    polars.DataFrame(flat, infer_schema_length=None).write_parquet(buffer, compression="zstd")
+    schema = None if flat else list(headings)
+    frame = polars.DataFrame(flat, schema, infer_schema_length=None)
+    frame.write_parquet(buffer, compression="zstd")
     return buffer.getvalue()

@@ -41,7 +41,7 @@ _SHOWN: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "Percent of kernels time (%)", ONLY_ON)),
     ("collectives", "Collectives by kind", "", (
         "job", "op", "dtype", "bytes", "group_size", "count", "latency_us_median",
-        "start_skew_us_median", "algbw_gbps_median", "busbw_gbps_median")),
+        "start_skew_us_median", "duration_us_median", "algbw_gbps_median", "busbw_gbps_median")),
     ("ranks", "Ranks: who came last, who waited", "", (
         "job", "rank", "last_count", "last_share", "waited_us", "unmatched")),
     ("steps", "Steps", "", (
@@ -83,6 +83,7 @@ _HEADINGS = {
     "group_size": "ranks",
     "latency_us_median": "latency, µs",
     "start_skew_us_median": "start skew, µs",
+    "duration_us_median": "duration, µs",
     "algbw_gbps_median": "algorithm bandwidth, 10⁹ B/s",
     "busbw_gbps_median": "bus bandwidth, 10⁹ B/s",
     "last_count": "came last",

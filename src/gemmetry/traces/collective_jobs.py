@@ -26,7 +26,7 @@ class Straggler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """Matched collectives that do the same: operation, type, size, group size."""
+    """Collectives that do the same: operation, type, size, group size."""
 
     op: str | None
     dtype: str | None
@@ -93,10 +93,23 @@ class JobCollectives:
         ]  # fmt: skip
 
     @cached_property
+    def listed(self) -> tuple[Matched, ...]:
+        """The matched collectives; where there are none, as of one rank alone, each kernel by
+        itself (:attr:`Matched.is_lone`)."""
+        if self.matching.matched:
+            return self.matching.matched
+        alone = [
+            Matched(kernel.group, ((rank, kernel),), ())
+            for rank, trace in self.job.by_rank.items()
+            for kernel in trace.collectives
+        ]
+        return tuple(sorted(alone, key=lambda one: (one.start_ns, one.members[0][0])))
+
+    @cached_property
     def kinds(self) -> list[Kind]:
-        """Matched collectives by what they do, those with the most time first."""
+        """Collectives by what they do, those with the most time first."""
         found: dict[tuple[object, ...], list[Matched]] = {}
-        for one in self.matching.matched:
+        for one in self.listed:
             key = (one.op, one.dtype, one.elements, one.group_size)
             found.setdefault(key, []).append(one)
         kinds = [

@@ -28,8 +28,17 @@ class Matched:
     """Every rank of its group has a file. Else the latency is an upper bound and bandwidths are
     lower ones, for a rank without a file may have come last."""
 
+    @property
+    def is_lone(self) -> bool:
+        """A kernel of one rank that is not matched: its duration holds the wait for the others, so
+        that it tells neither latency nor bandwidth."""
+        return len(self.members) == 1
+
     @cached_property
     def op(self) -> str | None:
+        """The operation; of a send with its receive ``send_recv``."""
+        if self.is_lone:
+            return self.members[0][1].op
         ops = {one.op for _, one in self.members if one.op}
         return "send_recv" if ops & set(POINT_TO_POINT) else next(iter(ops), None)
 
@@ -109,9 +118,9 @@ class Matched:
 
     @property
     def algorithm_bandwidth(self) -> float | None:
-        """S / latency in 10⁹ bytes/s; None where a trace does not tell the size, and where
-        several kernels share what it tells."""
-        if any(one.is_shared for _, one in self.members):
+        """S / latency in 10⁹ bytes/s; None where a trace does not tell the size, where several
+        kernels share what it tells, and of a kernel alone."""
+        if self.is_lone or any(one.is_shared for _, one in self.members):
             return None
         return gigabytes_per_second(self.bytes, self.latency_ns)
 

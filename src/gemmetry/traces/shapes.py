@@ -152,6 +152,14 @@ def _operation(product: _Product) -> tuple[str | None, str]:
     return operation_name(Operation(signature, shape)), ""
 
 
+def no_shape(sources: Sequence[str]) -> RequestError:
+    """The end of a request for shapes of traces that have none."""
+    return RequestError(
+        f"no GEMM of {_told(sources)} has a known shape that gemmetry computes",
+        hint="Record with torch.profiler and record_shapes=True: operators then tell shapes.",
+    )
+
+
 def spec_text(load: Workload, sources: Sequence[str], *, top: int = 0) -> str:
     """A spec file that ``gemmetry profile --spec`` runs, the GEMMs with the most time first.
 
@@ -167,10 +175,7 @@ def spec_text(load: Workload, sources: Sequence[str], *, top: int = 0) -> str:
         if gemm.operation is not None:
             dispatches.setdefault(gemm.operation, []).append(gemm)
     if not dispatches:
-        raise RequestError(
-            f"no GEMM of {_told(sources)} has a known shape that gemmetry computes",
-            hint="Record with torch.profiler and record_shapes=True: operators then tell shapes.",
-        )
+        raise no_shape(sources)
     covered = sum(gemm.sum_ns for gemms in dispatches.values() for gemm in gemms)
     lines = [
         "# The GEMMs of a workload, those with the most time first; run them with:",
