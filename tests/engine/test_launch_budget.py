@@ -14,10 +14,10 @@ UNVERIFIED = LaunchBudget(SETTINGS, verifies=False)
 
 
 def test_verification_that_would_pass_its_deadline_is_objected_to():
-    assert VERIFIED.objection(1.4) == ""
+    assert VERIFIED.objection(1.2) == ""
     reason = VERIFIED.objection(4.5)
-    assert "took 4.5 s, so that the 14 launches of standard verification" in reason
-    assert "--set deadlines.verify=126 or --verification-level quick" in reason
+    assert "took 4.5 s, so that the 16 launches of standard verification" in reason
+    assert "--set deadlines.verify=144 or --verification-level quick" in reason
     assert "took 11 s, more than the 10 s allowed" in VERIFIED.objection(11)
     assert UNVERIFIED.objection(9.9) == ""
 

@@ -94,15 +94,18 @@ class FakeStreamDevice(FakeDevice):
         durations, _ = self.time_calls([*lead, *calls, *tail])
         return durations[len(lead) : len(lead) + len(calls)]
 
-    def captured(self, call: Callable[[], object]) -> Callable[[], object]:
+    def captured(
+        self, call: Callable[[], object], *, keeps_result: bool = False
+    ) -> Callable[[], object]:
         if self.refusal:
             raise LaunchError(self.refusal)
         self.captures += 1
 
-        def replay() -> None:
+        def replay() -> object:
             before = self.clock_ns
-            call()
+            result = call()
             self.clock_ns -= (self.clock_ns - before) / 2
+            return result if keeps_result else None
 
         return replay
 

@@ -8,6 +8,7 @@ from gemmetry.domain.settings import RunSettings
 from gemmetry.measurement import load
 from gemmetry.measurement import sampler as sampler_module
 from gemmetry.measurement.sampler import Sampler
+from gemmetry.numerics.changes import changed_inputs
 
 
 class Recorder:
@@ -200,8 +201,22 @@ def test_recheck_gives_equal_outputs_once(
     sampler.sample_round(4)
     outputs = sampler.recheck()
     assert len(outputs) == 1
-    assert outputs[0][0].endswith("after timing")
-    np.testing.assert_array_equal(outputs[0][1], host_inputs[0] @ host_inputs[1])
+    assert outputs[0].label.endswith("after timing")
+    _assert_right(operation, host_inputs, outputs[0])
+
+
+def _product(operation, host_inputs, change) -> np.ndarray:
+    if change is not None:
+        host_inputs = changed_inputs(operation, host_inputs, change)
+    return host_inputs[0] @ host_inputs[1]
+
+
+def _assert_right(operation, host_inputs, output) -> None:
+    """It is the product of the inputs with the change that it names, and not without."""
+    wanted = _product(operation, host_inputs, output.change)
+    np.testing.assert_allclose(output.array, wanted, rtol=1e-5)
+    if output.change is not None:
+        assert np.abs(output.array - host_inputs[0] @ host_inputs[1]).max() > 0.1
 
 
 def test_recheck_shows_an_output_that_went_wrong_while_timed(
@@ -217,9 +232,10 @@ def test_recheck_shows_an_output_that_went_wrong_while_timed(
 
     executable.after = falsify
     sampler.sample_round(4)
-    outputs = [array for _, array in sampler.recheck()]
-    assert len(outputs) == 2
-    assert outputs[0][0, 0] != outputs[1][0, 0]
+    assert any(
+        output.array[0, 0] != _product(operation, host_inputs, output.change)[0, 0]
+        for output in sampler.recheck()
+    )
 
 
 def test_recheck_shows_launches_that_wrote_nothing(
@@ -232,7 +248,7 @@ def test_recheck_shows_launches_that_wrote_nothing(
     sampler.sample_round(2)
     pretends.append(True)
     sampler.sample_round(2)
-    [(_, array)] = sampler.recheck()
+    array = sampler.recheck()[0].array
     assert np.isnan(array).all(), "results of the round before must not count"
 
 
@@ -242,8 +258,8 @@ def test_recheck_leaves_out_sets_that_never_ran(
     device = make_device(cache_bytes=4 * operation.bytes, method="simulated")
     sampler = _prepared(make_executable(device), operation, host_inputs)
     sampler.sample_round(1)
-    [(_, array)] = sampler.recheck()
-    assert not np.isnan(array).any()
+    outputs = sampler.recheck()
+    assert not any(np.isnan(output.array).any() for output in outputs)
 
 
 def test_recheck_launches_again_where_the_output_is_the_executables_own(
@@ -253,9 +269,11 @@ def test_recheck_launches_again_where_the_output_is_the_executables_own(
     sampler = _prepared(executable, operation, host_inputs)
     sampler.sample_round(2)
     launches = executable.launches
-    [(_, array)] = sampler.recheck()
+    timed, again = sampler.recheck()
     assert executable.launches == launches + 1
-    np.testing.assert_array_equal(array, host_inputs[0] @ host_inputs[1])
+    assert None not in (timed.change, again.change)
+    for output in (timed, again):
+        _assert_right(operation, host_inputs, output)
 
 
 def test_close_drops_the_buffers(operation, host_inputs, make_device, make_executable) -> None:
@@ -361,3 +379,104 @@ def test_each_round_judges_its_own_launches(
     assert sum(one.launched and one.poisoned for one in sampler._sets) == 9
     sampler.sample_round(2)
     assert sum(one.launched and one.poisoned for one in sampler._sets) == 2
+
+
+def _stale_by_address(executable, *, after: int = 0) -> None:
+    """Answer from memory, by addresses, from some launch on."""
+    run, answers = executable.run, {}
+
+    def answered(inputs, output):
+        key = tuple(map(id, inputs))
+        result = run(inputs, output)
+        if key in answers and executable.launches > after:
+            result[...] = answers[key]
+        answers[key] = np.array(result)
+        return result
+
+    executable.run = answered
+
+
+@pytest.mark.parametrize("writes_output", [True, False])
+@pytest.mark.parametrize("cold_cache", [True, False])
+def test_a_timed_answer_by_address_is_not_that_of_the_inputs(
+    operation, host_inputs, make_device, make_executable, writes_output, cold_cache
+) -> None:
+    for is_stale in (False, True):
+        device = make_device(method="simulated", cache_bytes=20 * operation.bytes)
+        executable = make_executable(device, writes_output=writes_output)
+        if is_stale:
+            _stale_by_address(executable)
+        sampler = _prepared(executable, operation, host_inputs, cold_cache=cold_cache)
+        sampler.sample_round(50)  # Each set was launched on by then.
+        for _ in range(3):
+            sampler.sample_round(50)
+            changed = [output for output in sampler.recheck() if output.change is not None]
+            assert changed
+            for output in changed:
+                wanted = _product(operation, host_inputs, output.change)
+                assert np.allclose(output.array, wanted, rtol=1e-5) is not is_stale
+
+
+def test_inputs_are_as_they_were_before_each_round(
+    operation, host_inputs, make_device, make_executable
+) -> None:
+    device = make_device(method="simulated", cache_bytes=20 * operation.bytes)
+    sampler = _prepared(make_executable(device), operation, host_inputs)
+    found = []
+    for _ in range(4):
+        sampler.sample_round(30)
+        sets = sampler._sets
+        found.append({i for i, one in enumerate(sets) if one.change is not None})
+        for one in sets:
+            wanted = host_inputs
+            if one.change is not None:
+                wanted = changed_inputs(operation, host_inputs, one.change)
+            for buffer, array in zip(one.inputs, wanted, strict=True):
+                np.testing.assert_array_equal(buffer, array)
+    assert all(len(one) == 2 for one in found)
+    assert len({tuple(sorted(one)) for one in found}) > 1, "other sets each time"
+    sampler._renewal.undo()
+    for one in sampler._sets:
+        np.testing.assert_array_equal(one.inputs[0], host_inputs[0])
+        np.testing.assert_array_equal(one.inputs[1], host_inputs[1])
+
+
+def test_changes_come_between_untimed_and_timed_launches(
+    operation, host_inputs, make_stream_device, make_executable
+) -> None:
+    """Whoever computes the launches behind a pause, and no other, is wrong in timed ones."""
+    device, sampler = _stream_sampler(
+        make_stream_device, make_executable, operation, host_inputs, {"durations_ns": [2e6]}
+    )
+    time_in_load, seen = device.time_in_load, []
+
+    def are_as_given() -> bool:
+        pairs = [zip(one.inputs, host_inputs, strict=True) for one in sampler._sets]
+        return all(np.array_equal(*pair) for of_one in pairs for pair in of_one)
+
+    def watched(lead, calls, tail, lead_ns):
+        seen.append(are_as_given())
+        for call in lead[:-1]:
+            call()
+        seen.append(are_as_given())
+        lead[-1]()
+        seen.append(are_as_given())
+        return time_in_load([], calls, tail, lead_ns)
+
+    device.time_in_load = watched
+    sampler.sample_round(5)
+    assert seen == [True, True, False]
+
+
+def test_replays_are_judged_where_results_are_returned(
+    operation, host_inputs, make_stream_device, make_executable
+) -> None:
+    device = make_stream_device(durations_ns=[1e3], empty_ns=1e3)
+    executable = make_executable(device, writes_output=False)
+    sampler = _prepared(executable, operation, host_inputs)
+    assert sampler._launches.is_captured
+    sampler.sample_round(5)
+    launches = executable.launches
+    [again] = sampler.recheck()
+    assert executable.launches == launches + sampler.launches_per_sample, "a replay, not a launch"
+    _assert_right(operation, host_inputs, again)

@@ -197,6 +197,17 @@ def test_a_captured_call_does_its_work_when_it_is_replayed(cuda: FakeCuda) -> No
     assert bool((output == 5.0).all())
 
 
+def test_a_replay_returns_the_result_where_that_is_kept(cuda: FakeCuda) -> None:
+    timer, output = StreamTimer(0, cuda), torch.zeros(4)
+
+    def call() -> torch.Tensor:
+        cuda.launch(700.0, fill=lambda: output.fill_(5.0))
+        return output
+
+    assert timer.captured(call)() is None
+    assert timer.captured(call, keeps_result=True)() is output
+
+
 def test_graphs_share_a_pool_while_one_of_them_lives(cuda: FakeCuda) -> None:
     """A pool whose graphs are all gone is refused by torch 2.11."""
     timer = StreamTimer(0, cuda)

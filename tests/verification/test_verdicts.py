@@ -12,7 +12,7 @@ from gemmetry.domain.traits import Trait
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.numerics.storage import quantize, round_to_tf32, to_float32, to_float64
-from gemmetry.verification.protocol import recheck
+from gemmetry.verification.after_timing import recheck
 
 BF16 = "matmul_128x128x512_bf16t_bf16t_bf16t"
 F32 = "matmul_96x80x512_f32t_f32n_f32t"
@@ -97,8 +97,8 @@ class TestWithoutReference:
         good = quantize(compute_reference(operation, inputs).value, operation.output.dtype)
         bad = good.copy()
         bad[7] = 0
-        assert recheck(operation, [("0", good)], None, inputs=inputs).text == "passed"
-        result = recheck(operation, [("0", good), ("1", bad)], None, inputs=inputs)
+        assert recheck(operation, [("0", good, None)], None, inputs=inputs).text == "passed"
+        result = recheck(operation, [("0", good, None), ("1", bad, None)], None, inputs=inputs)
         assert result.is_failure
         assert result.detail.startswith("1: ")
 

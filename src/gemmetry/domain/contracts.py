@@ -154,9 +154,15 @@ class OrderedDevice(Protocol):
 class StreamDevice(Protocol):
     """A device whose ``time_calls`` sees the work of one stream, and that can record launches."""
 
-    def captured(self, call: Callable[[], object]) -> Callable[[], object]:
+    def captured(
+        self, call: Callable[[], object], *, keeps_result: bool = False
+    ) -> Callable[[], object]:
         """`call` recorded without running it; what is returned replays its launches, without the
         host's part of them.
+
+        Args:
+            keeps_result: a replay returns what `call` returned, whose memory then belongs to it
+                alone; else None.
 
         Raises:
             LaunchError: it cannot be recorded, and why; the device works on.

@@ -43,15 +43,18 @@ from gemmetry.engine.protocol import (
 from gemmetry.engine.sanitizing import sanitize, with_sanitizer
 from gemmetry.hardware.pinning import pin_process
 from gemmetry.measurement.buffers import Uploads
+from gemmetry.measurement.renewal import LeftOutput
 from gemmetry.measurement.sampler import Sampler
+from gemmetry.numerics.changes import changed_inputs, changed_reference
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference
 from gemmetry.observers import make_observers
 from gemmetry.providers.cost_probe import least_seconds
 from gemmetry.verification.accumulator_hint import with_accumulator_hint
+from gemmetry.verification.after_timing import recheck
 from gemmetry.verification.checks import CheckResult
 from gemmetry.verification.evidence import Evidence
-from gemmetry.verification.protocol import recheck, verify
+from gemmetry.verification.protocol import verify
 from gemmetry.verification.reference_cache import ReferenceCache
 
 HOST_REFERENCE_FLOPS = 2e11
@@ -314,7 +317,7 @@ class Bench:
         operation = item.dispatch.operation
         inputs = self._answers.inputs(operation)
         reference = self._answers.reference(operation, item.executable)
-        last: list[HostArray] = []
+        last: list[LeftOutput] = []
         check = recheck(
             operation,
             _watched(item.sampler.recheck(), last),
@@ -325,8 +328,13 @@ class Bench:
         )
         if not check.is_failure:
             return check, None
+        output, change = last[0].array, last[0].change
+        if change is not None:
+            if reference is not None:
+                reference = changed_reference(operation, inputs, reference, change)
+            inputs = changed_inputs(operation, inputs, change)
         expected = None if reference is None else reference.value
-        evidence = Evidence(check.name, operation, inputs, last[0], expected, None)
+        evidence = Evidence(check.name, operation, inputs, output, expected, None)
         return check, self._evidence.keeper(item.dispatch)(evidence)
 
     def _failure(self, error: Exception, executable: Executable | None) -> Failure:
@@ -350,13 +358,11 @@ def _require_memory(operation: Operation, free_bytes: int) -> None:
         )
 
 
-def _watched(
-    outputs: Iterable[tuple[str, HostArray]], last: list[HostArray]
-) -> Iterator[tuple[str, HostArray]]:
+def _watched(outputs: Iterable[LeftOutput], last: list[LeftOutput]) -> Iterator[LeftOutput]:
     """`outputs` as they come; `last` holds the one that came last."""
-    for label, output in outputs:
+    for output in outputs:
         last[:] = [output]
-        yield label, output
+        yield output
 
 
 def _bytes(arrays: Sequence[HostArray]) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gemmetry.domain.contracts import Buffer, Device, HostArray
 from gemmetry.domain.operation import Operation
+from gemmetry.numerics.changes import Change
 
 MAX_SETS = 1024
 """Tiny operations would need tens of thousands of copies to leave the cache; beyond this many,
@@ -27,7 +28,7 @@ of single sets scatter hardly more than those of one set (``benchmarks/process_t
 KEPT_PART = 16
 """Inputs are kept on the device where the operation takes at most this part of free memory."""
 
-_SENTINEL = 0xFF
+SENTINEL = 0xFF
 """Bytes of an output before its first launch: NaN in every float format, -1 in integers."""
 
 
@@ -40,6 +41,10 @@ class BufferSet:
     launched: bool = False
     """Since its output was last poisoned."""
     poisoned: bool = False
+    """Whether the output holds nothing right unless a launch writes it: a sentinel, or the result
+    of other inputs."""
+    change: Change | None = None
+    """What :class:`gemmetry.measurement.renewal.Renewal` did to its inputs."""
 
 
 class Uploads:
@@ -160,7 +165,7 @@ def poison(
 def overwrite(device: Device, sets: Sequence[BufferSet], *, wait: bool = True) -> None:
     """Fill the outputs of `sets` with the sentinel, and wait for it."""
     for buffers in sets:
-        device.fill_bytes(buffers.output, _SENTINEL)
+        device.fill_bytes(buffers.output, SENTINEL)
     if wait:
         device.synchronize()
 
@@ -174,5 +179,5 @@ def _upload(
 
 def _new_output(device: Device, operation: Operation) -> Buffer:
     output = device.allocate(operation.output)
-    device.fill_bytes(output, _SENTINEL)
+    device.fill_bytes(output, SENTINEL)
     return output

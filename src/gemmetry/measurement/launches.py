@@ -49,7 +49,7 @@ class Launches:
         firsts = range(start, self._next, size)
         if self._replays:
             return [self._replays[first // size % len(self._replays)] for first in firsts]
-        return [_back_to_back(self._from(first, size)) for first in firsts]
+        return [back_to_back(self._from(first, size)) for first in firsts]
 
     def last_used(self) -> tuple[Call, BufferSet]:
         """A launch on the set that was used last, and that set: launching on it once more leaves
@@ -57,12 +57,24 @@ class Launches:
         index = (self._next - 1) % len(self._sets)
         return self._each[index], self._sets[index]
 
-    def upcoming(self, samples: int) -> list[BufferSet]:
-        """The sets that the next `samples` samples launch on, in the order of their last use."""
+    def upcoming(self, samples: int, *, after: int = 0) -> list[BufferSet]:
+        """The sets that the next `samples` samples launch on, in the order of their last use.
+
+        Args:
+            after: samples that come before these.
+        """
         if self._replays:
             self._align()
-        total, end = len(self._sets), self._next + samples * self.per_sample
-        return [self._sets[index % total] for index in range(max(self._next, end - total), end)]
+        total, start = len(self._sets), self._next + after * self.per_sample
+        end = start + samples * self.per_sample
+        return [self._sets[index % total] for index in range(max(start, end - total), end)]
+
+    def replayed_again(self) -> tuple[Call, BufferSet] | None:
+        """A replay whose call returns its result, and the set that it launched on last; None where
+        nothing was captured."""
+        if not self._replays:
+            return None
+        return self._replays[0], self._sets[(self.per_sample - 1) % len(self._sets)]
 
     def capture(self, device: StreamDevice, per_sample: int) -> None:
         """Record graphs of `per_sample` launches each, one for each part of the rotation; the
@@ -75,7 +87,9 @@ class Launches:
         if count * per_sample % len(self._sets):
             raise ValueError(f"graphs of {per_sample} launches do not go round {len(self._sets)}")
         replays = [
-            device.captured(_back_to_back(self._from(place * per_sample, per_sample)))
+            device.captured(
+                back_to_back(self._from(place * per_sample, per_sample)), keeps_result=place == 0
+            )
             for place in range(count)
         ]
         self._replays, self.per_sample, self._next = replays, per_sample, 0
@@ -107,7 +121,8 @@ class Launches:
             self._sets[index % total].launched = True
 
 
-def _back_to_back(launches: Sequence[Call]) -> Call:
+def back_to_back(launches: Sequence[Call]) -> Call:
+    """One call that makes all of them, in order, and returns what the last one returns."""
     if len(launches) == 1:
         return launches[0]
 

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from gemmetry.domain.contracts import Executable, HostArray, Observer, StreamDevice
+from gemmetry.domain.contracts import Buffer, Executable, HostArray, Observer, StreamDevice
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.settings import RunSettings
 from gemmetry.hardware.pinning import running_times, spread_threads
 from gemmetry.measurement import buffers, integrity, overhead
-from gemmetry.measurement.launches import Launches
+from gemmetry.measurement.launches import Call, Launches, back_to_back
 from gemmetry.measurement.load import RELOAD_S, Load, Loader
 from gemmetry.measurement.quiet import WAIT_SHARE, QuietGate
+from gemmetry.measurement.renewal import LeftOutput, Renewal
 
 MIN_SAMPLE_NS = 100_000
 """Length of a wall-clock sample that launches are gathered up to. Reading the clock twice and
@@ -149,6 +151,8 @@ class Sampler:
         self._sets: list[buffers.BufferSet] = []
         self._launches = Launches(executable, ())
         self._gate = QuietGate(WAIT_SHARE * settings.time_budget_s)
+        self._renewal = Renewal(executable.device, operation, inputs, settings.seed)
+        self._last_result: tuple[Buffer, buffers.BufferSet] | None = None
         self._load: Load | None = None
         self._has_sampled = False
         self.method = ""
@@ -259,31 +263,56 @@ class Sampler:
             capture_failure=self.capture_failure,
         )
 
-    def recheck(self) -> list[tuple[str, HostArray]]:
-        """What launches of the last round left behind, to be verified again: (name, host array)
-        pairs. Each output was overwritten before that round.
+    def recheck(self) -> list[LeftOutput]:
+        """What launches of the last round left behind, to be verified again. Each output was
+        overwritten before that round, and the inputs of some launches have changed since.
 
-        Outputs that are equal byte for byte are given once. An executable that allocates its own
-        output is launched once more, as keeping its results would have changed the timing.
+        Outputs of the same inputs that are equal byte for byte are given once. Of an executable
+        that allocates its own output it is the result of the last timed launch and of one launch
+        more, a replay where graphs were timed: keeping all results would have changed the timing.
         """
         spec, device = self._operation.output, self._device
         if not self._executable.writes_output:
-            first = self._sets[0]
-            result = self._executable.run(first.inputs, first.output)
-            return [("output after timing", device.download(result, spec))]
+            return [
+                LeftOutput(label, device.download(result, spec), one.change)
+                for label, result, one in self._returned()
+            ]
         judged = [(i, s) for i, s in enumerate(self._sets) if s.launched and s.poisoned]
+        # Where all is wrong, an output of unchanged inputs says so best.
+        judged.sort(key=lambda pair: pair[1].change is not None)
         kept: list[tuple[int, buffers.BufferSet]] = []
         for index, one in judged:
-            if not any(device.same_bytes(one.output, other.output) for _, other in kept):
+            if not any(
+                one.change is other.change and device.same_bytes(one.output, other.output)
+                for _, other in kept
+            ):
                 kept.append((index, one))
         return [
-            (f"output {index} after timing", device.download(one.output, spec))
+            LeftOutput(
+                f"output {index} after timing", device.download(one.output, spec), one.change
+            )
             for index, one in kept
         ]
+
+    def _returned(self) -> Iterator[tuple[str, Buffer, buffers.BufferSet]]:
+        """Results that were not written to a given output: what to call them, and their sets."""
+        if self._last_result is not None:
+            yield "result of the last timed launch", *self._last_result
+        again = self._launches.replayed_again()
+        self._renewal.undo()
+        if again is None:
+            one = self._sets[0]
+            call: Call = partial(self._executable.run, one.inputs, one.output)
+        else:
+            call, one = again
+        for change in self._renewal.prepare([one], fills=False):
+            change()
+        yield "result after timing", call(), one
 
     def close(self) -> None:
         """Drop graphs and buffers and give the memory back; the executable stays open."""
         self._launches.clear()
+        self._last_result = None
         self._sets.clear()
         self._device.release()
 
@@ -390,15 +419,33 @@ class Sampler:
             buffers.overwrite(self._device, [used])
 
     def _time(self, count: int) -> tuple[list[float], str]:
-        """Durations of `count` samples, in the middle of a load where the device has a queue."""
-        device, lead = self._device, self._lead()
-        if lead == 0 or not isinstance(device, StreamDevice):
-            return device.time_calls(self._launches.samples(count))
-        calls = self._launches.samples(lead + count + self._tail())
-        durations = device.time_in_load(
-            calls[:lead], calls[lead : lead + count], calls[lead + count :], lead * self._sample_ns
-        )
-        return durations, self.method
+        """Durations of `count` samples, in the middle of a load where the device has a queue. Some
+        inputs change right before the samples."""
+        device, launches = self._device, self._launches
+        lead = self._lead() if isinstance(device, StreamDevice) else 0
+        writes = self._executable.writes_output
+        self._renewal.undo()
+        sets = launches.upcoming(count, after=lead)
+        changes = self._renewal.prepare(sets, fills=writes, latest=not writes)
+        calls = launches.samples(lead + count + (self._tail() if lead else 0))
+        before, timed, tail = calls[:lead], calls[lead : lead + count], calls[lead + count :]
+        if not (writes or launches.is_captured):
+            timed[-1] = self._keeping(timed[-1], sets[-1])
+        if not (lead and isinstance(device, StreamDevice)):
+            for change in changes:
+                change()
+            return device.time_calls(timed)
+        lead_ns = lead * self._sample_ns
+        before[-1] = back_to_back([before[-1], *changes])
+        return device.time_in_load(before, timed, tail, lead_ns), self.method
+
+    def _keeping(self, call: Call, one: buffers.BufferSet) -> Call:
+        """`call`, which launches on `one` last, with its result kept."""
+
+        def kept() -> None:
+            self._last_result = (call(), one)
+
+        return kept
 
     @property
     def _sample_ns(self) -> float:

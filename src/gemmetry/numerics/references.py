@@ -106,6 +106,17 @@ class Reference:
         return self.value.nbytes + extra + (0 if shared else self.magnitude.nbytes)
 
 
+def reference_lines(reference: Reference, take: Callable[[Array], Array]) -> Reference:
+    """What `take` takes of each of the reference's arrays."""
+    extra = reference.extra_rounding
+    return replace(
+        reference,
+        value=take(reference.value),
+        magnitude=cast(Float64Array, take(reference.magnitude)),
+        extra_rounding=None if extra is None else cast(Float64Array, take(extra)),
+    )
+
+
 def compute_reference(
     operation: Operation, inputs: Sequence[Array], *, matmul: Matmul | None = None
 ) -> Reference:

@@ -344,12 +344,14 @@ class TorchDevice:
         with self.errors("timing"):
             return self._stream_timer.time_in_load(lead, calls, tail, lead_ns)
 
-    def captured(self, call: Callable[[], object]) -> Callable[[], object]:
+    def captured(
+        self, call: Callable[[], object], *, keeps_result: bool = False
+    ) -> Callable[[], object]:
         """See :class:`gemmetry.domain.contracts.StreamDevice`."""
         if not self.is_gpu:
             raise LaunchError("a CPU has no graphs to capture launches in")
         with self.errors("capturing a launch"):
-            return self._stream_timer.captured(call)
+            return self._stream_timer.captured(call, keeps_result=keeps_result)
 
     def stream_and_wall_ns(self, calls: Sequence[Callable[[], object]]) -> tuple[float, float]:
         """See :class:`gemmetry.domain.contracts.StreamDevice`; on a CPU both are the host's."""

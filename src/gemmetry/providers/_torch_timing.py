@@ -109,8 +109,9 @@ class StreamTimer:
         wall_ns = float(time.perf_counter_ns() - before)
         return float(start.elapsed_time(end)) * 1e6, wall_ns
 
-    def captured(self, call: Call) -> Call:
-        """The replay of a graph that holds the launches of `call`.
+    def captured(self, call: Call, *, keeps_result: bool = False) -> Call:
+        """The replay of a graph that holds the launches of `call`; it returns what `call` returned
+        where `keeps_result`, which keeps that memory out of the other graphs.
 
         Graphs share one memory pool, which is right as long as they are replayed one after the
         other, and keeps the workspace of a library from being allocated for each of them. The pool
@@ -144,7 +145,12 @@ class StreamTimer:
             raise LaunchError(f"its launches cannot be captured: {first}") from error
         self._graphs.add(graph)
         self._check_replay(graph, result)
-        replay: Call = graph.replay
+        kept = result if keeps_result else None
+
+        def replay() -> object:
+            graph.replay()
+            return kept
+
         return replay
 
     def _forget_capture(self, stream: Any) -> None:

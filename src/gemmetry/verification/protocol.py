@@ -17,7 +17,7 @@ paranoid   ... integer_ladder, zero_mean, same_sign,           37 more launches,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from gemmetry.domain.contracts import Executable
@@ -25,11 +25,10 @@ from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.outcome import Verification
 from gemmetry.domain.record import Verdict
-from gemmetry.domain.traits import Trait
 from gemmetry.numerics.accuracy import accuracy_class
 from gemmetry.numerics.inputs import zero_share
 from gemmetry.numerics.references import Reference
-from gemmetry.numerics.storage import Array, numpy_dtype
+from gemmetry.numerics.storage import Array
 from gemmetry.verification.checks import (
     changes,
     exact,
@@ -40,14 +39,11 @@ from gemmetry.verification.checks import (
     stress,
     values,
 )
-from gemmetry.verification.checks.results import CheckOutcome, CheckResult, failed, passed
+from gemmetry.verification.checks.results import CheckOutcome, CheckResult
 from gemmetry.verification.companions import Companions
-from gemmetry.verification.comparison import compare
 from gemmetry.verification.context import Context
-from gemmetry.verification.diagnosis import guess_bug
 from gemmetry.verification.error_map import error_map
 from gemmetry.verification.evidence import Evidence
-from gemmetry.verification.freivalds import freivalds
 from gemmetry.verification.launching import Launcher
 from gemmetry.verification.rivals import judge
 
@@ -62,8 +58,8 @@ class Check:
     run: Callable[[Context], CheckResult]
     launches: int = 0
     """Of the operation itself that it adds to those of the checks before it."""
-    fewer_where_slow: bool = False
-    """Whether slow launches are fewer, as :func:`repeats.calls` tells."""
+    fewest: int | None = None
+    """Where they are slow, as :func:`repeats.calls` counts; None: as many as ever."""
 
 
 CHECKS: tuple[Check, ...] = (
@@ -75,13 +71,13 @@ CHECKS: tuple[Check, ...] = (
     Check("standard", repeats.check_repeat),
     Check("standard", stress.check_spoiled_scratch, 1),
     Check("standard", exact.check_integers, 1),
-    Check("standard", repeats.check_every_call, repeats.CALLS, fewer_where_slow=True),
+    Check("standard", repeats.check_every_call, repeats.CALLS, repeats.FEWEST_CALLS),
     Check("standard", exact.check_selects_lhs, 1),
     Check("standard", exact.check_selects_rhs, 1),
     Check("standard", exact.check_fp8_promotion, 1),
     Check("standard", exact.check_scale_factors, 1),
     Check("standard", exact.check_in_place_change),
-    Check("standard", changes.check_follows_changes, len(changes.CHANGES), fewer_where_slow=True),
+    Check("standard", changes.check_follows_changes, len(changes.CHANGES), changes.FEWEST_CHANGES),
     Check("standard", special.check_nan_spreads, 1),
     Check("standard", special.check_inf_spreads, 1),
     Check("standard", repeats.check_unordered_work, 1),
@@ -96,7 +92,7 @@ CHECKS: tuple[Check, ...] = (
     Check("paranoid", values.check_overflow, 1),
     Check("paranoid", memory.check_unaligned_buffers, 1),
     Check("paranoid", repeats.check_many_repeats, repeats.REPEATS),
-    Check("paranoid", stress.check_under_load, stress.CALLS_UNDER_LOAD, fewer_where_slow=True),
+    Check("paranoid", stress.check_under_load, stress.CALLS_UNDER_LOAD, repeats.FEWEST_CALLS),
 )
 """In order of running, which is the order in which the first failure gives the reason. ``form``
 comes before all of them, and ends a verification that it fails."""
@@ -109,9 +105,9 @@ def launches(level: str, seconds_per_launch: float = 0.0) -> int:
         return 0
     wanted = LEVELS.index(level)
     return sum(
-        repeats.calls(seconds_per_launch, check.launches)
-        if check.fewer_where_slow
-        else check.launches
+        check.launches
+        if check.fewest is None
+        else repeats.calls(seconds_per_launch, check.launches, check.fewest)
         for check in CHECKS
         if LEVELS.index(check.level) <= wanted
     )
@@ -203,42 +199,6 @@ def _with_evidence(
         verdict = replace(verdict, error_map=drawn)
     path = on_failure(evidence) if on_failure is not None else None
     return replace(verdict, evidence_path=path)
-
-
-def recheck(
-    operation: Operation,
-    outputs: Iterable[tuple[str, Array]],
-    reference: Reference | None,
-    *,
-    inputs: Sequence[Array] = (),
-    declared: Collection[Trait] = (),
-    seed: int = 42,
-) -> CheckResult:
-    """Judge what timed launches left behind: every output, not just the last one.
-
-    Args:
-        outputs: (name, host array in storage shape) pairs.
-        reference: None: `inputs` are needed, for Freivalds' test.
-
-    Returns:
-        The check ``after_timing``; :func:`with_check` adds it to the verdict.
-    """
-    name = "after_timing"
-    spec = operation.output
-    for label, output in outputs:
-        if output.dtype != numpy_dtype(spec.dtype) or output.shape != spec.storage_shape:
-            return failed(name, f"{label}: it is {output.dtype} of shape {output.shape}")
-        if reference is None:
-            found = freivalds(operation, inputs, output, seed=seed, declared=declared)
-            if not found.is_right:
-                return failed(name, f"{label}: {found.detail}", found.statistics.first_bad)
-            continue
-        errors = compare(operation, output, reference, declared=declared)
-        if errors.bad is not None:
-            guess = guess_bug(operation, output, reference.value, errors.bad)
-            share = f"{errors.bad_count} of {errors.elements} elements are wrong ({guess})"
-            return failed(name, f"{label}: {share}", errors.first_bad)
-    return passed(name)
 
 
 def with_check(verdict: Verdict, result: CheckResult) -> Verdict:

@@ -100,11 +100,22 @@ class ByAllAddresses(KeepsAnswers):
         return (output.ctypes.data, *(buffer.ctypes.data for buffer in inputs))
 
 
-class AfterManyCalls(ByAllAddresses):
-    """Computes its first calls, and then answers by address."""
+class AfterManyCalls(KeepsAnswers):
+    """Computes its first calls, and answers all others with what came last."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.calls = 0
+
+    def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
+        return 0
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        self.calls += 1
+        return super().launch(inputs, output)
 
     def trusts_memory(self) -> bool:
-        return self.launches >= HONEST_CALLS
+        return self.calls > HONEST_CALLS
 
 
 class InBursts(ByAllAddresses):
@@ -123,11 +134,20 @@ class InBursts(ByAllAddresses):
         return time.perf_counter() - self.ended_s < BURST_S
 
 
-class InBurstsAfterManyCalls(InBursts):
-    """Does so once it has been called often, and computes the call behind every pause."""
+class InBurstsAfterManyCalls(AfterManyCalls):
+    """Does so where a call follows the one before at once, and computes those behind a pause."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.ended_s = 0.0
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        result = super().launch(inputs, output)
+        self.ended_s = time.perf_counter()
+        return result
 
     def trusts_memory(self) -> bool:
-        return self.launches >= HONEST_CALLS and super().trusts_memory()
+        return super().trusts_memory() and time.perf_counter() - self.ended_s < BURST_S
 
 
 class PacksOnce(TiledGemm):
@@ -288,7 +308,9 @@ KERNELS: Mapping[str, type[TiledGemm]] = {
     "cache_by_samples": BySamples,
     "cache_by_first_rows": ByFirstRows,
     "cache_by_all_addresses": ByAllAddresses,
+    "cache_after_many_calls": AfterManyCalls,
     "cache_in_bursts": InBursts,
+    "cache_in_late_bursts": InBurstsAfterManyCalls,
     "packs_once": PacksOnce,
     "packs_by_checksum": PacksByChecksum,
     "computed_output_skipped": SkipsComputedOutput,

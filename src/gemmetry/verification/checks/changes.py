@@ -48,6 +48,10 @@ or over a line, magnitudes, any few elements or lines, addresses, the version th
 how often and when it was called."""
 
 
+FEWEST_CHANGES = 2
+"""Where launches are slow: one of A, one of B."""
+
+
 def check_follows_changes(context: Context) -> CheckResult:
     """Launches behind each other without waiting are right although before each of them some of A
     or B changes in place, by a copy in memory, and nothing else does.
@@ -65,7 +69,7 @@ def check_follows_changes(context: Context) -> CheckResult:
     inputs = context.inputs if run is None else run.case.inputs
     # At the same places in every process, elsewhere for each operation.
     rng = np.random.default_rng([context.seed % 2**64, *context.operation.matmul_shape])
-    count = calls(context.first.seconds, len(CHANGES))
+    count = calls(context.first.seconds, len(CHANGES), FEWEST_CHANGES)
     changes = [
         draw_change(context.operation, inputs, kind, place, rng) for kind, place in CHANGES[:count]
     ]

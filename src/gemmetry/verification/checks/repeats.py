@@ -32,9 +32,9 @@ REPEATS = 20
 """Launches at level paranoid that must agree bit for bit."""
 
 
-def calls(seconds: float, most: int = CALLS) -> int:
+def calls(seconds: float, most: int = CALLS, fewest: int = FEWEST_CALLS) -> int:
     """Launches behind each other, at most `most`, where one takes `seconds`."""
-    return max(FEWEST_CALLS, min(most, int(CALLS_S / max(seconds, 1e-9))))
+    return max(fewest, min(most, int(CALLS_S / max(seconds, 1e-9))))
 
 
 def check_second_launch(context: Context) -> CheckResult:

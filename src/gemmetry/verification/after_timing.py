@@ -1,0 +1,137 @@
+"""Judges what timed launches left behind, on inputs as they are and on inputs that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from gemmetry.domain.operation import Operation
+from gemmetry.domain.traits import Trait
+from gemmetry.numerics.changes import (
+    Change,
+    changed_inputs,
+    part_with_lines,
+    take_lines,
+    with_lines,
+)
+from gemmetry.numerics.references import (
+    Reference,
+    compute_reference,
+    reference_lines,
+    to_logical,
+    to_storage,
+)
+from gemmetry.numerics.storage import Array, numpy_dtype, quantize, same_bytes, to_float64
+from gemmetry.verification.checks.results import CheckResult, failed, passed
+from gemmetry.verification.comparison import compare
+from gemmetry.verification.diagnosis import guess_bug
+from gemmetry.verification.freivalds import freivalds
+
+NAME = "after_timing"
+
+TimedOutput = tuple[str, Array, Change | None]
+"""What to call it, a host array in storage shape, and what had changed of the inputs before."""
+
+
+def recheck(
+    operation: Operation,
+    outputs: Iterable[TimedOutput],
+    reference: Reference | None,
+    *,
+    inputs: Sequence[Array],
+    declared: Collection[Trait] = (),
+    seed: int = 42,
+) -> CheckResult:
+    """Judge what timed launches left behind: every output, not just the last one.
+
+    Args:
+        reference: of `inputs`; None: Freivalds' test is used.
+        inputs: host arrays of ``operation.inputs``, without any change.
+
+    Returns:
+        The check ``after_timing``; :func:`gemmetry.verification.protocol.with_check` adds it to the
+        verdict.
+    """
+    spec = operation.output
+    judge = _Judge(operation, inputs, reference, declared, seed)
+    for label, output, change in outputs:
+        if output.dtype != numpy_dtype(spec.dtype) or output.shape != spec.storage_shape:
+            return failed(NAME, f"{label}: it is {output.dtype} of shape {output.shape}")
+        problem, first_bad = judge.problem(output, change)
+        if problem:
+            since = "" if change is None else f", with {change} before the launch"
+            return failed(NAME, f"{label}{since}: {problem}", first_bad)
+    return passed(NAME)
+
+
+@dataclass
+class _Judge:
+    operation: Operation
+    inputs: Sequence[Array]
+    reference: Reference | None
+    declared: Collection[Trait]
+    seed: int
+    right: Array | None = None
+    """An output of the unchanged inputs that was found to be right."""
+
+    def problem(self, output: Array, change: Change | None) -> tuple[str, str]:
+        """What is wrong with `output`, and its first wrong element; "" if nothing."""
+        if self.reference is None:
+            now = self.inputs
+            if change is not None:
+                now = changed_inputs(self.operation, self.inputs, change)
+            found = freivalds(self.operation, now, output, seed=self.seed, declared=self.declared)
+            return ("" if found.is_right else found.detail), found.statistics.first_bad
+        if change is None:
+            found_here = self._compared(output, self.reference)
+            self.right = self.right if found_here[0] else output
+            return found_here
+        problem = self._lines_problem(output, self.reference, change)
+        if problem:
+            return problem, ""
+        return self._rest_problem(output, self.reference, change)
+
+    def _compared(self, output: Array, reference: Reference) -> tuple[str, str]:
+        errors = compare(self.operation, output, reference, declared=self.declared)
+        if errors.bad is None:
+            return "", ""
+        guess = guess_bug(self.operation, output, reference.value, errors.bad)
+        return f"{errors.bad_count} of {errors.elements} elements are wrong ({guess})", (
+            errors.first_bad
+        )
+
+    def _lines_problem(self, output: Array, reference: Reference, change: Change) -> str:
+        """Of the lines that the change goes into."""
+        part, taken = part_with_lines(self.operation, self.inputs, [change])
+        logical = to_logical(output, self.operation.output)
+        lines = to_storage(take_lines(self.operation, logical, change), part.output)
+        wanted = replace(compute_reference(part, taken), sizes=reference.sizes)
+        errors = compare(part, lines, wanted, declared=self.declared)
+        if errors.bad is None:
+            return ""
+        before = reference_lines(reference, lambda array: take_lines(self.operation, array, change))
+        if compare(part, lines, before, declared=self.declared).bad is None:
+            return (
+                "it is the result of what the inputs held before: launches did not compute, or "
+                "answered from what they keep"
+            )
+        return (
+            f"{errors.bad_count} of {errors.elements} elements of that line are wrong "
+            f"(its first: {errors.first_bad})"
+        )
+
+    def _rest_problem(self, output: Array, reference: Reference, change: Change) -> tuple[str, str]:
+        """Of everything else: as in an output that was right, or within the bound."""
+        operation, spec = self.operation, self.operation.output
+        logical = to_logical(output, spec)
+        if self.right is not None:
+            known = take_lines(operation, to_logical(self.right, spec), change)
+            if same_bytes(
+                to_storage(with_lines(operation, logical, change, known), spec), self.right
+            ):
+                return "", ""
+        known = take_lines(operation, reference.value, change)
+        if not spec.dtype.is_integer:
+            known = quantize(to_float64(known), spec.dtype)
+        filled = with_lines(operation, logical, change, known.astype(output.dtype))
+        return self._compared(to_storage(filled, spec), reference)
