@@ -9,7 +9,7 @@ import pytest
 
 from gemmetry.reports.trace_plots import (
     Bar,
-    bars_svg,
+    bars_html,
     colours_of,
     common_folder,
     short_paths,
@@ -19,36 +19,37 @@ from gemmetry.reports.trace_plots import (
 HOSTILE = "<script>alert(1)</script>"
 
 
-def _widths(svg):
-    return [float(width) for width in re.findall(r'<rect [^>]*width="([\d.]+)"', svg)]
+def _widths(page):
+    return [float(share) for share in re.findall(r'<i [^>]*--share:([\d.]+)"', page)]
 
 
 def test_bars_are_as_long_as_their_parts():
-    svg = bars_svg([Bar("a", (("gemm", 3.0), ("idle", 1.0)), "4"), Bar("b", (("gemm", 2.0),), "2")],
-                   "lengths")  # fmt: skip
-    first, second, third = _widths(svg)
+    bars = [Bar("a", (("gemm", 3.0), ("idle", 1.0)), "4"), Bar("b", (("gemm", 2.0),), "2")]
+    page = bars_html(bars, "lengths")
+    first, second, third = _widths(page)
     assert first == pytest.approx(3 * second, rel=1e-3)
     assert third == pytest.approx(first * 2 / 3, rel=1e-3)
-    root = ET.fromstring(svg)
-    assert next(t.text for t in root.iter() if t.tag.endswith("title")) == "lengths"
+    root = ET.fromstring(page)
+    assert root.get("aria-label") == "lengths"
 
 
 def test_the_whole_sets_the_scale_and_values_have_room():
-    half = bars_svg([Bar("a", (("gemm", 0.5),), "v" * 10)], "t", 1.0)
-    whole = bars_svg([Bar("a", (("gemm", 1.0),), "v" * 10)], "t", 1.0)
+    half = bars_html([Bar("a", (("gemm", 0.5),), "v" * 10)], "t", 1.0)
+    whole = bars_html([Bar("a", (("gemm", 1.0),), "v" * 10)], "t", 1.0)
     assert _widths(half)[0] == pytest.approx(_widths(whole)[0] / 2, abs=0.01)
-    assert 300 + _widths(whole)[0] + 7.2 * 10 < 1000
+    assert _widths(whole) == [1.0]
+    assert "--room:10ch" in whole
 
 
 def test_texts_are_escaped():
-    svg = bars_svg([Bar(HOSTILE, (('"><script>', 1.0),), HOSTILE, "\x1b" + HOSTILE)], HOSTILE)
-    assert "<script" not in svg
-    assert "\x1b" not in svg
-    ET.fromstring(svg)
+    page = bars_html([Bar(HOSTILE, (('"><script>', 1.0),), HOSTILE, "\x1b" + HOSTILE)], HOSTILE)
+    assert "<script" not in page
+    assert "\x1b" not in page
+    ET.fromstring(page)
 
 
 def test_nothing_is_no_picture():
-    assert bars_svg([], "t") == ""
+    assert bars_html([], "t") == ""
 
 
 def test_parts_of_time_add_up_to_the_window(job_report):
@@ -70,8 +71,8 @@ def test_a_window_shorter_than_a_millisecond_is_not_nothing(job_report):
 
 
 def test_both_ends_of_a_long_label_are_kept():
-    svg = bars_svg([Bar("first_" + "x" * 80 + "_last", (("gemm", 1.0),), "")], "t")
-    (label,) = re.findall(r'class="label"[^>]*>([^<]*)<', svg)
+    page = bars_html([Bar("first_" + "x" * 80 + "_last", (("gemm", 1.0),), "")], "t")
+    (label,) = re.findall(r'class="label"[^>]*>([^<]*)<', page)
     assert label.startswith("first_x")
     assert label.endswith("x_last")
     assert len(label) == 44

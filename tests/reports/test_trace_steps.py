@@ -6,10 +6,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gemmetry.reports.trace_steps import outside_text, print_steps, step_rows
+from gemmetry.reports.trace_steps import outside_text, print_steps, step_rows, steps_text
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
-from gemmetry.traces.summary import Outside, outside_steps, summarize_steps
+from gemmetry.traces.summary import Outside, outside_steps, summarize, summarize_steps
 
 DATA = Path(__file__).parents[1] / "data" / "traces"
 
@@ -22,7 +22,8 @@ def shown(*traces):
     out = io.StringIO()
     steps = [step for trace in traces for step in summarize_steps(trace)]
     outside = [outside_steps(trace) for trace in traces]
-    print_steps(steps, outside, Console(file=out, width=80, highlight=False))
+    files = [summarize(trace) for trace in traces]
+    print_steps(files, steps, outside, Console(file=out, width=80, highlight=False))
     return out.getvalue()
 
 
@@ -39,9 +40,12 @@ def test_rows_have_the_mark_and_the_window():
 
 def test_one_file_is_a_line_a_step_and_one_for_what_is_in_none():
     lines = shown(read("h200_fsdp_rank0of4_part.pt.trace.json.gz")).splitlines()
-    assert [line.split()[0] for line in lines] == ["step", "ms", "3", "9"]
+    assert [line.split()[0] for line in lines] == ["step", "ms", "3", "windows:", "9"]
     assert lines[2].split()[1:4] == ["64.912", "18.342", "32"]
-    assert lines[3].strip() == "9 kernels in no step"
+    assert lines[3].strip() == (
+        "windows: 18.342 of the trace's 22.937 ms; idle in them: 0.021 of 0.028 ms"
+    )
+    assert lines[4].strip() == "9 kernels in no step"
     assert max(map(len, lines)) <= 80
 
 
@@ -84,8 +88,17 @@ def test_steps_that_overlap_say_so(tmp_path):
         ["1", "0.100", "0.160", "2", "93.8", "6.2"],
         ["2", "0.100", "0.200", "1", "100.0", "0.0"],
     ]
+    assert "windows overlap: 0.360 ms added up, but 0.240 of the trace's 0.240 ms together" in text
     assert "Steps overlap on the device" in text
     assert max(map(len, lines)) <= 80
+
+
+def test_several_files_are_told_together():
+    traces = [read("h200_fsdp_rank0of4_part.pt.trace.json.gz"),
+              read("h200_fsdp_rank1of4_part.pt.trace.json.gz")]  # fmt: skip
+    steps = [step for trace in traces for step in summarize_steps(trace)]
+    text = steps_text([summarize(trace) for trace in traces], steps)
+    assert text == "windows: 39.079 of the traces' 48.249 ms; idle in them: 0.049 of 0.059 ms"
 
 
 def test_what_is_in_no_step():

@@ -122,7 +122,7 @@ def _tell_summaries(
         if of_steps:
             from gemmetry.reports.trace_steps import print_steps
 
-            print_steps(of_steps, outside, console)
+            print_steps(summaries, of_steps, outside, console)
     if outputs:
         from gemmetry.reports.trace_steps import step_rows
         from gemmetry.reports.trace_tables import summary_rows

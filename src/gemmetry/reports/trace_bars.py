@@ -38,7 +38,7 @@ def host_bars(report: TraceReport) -> list[Bar]:
         Bar(
             name,
             ((operator_kind(name), ns),),
-            format_ns(ns),
+            format_ns(ns, even=True),
             f"{name[:MOST_CHARACTERS]}: {count:,} ×",
         )
         for name, (ns, count) in ordered
@@ -52,13 +52,13 @@ def gemm_bars(
     known, and what `only_on` says of the row's files."""
     bars = []
     for row in rows[:_MOST_BARS]:
-        speed = "" if row.tflops is None else f" · {format_gflops(row.tflops * 1000)}"
+        speed = "" if row.tflops is None else f" · {format_gflops(row.tflops * 1000, even=True)}"
         share = "" if row.peak_fraction is None else f" · {row.peak_fraction:.1%}"
         overlapped = (row.overlapped_ns or 0) / 1e6
         parts = (("gemm", row.sum_ns / 1e6 - overlapped), ("beside", overlapped))
         label = shape_text(row.shape, row.dtype, row.layout)
         name = row.told.short or row.kernel[:MOST_CHARACTERS]
-        value = f"{format_ns(row.sum_ns)}{speed}{share}"
+        value = f"{format_ns(row.sum_ns, even=True)}{speed}{share}"
         operators = f", {', '.join(row.operators)}" if row.operators else ""
         alone = only_on(row.files)
         hint = (
@@ -97,7 +97,7 @@ def _category_bar(word: str, parts: dict[str, float]) -> Bar:
     told = ", ".join(
         f"{_COLOURS[colour]} {format_ns(us * 1000)}" for colour, us in parts.items() if us
     )
-    whole = format_ns(sum(parts.values()) * 1000)
+    whole = format_ns(sum(parts.values()) * 1000, even=True)
     return Bar(word, tuple(parts.items()), whole, f"{word[:MOST_CHARACTERS]}: {told}")
 
 

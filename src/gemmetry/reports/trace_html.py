@@ -16,7 +16,7 @@ from gemmetry.reports.pages import embed_json, page_templates, template_text
 from gemmetry.reports.trace_bars import category_bars, gemm_bars, host_bars
 from gemmetry.reports.trace_html_tables import cut, page_tables
 from gemmetry.reports.trace_plots import (
-    bars_svg,
+    bars_html,
     colours_of,
     common_folder,
     time_bars,
@@ -46,6 +46,7 @@ _OF_WINDOWS = _OF_TIMELINE | {
     "copy": "exposed copies",
 }
 _OF_HOST = _OF_TIMELINE | {"gemm": "matrix products", "other": "other operators"}
+_OF_GEMMS = {"gemm": "alone", "beside": "at the same time as communication"}
 """What colours mean in each picture."""
 
 
@@ -68,21 +69,23 @@ def trace_page(report: TraceReport, *, command: str = "", created: str = "") -> 
         tiles=gpu_tiles(report) if report.has_gpu_work else host_tiles(report),
         warnings=[cut(warning) for warning in report.warnings],
         remarks=[cut(remark) for remark in report.remarks],
-        time_bars=Markup(bars_svg(windows, "How the time of each trace divides", 1.0)),
+        time_bars=Markup(bars_html(windows, "How the time of each trace divides", 1.0)),
         time_legend=_legend(colours_of(windows), _OF_WINDOWS),
         timeline_legend=_legend({*in_lanes, "idle"},
                                 _OF_TIMELINE if report.has_gpu_work else _OF_HOST),
         hidden_traces=hidden,
-        gemm_bars=Markup(bars_svg(gemm_bars(report.gemms, report.only_on),
+        gemm_bars=Markup(bars_html(gemm_bars(report.gemms, report.only_on),
                                   "GEMM time by kernel and shape")),
-        has_overlap=any(row.overlapped_ns for row in report.gemms),
-        host_bars=Markup(bars_svg(of_host, "Self time by operator")),
+        gemm_legend=_legend(
+            {"gemm", "beside"} if any(row.overlapped_ns for row in report.gemms) else (), _OF_GEMMS
+        ),
+        host_bars=Markup(bars_html(of_host, "Self time by operator")),
         host_legend=_legend(colours_of(of_host), _OF_HOST),
-        product_bars=Markup(bars_svg(gemm_bars(report.host_products),
+        product_bars=Markup(bars_html(gemm_bars(report.host_products),
                                      "Time of matrix products by operator and shape")),
         has_gpu=report.has_gpu_work,
         has_host=bool(report.host_operators),
-        category_bars=Markup(bars_svg(of_categories, "Kernel time by operators")),
+        category_bars=Markup(bars_html(of_categories, "Kernel time by operators")),
         category_legend=_legend(colours_of(of_categories), _OF_TIMELINE),
         tables=list(page_tables(report)),
         style=Markup("\n".join(template_text(templates, name) for name in _STYLES)),

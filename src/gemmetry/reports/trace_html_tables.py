@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gemmetry.domain.units import format_gflops
+from gemmetry.domain.units import column_decimals, format_gflops
 from gemmetry.kernel_names import classify
 from gemmetry.reports.texts import printable
 from gemmetry.reports.trace_plots import short_paths
 from gemmetry.reports.trace_report import TraceReport
+from gemmetry.reports.trace_steps import steps_text
 from gemmetry.reports.trace_sums import ONLY_ON
 
 _MOST_ROWS = 30
@@ -19,6 +21,9 @@ _MOST_ROWS_OF = {"host_products": 100}
 
 MOST_CHARACTERS = 400
 """Of a text on the page."""
+
+_MOST_DECIMALS = 3
+"""Of a column: a nanosecond of times in µs, a microsecond of times in ms."""
 
 _UNBROKEN = 32
 """Characters of a cell that is kept on one line."""
@@ -131,10 +136,18 @@ def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
             place = table.headings.index(by)
             rows = sorted(rows, key=lambda row: -row[place])
         columns = list(zip(places, shown, strict=True))
+        decimals = {
+            column: _decimals([row[place] for row in rows], column) for place, column in columns
+        }
         cells = [
-            [_shown(row[place], column, labels) for place, column in columns] for row in rows[:most]
+            [_shown(row[place], column, labels, decimals[column]) for place, column in columns]
+            for row in rows[:most]
         ]
         about = "All files together." if several and name in _OVER_FILES else ""
+        if name == "steps":
+            text = steps_text(report.summaries, report.steps)
+            lead = "All files together. " if several else ""
+            about = f"{lead}{text[0].upper()}{text[1:]}."
         if name == "collectives":
             about = _with_bounds(
                 cells, shown, [row[table.headings.index("complete")] for row in rows]
@@ -179,12 +192,18 @@ def _labels(report: TraceReport) -> dict[str, str]:
     return found
 
 
-def _shown(value: Any, column: str, labels: Mapping[str, str]) -> dict[str, Any]:
+def _decimals(values: Sequence[Any], column: str) -> int:
+    """Digits after the point for the numbers of a column; a percentage has two at most."""
+    numbers = [v for v in values if isinstance(v, float) and math.isfinite(v)]
+    return column_decimals(numbers, 2 if "%" in column else _MOST_DECIMALS)
+
+
+def _shown(value: Any, column: str, labels: Mapping[str, str], decimals: int) -> dict[str, Any]:
     """A cell: its text, whether it is a number, and the whole text where that is longer."""
     if value is None:
         return _cell("")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return _cell(_number(value, column), number=True)
+        return _cell(_number(value, column, decimals), number=True)
     text = str(value)
     short = labels.get(text, text) if column in ("file", "job") else text
     if len(text) > 80 and column not in _NO_NAMES:
@@ -198,14 +217,14 @@ def _cell(text: str, *, number: bool = False, title: str = "") -> dict[str, Any]
     return {"text": text, "number": number, "title": title, "classes": words}
 
 
-def _number(value: float, column: str) -> str:
+def _number(value: float, column: str, decimals: int) -> str:
     if column == "tflops":
-        return format_gflops(value * 1000)
+        return format_gflops(value * 1000, even=True)
     if column.endswith(("_fraction", "_share")):
         return f"{value:.1%}"
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return f"{value:,.{decimals}f}"
 
 
 def cut(text: str, most: int = MOST_CHARACTERS) -> str:

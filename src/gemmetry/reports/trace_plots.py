@@ -1,4 +1,4 @@
-"""Pictures of a report of traces as SVG: how time divides, and bars of what takes most of it.
+"""The bars of a report of traces as HTML: how time divides, and what takes most of it.
 
 Every text from a trace is escaped here; nothing in a picture is a script or a link.
 """
@@ -14,11 +14,6 @@ from gemmetry.domain.units import format_ns
 from gemmetry.reports.texts import printable
 from gemmetry.traces.summary import Summary
 
-_WIDTH = 1000
-_LABEL = 340
-_CHARACTER = 7.4
-"""Width of one at the size of the bars' texts, of names with many capitals; digits are narrower."""
-_ROW = 24
 _MOST_CHARACTERS = 44
 
 
@@ -34,8 +29,9 @@ class Bar(NamedTuple):
     """Told on hovering; "" for the label."""
 
 
-def bars_svg(bars: Sequence[Bar], title: str, whole: float | None = None) -> str:
-    """Horizontal bars, one below the other; "" if there are none.
+def bars_html(bars: Sequence[Bar], title: str, whole: float | None = None) -> str:
+    """Horizontal bars, one below the other, whose texts keep their size in a narrow window; "" if
+    there are none.
 
     Args:
         title: what the picture shows, for those who cannot see it.
@@ -44,31 +40,20 @@ def bars_svg(bars: Sequence[Bar], title: str, whole: float | None = None) -> str
     if not bars:
         return ""
     longest = whole or max(sum(length for _, length in bar.parts) for bar in bars) or 1.0
-    room = _WIDTH - _LABEL - 10 - _CHARACTER * max(len(bar.value) for bar in bars)
-    lines = [
-        f'<svg class="bars" role="img" viewBox="0 0 {_WIDTH} {_ROW * len(bars)}" '
-        f'xmlns="http://www.w3.org/2000/svg"><title>{_text(title)}</title>'
-    ]
-    for number, bar in enumerate(bars):
-        top = number * _ROW
-        lines.append(f"<g><title>{_text(bar.hint or bar.label)}</title>")
-        lines.append(
-            f'<text class="label" x="{_LABEL - 8}" y="{top + 16}" text-anchor="end">'
-            f"{_text(_cut(bar.label))}</text>"
+    room = max(len(bar.value) for bar in bars)
+    lines = [f'<div class="bars" role="list" aria-label="{_text(title)}" style="--room:{room}ch">']
+    for bar in bars:
+        parts = "".join(
+            f'<i class="{escape(colour)}" style="--share:{max(length, 0.0) / longest:.5f}"></i>'
+            for colour, length in bar.parts
+            if length > 0
         )
-        at = float(_LABEL)
-        for colour, length in bar.parts:
-            width = room * max(length, 0.0) / longest
-            lines.append(
-                f'<rect class="{escape(colour)}" x="{at:.2f}" y="{top + 4}" '
-                f'width="{width:.2f}" height="{_ROW - 8}"/>'
-            )
-            at += width
         lines.append(
-            f'<text class="value" x="{at + 6:.2f}" y="{top + 16}">{_text(bar.value)}</text>'
+            f'<div class="bar" role="listitem" title="{_text(bar.hint or bar.label)}">'
+            f'<span class="label">{_text(_cut(bar.label))}</span>'
+            f'<span class="parts">{parts}<span class="value">{_text(bar.value)}</span></span></div>'
         )
-        lines.append("</g>")
-    lines.append("</svg>")
+    lines.append("</div>")
     return "\n".join(lines)
 
 

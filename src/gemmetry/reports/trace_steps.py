@@ -53,9 +53,42 @@ def outside_text(outside: Outside) -> str:
     return f"{text}; {whose} are not in the file"
 
 
-def print_steps(steps: Sequence[Summary], outside: Sequence[Outside], console: Console) -> None:
-    """The steps of each file, one line each, percent of their windows, and the kernels that are in
-    none."""
+def steps_text(files: Iterable[Summary], steps: Sequence[Summary]) -> str:
+    """How the windows and the idle time of `steps` relate to those of their `files`, as ``windows:
+    18.342 of the trace's 22.937 ms; idle in them: 0.021 of 0.028 ms``.
+
+    Windows that overlap add up to more than they span, and idle time in several of them would count
+    several times; then only the windows are told.
+    """
+    names = {s.file for s in steps}
+    wholes = [one for one in files if one.file in names]
+    spanned = sum(_span(s for s in steps if s.file == name) for name in names)
+    added, whole = (sum(s.window_ns for s in found) for found in (steps, wholes))
+    whose = "trace's" if len(wholes) == 1 else "traces'"
+    of_whole = f"{milliseconds(spanned)} of the {whose} {milliseconds(whole)} ms"
+    if added > spanned:
+        return f"windows overlap: {milliseconds(added)} ms added up, but {of_whole} together"
+    idle, of_idle = (milliseconds(sum(s.idle_ns for s in found)) for found in (steps, wholes))
+    return f"windows: {of_whole}; idle in them: {idle} of {of_idle} ms"
+
+
+def _span(steps: Iterable[Summary]) -> int:
+    """How long at least one of the windows of one file's steps lasts, in ns."""
+    spanned, reached = 0, 0
+    for start, end in sorted((s.step.start_ns, s.step.end_ns) for s in steps if s.step):
+        spanned += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return spanned
+
+
+def print_steps(
+    files: Sequence[Summary],
+    steps: Sequence[Summary],
+    outside: Sequence[Outside],
+    console: Console,
+) -> None:
+    """The steps of each file, one line each, percent of their windows, how these relate to the
+    window of the file, and the kernels that are in no step."""
     if not steps:
         return
     overlap = _overlap(steps)
@@ -75,8 +108,11 @@ def print_steps(steps: Sequence[Summary], outside: Sequence[Outside], console: C
             print_line(console, printable(str(s.file)), style="bold")
         previous = s.file
         print_line(console, _aligned(_cells(s, overlap), widths))
-        is_last = place + 1 == len(steps) or steps[place + 1].file != s.file
-        text = outside_text(by_file[s.file]) if is_last and s.file in by_file else ""
+        if place + 1 < len(steps) and steps[place + 1].file == s.file:
+            continue
+        text = steps_text(files, [one for one in steps if one.file == s.file])
+        print_line(console, f"  {text}", style="dim")
+        text = outside_text(by_file[s.file]) if s.file in by_file else ""
         if text:
             print_line(console, f"  {text}", style="dim")
     if overlap:
