@@ -36,6 +36,35 @@ def test_the_documents_settings_make_the_schedule():
     assert plan.settings.seed == 7
 
 
+def test_silence_means_the_documents_grid():
+    """All sizes, precisions, layouts and batches are searched; no size is rectangular."""
+    found = list(prepared().plan.operations)
+    shapes = {operation.matmul_shape for operation in found}
+    assert all(shape.m == shape.n == shape.k for shape in shapes)
+    assert {shape.batch for shape in shapes} == {1, 4, 16}
+    assert len({shape.m for shape in shapes}) == 3
+    formats = {operation.signature.lhs.name for operation in found}
+    assert formats == {"f32", "f16", "bf16", "s8"}
+    assert {operation.signature.layout_pair for operation in found} == {"tt", "tn", "nt", "nn"}
+    assert len(found) == 3 * 3 * 4 * 4
+    gpu = with_defaults(make_spec({"device": "cuda-sm_90"}))
+    assert gpu.matrix_sizes == ("512x512x512", "1024x1024x1024", "2048x2048x2048")
+
+
+def test_naming_one_axis_leaves_the_others_as_they_were():
+    assert len(operations(precisions="fp32")) == 9
+    assert len(operations(matrix_sizes="8x8x8,16x16x16")) == 32
+    assert len(operations(enable_batch_search=False, precisions="fp32")) == 3
+    assert len(operations(enable_rectangular=True, precisions="fp32")) == 6
+
+
+def test_the_chakra_trace_of_all_launches_is_another_plan():
+    silent, whole = prepared(), prepared(CHAKRA_ALL_STEPS=True)
+    assert "chakra_all_steps" not in silent.plan.document["trace"]
+    assert whole.plan.document["trace"]["chakra_all_steps"] is True
+    assert whole.plan.settings.trace.chakra_all_steps
+
+
 def test_all_precisions_and_layouts_unless_some_are_named():
     silent = operations(matrix_sizes="64x64x64")
     assert len(silent) == 16

@@ -118,6 +118,33 @@ def test_a_grid_that_grows_keeps_numbers_and_what_it_recorded(cli):
     assert "8 done in an earlier run are kept" in again.stderr
 
 
+def test_the_repeats_of_a_grid_may_become_more(cli):
+    """REPEAT_COUNT is 5 at first and 30 later: what is recorded stays, and so do numbers."""
+    small = [word for word in GRID if word != "fp32,int8"]
+    small.insert(small.index("--precisions") + 1, "fp32")
+    assert cli(*small, "--matrix-sizes", "16").status == 0
+    before = by_dispatch()
+    times = {path: path.stat().st_mtime_ns for path in Path("e/traces_matmul").rglob("config*/*")}
+    assert len(times) == 6
+    grown = cli(*small, "--matrix-sizes", "16,24", "--repeat-count", "4", "--json")
+    assert grown.status == 0, grown.stderr
+    assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in times.items())
+    after = by_dispatch()
+    assert len(after) == 4
+    for entry in after.values():
+        assert entry["schedule"]["repeats"] == 4
+        assert len(entry["files"]) == 5
+        folder = Path("e") / entry["folder"]
+        assert sorted(path.name for path in folder.iterdir()) == sorted(entry["files"])
+    for name, entry in before.items():
+        for key in ("number", "input_sha256", "output_sha256"):
+            assert after[name][key] == entry[key]
+        assert after[name]["operators"] == 2 * entry["operators"]
+    fewer = cli(*small, "--matrix-sizes", "16,24")
+    assert fewer.status == 2
+    assert "trace.repeats (4, now 2)" in fewer.stderr
+
+
 def test_another_schedule_or_seed_is_refused(cli):
     assert cli(*GRID, "--matrix-sizes", "16").status == 0
     other = cli(*GRID, "--matrix-sizes", "16,32", "--random-seed", "7")

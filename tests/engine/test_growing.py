@@ -50,7 +50,9 @@ def test_what_is_no_larger_grid_is_left_to_the_usual_rules(grid, make_plan, tmp_
     run(grid(8), tmp_path)
     assert recorded_before(tmp_path, grid(8)) is None, "the same plan"
     assert recorded_before(tmp_path, grid(8, seed=1)) is None
-    assert recorded_before(tmp_path, grid(8, 16, repeats=2)) is None
+    assert recorded_before(tmp_path, grid(8, repeats=2)) is not None, "more repeats"
+    run(grid(8, repeats=2), tmp_path / "twice")
+    assert recorded_before(tmp_path / "twice", grid(8, 16)) is None, "fewer repeats"
     other = recorded_before(tmp_path, grid(8, 16, provider="torch"))
     assert other is not None
     assert other.records == {}
@@ -70,6 +72,15 @@ def test_records_whose_folder_is_gone_are_made_again(grid, tmp_path):
     after = recorded_before(tmp_path, larger)
     assert after is not None
     assert after.records == {}
+
+
+def test_what_lacks_repeats_is_recorded_further(grid, tmp_path):
+    pytest.importorskip("torch")
+    run(grid(8, provider="torch", repeats=2), tmp_path)
+    same = recorded_before(tmp_path, grid(8, 16, provider="torch", repeats=2))
+    more = recorded_before(tmp_path, grid(8, 16, provider="torch", repeats=3))
+    assert same is not None and more is not None
+    assert (len(same.records), len(more.records)) == (1, 0)
 
 
 def test_taking_over_finishes_what_is_known_and_nothing_else(grid, tmp_path):

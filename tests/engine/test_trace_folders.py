@@ -33,7 +33,10 @@ def test_folders_are_numbered_in_plan_order(store):
     folders = TraceFolders(experiment, TraceSchedule())
     (lane,) = make_lanes(plan, load_provider)
     candidates = list(Resolver({1: lane}).candidates(experiment.planned()))
-    found = [folders.of(candidate) for candidate in candidates]
+    for candidate in candidates:
+        folders.assign(candidate)
+    found = [candidate.trace_folder for candidate in candidates]
+    assert {candidate.trace_kept for candidate in candidates} == {0}
     root = experiment.path.resolve() / "traces_matmul"
     assert found == [str(root / f"config_000{number}") for number in range(1, len(found) + 1)]
     told = [(one["dispatch"], one["device"]) for one in entries(experiment.path)]

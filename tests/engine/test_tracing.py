@@ -60,6 +60,38 @@ def test_a_recording_that_fails_leaves_no_half_a_trace(tmp_path, monkeypatch):
     assert not folder.exists()
 
 
+def test_further_repeats_are_added_and_a_failure_costs_only_them(tmp_path, monkeypatch):
+    operation = parse_operation("matmul_8x6x4_f32t_f32t_f32t")
+    dispatch = Dispatch(operation, Configuration(), "torch", Target(TargetKind.CPU))
+    executable = TorchProvider().build(dispatch, Workspace(generated=tmp_path))
+    inputs = make_inputs(operation, distribution="offset_uniform", seed=42)
+    folder = tmp_path / "config_0001"
+    more = RunSettings(trace=TraceSchedule(wait_steps=0, warmup_steps=1, repeats=4))
+    first = record_traces(executable, dispatch, inputs, SETTINGS, folder)
+    times = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+
+    def half(launch, synchronize, folder, *_arguments, **_options):
+        (folder / "repeat_03.pt.trace.json").write_text('{"traceEvents": [')
+        raise StorageError("full", hint="Free some space.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tracing, "record", half)
+        with pytest.raises(StorageError):
+            record_traces(executable, dispatch, inputs, more, folder, 2)
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == times
+
+    grown = record_traces(executable, dispatch, inputs, more, folder, 2)
+    assert grown.repeats == 4
+    assert grown.files[:3] == first.files
+    assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in times.items())
+    assert (grown.input_sha256, grown.output_sha256) == (first.input_sha256, first.output_sha256)
+
+    (folder / "repeat_01.pt.trace.json").unlink()
+    whole = record_traces(executable, dispatch, inputs, more, folder, 2)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(whole.files)
+    assert (folder / "CPU_trace.json").stat().st_mtime_ns not in times.values()
+
+
 def test_a_digest_is_over_the_bytes_as_they_are_stored():
     array = np.arange(6, dtype=np.int16).reshape(2, 3)
     assert digest(array) == hashlib.sha256(array.tobytes()).hexdigest()

@@ -10,6 +10,7 @@ import pytest
 from gemmetry import record_traces
 from gemmetry.domain.record import Record
 from gemmetry.domain.target import Target
+from gemmetry.formats.chakra import read_chakra
 from gemmetry.formats.events import GpuKind, TraceRows
 from gemmetry.formats.kineto import read_kineto
 
@@ -73,3 +74,29 @@ def test_two_runs_give_the_same_bits(gpu: Target, tmp_path: Path) -> None:
         assert other.trace is not None
         assert record.trace.input_sha256 == other.trace.input_sha256
         assert record.trace.output_sha256 == other.trace.output_sha256
+
+
+def test_repeats_are_added_and_a_chakra_trace_may_hold_every_launch(
+    gpu: Target, tmp_path: Path
+) -> None:
+    def grid(repeats: int, *, whole: bool) -> Record:
+        results = record_traces(
+            matrix_sizes="256x256x256", precisions="fp16", device=gpu.device,
+            repeat_count=repeats, chakra_all_steps=whole, wait_steps=0, warmup_iterations=1,
+            experiment=tmp_path / str(whole),
+        )  # fmt: skip
+        (record,) = results.records
+        return record
+
+    first, grown = grid(2, whole=False), grid(4, whole=False)
+    assert first.trace is not None
+    assert grown.trace is not None
+    assert grown.trace.files[:3] == first.trace.files
+    assert grown.trace.kernels == 2 * first.trace.kernels
+    assert grown.trace.output_sha256 == first.trace.output_sha256
+    whole = grid(2, whole=True)
+    assert whole.trace is not None
+    with (tmp_path / "True" / whole.trace.folder / whole.trace.files[0]).open("rb") as file:
+        chakra = read_chakra(file)
+    assert chakra is not None
+    assert sum(node.name == "aten::mm" for node in chakra.nodes) == 2 * (1 + 1)

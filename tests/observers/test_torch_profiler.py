@@ -12,7 +12,7 @@ from gemmetry.domain.errors import LaunchError, StorageError, UnsupportedError
 from gemmetry.domain.settings import TraceSchedule
 from gemmetry.formats.kineto import read_kineto
 from gemmetry.observers import torch_profiler
-from gemmetry.observers.torch_profiler import CHAKRA_NAME, METADATA_KEY, record
+from gemmetry.observers.torch_profiler import CHAKRA_NAME, METADATA_KEY, record, trace_names
 
 torch = pytest.importorskip("torch")
 
@@ -85,6 +85,33 @@ def test_the_execution_trace_is_the_first_repeats(launches, tmp_path):
     ]
     assert products == recorded
     assert len(products) == 1
+
+
+def products_of(path):
+    chakra = json.loads(path.read_text())
+    return sum(node["name"] == "aten::mm" for node in chakra["nodes"])
+
+
+def test_the_execution_trace_may_hold_every_launch(launches, tmp_path):
+    run(launches, tmp_path, wait_steps=1, warmup_steps=2, active_steps=1, repeats=2,
+        chakra_all_steps=True)  # fmt: skip
+    assert products_of(tmp_path / CHAKRA_NAME) == len(launches.done) == 8
+    rows = rows_of(tmp_path / "repeat_02.pt.trace.json")
+    assert [rows.names[index] for index in rows.operators.name].count("aten::mm") == 1
+
+
+def test_further_repeats_leave_the_earlier_ones_alone(launches, tmp_path):
+    run(launches, tmp_path, wait_steps=0, warmup_steps=1, active_steps=1, repeats=2)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    launches.done.clear()
+    schedule = TraceSchedule(wait_steps=0, warmup_steps=1, active_steps=1, repeats=5)
+    found = record(launches, lambda: None, tmp_path, schedule, on_gpu=False, about={}, kept=2)
+    assert len(launches.done) == 6
+    assert list(found.files) == trace_names(5)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(found.files)
+    assert all((tmp_path / name).read_bytes() == content for name, content in before.items())
+    operators = [len(rows_of(tmp_path / name).operators.name) for name in found.files[1:]]
+    assert found.operators == sum(operators) > 0
 
 
 def test_no_warm_up_is_allowed(launches, tmp_path):

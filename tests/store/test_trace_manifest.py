@@ -95,6 +95,78 @@ def test_the_folder_of_what_was_not_recorded_goes(tmp_path, traced, make_record)
     assert (entry["files"], entry["output_sha256"]) == ([], None)
 
 
+NAME = "batch_matmul_4x8x16x32_s8n_s8t_s32t_default"
+
+
+def test_an_entry_has_the_grid_tracing_documents_names(tmp_path):
+    TraceManifest(tmp_path).begin(
+        [("cpu", "torch", NAME), ("cpu", "torch", "matmul_8x16x32_f32t_f32n_f32t_default"),
+         ("cpu", "torch", "conv2d_1x8x8x4_3x3x4_bf16nhwc_bf16hwcf_bf16nhwc_default")],
+        [], TraceSchedule(chakra_all_steps=True),
+    )  # fmt: skip
+    names = ("m", "n", "k", "dtype", "transpose_a", "transpose_b", "batch_size", "device")
+    found = [[one[name] for name in names] for one in read(tmp_path)["configurations"]]
+    assert found == [
+        [8, 16, 32, "int8", True, False, 4, "cpu"],
+        [8, 16, 32, "fp32", False, True, 1, "cpu"],
+        [36, 4, 36, "bf16", None, None, 1, "cpu"],
+    ]
+    entry = read(tmp_path)["configurations"][0]
+    assert entry["chakra_all_steps"] is True
+    assert entry["schedule"] == {
+        "wait_steps": 1, "warmup_steps": 3, "active_steps": 1, "repeats": 5
+    }  # fmt: skip
+
+
+FILES = ("CPU_trace.json", "repeat_01.pt.trace.json", "repeat_02.pt.trace.json")
+
+
+@pytest.fixture
+def twice(make_record):
+    facts = TraceFacts(
+        folder="traces_matmul/config_0001", files=FILES, operators=3, kernels=1,
+        input_sha256={"lhs": "a"}, output_sha256="b",
+    )  # fmt: skip
+    return make_record(trace=facts, measurement=None, environment_id="here")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "kept_of", "kept"),
+    [
+        (TraceSchedule(repeats=5), "here", 2),
+        (TraceSchedule(repeats=5), "elsewhere", 0),
+        (TraceSchedule(repeats=5), None, 0),
+        (TraceSchedule(repeats=5, chakra_all_steps=True), "here", 0),
+        (TraceSchedule(repeats=2), "here", 0),
+    ],
+)
+def test_which_repeats_stay_while_more_are_recorded(tmp_path, twice, schedule, kept_of, kept):
+    key = key_of(twice)
+    TraceManifest(tmp_path).begin([key], [twice], TraceSchedule(repeats=2))
+    manifest = TraceManifest(tmp_path)
+    manifest.begin([key], [], schedule, kept_of=kept_of)
+    assert manifest.kept(key) == kept
+    again = TraceManifest(tmp_path)  # as after a kill
+    again.begin([key], [], schedule, kept_of=kept_of)
+    assert again.kept(key) == kept
+
+
+def test_what_fails_to_grow_keeps_what_it_had(tmp_path, twice, make_record):
+    key = key_of(twice)
+    manifest = TraceManifest(tmp_path)
+    manifest.begin([key], [twice], TraceSchedule(repeats=2))
+    folder = tmp_path / manifest.folder(key)
+    folder.mkdir()
+    for name in (*FILES, "repeat_03.pt.trace.json"):
+        (folder / name).touch()
+    manifest.begin([key], [], TraceSchedule(repeats=5), kept_of="here")
+    manifest.add(make_record(outcome=Outcome.TIMEOUT, reason="slow", measurement=None))
+    manifest.write()
+    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
+    (entry,) = read(tmp_path)["configurations"]
+    assert (entry["outcome"], entry["files"]) == ("timeout", list(FILES))
+
+
 def test_one_that_cannot_be_opened_is_refused_and_kept(tmp_path):
     path = tmp_path / "traces_matmul" / "manifest.json"
     path.mkdir(parents=True)

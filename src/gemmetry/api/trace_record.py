@@ -9,9 +9,12 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gemmetry.api.catalogue import InstalledCatalogue
 from gemmetry.api.profile import DEFAULT_FOLDER, Prepared, prepare, read_spec, run_prepared
 from gemmetry.domain.events import Listener, ignore_events
 from gemmetry.domain.settings import TraceSchedule
+from gemmetry.domain.target import parse_target
+from gemmetry.specs.grid import CPU_SQUARES, DEFAULT_SQUARES
 from gemmetry.specs.model import ProfileSpec, ProviderSpec
 
 if TYPE_CHECKING:
@@ -23,16 +26,25 @@ COLUMNS = (
 )  # fmt: skip
 """What the table of a recording shows."""
 
-_NAMES_THE_GRID = frozenset((
-    "operation_kind", "dtypes", "precisions", "enable_precision_search", "dispatches",
+_NAMES_OPERATIONS = frozenset(("operation_kind", "dispatches"))
+_NAMES_FORMATS = frozenset((
+    "dtypes", "precisions", "enable_precision_search",
     "layouts", "transpose_a", "transpose_b", "enable_layout_search",
+))  # fmt: skip
+_NAMES_SHAPES = frozenset((
+    "shapes", "conv_shapes", "problem_m", "problem_n", "problem_k", "problem_b", "matrix_sizes",
+    "batch_sizes", "enable_size_search", "enable_batch_search", "enable_rectangular",
+    "split_k_slices",
 ))  # fmt: skip
 
 
 def with_defaults(spec: ProfileSpec) -> ProfileSpec:
-    """What a request to record means where it is silent: the grid tracing document's schedule,
-    torch with its default configuration, and, where it names neither formats nor layouts nor
-    dispatches, all precisions and layouts. Results are verified at the level ``quick``."""
+    """What a request to record means where it is silent: the grid tracing document's settings.
+
+    That is its schedule, torch with its default configuration, all precisions and layouts where
+    the request names neither, and all square sizes and batches where it names no shape. Where it
+    names operations or dispatches, these are all. Results are verified at the level ``quick``.
+    """
     schedule = TraceSchedule()
     defaults: dict[str, Any] = {
         "name": "traces",
@@ -48,10 +60,30 @@ def with_defaults(spec: ProfileSpec) -> ProfileSpec:
         defaults["providers"] = (ProviderSpec(name="torch"),)
     if not spec.dispatches:
         defaults["default_config"] = True
-    if not _NAMES_THE_GRID & given:
+    if not (_NAMES_FORMATS | _NAMES_OPERATIONS) & given:
         defaults |= {"enable_precision_search": True, "enable_layout_search": True}
+    if not (_NAMES_SHAPES | _NAMES_OPERATIONS) & given:
+        defaults |= {
+            "enable_size_search": True,
+            "enable_batch_search": True,
+            "enable_rectangular": False,
+            "matrix_sizes": DEFAULT_SQUARES if _is_for_gpu(spec) else CPU_SQUARES,
+        }
     silent = {key: value for key, value in defaults.items() if key not in given}
     return spec.model_copy(update=silent)
+
+
+def _is_for_gpu(spec: ProfileSpec) -> bool:
+    if spec.device or spec.cuda_arch:
+        return bool(spec.cuda_arch) or any(parse_target(name).is_gpu for name in spec.device)
+    catalogue = InstalledCatalogue()
+    names = [provider.name for provider in spec.providers] or ["torch"]
+    return any(
+        target.is_gpu and target.index is not None
+        for name in names
+        if catalogue.unavailable(name, {}) is None
+        for target in catalogue.targets(name, {})
+    )
 
 
 def recording(prepared: Prepared) -> Prepared:
@@ -64,6 +96,7 @@ def recording(prepared: Prepared) -> Prepared:
         warmup_steps=spec.warmup_iterations,
         active_steps=spec.active_steps or 1,
         repeats=spec.benchmark_repetitions or 1,
+        chakra_all_steps=spec.chakra_all_steps,
     )
     plan = trace_plan(prepared.plan, schedule)
     folder = DEFAULT_FOLDER / f"{plan.name}-{plan.hash}"

@@ -34,8 +34,9 @@ def record(
     is. Each repeat waits --wait-steps launches, warms up --warmup-iterations and records
     --active-steps, --benchmark-repetitions times over.
 
-    Without options: the shapes of a first run in all precisions and layouts. The same command
-    resumes; with more sizes, formats or layouts and the same --experiment the grid grows.
+    Without options: the grid tracing document's settings, that is all square sizes, precisions,
+    layouts and batches. The same command resumes; with more of them, or more repeats, and the
+    same --experiment the grid grows.
     """
     import typer
 

@@ -145,6 +145,11 @@ class TraceFacts:
     output_sha256: str
     """Over the bytes that the last launch left."""
 
+    @property
+    def repeats(self) -> int:
+        """Kineto traces among the files."""
+        return len(self.files) - 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Record:

@@ -49,6 +49,9 @@ class TraceSchedule:
     """Launches that it records."""
     repeats: int = 5
     """Times that all this is done; each gives a trace file."""
+    chakra_all_steps: bool = False
+    """The execution trace holds every launch, as the grid tracing document's does; else those that
+    the profiler records in the first repeat."""
 
     @property
     def steps(self) -> int:

@@ -272,7 +272,9 @@ class Bench:
         from gemmetry.engine.tracing import record_traces
 
         inputs = self._answers.inputs(dispatch.operation)
-        return record_traces(executable, dispatch, inputs, settings, Path(wire.trace_folder))
+        return record_traces(
+            executable, dispatch, inputs, settings, Path(wire.trace_folder), wire.trace_kept
+        )
 
     def _prepare(
         self, wire: WireDispatch, dispatch: Dispatch, executable: Executable

@@ -45,6 +45,8 @@ class Candidate:
     trace: TraceFacts | None = None
     trace_folder: str = ""
     """Where its traces go, absolute."""
+    trace_kept: int = 0
+    """Repeats that lie there and stay."""
     workers: list[int] = field(default_factory=list)
     """Numbers of the workers, of its lane's, that hold it open."""
     was_launched: bool = False
@@ -67,8 +69,9 @@ class Candidate:
         verify = self.verdict is None
         is_new = verify and not (self.rounds or self.was_launched)
         return WireDispatch(
-            self.id, self.operation_name, self.configuration, verify, is_new, self.trace_folder
-        )
+            self.id, self.operation_name, self.configuration, verify, is_new, self.trace_folder,
+            self.trace_kept,
+        )  # fmt: skip
 
     @property
     def next_worker(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from gemmetry.domain.environment import Environment
 from gemmetry.domain.plan import Plan
-from gemmetry.domain.record import Record
+from gemmetry.domain.record import Record, TraceFacts
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.rows import Lane, PlanBatch
 from gemmetry.store.schema import JOURNAL_NAME
@@ -18,6 +18,9 @@ from gemmetry.store.trace_manifest import Key, key_of
 
 _HOW = ("stages", "trace", "settings")
 """Parts of a plan's document that must agree, or the traces would not be of one kind."""
+
+_REPEATS = frozenset(("repeats", "repetitions"))
+"""What the number of repeats is called in them; it may become larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,11 @@ def recorded_before(experiment: Path, plan: Plan) -> Recorded | None:
         theirs, ours = old.manifest.document, plan.document
         if old.manifest.plan_hash == plan.hash:
             return None
-        if any(_text(theirs.get(part)) != _text(ours.get(part)) for part in _HOW):
+        if any(_text(_but_repeats(theirs, part)) != _text(_but_repeats(ours, part))
+               for part in _HOW):  # fmt: skip
+            return None
+        repeats = ours["trace"]["repeats"]
+        if theirs["trace"]["repeats"] > repeats:
             return None
         alike = {provider["name"] for provider in ours["providers"]
                  if _text(provider) in map(_text, theirs["providers"])}  # fmt: skip
@@ -49,9 +56,21 @@ def recorded_before(experiment: Path, plan: Plan) -> Recorded | None:
             key_of(record): record
             for record in old.records()
             if record.provider in alike
-            and (record.trace is None or (experiment / record.trace.folder).is_dir())
+            and (record.trace is None or _is_whole(experiment, record.trace, repeats))
         }
         return Recorded(records, tuple(old.environments().values()))
+
+
+def _but_repeats(document: Mapping[str, Any], part: str) -> Any:
+    found = document.get(part)
+    if not isinstance(found, Mapping):
+        return found
+    return {key: value for key, value in found.items() if key not in _REPEATS}
+
+
+def _is_whole(experiment: Path, trace: TraceFacts, repeats: int) -> bool:
+    """True if a folder is there and has all repeats; what is missing is recorded."""
+    return trace.repeats >= repeats and (experiment / trace.folder).is_dir()
 
 
 def take_over(

@@ -55,6 +55,8 @@ class WireDispatch(msgspec.Struct, frozen=True, array_like=True):
     tried."""
     trace_folder: str = ""
     """Where its traces go."""
+    trace_kept: int = 0
+    """Repeats that lie there and stay; those beyond are recorded."""
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True):

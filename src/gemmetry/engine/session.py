@@ -96,7 +96,10 @@ def run(
         if recorded is not None:
             store.add_environments(recorded.environments)
         schedule = plan.settings.trace
-        folders = None if schedule is None else TraceFolders(store, schedule)
+        folders = None
+        if schedule is not None:
+            kept_of = None if fresh else environment.id
+            folders = TraceFolders(store, schedule, kept_of=kept_of)
         if folders is not None:
             listener = folders.noting(listener)
         journal = Journal(store, listener, commands)
@@ -277,14 +280,14 @@ class _Run:
         rows = (row for row in store.remaining(list(mine)) if row.id not in suspects)
         for candidate in resolver.candidates(rows):
             if self._folders is not None:
-                candidate.trace_folder = self._folders.of(candidate)
+                self._folders.assign(candidate)
             yield candidate
         if suspects:
             rows = (row for row in store.remaining(list(mine)) if row.id in suspects)
             for candidate in resolver.candidates(rows):
                 candidate.runs_alone = True
                 if self._folders is not None:
-                    candidate.trace_folder = self._folders.of(candidate)
+                    self._folders.assign(candidate)
                 yield candidate
 
     def _start_compiling(

@@ -37,6 +37,8 @@ def trace_plan(plan: Plan, schedule: TraceSchedule) -> Plan:
     """The plan that records traces of what `plan` would measure; nothing is timed."""
     settings = dataclasses.replace(plan.settings, measure=False, trace=schedule)
     how = {**dataclasses.asdict(schedule), "deadline_s": settings.deadlines_s[Stage.TRACE]}
+    if not schedule.chakra_all_steps:
+        del how["chakra_all_steps"]  # Grids from before there was a choice go on.
     document = {**plan.document, "stages": ["trace"], "trace": how}
     return dataclasses.replace(plan, settings=settings, document=document)
 

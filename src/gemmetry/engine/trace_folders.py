@@ -14,21 +14,28 @@ from gemmetry.store.trace_manifest import Key, TraceManifest
 class TraceFolders:
     """Used by the one thread that journals; see :mod:`gemmetry.store.trace_manifest`."""
 
-    def __init__(self, store: Experiment, schedule: TraceSchedule) -> None:
+    def __init__(
+        self, store: Experiment, schedule: TraceSchedule, *, kept_of: str | None = None
+    ) -> None:
         """Number the plan's dispatches and write the manifest.
+
+        Args:
+            kept_of: repeats that were recorded in the environment of this id stay where only
+                further ones are asked for; None: none stay.
 
         Raises:
             StorageError, JournalDamagedError: the manifest cannot be read or written.
         """
         self._store = store
         self._manifest = TraceManifest(store.path)
-        self._manifest.begin(self._keys(), store.records(), schedule)
+        self._manifest.begin(self._keys(), store.records(), schedule, kept_of=kept_of)
 
-    def of(self, candidate: Candidate) -> str:
-        """The folder of a candidate, absolute."""
+    def assign(self, candidate: Candidate) -> None:
+        """Give a candidate its folder, and what stays there."""
         target = candidate.lane.target
         key = (target.device or target.name, candidate.lane.provider, candidate.name)
-        return str(self._store.path.resolve() / self._manifest.folder(key))
+        candidate.trace_folder = str(self._store.path.resolve() / self._manifest.folder(key))
+        candidate.trace_kept = self._manifest.kept(key)
 
     def noting(self, listener: Listener) -> Listener:
         """`listener`, with the manifest kept up to date by what it is told."""

@@ -13,7 +13,7 @@ from gemmetry.domain.contracts import Buffer, Executable, HostArray
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.record import TraceFacts
 from gemmetry.domain.settings import RunSettings
-from gemmetry.observers.torch_profiler import record
+from gemmetry.observers.torch_profiler import record, trace_names
 
 _SENTINEL = 0xFF
 """Byte that the result is filled with before the first launch: NaN in every float format."""
@@ -25,25 +25,41 @@ def record_traces(
     inputs: Sequence[HostArray],
     settings: RunSettings,
     folder: Path,
+    kept: int = 0,
 ) -> TraceFacts:
     """Run `dispatch` under the profiler and keep what it wrote.
 
     Args:
         inputs: of ``dispatch.operation``, on the host.
         folder: where the files go; what is there is replaced.
+        kept: repeats of an earlier run that lie there and stay; those beyond are recorded. If one
+            of their files is gone, all are.
 
     Raises:
         UnsupportedError, LaunchError: what :func:`gemmetry.observers.torch_profiler.record` says.
         OutOfMemoryError: inputs and output do not fit.
     """
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    stays = [folder / name for name in trace_names(kept)] if kept else []
+    if not all(path.is_file() for path in stays):
+        kept, stays = 0, []
+    _remove(folder, stays)
+    folder.mkdir(parents=True, exist_ok=True)
     try:
-        return _recorded(executable, dispatch, inputs, settings, folder)
+        return _recorded(executable, dispatch, inputs, settings, folder, kept)
     except BaseException:
         # Half a trace, as of a full disk, would be taken for one by whoever reads the folder.
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder, stays)
         raise
+
+
+def _remove(folder: Path, stays: Sequence[Path]) -> None:
+    """Remove what is in `folder` but `stays`; the folder too, if nothing stays."""
+    if not stays:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    for path in folder.iterdir():
+        if path not in stays:
+            path.unlink()
 
 
 def _recorded(
@@ -52,6 +68,7 @@ def _recorded(
     inputs: Sequence[HostArray],
     settings: RunSettings,
     folder: Path,
+    kept: int,
 ) -> TraceFacts:
     assert settings.trace is not None
     operation, device = dispatch.operation, executable.device
@@ -70,6 +87,7 @@ def _recorded(
         folder,
         settings.trace,
         on_gpu=dispatch.target.is_gpu,
+        kept=kept,
         about={
             "dispatch": dispatch.name,
             "provider": dispatch.provider,

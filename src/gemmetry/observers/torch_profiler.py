@@ -6,12 +6,13 @@ recorded, so that kernels of other providers show on a GPU too; operators are to
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,15 @@ class Recorded:
     kernels: int
 
 
+def trace_names(repeats: int) -> list[str]:
+    """The files of a recording: the execution trace, then a Kineto trace for each repeat."""
+    return [CHAKRA_NAME, *(_kineto_name(number) for number in range(1, repeats + 1))]
+
+
+def _kineto_name(number: int) -> str:
+    return f"repeat_{number:02d}{KINETO_SUFFIX}"
+
+
 def reason_against_recording() -> str | None:
     """None if this process can record, else what to install."""
     if importlib.util.find_spec("torch") is None:
@@ -59,16 +69,20 @@ def record(
     *,
     on_gpu: bool,
     about: Mapping[str, Any],
+    kept: int = 0,
 ) -> Recorded:
     """Launch as often as `schedule` says and write the traces into `folder`, which exists.
 
     One step is one launch and the wait for it, so that a kernel lies in the step that launched
     it. Every repeat gives ``repeat_01.pt.trace.json`` ... The execution trace is that of the
     first: its ``rf_id`` are that Kineto trace's ``Record function id``, and a linker that had the
-    operators of the other repeats too would find no times for them.
+    operators of the other repeats too would find no times for them. With
+    ``schedule.chakra_all_steps`` it holds every launch instead, those of waiting and warm-up too.
 
     Args:
         about: JSON values that go into each Kineto trace, under :data:`METADATA_KEY`.
+        kept: repeats whose files, and the execution trace, are in `folder`; they stay, and only
+            those beyond are launched.
 
     Raises:
         StorageError: the disk is full.
@@ -81,15 +95,22 @@ def record(
     from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
     from torch.profiler import schedule as torch_schedule
 
+    asked = replace(schedule, repeats=schedule.repeats - kept)
+    earlier = [(name, *_count(folder / name)) for name in trace_names(kept)[1:]]
     counts: list[tuple[str, int, int]] = []
+    # The execution trace of a grid whose repeats become more is there.
+    observer = None if kept else ExecutionTraceObserver()
+    if observer is not None:
+        observer.register_callback(str(folder / CHAKRA_NAME))
+    of_all = observer if schedule.chakra_all_steps else None
 
     def keep(profiler: Any) -> None:
-        name = f"repeat_{len(counts) + 1:02d}{KINETO_SUFFIX}"
+        name = _kineto_name(kept + len(counts) + 1)
         profiler.export_chrome_trace(str(folder / name))
-        observer.unregister_callback()  # Ends the file; harmless from the second repeat on.
+        if observer is not None and of_all is None:
+            observer.unregister_callback()  # Ends the file; harmless from the second repeat on.
         counts.append((name, *_count(folder / name)))
 
-    observer = ExecutionTraceObserver().register_callback(str(folder / CHAKRA_NAME))
     activities = [ProfilerActivity.CPU]
     if on_gpu:
         activities.append(ProfilerActivity.CUDA)  # ROCm's too.
@@ -100,27 +121,42 @@ def record(
         profiler = profile(
             activities=activities,
             schedule=torch_schedule(
-                wait=schedule.wait_steps,
-                warmup=schedule.warmup_steps,
-                active=schedule.active_steps,
-                repeat=schedule.repeats,
+                wait=asked.wait_steps,
+                warmup=asked.warmup_steps,
+                active=asked.active_steps,
+                repeat=asked.repeats,
             ),
             on_trace_ready=keep,
             record_shapes=True,
-            execution_trace_observer=observer,
+            execution_trace_observer=None if of_all is not None else observer,
         )
         profiler.preset_metadata_json(METADATA_KEY, json.dumps(about))
-        with profiler:
-            for _ in range(schedule.steps):
+        with _observed(of_all), profiler:
+            for _ in range(asked.steps):
                 launch()
                 synchronize()
                 profiler.step()
-    _check(counts, schedule, on_gpu)
+    _check(counts, asked, on_gpu)
+    counts = earlier + counts
     return Recorded(
-        (CHAKRA_NAME, *(name for name, _, _ in counts)),
+        tuple(trace_names(schedule.repeats)),
         sum(operators for _, operators, _ in counts),
         sum(kernels for _, _, kernels in counts),
     )
+
+
+@contextlib.contextmanager
+def _observed(observer: Any) -> Iterator[None]:
+    """Let an execution trace hold all that is run meanwhile; None: nothing to do."""
+    if observer is None:
+        yield
+        return
+    observer.start()
+    try:
+        yield
+    finally:
+        observer.stop()
+        observer.unregister_callback()
 
 
 def _count(path: Path) -> tuple[int, int]:

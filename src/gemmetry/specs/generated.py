@@ -29,7 +29,7 @@ SCHEMA_VERSION = 1
 
 _FILTERS = frozenset(("operation_kind", "dtypes"))
 """Keys that choose among the dispatches of a folder as they choose among all others."""
-_HOW = frozenset(("wait_steps", "active_steps"))
+_HOW = frozenset(("wait_steps", "active_steps", "chakra_all_steps"))
 _PROBLEM = (
     frozenset(key.name for key in KEYS.values() if key.panel in (WHAT, GRID)) - _FILTERS - _HOW
 )

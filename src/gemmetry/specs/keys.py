@@ -168,6 +168,8 @@ _ROWS = (
     Key("wait_steps", GRID, _T, "Launches before the warm-up, not measured either.",
         metavar="COUNT"),
     Key("active_steps", GRID, _T, "Launches in each repeat.", metavar="COUNT"),
+    Key("chakra_all_steps", GRID, _F, "`trace record`: the Chakra trace holds every launch, of "
+        "waiting, warm-up and all repeats; off: those recorded in the first repeat."),
 )  # fmt: skip
 
 KEYS: dict[str, Key] = {key.name: key for key in _ROWS}

@@ -182,6 +182,7 @@ class ProfileSpec(BaseModel):
     enable_rectangular: bool | None = _key("enable_rectangular", None)
     wait_steps: int = _key("wait_steps", 0, ge=0)
     active_steps: _Count | None = _key("active_steps", None)
+    chakra_all_steps: bool = _key("chakra_all_steps", False)
 
     @field_validator("output", mode="before")
     @classmethod

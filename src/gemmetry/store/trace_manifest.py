@@ -17,7 +17,9 @@ import msgspec
 
 from gemmetry.domain.columns import COLUMNS_BY_NAME, row
 from gemmetry.domain.environment import Environment
-from gemmetry.domain.errors import JournalDamagedError
+from gemmetry.domain.errors import JournalDamagedError, NameSyntaxError
+from gemmetry.domain.names import split_dispatch_name
+from gemmetry.domain.operation import Layout
 from gemmetry.domain.record import Record
 from gemmetry.domain.settings import TraceSchedule
 from gemmetry.store.manifest import write_durably
@@ -31,6 +33,11 @@ SCHEMA_VERSION = 1
 WRITE_EVERY_S = 1.0
 """Between two writes while recording goes on: a manifest of a thousand folders has about a
 megabyte, which is not written again for each of them."""
+
+_PRECISIONS = {"f64": "fp64", "f32": "fp32", "f16": "fp16", "s8": "int8"}
+"""The document's names of formats that have another here."""
+
+_TRANSPOSED = {Layout.ROW: False, Layout.COLUMN: True}
 
 Key: TypeAlias = tuple[str, str, str]
 """(device or, where none is attached, target; provider; dispatch)."""
@@ -52,7 +59,18 @@ class Entry(msgspec.Struct, kw_only=True):
     device: str
     provider: str
     dispatch: str
+    m: int | None = None
+    n: int | None = None
+    k: int | None = None
+    """These and the next four are the grid tracing document's names of what the dispatch says."""
+    dtype: str | None = None
+    """Format of A as the document writes it: fp32, fp16, bf16, int8."""
+    transpose_a: bool | None = None
+    """A is stored column-major; None for a convolution."""
+    transpose_b: bool | None = None
+    batch_size: int | None = None
     schedule: dict[str, int] = {}
+    chakra_all_steps: bool = False
     outcome: str | None = None
     """None: it has not come to its turn."""
     record: dict[str, Any] = {}
@@ -94,24 +112,41 @@ class TraceManifest:
         self._entries = {entry.key: entry for entry in self._document.configurations}
 
     def begin(
-        self, keys: Iterable[Key], records: Iterable[Record], schedule: TraceSchedule
+        self,
+        keys: Iterable[Key],
+        records: Iterable[Record],
+        schedule: TraceSchedule,
+        *,
+        kept_of: str | None = None,
     ) -> None:
         """Give every key a number, take over what the journal knows, and write.
+
+        Args:
+            kept_of: files of fewer repeats than `schedule` has stay if they were recorded in the
+                environment of this id; None: what was recorded is known no more (``--fresh``).
 
         Raises:
             StorageError: the file cannot be written.
         """
-        steps: dict[str, int] = asdict(schedule)
         last = max((entry.number for entry in self._entries.values()), default=0)
         for key in keys:
             known = self._entries.get(key)
             if known is None:
                 last += 1
-            # What was recorded before --fresh is known no more.
-            self._entries[key] = _blank(key, last if known is None else known.number, steps)
+            entry = _blank(key, last if known is None else known.number, schedule)
+            if known is not None and _may_grow(known, schedule, kept_of):
+                entry.files, entry.record = known.files, known.record
+                entry.input_sha256, entry.output_sha256 = known.input_sha256, known.output_sha256
+                entry.operators, entry.kernels = known.operators, known.kernels
+            self._entries[key] = entry
         for record in records:
             self._fill(record)
         self.write()
+
+    def kept(self, key: Key) -> int:
+        """Repeats of `key` that were recorded before, and stay while it waits for more."""
+        entry = self._entries[key]
+        return _repeats(entry) if entry.outcome is None else 0
 
     def folder(self, key: Key) -> str:
         """Where the traces of `key` go, relative to the experiment."""
@@ -123,11 +158,24 @@ class TraceManifest:
         Raises:
             StorageError: the file cannot be written.
         """
+        before = self._entries[key_of(record)]
+        stays = before.files if before.outcome is None else []
         entry = self._fill(record)
         if record.trace is None:
-            shutil.rmtree(self._experiment / entry.folder, ignore_errors=True)
+            entry.files = stays
+            self._clear(entry)
         if time.monotonic() - self._written > WRITE_EVERY_S:
             self.write()
+
+    def _clear(self, entry: Entry) -> None:
+        """Remove what a recording that failed left, but not what was there before it."""
+        folder = self._experiment / entry.folder
+        if not entry.files:
+            shutil.rmtree(folder, ignore_errors=True)
+            return
+        for path in folder.glob("*"):
+            if path.name not in entry.files:
+                path.unlink(missing_ok=True)
 
     def add_environments(self, environments: Mapping[str, Environment]) -> None:
         """Take in what the records' ``environment_id`` stands for."""
@@ -164,16 +212,54 @@ def key_of(record: Record) -> Key:
     return record.device or record.target, record.provider, record.dispatch
 
 
-def _blank(key: Key, number: int, schedule: dict[str, int]) -> Entry:
+def _blank(key: Key, number: int, schedule: TraceSchedule) -> Entry:
     device, provider, dispatch = key
+    steps: dict[str, Any] = asdict(schedule)
+    all_steps = bool(steps.pop("chakra_all_steps"))
     return Entry(
         number=number,
         folder=f"{TRACES}/config_{number:04d}",
         device=device,
         provider=provider,
         dispatch=dispatch,
-        schedule=schedule,
+        schedule=steps,
+        chakra_all_steps=all_steps,
+        **_document_names(dispatch),
     )
+
+
+def _document_names(dispatch: str) -> dict[str, Any]:
+    """What the grid tracing document's configurations call the parts of a dispatch."""
+    try:
+        operation, _ = split_dispatch_name(dispatch)
+    except NameSyntaxError:
+        return {}
+    shape, s = operation.matmul_shape, operation.signature
+    is_matrix = s.lhs_layout in _TRANSPOSED
+    return {
+        "m": shape.m,
+        "n": shape.n,
+        "k": shape.k,
+        "dtype": _PRECISIONS.get(s.lhs.name, s.lhs.name),
+        "transpose_a": _TRANSPOSED[s.lhs_layout] if is_matrix else None,
+        "transpose_b": _TRANSPOSED[s.rhs_layout] if is_matrix else None,
+        "batch_size": shape.batch,
+    }
+
+
+def _may_grow(entry: Entry, schedule: TraceSchedule, environment_id: str | None) -> bool:
+    """True if the entry's files may stay while further repeats are recorded: one execution trace
+    over all launches cannot, nor can repeats of two environments be one configuration."""
+    return (
+        environment_id is not None
+        and 0 < _repeats(entry) < schedule.repeats
+        and not schedule.chakra_all_steps
+        and entry.record.get("environment_id") == environment_id
+    )
+
+
+def _repeats(entry: Entry) -> int:
+    return max(len(entry.files) - 1, 0)
 
 
 def _read(path: Path) -> Document:
