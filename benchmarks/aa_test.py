@@ -76,10 +76,15 @@ def describe(pairs: list[proof.Pair]) -> str:
     """How far apart equal dispatches come out, and how wide the intervals are."""
     apart = sorted(abs(pair.ratio - 1) for pair in pairs)
     worst = apart[min(len(apart) - 1, int(0.98 * len(apart)))]
-    width = statistics.median((pair.high - pair.low) / 2 for pair in pairs)
+    widths = [
+        (pair.high - pair.low) / 2
+        for pair in pairs
+        if pair.low is not None and pair.high is not None
+    ]
+    width = f"±{statistics.median(widths):.3%} in the median" if widths else "n/a"
     return (
         f"ratios differ from 1 by {statistics.median(apart):.3%} in the median and {worst:.3%} "
-        f"at the 98th percentile; interval of a ratio ±{width:.3%} in the median"
+        f"at the 98th percentile; interval of a ratio {width}"
     )
 
 

@@ -24,9 +24,12 @@ def best(rows: list[Row], provider: str) -> Row | None:
 def cells(row: Row | None) -> list[str]:
     if row is None:
         return ["–", "–", "–"]
-    half = (float(row["ci_high_ns"]) - float(row["ci_low_ns"])) / 2 / float(row["median_ns"])
+    half = "n/a"
+    if row["ci_low_ns"]:
+        width = float(row["ci_high_ns"]) - float(row["ci_low_ns"])
+        half = f"{width / 2 / float(row['median_ns']):.1%}"
     return [
-        f"{float(row['median_ns']) / 1e3:.4g} ± {half:.1%}",
+        f"{float(row['median_ns']) / 1e3:.4g} ± {half}",
         f"{float(row['gflops']) / 1e3:.4g}",
         f"{float(row['roofline_fraction']):.0%}",
     ]

@@ -72,11 +72,11 @@ def cell(record: Record | None, reference: Record, *, is_first: bool) -> str:
     if record is None or record.measurement is None or reference.measurement is None:
         return "–"
     measured = record.measurement
-    half_width = proof.relative_half_width(measured)
+    half_width = proof.half_width_text(measured)
     if is_first:
-        text = f"{measured.median_ns / 1e3:.4g} µs ± {half_width:.1%}"
+        text = f"{measured.median_ns / 1e3:.4g} µs {half_width}"
     else:
-        text = f"{measured.median_ns / reference.measurement.median_ns:.3f} ± {half_width:.1%}"
+        text = f"{measured.median_ns / reference.measurement.median_ns:.3f} {half_width}"
     clock = measured.telemetry.sm_clock_hz
     return text if clock is None else f"{text}, {clock / 1e6:.0f} MHz"
 

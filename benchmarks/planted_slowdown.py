@@ -84,7 +84,9 @@ class Launches:
             slowed = self.seconds(count, rows, columns) + self.seconds(count, rows, columns)
             plain += self.seconds(count, 0, 0)
             ratios.append(slowed / plain)
-        low, high = median_interval(ratios, 0.99)
+        interval = median_interval(ratios, 0.99)
+        assert interval is not None, "twelve blocks are enough"
+        low, high = interval
         return Truth(statistics.median(ratios), low, high, len(ratios), count)
 
 
@@ -153,7 +155,11 @@ def run(options: argparse.Namespace) -> dict[str, object]:
         "alarms": alarms,
         "powers": powers,
         "called_faster": sum(pair.verdict is Difference.FASTER for pair in pairs),
-        "covered": sum(pair.low <= truth.ratio <= pair.high for pair in pairs),
+        "covered": sum(
+            pair.low <= truth.ratio <= pair.high
+            for pair in pairs
+            if pair.low is not None and pair.high is not None
+        ),
         "sampled_seconds": proof.sampled_seconds(results),
         "alike": alike,
         "pairs": pairs,

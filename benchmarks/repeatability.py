@@ -52,7 +52,7 @@ class Repeat:
     def row(self) -> str:
         """A row of the Markdown table."""
         sides = (
-            f"{one.median_ns / 1e3:.4g} ± {proof.relative_half_width(one):.1%}"
+            f"{one.median_ns / 1e3:.4g} {proof.half_width_text(one)}"
             for one in (self.first, self.second)
         )
         _, shape, lhs = self.operation.split("_")[:3]

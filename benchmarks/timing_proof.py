@@ -47,12 +47,13 @@ class Pair:
     operation: str
     ratio: float
     """median(second) / median(first)."""
-    low: float
-    high: float
+    low: float | None
+    high: float | None
+    """Of the ratio's interval; None where too little was measured for one."""
     verdict: Difference
     bare_verdict: Difference
     """Of the same test without a least relevant difference."""
-    half_width: float
+    half_width: float | None
     """Of the first side's median, relative to it."""
     pairing: Pairing
     """``paired rounds``, unless the time budget ended before there were enough of them."""
@@ -229,9 +230,17 @@ def not_paired(pairs: Sequence[Pair]) -> str:
     return f"; {count} of {len(pairs)} had too few rounds to be paired" if count else ""
 
 
-def relative_half_width(measured: Measurement) -> float:
-    """Half of the median's interval over the median."""
+def relative_half_width(measured: Measurement) -> float | None:
+    """Half of the median's interval over the median; None without an interval."""
+    if measured.ci_low_ns is None or measured.ci_high_ns is None:
+        return None
     return (measured.ci_high_ns - measured.ci_low_ns) / 2 / measured.median_ns
+
+
+def half_width_text(measured: Measurement) -> str:
+    """``± 0.5%`` or ``± n/a``."""
+    width = relative_half_width(measured)
+    return "± n/a" if width is None else f"± {width:.1%}"
 
 
 def sampled_seconds(results: Results) -> float:

@@ -109,15 +109,17 @@ def test_differing_environments_are_said_aloud(make_record):
     assert candidate.environment_differences == ("driver: 550 vs 560",)
 
 
-def test_without_samples_a_ratio_is_told_but_no_verdict(make_record):
+def test_without_samples_a_ratio_is_told_but_nothing_is_decided(make_record):
     before = _experiment("a", [make_record(SQUARE)])
     after = dataclasses.replace(_experiment("b", [make_record(SQUARE, gflops=20.0)]),
                                 samples=lambda record: ())  # fmt: skip
     comparison = compare([before, after])
     change = comparison.candidates[0].changes[0]
-    assert change.verdict == "no samples"
+    assert change.verdict == "undecided"
+    assert change.note == "raw samples are missing, so no interval is known"
     assert change.ratio == pytest.approx(10.0)
     assert not comparison.has_regression
+    assert comparison.has_undecided
 
 
 def test_devices_are_joined_one_by_one_where_there_are_several(make_record):
@@ -155,8 +157,9 @@ def test_disturbed_samples_show_a_difference_only_if_the_fastest_do(make_record,
     if not mark:
         assert change.verdict == "faster", "nobody was seen to disturb"
         return
-    assert change.verdict == "no difference shown"
-    assert "disturbed, and the fastest samples do not show it (ratio " in change.note
+    assert change.verdict == "undecided"
+    assert "disturbed, and the ratio of the fastest samples is 0.991" in change.note
+    assert change.comparison.ratio_low < 0.05 < 0.99 < change.comparison.ratio_high
     assert not compare([after, before]).has_regression
     really = _disturbed(make_record, "", quiet / 2)
     assert compare([before, really]).candidates[0].changes[0].verdict == "faster"

@@ -52,9 +52,44 @@ def test_a_kernel_that_became_wrong_is_a_regression(cli):
     assert json.loads(ended.stdout)["has_regression"] is True
 
 
+def test_what_is_undecided_fails_unless_it_may_pass(cli):
+    """Three samples a side say nothing, however alike they are."""
+    request = ("profile", "--providers", "null", "--shapes", "64x64x64", "--default-config")
+    few = ("--benchmark-repetitions", "3")
+    assert cli(*request, *few, "--experiment", "a").status == 0
+    assert cli(*request, *few, "--experiment", "b").status == 0
+    ended = cli("compare", "a", "b", "--json", "-o", "c.xml")
+    assert ended.status == 1
+    document = json.loads(ended.stdout)
+    assert (document["has_regression"], document["has_undecided"]) == (False, True)
+    [change] = document["candidates"][0]["changes"]
+    assert (change["verdict"], change["ratio_low"], change["adjusted_p_value"]) == (
+        "undecided", None, None,
+    )  # fmt: skip
+    assert 'failures="1"' in Path("c.xml").read_text()
+    passed = cli("compare", "a", "b", "--undecided", "pass", "-o", "c.xml")
+    assert passed.status == 0
+    assert "≷ 1 undecided: too little was measured to tell" in passed.stdout
+    assert 'failures="0"' in Path("c.xml").read_text()
+    assert cli("compare", "a", "b", "--undecided", "maybe").status == 2
+    enough = cli(*request, "--benchmark-repetitions", "6", "--experiment", "c")
+    assert enough.status == 0
+    assert cli("compare", "c", "c").status == 0
+
+
+def test_against_a_baseline_nothing_fails(cli):
+    names = ",".join(f"matmul_64x64x64_f32t_f32t_f32t_{one}" for one in ("default", "factor_2"))
+    request = ("profile", "--providers", "null", "--dispatches", names, "--experiment", "a")
+    assert cli(*request, "--benchmark-repetitions", "2").status == 0
+    ended = cli("compare", "a", "--baseline", "null:default", "-o", "c.xml")
+    assert ended.status == 0
+    assert "1 undecided" in ended.stdout
+    assert 'failures="0"' in Path("c.xml").read_text()
+
+
 def test_files_are_checked_before_any_work(experiments):
     refused = experiments("compare", "a", "b", "-o", "c.pdf")
     assert (refused.status, refused.stdout) == (2, "")
-    for suffix in ("csv", "json", "parquet", "xlsx", "md", "html"):
+    for suffix in ("csv", "json", "parquet", "xlsx", "md", "html", "xml"):
         assert experiments("compare", "a", "b", "-o", f"c.{suffix}").status == 0
         assert Path(f"c.{suffix}").exists()

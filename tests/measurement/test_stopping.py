@@ -62,7 +62,8 @@ def test_width_is_infinite_where_there_is_no_interval() -> None:
     assert math.isinf(relative_half_width([]))
     assert math.isinf(relative_half_width([_round(5.0)]))
     assert math.isinf(relative_half_width([_round(0.0, 0.0)]))
-    assert relative_half_width([_round(5.0), _round(5.0)]) == 0.0
+    assert math.isinf(relative_half_width([_round(5.0)] * 5))
+    assert relative_half_width([_round(5.0)] * 6) == 0.0
 
 
 def test_however_few_samples_suffice_they_take_turns() -> None:
@@ -135,6 +136,19 @@ def test_repetitions_are_exact_whatever_the_time() -> None:
     policy = StopPolicy(RunSettings(repetitions=30, time_budget_s=0.001), CPU)
     assert _sizes(policy, 100.0) == [3] * 10
     assert policy.reason([_round(1.0)], 100.0) == "max_samples"
+
+
+@settings(deadline=None, max_examples=60)
+@given(asked=st.integers(1, 50), sample_s=st.floats(0.01, 100.0), kind=st.sampled_from([CPU, GPU]))
+def test_the_samples_that_were_asked_for_are_taken_however_long_they_last(
+    asked: int, sample_s: float, kind: Target
+) -> None:
+    policy = StopPolicy(RunSettings(min_samples=asked, time_budget_s=0.5), kind)
+    assert sum(_sizes(policy, sample_s)) >= asked
+    by_default = StopPolicy(RunSettings(time_budget_s=0.5), kind)
+    assert sum(_sizes(by_default, 10.0)) == 1, "nobody asked for more"
+    most = StopPolicy(RunSettings(min_samples=asked, max_samples=7, time_budget_s=0.5), kind)
+    assert sum(_sizes(most, sample_s)) <= 7
 
 
 @settings(deadline=None, max_examples=60)

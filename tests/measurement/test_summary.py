@@ -27,7 +27,7 @@ def test_statistics_over_all_rounds() -> None:
     )  # fmt: skip
     found = _summarize(first, second, stop_reason="max_samples", regime="sustained")
     assert found.median_ns == 5.5
-    assert (found.ci_low_ns, found.ci_high_ns) == (1.0, 10.0), "two rounds that do not even overlap"
+    assert (found.ci_low_ns, found.ci_high_ns) == (None, None), "two rounds that do not overlap"
     assert found.effective_samples == 2.0
     assert found.min_ns == 1.0
     assert found.p95_ns == pytest.approx(9.55)
@@ -71,9 +71,19 @@ def test_telemetry_is_the_median_of_rounds_and_the_union_of_reasons() -> None:
     assert telemetry.sm_clock_hz is None
 
 
-def test_a_single_sample_is_its_own_interval() -> None:
-    found = _summarize(Round(samples_ns=(7.0,), method="wall_clock"))
+@pytest.mark.parametrize("count", [1, 5])
+def test_too_few_samples_have_no_interval(count: int) -> None:
+    found = _summarize(*(Round(samples_ns=(7.0,), method="wall_clock") for _ in range(count)))
+    assert found.median_ns == 7.0
+    assert found.ci_low_ns is found.ci_high_ns is None
+    [mark] = found.marks
+    assert mark.startswith(f"few samples: {count} cannot bound the median")
+
+
+def test_equal_samples_are_an_interval_without_width() -> None:
+    found = _summarize(Round(samples_ns=(7.0,) * 6, method="wall_clock"))
     assert found.ci_low_ns == found.median_ns == found.ci_high_ns == 7.0
+    assert found.marks == ()
 
 
 def test_no_samples_is_a_mistake_of_the_caller() -> None:

@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import polars
@@ -16,6 +17,7 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.reports.compare import comparison_document, print_comparison, write_comparison
+from gemmetry.reports.compare_junit import comparison_junit
 
 EXPECTED = Path(__file__).parent / "expected"
 NAMES = [f"matmul_{n}x{n}x{n}_f32t_f32t_f32t" for n in (64, 128, 256, 512)]
@@ -77,6 +79,7 @@ def test_files(comparison, tmp_path):
     assert json.loads((tmp_path / "c.json").read_text())["threshold"] == 0.02
     write_comparison(comparison, tmp_path / "c.csv")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "c.csv").read_text())))
+    assert all(row["ratio_low"] for row in rows[:3])
     assert [row["verdict"] for row in rows] == [
         "no difference shown", "slower", "faster", "ok → wrong",
     ]  # fmt: skip
@@ -90,6 +93,71 @@ def test_files(comparison, tmp_path):
     assert frame["is_regression"].to_list() == [False, True, False, True]
     with pytest.raises(RequestError, match=r"\.csv, \.json"):
         write_comparison(comparison, tmp_path / "c.pdf")
+
+
+@pytest.fixture
+def few(make_record):
+    """One dispatch of three samples a side, 85 times as long; one of which samples are missing; and
+    one that is fine."""
+    before = [make_record(name) for name in NAMES[:3]]
+    after = [make_record(NAMES[0], gflops=200.0 / 85), *before[1:]]
+
+    def samples(record):
+        count = {before[0].dispatch: 3, before[1].dispatch: 0}.get(record.dispatch, 40)
+        return _samples(record)[:count]
+
+    first, second = (ResultSet(title=t, records=r, samples=samples)
+                     for t, r in (("old", before), ("new", after)))  # fmt: skip
+    return compare([first, second])
+
+
+def test_what_is_undecided_is_seen_on_the_console(few, console_text):
+    text = console_text(lambda console: print_comparison(few, console), width=80)
+    assert "85.000           n/a undecided" in text
+    assert "0 faster, 0 slower, 1 no difference shown, 2 undecided" in text
+    assert "≷ 2 undecided: too little was measured to tell" in text
+    assert "1 × 3 samples a side: at least 6 are needed; raise --time-budget or" in text
+    assert "1 × raw samples are missing, so no interval is known" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert repr(few).endswith("1 no difference shown, 2 undecided>")
+
+
+def test_what_is_undecided_is_seen_in_every_file(few, tmp_path):
+    document = comparison_document(few)
+    assert (document["has_regression"], document["has_undecided"]) == (False, True)
+    change = document["candidates"][0]["changes"][0]
+    assert (change["verdict"], change["ratio_low"], change["ratio_high"]) == (
+        "undecided", None, None,
+    )  # fmt: skip
+    for suffix in ("csv", "parquet", "xlsx", "md", "html", "xml"):
+        write_comparison(few, tmp_path / f"c.{suffix}")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "c.csv").read_text())))
+    assert [row["verdict"] for row in rows] == ["undecided", "undecided", "no difference shown"]
+    assert [row["ratio_low"] == "" for row in rows] == [True, True, False]
+    assert polars.read_parquet(tmp_path / "c.parquet")["ratio_low"].null_count() == 2
+    for suffix in ("md", "html"):
+        text = (tmp_path / f"c.{suffix}").read_text()
+        assert "undecided" in text
+        assert "n/a" in text
+
+
+def test_a_regression_and_what_is_undecided_fail_in_junit(few, comparison, tmp_path):
+    root = ElementTree.fromstring(comparison_junit(comparison))
+    assert [root.get(key) for key in ("tests", "failures", "skipped")] == ["4", "2", "0"]
+    kinds = [(one.get("type"), one.get("message")) for one in root.iter("failure")]
+    assert kinds[0][0] == kinds[1][0] == "regression"
+    assert kinds[0][1].startswith("slower: 1.333 times as long (interval 1.3")
+    assert kinds[1] == ("regression", "ok → wrong")
+    root = ElementTree.fromstring(comparison_junit(few))
+    assert [root.get(key) for key in ("tests", "failures", "skipped")] == ["3", "2", "0"]
+    [one, _] = root.iter("failure")
+    assert (one.get("type"), one.get("message")) == (
+        "undecided", "undecided: 85.000 times as long (interval n/a)",
+    )  # fmt: skip
+    assert "at least 6 are needed" in one.text
+    write_comparison(few, tmp_path / "c.xml", undecided_fails=False)
+    root = ElementTree.fromstring((tmp_path / "c.xml").read_bytes())
+    assert [root.get(key) for key in ("tests", "failures", "skipped")] == ["3", "0", "2"]
 
 
 def test_long_lists_without_difference_are_counted(make_record, console_text):

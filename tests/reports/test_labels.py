@@ -4,9 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gemmetry.analysis.marks import relative_half_width
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Measurement
 from gemmetry.reports.labels import (
+    difference_legend,
+    difference_sign,
     dtype_label,
     failed_checks,
     format_half_width,
@@ -17,6 +20,7 @@ from gemmetry.reports.labels import (
     shorten_configurations,
     unapplied_checks,
 )
+from gemmetry.statistics.comparison import Difference
 
 
 @pytest.mark.parametrize(
@@ -51,6 +55,26 @@ def test_unusual_accumulator_is_told():
     assert dtype_label(parse_operation("matmul_8x8x8_f16t_f16t_f16t_accf16").signature) == (
         "f16 acc f16"
     )
+
+
+def test_what_has_no_interval_has_no_half_width():
+    m = Measurement(
+        median_ns=100, ci_low_ns=None, ci_high_ns=None, min_ns=1, p95_ns=1, sample_count=1
+    )
+    assert relative_half_width(m) is None
+    assert format_half_width(m) == "n/a"
+
+
+def test_speeds_that_were_not_shown_to_differ_have_a_sign_and_a_legend():
+    signs = {one: difference_sign(one) for one in (None, *Difference)}
+    assert [one for one, sign in signs.items() if sign] == [
+        Difference.NONE_SHOWN, Difference.UNDECIDED,
+    ]  # fmt: skip
+    assert signs[Difference.NONE_SHOWN] != signs[Difference.UNDECIDED]
+    assert difference_legend([Difference.SLOWER]) == []
+    [(sign, text)] = difference_legend([Difference.UNDECIDED, Difference.FASTER])
+    assert sign == signs[Difference.UNDECIDED]
+    assert text.startswith("undecided")
 
 
 def test_half_width_is_half_of_the_interval_however_it_lies():

@@ -43,6 +43,10 @@ def line(make_record):
         ({"operations": 1, "fastest": 1, "shown": 1}, "torch is fastest on the one operation, at"),
         ({"operations": 1, "fastest": 1, "shown": 0}, "one operation, at 1.32× the speed of the "
                                                       "best other, but no difference is shown;"),
+        ({"operations": 1, "fastest": 1, "shown": 0, "undecided": 1},
+         "best other, but too little was measured to decide;"),
+        ({"shown": 0, "undecided": 5}, "mean, but too little was measured to decide on 5;"),
+        ({"undecided": 2}, "torch is fastest on 6 of 9 operations (shown on 4, 2 undecided), at"),
         ({"marked": 1}, "; 1 of them rests on rows marked !;"),
         ({"marked": 3, "unverified": 9}, "; no result of it was verified; 3 of them rest on rows"),
         ({"unverified": 2}, "; not every result of it was verified;"),

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,10 +12,12 @@ from gemmetry.statistics.comparison import (
     cliffs_delta,
     compare_medians,
     compare_rounds,
-    judge_family,
+    verdict_of,
+    widened,
 )
 
 SAMPLES = st.lists(st.floats(1, 1e6), min_size=1, max_size=30)
+SHOWN = (Difference.FASTER, Difference.SLOWER)
 
 
 def durations(rng, median, count=60):
@@ -41,9 +41,10 @@ def test_faster_and_slower_are_seen_from_the_second():
 
 def test_identical_samples_show_no_difference():
     samples = durations(np.random.default_rng(2), 10.0)
-    comparison = compare_medians(samples, samples)
+    comparison = compare_medians(samples, samples, relevant=0.02)
     assert comparison.ratio == 1.0
     assert comparison.verdict is Difference.NONE_SHOWN
+    assert compare_medians(samples, samples).verdict is Difference.UNDECIDED, "nothing is none"
     assert comparison.effect_size == 0.0
 
 
@@ -53,7 +54,7 @@ def test_constant_samples_have_a_zero_width_interval():
     assert comparison.verdict is Difference.SLOWER
 
 
-@pytest.mark.parametrize("sizes", [(7, 7), (8, 12), (1, 30)])
+@pytest.mark.parametrize("sizes", [(7, 7), (8, 12), (6, 30)])
 def test_the_interval_is_that_of_resampled_medians(sizes):
     rng = np.random.default_rng(5)
     left, right = (np.round(durations(rng, 10.0, size), 1) for size in sizes)  # With equal ones.
@@ -62,16 +63,19 @@ def test_the_interval_is_that_of_resampled_medians(sizes):
         np.median(side[draw.integers(0, side.size, (comparison.RESAMPLES, side.size))], axis=1)
         for side in (right, left)
     ]
+    ratios = np.sort(medians[0] / medians[1])
     found = compare_medians(left, right)
-    expected = np.quantile(medians[0] / medians[1], [0.025, 0.975])
-    assert [found.ratio_low, found.ratio_high] == pytest.approx(expected, rel=1e-15)
+    assert found.interval == pytest.approx((ratios[49], ratios[-50]), rel=1e-15)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_few_samples_never_show_a_difference(count):
+def test_few_samples_are_undecided(count):
     comparison = compare_medians([1.0] * 50, [9.0] * count)
-    assert comparison.verdict is Difference.NONE_SHOWN
-    assert f"{count} samples" in comparison.note
+    assert comparison.verdict is Difference.UNDECIDED
+    assert comparison.interval is comparison.p_value is None
+    assert comparison.ratio == 9.0
+    samples = "1 sample" if count == 1 else f"{count} samples"
+    assert comparison.note.startswith(f"{samples} a side: at least 6 are needed; raise")
 
 
 def test_same_samples_say_the_same_twice():
@@ -84,8 +88,7 @@ def test_equal_distributions_are_rarely_called_different():
     """400 A/A comparisons at a nominal 5 %: four standard errors of 0.05 are 0.044."""
     rng = np.random.default_rng(4)
     called = sum(
-        compare_medians(durations(rng, 1.0, 40), durations(rng, 1.0, 40)).verdict
-        is not Difference.NONE_SHOWN
+        compare_medians(durations(rng, 1.0, 40), durations(rng, 1.0, 40)).verdict in SHOWN
         for _ in range(400)
     )
     assert called / 400 < 0.05 + 0.044
@@ -106,7 +109,8 @@ def test_a_small_slowdown_is_found():
 @given(SAMPLES, SAMPLES)
 def test_interval_is_ordered_and_effect_size_counts_pairs(a, b):
     comparison = compare_medians(a, b)
-    assert comparison.ratio_low <= comparison.ratio_high
+    if comparison.interval is not None:
+        assert comparison.ratio_low <= comparison.ratio_high
     pairs = [(x > y) - (x < y) for x in a for y in b]
     assert comparison.effect_size == pytest.approx(sum(pairs) / len(pairs))
     assert cliffs_delta(b, a) == pytest.approx(-comparison.effect_size)
@@ -140,19 +144,21 @@ def test_rounds_of_a_turn_are_compared_in_pairs():
     assert paired.ratio_low < paired.ratio < paired.ratio_high
     apart = compare_rounds(a, {turn + 100: samples for turn, samples in b.items()})
     assert apart.pairing is Pairing.UNPAIRED_ROUNDS
-    assert apart.verdict is Difference.NONE_SHOWN
+    assert apart.verdict is Difference.UNDECIDED
 
 
-def test_few_rounds_show_nothing_however_many_samples():
+def test_few_rounds_are_undecided_however_many_samples():
     rng = np.random.default_rng(6)
     a = _rounds(rng, range(3), np.zeros(3))
     b = _rounds(rng, range(3), np.zeros(3), level=1.2)
     found = compare_rounds(a, b)
-    assert found.verdict is Difference.NONE_SHOWN
-    assert found.p_value is None
+    assert found.verdict is Difference.UNDECIDED
+    assert found.interval is found.p_value is None
     assert found.ratio == pytest.approx(1.2, rel=0.02)
-    assert found.note == "3 rounds: at least 6 a side are needed; raise --time-budget"
-    assert compare_rounds({1: a[0]}, {1: b[0]}).note.startswith("1 round: ")
+    assert found.note == (
+        "3 rounds a side: at least 4 are needed; raise --time-budget or --min-samples"
+    )
+    assert compare_rounds({1: a[0]}, {1: b[0]}).note.startswith("1 round a side: ")
     with pytest.raises(ValueError, match="b has no samples"):
         compare_rounds(a, {})
 
@@ -165,12 +171,12 @@ def test_equal_dispatches_are_rarely_called_different_by_rounds():
     for _ in range(600):
         drift = rng.normal(0, 0.03, 12)
         a, b = _rounds(rng, range(12), drift, own=0.02), _rounds(rng, range(12), drift, own=0.02)
-        by_rounds += compare_rounds(a, b, confidence=0.98).verdict is not Difference.NONE_SHOWN
+        by_rounds += compare_rounds(a, b, confidence=0.98).verdict in SHOWN
     for _ in range(40):
         drift = rng.normal(0, 0.03, 12)
         a, b = _rounds(rng, range(12), drift, own=0.02), _rounds(rng, range(12), drift, own=0.02)
         joined = [np.concatenate(list(side.values())) for side in (a, b)]
-        by_samples += compare_medians(*joined, confidence=0.98).verdict is not Difference.NONE_SHOWN
+        by_samples += compare_medians(*joined, confidence=0.98).verdict in SHOWN
     assert by_rounds <= 24, "4 %: over four standard errors above the nominal level"
     assert by_samples >= 10
 
@@ -192,19 +198,57 @@ def test_a_difference_must_exceed_what_is_relevant():
     assert compare_medians(*together, relevant=0.01).verdict is Difference.SLOWER
 
 
-def test_a_family_is_judged_together():
+def test_a_family_has_intervals_that_hold_together():
+    """Twelve rounds that are all slower suffice among a hundred comparisons, eleven of them among
+    seven; where pairs cannot show anything any more, medians of rounds still can."""
     rng = np.random.default_rng(10)
-    drift = np.zeros(12)
-    clear = compare_rounds(
-        _rounds(rng, range(12), drift), _rounds(rng, range(12), drift, level=1.5)
+    a, slow = _rounds(rng, range(12), np.zeros(12)), _rounds(rng, range(12), np.zeros(12), 1.5)
+    slow[3] = a[3] / 1.1
+    found = {m: compare_rounds(a, slow, family=m, relevant=0.02) for m in (1, 7, 8, 100, 103)}
+    assert [one.verdict for one in found.values()] == [
+        Difference.SLOWER, Difference.SLOWER, Difference.UNDECIDED, Difference.UNDECIDED,
+        Difference.SLOWER,
+    ]  # fmt: skip
+    assert "shown alone, but not as one of 8 comparisons" in found[8].note
+    assert "does not exclude a difference of 0.1" in found[8].note
+    assert [one.pairing for one in found.values()] == 4 * [Pairing.ROUNDS] + [
+        Pairing.UNPAIRED_ROUNDS
+    ]
+    widths = [one.ratio_high - one.ratio_low for one in found.values()][:4]
+    assert widths == sorted(widths)
+    assert found[7].adjusted_p_value == pytest.approx(7 * found[1].p_value)
+    for family, one in found.items():
+        assert one.family == family
+        assert (one.adjusted_p_value <= 0.05) is (one.verdict in SHOWN)
+    few = compare_rounds(
+        {turn: a[turn] for turn in range(5)}, {turn: slow[turn] for turn in range(5)}, family=20
     )
-    few = compare_medians([1.0], [2.0])
-    weak = dataclasses.replace(clear, p_value=0.03, ratio=1.02)
-    judged = judge_family([weak, few, clear, weak])
-    assert judged[1] == few, "what cannot be tested does not count"
-    assert judged[2].verdict is Difference.SLOWER
-    assert judged[2].adjusted_p_value == pytest.approx(3 * clear.p_value)
-    assert judged[0].verdict is judged[3].verdict is Difference.NONE_SHOWN
-    assert judged[0].note == "shown alone, but not as one of 3 comparisons"
-    assert {item.family for item in (judged[0], judged[2])} == {3}
-    assert judge_family([]) == []
+    assert few.note.startswith("5 rounds a side: at least 6 are needed among 20 comparisons; ")
+
+
+def test_what_is_read_from_an_interval():
+    cases = {
+        (1.021, 1.5): Difference.SLOWER,
+        (0.5, 0.98): Difference.FASTER,
+        (0.99, 1.01): Difference.NONE_SHOWN,
+        (0.92, 1.09): Difference.NONE_SHOWN,
+        (1.01, 1.10): Difference.NONE_SHOWN,
+        (1.01, 1.11): Difference.UNDECIDED,
+        (0.90, 1.01): Difference.UNDECIDED,
+        (0.9, 48.0): Difference.UNDECIDED,
+    }
+    assert {interval: verdict_of(interval, 0.02) for interval in cases} == cases
+    assert verdict_of(None, 0.02) is Difference.UNDECIDED
+
+
+def test_an_interval_can_be_widened_by_what_the_test_does_not_see():
+    rng = np.random.default_rng(11)
+    a, b = _rounds(rng, range(12), np.zeros(12)), _rounds(rng, range(12), np.zeros(12), 1.5)
+    found = compare_rounds(a, b, relevant=0.02)
+    same = widened(found, 1.2, "why")
+    assert (same.verdict, same.p_value, same.note) == (found.verdict, found.p_value, "")
+    assert same.interval == (1.2, found.ratio_high)
+    doubted = widened(found, 1.0, "why")
+    assert (doubted.verdict, doubted.p_value, doubted.note) == (Difference.UNDECIDED, None, "why")
+    few = compare_rounds({1: a[0]}, {1: b[0]})
+    assert widened(few, 9.0, "why") == few

@@ -7,31 +7,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.statistics.ranks import holm, rank_sum_shift, sign_shift
+from gemmetry.statistics.ranks import minimum_a_side, rank_sum_shift, sign_shift
 
 VALUES = st.floats(-5, 5).map(lambda value: round(value, 1))
 
 
-def _ranks(values: list[float]) -> list[float]:
-    """Mean ranks by counting."""
-    return [
-        sum(other < value for other in values) + (sum(other == value for other in values) + 1) / 2
-        for value in values
-    ]
-
-
 def _sign_by_hand(differences: list[float]) -> float:
-    kept = [value for value in differences if value != 0]
-    above = sum(value > 0 for value in kept)
-    signs = list(itertools.product((0, 1), repeat=len(kept)))
-    return sum(sum(one) >= above for one in signs) / len(signs)
+    """Over all signs: how often as few of the differences or fewer are not above 0."""
+    against = sum(value <= 0 for value in differences)
+    signs = list(itertools.product((0, 1), repeat=len(differences)))
+    return sum(sum(one) <= against for one in signs) / len(signs)
 
 
 def _rank_sum_by_hand(a: list[float], b: list[float]) -> float:
-    ranks = _ranks([*a, *b])
-    observed = sum(ranks[len(a) :])
-    sums = [sum(chosen) for chosen in itertools.combinations(ranks, len(b))]
-    return sum(total >= observed - 1e-9 for total in sums) / len(sums)
+    """Over all orders without ties: how often as few of the gaps or fewer are not above 0."""
+    against = sum(y <= x for x in a for y in b)
+    places = range(len(a) + len(b))
+    found = []
+    for chosen in itertools.combinations(places, len(b)):
+        others = [place for place in places if place not in chosen]
+        found.append(sum(y < x for x in others for y in chosen) <= against)
+    return sum(found) / len(found)
 
 
 @settings(deadline=None, max_examples=60)
@@ -40,16 +36,54 @@ def test_signs_agree_with_all_signs_counted_out(differences: list[float]) -> Non
     found = sign_shift(differences, confidence=0.95)
     assert found.p_greater == pytest.approx(_sign_by_hand(differences))
     assert found.p_less == pytest.approx(_sign_by_hand([-d for d in differences]))
-    assert found.low <= found.estimate <= found.high
+    assert (found.interval is None) is (len(differences) < 6)
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(VALUES, min_size=1, max_size=5), st.lists(VALUES, min_size=1, max_size=5))
-def test_rank_sums_agree_with_all_choices_counted_out(a: list[float], b: list[float]) -> None:
+def test_rank_sums_agree_with_all_orders_counted_out(a: list[float], b: list[float]) -> None:
     found = rank_sum_shift(a, b, confidence=0.95)
     assert found.p_greater == pytest.approx(_rank_sum_by_hand(a, b))
     assert found.p_less == pytest.approx(_rank_sum_by_hand([-x for x in a], [-x for x in b]))
-    assert found.low <= found.estimate <= found.high
+    assert (found.interval is None) is (min(len(a), len(b)) < 4)
+
+
+LEVELS = st.sampled_from([0.8, 0.95, 0.98, 1 - 0.05 / 7, 1 - 0.05 / 60])
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.lists(VALUES, min_size=1, max_size=70),
+    st.lists(VALUES, min_size=1, max_size=20),
+    LEVELS,
+    st.sampled_from([0.0, 0.1, 1.05]),
+)
+def test_tests_are_their_intervals_turned_around(
+    a: list[float], b: list[float], confidence: float, margin: float
+) -> None:
+    for found in (
+        sign_shift(a, confidence=confidence, margin=margin),
+        rank_sum_shift(a, b, confidence=confidence, margin=margin),
+    ):
+        if found.interval is None:
+            continue
+        low, high = found.interval
+        assert low <= found.estimate <= high
+        tail = (1 - confidence) / 2 * (1 + 1e-9)
+        assert (found.p_greater <= tail) is (low > margin)
+        assert (found.p_less <= tail) is (high < -margin)
+
+
+def test_so_many_a_side_can_show_a_shift() -> None:
+    assert minimum_a_side(0.95) == 4, "of 70 orders two are the extreme ones: 2.9 %"
+    assert minimum_a_side(1 - 0.05 / 152) == 8
+    for confidence in (0.5, 0.95, 0.98, 0.9999):
+        count = minimum_a_side(confidence)
+        apart = rank_sum_shift([0.0] * count, [1.0] * count, confidence=confidence)
+        assert apart.interval == (1.0, 1.0)
+        assert 2 * apart.p_greater <= 1 - confidence
+        fewer = rank_sum_shift([0.0] * (count - 1), [1.0] * count, confidence=confidence)
+        assert fewer.interval is None
 
 
 @pytest.mark.parametrize(("pairs", "place"), [(6, 1), (9, 2), (12, 3), (20, 6), (60, 22)])
@@ -57,8 +91,8 @@ def test_interval_and_test_of_signs_agree(pairs: int, place: int) -> None:
     """Where tables have the order statistics, and where the test begins to show a difference."""
     differences = [float(i + 1) for i in range(pairs)]
     found = sign_shift(differences, confidence=0.95)
-    assert (found.low, found.high) == (place, pairs + 1 - place)
-    for margin, is_shown in ((found.low - 0.5, True), (found.low + 0.5, False)):
+    assert found.interval == (place, pairs + 1 - place)
+    for margin, is_shown in ((place - 0.5, True), (place + 0.5, False)):
         assert (sign_shift(differences, confidence=0.95, margin=margin).p_greater <= 0.025) is (
             is_shown
         )
@@ -69,7 +103,7 @@ def test_interval_of_two_sides_ends_where_tables_say() -> None:
     a, b = np.arange(10.0), np.array([1000.0 * (i + 1) for i in range(10)])
     gaps = np.sort(np.subtract.outer(b, a).ravel())
     found = rank_sum_shift(a, b, confidence=0.95)
-    assert (found.low, found.high) == (gaps[23], gaps[-24])
+    assert found.interval == (gaps[23], gaps[-24])
 
 
 def test_a_margin_counts_as_no_shift() -> None:
@@ -89,28 +123,25 @@ def test_the_approximation_carries_on_where_counting_ends(count: int) -> None:
     rng = np.random.default_rng(3)
     a, b = rng.normal(0.0, 1.0, 30), rng.normal(0.6, 1.0, 31)[:count]
     found = rank_sum_shift(a, b, confidence=0.95)
-    assert found.low < 0.6 < found.high
-    assert found.high - found.low == pytest.approx(1.05, abs=0.2)
+    low, high = found.interval
+    assert low < 0.6 < high
+    assert high - low == pytest.approx(1.05, abs=0.2)
     assert found.p_greater < 0.05
     assert found.p_less == pytest.approx(1 - found.p_greater, abs=0.01)
 
 
 def test_no_differences_at_all_are_no_evidence() -> None:
     found = sign_shift([0.0] * 9, confidence=0.95)
-    assert (found.p_greater, found.p_less, found.low, found.high) == (1.0, 1.0, 0.0, 0.0)
+    assert (found.p_greater, found.p_less, found.interval) == (1.0, 1.0, (0.0, 0.0))
 
 
-def test_too_few_pairs_give_the_whole_range() -> None:
-    found = sign_shift([1.0, 3.0], confidence=0.95)
-    assert (found.low, found.high) == (1.0, 3.0)
+def test_too_few_values_have_no_interval() -> None:
+    assert sign_shift([1.0, 3.0], confidence=0.95).interval is None
+    assert rank_sum_shift([1.0] * 3, [3.0] * 50, confidence=0.95).interval is None
     with pytest.raises(ValueError, match="nothing to compare"):
         sign_shift([], confidence=0.95)
-    with pytest.raises(ValueError, match="confidence"):
-        sign_shift([1.0], confidence=1.0)
-
-
-def test_holm_steps_down() -> None:
-    """0.01·4, then 0.02·3, then max(0.06, 0.03·2), then 0.04·1 kept at 0.06."""
-    assert holm([0.03, 0.01, 0.04, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
-    assert holm([]) == []
+    for wrong in (0.0, 1.0):
+        with pytest.raises(ValueError, match="confidence"):
+            sign_shift([1.0], confidence=wrong)
+        with pytest.raises(ValueError, match="confidence"):
+            minimum_a_side(wrong)

@@ -33,7 +33,7 @@ def make_plan() -> Callable[..., Plan]:
 def make_record() -> Callable[..., Record]:
     def make(**changes: Any) -> Record:
         measurement = Measurement(
-            median_ns=2.0, ci_low_ns=1.0, ci_high_ns=3.0, min_ns=1.0, p95_ns=3.0, sample_count=3
+            median_ns=2.0, ci_low_ns=1.0, ci_high_ns=3.0, min_ns=1.0, p95_ns=3.0, sample_count=9
         )
         values: dict[str, Any] = {
             "dispatch": f"{OPERATIONS[0]}_default",

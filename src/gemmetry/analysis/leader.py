@@ -44,6 +44,9 @@ class Leader:
     """Operations on which its measurement or that of the best other has marks of its own."""
     unverified: int
     """Operations on which its result was not verified."""
+    undecided: int = 0
+    """Of the operations on which it is fastest, those on which too little was measured to tell it
+    from another contender's best."""
 
 
 def find_leader(result_set: ResultSet, marks: RunMarks, relative: Speedups | None) -> Leader | None:
@@ -74,16 +77,20 @@ def find_leader(result_set: ResultSet, marks: RunMarks, relative: Speedups | Non
     won = [p for p in contested if _ns(mine[p]) <= _ns(rivals[p])]
     ratio = geometric_mean(_ns(rivals[p]) / _ns(mine[p]) for p in contested)
     assert ratio is not None
+    others = {p: [r for name, r in contested[p].items() if name != leader] for p in won}
     return Leader(
         name=leader,
         is_configuration=is_configuration,
         operations=len(contested),
         fastest=len(won),
-        shown=sum(_is_shown(contested[p], leader, verdicts) for p in won),
+        shown=sum(_is_shown(others[p], verdicts) for p in won),
         ratio=ratio,
         marked=sum(bool(marks.of(mine[p]) or marks.of(rivals[p])) for p in contested),
         unverified=sum(
             record.verdict.status is Verification.NOT_VERIFIED for record in mine.values()
+        ),
+        undecided=sum(
+            any(verdicts.get(record_id(r)) is Difference.UNDECIDED for r in others[p]) for p in won
         ),
     )
 
@@ -134,14 +141,13 @@ def _judged(
         return relative.verdicts
     (found,) = compare_with_baseline(replace(result_set, records=records), baseline).candidates
     return {
-        record_id(change.after): change.comparison.verdict
+        record_id(change.after): change.difference
         for change in found.changes
-        if change.comparison is not None
+        if change.difference is not None
     }
 
 
-def _is_shown(bests: Bests, leader: str, verdicts: Mapping[RecordId, Difference]) -> bool:
-    others = (record for name, record in bests.items() if name != leader)
+def _is_shown(others: Sequence[Record], verdicts: Mapping[RecordId, Difference]) -> bool:
     return all(verdicts.get(record_id(record)) is Difference.SLOWER for record in others)
 
 

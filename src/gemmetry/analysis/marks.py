@@ -42,10 +42,11 @@ def mark_kind(mark: str) -> str:
 
 def relative_half_width(measurement: Measurement) -> float | None:
     """Half the width of the median's interval over the median, which is what sampling goes on for
-    and what the mark ``noisy`` is about; 0.005 is ±0.5 %."""
-    if measurement.median_ns <= 0:
+    and what the mark ``noisy`` is about; 0.005 is ±0.5 %. None without an interval."""
+    low, high = measurement.ci_low_ns, measurement.ci_high_ns
+    if low is None or high is None or measurement.median_ns <= 0:
         return None
-    return (measurement.ci_high_ns - measurement.ci_low_ns) / 2 / measurement.median_ns
+    return (high - low) / 2 / measurement.median_ns
 
 
 _READINGS: Mapping[str, Callable[[Measurement], float | None]] = {

@@ -48,11 +48,10 @@ def compare_with_baseline(
     changes = []
     for base, others in _problems(result_set, baseline):
         once = _read_once(result_set, base)
-        changes += [
-            change_between(once, base, result_set, record, threshold, confidence)
-            for record in others
-        ]
-    judged = tuple(replace(change, is_regression=False) for change in judge_changes(changes))
+        changes += [change_between(once, base, result_set, record, threshold) for record in others]
+    judged = tuple(
+        replace(change, is_regression=False) for change in judge_changes(changes, confidence)
+    )
     title = result_set.path or result_set.title
     thresholds = {c.comparison.relevant for c in judged if c.comparison is not None}
     candidate = CandidateComparison(
@@ -80,9 +79,9 @@ def judged_speedups(result_set: ResultSet, baseline: str) -> Speedups:
     """
     (candidate,) = compare_with_baseline(result_set, baseline).candidates
     verdicts = {
-        record_id(change.after): change.comparison.verdict
+        record_id(change.after): change.difference
         for change in candidate.changes
-        if change.comparison is not None
+        if change.difference is not None
     }
     return replace(speedups(result_set.records, baseline), verdicts=verdicts)
 

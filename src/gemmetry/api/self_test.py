@@ -206,7 +206,6 @@ def _settings(level: str) -> RunSettings:
         processes=1,
         time_budget_s=0.1,
         warmup_iterations=1,
-        min_samples=10,
         max_samples=20,
         deadlines_s={**defaults.deadlines_s, **own},
     )

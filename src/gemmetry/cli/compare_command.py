@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,12 @@ import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
 from gemmetry.cli.options import Json, Outputs
+
+
+class Undecided(StrEnum):
+    FAIL = "fail"
+    PASS = "pass"
+
 
 app = typer.Typer(add_completion=False)
 
@@ -45,22 +52,35 @@ def compare(
             help="Compare although inputs were drawn from different distributions.",
         ),
     ] = False,
+    undecided: Annotated[
+        Undecided,
+        typer.Option(
+            help="What an undecided dispatch, of which too little was measured to tell whether it "
+            "became slower, does to the exit status.",
+        ),
+    ] = Undecided.FAIL,
 ) -> None:
     """Compare experiments dispatch by dispatch, with intervals and a verdict; or the dispatches of
     one experiment with a baseline.
 
-    Exit status 1 if a dispatch of B (or C ...) became slower by more than the threshold, or is no
-    longer ok.
+    Exit status 1 if a dispatch of B (or C ...) became slower by more than the threshold, is no
+    longer ok, or is undecided (unless --undecided pass). With a baseline the status is 0: nothing
+    changed.
     """
     from gemmetry.analysis.comparison import compare as compare_all
     from gemmetry.analysis.within import compare_with_baseline
     from gemmetry.cli.console import note, stdout_console
     from gemmetry.cli.tables import check_outputs
     from gemmetry.domain.errors import RequestError
-    from gemmetry.reports.compare import comparison_document, print_comparison, write_comparison
+    from gemmetry.reports.compare import (
+        COMPARISON_SUFFIXES,
+        comparison_document,
+        print_comparison,
+        write_comparison,
+    )
     from gemmetry.store.experiment import Experiment
 
-    check_outputs(output or ())
+    check_outputs(output or (), COMPARISON_SUFFIXES)
     if (len(experiments) < 2) == (baseline is None):
         raise RequestError(
             "a comparison needs two experiments, or one and a baseline",
@@ -82,7 +102,9 @@ def compare(
         typer.echo(json_module.dumps(comparison_document(comparison), ensure_ascii=False))
     else:
         print_comparison(comparison, stdout_console())
+    fails = undecided is Undecided.FAIL and baseline is None
     for path in output or ():
-        write_comparison(comparison, path)
+        write_comparison(comparison, path, undecided_fails=fails)
         note(f"wrote {path}")
-    raise typer.Exit(1 if comparison.has_regression else 0)
+    has_failed = comparison.has_regression or (fails and comparison.has_undecided)
+    raise typer.Exit(1 if has_failed else 0)

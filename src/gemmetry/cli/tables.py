@@ -40,18 +40,19 @@ def emit(
         note(f"wrote {path}")
 
 
-def check_outputs(outputs: Sequence[Path]) -> None:
-    """Refuse, before any work, files that could not be written after it.
+def check_outputs(outputs: Sequence[Path], suffixes: Sequence[str] = ()) -> None:
+    """Refuse, before any work, files that could not be written after it. `suffixes` are those that
+    there is a writer for (default: those of plain tables).
 
     Raises:
         RequestError: a suffix is unknown or a library is missing. StorageError: not writable.
     """
     from gemmetry.reports.files import check_writable
-    from gemmetry.reports.rows import check_suffix
+    from gemmetry.reports.rows import SUFFIXES, check_suffix
     from gemmetry.reports.writers import check_libraries
 
     for path in outputs:
-        suffix = check_suffix(path)
+        suffix = check_suffix(path, suffixes or SUFFIXES)
         if suffix != ".html":  # a plain table has no plots
             check_libraries(suffix)
         check_writable(path)

@@ -40,6 +40,8 @@ class Column:
     direction: Direction = Direction.NONE
     format: Callable[[Any], str] | None = None
     """Text for people; None: str()."""
+    absent: str = "–"
+    """Text for people where there is no value."""
 
     @property
     def label(self) -> str:
@@ -53,7 +55,7 @@ class Column:
 
     def text(self, value: Any) -> str:
         if value is None:
-            return "–"
+            return self.absent
         if self.format is not None:
             return self.format(value)
         if isinstance(value, (list, tuple)):
@@ -184,10 +186,10 @@ COLUMNS: tuple[Column, ...] = (
            lambda r, o: r.verdict.zero_share, Direction.NONE, units.format_percent),
     Column("median_ns", "ns", "Median duration of one launch.", _measured("median_ns"),
            _LOW, _even_ns),
-    Column("ci_low_ns", "ns", "Lower end of the median's 95 % interval.", _measured("ci_low_ns"),
-           _LOW, _even_ns),
-    Column("ci_high_ns", "ns", "Upper end of the median's 95 % interval.",
-           _measured("ci_high_ns"), _LOW, _even_ns),
+    Column("ci_low_ns", "ns", "Lower end of the median's 95 % interval; none where there are too "
+           "few samples for one.", _measured("ci_low_ns"), _LOW, _even_ns, "n/a"),
+    Column("ci_high_ns", "ns", "Upper end of the median's 95 % interval; none where there are too "
+           "few samples for one.", _measured("ci_high_ns"), _LOW, _even_ns, "n/a"),
     Column("min_ns", "ns", "Shortest sample, per launch.", _measured("min_ns"),
            _LOW, _even_ns),
     Column("p95_ns", "ns", "95th percentile of the samples, per launch.", _measured("p95_ns"),

@@ -97,9 +97,9 @@ class Measurement:
     """Statistics over the raw samples (which the store keeps), durations per launch."""
 
     median_ns: float
-    ci_low_ns: float
-    ci_high_ns: float
-    """95 % interval of the median."""
+    ci_low_ns: float | None
+    ci_high_ns: float | None
+    """95 % interval of the median; None where there are too few samples for one."""
     min_ns: float
     p95_ns: float
     sample_count: int

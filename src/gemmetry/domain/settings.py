@@ -10,6 +10,9 @@ from gemmetry.domain.outcome import Stage
 DEFAULT_SEED = 42
 """The seed of the grid tracing document (RANDOM_SEED)."""
 
+USUAL_SAMPLES = 10
+"""Least number of samples where the time budget holds so many and nothing else was asked for."""
+
 MOST_PROCESSES = 12
 """That share the rounds of a dispatch: the fewest rounds that one takes."""
 
@@ -84,7 +87,9 @@ class RunSettings:
     warmup_iterations: int = 3
     warmup_s: float = 0.0
     """Continuous load before the first sample, beside those iterations."""
-    min_samples: int = 10
+    min_samples: int | None = None
+    """Samples that are taken however long they last; None: :data:`USUAL_SAMPLES`, as far as
+    `time_budget_s` goes."""
     max_samples: int = 1000
     repetitions: int | None = None
     """Exact number of samples instead of the adaptive stop (--benchmark-repetitions)."""

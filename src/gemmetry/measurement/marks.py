@@ -16,6 +16,7 @@ from gemmetry.measurement.integrity import REMEMBERED_RATIO
 from gemmetry.measurement.quiet import RUN_DELAY_SHARE
 from gemmetry.measurement.sampler import Round
 from gemmetry.measurement.stopping import asked_width, relative_half_width
+from gemmetry.statistics.intervals import minimum_samples
 
 BUSY_LOAD_PER_CORE = 1.5
 """Load average per core above which neighbours must be competing: the measured program alone
@@ -46,9 +47,6 @@ microseconds to some tens, through Python."""
 
 RUNS_ON_S = 0.05
 """Seconds that threads may work on after a launch: those that wait by spinning stop before."""
-
-MIN_SAMPLES_FOR_INTERVAL = 6
-"""With fewer, no pair of order statistics holds the median with 95 % (2·0.5⁵ = 6.3 %)."""
 
 NOISY_ROUNDS = 0.25
 """Share of the rounds that may be disturbed unmarked: the median over rounds stands apart from
@@ -146,13 +144,14 @@ def _throttling(measurement: Measurement) -> Iterator[str]:
 def _precision(
     measurement: Measurement, rounds: Sequence[Round], target: Target, settings: RunSettings
 ) -> Iterator[str]:
-    count = measurement.sample_count
-    if count < MIN_SAMPLES_FOR_INTERVAL:
+    if measurement.ci_low_ns is None:
+        count = str(measurement.sample_count)
+        if measurement.sample_count >= minimum_samples():
+            count += f" in {measurement.rounds} rounds that differ"
+        more = "--time-budget or --min-samples"
         yield (
-            f"few samples: {count} cannot bound the median with 95 %; raise --time-budget"
-            if settings.repetitions is None
-            else f"few samples: {count} cannot bound the median with 95 %; raise "
-            "--benchmark-repetitions"
+            f"few samples: {count} cannot bound the median with 95 %; raise "
+            f"{more if settings.repetitions is None else '--benchmark-repetitions'}"
         )
         return
     if settings.repetitions is not None and settings.interval_width is None:

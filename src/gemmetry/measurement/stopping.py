@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.settings import USUAL_SAMPLES, RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.measurement.sampler import Round
 from gemmetry.statistics.intervals import rounds_interval
@@ -58,27 +58,29 @@ def process_count(settings: RunSettings, target: Target) -> int:
 
 
 def relative_half_width(rounds: Sequence[Round]) -> float:
-    """Half of the median's 95 % interval over the median; infinite where it is not defined."""
+    """Half of the median's 95 % interval over the median; infinite where there is none."""
     samples = [item.samples_ns for item in rounds]
-    if sum(map(len, samples)) < 2:
+    if not any(samples):
         return math.inf
-    low, high, _ = rounds_interval(samples)
+    interval, _ = rounds_interval(samples)
     median = float(np.median(np.concatenate(samples)))
-    return (high - low) / 2 / median if median > 0 else math.inf
+    return math.inf if interval is None or median <= 0 else (interval[1] - interval[0]) / 2 / median
 
 
 class StopPolicy:
     """Stops when the interval is narrow enough, the time is spent, or the samples are too many.
 
+    ``settings.min_samples`` are taken however long they last, where they were asked for.
     ``settings.repetitions`` replaces all of that by an exact number of samples.
     """
 
     def __init__(self, settings: RunSettings, target: Target) -> None:
         self._settings = settings
         self._width = asked_width(settings, target)
-        least = settings.min_samples if settings.repetitions is None else settings.repetitions
+        asked = settings.repetitions or settings.min_samples or 0
         self._round_s = GPU_ROUND_S if target.is_gpu else ROUND_S
-        self._least = min(least, settings.max_samples)
+        self._promised = min(asked, settings.max_samples)
+        self._least = min(asked or USUAL_SAMPLES, settings.max_samples)
         drifts = target.kind is not TargetKind.NULL
         self._rounds, self._most_rounds = (MIN_ROUNDS, MOST_ROUNDS) if drifts else (1, 2)
         self._first_size = max(1, math.ceil(self._least / self._rounds))
@@ -96,11 +98,14 @@ class StopPolicy:
             return max(0, min(settings.repetitions - taken, self._first_size))
         if taken == 0:
             return self._first_size
-        if seconds_spent >= settings.time_budget_s or taken >= settings.max_samples:
+        owed = max(0, self._promised - taken)
+        if taken >= settings.max_samples:
             return 0
+        if seconds_spent >= settings.time_budget_s:
+            return min(owed, self._first_size)
         seconds_each = max(seconds_spent, 1e-9) / taken
         affordable = int((settings.time_budget_s - seconds_spent) / seconds_each)
-        room = min(affordable, settings.max_samples - taken)
+        room = max(owed, min(affordable, settings.max_samples - taken))
         size = min(max(int(self._round_s / _sample_s(rounds)), self._first_size), self._usual_size)
         if taken < self._least or len(rounds) < self._rounds:
             left = max(1, self._rounds - len(rounds))
@@ -116,7 +121,7 @@ class StopPolicy:
         settings, taken = self._settings, _taken(rounds)
         if settings.repetitions is not None:
             return "max_samples"
-        if taken >= settings.min_samples and relative_half_width(rounds) <= self._width:
+        if taken >= self._least and relative_half_width(rounds) <= self._width:
             return "interval"
         return "max_samples" if taken >= settings.max_samples else "time_budget"
 

@@ -51,16 +51,16 @@ def summarize(
         raise ValueError("a measurement needs at least one sample")
     median = float(np.median(samples))
     processes = _medians_by_process(rounds)
-    low, high, effective = rounds_interval([item.samples_ns for item in rounds])
+    interval, effective = rounds_interval([item.samples_ns for item in rounds])
     fastest, slowest = _differing(processes)
-    if fastest < slowest:
+    if interval is not None and fastest < slowest:
         # What the rounds of one process say of its median says nothing about the other processes.
-        low, high = min(low, fastest), max(high, slowest)
+        interval = min(interval[0], fastest), max(interval[1], slowest)
     last = rounds[-1]
     measurement = Measurement(
         median_ns=median,
-        ci_low_ns=float(low),
-        ci_high_ns=float(high),
+        ci_low_ns=interval and interval[0],
+        ci_high_ns=interval and interval[1],
         min_ns=float(samples.min()),
         p95_ns=float(np.quantile(samples, 0.95)),
         sample_count=int(samples.size),

@@ -8,26 +8,37 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
 from gemmetry.analysis.comparison import CandidateComparison, Change, ExperimentComparison
 from gemmetry.domain import units
 from gemmetry.domain.columns import SCHEMA_VERSION
+from gemmetry.reports.compare_junit import comparison_junit
 from gemmetry.reports.files import write_atomically
 from gemmetry.reports.grouped import GroupedRow, print_grouped
 from gemmetry.reports.json_document import json_value
 from gemmetry.reports.markdown_table import escape
-from gemmetry.reports.rows import check_suffix, write_rows
+from gemmetry.reports.rows import SUFFIXES, check_suffix, write_rows
 from gemmetry.reports.texts import first_line, printable
 from gemmetry.statistics.comparison import Difference
+
+COMPARISON_SUFFIXES = (*SUFFIXES, ".xml")
 
 _SHOWN_UNCHANGED = 20
 """Dispatches without a shown difference that the console lists; the rest is counted."""
 
+_REASONS_SHOWN = 5
+"""Reasons why something is undecided that the console lists; files have them all."""
+
 _NOTED_DEPARTURE = 0.05
 """Relative difference between a ratio by rounds and that of the medians which is explained."""
 
-_STYLES = {str(Difference.FASTER): "green", str(Difference.SLOWER): "red"}
+_STYLES = {
+    str(Difference.FASTER): "green",
+    str(Difference.SLOWER): "red",
+    str(Difference.UNDECIDED): "yellow",
+}
 
 
 def print_comparison(comparison: ExperimentComparison, console: Console) -> None:
@@ -76,13 +87,19 @@ def _print_changes(candidate: CandidateComparison, console: Console) -> None:
 
 
 def _worst_first(changes: Sequence[Change]) -> list[Change]:
-    return sorted(changes, key=lambda c: (not c.is_regression, -(c.ratio or 0.0)))
+    def order(change: Change) -> tuple[bool, bool, float]:
+        is_undecided = change.difference is Difference.UNDECIDED
+        return (not change.is_regression, not is_undecided, -(change.ratio or 0.0))
+
+    return sorted(changes, key=order)
 
 
 def _cells(change: Change) -> list[str]:
     before, after = change.before.measurement, change.after.measurement
     comparison = change.comparison
-    interval = f"{comparison.ratio_low:.3f}–{comparison.ratio_high:.3f}" if comparison else "–"
+    interval = "n/a" if change.difference else "–"
+    if comparison is not None and comparison.interval is not None:
+        interval = "–".join(f"{end:.3f}" for end in comparison.interval)
     return [
         f"{change.after.provider}:{change.after.dispatch}",
         units.format_ns(before.median_ns if before else None),
@@ -96,8 +113,7 @@ def _cells(change: Change) -> list[str]:
 def _print_summary(
     candidate: CandidateComparison, comparison: ExperimentComparison, console: Console
 ) -> None:
-    counts = {verdict: candidate.counted(verdict) for verdict in Difference}
-    hidden = counts[Difference.NONE_SHOWN] - _SHOWN_UNCHANGED
+    hidden = candidate.counted(Difference.NONE_SHOWN) - _SHOWN_UNCHANGED
     if hidden > 0:
         console.print(Text(f"… and {hidden} more without a shown difference", style="dim"))
     mean = candidate.geometric_mean
@@ -105,7 +121,7 @@ def _print_summary(
         console.print(
             Text(f"geometric mean of {candidate.label}/A: {mean:.3f} (below 1 is faster)")
         )
-    console.print(Text(", ".join(f"{count} {verdict}" for verdict, count in counts.items())))
+    console.print(Text(candidate.summary))
     how = how_judged(candidate, comparison.confidence)
     if how:
         console.print(Text(how, style="dim"))
@@ -120,22 +136,41 @@ def _print_summary(
         said = f"! {count} regression{'' if count == 1 else 's'}: slower by more than "
         said += f"{comparison.threshold:.0%}, or no longer ok"
         console.print(Text(said, style="bold red"))
+    _print_undecided(candidate, console)
     console.print()
+
+
+def _print_undecided(candidate: CandidateComparison, console: Console) -> None:
+    """How many are undecided, and why, the commonest reasons."""
+    why = Counter(c.note for c in candidate.changes if c.difference is Difference.UNDECIDED)
+    if not why:
+        return
+    count = sum(why.values())
+    console.print(
+        Text(f"≷ {count} undecided: too little was measured to tell", style="bold yellow")
+    )
+    for note, many in why.most_common(_REASONS_SHOWN):
+        line = Text(printable(f"{many} × {first_line(note)}"), style="yellow")
+        console.print(Padding(line, (0, 0, 0, 4)))
+    if len(why) > _REASONS_SHOWN:
+        console.print(Text(f"    … and {len(why) - _REASONS_SHOWN} more reasons", style="yellow"))
 
 
 def how_judged(candidate: CandidateComparison, confidence: float) -> str:
     """What stands behind the verdicts, in a sentence; "" where nothing was tested."""
     found = [change.comparison for change in candidate.changes if change.comparison is not None]
-    tested = [comparison for comparison in found if comparison.p_value is not None]
+    tested = [comparison for comparison in found if comparison.interval is not None]
     if not tested:
         return ""
     used = Counter(str(comparison.pairing) for comparison in tested)
     by = ", ".join(f"{kind} ({count})" for kind, count in used.items())
     sizes = sorted({comparison.relevant for comparison in tested})
     relevant = " or ".join(units.format_percent(size) for size in sizes)
+    intervals = "its interval" if len(tested) == 1 else "intervals that hold all together"
+    how = " (Bonferroni)" if len(tested) > 1 else ""
     text = (
-        f"{len(tested)} judged together (Holm) at {units.format_percent(1 - confidence)}, by {by}; "
-        f"differences up to {relevant} count as none"
+        f"{len(tested)} judged by {intervals} at {units.format_percent(confidence)}{how}, from "
+        f"{by}; differences up to {relevant} count as none"
     )
     if any(_departs_from_medians(change) for change in candidate.changes):
         label = candidate.label
@@ -160,13 +195,15 @@ def _departs_from_medians(change: Change) -> bool:
 
 
 def comparison_document(comparison: ExperimentComparison) -> dict[str, Any]:
-    """The comparison as JSON values: ``schema_version``, ``has_regression``, ``candidates``."""
+    """The comparison as JSON values: ``schema_version``, ``has_regression``, ``has_undecided``,
+    ``candidates``."""
     return {
         "schema_version": SCHEMA_VERSION,
         "title": comparison.title,
         "threshold": comparison.threshold,
         "confidence": comparison.confidence,
         "has_regression": comparison.has_regression,
+        "has_undecided": comparison.has_undecided,
         "candidates": [_candidate_document(candidate) for candidate in comparison.candidates],
     }
 
@@ -212,16 +249,26 @@ def _change_document(change: Change) -> dict[str, Any]:
     return {key: json_value(value) for key, value in document.items()}
 
 
-def write_comparison(comparison: ExperimentComparison, path: Path) -> None:
-    """Write the comparison whole or not at all: json, csv, parquet, xlsx, md or html.
+def write_comparison(
+    comparison: ExperimentComparison, path: Path, *, undecided_fails: bool = True
+) -> None:
+    """Write the comparison whole or not at all: json, csv, parquet, xlsx, md, html or xml (JUnit).
+
+    Args:
+        undecided_fails: in JUnit XML, whether an undecided case is a failure; else it counts as
+            skipped.
 
     Raises:
         RequestError: another suffix, or a library is missing.
         StorageError: the file cannot be written.
     """
-    if check_suffix(path) == ".md":
-        write_atomically(path, _to_markdown(comparison).encode())
-        return
+    match check_suffix(path, COMPARISON_SUFFIXES):
+        case ".md":
+            write_atomically(path, _to_markdown(comparison).encode())
+            return
+        case ".xml":
+            write_atomically(path, comparison_junit(comparison, undecided_fails=undecided_fails))
+            return
     rows = [
         {"candidate": candidate.title, **_change_document(change)}
         for candidate in comparison.candidates
@@ -229,6 +276,8 @@ def write_comparison(comparison: ExperimentComparison, path: Path) -> None:
     ]
     for row in rows:
         row["note"] = first_line(row["note"] or "")
+        if path.suffix.lower() == ".html" and row["verdict"] == Difference.UNDECIDED:
+            row |= {end: "n/a" for end in ("ratio_low", "ratio_high") if row[end] is None}
     write_rows("comparison", rows, path, document=comparison_document(comparison))
 
 

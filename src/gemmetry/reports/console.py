@@ -29,8 +29,11 @@ from gemmetry.reports.console_failures import print_failures
 from gemmetry.reports.dispatch_profiler import format_block
 from gemmetry.reports.grouped import print_rows
 from gemmetry.reports.labels import (
+    DIFFERENCE_SIGNS,
     VERIFICATION_LEGEND,
     VERIFICATION_MARKS,
+    difference_legend,
+    difference_sign,
     format_half_width,
     format_ratio,
     operation_title,
@@ -41,9 +44,10 @@ from gemmetry.reports.labels import (
 from gemmetry.reports.tables import cell_text, select_columns, table_rows, tag_names
 from gemmetry.reports.texts import printable
 from gemmetry.reports.verdict_line import run_state_lines, verdict_line
-from gemmetry.statistics.comparison import Difference
 
 __all__ = ["format_block", "print_table"]
+
+_RATIO_SIGNS = "".join(sign for sign, _ in DIFFERENCE_SIGNS.values())
 
 _MAXIMUM_BASELINE = 14
 """Characters of the baseline's heading; ``×iree:default`` has 13."""
@@ -106,7 +110,7 @@ class _Layout:
     speed_decimals: int
     marks: RunMarks
     has_signs: tuple[bool, bool]
-    """Whether any interval is followed by ``!``, and any ratio by ``≈``."""
+    """Whether any interval is followed by ``!``, and any ratio by ``≈`` or ``≷``."""
 
 
 def _layout(
@@ -126,25 +130,29 @@ def _layout(
     ratios = [_ratio(record, relative) for record in records] if relative else []
     decimals = units.column_decimals(speed / divisor for speed in speeds)
     speed = len(f"{top / divisor:,.{decimals}f}")
-    interval, ratio = _width(intervals, "!"), _width(ratios, "≈")
+    interval, ratio = _width(intervals, "!"), _width(ratios, _RATIO_SIGNS)
     widths = [1, max(8, provider), 0, 8, max(6, interval), max(8, speed), 6 if has_roof else 0,
               max(6, len(headings[7]), ratio) if baseline else 0, 1]  # fmt: skip
     used = sum(widths) + sum(1 for width in widths if width)
     longest = max((len(record.configuration) for record in records), default=13)
     widths[2] = max(13, min(longest, console.width - used - 1))
-    signs = (any(text.endswith("!") for text in intervals), any("≈" in text for text in ratios))
+    signs = (_have_signs(intervals, "!"), _have_signs(ratios, _RATIO_SIGNS))
     return _Layout(tuple(widths), tuple(headings), divisor, decimals, marks, signs)
 
 
-def _width(texts: Sequence[str], sign: str) -> int:
-    """Of a column whose cells may end with `sign`, which has a place of its own."""
-    has_signs = any(text.endswith(sign) for text in texts)
-    return max((len(text.removesuffix(sign)) for text in texts), default=0) + has_signs
+def _have_signs(texts: Sequence[str], signs: str) -> bool:
+    return any(text.endswith(tuple(signs)) for text in texts)
 
 
-def _signed(text: str, sign: str, texts_have_signs: bool) -> str:
+def _width(texts: Sequence[str], signs: str) -> int:
+    """Of a column whose cells may end with one of `signs`, which have a place of their own."""
+    longest = max((len(text.rstrip(signs)) for text in texts), default=0)
+    return longest + _have_signs(texts, signs)
+
+
+def _signed(text: str, signs: str, texts_have_signs: bool) -> str:
     """`text` with a space where others have a sign, so that numbers stay below each other."""
-    return f"{text} " if texts_have_signs and not text.endswith(sign) else text
+    return f"{text} " if texts_have_signs and not text.endswith(tuple(signs)) else text
 
 
 def _grid(layout: _Layout) -> Table:
@@ -196,6 +204,9 @@ def _group_rows(group: Sequence[Record], layout: _Layout, relative: Speedups | N
         speed = "–"
         if record.gflops is not None:
             speed = f"{record.gflops / layout.speed_divisor:,.{layout.speed_decimals}f}"
+        ratio = "" if relative is None else _ratio(record, relative)
+        if ratio:
+            ratio = _signed(ratio, _RATIO_SIGNS, layout.has_signs[1])
         cells = [
             "▸" if record is best else "",
             record.provider,
@@ -204,7 +215,7 @@ def _group_rows(group: Sequence[Record], layout: _Layout, relative: Speedups | N
             _signed(_interval(record, layout.marks), "!", layout.has_signs[0]),
             speed,
             "" if record.roofline_fraction is None else f"{record.roofline_fraction:.0%}",
-            "" if relative is None else _signed(_ratio(record, relative), "≈", layout.has_signs[1]),
+            ratio,
             VERIFICATION_MARKS[record.verdict.status],
         ]
         style = "bold green" if record is best else ""
@@ -217,7 +228,7 @@ def _group_rows(group: Sequence[Record], layout: _Layout, relative: Speedups | N
 
 
 def _interval(record: Record, marks: RunMarks) -> str:
-    """``±0.5%``, with ``!`` where the measurement has marks of its own."""
+    """``±0.5%`` or ``n/a``, with ``!`` where the measurement has marks of its own."""
     m = record.measurement
     if m is None:
         return ""
@@ -225,10 +236,7 @@ def _interval(record: Record, marks: RunMarks) -> str:
 
 
 def _ratio(record: Record, relative: Speedups) -> str:
-    text = format_ratio(relative.of(record))
-    if relative.difference(record) is Difference.NONE_SHOWN:
-        return f"{text}≈"
-    return text
+    return format_ratio(relative.of(record)) + difference_sign(relative.difference(record))
 
 
 def _print_verified(records: Sequence[Record], console: Console) -> bool:
@@ -284,7 +292,7 @@ def _print_footer(
     total = f"{len(records)} dispatch{'' if len(records) == 1 else 'es'}"
     console.print(Text(f"{total}: {counts}" if counts else total))
     if any(record.outcome is Outcome.OK for record in records):
-        legend = f"▸ fastest   {VERIFICATION_LEGEND}   ! see marks"
-        if relative is not None and Difference.NONE_SHOWN in relative.verdicts.values():
-            legend += "\n≈ no difference from the baseline shown"
-        console.print(Text(legend, style="dim"))
+        legend = [f"▸ fastest   {VERIFICATION_LEGEND}   ! see marks"]
+        found = difference_legend(relative.verdicts.values() if relative else ())
+        legend += [f"{sign} {text}" for sign, text in found]
+        console.print(Text("\n".join(legend), style="dim"))

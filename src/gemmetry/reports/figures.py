@@ -176,8 +176,8 @@ def _speed(record: Record | None, marks: RunMarks) -> dict[str, Any] | None:
     m = record.measurement
     return {
         "y": record.gflops,
-        "low": record.flops / m.ci_high_ns if m.ci_high_ns > 0 else record.gflops,
-        "high": record.flops / m.ci_low_ns if m.ci_low_ns > 0 else record.gflops,
+        "low": record.flops / m.ci_high_ns if m.ci_high_ns else None,
+        "high": record.flops / m.ci_low_ns if m.ci_low_ns else None,
         "ns": m.median_ns,
         "configuration": record.configuration,
         "marks": [mark_kind(mark) for mark in marks.of(record)],

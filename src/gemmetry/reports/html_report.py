@@ -36,6 +36,8 @@ from gemmetry.reports.files import write_atomically
 from gemmetry.reports.json_document import json_value
 from gemmetry.reports.labels import (
     VERIFICATION_MARKS,
+    difference_legend,
+    difference_sign,
     dtype_label,
     failed_checks,
     format_half_width,
@@ -49,7 +51,6 @@ from gemmetry.reports.pages import embed_json, page_templates, template_text
 from gemmetry.reports.texts import first_line, printable
 from gemmetry.reports.verdict_line import run_state_lines, verdict_line
 from gemmetry.reports.why import why_line
-from gemmetry.statistics.comparison import Difference
 
 _NOTEBOOK_ROWS = 50
 _SCRIPTS = ("format.js", "table.js", "plots.js", "report.js")
@@ -91,7 +92,7 @@ def render_html(result_set: ResultSet, *, baseline: str | None = None) -> str:
         noisy=sum(bool(marks.of(record)) for record in records),
         noisy_kinds=[f"{n} {printable(kind)}" for kind, n in marks.counts(records).items()],
         unapplied=unapplied_checks(records),
-        has_undecided=relative is not None and Difference.NONE_SHOWN in relative.verdicts.values(),
+        difference_legend=difference_legend(relative.verdicts.values() if relative else ()),
         failures=[_failure(group) for group in group_failures(records)],
         failed=sum(map(ran_and_failed, records)),
         not_run=_not_run(records),
@@ -161,7 +162,7 @@ def _derived(
         "half": relative_half_width(m) if m else None,
         "ratio": ratio,
         "difference": str(relative.difference(record) or "") if relative else "",
-        "undecided": relative is not None and relative.difference(record) is Difference.NONE_SHOWN,
+        "sign": difference_sign(relative.difference(record)) if relative else "",
         "tail": printable(record.output_tail),
         "why": record.verdict.reason,
     }

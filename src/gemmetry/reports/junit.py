@@ -24,11 +24,11 @@ def to_junit(result_set: ResultSet) -> bytes:
     configuration that compiler or device rejected, unless another of the same operation is ok,
     in which case it counts as skipped (as it does in the exit status).
     """
-    root = ElementTree.Element("testsuites", name=_clean(result_set.title))
+    root = ElementTree.Element("testsuites", name=xml_text(result_set.title))
     totals = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
     for (target, device, operation, _), records in group_by_problem(result_set.records).items():
         suite = ElementTree.SubElement(
-            root, "testsuite", name=_clean(f"{device or target} {operation}")
+            root, "testsuite", name=xml_text(f"{device or target} {operation}")
         )
         counts = dict.fromkeys(totals, 0)
         has_ok = any(record.outcome is Outcome.OK for record in records)
@@ -42,6 +42,11 @@ def to_junit(result_set: ResultSet) -> bytes:
         for key, value in counts.items():
             totals[key] += value
     root.attrib.update({key: str(value) for key, value in totals.items()})
+    return xml_document(root)
+
+
+def xml_document(root: ElementTree.Element) -> bytes:
+    """The indented document of `root`."""
     ElementTree.indent(root)
     text = ElementTree.tostring(root, encoding="unicode", xml_declaration=False)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'.encode()
@@ -52,12 +57,12 @@ def _add_case(suite: ElementTree.Element, record: Record, has_ok: bool) -> str:
     case = ElementTree.SubElement(
         suite,
         "testcase",
-        classname=_clean(f"{record.target}.{record.provider}"),
-        name=_clean(record.dispatch),
+        classname=xml_text(f"{record.target}.{record.provider}"),
+        name=xml_text(record.dispatch),
         time=f"{_seconds(record):.9f}",
     )
     if record.reproduce:
-        ElementTree.SubElement(case, "system-out").text = _clean(record.reproduce)
+        ElementTree.SubElement(case, "system-out").text = xml_text(record.reproduce)
     if record.outcome is Outcome.OK:
         return ""
     kind, counter = "error", "errors"
@@ -66,10 +71,10 @@ def _add_case(suite: ElementTree.Element, record: Record, has_ok: bool) -> str:
     elif record.outcome in _NOT_RUN or (record.outcome in _REJECTED and has_ok):
         kind, counter = "skipped", "skipped"
     message = f"{record.outcome}: {first_line(record.reason)}"
-    element = ElementTree.SubElement(case, kind, message=_clean(message))
+    element = ElementTree.SubElement(case, kind, message=xml_text(message))
     if kind != "skipped":
         element.set("type", str(record.outcome))
-    element.text = _clean("\n".join(part for part in (record.reason, record.output_tail) if part))
+    element.text = xml_text("\n".join(part for part in (record.reason, record.output_tail) if part))
     return counter
 
 
@@ -77,5 +82,6 @@ def _seconds(record: Record) -> float:
     return 0.0 if record.measurement is None else record.measurement.median_ns / 1e9
 
 
-def _clean(text: str) -> str:
+def xml_text(text: str) -> str:
+    """`text` without the characters that XML cannot hold."""
     return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -11,6 +11,7 @@ from gemmetry.domain.operation import Conv2dShape, Operation, OperationKind, Sca
 from gemmetry.domain.outcome import Outcome, Verification
 from gemmetry.domain.record import Measurement, Record, Verdict
 from gemmetry.reports.texts import first_line, printable
+from gemmetry.statistics.comparison import Difference
 
 VERIFICATION_MARKS = {
     Verification.PASSED: "✓",
@@ -19,6 +20,12 @@ VERIFICATION_MARKS = {
     Verification.NOT_VERIFIED: "?",
 }
 VERIFICATION_LEGEND = "✓ verified   ~ warned   ✗ wrong   ? not verified"
+
+DIFFERENCE_SIGNS = {
+    Difference.NONE_SHOWN: ("≈", "no difference from the baseline shown"),
+    Difference.UNDECIDED: ("≷", "undecided: too little measured to tell which is faster"),
+}
+"""What stands behind a speed that was not shown to differ from the baseline's, and its meaning."""
 
 _LONGEST_REASON = 400
 """Characters; how wrong, where first, what came and what was due take up to 300."""
@@ -31,6 +38,17 @@ def reason_line(record: Record) -> str:
     for name in names:
         text = text.removeprefix(f"{name}: ")
     return first_line(text, _LONGEST_REASON)
+
+
+def difference_sign(difference: Difference | None) -> str:
+    """What stands behind a speed relative to the baseline; "" where a difference is shown."""
+    return DIFFERENCE_SIGNS[difference][0] if difference in DIFFERENCE_SIGNS else ""
+
+
+def difference_legend(differences: Iterable[Difference]) -> list[tuple[str, str]]:
+    """Every sign that `differences` have, with its meaning."""
+    found = set(differences)
+    return [entry for one, entry in DIFFERENCE_SIGNS.items() if one in found]
 
 
 def failed_checks(verdict: Verdict) -> dict[str, str]:
@@ -124,10 +142,10 @@ def operation_title(operation: Operation) -> str:
 
 
 def format_half_width(measurement: Measurement) -> str:
-    """``±0.5%``."""
+    """``±0.5%``, or ``n/a`` where there are too few samples for an interval."""
     value = relative_half_width(measurement)
     if value is None:
-        return "–"
+        return "n/a"
     percent = value * 100
     # From 9.95 on one digit after the point would make it 10.0, a character more than 10 and 99.
     return f"±{percent:.0f}%" if percent >= 9.95 else f"±{percent:.1f}%"

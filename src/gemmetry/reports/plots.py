@@ -181,7 +181,10 @@ class _Painter:
             shown = [(row, b) for row, b in enumerate(series["best"]) if b is not None]
             ys = [row + (index - (count - 1) / 2) * height for row, _ in shown]
             values = [b["y"] for _, b in shown]
-            errors = [[b["y"] - b["low"] for _, b in shown], [b["high"] - b["y"] for _, b in shown]]
+            errors = [
+                [math.nan if b["low"] is None else b["y"] - b["low"] for _, b in shown],
+                [math.nan if b["high"] is None else b["high"] - b["y"] for _, b in shown],
+            ]
             axes.barh(ys, values, height=height, xerr=errors, label=series["provider"],
                       color=self._colour(series["provider"]),
                       error_kw={"elinewidth": 0.9, "capsize": 2})  # fmt: skip

@@ -195,7 +195,11 @@ def _measurement_facts(record: Record) -> list[tuple[str, str]]:
     m = record.measurement
     if m is None:
         return []
-    interval = f"{units.format_ns(m.ci_low_ns)} to {units.format_ns(m.ci_high_ns)}"
+    interval = (
+        "n/a: too few samples"
+        if m.ci_low_ns is None
+        else f"{units.format_ns(m.ci_low_ns)} to {units.format_ns(m.ci_high_ns)}"
+    )
     taken = f"{m.sample_count} samples in {m.rounds} rounds, {m.launches_per_sample} launches each"
     if m.processes > 1:
         taken += f", {m.processes} processes"

@@ -39,16 +39,23 @@ def _lead(leader: Leader) -> str:
     if leader.operations == 1:
         if leader.shown:
             return f"{leader.name} is fastest on the one operation, {ratio}"
-        return f"{leader.name} has the shortest time on the one operation, {ratio}, {_UNSHOWN}"
+        unshown = _TOO_LITTLE if leader.undecided else _UNSHOWN
+        return f"{leader.name} has the shortest time on the one operation, {ratio}, {unshown}"
     mean = f"{ratio} by geometric mean"
     count = f"{leader.fastest} of {leader.operations} operations"
     if not leader.shown:
-        return f"{leader.name} has the shortest time on {count}, {mean}, {_UNSHOWN} on any"
+        unshown = (
+            f"{_TOO_LITTLE} on {leader.undecided}" if leader.undecided else f"{_UNSHOWN} on any"
+        )
+        return f"{leader.name} has the shortest time on {count}, {mean}, {unshown}"
     shown = "each shown" if leader.shown == leader.fastest else f"shown on {leader.shown}"
+    if leader.undecided:
+        shown += f", {leader.undecided} undecided"
     return f"{leader.name} is fastest on {count} ({shown}), {mean}"
 
 
 _UNSHOWN = "but no difference is shown"
+_TOO_LITTLE = "but too little was measured to decide"
 
 
 def _cautions(leader: Leader, marks: RunMarks) -> list[str]:

@@ -111,7 +111,8 @@ _ROWS = (
     Key("warmup_iterations", HOW, _T, "Launches before sampling.", metavar="COUNT"),
     Key("warmup_time", HOW, _T, "Continuous load before sampling: 1s, 500ms. Default: none (see "
         "--regime sustained).", metavar="TIME"),
-    Key("min_samples", HOW, _T, "Fewest samples.", metavar="COUNT"),
+    Key("min_samples", HOW, _T, "Fewest samples, however long they last. Default: 10, as far as "
+        "--time-budget goes.", metavar="COUNT"),
     Key("max_samples", HOW, _T, "Most samples.", metavar="COUNT"),
     Key("processes", HOW, _T, "Worker processes that share the rounds of a dispatch, 12 at "
         "most; 0: 3 on a GPU, 1 elsewhere.", metavar="COUNT"),

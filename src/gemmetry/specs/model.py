@@ -142,7 +142,7 @@ class ProfileSpec(BaseModel):
     dispatch_repeat_count: _Count | None = _key("dispatch_repeat_count", None)
     warmup_iterations: int = _key("warmup_iterations", 3, ge=0)
     warmup_time: f.Duration | None = _key("warmup_time", None)
-    min_samples: _Count = _key("min_samples", 10)
+    min_samples: _Count | None = _key("min_samples", None)
     max_samples: _Count = _key("max_samples", 1000)
     processes: int = _key("processes", 0, ge=0, le=MOST_PROCESSES)
     time_budget: f.Duration = _key("time_budget", 2.0)
@@ -216,6 +216,6 @@ class ProfileSpec(BaseModel):
         for one, other in _SAME_THING:
             if {one, other} <= given and getattr(self, one) and getattr(self, other) is not None:
                 raise ValueError(f"{one} and {other} say the same thing; give one of them")
-        if self.min_samples > self.max_samples:
+        if self.min_samples is not None and self.min_samples > self.max_samples:
             raise ValueError(f"min_samples {self.min_samples} is above max_samples")
         return self

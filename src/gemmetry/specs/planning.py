@@ -11,7 +11,7 @@ from typing import Any
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.outcome import Stage
 from gemmetry.domain.plan import NamedDispatch, Plan, ProviderRequest, Selection
-from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.settings import USUAL_SAMPLES, RunSettings
 from gemmetry.domain.target import Target
 from gemmetry.specs.axes import expand
 from gemmetry.specs.catalogue import Catalogue
@@ -265,6 +265,7 @@ def _document(
     }
     for key in ("verification_providers", "sanitizers"):
         how[key] = list(getattr(settings, key))
+    how["min_samples"] = settings.min_samples or USUAL_SAMPLES
     how["tags"] = dict(settings.tags)
     return {
         "name": spec.name,

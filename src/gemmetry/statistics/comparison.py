@@ -1,28 +1,35 @@
-"""Is one of two dispatches faster? Ratio with an interval, effect size, verdict."""
+"""Is one of two dispatches faster? Ratio, interval, and the verdict that is read from it."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmetry.statistics.intervals import minimum_samples
-from gemmetry.statistics.quantiles import Samples, median, quantile
-from gemmetry.statistics.ranks import Shift, holm, rank_sum_shift, sign_shift
+from gemmetry.statistics.intervals import Interval, check_confidence, minimum_samples
+from gemmetry.statistics.quantiles import Samples, median
+from gemmetry.statistics.ranks import minimum_a_side, rank_sum_shift, sign_shift
 
 RESAMPLES = 2000
-"""Bootstrap resamples; the ends of a 95 % interval then vary by about 1/20 of its width between
-seeds (Efron & Tibshirani, "An Introduction to the Bootstrap", 1993, section 14.5)."""
+"""Bootstrap resamples for a 95 % interval, whose ends then vary by about 1/20 of its width between
+seeds (Efron & Tibshirani, "An Introduction to the Bootstrap", 1993, section 14.5). Levels that so
+many cannot resolve take as many as they need."""
 
 _SEED = 20240229
 """Fixed, so that comparing the same samples twice says the same."""
 
 _CHUNK_ELEMENTS = 1 << 21
+
+GROSS = 5.0
+"""A difference of more than this many relevant ones must be excluded before "no difference shown"
+is the verdict. Two dispatches on a CPU that were each measured to ±2 %, as sampling there stops,
+give intervals of ±3 % alone and ±5 % among 60: those of equal ones exclude 5 · 2 % in all but some
+of 10,000 cases (``tests/statistics/test_verdicts.py``)."""
 
 Rounds = Mapping[int, Samples]
 """Turn -> the samples of one round. Dispatches that share a turn were interleaved in it."""
@@ -34,6 +41,8 @@ class Difference(StrEnum):
     FASTER = "faster"
     SLOWER = "slower"
     NONE_SHOWN = "no difference shown"
+    UNDECIDED = "undecided"
+    """Too little was measured to tell."""
 
 
 class Pairing(StrEnum):
@@ -53,134 +62,231 @@ class Comparison:
 
     ratio: float
     """Duration of b over that of a: below 1 where b is faster."""
-    ratio_low: float
-    ratio_high: float
+    interval: Interval | None
+    """Of the ratio, from which the verdict is read; all intervals of the family hold together with
+    `confidence`. None where too little was measured for that."""
     confidence: float
     effect_size: float
     """Cliff's delta, P(b < a) - P(b > a), from -1 (b always slower) to 1 (b always faster); within
     rounds where these are paired."""
     verdict: Difference
     note: str = ""
-    """Why nothing can be shown, or what weakens what is."""
+    """Why nothing can be told, or what weakens what is shown."""
     pairing: Pairing = Pairing.SAMPLES
     observations: int = 0
     """Pairs of rounds, or the smaller side's rounds or samples."""
     relevant: float = 0.0
     """Relative differences up to this count as none."""
     p_value: float | None = None
-    """Two-sided, that the difference exceeds `relevant`; None where there is too little to test."""
-    adjusted_p_value: float | None = None
-    """After Holm, over the family that the comparison was judged in."""
+    """Two-sided, that the difference exceeds `relevant`; None where there is too little to test, or
+    where the interval was widened by what the test does not see."""
     family: int = 1
     """Comparisons that were judged together."""
 
+    @property
+    def ratio_low(self) -> float | None:
+        """Lower end of the interval."""
+        return None if self.interval is None else self.interval[0]
+
+    @property
+    def ratio_high(self) -> float | None:
+        """Upper end of the interval."""
+        return None if self.interval is None else self.interval[1]
+
+    @property
+    def adjusted_p_value(self) -> float | None:
+        """After Bonferroni, over the family; at most 1 - `confidence` where a difference is
+        shown."""
+        return None if self.p_value is None else min(1.0, self.family * self.p_value)
+
+
+def verdict_of(interval: Interval | None, relevant: float) -> Difference:
+    """What an interval of a ratio shows. The first that holds of:
+
+    * slower, faster: the interval lies beyond the relevant difference;
+    * undecided: there is no interval, or it reaches beyond :data:`GROSS` relevant differences, so
+      that neither a difference is shown nor a gross one excluded;
+    * no difference shown: a difference that counts as none is in the interval, and a gross one is
+      not. That is an equivalence test (Schuirmann, Journal of Pharmacokinetics and
+      Biopharmaceutics 15, 1987) whose margin is :data:`GROSS` times as wide as that of the test
+      for a difference: with one margin for both, equal dispatches would be undecided until their
+      intervals are much narrower than what counts as none.
+    """
+    if interval is None:
+        return Difference.UNDECIDED
+    low, high = interval
+    if low > 1 + relevant:
+        return Difference.SLOWER
+    if high < 1 / (1 + relevant):
+        return Difference.FASTER
+    gross = 1 + GROSS * relevant
+    return Difference.NONE_SHOWN if 1 / gross <= low <= high <= gross else Difference.UNDECIDED
+
 
 def compare_rounds(
-    a: Rounds, b: Rounds, *, confidence: float = 0.95, relevant: float = 0.0
+    a: Rounds, b: Rounds, *, confidence: float = 0.95, relevant: float = 0.0, family: int = 1
 ) -> Comparison:
     """Compare durations of b with durations of a (same unit, positive), round by round.
 
     Samples of one round share what the machine did meanwhile, so they are no independent
     observations; a round is. With enough turns in common, the logarithm of the ratio of the two
     medians within each is one observation (``sign_shift``); otherwise each round's median is
-    (``rank_sum_shift``). With too few rounds for either nothing is called a difference, and the
-    interval is that of samples as if they were independent. What is enough follows from the
-    confidence (:func:`minimum_samples`: 6 for 95 %, 7 for 98 %).
+    (``rank_sum_shift``). What is enough follows from the confidence (:func:`minimum_samples` pairs,
+    else :func:`minimum_a_side` rounds a side: 6 and 4 for 95 %). With too few rounds for either
+    there is no interval, and the comparison is undecided.
 
-    b is ``slower`` or ``faster`` when that it differs by more than `relevant` is shown at the
-    level 1 - `confidence`, two-sided.
+    Args:
+        confidence: that all intervals of the family hold together: each has 1 - (1 - confidence) /
+            family (Bonferroni; Dunn, "Multiple Comparisons among Means", JASA 56, 1961).
+        relevant: relative differences up to this count as none; see :func:`verdict_of`.
+        family: comparisons that are judged together (:func:`is_testable` ones).
 
     Raises:
         ValueError: a side has no samples, or one is not positive and finite.
     """
     left = {turn: _checked(samples, "a") for turn, samples in a.items() if len(samples)}
     right = {turn: _checked(samples, "b") for turn, samples in b.items() if len(samples)}
-    needed = minimum_samples(confidence)
+    all_a, all_b = _together(left, "a"), _together(right, "b")
+    each = _of_each(confidence, family)
     margin = math.log1p(relevant)
-    shared = sorted(left.keys() & right.keys())
     logs_a = {turn: math.log(median(samples)) for turn, samples in left.items()}
     logs_b = {turn: math.log(median(samples)) for turn, samples in right.items()}
-    if len(shared) >= needed:
-        differences = [logs_b[turn] - logs_a[turn] for turn in shared]
-        shift = sign_shift(differences, confidence=confidence, margin=margin)
-        effect = float(np.mean([cliffs_delta(left[turn], right[turn]) for turn in shared]))
-        return _by_shift(shift, confidence, relevant, effect, Pairing.ROUNDS, len(shared))
-    all_a, all_b = _together(left, "a"), _together(right, "b")
-    fewest = min(len(left), len(right))
-    if fewest >= needed:
-        shift = rank_sum_shift(
-            list(logs_a.values()), list(logs_b.values()), confidence=confidence, margin=margin
-        )
-        effect = cliffs_delta(all_a, all_b)
-        return _by_shift(shift, confidence, relevant, effect, Pairing.UNPAIRED_ROUNDS, fewest)
-    found = compare_medians(all_a, all_b, confidence=confidence, relevant=relevant)
-    count = f"{fewest} round{'' if fewest == 1 else 's'}"
-    return dataclasses.replace(
-        found,
-        verdict=Difference.NONE_SHOWN,
-        p_value=None,
+    shared = sorted(left.keys() & right.keys())
+    fewest, needed = min(len(left), len(right)), minimum_a_side(each)
+    bare = Comparison(
+        ratio=median(all_b) / median(all_a),
+        interval=None,
+        confidence=confidence,
+        effect_size=cliffs_delta(all_a, all_b),
+        verdict=Difference.UNDECIDED,
+        pairing=Pairing.UNPAIRED_ROUNDS,
         observations=fewest,
-        note=f"{count}: at least {needed} a side are needed; raise --time-budget",
+        relevant=relevant,
+        family=family,
     )
+    if len(shared) >= minimum_samples(each):
+        shift = sign_shift(
+            [logs_b[turn] - logs_a[turn] for turn in shared], confidence=each, margin=margin
+        )
+        effect = float(np.mean([cliffs_delta(left[turn], right[turn]) for turn in shared]))
+        bare = dataclasses.replace(
+            bare, effect_size=effect, pairing=Pairing.ROUNDS, observations=len(shared)
+        )
+    elif fewest >= needed:
+        shift = rank_sum_shift(
+            list(logs_a.values()), list(logs_b.values()), confidence=each, margin=margin
+        )
+    else:
+        return dataclasses.replace(bare, note=_too_few(fewest, "round", needed, family))
+    low, high = shift.interval or (-math.inf, math.inf)
+    bare = dataclasses.replace(bare, ratio=math.exp(shift.estimate))
+    p_value = min(1.0, 2 * min(shift.p_greater, shift.p_less))
+    return _judged(bare, (math.exp(low), math.exp(high)), p_value)
 
 
 def compare_medians(
-    a: Samples, b: Samples, *, confidence: float = 0.95, relevant: float = 0.0
+    a: Samples, b: Samples, *, confidence: float = 0.95, relevant: float = 0.0, family: int = 1
 ) -> Comparison:
     """Compare durations of b with durations of a (same unit, positive), all samples independent.
 
     The interval of the ratio of the medians is a percentile bootstrap, the sides independently
-    resampled (Efron & Tibshirani 1993, chapter 13), with a fixed seed. b is ``faster`` or
-    ``slower`` when the interval lies beyond `relevant`. With fewer samples than an interval of
-    this confidence needs (6 for 95 %), nothing is ever called a difference.
+    resampled (Efron & Tibshirani 1993, chapter 13), with a fixed seed. The arguments are those of
+    :func:`compare_rounds`. With fewer samples a side than the median of either needs for an
+    interval of 95 % (6), or than can show a difference in the family (:func:`minimum_a_side`),
+    there is no interval, and the comparison is undecided.
 
     Raises:
         ValueError: a side has no samples, or one is not positive and finite.
     """
     left, right = _checked(a, "a"), _checked(b, "b")
-    needed, fewest = minimum_samples(confidence), min(left.size, right.size)
-    ratios = _bootstrap_ratios(left, right)
-    tail = (1 - confidence) / 2
+    each = _of_each(confidence, family)
+    fewest, needed = min(left.size, right.size), _samples_needed(confidence, family)
     comparison = Comparison(
         ratio=median(right) / median(left),
-        ratio_low=quantile(ratios, tail),
-        ratio_high=quantile(ratios, 1 - tail),
+        interval=None,
         confidence=confidence,
         effect_size=cliffs_delta(left, right),
-        verdict=Difference.NONE_SHOWN,
+        verdict=Difference.UNDECIDED,
         observations=fewest,
         relevant=relevant,
+        family=family,
     )
     if fewest < needed:
-        note = f"{fewest} samples: at least {needed} a side are needed"
+        note = _too_few(fewest, "sample", needed, family)
         return dataclasses.replace(comparison, note=note)
-    not_slower = float((ratios <= 1 + relevant).mean())
-    not_faster = float((ratios >= 1 / (1 + relevant)).mean())
-    p_value = min(1.0, 2 * min(not_slower, not_faster))
-    return _judged(dataclasses.replace(comparison, p_value=p_value), p_value)
+    tail = (1 - each) / 2
+    ratios = np.sort(_bootstrap_ratios(left, right, max(RESAMPLES, math.ceil(1 / tail))))
+    # As many resamples beyond each end as make the interval the test turned around (Davison &
+    # Hinkley, "Bootstrap Methods and their Application", 1997, section 4.4).
+    rank = math.floor(tail * (ratios.size + 1) + 1e-9)
+    interval = float(ratios[rank - 1]), float(ratios[-rank])
+    not_slower = int((ratios <= 1 + relevant).sum())
+    not_faster = int((ratios >= 1 / (1 + relevant)).sum())
+    p_value = min(1.0, 2 * (min(not_slower, not_faster) + 1) / (ratios.size + 1))
+    return _judged(comparison, interval, p_value)
 
 
-def judge_family(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The same comparisons with verdicts that hold for all of them together.
+def is_testable(first: int, second: int, confidence: float = 0.95, *, by_rounds: bool) -> bool:
+    """Whether so many rounds or samples a side could show a difference if they were compared alone.
+    Comparisons that could not are none of the family: no chance shows them anything."""
+    needed = minimum_a_side(confidence) if by_rounds else _samples_needed(confidence, 1)
+    return min(first, second) >= needed
 
-    Their p-values are adjusted by Holm's method, so that the chance of any false alarm among them
-    stays below 1 - confidence. Comparisons that have too little to test do not count.
-    """
-    testable = [item.p_value for item in comparisons if item.p_value is not None]
-    adjusted = iter(holm(testable))
-    judged = []
-    for item in comparisons:
-        if item.p_value is not None:
-            p_value = next(adjusted)
-            before = item.verdict
-            item = _judged(item, p_value)
-            item = dataclasses.replace(item, adjusted_p_value=p_value, family=len(testable))
-            if item.verdict is not before:
-                alone = f"shown alone, but not as one of {len(testable)} comparisons"
-                note = _joined(item.note, alone)
-                item = dataclasses.replace(item, note=note)
-        judged.append(item)
-    return judged
+
+def widened(comparison: Comparison, ratio: float, note: str) -> Comparison:
+    """The comparison with an interval that holds `ratio` as well, a figure that the test does not
+    see; with `note` where that changes the verdict."""
+    if comparison.interval is None:
+        return comparison
+    low, high = comparison.interval
+    interval = min(low, ratio), max(high, ratio)
+    verdict = verdict_of(interval, comparison.relevant)
+    if verdict is comparison.verdict:
+        return dataclasses.replace(comparison, interval=interval)
+    return dataclasses.replace(
+        comparison,
+        interval=interval,
+        verdict=verdict,
+        p_value=None,
+        note="; ".join(filter(None, (comparison.note, note))),
+    )
+
+
+def _judged(comparison: Comparison, interval: Interval, p_value: float) -> Comparison:
+    verdict, notes = verdict_of(interval, comparison.relevant), []
+    if verdict in (Difference.NONE_SHOWN, Difference.UNDECIDED):
+        if p_value <= 1 - comparison.confidence + 1e-12:
+            notes.append(f"shown alone, but not as one of {comparison.family} comparisons")
+        elif comparison.relevant and not interval[0] <= 1 <= interval[1]:
+            notes.append(
+                f"differs, but that it does by more than {comparison.relevant:.3g} is not shown"
+            )
+    if verdict is Difference.UNDECIDED and comparison.relevant:
+        notes.append(
+            f"the interval does not exclude a difference of {GROSS * comparison.relevant:.3g}: "
+            "measure more rounds, on a quieter machine"
+        )
+    return dataclasses.replace(
+        comparison, interval=interval, verdict=verdict, p_value=p_value, note="; ".join(notes)
+    )
+
+
+def _of_each(confidence: float, family: int) -> float:
+    """The confidence of each interval, so that all of the family hold together."""
+    check_confidence(confidence)
+    return confidence if family == 1 else 1 - (1 - confidence) / family
+
+
+def _samples_needed(confidence: float, family: int) -> int:
+    return max(minimum_samples(confidence), minimum_a_side(_of_each(confidence, family)))
+
+
+def _too_few(count: int, what: str, needed: int, family: int) -> str:
+    among = f" among {family} comparisons" if family > 1 else ""
+    return (
+        f"{count} {what}{'' if count == 1 else 's'} a side: at least {needed} are needed{among}; "
+        "raise --time-budget or --min-samples"
+    )
 
 
 def cliffs_delta(a: Samples, b: Samples) -> float:
@@ -190,45 +296,6 @@ def cliffs_delta(a: Samples, b: Samples) -> float:
     below = np.searchsorted(ordered, values, side="left").sum()
     above = ordered.size * values.size - np.searchsorted(ordered, values, side="right").sum()
     return float(above - below) / (ordered.size * values.size)
-
-
-def _by_shift(
-    shift: Shift,
-    confidence: float,
-    relevant: float,
-    effect_size: float,
-    pairing: Pairing,
-    observations: int,
-) -> Comparison:
-    p_value = min(1.0, 2 * min(shift.p_greater, shift.p_less))
-    comparison = Comparison(
-        ratio=math.exp(shift.estimate),
-        ratio_low=math.exp(shift.low),
-        ratio_high=math.exp(shift.high),
-        confidence=confidence,
-        effect_size=effect_size,
-        verdict=Difference.NONE_SHOWN,
-        pairing=pairing,
-        observations=observations,
-        relevant=relevant,
-        p_value=p_value,
-    )
-    return _judged(comparison, p_value)
-
-
-def _judged(comparison: Comparison, p_value: float) -> Comparison:
-    verdict = Difference.NONE_SHOWN
-    note = comparison.note
-    if p_value <= 1 - comparison.confidence + 1e-12:
-        verdict = Difference.SLOWER if comparison.ratio > 1 else Difference.FASTER
-    elif comparison.relevant and not comparison.ratio_low <= 1 <= comparison.ratio_high:
-        small = f"differs, but that it does by more than {comparison.relevant:.3g} is not shown"
-        note = note if small in note else _joined(note, small)
-    return dataclasses.replace(comparison, verdict=verdict, note=note)
-
-
-def _joined(*notes: str) -> str:
-    return "; ".join(note for note in notes if note)
 
 
 def _together(rounds: Mapping[int, npt.NDArray[np.float64]], name: str) -> Samples:
@@ -247,14 +314,15 @@ def _checked(samples: Samples, name: str) -> npt.NDArray[np.float64]:
 
 
 def _bootstrap_ratios(
-    left: npt.NDArray[np.float64], right: npt.NDArray[np.float64]
+    left: npt.NDArray[np.float64], right: npt.NDArray[np.float64], resamples: int
 ) -> npt.NDArray[np.float64]:
     rng = np.random.default_rng(_SEED)
-    return _resampled_medians(rng, right) / _resampled_medians(rng, left)
+    above = _resampled_medians(rng, right, resamples)
+    return above / _resampled_medians(rng, left, resamples)
 
 
 def _resampled_medians(
-    rng: np.random.Generator, samples: npt.NDArray[np.float64]
+    rng: np.random.Generator, samples: npt.NDArray[np.float64], resamples: int
 ) -> npt.NDArray[np.float64]:
     # Ranks instead of the samples themselves: numpy sorts short rows of 32-bit integers five times
     # faster than it takes medians of floats.
@@ -262,10 +330,10 @@ def _resampled_medians(
     order = np.argsort(samples)
     ordered, ranks = samples[order], np.empty(size, np.uint32)
     ranks[order] = np.arange(size, dtype=np.uint32)
-    medians = np.empty(RESAMPLES)
+    medians = np.empty(resamples)
     step = max(1, _CHUNK_ELEMENTS // size)
-    for start in range(0, RESAMPLES, step):
-        count = min(step, RESAMPLES - start)
+    for start in range(0, resamples, step):
+        count = min(step, resamples - start)
         drawn = ranks[rng.integers(0, size, (count, size))]
         drawn.sort(axis=1)
         middle = ordered[drawn[:, (size - 1) // 2]] + ordered[drawn[:, size // 2]]

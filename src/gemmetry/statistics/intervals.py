@@ -6,28 +6,33 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from statistics import NormalDist
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from gemmetry.statistics.quantiles import Samples
 
+Interval: TypeAlias = tuple[float, float]
+"""Lower and upper end."""
+
 _EXACT_UP_TO = 2000
 """Samples up to which the binomial sum is computed exactly; its normal approximation is then
 within one rank."""
 
 
-def median_interval(samples: Samples, confidence: float = 0.95) -> tuple[float, float]:
-    """The interval of the population's median between two order statistics.
+def median_interval(samples: Samples, confidence: float = 0.95) -> Interval | None:
+    """The interval of the population's median between two order statistics; None where there are
+    too few samples for the confidence.
 
     The number of samples below the median is binomial(n, 1/2) for every continuous distribution,
     so [x₍ⱼ₎, x₍ₙ₊₁₋ⱼ₎] covers it with a known chance; j is the largest rank whose interval has at
     least `confidence` (Conover, "Practical Nonparametric Statistics", 3rd ed., section 3.2).
     Samples must be independent; nothing else is asked of them.
 
-    Too few samples cannot reach the confidence: below :func:`minimum_samples` (6 for 95 %) the
-    interval is [min, max], which covers with 1 - 2**(1 - n) (n = 5: 94 %, n = 2: 50 %, n = 1:
-    nothing, and the interval is a point). Equal samples give a zero-width interval.
+    Even [min, max] covers with no more than 1 - 2**(1 - n) (n = 5: 94 %, n = 2: 50 %, n = 1:
+    nothing), so that :func:`minimum_samples` are needed (6 for 95 %). Equal samples, as coarse
+    clocks give them, have an interval of zero width.
 
     Raises:
         ValueError: no samples, or a confidence outside (0, 1).
@@ -35,6 +40,8 @@ def median_interval(samples: Samples, confidence: float = 0.95) -> tuple[float, 
     count = len(samples)
     if count == 0:
         raise ValueError("the median of no samples has no interval")
+    if count < minimum_samples(confidence):
+        return None
     rank = _lower_rank(count, confidence)
     ordered = np.sort(np.asarray(samples, dtype=np.float64))
     return float(ordered[rank - 1]), float(ordered[count - rank])
@@ -42,9 +49,10 @@ def median_interval(samples: Samples, confidence: float = 0.95) -> tuple[float, 
 
 def rounds_interval(
     rounds: Sequence[Samples], confidence: float = 0.95
-) -> tuple[float, float, float]:
+) -> tuple[Interval | None, float]:
     """The interval of the median of samples that were taken in rounds, and the number of
-    independent samples that they are worth: (low, high, effective count).
+    independent samples that they are worth. The interval is None where that number is too small
+    for the confidence (:func:`minimum_samples`).
 
     Samples of one round share the state of the machine, so they tell less than as many
     independent ones. How much less is the design effect: the variance, between rounds, of the
@@ -64,14 +72,14 @@ def rounds_interval(
     samples = np.concatenate(parts) if parts else np.empty(0)
     count = samples.size
     if len(parts) < 2 or count == len(parts):
-        low, high = median_interval(samples, confidence)
-        return low, high, float(count)
+        return median_interval(samples, confidence), float(count)
     effective = _effective_count(parts, samples, confidence)
-    whole = max(1, int(effective))
-    depth = _lower_rank(whole, confidence) / whole if whole >= minimum_samples(confidence) else 0.0
-    rank = max(1, int(depth * count))
+    whole = int(effective)
+    if whole < minimum_samples(confidence):
+        return None, effective
+    rank = max(1, int(_lower_rank(whole, confidence) / whole * count))
     ordered = np.sort(samples)
-    return float(ordered[rank - 1]), float(ordered[count - rank]), effective
+    return (float(ordered[rank - 1]), float(ordered[count - rank])), effective
 
 
 def _effective_count(
@@ -91,14 +99,14 @@ def _effective_count(
 
 def minimum_samples(confidence: float = 0.95) -> int:
     """The least n for which [min, max] covers the median with `confidence`: 1 - 2**(1 - n)."""
-    _check(confidence)
+    check_confidence(confidence)
     return math.ceil(1 - math.log2(1 - confidence))
 
 
 @lru_cache(maxsize=4096)
 def _lower_rank(count: int, confidence: float) -> int:
     """The largest j >= 1 with P(binomial(count, 1/2) < j) <= (1 - confidence) / 2, at least 1."""
-    _check(confidence)
+    check_confidence(confidence)
     tail = (1 - confidence) / 2
     if count > _EXACT_UP_TO:
         below = NormalDist().inv_cdf(tail) * math.sqrt(count) / 2
@@ -113,6 +121,11 @@ def _lower_rank(count: int, confidence: float) -> int:
     return max(1, rank)
 
 
-def _check(confidence: float) -> None:
+def check_confidence(confidence: float) -> None:
+    """Refuse what is no confidence.
+
+    Raises:
+        ValueError: it is not in (0, 1).
+    """
     if not 0 < confidence < 1:
         raise ValueError(f"a confidence lies between 0 and 1, not at {confidence}")

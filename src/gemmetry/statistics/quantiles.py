@@ -33,4 +33,11 @@ def median(samples: Samples) -> float:
     Raises:
         ValueError: no samples.
     """
-    return quantile(samples, 0.5)
+    if len(samples) == 0:
+        raise ValueError("no samples have no median")
+    # numpy's own medians take some tens of µs, of which comparisons of rounds need thousands.
+    ordered = np.sort(np.asarray(samples, dtype=np.float64))
+    middle = len(ordered) // 2
+    return float(
+        ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+    )

@@ -27,6 +27,7 @@ from gemmetry.domain.resultset import ResultSet
 from gemmetry.store import creation
 from gemmetry.store.lock import FolderLock
 from gemmetry.store.manifest import Manifest, plan_differences, read_manifest, write_manifest
+from gemmetry.store.older import without_unfounded_interval
 from gemmetry.store.rows import Lane, PlanBatch, PlannedDispatch, StoredRound
 from gemmetry.store.schema import (
     JOURNAL_NAME,
@@ -400,7 +401,7 @@ class Experiment:
 
     def _decode_record(self, document: bytes) -> Record:
         try:
-            return _RECORD_DECODER.decode(document)
+            return without_unfounded_interval(_RECORD_DECODER.decode(document))
         except (msgspec.MsgspecError, ValueError) as error:
             raise damaged(self.path, f"a record does not read: {error}") from error
 

@@ -42,12 +42,13 @@ class ResultsTable {
       { key: "time", title: "time", value: (r) => r.record.median_ns, text: (v) => formatNs(v, evenDigits), number: true },
       { key: "half", title: "±", value: (r) => r.derived.half, number: true,
         text: (v) => `±${(v * 100).toFixed(1)} %`, sign: (r) => (r.derived.marks.length ? " !" : ""),
+        absent: (r) => (r.record.median_ns === null ? "–" : "n/a"),
         hint: (r) => r.derived.marks.join("\n") },
       { key: "gflops", title: "GFLOP/s", value: (r) => r.record.gflops, number: true,
         text: (v) => v.toLocaleString("en", { minimumFractionDigits: speedDigits, maximumFractionDigits: speedDigits }) },
       { key: "roofline", title: "roofline", value: (r) => r.record.roofline_fraction, text: (v) => `${(v * 100).toFixed(1)} %`, number: true },
       { key: "ratio", title: `× ${this.data.baseline}`, value: (r) => r.derived.ratio, number: true,
-        text: formatRatio, sign: (r) => (r.derived.undecided ? "≈" : ""),
+        text: formatRatio, sign: (r) => r.derived.sign,
         shown: this.data.baseline !== "", hint: (r) => r.derived.difference },
       { key: "clock", title: "clock", value: (r) => r.record.sm_clock_hz, text: (v) => `${(v / 1e6).toFixed(0)} MHz`, number: true },
       { key: "power", title: "power", value: (r) => r.record.power_w, text: (v) => `${v.toFixed(0)} W`, number: true },
@@ -55,7 +56,8 @@ class ResultsTable {
       { key: "outcome", title: "outcome", value: (r) => r.record.outcome, style: "outcome" },
     ];
     for (const column of all) column.hasSigns = Boolean(column.sign && rows.some(column.sign));
-    return all.filter((c) => c.shown !== false && (!c.number || has(c.value)));
+    const isEmpty = (c) => c.number && !has(c.value) && !(c.absent && has((r) => r.record.median_ns));
+    return all.filter((c) => c.shown !== false && !isEmpty(c));
   }
 
   fillFilters() {
@@ -169,7 +171,7 @@ class ResultsTable {
   drawCell(row, column) {
     const value = column.value(row);
     const missing = value === null || value === undefined;
-    const text = missing ? "–" : column.text ? column.text(value, row) : String(value);
+    const text = missing ? (column.absent ? column.absent(row) : "–") : column.text ? column.text(value, row) : String(value);
     if (column.style === "outcome") {
       return element("td", { title: row.record.reason }, element("span", { class: `outcome ${value}` }, text));
     }
@@ -179,10 +181,10 @@ class ResultsTable {
       return element("td", { class: `mark-${value}`, title: told }, marks[value] || text);
     }
     const hint = column.hint ? column.hint(row) : column.style === "configuration" ? text : "";
-    const isDoubtful = (column.key === "half" && hint) || (column.key === "ratio" && row.derived.undecided);
+    const isDoubtful = (column.key === "half" && hint) || (column.key === "ratio" && row.derived.sign);
     const styles = [column.number ? "number" : "", column.style || "", isDoubtful ? "noisy" : ""];
     // Signs have a place of their own, so that the numbers stay below each other.
-    const sign = column.hasSigns ? element("span", { class: "sign" }, missing ? "" : column.sign(row)) : null;
+    const sign = column.hasSigns ? element("span", { class: "sign" }, missing && !column.absent ? "" : column.sign(row)) : null;
     return element("td", { class: styles.join(" ").trim(), title: hint || null }, text, sign);
   }
 

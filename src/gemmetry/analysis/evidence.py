@@ -1,0 +1,192 @@
+"""What a verdict about two measured dispatches rests on, and the verdicts of several together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gemmetry.domain.record import Measurement, Record
+from gemmetry.domain.resultset import ResultSet
+from gemmetry.statistics.comparison import (
+    Comparison,
+    Difference,
+    compare_medians,
+    compare_rounds,
+    is_testable,
+    widened,
+)
+from gemmetry.statistics.quantiles import quantile
+
+DEFAULT_THRESHOLD = 0.02
+"""Relative difference between two runs that counts as none: the interval tells how sure a median is
+within its run, and runs of one binary differ by about this much from each other through memory
+layout and temperature (Mytkowicz et al., "Producing Wrong Data Without Doing Anything Obviously
+Wrong!", ASPLOS 2009, report layout effects of that order and above)."""
+
+INTERLEAVED_GPU = 0.005
+"""The same between dispatches of a GPU that were sampled in turns: what is left are the addresses
+of their buffers (docs/measurement.md, "Proof")."""
+
+ADDRESSES_NS = 60.0
+"""The least of it: the addresses of small matrices make a launch of 6 µs up to 51 ns slower, in
+every round alike (40 pairs of equal dispatches of 1024³ in bf16 on an H200)."""
+
+INTERLEAVED_CPU = 0.02
+"""The same on a CPU, where addresses decide what shares a cache set."""
+
+_DEVICE_METHODS = {"graph", "events"}
+_GAP_OF_EVENTS_NS = 2_000.0
+"""Events show a launch longer than graphs do by the gap between launches: 1.2 µs for launches of
+6 µs and of 31 µs (torch.mm on an H200)."""
+_GAP_OF_WALL_CLOCK_NS = 100_000.0
+"""A wall clock also times the submission and the waiting for the device: some tens of µs."""
+
+_DISTURBED = ("busy", "load average", "stalled", "two modes")
+"""Marks of samples that something else than the kernel made longer, or may have."""
+_FASTEST_PART = 0.1
+
+Rounds = Mapping[int, Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """The samples of two dispatches, in ns per launch, and how they are to be compared."""
+
+    before: Record
+    after: Record
+    rounds: tuple[Rounds, Rounds] | None
+    """By turn; None where rounds are not known, or are none (a pretend device does not drift)."""
+    samples: tuple[Sequence[float], Sequence[float]]
+    relevant: float
+    """Relative differences up to this count as none."""
+    note: str = ""
+
+    def is_testable(self, confidence: float) -> bool:
+        """Whether the comparison could show a difference if it were made alone."""
+        first, second = self.rounds or self.samples
+        return is_testable(len(first), len(second), confidence, by_rounds=self.rounds is not None)
+
+    def compare(self, confidence: float, family: int) -> Comparison:
+        """The comparison as one of `family` that are judged together."""
+        if self.rounds is not None:
+            found = compare_rounds(
+                *self.rounds, confidence=confidence, relevant=self.relevant, family=family
+            )
+        else:
+            found = compare_medians(
+                *self.samples, confidence=confidence, relevant=self.relevant, family=family
+            )
+        found = replace(found, note="; ".join(filter(None, (self.note, found.note))))
+        if _is_disturbed(self.before) or _is_disturbed(self.after):
+            found = _with_the_fastest(found, *self.samples)
+        return _with_the_medians(found, self.before.measurement, self.after.measurement)
+
+
+def default_threshold(record: Record, *, is_interleaved: bool) -> float:
+    """Relative difference that counts as none where nothing is asked for."""
+    if not is_interleaved:
+        return DEFAULT_THRESHOLD
+    if record.target == "cpu" or record.measurement is None:
+        return INTERLEAVED_CPU
+    return max(INTERLEAVED_GPU, ADDRESSES_NS / max(record.measurement.median_ns, 1.0))
+
+
+def evidence_of(
+    first: ResultSet,
+    before: Record,
+    second: ResultSet,
+    after: Record,
+    *,
+    threshold: float | None = None,
+) -> Evidence | None:
+    """What is stored of two measured dispatches: their rounds, in pairs where they were
+    interleaved, or their samples where rounds are not known; None where a side has no samples."""
+    old, new = first.rounds(before), second.rounds(after)
+    is_interleaved = not old.keys().isdisjoint(new.keys())
+    if threshold is None:
+        usual = default_threshold(after, is_interleaved=is_interleaved)
+        # What one dispatch shows from process to process, another may show against it.
+        threshold = max(usual, _process_spread(before), _process_spread(after))
+    gap, note = _method_gap(before, after)
+    samples = first.samples(before) or _joined(old), second.samples(after) or _joined(new)
+    if not all(samples):
+        return None
+    is_simulated = {before.measurement and before.measurement.method,
+                    after.measurement and after.measurement.method} == {"simulated"}  # fmt: skip
+    return Evidence(
+        before=before,
+        after=after,
+        rounds=(old, new) if old and new and not is_simulated else None,
+        samples=samples,
+        relevant=max(threshold, gap),
+        note=note,
+    )
+
+
+def judge_together(found: Sequence[Evidence], confidence: float = 0.95) -> list[Comparison]:
+    """The comparisons, with intervals that hold all together with `confidence`, and the verdicts
+    that are read from these. What could not show a difference even alone does not count."""
+    family = max(1, sum(one.is_testable(confidence) for one in found))
+    return [one.compare(confidence, family) for one in found]
+
+
+def _joined(rounds: Rounds) -> Sequence[float]:
+    return [value for samples in rounds.values() for value in samples]
+
+
+def _process_spread(record: Record) -> float:
+    return record.measurement.process_spread if record.measurement else 0.0
+
+
+def _is_disturbed(record: Record) -> bool:
+    marks = record.measurement.marks if record.measurement else ()
+    return any(mark.startswith(_DISTURBED) for mark in marks)
+
+
+def _with_the_fastest(
+    found: Comparison, before: Sequence[float], after: Sequence[float]
+) -> Comparison:
+    """The comparison with an interval that holds the ratio of the fastest samples as well.
+
+    Other programs can only make samples longer, and can do so in every round: two threads of one
+    library share a processor as long as somebody has the other. The fastest tenth is what the
+    kernels take without them.
+    """
+    ratio = quantile(after, _FASTEST_PART) / quantile(before, _FASTEST_PART)
+    told = f"disturbed, and the ratio of the fastest samples is {ratio:.3g}"
+    return widened(found, ratio, told)
+
+
+def _with_the_medians(
+    found: Comparison, before: Measurement | None, after: Measurement | None
+) -> Comparison:
+    """Undecided where no difference is shown, but the two medians, which stand next to the verdict,
+    have intervals that are further apart than what counts as none: then the rounds that were taken
+    in turns say something else than all rounds do."""
+    if found.verdict is not Difference.NONE_SHOWN or before is None or after is None:
+        return found
+    low, high = sorted((before, after), key=lambda m: m.median_ns)
+    if low.ci_high_ns is None or high.ci_low_ns is None:
+        return found
+    if high.ci_low_ns <= (1 + found.relevant) * low.ci_high_ns:
+        return found
+    ratio = after.median_ns / before.median_ns
+    told = f"the medians differ (ratio {ratio:.3g}), the rounds that were compared do not"
+    found = widened(found, ratio, told)
+    if found.verdict is Difference.NONE_SHOWN:
+        note = "; ".join(filter(None, (found.note, told)))
+        found = replace(found, verdict=Difference.UNDECIDED, p_value=None, note=note)
+    return found
+
+
+def _method_gap(before: Record, after: Record) -> tuple[float, str]:
+    """Relative difference that two timing methods may make of one launch, and what to say."""
+    if before.measurement is None or after.measurement is None:
+        return 0.0, ""
+    methods = {before.measurement.method, after.measurement.method}
+    if len(methods) == 1:
+        return 0.0, ""
+    gap_ns = _GAP_OF_EVENTS_NS if methods <= _DEVICE_METHODS else _GAP_OF_WALL_CLOCK_NS
+    shortest = min(before.measurement.median_ns, after.measurement.median_ns)
+    note = f"timed by {before.measurement.method} and by {after.measurement.method}"
+    return gap_ns / max(shortest, 1.0), note
