@@ -180,3 +180,50 @@ def test_a_difference_within_that_between_processes_is_none(make_record):
         assert change.verdict == "no difference shown"
         assert "by more than 0.08" in change.note
     assert compare([before, after], threshold=0.02).has_regression
+
+
+def test_far_apart_medians_are_never_called_no_difference(make_record):
+    """The rounds in common are alike; those that A took after B had ended are faster, and A's
+    median and its interval are theirs."""
+    noise = np.random.default_rng(5).normal(1, 1e-3, (2, 48))
+    rounds = {
+        "a": {turn: [1e6 * noise[0][turn] * (1 if turn < 12 else 0.8)] for turn in range(48)},
+        "b": {turn: [1e6 * noise[1][turn]] for turn in range(12)},
+    }
+
+    def experiment(name):
+        record = make_record(SQUARE)
+        median = float(np.median([value for (value,) in rounds[name].values()]))
+        measurement = dataclasses.replace(
+            record.measurement, median_ns=median, ci_low_ns=0.99 * median, ci_high_ns=1.01 * median
+        )
+        record = dataclasses.replace(record, measurement=measurement)
+        return ResultSet(title=name, records=[record], rounds=lambda _: rounds[name])
+
+    comparison = compare([experiment("a"), experiment("b")])
+    [change] = comparison.candidates[0].changes
+    assert change.verdict == "undecided"
+    assert change.ratio == pytest.approx(1.0, abs=0.01)
+    assert change.comparison.ratio_high == pytest.approx(1.25, abs=0.01)
+    assert "the medians differ (ratio 1.25), the rounds that were compared do not" in change.note
+    assert compare([experiment("b"), experiment("b")]).candidates[0].changes[0].verdict == (
+        "no difference shown"
+    )
+
+
+def test_a_large_family_needs_more_rounds_and_says_so(make_record):
+    """Six rounds a side show 40 times as long among 20, five do not, and never as ≈."""
+
+    def experiment(title, level, count):
+        records = [make_record(f"matmul_{n}x8x8_f32t_f32t_f32t") for n in range(1, 21)]
+        rounds = {turn + 100 * level: [level * (1e3 + turn)] for turn in range(count)}
+        return ResultSet(title=title, records=records, rounds=lambda _: rounds)
+
+    enough = compare([experiment("a", 1, 6), experiment("b", 40, 6)])
+    assert enough.candidates[0].counted(Difference.SLOWER) == 20
+    few = compare([experiment("a", 1, 5), experiment("b", 40, 5)])
+    assert few.candidates[0].counted(Difference.UNDECIDED) == 20
+    assert few.has_undecided
+    [change, *_] = few.candidates[0].changes
+    assert change.comparison.family == 20
+    assert "5 rounds a side: at least 6 are needed among 20 comparisons" in change.note
