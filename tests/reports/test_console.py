@@ -209,3 +209,28 @@ def test_a_reason_does_not_repeat_the_name(make_record, console_text):
     record = make_record(name, outcome=Outcome.WRONG, reason=f"{name}_default: element 3 differs")
     text = console_text(lambda c: print_table(ResultSet(title="t", records=[record]), c))
     assert "    element 3 differs\n" in text
+
+
+def test_what_has_no_interval_is_told_so(small_result_set, console_text):
+    """No ±0.0 % for a single sample, whose speed against another is undecided."""
+    records = [
+        record
+        if record.measurement is None
+        else dataclasses.replace(
+            record,
+            measurement=dataclasses.replace(
+                record.measurement, ci_low_ns=None, ci_high_ns=None, sample_count=1
+            ),
+        )
+        for record in small_result_set.records
+    ]
+    few = dataclasses.replace(small_result_set, records=records, samples=lambda _: [1e6])
+    text = console_text(lambda console: print_table(few, console), width=80)
+    assert "±0" not in text
+    assert " n/a" in text
+    assert "×≷" in text
+    assert "≷ undecided: too little measured to tell which is faster" in text
+    table = console_text(
+        lambda console: print_table(few, console, columns=["ci_low_ns", "median_ns"]), width=80
+    )
+    assert "n/a" in table

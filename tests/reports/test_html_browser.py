@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import time
@@ -234,6 +235,25 @@ def test_doubts_about_a_speed_stand_in_its_row(browser, make_record, tmp_path):
     assert all(text.endswith("!") for text in _column(browser, "half"))
     bars = "return document.getElementById('plot-speed').data.map((trace) => trace.text[0])"
     assert all(text.endswith("<br>! noisy") for text in browser.execute_script(bars))
+
+
+def test_what_has_no_interval_is_told_so(browser, make_record, tmp_path):
+    records = []
+    for provider in ("torch", "numpy"):
+        record = make_record("matmul_64x64x64_f32t_f32t_f32t", provider=provider, gflops=50.0)
+        few = dataclasses.replace(
+            record.measurement, ci_low_ns=None, ci_high_ns=None, sample_count=1
+        )
+        records.append(dataclasses.replace(record, measurement=few))
+    write_html(
+        ResultSet(title="t", records=records, samples=lambda _: [5000.0]), tmp_path / "t.html"
+    )
+    browser.get((tmp_path / "t.html").as_uri())
+    assert _column(browser, "half") == ["n/a", "n/a"]
+    assert sorted(_column(browser, "ratio")) == ["1.00×", "1.00×≷"]
+    assert "≷ undecided" in browser.find_element("css selector", "#results").text
+    assert browser.execute_script(
+        "return document.querySelectorAll('#plot-speed .xerror').length") == 0  # fmt: skip
 
 
 @pytest.fixture

@@ -90,6 +90,17 @@ def test_dollar_signs_are_no_mathematics(few):
     assert b"$1 and \\frac $2" in render_picture(titled, "svg")
 
 
+def test_a_speed_without_an_interval_has_a_bar_without_an_end(few, make_record):
+    record = make_record("matmul_64x64x64_f32t_f32t_f32t")
+    single = dataclasses.replace(record.measurement, ci_low_ns=None, ci_high_ns=None)
+    alone = dataclasses.replace(record, measurement=single)
+    ends = [
+        render_picture(dataclasses.replace(few, records=[one]), "svg").count(b"<use")
+        for one in (record, alone)
+    ]
+    assert ends[0] - ends[1] == 2, "the ends of the interval"
+
+
 def test_nothing_measured_is_refused(few):
     failed = [r for r in few.records if r.measurement is None]
     with pytest.raises(RequestError, match="nothing to draw"):

@@ -156,7 +156,8 @@ def test_few_rounds_are_undecided_however_many_samples():
     assert found.interval is found.p_value is None
     assert found.ratio == pytest.approx(1.2, rel=0.02)
     assert found.note == (
-        "3 rounds a side: at least 4 are needed; raise --time-budget or --min-samples"
+        "3 rounds a side: at least 4 are needed; raise --time-budget, --min-samples or "
+        "--benchmark-repetitions"
     )
     assert compare_rounds({1: a[0]}, {1: b[0]}).note.startswith("1 round a side: ")
     with pytest.raises(ValueError, match="b has no samples"):

@@ -285,7 +285,7 @@ def _too_few(count: int, what: str, needed: int, family: int) -> str:
     among = f" among {family} comparisons" if family > 1 else ""
     return (
         f"{count} {what}{'' if count == 1 else 's'} a side: at least {needed} are needed{among}; "
-        "raise --time-budget or --min-samples"
+        "raise --time-budget, --min-samples or --benchmark-repetitions"
     )
 
 

@@ -176,8 +176,8 @@ class Plots {
       const best = series.best;
       return { type: "bar", orientation: "h", name: escapeText(series.provider), y: positions,
         x: best.map((b) => (b ? b.y : null)), marker: { color: this.color(series.provider) },
-        error_x: { type: "data", symmetric: false, array: best.map((b) => (b && b.high !== null ? b.high - b.y : null)),
-          arrayminus: best.map((b) => (b && b.low !== null ? b.y - b.low : null)), color: this.theme.ink, thickness: 1.2, width: 3 },
+        error_x: { type: "data", symmetric: false, array: best.map((b) => (b && b.high !== null ? b.high - b.y : NaN)),
+          arrayminus: best.map((b) => (b && b.low !== null ? b.y - b.low : NaN)), color: this.theme.ink, thickness: 1.2, width: 3 },
         text: best.map((b, i) => (b ? `<b>${escapeText(series.provider)}</b> ${escapeText(b.configuration)}<br>` +
           `${escapeText(figure.operations[i])}<br>${formatGflops(b.y)} (${formatNs(b.ns)})${markText(b)}` : "")),
         textposition: "none", hovertemplate: "%{text}<extra></extra>" };
