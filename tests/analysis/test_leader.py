@@ -62,8 +62,15 @@ def test_only_operations_that_both_sides_measured_ok_count(make_record, leader_o
 
 def test_equal_speeds_show_nothing(make_record, leader_of):
     found = leader_of(speeds(make_record, {"torch": (100, 100, 100), "iree": (100, 100, 100)}))
-    assert found.shown == 0
+    assert (found.shown, found.undecided) == (0, 0)
     assert found.ratio == pytest.approx(1.0, rel=0.01)
+
+
+def test_what_too_little_was_measured_of_is_undecided(make_record):
+    records = speeds(make_record, {"torch": (400, 100, 100), "iree": (10, 100, 100)})
+    few = ResultSet(title="x", records=records, rounds=lambda r: dict(list(rounds(r).items())[:3]))
+    found = find_leader(few, find_run_marks(records), None)
+    assert (found.name, found.shown, found.undecided) == ("torch", 0, found.fastest)
 
 
 def test_configurations_compete_where_there_is_one_provider(make_record, leader_of):
