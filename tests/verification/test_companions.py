@@ -42,7 +42,7 @@ def test_tails_are_operations_of_the_signature(name, thorough, tile):
 def test_a_handful_covers_each_kind_of_edge():
     bm, bn, bk, stages = 128, 64, 32, 3
     shapes = [options[0].matmul_shape for options in tails(NAMES[0], (bm, bn, bk), stages=stages)]
-    assert len(shapes) <= 8
+    assert len(shapes) <= 12
     for size, axis in ((bm, "m"), (bn, "n"), (bk, "k")):
         rests = {getattr(shape, axis) % size for shape in shapes}
         assert rests & {1} or axis == "n"
@@ -53,9 +53,28 @@ def test_a_handful_covers_each_kind_of_edge():
     assert any(shape.k == (stages + 1) * bk for shape in shapes)
     assert any(shape.n > 192 and shape.n % 16 for shape in shapes)
     assert any(shape.m == 1 for shape in shapes)
+    assert {1, 8} <= {shape.n for shape in shapes}
+    assert any(shape.k == 1 for shape in shapes)
+    assert any(shape.n > 512 for shape in shapes)
+    assert any(shape.k > 1024 for shape in shapes)
     tiles = [(shape.m // bm) * (shape.n // bn) for shape in shapes if not shape.m % bm]
     assert {count % 2 for count in tiles} == {0, 1}
     assert sum(2 * shape.m * shape.n * shape.k for shape in shapes) < 1e9
+
+
+@pytest.mark.parametrize(("processors", "name", "more"), [
+    (132, "matmul_512x512x512_f32t_f32t_f32t", True),
+    (132, "matmul_4096x4096x512_f32t_f32t_f32t", False),
+    (None, "matmul_512x512x512_f32t_f32t_f32t", False),
+])  # fmt: skip
+def test_more_tiles_than_multiprocessors_are_tried_where_the_operation_has_fewer(
+    processors, name, more
+):
+    companions = Companions(lambda other: None, (128, 64, 32), processors=processors)
+    tails = tail_operations(parse_operation(name), companions, thorough=False)
+    shapes = [options[0].matmul_shape for options in tails]
+    largest = max(-(-shape.m // 128) * -(-shape.n // 64) for shape in shapes)
+    assert (largest > 132) is more
 
 
 def test_thorough_lists_reach_a_full_wave_of_a_large_gpu():

@@ -38,7 +38,7 @@ class CompanionBuilder:
             build,
             configuration.tile,
             stages if isinstance(stages, int) and stages > 0 else None,
-            self._known.setdefault(key, {}),
+            known=self._known.setdefault(key, {}),
         )
 
     def _build(self, dispatch: Dispatch, operation: Operation) -> Executable | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from gemmetry.domain.contracts import Executable
@@ -37,6 +38,13 @@ PROCESSORS = 132
 """Streaming multiprocessors of an H100 SXM and an H200 (NVIDIA H100 white paper): a persistent
 kernel has a full last wave at this number of tiles, and one tile in its last wave at one more."""
 
+COLUMN_THREADS = 512
+"""A kernel with a thread a column, or a loop that ends there, drops columns from here on; blocks of
+more than 1024 threads are impossible (CUDA C++ Programming Guide, compute capabilities)."""
+
+LONG_K = 1024
+"""Products after which kernels with a table or a counter of their steps run out of it."""
+
 
 @dataclass(frozen=True)
 class Companions:
@@ -49,6 +57,8 @@ class Companions:
     """Sizes of what one block of threads computes, where the configuration tells them."""
     stages: int | None = None
     """Depth of the pipeline, where the configuration tells it."""
+    processors: int | None = None
+    """Multiprocessors of the device, where it is a GPU that tells them."""
     known: MutableMapping[str, CheckResult] = field(default_factory=dict, compare=False)
     """Results that hold for every shape of the operation, kept by the caller for the next one."""
 
@@ -70,13 +80,16 @@ def tail_operations(
     Args:
         thorough: every size of ``{1, B-1, B, B+1, 2B-1, prime}`` along M with every along N, a
             longer list along K, and as many tiles as a large GPU has processors, instead of a
-            handful that covers each of these once.
+            handful that covers each of these once. More tiles than the device has multiprocessors
+            are tried in any case where it tells their number and `operation` has fewer.
     """
     bm, bn, bk = companions.tile or DEFAULT_TILE
     stages = companions.stages or DEFAULT_STAGES
     tile = Sizes(bm, bn, bk)
+    listed = _thorough(tile, stages) if thorough else _few(tile, stages)
+    waves = _more_than_a_wave(operation, tile, companions.processors)
     seen: set[Operation] = set()
-    for number, sizes in enumerate(_thorough(tile, stages) if thorough else _few(tile, stages)):
+    for number, sizes in enumerate(chain(listed, waves)):
         options = []
         for rounded in (1, ALIGNMENT):
             found = _operation(operation, sizes, number, rounded)
@@ -103,6 +116,24 @@ def _few(tile: Sizes, stages: int) -> Iterator[Sizes]:
     yield Sizes(1, max(prime_from(2 * bn), 193), 2)
     # Primes, M ≠ N, so that no swizzle divides them; K leaves half a vector of eight.
     yield Sizes(prime_from(bm + 2), prime_from(2 * bn + 2), stages * bk - 4)
+    # One column, and eight; one product. With these and the next, K leaves every rest of eight.
+    yield Sizes(bm + 3, 1, 2 * bk + 5)
+    yield Sizes(19, 8, 1)
+    # More columns than a block has threads, and more products than tables of steps are long. Few
+    # rows: a handful of tiles, as interpreted kernels take a millisecond for a step of each.
+    yield Sizes(5, prime_from(COLUMN_THREADS + 1), 3)
+    yield Sizes(3, 24, LONG_K + 6)
+
+
+def _more_than_a_wave(operation: Operation, tile: Sizes, processors: int | None) -> Iterator[Sizes]:
+    """A grid of one tile more than one wave at least, where `operation` has no more tiles."""
+    bm, bn, bk = tile
+    m, n, _, batch = operation.matmul_shape
+    if processors is None or batch * -(-m // bm) * -(-n // bn) > processors:
+        return
+    columns = 3
+    rows = -(-(processors + 1) // columns)
+    yield Sizes((rows - 1) * bm + 1, columns * bn, bk)
 
 
 def _thorough(tile: Sizes, stages: int) -> Iterator[Sizes]:

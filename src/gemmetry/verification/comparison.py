@@ -135,9 +135,9 @@ def outside_bound(
     where: Mask,
     *,
     declared: Collection[Trait] = (),
-) -> int:
-    """How many of the elements of `result` marked by `where` (both in storage shape) are outside
-    the fail bound."""
+) -> Mask:
+    """Which of the elements of `result` marked by `where` (both in storage shape) are outside the
+    fail bound; in logical order, (-1, last axis)."""
     marked = np.ascontiguousarray(_rows(operation, where))
     got = _rows(operation, result)[marked][np.newaxis]
     whole = reference.flat()
@@ -153,7 +153,10 @@ def outside_bound(
     else:
         rule = bound_rule(operation, reference, declared=declared)
         bad = _compare_floats(operation, rule, got, piece, statistics)
-    return 0 if bad is None else int(bad.sum())
+    outside: Mask = np.zeros(marked.shape, dtype=np.bool_)
+    if bad is not None:
+        outside[marked] = bad[0]
+    return outside
 
 
 def _merged(shape: tuple[int, ...], judge: Callable[[slice], _Block]) -> ErrorStatistics:

@@ -4,14 +4,15 @@
 level      checks                                              cost, besides the reference
 =========  ==================================================  ==================================
 quick      form, written, inputs_unchanged, red_zones, values  one launch, one comparison
-standard   ... second_launch, repeat, spoiled_scratch,         28 more launches, one float32
-           integers, every_call, selects_lhs, selects_rhs,     product on the host (cached), seven
-           fp8_promotion, scale_factors, in_place_change,      small shapes
+standard   ... second_launch, repeat, spoiled_scratch,         32 more launches, one float32
+           integers, every_call, selects_lhs, selects_rhs,     product on the host (cached), a
+           scaled_along_k, subnormals, overflow,               dozen small shapes
+           fp8_promotion, scale_factors, in_place_change,
            follows_changes, nan_spreads, inf_spreads,
            unordered_work, tail_shapes, alpha_beta
 paranoid   ... integer_ladder, zero_mean, same_sign,           37 more launches, six references,
-           wide_range, cancellation, subnormals, overflow,     about fifty small shapes
-           unaligned_buffers, many_repeats, under_load
+           wide_range, cancellation, unaligned_buffers,        about fifty small shapes
+           many_repeats, under_load
 =========  ==================================================  ==================================
 """
 
@@ -34,6 +35,7 @@ from gemmetry.verification.checks import (
     exact,
     memory,
     repeats,
+    scale,
     shapes,
     special,
     stress,
@@ -60,6 +62,8 @@ class Check:
     """Of the operation itself that it adds to those of the checks before it."""
     fewest: int | None = None
     """Where they are slow, as :func:`repeats.calls` counts; None: as many as ever."""
+    more_at_paranoid: int = 0
+    """Launches beyond these at level paranoid."""
 
 
 CHECKS: tuple[Check, ...] = (
@@ -74,11 +78,14 @@ CHECKS: tuple[Check, ...] = (
     Check("standard", repeats.check_every_call, repeats.CALLS, repeats.FEWEST_CALLS),
     Check("standard", exact.check_selects_lhs, 1),
     Check("standard", exact.check_selects_rhs, 1),
+    Check("standard", scale.check_scaled_along_k, 1),
+    Check("standard", scale.check_subnormals, 1, more_at_paranoid=1),
+    Check("standard", scale.check_overflow, 1, more_at_paranoid=1),
     Check("standard", exact.check_fp8_promotion, 1),
     Check("standard", exact.check_scale_factors, 1),
     Check("standard", exact.check_in_place_change),
     Check("standard", changes.check_follows_changes, len(changes.CHANGES), changes.FEWEST_CHANGES),
-    Check("standard", special.check_nan_spreads, 1),
+    Check("standard", special.check_nan_spreads, 2),
     Check("standard", special.check_inf_spreads, 1),
     Check("standard", repeats.check_unordered_work, 1),
     Check("standard", shapes.check_tail_shapes),
@@ -88,8 +95,6 @@ CHECKS: tuple[Check, ...] = (
     Check("paranoid", values.check_same_sign, 1),
     Check("paranoid", values.check_wide_range, 1),
     Check("paranoid", values.check_cancellation, 1),
-    Check("paranoid", values.check_subnormals, 1),
-    Check("paranoid", values.check_overflow, 1),
     Check("paranoid", memory.check_unaligned_buffers, 1),
     Check("paranoid", repeats.check_many_repeats, repeats.REPEATS),
     Check("paranoid", stress.check_under_load, stress.CALLS_UNDER_LOAD, repeats.FEWEST_CALLS),
@@ -105,7 +110,7 @@ def launches(level: str, seconds_per_launch: float = 0.0) -> int:
         return 0
     wanted = LEVELS.index(level)
     return sum(
-        check.launches
+        check.launches + (check.more_at_paranoid if level == LEVELS[-1] else 0)
         if check.fewest is None
         else repeats.calls(seconds_per_launch, check.launches, check.fewest)
         for check in CHECKS

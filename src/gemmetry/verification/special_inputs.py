@@ -18,7 +18,7 @@ from gemmetry.domain.dtypes import BF16, F32, F64, TF32
 from gemmetry.domain.operation import Conv2dShape, Layout, Operation, Scaling, TensorSpec
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.inputs import make_inputs
-from gemmetry.numerics.references import to_logical, to_storage
+from gemmetry.numerics.references import logical_tensors, to_logical, to_storage
 from gemmetry.numerics.storage import (
     FORMATS_WITHOUT_INFINITY,
     Array,
@@ -60,7 +60,7 @@ def objection(name: str, operation: Operation, declared: Collection[Trait]) -> s
             return "formats with 8 exponent bits or more may flush subnormal numbers to zero"
         if Trait.FLUSHES_SUBNORMALS in declared:
             return "declared to flush subnormal numbers"
-    if name in ("wide_range", "overflow") and Trait.NORMWISE in declared:
+    if name in ("wide_range", "overflow", "scaled_along_k") and Trait.NORMWISE in declared:
         return "declared normwise: small elements beside large ones have no relative accuracy"
     return ""
 
@@ -176,10 +176,13 @@ class Spread:
     must: Positions
     may: Positions
     """What is outside may not show it."""
+    signs: npt.NDArray[np.int8] | None = None
+    """Of an infinity at each of `must`, where that is one; 0: NaN, or unknown. None for NaN, and
+    for convolutions, where a place may be in several terms."""
 
 
 def spread(operation: Operation, inputs: Sequence[Array], value: float) -> Spread:
-    """`inputs` with `value` (NaN or infinity) at one place of A and one of B.
+    """`inputs` with -`value` (NaN or infinity) at one place of A and `value` at one of B.
 
     Row i of the result is a sum with element (i, k) of A in each of its terms, column j one with
     element (k, j) of B; no other element has either. Of a convolution it is the output pixels whose
@@ -188,14 +191,17 @@ def spread(operation: Operation, inputs: Sequence[Array], value: float) -> Sprea
     """
     lhs_at, rhs_at = _places(operation, last_k=math.isinf(value))
     changed = list(inputs)
-    for i, (spec, at) in enumerate(zip(operation.inputs[:2], (lhs_at, rhs_at), strict=True)):
+    # Of either sign, so that both signs of infinity are due on inputs of one sign too.
+    places = zip(operation.inputs[:2], (lhs_at, rhs_at), (-value, value), strict=True)
+    for i, (spec, at, special) in enumerate(places):
         array = np.array(inputs[i])
-        to_logical(array, spec)[at] = numpy_dtype(spec.dtype).type(value)
+        to_logical(array, spec)[at] = numpy_dtype(spec.dtype).type(special)
         changed[i] = array
     if isinstance(operation.shape, Conv2dShape):
         must, may = _conv_positions(operation.shape, lhs_at, rhs_at)
         return Spread(tuple(changed), must, may)
     *lead, m, n = operation.output.shape
+    signs = _signs(operation, changed, lhs_at, rhs_at) if math.isinf(value) else None
     row_of, column_of = 0, 0
     for size, in_lhs, in_rhs in zip(lead, lhs_at, rhs_at, strict=False):
         row_of, column_of = row_of * size + in_lhs, column_of * size + in_rhs
@@ -205,8 +211,35 @@ def spread(operation: Operation, inputs: Sequence[Array], value: float) -> Sprea
     if operation.output.layout is Layout.COLUMN:
         row = row_of * m * n + columns * m + lhs_at[-2]
         column = column_of * m * n + rhs_at[-1] * m + rows
-    positions = np.union1d(row, column)
-    return Spread(tuple(changed), positions, positions)
+    positions, firsts = np.unique(np.concatenate([row, column]), return_index=True)
+    if signs is not None:
+        signs = signs[firsts]
+    return Spread(tuple(changed), positions, positions, signs)
+
+
+def _signs(
+    operation: Operation,
+    inputs: Sequence[Array],
+    lhs_at: tuple[int, ...],
+    rhs_at: tuple[int, ...],
+) -> npt.NDArray[np.int8]:
+    """Signs of -∞·B[k, :] and A[:, k]·∞, carried through alpha and scale factors: of the row of the
+    result, then of its column. The infinities of A and B meet at the same k."""
+    tensors = logical_tensors(operation, inputs)
+    lead = lhs_at[:-2]
+    row = np.sign(to_float64(tensors["rhs"][lead][lhs_at[-1]]))
+    row *= np.sign(float(tensors["lhs"][lhs_at]))
+    column = np.sign(to_float64(tensors["lhs"][lead][:, rhs_at[-2]]))
+    column *= np.sign(float(tensors["rhs"][rhs_at]))
+    factor = np.sign(operation.signature.alpha)
+    rowwise = operation.signature.scaling is Scaling.ROW
+    for role, at, line in (("scale_a", lhs_at[-2], column), ("scale_b", rhs_at[-1], row)):
+        if role in tensors:
+            scale = np.sign(to_float64(tensors[role]))[lead if rowwise else ()].reshape(-1)
+            other = row if role == "scale_a" else column
+            line *= scale if rowwise else scale[0]
+            other *= scale[at] if rowwise else scale[0]
+    return cast("npt.NDArray[np.int8]", (factor * np.concatenate([row, column])).astype(np.int8))
 
 
 def _conv_positions(

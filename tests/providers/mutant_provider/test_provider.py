@@ -86,7 +86,7 @@ def test_it_refuses_other_signatures_and_names() -> None:
     with pytest.raises(UnknownNameError, match="m38_tf32_inputs_hots"):
         unknown = Configuration("m38_tf32_inputs_hots")
         mutant.build(Dispatch(OPERATION, unknown, "mutant", CPU), WORKSPACE)
-    unknown_operation = parse_operation("matmul_64x64x64_f64t_f64t_f64t")
+    unknown_operation = parse_operation("matmul_64x64x64_f64n_f64n_f64n")
     assert mutant.supports(unknown_operation, CPU) == (
         "no kernel is planted for operations of this form"
     )

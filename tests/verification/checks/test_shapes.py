@@ -188,7 +188,7 @@ def test_time_of_launches_is_no_time_of_builds(check, executable_of, monkeypatch
 
     result, context = check(NAME, build=lambda operation: executable_of(operation, slow))
     assert result.text == "passed"
-    assert len(context.built) == 7
+    assert len(context.built) == 11
 
 
 @pytest.mark.parametrize("formats", ["f16t_f16n_f32t", "bf16t_bf16n_bf16t"])
@@ -207,9 +207,7 @@ def test_gelu_is_looked_at_where_it_bends(check, formats):
 
 
 @pytest.mark.parametrize("remainder", range(8))
-def test_what_fails_for_one_rest_of_k_is_found_for_most(check, remainder):
-    """3, 5 and 6 of eight are left to the dispatch's own shape."""
-
+def test_what_fails_for_one_rest_of_k_is_found(check, remainder):
     def kernel(operation, tensors):
         a, b = to_float32(tensors["lhs"]), to_float32(tensors["rhs"])
         k = a.shape[1]
@@ -217,7 +215,7 @@ def test_what_fails_for_one_rest_of_k_is_found_for_most(check, remainder):
         return to_float64(a[:, :whole] @ b[:whole])
 
     result, _ = check(NAME, kernel)
-    assert result.is_failure == (remainder not in (3, 5, 6))
+    assert result.is_failure
 
 
 class TestFactors:

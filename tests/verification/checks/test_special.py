@@ -5,7 +5,8 @@ import pytest
 
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.traits import Trait
-from gemmetry.numerics.references import apply_epilogue
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.references import apply_epilogue, compute_reference
 from gemmetry.numerics.storage import to_float32, to_float64
 from gemmetry.verification.checks import CheckOutcome, special
 
@@ -68,7 +69,8 @@ def test_right_convolutions_pass(context_of, name, check):
 
 
 def swallowing(operation, tensors):
-    clean = {role: np.nan_to_num(array, nan=0.0, posinf=1e4) for role, array in tensors.items()}
+    to = {"nan": 0.0, "posinf": 1e4, "neginf": -1e4}
+    clean = {role: np.nan_to_num(array, **to) for role, array in tensors.items()}
     return to_float64(product(clean))
 
 
@@ -130,3 +132,68 @@ def test_where_it_does_not_apply(context_of, check, name, declared, words):
     assert result.outcome is CheckOutcome.NOT_APPLICABLE
     assert words in result.detail
     assert context.executable.launches == 0
+
+
+def spoiling_others(operation, tensors):
+    """Leaves out products wherever any input is no finite number."""
+    lhs = to_float32(tensors["lhs"])
+    k = (
+        slice(None)
+        if all(np.isfinite(to_float32(t)).all() for t in tensors.values())
+        else slice(40)
+    )
+    with np.errstate(all="ignore"):
+        result = lhs[:, k] @ to_float32(tensors["rhs"])[k]
+        special = ~np.isfinite(product(tensors))
+    return to_float64(np.where(special, product(tensors), result))
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_all_other_elements_are_within_their_bounds(context_of, check):
+    result = check(context_of(NAME, kernel=spoiling_others))
+    assert result.is_failure
+    assert "have no part in" in result.detail
+
+
+@pytest.mark.parametrize("name", [NAME, "matmul_12x10x64_f16n_f16t_f16n_alpham2_bias",
+                                  "matmul_12x10x64_e5m2t_e5m2n_e5m2t_scalerow",
+                                  "matmul_12x10x64_f32t_f32n_f32t_relu"])  # fmt: skip
+@pytest.mark.parametrize("distribution", ["normal", "offset_uniform"])
+def test_infinities_have_their_signs(context_of, name, distribution):
+    def turning(operation, tensors):
+        with np.errstate(all="ignore"):
+            value = apply_epilogue(operation, to_float64(product(tensors)), tensors)
+        return np.where(np.isinf(value), np.abs(value), value)
+
+    context = context_of(name, kernel=turning)
+    context.inputs = make_inputs(context.operation, distribution=distribution, seed=1)
+    context.reference = compute_reference(context.operation, context.inputs)
+    result = special.check_inf_spreads(context)
+    assert result.is_failure is ("relu" not in name)
+    assert "relu" in name or "wrong sign" in result.detail
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_inputs_that_hold_them_stay_as_they_are(context_of, check):
+    def clean(inputs, output, launch):
+        for array in inputs:
+            array[~np.isfinite(array)] = 0
+
+    result = check(context_of(NAME, meddle=clean))
+    assert result.is_failure
+    assert "the launch changed lhs, rhs" in result.detail
+
+
+def test_the_next_launch_shows_nothing_of_nan(context_of):
+    kept = []
+
+    def keep(inputs, output, launch):
+        kept.append(np.isnan(output).any())
+        if len(kept) > 1 and kept[-2]:
+            output[3, 4] = np.nan
+
+    context = context_of(NAME, meddle=keep)
+    assert np.isfinite(context.first.output).all()
+    result = special.check_nan_spreads(context)
+    assert result.is_failure
+    assert "something of it was kept" in result.detail

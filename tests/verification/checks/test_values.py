@@ -16,8 +16,8 @@ CHECKS = (
     values.check_same_sign,
     values.check_wide_range,
     values.check_cancellation,
-    values.check_subnormals,
-    values.check_overflow,
+    values.judge_subnormals,
+    values.judge_overflow,
 )
 
 NAMES = [
@@ -52,7 +52,7 @@ def test_flushed_subnormals_show(context_of):
     name = "matmul_12x10x64_f16t_f16n_f16t"
     context = context_of(name, kernel=lambda o, t: product(t, flushed))
     assert values.check_values(context).outcome is CheckOutcome.PASSED
-    assert values.check_subnormals(context).is_failure
+    assert values.judge_subnormals(context).is_failure
 
 
 def test_saturation_in_place_of_overflow_shows(context_of):
@@ -61,7 +61,7 @@ def test_saturation_in_place_of_overflow_shows(context_of):
 
     context = context_of("matmul_12x10x64_f16t_f16n_f16t", kernel=saturating)
     assert values.check_values(context).outcome is CheckOutcome.PASSED
-    assert values.check_overflow(context).is_failure
+    assert values.judge_overflow(context).is_failure
 
 
 def test_a_narrow_range_shows(context_of):

@@ -27,6 +27,8 @@ _ONE_BLOCK_OF_SCALES = "matmul_128x128x256_e4m3t_e4m3n_bf16t_scalerow"
 _BOTH = "matmul_128x128x128_f32t_f32t_f32t_alpha0p1_beta1p7"
 """Factors that are no powers of two."""
 
+_F16 = "matmul_128x128x128_f16t_f16n_f16t"
+
 _RANDOM = Trait.NONDETERMINISTIC
 
 
@@ -287,6 +289,45 @@ _FACTORS = (
          "matmul_128x128x128_bf16t_bf16n_f32t_alpha0p1", "values"),
 )  # fmt: skip
 
+_SCALE = (
+    _bug(67, "block_exponents", "numbers of one row and step share an exponent", _F32,
+         "scaled_along_k"),
+    _bug(67, "block_exponents_of_b", "numbers of one column and step share an exponent", _DEEP,
+         "scaled_along_k"),
+    _bug(67, "fixed_point_rows", "rows of A are whole numbers and a factor", _BF16,
+         "scaled_along_k"),
+    _bug(67, "rows_normalised_in_range", "divides rows by their largest number, in f32", _F32,
+         "scaled_along_k"),
+    _bug(67, "fixed_point", "numbers are multiples of 2^-40", _BF16, "scaled_along_k"),
+    _bug(67, "ends_at_epsilon", "takes what is below 1e-12 for zero", _F32, "scaled_along_k"),
+    _bug(67, "epsilon_in_divisor", "divides by the largest number plus 1e-12", _F32,
+         "scaled_along_k"),
+    _bug(67, "small_bf16_flushed", "takes bf16 numbers below 2^-60 for zero", _BF16,
+         "scaled_along_k"),
+    _bug(67, "clamps_at_2_30", "ends numbers at 2^30", _BF16, "scaled_along_k"),
+    _bug(67, "squares_on_the_way", "takes magnitudes as roots of squares", _BF16,
+         "scaled_along_k"),
+    _bug(68, "f16_inputs_flushed", "takes subnormal f16 numbers for zero", _F16, "subnormals"),
+    _bug(68, "f16_results_flushed", "stores zero for subnormal f16 results",
+         "matmul_128x128x128_f16t_f16n_f16t_alpha1em06", "values"),
+    _bug(68, "f16_saturates", "ends f16 results at 65504", _F16, "overflow"),
+    _bug(68, "overflows_upwards", "makes +infinity of results that are too small", _F16,
+         "overflow"),
+)  # fmt: skip
+
+_SPECIAL = (
+    _bug(69, "infinity_without_sign", "makes +infinity of -infinity", _F32, "inf_spreads"),
+    _bug(69, "nan_spoils_neighbours", "leaves out products in tiles with a NaN", _F32,
+         "nan_spreads"),
+    _bug(69, "nan_cleaned_in_place", "makes zeros of NaN in A, an input", _BF16, "nan_spreads"),
+    _bug(69, "infinity_cleaned_in_place", "makes numbers of infinity in B, an input", _F32,
+         "inf_spreads"),
+    _bug(69, "workspace_times_zero", "clears a workspace with a factor of zero", _F32,
+         "nan_spreads"),
+    _bug(69, "nan_in_padding", "multiplies what lies behind K, NaN of the next row, by zero", _F32,
+         "tail_shapes"),
+)  # fmt: skip
+
 _CORRECT = (
     _right(1, "split_k", "slices of K, added in order", _DEEP),
     _right(2, "split_k_atomics", "slices of K, added in an order that varies", _DEEP, _RANDOM),
@@ -330,7 +371,8 @@ _CORRECT = (
     _right(22, "s8_offset", "adds 128 to A, and takes it off the sums", _S8_DEEP),
     _right(23, "fp8_by_table", "reads e4m3 numbers from a table", _E4M3),
     _right(24, "gelu_by_formula", "approximates the error function within 1.5e-7", _GELU),
-    _right(25, "rows_normalised", "divides rows by their largest number, but for zero", _F32),
+    _right(25, "rows_normalised", "divides rows by their largest number, but for zero", _F32,
+           Trait.NORMWISE),
     _right(26, "alpha_in_a", "multiplies A by alpha before the sum", _BOTH),
     _right(26, "alpha_in_b", "multiplies B by alpha before the sum",
            "matmul_128x96x512_f32t_f32n_f32t_alpha1p7"),
@@ -349,6 +391,11 @@ _CORRECT = (
            "matmul_128x128x128_f32t_f32t_f32t_alpha0p1_beta1p7_gelu"),
     _right(26, "scales_in_operands", "multiplies A and B by their scale factors before the sum",
            _ROW_SCALES),
+    _right(30, "columns_balanced", "powers of two off columns of A, and onto rows of B", _F32),
+    _right(30, "rows_scaled_gently", "divides rows of A by powers of two up to 2^20", _BF16),
+    _right(30, "fixed_point_by_norm", "rows of A are whole numbers and a factor, as declared", _F32,
+           Trait.NORMWISE),
+    _right(31, "nan_by_flag", "marks rows and columns that hold NaN", _F32),
 )  # fmt: skip
 
 PLANTED: tuple[Planted, ...] = tuple(
@@ -363,6 +410,8 @@ PLANTED: tuple[Planted, ...] = tuple(
             *_NUMBERS,
             *_EDGES,
             *_FACTORS,
+            *_SCALE,
+            *_SPECIAL,
             *_CORRECT,
         ),
         key=lambda item: (not item.is_bug, item.number),

@@ -18,6 +18,7 @@ from gemmetry.providers.mutant_provider import host_factors as factors
 from gemmetry.providers.mutant_provider import host_memory as memory
 from gemmetry.providers.mutant_provider import host_numbers as numbers
 from gemmetry.providers.mutant_provider import host_pipeline as pipeline
+from gemmetry.providers.mutant_provider import host_scale as scale
 from gemmetry.providers.mutant_provider import host_sharing as sharing
 from gemmetry.providers.mutant_provider import host_splits as splits
 from gemmetry.providers.mutant_provider import host_stress as stress
@@ -133,6 +134,30 @@ KERNELS: Mapping[str, type[TiledGemm]] = {
     "alpha_behind_relu": factors.AlphaBehindRelu,
     "alpha_behind_bias": factors.AlphaBehindBias,
     "alpha_folded_in_bf16": factors.AlphaFoldedInInputFormat,
+    "block_exponents": scale.SharesExponents,
+    "block_exponents_of_b": scale.SharesExponentsOfB,
+    "fixed_point_rows": scale.FixedPointRows,
+    "rows_normalised_in_range": edges.NormalisesRows,
+    "fixed_point": scale.FixedPoint,
+    "ends_at_epsilon": scale.EndsAtEpsilon,
+    "epsilon_in_divisor": scale.EpsilonInDivisor,
+    "small_bf16_flushed": scale.FlushesSmallBf16,
+    "clamps_at_2_30": scale.ClampsInputs,
+    "squares_on_the_way": scale.SquaresOnTheWay,
+    "f16_inputs_flushed": scale.FlushesInputs,
+    "f16_results_flushed": scale.FlushesResults,
+    "f16_saturates": scale.SaturatesF16,
+    "overflows_upwards": scale.OverflowsUpwards,
+    "infinity_without_sign": scale.InfinityWithoutSign,
+    "nan_spoils_neighbours": scale.NanSpoilsNeighbours,
+    "nan_cleaned_in_place": scale.CleansInputs,
+    "infinity_cleaned_in_place": scale.CleansInfinity,
+    "workspace_times_zero": scale.ClearsByMultiplying,
+    "nan_in_padding": memory.MasksByMultiplying,
+    "columns_balanced": scale.BalancesColumns,
+    "rows_scaled_gently": scale.ScalesRowsGently,
+    "fixed_point_by_norm": scale.FixedPointRows,
+    "nan_by_flag": scale.NanByFlag,
     "split_k": splits.SplitK,
     "split_k_atomics": splits.SplitKAtomics,
     "stream_k": splits.StreamK,

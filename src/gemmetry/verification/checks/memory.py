@@ -35,7 +35,7 @@ def check_written(context: Context) -> CheckResult:
     # A right element may look like the sentinel (fp8 has 256 values), so it must be wrong too, or
     # look like the other sentinel after the second launch.
     if context.reference is not None:
-        count = outside_bound(context.operation, launch.output, context.reference, left)
+        count = int(outside_bound(context.operation, launch.output, context.reference, left).sum())
     else:
         count = int((left & sentinel_mask(context.second.output, context.second.sentinel)).sum())
     if count == 0:

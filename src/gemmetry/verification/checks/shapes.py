@@ -13,7 +13,7 @@ from gemmetry.domain.operation import EpilogueStep, Operation, OperationKind
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference
 from gemmetry.numerics.storage import Array
-from gemmetry.verification.checks import exact, memory, values
+from gemmetry.verification.checks import exact, memory, special, values
 from gemmetry.verification.checks.results import CheckResult, failed, not_applicable, passed
 from gemmetry.verification.companions import Companions, tail_operations
 from gemmetry.verification.context import Context
@@ -38,6 +38,7 @@ _EACH: tuple[Callable[[Context], CheckResult], ...] = (
     memory.check_red_zones,
     values.check_values,
     exact.check_integers,
+    special.check_nan_spreads,
 )
 """What every one of the other operations must pass."""
 

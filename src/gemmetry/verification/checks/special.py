@@ -8,9 +8,16 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmetry.domain.operation import EpilogueStep
-from gemmetry.numerics.references import to_logical
+from gemmetry.numerics.references import to_logical, to_storage
 from gemmetry.numerics.storage import Array, as_bits, to_float64
-from gemmetry.verification.checks.results import CheckResult, failed, not_applicable, passed
+from gemmetry.verification.checks.results import (
+    CheckOutcome,
+    CheckResult,
+    failed,
+    not_applicable,
+    passed,
+)
+from gemmetry.verification.comparison import outside_bound
 from gemmetry.verification.context import Context
 from gemmetry.verification.launching import Launch
 from gemmetry.verification.special_inputs import Positions, Spread, objection, spread
@@ -23,15 +30,19 @@ _PIECE = 1 << 18
 
 def check_nan_spreads(context: Context) -> CheckResult:
     """One NaN in a row of A and one in a column of B make that row and that column of the result
-    NaN, and nothing else. Behind relu zero is accepted too, as the maximum of NaN and 0 is 0 by
-    IEEE 754-2008 (maxNum) and NaN by IEEE 754-2019 (maximum)."""
-    return _check(context, "nan_spreads", math.nan)
+    NaN, and nothing else: all other elements are within their bounds, the inputs are left as they
+    are, and the next launch shows none. Behind relu zero is accepted too, as the maximum of NaN and
+    0 is 0 by IEEE 754-2008 (maxNum) and NaN by IEEE 754-2019 (maximum)."""
+    name = "nan_spreads"
+    result = _check(context, name, math.nan)
+    return _nothing_stays(context, name) if result.outcome is CheckOutcome.PASSED else result
 
 
 def check_inf_spreads(context: Context) -> CheckResult:
     """One infinity in a row of A and one in a column of B make that row and that column of the
-    result infinite or NaN (∞ · 0, ∞ - ∞), and nothing else. fp8 results may be the largest number
-    instead, as casts may saturate; behind relu and gelu zero is accepted for -∞."""
+    result infinite, of the right sign, or NaN (∞ · 0, ∞ - ∞), and nothing else. fp8 results may be
+    the largest number instead, as casts may saturate; behind relu and gelu zero is accepted for -∞.
+    """
     return _check(context, "inf_spreads", math.inf)
 
 
@@ -41,25 +52,50 @@ def _check(context: Context, name: str, value: float) -> CheckResult:
     if reason:
         return not_applicable(name, reason)
     case = spread(operation, context.inputs, value)
-    launch = context.launcher.launch(
-        context.put(case.inputs), sentinel=context.launcher.sentinels[0], check_inputs=False
-    )
+    placed = context.put(case.inputs)
+    context.launcher.keep_copies(placed)
+    launch = context.launcher.launch(placed, sentinel=context.launcher.sentinels[0])
     problem = context.launcher.form_problem(launch)
+    what = _what(value)
+    if not problem and launch.changed_inputs and not context.first.changed_inputs:
+        problem = f"the launch changed {', '.join(launch.changed_inputs)}, which held {what}"
     if problem:
         return failed(name, problem)
     return _judge(context, name, launch, case, value)
 
 
+def _what(value: float) -> str:
+    return "NaN" if math.isnan(value) else "infinity"
+
+
+def _nothing_stays(context: Context, name: str) -> CheckResult:
+    """A launch on the caller's inputs, right behind one with NaN, is as right as before."""
+    launch = context.launcher.launch(
+        context.main, sentinel=context.launcher.sentinels[1], check_inputs=False
+    )
+    if launch.same_as(context.first) or context.launcher.form_problem(launch):
+        return passed(name)
+    result = context.judge_by_bound(name, launch, context.reference)
+    if not result.is_failure or context.first_errors.bad_count:
+        return passed(name)
+    why = "the launch after one on inputs with NaN is wrong: something of it was kept"
+    return failed(name, f"{why}; {result.detail}", result.first_bad)
+
+
 def _judge(context: Context, name: str, launch: Launch, case: Spread, value: float) -> CheckResult:
     got, before = launch.output.reshape(-1), context.first.output.reshape(-1)
-    what = "NaN" if math.isnan(value) else "infinity"
-    swallowed = case.must[~_shows(context, got[case.must], value)]
+    what = _what(value)
+    swallowed = case.must[~_shows(context, got[case.must], value, case.signs)]
     if swallowed.size:
         detail = (
             f"{what} is swallowed: {swallowed.size} of {case.must.size} elements that it goes into "
             "do not show it"
         )
         return _failed(context, name, launch, swallowed, detail)
+    turned = case.must[_has_wrong_sign(context, got[case.must], case.signs)]
+    if turned.size:
+        detail = f"{turned.size} of {case.must.size} infinite elements have the wrong sign"
+        return _failed(context, name, launch, turned, detail)
     # Bits may differ between launches; what may not is that NaN or infinity is new.
     others = _without(_different(got, before), case.may)
     is_new = ~np.isfinite(to_float64(got[others])) & np.isfinite(to_float64(before[others]))
@@ -67,7 +103,29 @@ def _judge(context: Context, name: str, launch: Launch, case: Spread, value: flo
     if leaked.size:
         detail = f"{what} leaks: {leaked.size} elements show it that are no sum of it"
         return _failed(context, name, launch, leaked, detail)
-    return passed(name)
+    return _others_right(context, name, launch, others, what)
+
+
+def _others_right(
+    context: Context, name: str, launch: Launch, others: Positions, what: str
+) -> CheckResult:
+    """Elements that differ from those of the first launch, and have no part in NaN or infinity, are
+    within their bounds all the same."""
+    reference = context.reference
+    if not others.size or reference is None or context.first_errors.bad_count:
+        return passed(name)
+    spec = context.operation.output
+    where = np.zeros(spec.storage_shape, dtype=np.bool_)
+    where.reshape(-1)[others] = True
+    bad = outside_bound(
+        context.operation, launch.output, reference, where, declared=context.declared
+    )
+    if not bad.any():
+        return passed(name)
+    stored = to_storage(bad.reshape(spec.shape), spec)
+    count = int(bad.sum())
+    detail = f"{count} elements that have no part in the {what} among the inputs are wrong"
+    return _failed(context, name, launch, np.flatnonzero(stored), detail)
 
 
 def _failed(
@@ -101,7 +159,26 @@ def _without(positions: Positions, left_out: Positions) -> Positions:
     return positions[is_other]
 
 
-def _shows(context: Context, values: Array, value: float) -> Mask:
+def _has_wrong_sign(context: Context, values: Array, signs: npt.NDArray[np.int8] | None) -> Mask:
+    """Of elements that show infinity, which have another sign than they should."""
+    if signs is None:
+        return np.zeros(values.shape, dtype=np.bool_)
+    s, wide = context.operation.signature, to_float64(values)
+    shows = np.isinf(wide)
+    if s.result.is_fp8:
+        shows |= np.abs(wide) == s.result.maximum
+    wrong: Mask = shows & (signs != 0) & (np.sign(wide) != signs)
+    if EpilogueStep.RELU in s.epilogue:
+        wrong |= np.isinf(wide) & (signs < 0)
+    return wrong
+
+
+def _shows(
+    context: Context,
+    values: Array,
+    value: float,
+    signs: npt.NDArray[np.int8] | None = None,
+) -> Mask:
     s = context.operation.signature
     wide = to_float64(values)
     shows: Mask = np.isnan(wide)
@@ -112,5 +189,5 @@ def _shows(context: Context, values: Array, value: float) -> Mask:
         if s.result.is_fp8:
             shows |= np.abs(wide) == s.result.maximum
     if clamps.intersection(s.epilogue):
-        shows |= wide == 0
+        shows |= (wide == 0) & (signs is None or signs <= 0)
     return shows

@@ -44,13 +44,13 @@ def check_cancellation(context: Context) -> CheckResult:
     return _special(context, "cancellation", special_inputs.cancellation)
 
 
-def check_subnormals(context: Context) -> CheckResult:
-    """Inputs below the smallest normal number of a 16- or 8-bit format count in full."""
+def judge_subnormals(context: Context) -> CheckResult:
+    """A below the smallest normal number of a 16- or 8-bit format, by a reference of its own."""
     return _special(context, "subnormals", special_inputs.subnormals)
 
 
-def check_overflow(context: Context) -> CheckResult:
-    """Every other row of the result overflows: it is infinite there, and finite elsewhere."""
+def judge_overflow(context: Context) -> CheckResult:
+    """Every other row of a result of one sign overflows, by a reference of its own."""
     return _special(context, "overflow", special_inputs.overflow)
 
 

@@ -1,0 +1,103 @@
+"""Checks of scale: powers of two along K, subnormal numbers, and results beyond the format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from gemmetry.domain.operation import Operation
+from gemmetry.verification import exact_inputs
+from gemmetry.verification.checks import values
+from gemmetry.verification.checks.results import CheckResult, failed, not_applicable, passed
+from gemmetry.verification.context import INTEGERS, Context
+from gemmetry.verification.exact_inputs import ExactCase
+from gemmetry.verification.scaled_inputs import overflowing, scaled_along_k, subnormal
+from gemmetry.verification.special_inputs import objection
+
+_NO_ROOM = "these formats have no room for such inputs"
+
+
+def check_scaled_along_k(context: Context) -> CheckResult:
+    """(A·D)·(D⁻¹·B) is A·B, with D powers of two as far apart as the formats allow, up to 2^±100:
+    on integers whose sums are exact, else within the bound."""
+    name = "scaled_along_k"
+    reason = objection(name, context.operation, context.declared)
+    if reason:
+        return not_applicable(name, reason)
+    if context.exact(INTEGERS, exact_inputs.integers) is None:
+        return _within_bound(name, context)
+    case = _derived(context, name, _scaled_case)
+    if case is None:
+        return not_applicable(name, _NO_ROOM)
+    result = context.verdict_of_exact(name, context.run_exact(name, case))
+    return _explained(context, result)
+
+
+def _within_bound(name: str, context: Context) -> CheckResult:
+    """Where no sums are exact: the caller's inputs, scaled, by their bounds."""
+    inputs = scaled_along_k(context.operation, context.inputs)
+    if inputs is None:
+        return not_applicable(name, _NO_ROOM)
+    launch = context.launcher.launch(
+        context.put(inputs), sentinel=context.launcher.sentinels[0], check_inputs=False
+    )
+    if launch.same_as(context.first):
+        return passed(name)
+    return _explained(context, context.judge_by_bound(name, launch, context.reference))
+
+
+def _explained(context: Context, result: CheckResult) -> CheckResult:
+    """A failure with what is special about these inputs, where others gave a right result."""
+    if not result.is_failure or context.first_errors.bad_count:
+        return result
+    why = (
+        "columns of A times powers of two and rows of B divided by them change no product, and are "
+        "computed wrongly: numbers share a scale (of a block or row), have a fixed point, a "
+        "narrower range, or end at an epsilon"
+    )
+    return failed(result.name, f"{why}; {result.detail}", result.first_bad)
+
+
+def check_subnormals(context: Context) -> CheckResult:
+    """Inputs below the smallest normal number of a 16- or 8-bit format count in full."""
+    return _special(context, "subnormals", subnormal, values.judge_subnormals)
+
+
+def check_overflow(context: Context) -> CheckResult:
+    """Rows that overflow are infinite, of the right sign, and the rows between them finite."""
+    return _special(context, "overflow", overflowing, values.judge_overflow)
+
+
+def _special(
+    context: Context,
+    name: str,
+    make: Callable[[Operation, ExactCase], ExactCase | None],
+    thorough: Callable[[Context], CheckResult],
+) -> CheckResult:
+    """On exact inputs, which need no further product; thorough checks try others as well."""
+    reason = objection(name, context.operation, context.declared)
+    if reason:
+        return not_applicable(name, reason)
+    result = not_applicable(name, _NO_ROOM)
+    if context.case(INTEGERS, exact_inputs.integers) is not None:
+        case = _derived(context, name, make)
+        if case is not None:
+            result = context.verdict_of_exact(name, context.run_exact(name, case))
+    if result.is_failure or not context.thorough:
+        return result
+    other = thorough(context)
+    return other if other.is_failure or result.outcome is not passed(name).outcome else result
+
+
+def _scaled_case(operation: Operation, case: ExactCase) -> ExactCase | None:
+    inputs = scaled_along_k(operation, case.inputs)
+    return None if inputs is None else replace(case, inputs=inputs)
+
+
+def _derived(
+    context: Context, name: str, make: Callable[[Operation, ExactCase], ExactCase | None]
+) -> ExactCase | None:
+    """What `make` makes of the exact integers; kept for the next dispatch of the operation."""
+    base = context.case(INTEGERS, exact_inputs.integers)
+    assert base is not None
+    return context.case(name, lambda operation, *_: make(operation, base))
