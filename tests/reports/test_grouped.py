@@ -104,3 +104,12 @@ def test_the_default_configuration_gives_way_where_the_room_is_short(console_tex
     ]
     wide = console_text(lambda console: print_grouped(rows, console), width=100)
     assert "default" in wide
+
+
+def test_a_sentence_of_several_rows_stands_once_with_their_count(console_text):
+    reasons = ["needs 3 registers", "needs 44 registers", "no tile", "–", "no tile"]
+    rows = [["iree", OPERATION, f"c{i}", "wrong", "12", text] for i, text in enumerate(reasons)]
+    text = console_text(lambda console: print_rows(HEADINGS, rows, console), width=60)
+    rows = text.partition("f16 tt")[2].splitlines()
+    assert [line.strip() for line in rows if line.startswith("    ")] == [
+        "2 rows alike, the last: needs 44 registers", "no tile", "no tile"]  # fmt: skip

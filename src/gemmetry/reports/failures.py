@@ -43,7 +43,12 @@ def group_failures(records: Iterable[Record]) -> list[FailureGroup]:
     groups: dict[tuple[str, ...], list[Record]] = {}
     for record in records:
         if ran_and_failed(record):
-            kind = _NUMBER.sub("0", reason_line(record))
+            kind = without_numbers(reason_line(record))
             key = (record.outcome, str(record.stage), record.provider, record.target, kind)
             groups.setdefault(key, []).append(record)
     return [FailureGroup(group) for group in groups.values()]
+
+
+def without_numbers(text: str) -> str:
+    """`text` with every number as 0: what two reasons have in common that differ in numbers."""
+    return _NUMBER.sub("0", text)

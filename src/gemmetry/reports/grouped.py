@@ -12,6 +12,7 @@ from rich.text import Text
 
 from gemmetry.domain.errors import NameSyntaxError
 from gemmetry.domain.names import split_dispatch_name
+from gemmetry.reports.failures import without_numbers
 from gemmetry.reports.labels import operation_title, shorten_configurations
 from gemmetry.reports.texts import printable
 
@@ -96,7 +97,8 @@ def print_grouped(
 
     Columns that are empty everywhere are left out, and so is the configuration if it is the default
     everywhere and the room is short; those in `right` are numbers. Where the words of the columns
-    do not fit beside each other, each value has a line.
+    do not fit next to each other, each value has a line. A sentence that differs from the next
+    row's in numbers alone stands once, under the last such row, with their count.
     """
     headings = [
         name for name in rows[0].cells if any(row.cells[name] not in _NOTHING for row in rows)
@@ -117,7 +119,9 @@ def print_grouped(
         console.print(Text(title, style="bold", no_wrap=True, overflow="ellipsis"))
         names = [row.configuration for row in group]
         short = shorten_configurations(names, widths.get("configuration", len(max(names, key=len))))
-        for row in group:
+        alike = 0
+        for place, row in enumerate(group):
+            alike += 1
             if not has_room:
                 values = {name.replace("_", " "): printable(row.cells[name]) for name in headings}
                 _print_values(values, console, indent=2, style=row.style)
@@ -126,9 +130,18 @@ def print_grouped(
                 cells = {**row.cells, "configuration": short[row.configuration]}
                 table.add_row(*(Text(printable(cells[name]), style=row.style) for name in headings))
                 console.print(table)
+            is_last = place + 1 == len(group) or not has_room
+            if not is_last and _is_alike(row.below, group[place + 1].below):
+                continue  # The sentence stands once, under the last of its rows.
             if row.below:
-                text = Text(printable(row.below), style="dim")
+                lead = f"{alike} rows alike, the last: " if alike > 1 else ""
+                text = Text(printable(lead + row.below), style="dim")
                 console.print(Padding(text, (0, 0, 0, 4)))
+            alike = 0
+
+
+def _is_alike(first: str, second: str) -> bool:
+    return without_numbers(first) == without_numbers(second)
 
 
 def _title(operation: str) -> str:
