@@ -23,7 +23,8 @@ def test_table_of_few_records_is_as_reviewed(small_result_set, console_text):
 
 def test_groups_fit_into_80_columns(result_set, console_text):
     text = console_text(lambda console: print_table(result_set, console))
-    groups = text.partition("Not ok:")[0].splitlines()
+    verdict, *groups = text.partition("Not ok:")[0].splitlines()
+    assert verdict.startswith("iree is fastest on"), "whole, where lines are searched"
     assert len(groups) > 150
     assert max(len(line) for line in groups) <= 80
 
@@ -145,7 +146,7 @@ def _terminal_lines(results, width=80, **options):
 def test_every_line_of_a_terminal_keeps_within_its_width(result_set):
     lines = _terminal_lines(result_set)
     assert max(len(line.rstrip()) for line in lines) <= 80
-    commands = [line for line in lines if line.startswith("    $ gemmetry")]
+    commands = [line for line in lines if line.startswith("    $ gemmetry profile")]
     assert commands
     assert all(line.endswith(" \\") for line in commands)
 
@@ -163,6 +164,15 @@ def test_the_foot_counts_every_kind_of_mark(make_record, console_text):
     assert "! 3 less trustworthy: 2 noisy, 2 two modes\n" in text
     assert "All marks and checks of a row: gemmetry show 'my runs/a' DISPATCH\n" in text
     assert "iree 1.00× (1, 1 resting on rows marked !)" in text
+
+
+def test_a_terminal_does_not_break_the_command_that_shows_a_row(make_record):
+    record = make_record("matmul_8x8x8_f32t_f32t_f32t", marks=("drift: slower",))
+    folder = f"/experiments/{'long/' * 12}run"
+    lines = _terminal_lines(ResultSet(title="t", records=[record], path=folder))
+    place = lines.index("All marks and checks of a row:")
+    command = " ".join(line.strip(" \\") for line in lines[place + 1 : place + 4])
+    assert command == f"$ gemmetry show {folder} DISPATCH"
 
 
 def test_a_mark_that_most_rows_share_is_stated_once(make_record, console_text):

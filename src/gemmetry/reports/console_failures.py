@@ -41,7 +41,7 @@ def _print_group(group: FailureGroup, console: Console) -> None:
         console.print(Text(f"    and {group.others} more for the same reason:", style="dim"))
     _print_line(Text(f"    {reason_line(record)}"), console, indent=4)
     if record.reproduce:
-        _print_command(printable(record.reproduce), console)
+        print_command(printable(record.reproduce), console)
 
 
 def _print_not_run(records: Sequence[Record], console: Console) -> None:
@@ -71,7 +71,7 @@ def _print_line(text: Text, console: Console, *, indent: int) -> None:
         console.print(Text(" " * indent) + line, no_wrap=True)
 
 
-def _print_command(command: str, console: Console) -> None:
+def print_command(command: str, console: Console) -> None:
     """With backslashes at the ends of lines on a terminal, so that a copy still is one command."""
     lines = [""]
     for word in command.split(" "):
