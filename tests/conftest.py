@@ -3,9 +3,11 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -21,11 +23,23 @@ def _load(name: str) -> ModuleType:
     return module
 
 
+@cache
+def _servers() -> Any:
+    return _load("fork_server").ForkServers()
+
+
+@pytest.fixture(scope="session")
+def forked() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a Python program in a process of its own that need not import everything again."""
+    run: Callable[..., subprocess.CompletedProcess[str]] = _servers().run
+    return run
+
+
 @pytest.fixture(scope="session", autouse=True)
 def forked_workers() -> Iterator[None]:
     """Workers of the engine are forked from a process that has imported torch, see
     ``fork_server.py``."""
-    servers = _load("fork_server").ForkServers()
+    servers = _servers()
     worker_process.subprocess = SimpleNamespace(
         DEVNULL=subprocess.DEVNULL,
         TimeoutExpired=subprocess.TimeoutExpired,

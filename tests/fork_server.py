@@ -1,11 +1,11 @@
-"""Workers of the engine for the tests, forked from a process that has imported torch already.
+"""Processes for the tests, forked from one that has imported torch and gemmetry already.
 
-Nine tenths of what a worker costs the suite is the import of torch. While tests run in this
+Nine tenths of what a worker or a command costs the suite are imports. While tests run in this
 process, ``python -m gemmetry.engine.worker ...`` is therefore not started afresh: a server process
 that has imported what workers import forks, and the copy goes on as a started one does, with its
 arguments, descriptors, environment, working directory, session and output. Nothing else differs
 but what a library reads of the environment when it is loaded: each environment that libraries read
-has a server of its own.
+has a server of its own. The fixture ``forked`` runs Python programs, mostly commands, the same way.
 
 Programs that tests start as processes of their own start their workers as ever, and so does every
 worker under the fixture ``fresh_workers``.
@@ -15,14 +15,17 @@ from __future__ import annotations
 
 import array
 import atexit
+import importlib
 import json
 import os
+import pkgutil
 import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections import OrderedDict
 from pathlib import Path
@@ -83,13 +86,14 @@ class ForkServer:
         self._lock = threading.Lock()
 
     def fork(
-        self, arguments: list[str], inherited: tuple[int, ...], output: int,
+        self, arguments: list[str], inherited: tuple[int, ...], outputs: tuple[int, int],
         environment: dict[str, str], folder: str,
     ) -> ForkedWorker:  # fmt: skip
-        """A worker with these arguments, which has the descriptors `inherited` by their numbers."""
+        """A worker with these arguments, or a program where the first one is ``-c``. It has the
+        descriptors `inherited` by their numbers, and writes to `outputs`."""
         read, write = os.pipe()
         request = json.dumps([arguments, inherited, environment, folder]).encode()
-        sent = array.array("i", [output, write, *inherited])
+        sent = array.array("i", [write, *outputs, *inherited])
         try:
             with self._lock:
                 rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, sent)]
@@ -118,10 +122,44 @@ class ForkServers:
         if list(command[:3]) != COMMAND:
             return _real_popen(command, *arguments, **options)
         environment = dict(options["env"])
+        output = options["stdout"].fileno()
         return self._server(environment).fork(
-            list(command[3:]), tuple(options["pass_fds"]), options["stdout"].fileno(),
+            list(command[3:]), tuple(options["pass_fds"]), (output, output),
             environment, str(Path.cwd()),
         )  # fmt: skip
+
+    def run(
+        self, program: str, *arguments: str, env: dict[str, str] | None = None,
+        timeout: float = 120,
+    ) -> subprocess.CompletedProcess[str]:  # fmt: skip
+        """What came of a Python program, run as ``python -c`` runs it, in a session of its own."""
+        environment = dict(os.environ if env is None else env)
+        (out, writes_out), (err, writes_err) = os.pipe(), os.pipe()
+        try:
+            process = self._server(environment).fork(
+                ["-c", program, *arguments], (), (writes_out, writes_err),
+                environment, str(Path.cwd()),
+            )  # fmt: skip
+        finally:
+            os.close(writes_out)
+            os.close(writes_err)
+        texts = {out: b"", err: b""}
+        open_ = set(texts)
+        until = time.monotonic() + timeout
+        while open_:
+            ready, _, _ = select.select(open_, [], [], max(0.0, until - time.monotonic()))
+            if not ready:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise subprocess.TimeoutExpired(program, timeout)
+            for descriptor in ready:
+                read = os.read(descriptor, 1 << 16)
+                texts[descriptor] += read
+                if not read:
+                    open_.remove(descriptor)
+                    os.close(descriptor)
+        return subprocess.CompletedProcess(
+            [program, *arguments], process.wait(timeout), texts[out].decode(), texts[err].decode()
+        )
 
     def end(self) -> None:
         """End all servers."""
@@ -149,7 +187,7 @@ def serve(connection: socket.socket) -> None:
     """Fork what is asked for until nobody asks any more."""
     import fcntl
 
-    _import_what_workers_import()
+    _import_what_is_needed()
     own = fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, _OWN_DESCRIPTORS)
     connection.close()
     connection = socket.socket(fileno=own)
@@ -184,8 +222,8 @@ def serve(connection: socket.socket) -> None:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 connection.close()
                 _work(high, *json.loads(request))
-            running[pid] = high[1]
-            for descriptor in (high[0], *high[2:]):
+            running[pid] = high[0]
+            for descriptor in high[1:]:
                 os.close(descriptor)
             connection.send(str(pid).encode())
 
@@ -202,36 +240,55 @@ def _work(
     received: list[int], arguments: list[str], inherited: list[int],
     environment: dict[str, str], folder: str,
 ) -> None:  # fmt: skip
-    """Be a worker, in the copy; does not return."""
+    """Be the worker or the program, in the copy; does not return."""
     status = 1
     try:
         os.setsid()
-        output = received[0]
         nothing = os.open(os.devnull, os.O_RDONLY)
-        for source, number in ((nothing, 0), (output, 1), (output, 2)):
-            os.dup2(source, number)
-        for source, number in zip(received[2:], inherited, strict=True):
+        for source, number in zip((nothing, *received[1:]), (0, 1, 2, *inherited), strict=True):
             os.dup2(source, number)
         for descriptor in received:
             os.close(descriptor)
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(folder)
-        sys.argv = ["gemmetry.engine.worker", *arguments]
-        from gemmetry.engine.worker import main
-
-        status = main(arguments)
+        status = _status_of(arguments)
         threading._shutdown()
         atexit._run_exitfuncs()
+        sys.stdout.flush()
     except BaseException:  # noqa: BLE001
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
 
 
-def _import_what_workers_import() -> None:
+def _status_of(arguments: list[str]) -> int:
+    """Run it as the interpreter does; the status that it ends with."""
+    if arguments[0] != "-c":
+        sys.argv = ["gemmetry.engine.worker", *arguments]
+        from gemmetry.engine.worker import main
+
+        return main(arguments)
+    sys.argv = ["-c", *arguments[2:]]
+    sys.path.insert(0, "")
+    try:
+        exec(arguments[1], {"__name__": "__main__"})
+    except SystemExit as end:
+        if end.code is not None and not isinstance(end.code, int):
+            print(end.code, file=sys.stderr)
+            return 1
+        return end.code or 0
+    return 0
+
+
+def _import_what_is_needed() -> None:
+    for folder in ("api", "cli", "formats", "reports", "traces"):
+        package = importlib.import_module(f"gemmetry.{folder}")
+        for found in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"gemmetry.{folder}.{found.name}")
+    for name in ("jinja2", "rich.table", "xlsxwriter"):
+        importlib.import_module(name)
     import gemmetry.engine.bench
     import gemmetry.engine.worker
     import gemmetry.providers.registry

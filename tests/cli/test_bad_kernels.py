@@ -3,14 +3,16 @@ reason, and the others get their results."""
 
 from __future__ import annotations
 
+import io
 import json
-import os
 import shlex
-import subprocess
 import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 
 import pytest
 
+from gemmetry.cli.main import run
 from gemmetry.verification.evidence import load
 
 pytest.importorskip("torch")
@@ -120,6 +122,28 @@ BAD = {
 """Function -> its outcome, and words of the reason."""
 
 
+@dataclass
+class Ended:
+    status: int
+    stdout: str
+    stderr: str
+
+
+def gemmetry(folder, *arguments):
+    """Runs a command in `folder`, in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        chdir(folder),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        pytest.MonkeyPatch.context() as m,
+    ):
+        m.setenv("COLUMNS", "80")
+        m.setattr(sys, "argv", ["gemmetry", *arguments])
+        status = run(list(arguments))
+    return Ended(status, out.getvalue(), err.getvalue())
+
+
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
     """The records of one sweep over all of them, by function, and its exit status."""
@@ -127,19 +151,15 @@ def records(tmp_path_factory):
     (folder / "bad.py").write_text(KERNELS)
     names = ["right", *BAD]
     kernels = ",".join(f"bad.py:{name}" for name in names)
-    done = subprocess.run(
-        [
-            sys.executable, "-m", "gemmetry", "profile", "--providers", "user",
-            "--kernel", kernels, "--shapes", SHAPE, "--dtypes", "f32", "--device", "cpu",
-            "--experiment", "e", "--time-budget", "100ms", "--max-samples", "10", "--json",
-            "--set", "deadlines.verify=15",
-        ],
-        cwd=folder, capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"},
+    ended = gemmetry(
+        folder, "profile", "--providers", "user", "--kernel", kernels, "--shapes", SHAPE,
+        "--dtypes", "f32", "--device", "cpu", "--experiment", "e", "--time-budget", "100ms",
+        "--max-samples", "10", "--json", "--set", "deadlines.verify=15",
     )  # fmt: skip
-    assert done.stdout, done.stderr
-    found = json.loads(done.stdout)["records"]
+    assert ended.stdout, ended.stderr
+    found = json.loads(ended.stdout)["records"]
     by_name = {name: r for name in names for r in found if f"{name}" in r["configuration"]}
-    return by_name, done.returncode, folder
+    return by_name, ended.status, folder
 
 
 def test_the_right_one_is_measured_all_the_same(records):
@@ -158,7 +178,7 @@ def test_each_is_an_outcome_with_its_reason(records, name):
     assert record["median_ns"] is None
 
 
-def test_evidence_is_kept_and_its_command_does_it_again(records, monkeypatch):
+def test_evidence_is_kept_and_its_command_does_it_again(records):
     by_name, _, folder = records
     record = by_name["writes_later"]
     place = folder / "e" / record["evidence_path"]
@@ -169,24 +189,18 @@ def test_evidence_is_kept_and_its_command_does_it_again(records, monkeypatch):
     assert record["reason"] in text
     command = shlex.split(text.rpartition("again")[2])
     assert command[:3] == ["gemmetry", "verify", "run"]
-    monkeypatch.chdir(folder)
-    done = subprocess.run(
-        [sys.executable, "-m", *command, "--json"], capture_output=True, text=True
-    )
-    assert done.returncode == 1, done.stderr
-    (again,) = json.loads(done.stdout)["records"]
+    ended = gemmetry(folder, *command[1:], "--json")
+    assert ended.status == 1, ended.stderr
+    (again,) = json.loads(ended.stdout)["records"]
     assert (again["outcome"], again["reason"]) == ("wrong", record["reason"])
 
 
 def test_show_names_the_evidence(records):
     _, _, folder = records
-    done = subprocess.run(
-        [sys.executable, "-m", "gemmetry", "show", "e", "mutates_inputs"],
-        cwd=folder, capture_output=True, text=True,
-    )  # fmt: skip
-    assert "e/artifacts/failures/cpu/user/" in done.stdout
-    assert "Error map" in done.stdout
-    assert "gemmetry verify run " in done.stdout
+    shown = gemmetry(folder, "show", "e", "mutates_inputs").stdout
+    assert "e/artifacts/failures/cpu/user/" in shown
+    assert "Error map" in shown
+    assert "gemmetry verify run " in shown
 
 
 def test_a_device_that_disappears_keeps_the_rest_for_resume(cli):

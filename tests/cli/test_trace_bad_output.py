@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -34,18 +33,17 @@ writing = pytest.mark.parametrize(("command", "output"), WRITING)
 _MAIN = "from gemmetry.cli.main import main; main()"
 
 
-def run(*words, before="", limit=None, **options):
+@pytest.fixture
+def run(forked):
     """Runs ``gemmetry`` as a process of its own, after the Python lines `before`; no file that it
     writes may be larger than `limit` bytes."""
 
-    def limited():
+    def go(*words, before="", limit=None, env=None):
         if limit is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            before += f"import resource as r\nr.setrlimit(r.RLIMIT_FSIZE, ({limit}, {limit}))\n"
+        return forked(before + _MAIN, *map(str, words), env=env)
 
-    return subprocess.run(
-        [sys.executable, "-c", before + _MAIN, *map(str, words)], capture_output=True, text=True,
-        timeout=120, check=False, preexec_fn=limited, **options,
-    )  # fmt: skip
+    return go
 
 
 def files_below(folder):
@@ -116,7 +114,7 @@ def test_a_read_only_folder(cli, command, output, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("command", "output"), [w for w in WRITING if w[1][4:] in ("csv", "xlsx", "html", "")]
 )
-def test_a_full_disk_while_the_file_is_written(tmp_path, command, output):
+def test_a_full_disk_while_the_file_is_written(run, tmp_path, command, output):
     """What is too much for the disk is not there at all, and the old file is as it was."""
     target = tmp_path / output
     first = run("trace", command, GOOD, "-o", target, "--no-cache")
@@ -143,7 +141,7 @@ def full_disk(tmp_path):
 
 
 @pytest.mark.parametrize("output", ["out.xlsx", "out.html", "out.json"])
-def test_a_disk_that_is_really_full(full_disk, output):
+def test_a_disk_that_is_really_full(run, full_disk, output):
     (full_disk / output).write_text("old")
     (full_disk / "filler").write_bytes(bytes(40_000))
     ended = run("trace", "report", LARGE, "-o", full_disk / output, "--no-cache")
@@ -154,7 +152,7 @@ def test_a_disk_that_is_really_full(full_disk, output):
     assert [path.name for path in files_below(full_disk)] == ["filler", output]
 
 
-def test_a_disk_too_full_for_the_cache_costs_nothing(full_disk, monkeypatch):
+def test_a_disk_too_full_for_the_cache_costs_nothing(run, full_disk):
     """Neither beside the trace nor in the user's folder is there room: the trace is read anew."""
     trace = full_disk / "trace.json"
     trace.symlink_to(LARGE)
@@ -170,13 +168,10 @@ def test_a_disk_too_full_for_the_cache_costs_nothing(full_disk, monkeypatch):
 
 
 @pytest.mark.parametrize("words", [("--json",), ()])
-def test_a_full_disk_behind_stdout(words):
+def test_a_full_disk_behind_stdout(run, words):
+    full = "import os\nos.dup2(os.open('/dev/full', os.O_WRONLY), 1)\n"
     for command in ("summary", "gemms", "shapes", "collectives"):
-        with Path("/dev/full").open("wb") as full:
-            ended = subprocess.run(
-                [sys.executable, "-c", _MAIN, "trace", command, GOOD, "--no-cache", *words],
-                stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
-            )  # fmt: skip
+        ended = run("trace", command, GOOD, "--no-cache", *words, before=full)
         assert ended.returncode == 3, ended.stderr
         assert ended.stderr.splitlines()[0] == (
             "error: cannot write what was found: No space left on device"
@@ -191,7 +186,7 @@ _KILLED = "import os, signal\ndef kill(*_): os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.mark.parametrize("moment", ["os.fsync", "pathlib.Path.replace"])
 @pytest.mark.parametrize("output", ["out.xlsx", "out.html", "out.json", "out.md", "out"])
-def test_a_report_that_is_killed_leaves_the_old_one_or_none(tmp_path, moment, output):
+def test_a_report_that_is_killed_leaves_the_old_one_or_none(run, tmp_path, moment, output):
     patch = f"{_KILLED}import pathlib\n{moment} = kill\n"
     target = tmp_path / output
     ended = run("trace", "report", GOOD, "-o", target, "--no-cache", before=patch)
@@ -222,7 +217,7 @@ def test_a_report_that_is_killed_at_any_moment_is_whole_or_not_there(tmp_path):
 
 
 @pytest.mark.parametrize("moment", ["os.fdopen", "pathlib.Path.replace"])
-def test_a_cache_whose_writing_is_killed_is_never_read(tmp_path, moment):
+def test_a_cache_whose_writing_is_killed_is_never_read(run, tmp_path, moment):
     trace = tmp_path / "traces" / "trace.json.gz"
     trace.parent.mkdir()
     shutil.copy(LARGE, trace)

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -107,27 +106,23 @@ def test_a_manifest_that_names_folders_elsewhere_removes_nothing_there(cli):
     assert Path("precious/file").read_text() == "mine"
 
 
-def test_a_disk_that_fills_up_ends_the_recording_and_the_same_command_goes_on(tmp_path):
+def test_a_disk_that_fills_up_ends_the_recording_and_the_same_command_goes_on(cli, tmp_path):
     place = tmp_path / "disk"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=260k", "none", str(place)]
     if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
         pytest.skip("only root can mount a small file system")
     try:
-        command = [
-            sys.executable, "-c", "from gemmetry.cli.main import main; main()", *RECORD,
-            "--matrix-sizes", "16,32,48,64,80,96", "--experiment", str(place / "e"),
-        ]  # fmt: skip
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-        assert ended.returncode == 3, ended.stderr
+        command = [*RECORD, "--matrix-sizes", "16,32,48,64,80,96", "--experiment"]
+        ended = cli(*command, str(place / "e"))
+        assert ended.status == 3, ended.stderr
         assert "No space left on device" in ended.stderr
         assert "Traceback" not in ended.stderr
         shutil.copytree(place / "e", tmp_path / "e")
     finally:
         subprocess.run(["umount", str(place)], check=True)
-    command[-1] = str(tmp_path / "e")
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert ended.returncode == 0, ended.stderr
+    ended = cli(*command, str(tmp_path / "e"))
+    assert ended.status == 0, ended.stderr
     traces = list((tmp_path / "e").rglob("*.pt.trace.json"))
     assert len(traces) == 6
     for path in traces:
