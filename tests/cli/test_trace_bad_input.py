@@ -431,8 +431,11 @@ def test_names_are_shown_and_do_nothing(read, name):
         folder = Path.cwd() / re.sub("[\x00/\ud800\n\r]", "", text)
         folder.mkdir(exist_ok=True)
         files.append(folder / f"rank{rank}.json")
-        events = [kernel(f"{text}_gemm"), kernel(f"ncclDevKernel_AllReduce{text}", 20, 5, **told),
-                  {**kernel(text, 0, 50), "cat": "cpu_op"}]  # fmt: skip
+        product = {"External id": 1, "Input Dims": [[8, 8], [8, 8]], "Input type": ["float"] * 2}
+        events = [kernel(f"{text}_gemm"), kernel("my_gemm_kernel", 40, 5, **{"External id": 1}),
+                  kernel(f"ncclDevKernel_AllReduce{text}", 20, 5, **told),
+                  {**kernel(text, 0, 50), "cat": "cpu_op"},
+                  {**kernel("aten::mm", 100, 5, **product), "cat": "cpu_op"}]  # fmt: skip
         files[-1].write_bytes(document(
             *events, distributedInfo={"rank": rank, "world_size": 2}, host_name=text,
             deviceProperties=[{"id": 0, "name": text}],
@@ -460,3 +463,67 @@ def test_names_are_shown_and_do_nothing(read, name):
         with zipfile.ZipFile(path) as book:
             for part in book.namelist():
                 assert b"<f>" not in book.read(part) and b"<hyperlink" not in book.read(part)
+
+
+@commands
+def test_a_rank_of_a_folder_that_cannot_be_read_is_reported(read, tmp_path, command):
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for rank in (0, 1):
+        shutil.copy(RANKS / f"rank{rank}.pt.trace.json.gz", folder)
+    (folder / "rank2.json").write_bytes(b"")
+    (folder / "rank3.json").write_text('{"traceEvents": []}', encoding="utf-16")
+    (folder / "manifest.json").write_text('{"not": "a trace"}')
+    ended = read(command, folder)
+    assert ended.status == 1
+    assert re.search(r"rank2\.json is no trace: it is empty", ended.stderr)
+    assert re.search(r"rank3\.json is no trace: it is text in UTF-16", ended.stderr)
+    assert "manifest" not in ended.stderr
+    if command != "report":
+        assert ended.stdout
+
+
+@commands
+def test_a_file_that_may_not_be_read_does_not_stop_the_others(read, tmp_path, monkeypatch, command):
+    locked = tmp_path / "rank1.json"
+    locked.write_bytes(gzip.decompress(GOOD.read_bytes()))
+    really_open, really_access = Path.open, os.access
+
+    def open_(self, *args, **options):
+        if self.name == locked.name:
+            raise PermissionError(13, "Permission denied", str(self))
+        return really_open(self, *args, **options)
+
+    # Root may read everything: what others meet is made up.
+    monkeypatch.setattr(Path, "open", open_)
+    monkeypatch.setattr(
+        os,
+        "access",
+        lambda path, *more: locked.name not in str(path) and really_access(path, *more),
+    )
+    ended = read(command, locked, GOOD)
+    assert ended.status == 1
+    assert "rank1.json cannot be read: Permission denied" in ended.stderr
+    assert "Usage" not in ended.stderr
+    ended = read(command, tmp_path, GOOD)
+    assert ended.status == 1
+    assert "rank1.json cannot be read: Permission denied" in ended.stderr
+
+
+def test_kernels_on_two_time_bases_are_named(read, tmp_path):
+    path = tmp_path / "two.json"
+    path.write_bytes(document(*[kernel("since_boot", 10.0 * i) for i in range(3)],
+                              kernel("since_1970", 1.7e15)))  # fmt: skip
+    ended = read("summary", path)
+    assert ended.status == 0
+    assert "'since_1970': begins 19,675.9 days after the rest" in ended.stderr
+    (problem,) = json.loads(read("summary", path, words=("--json",)).stdout)["problems"]
+    assert problem["where"] == "work on a GPU 'since_1970'"
+
+
+def test_half_a_surrogate_pair_costs_no_event(read, tmp_path):
+    path = tmp_path / "half.json"
+    path.write_bytes(document(kernel("a\ud800_gemm_kernel")))
+    ended = read("gemms", path)
+    assert (ended.status, ended.stderr) == (0, "")
+    assert "in 1 GEMM kernel" in ended.stdout

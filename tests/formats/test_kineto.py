@@ -449,3 +449,18 @@ def test_a_trace_too_large_for_memory_keeps_what_led_to_work_on_the_gpu(monkeypa
     left = len(whole.calls.start_ns) + len(whole.operators.start_ns)
     left -= len(rows.calls.start_ns) + len(rows.operators.start_ns)
     assert rows.host_rows_left_out == left > 0
+
+
+def test_half_a_surrogate_pair_costs_a_character_and_no_event():
+    document = rb"""{"traceEvents": [
+    {"ph":"X","cat":"kernel","name":"gemm_\ud800","ts":1661938466265087.123,"dur":5,
+     "args":{"device":1,"stream":9,"correlation":3,"x":"\udc01"}},
+    {"ph":"X","cat":"cpu_op","name":"\udfffmm","ts":1,"dur":2,"pid":"\ud900","tid":1,
+     "args":{"Input type":["\ud800"],"Input Dims":[[4]]}}]}"""
+    rows = read_kineto(io.BytesIO(document))
+    assert rows.names == ("gemm_\ufffd", "\ufffdmm")
+    assert rows.gpu.start_ns.tolist() == [1661938466265087123]
+    assert (rows.gpu.stream.tolist(), rows.gpu.correlation.tolist()) == ([9], [3])
+    assert rows.arguments[0].shapes == "[[4]]"
+    assert rows.problems == ()
+    assert rows.events == 2

@@ -55,7 +55,7 @@ def test_by_the_first_bytes(tmp_path, content, kind):
         assert kind_of(path) is (Kind.OTHER if content.startswith(b"SQLite") else kind)
 
 
-def test_a_compressed_file_that_ends_before_its_key_is_what_its_beginning_says(tmp_path):
+def test_a_compressed_file_that_ends_before_its_key_is_cut(tmp_path):
     path = tmp_path / "file.json"
     head = (
         b'{"note": "'
@@ -63,7 +63,7 @@ def test_a_compressed_file_that_ends_before_its_key_is_what_its_beginning_says(t
         + b'", "traceEvents": []}'
     )
     path.write_bytes(gzip.compress(head)[:150_000])
-    assert kind_of(path) is Kind.JSON
+    assert kind_of(path) is Kind.CUT
     path.write_bytes(gzip.compress(b'{"traceEvents": [' + head)[:150_000])
     assert kind_of(path) is Kind.KINETO
 
@@ -74,3 +74,19 @@ def test_a_database_of_something_else(tmp_path):
     opened.execute("CREATE TABLE x (y)")
     opened.close()
     assert kind_of(path) is Kind.OTHER
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ('{"a": 1}\n', Kind.JSON),
+        ('{"a": {"b": 1}', Kind.JSON),
+        ('{"a": {"b": 1', Kind.CUT),
+        ("{", Kind.CUT),
+        ('{"traceEvents": [', Kind.KINETO),
+    ],
+)
+def test_a_document_that_ends_early_is_told_from_another_one(tmp_path, text, kind):
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    assert kind_of(path) is kind

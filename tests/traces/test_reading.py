@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 import gzip
 import json
+import os
 import shutil
 import sqlite3
 import time
@@ -259,3 +261,78 @@ def test_a_pattern_of_names_may_hold_caches(tmp_path):
     named = sorted(tmp_path.glob("trace*"))
     assert [file.name for file in named] == [path.name, path.name + CACHE_SUFFIX]
     assert find_traces(named) == [path]
+
+
+@pytest.fixture
+def locked(monkeypatch):
+    """Makes files and folders that nobody may read, root neither."""
+    closed = set()
+    really_open, really_scan = Path.open, os.scandir
+
+    def open_(self, *args, **options):
+        if self in closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+        return really_open(self, *args, **options)
+
+    def scan(path="."):
+        if Path(path) in closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return really_scan(path)
+
+    monkeypatch.setattr(Path, "open", open_)
+    monkeypatch.setattr(os, "scandir", scan)
+    monkeypatch.setattr(Path, "iterdir", lambda self: map(Path, scan(self)))
+    return closed.add
+
+
+BAD = {
+    "empty": (b"", "it is empty"),
+    "utf16": ('{"traceEvents": []}'.encode("utf-16"), "UTF-16"),
+    "utf16le": ('{"traceEvents": []}'.encode("utf-16-le"), "UTF-16"),
+    "text": (b"Traceback (most recent call last)", "begins with 'Traceback"),
+    "cut": (b'{"schemaVersion": 1, "deviceProp', "ends before"),
+    "gzip": (gzip.compress(b'{"traceEvents": []}')[:12], "ends before"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_json_file_of_a_folder_that_is_none_is_not_passed_over(tmp_path, bad):
+    content, reason = BAD[bad]
+    path = tmp_path / "rank1.json"
+    path.write_bytes(content)
+    shutil.copy(SAMPLES / "h200_matmul.pt.trace.json.gz", tmp_path / "rank0.json.gz")
+    assert find_traces([tmp_path]) == [tmp_path / "rank0.json.gz", path]
+    with pytest.raises(RequestError, match=reason):
+        read_trace(path)
+
+
+def test_files_of_a_folder_that_are_something_else_are_passed_over(tmp_path):
+    shutil.copy(SAMPLES / "h200_matmul.pt.trace.json.gz", tmp_path / "a.json.gz")
+    (tmp_path / "manifest.json").write_text('{"runs": 3}')
+    (tmp_path / "list.json").write_text("[1, 2]")
+    (tmp_path / "results.csv").write_text("")
+    (tmp_path / "notes.txt").write_text("")
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / ".hidden.json").write_text("")
+    assert find_traces([tmp_path]) == [tmp_path / "a.json.gz"]
+
+
+def test_what_may_not_be_opened_is_not_passed_over(tmp_path, locked):
+    good = tmp_path / "rank0.json.gz"
+    shutil.copy(SAMPLES / "h200_matmul.pt.trace.json.gz", good)
+    names = ("rank1.json", "9_kernel_trace.csv", "9_results.db", "rank2", "broken.json")
+    file, table, database, folder, link = (tmp_path / name for name in names)
+    for path in (file, table, database, tmp_path / "other.csv"):
+        path.write_text("x")
+        locked(path)
+    folder.mkdir()
+    locked(folder)
+    link.symlink_to(tmp_path / "gone.json")
+    assert set(find_traces([tmp_path])) == {good, file, table, database, folder, link}
+    for path in (file, table, folder, link):
+        with pytest.raises(RequestError, match=path.name):
+            read_trace(path)
+    locked(tmp_path)
+    assert find_traces([tmp_path]) == [tmp_path]
+    with pytest.raises(RequestError, match="Permission denied"):
+        read_trace(tmp_path)

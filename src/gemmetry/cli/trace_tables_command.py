@@ -24,6 +24,7 @@ Files = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE...",
+        readable=False,  # One that cannot be read is reported, and the others are done.
         help="Traces: Kineto (plain, gz, zst) or rocprofv3 (JSON, CSV, rocpd); folders are "
         "searched.",
     ),
@@ -40,6 +41,7 @@ FilesOrWorkbooks = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE...",
+        readable=False,  # One that cannot be read is reported, and the others are done.
         help="Traces: Kineto (plain, gz, zst) or rocprofv3 (JSON, CSV, rocpd); folders are "
         "searched. Also reports of TraceLens (xlsx).",
     ),

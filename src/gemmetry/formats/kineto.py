@@ -6,8 +6,7 @@ PyTorch 1.8 wrote ``Kernel``, ``Operator``, ``Runtime``; later versions ``kernel
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any, BinaryIO, NamedTuple, TypeVar
@@ -31,6 +30,7 @@ from gemmetry.formats.events import (
 )
 from gemmetry.formats.host_rows import host_rows
 from gemmetry.formats.json_array import CHUNK_BYTES, DECODE_ERRORS, ArrayReader, outer_object
+from gemmetry.formats.json_repair import repaired
 from gemmetry.formats.kineto_grids import Launches, workgroups
 from gemmetry.formats.naming import Names, Numbers, short_name
 from gemmetry.formats.nanoseconds import nanoseconds, texts
@@ -75,7 +75,6 @@ _EVENTS = msgspec.json.Decoder(list[typed.Event])
 _EVENT = msgspec.json.Decoder(typed.Event)
 _CATEGORY = attrgetter("cat")
 
-T = TypeVar("T")
 Args = TypeVar("Args", typed.GpuArgs, typed.CallArgs, typed.OperatorArgs)
 
 
@@ -336,25 +335,14 @@ def _decode_one(text: bytes, kind: type[Args]) -> Args:
     try:
         return msgspec.json.decode(text, type=kind)
     except DECODE_ERRORS:
-        found = _repaired(text, lambda repaired: msgspec.json.decode(repaired, type=kind))
+        found = repaired(text, lambda better: msgspec.json.decode(better, type=kind))
         return kind() if isinstance(found, str) else found
 
 
 def _rescue(text: bytes) -> typed.Event | str:
     """An event that is not valid JSON or not of the usual types: NaN, broken UTF-8 ..."""
-    found = _repaired(text, _EVENT.decode)
+    found = repaired(text, _EVENT.decode)
     return f"left out, as it is no event: {found}" if isinstance(found, str) else found
-
-
-def _repaired(text: bytes, decode: Callable[[bytes], T]) -> T | str:
-    """With NaN as a text and bytes that are no UTF-8 replaced; the reason where that is not
-    enough."""
-    try:
-        readable = text.decode("utf-8", "replace")
-        found = json.loads(readable, parse_constant=lambda name: name)
-        return decode(msgspec.json.encode(found))
-    except (ValueError, RecursionError, OverflowError) as error:
-        return str(error)
 
 
 def _wholes(values: Sequence[typed.Number]) -> Int64:

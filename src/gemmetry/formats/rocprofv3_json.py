@@ -27,6 +27,7 @@ from gemmetry.formats.events import (
     TraceRows,
 )
 from gemmetry.formats.json_array import CHUNK_BYTES
+from gemmetry.formats.json_repair import repaired
 from gemmetry.formats.json_sections import SectionReader
 from gemmetry.formats.naming import Numbers, short_name
 from gemmetry.formats.rocm_rows import (
@@ -146,15 +147,12 @@ def read_rocprofv3_json(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> Tr
     return builder.rows(processes, reader)
 
 
-def _decoders(kind: type) -> tuple[Callable[[bytes], list[Any]], Callable[[bytes], str]]:
+def _decoders(kind: type) -> tuple[Callable[[bytes], list[Any]], Callable[[bytes], Any]]:
     one: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
 
-    def rescue(text: bytes) -> str:
-        try:
-            one.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return f"left out, as it is no record: {error}"
-        return "left out, as it is no record"
+    def rescue(text: bytes) -> Any:
+        found = repaired(text, one.decode)
+        return f"left out, as it is no record: {found}" if isinstance(found, str) else found
 
     return msgspec.json.Decoder(list[kind]).decode, rescue  # type: ignore[valid-type]
 

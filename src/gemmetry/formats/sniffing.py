@@ -28,6 +28,8 @@ class Kind(Enum):
     CHAKRA = "Chakra execution trace"
     WORKBOOK = "workbook (xlsx)"
     JSON = "other JSON document"
+    CUT = "JSON document that ends early"
+    """Before any key that tells what it is."""
     OTHER = "other file"
 
 
@@ -50,6 +52,7 @@ def kind_of(path: Path) -> Kind:
         RequestError: there is no such file, or it cannot be opened.
     """
     text = start = b""
+    is_whole = True
     with open_decompressed(path) as file:
         try:
             text = file.read(FIRST_BYTES)
@@ -66,11 +69,14 @@ def kind_of(path: Path) -> Kind:
                     if not more:
                         break
                     text += more
+                is_whole = not file.read(1)
         except OSError:
             # Damaged compression; the reader says where.
             pass
     if start == b"{":
-        return _of_document(text)
+        kind = _of_document(text)
+        ends_early = is_whole and not text.rstrip().endswith(b"}")
+        return Kind.CUT if kind is Kind.JSON and ends_early else kind
     if start == b"[":
         return Kind.KINETO if _BARE_EVENTS.match(text) else Kind.JSON
     return Kind.ROCPROFV3_CSV if _CSV.match(text) else Kind.OTHER

@@ -33,7 +33,7 @@ from gemmetry.formats.events import (
 )
 from gemmetry.formats.plausible import plausible
 
-READER_VERSION = 3
+READER_VERSION = 4
 """Goes up whenever a reader gives other rows for the same file."""
 
 CACHE_SUFFIX = ".gemmetry-cache"

@@ -5,8 +5,10 @@ Readers are imported when a file needs them: a cached trace needs none.
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +25,7 @@ _NAMES = re.compile(r"\.(?:json|csv|db)(?:\.(?:gz|zst))?\Z")
 _OF_PYTORCH = re.compile(r"\.pt\.trace\.json(?:\.gz|\.zst)?\Z")
 """What PyTorch calls its traces, and nothing else is called."""
 
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_UTF16 = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{", b"[\0", b"\0[")
 _SUPPORTED = (
     "Supported: Kineto traces (JSON, also .gz and .zst), and rocprofv3's results.json, "
     "kernel_trace.csv and .db files."
@@ -71,7 +73,8 @@ def find_traces(paths: Iterable[Path]) -> list[Path]:
     order of names, numbers in them by value (``rank2`` before ``rank10``).
 
     Of rocprofv3's CSV files of one process, the one of the kernels stands for all. A file that is
-    named is kept whatever it is.
+    named is kept whatever it is. So are, in a folder, a file or a folder that cannot be opened and
+    a JSON file that is none: reading them tells why, and no rank is missing without a word.
 
     Raises:
         RequestError: a path does not exist, or a folder holds no trace.
@@ -90,7 +93,7 @@ def find_traces(paths: Iterable[Path]) -> list[Path]:
 
 def _traces_at(path: Path) -> list[Path]:
     if path.is_dir():
-        inside = sorted(filter(_is_trace, path.rglob("*")), key=_natural)
+        inside = sorted(_inside(path), key=_natural)
         if not inside:
             raise RequestError(f"no trace below {path}", hint=_SUPPORTED)
         return inside
@@ -102,23 +105,41 @@ def _traces_at(path: Path) -> list[Path]:
     return [] if path.name.endswith(CACHE_SUFFIX) else [path]
 
 
+def _inside(folder: Path) -> Iterator[Path]:
+    """The traces below `folder`, and the folders there that cannot be opened."""
+    closed: list[OSError] = []
+    for place, _, names in os.walk(folder, onerror=closed.append):
+        yield from filter(_is_trace, (Path(place, name) for name in names))
+    yield from (Path(error.filename) for error in closed if error.filename is not None)
+
+
 def _is_trace(file: Path) -> bool:
-    if not _NAMES.search(file.name) or file.name.endswith(CACHE_SUFFIX):
+    name = file.name
+    if not _NAMES.search(name) or name.endswith(CACHE_SUFFIX) or name.startswith("."):
         return False
     from gemmetry.formats.sniffing import TRACES, Kind, kind_of
 
     try:
-        if file.name.startswith(".") or not file.is_file():
-            return False
+        if not file.is_file():
+            # What a link that leads nowhere should lead to, nobody can tell.
+            return file.is_symlink() and not file.exists()
         kind = kind_of(file)
     except (RequestError, OSError):
-        return _OF_PYTORCH.search(file.name) is not None
+        return ".csv" not in name or _tells_kernels(name)
     if kind is Kind.ROCPROFV3_CSV:
         from gemmetry.formats.rocprofv3_csv import kernel_tables
 
         return file in kernel_tables(file)
     # A damaged one is not passed over, so that nobody misses a rank without being told.
-    return kind in TRACES or _OF_PYTORCH.search(file.name) is not None
+    is_damaged = kind in (Kind.OTHER, Kind.CUT) and ".json" in name
+    return kind in TRACES or is_damaged or _OF_PYTORCH.search(name) is not None
+
+
+def _tells_kernels(name: str) -> bool:
+    from gemmetry.formats.rocprofv3_tables import table_of
+
+    found = table_of(name)
+    return found is not None and found[1] in ("kernel_trace", "counter_collection")
 
 
 def _natural(path: Path) -> list[tuple[int, str | int]]:
@@ -142,6 +163,13 @@ def _key(path: Path) -> str | None:
 
 def _read(path: Path) -> TraceRows:
     if path.is_dir():
+        try:
+            next(path.iterdir(), None)
+        except OSError as error:
+            raise RequestError(
+                f"{path} cannot be opened: {error.strerror or error}",
+                hint="Give it the permission to be read, or give the files in it.",
+            ) from error
         raise RequestError(f"{path} is a folder", hint="Give the trace files in it.")
     from gemmetry.formats.sniffing import kind_of
 
@@ -151,8 +179,11 @@ def _read(path: Path) -> TraceRows:
         reason, hint = _reason(path, kind)
         raise RequestError(f"{path} is no trace: {reason}", hint=hint)
     from gemmetry.formats.plausible import plausible
+    from gemmetry.traces.time_bases import time_base_problems
 
-    return plausible(rows)
+    rows = plausible(rows)
+    found = time_base_problems(rows)
+    return dataclasses.replace(rows, problems=(*rows.problems, *found)) if found else rows
 
 
 def _reason(path: Path, kind: Kind) -> tuple[str, str]:
@@ -185,6 +216,8 @@ def _reason(path: Path, kind: Kind) -> tuple[str, str]:
         return "it is a SQLite database that is damaged or has no tables of rocprofv3", _SUPPORTED
     if begin.startswith(_UTF16):
         return "it is text in UTF-16", "Convert it to UTF-8: iconv -f UTF-16 -t UTF-8 FILE."
+    if kind is Kind.CUT:
+        return 'it is a JSON document that ends before any "traceEvents"', _SUPPORTED
     if not begin:
         return "it is empty", _SUPPORTED
     if begin.isascii() and begin.decode().isprintable():
