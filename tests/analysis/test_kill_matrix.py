@@ -65,6 +65,23 @@ def test_an_end_without_a_verdict_kills_under_its_own_name(record_of, outcome):
     assert matrix.results[0].is_killed_as_planned
 
 
+def test_a_vehicle_whose_right_kernels_crash_too_kills_nobody(record_of):
+    bug, right = (planted(5, is_bug=is_bug, vehicle=Vehicle.TRITON) for is_bug in (True, False))
+    other = planted(6)
+    crashed = [record_of(item, Outcome.CRASH) for item in (bug, right)]
+    matrix = kill_matrix(
+        [bug, right, other], [*crashed, record_of(other, Outcome.WRONG, values="failed: 1 wrong")]
+    )
+    assert (matrix.mutants_total, matrix.mutants_killed) == (1, 1)
+    assert matrix.false_alarms == []
+    assert {item.name for item in matrix.broken} == {bug.configuration, right.configuration}
+    assert "triton does not work on cpu" in matrix.broken[0].reason
+    assert not matrix.is_perfect
+    # Where one of them reached a check, the others' ends are their own.
+    passed = record_of(right, values="passed")
+    assert kill_matrix([bug, right], [crashed[0], passed]).mutants_killed == 1
+
+
 @pytest.mark.parametrize("text", ["passed", "warned: errs more than usual"])
 def test_a_warning_kills_nobody(record_of, text):
     item = planted(36)

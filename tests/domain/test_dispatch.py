@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
@@ -16,3 +18,20 @@ def test_a_dispatch_is_named_by_its_halves_and_keyed_with_provider_and_target():
     assert dispatch.key == ("cpu", "user", dispatch.name)
     assert str(dispatch) == f"user:{dispatch.name}"
     assert hash(dispatch) == hash(dataclasses.replace(dispatch))
+
+
+@pytest.mark.parametrize(("parameters", "tile"), [
+    ({"tile_m": 64, "tile_n": 32, "tile_k": 16}, (64, 32, 16)),
+    ({"block_m": 64, "block_n": 32}, (64, 32, 1)),
+    ({"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 16, "GROUP_M": 8}, (64, 32, 16)),
+    ({"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 16}, (64, 32, 16)),
+    ({"BM": 64, "BN": 32, "BK": 16, "num_warps": 4}, (64, 32, 16)),
+    ({"tile": "64x32x16"}, (64, 32, 16)),
+    ({"tile": 32}, (32, 32, 32)),
+    ({"BLOCK": 32, "tile_m": 64}, (64, 1, 1)),
+    ({"tile_m": "wide", "tile": True}, None),
+    ({"tile": "auto", "stages": 3}, None),
+    ({}, None),
+])  # fmt: skip
+def test_sizes_of_tiles_are_read_under_their_usual_names(parameters, tile):
+    assert Configuration("some", parameters).tile == tile

@@ -210,6 +210,9 @@ def kill_matrix(
 ) -> KillMatrix:
     """Match records of the provider ``mutant`` with the catalogue.
 
+    Where no kernel of a vehicle reached a check on a device, right ones included, the vehicle does
+    not work there: nothing is known of its mutants, and none counts as killed.
+
     Args:
         planted: the whole catalogue.
         records: of a self-test's experiment; a planted kernel may have one for each device.
@@ -227,11 +230,42 @@ def kill_matrix(
         results += [PlantedResult(item, record) for record in ran]
         if not ran:
             not_run.append(_not_run(item, found, (absent or {}).get(item.configuration)))
+    unusable = _unusable(results)
+    not_run += [_unusable_not_run(result) for result in results if _place(result) in unusable]
+    results = [result for result in results if _place(result) not in unusable]
     not_run += [
         NotRun(number=number, name="", vehicle="", is_bug=True, reason=reason)
         for number, reason in (not_planted or {}).items()
     ]
     return KillMatrix(results, not_run)
+
+
+def _place(result: PlantedResult) -> tuple[str, str]:
+    return str(result.planted.vehicle), result.record.device
+
+
+def _unusable(results: Iterable[PlantedResult]) -> set[tuple[str, str]]:
+    """(vehicle, device) where mutants and right kernels alike ended without a check."""
+    kinds: dict[tuple[str, str], set[bool]] = {}
+    reached: set[tuple[str, str]] = set()
+    for result in results:
+        kinds.setdefault(_place(result), set()).add(result.planted.is_bug)
+        if result.record.verdict.checks or result.record.outcome not in ENDINGS:
+            reached.add(_place(result))
+    return {place for place, of in kinds.items() if len(of) == 2 and place not in reached}
+
+
+def _unusable_not_run(result: PlantedResult) -> NotRun:
+    vehicle, device = _place(result)
+    record = result.record
+    return NotRun(
+        number=result.planted.number,
+        name=result.name,
+        vehicle=vehicle,
+        is_bug=result.planted.is_bug,
+        reason=f"{vehicle} does not work on {device}, right kernels end too: {record.reason}",
+        is_broken=True,
+    )
 
 
 def _not_run(item: Planted, found: Sequence[Record], absent: str | None) -> NotRun:

@@ -172,6 +172,8 @@ COLUMNS: tuple[Column, ...] = (
            _checks("failed", "warned")),
     Column("checks_not_applicable", "", "Checks that could not apply, each with why.",
            _checks("not applicable")),
+    Column("refused_shapes", "", "Small shapes that checks tried and the configuration refused.",
+           lambda r, o: r.verdict.refused_shapes),
     Column("first_bad", "", "Index, value and expectation of the first wrong element.",
            lambda r, o: r.verdict.first_bad),
     Column("error_map", "", "Lines that draw where the result is wrong, the caption first.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -29,12 +30,39 @@ class Configuration:
     @property
     def tile(self) -> tuple[int, int, int] | None:
         """Sizes along M, N and K of what one block of threads computes, where the parameters tell
-        them as ``tile_m`` or ``block_m`` and so on; an axis that they leave out is 1."""
-        sizes = [self.parameters.get(f"tile_{a}", self.parameters.get(f"block_{a}")) for a in "mnk"]
-        if all(size is None for size in sizes):
+        them as ``tile_m``, ``block_m``, ``BLOCK_M``, ``BLOCK_SIZE_M``, ``BM`` and so on, in letters
+        of either case, or together as ``tile`` or ``block``: ``128x64x32``, or one number for all
+        three. An axis that they leave out is 1."""
+        given = {name.lower(): value for name, value in self.parameters.items()}
+        sizes = [
+            next((_size(given[name]) for form in _SIZES if (name := form + axis) in given), 0)
+            for axis in "mnk"
+        ]
+        if not any(sizes):
+            sizes = next((_sizes(given[name]) for name in _TILES if name in given), [])
+        if not any(sizes):
             return None
-        m, n, k = (size if isinstance(size, int) and size > 0 else 1 for size in sizes)
+        m, n, k = (max(size, 1) for size in [*sizes, 1, 1][:3])
         return m, n, k
+
+
+_SIZES = ("tile_", "block_", "block_size_", "tile_size_", "b")
+"""How parameters name the size of a tile along m, n or k, before that letter."""
+
+_TILES = ("tile", "block", "tile_shape", "block_shape", "tile_size", "block_size")
+"""How they name all sizes at once."""
+
+
+def _size(value: Parameter) -> int:
+    """A size of a tile; 0 for what is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _sizes(value: Parameter) -> list[int]:
+    """Sizes along M, N and, where it is told, K: of ``128x64x32``, ``128, 64`` or ``64``."""
+    if isinstance(value, str):
+        return [int(number) for number in re.findall(r"[0-9]+", value)][:3]
+    return [_size(value)] * 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,8 @@ class Verdict:
     error_map: tuple[str, ...] = ()
     """The result drawn in characters, one a tile, where elements were wrong: ``.`` right, ``1`` to
     ``9`` tenths of the tile wrong, ``#`` all of it; the caption first."""
+    refused_shapes: int = 0
+    """Small shapes that checks tried and the configuration refused."""
     evidence_path: str | None = None
     """Folder with the failing inputs, output and expectation, relative to the experiment."""
     rivals: Mapping[str, bool] = field(default_factory=dict)

@@ -137,6 +137,7 @@ class TorchDevice:
             with self.errors("opening the device"):
                 torch.cuda.set_device(index)
                 properties = torch.cuda.get_device_properties(index)
+            self.multiprocessors = int(properties.multi_processor_count)
             beyond_l2 = _AMD_INFINITY_CACHE_BYTES.get(_architecture(properties), 0)
             self.last_level_cache_bytes = max(int(properties.L2_cache_size), beyond_l2)
         else:

@@ -256,7 +256,11 @@ def _print_verified(records: Sequence[Record], console: Console) -> bool:
         many = f"{len(checks)} check{'' if len(checks) == 1 else 's'}"
         where = f"on {'up to ' if len(set(checks.values())) > 1 else ''}{most} of {len(records)}"
         console.print(Text(printable(f"Could not check everything: {many} {where} dispatches")))
-    return bool(checks)
+    refused = [record.verdict.refused_shapes for record in records if record.verdict.refused_shapes]
+    if refused:
+        many = f"{sum(refused)} small shape{'' if sum(refused) == 1 else 's'}"
+        console.print(Text(f"Refused: {many}, by {len(refused)} of {len(records)} dispatches"))
+    return bool(checks or refused)
 
 
 def _print_pointer(text: str, command: str, console: Console) -> None:

@@ -198,8 +198,15 @@ def _describe(record: Record) -> str:
     if record.trace is not None:
         trace = record.trace
         what = f"{trace.kernels} kernels" if trace.kernels else f"{trace.operators} operators"
-        return f"ok {name}  {trace.folder}  {what}  {record.verdict.status}"
+        return f"ok {name}  {trace.folder}  {what}  {_verified(record)}"
     if record.measurement is None:
-        return f"ok {name}  {record.verdict.status}"
+        return f"ok {name}  {_verified(record)}"
     time = units.format_ns(record.measurement.median_ns)
-    return f"ok {name}  {time}  {units.format_gflops(record.gflops)}  {record.verdict.status}"
+    return f"ok {name}  {time}  {units.format_gflops(record.gflops)}  {_verified(record)}"
+
+
+def _verified(record: Record) -> str:
+    refused = record.verdict.refused_shapes
+    status = str(record.verdict.status)
+    noun = "shape" if refused == 1 else "shapes"
+    return f"{status} ({refused} small {noun} refused)" if refused else status

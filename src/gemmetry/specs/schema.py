@@ -14,7 +14,7 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _INTEGERS = frozenset(
     ("m", "n", "k", "batch", "split_k_slices", "seed", "sample_count", "launches_per_sample",
      "rounds", "processes", "input_sets", "flops", "bytes", "registers", "spill_bytes",
-     "shared_memory_bytes", "compile_ns", "trace_operators", "trace_kernels")
+     "shared_memory_bytes", "compile_ns", "trace_operators", "trace_kernels", "refused_shapes")
 )  # fmt: skip
 _NUMBERS = frozenset(
     ("max_error_ratio", "relative_frobenius_error", "signed_bias", "zero_share", "median_ns",
@@ -30,8 +30,8 @@ _ALWAYS = frozenset(
     ("dispatch", "provider", "target", "operation", "configuration", "kind", "m", "n", "k",
      "batch", "lhs_dtype", "rhs_dtype", "result_dtype", "accumulator", "layouts", "epilogue",
      "split_k_slices", "outcome", "verification", "checks_passed", "checks_failed",
-     "checks_not_applicable", "error_map", "declared", "distribution", "seed", "flops", "bytes",
-     "throttle_reasons", "marks", "trace_files", "input_sha256", "tags")
+     "checks_not_applicable", "refused_shapes", "error_map", "declared", "distribution", "seed",
+     "flops", "bytes", "throttle_reasons", "marks", "trace_files", "input_sha256", "tags")
 )  # fmt: skip
 """Columns that are never null."""
 _ENUMS = {

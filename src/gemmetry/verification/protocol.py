@@ -239,6 +239,7 @@ def _verdict(results: Sequence[CheckResult]) -> Verdict:
         checks={result.name: result.text for result in results},
         first_bad=(decisive.first_bad or None) if decisive else None,
         reason=_reason(decisive) if decisive else "",
+        refused_shapes=sum(result.refused for result in results),
     )
 
 

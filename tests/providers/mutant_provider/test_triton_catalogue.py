@@ -44,7 +44,12 @@ def test_right_kernels_are_special_in_something() -> None:
 
 @pytest.mark.parametrize(
     ("triton", "numpy", "works"),
-    [("3.6.0", "2.5.2", False), ("3.6.0", "2.4.6", True), ("3.9.0+git1", "2.5.2", True)],
+    [
+        ("3.6.0", "2.5.2", False),
+        ("3.6.0", "2.4.6", False),
+        ("3.6.0", "2.3.5", True),
+        ("3.9.0+git1", "2.5.2", True),
+    ],
 )
 def test_versions_that_the_interpreter_cannot_use_are_told(
     monkeypatch, triton: str, numpy: str, works: bool

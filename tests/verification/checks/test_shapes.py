@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.errors import DeviceLostError, LaunchError, UnsupportedError
-from gemmetry.numerics.references import apply_epilogue
+from gemmetry.domain.names import parse_operation
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.references import apply_epilogue, compute_reference
 from gemmetry.numerics.storage import to_float32, to_float64
 from gemmetry.verification.checks import CheckOutcome, shapes
 from gemmetry.verification.companions import Companions
+from gemmetry.verification.protocol import verify
 
 TILE = (16, 16, 8)
 NAME = "matmul_32x32x32_f32t_f32n_f32t"
@@ -103,7 +106,10 @@ def test_refusing_is_no_failure(check, executable_of):
         return executable_of(operation, whole_tiles("m"))
 
     result, _ = check(NAME, build=build)
-    assert result.text == "passed"
+    assert result.outcome is CheckOutcome.PASSED
+    assert result.refused == 10
+    assert result.detail.startswith("10 of 11 shapes refused (first matmul_")
+    assert "K must be a multiple of 16" in result.detail
     result, _ = check(NAME, build=lambda operation: None)
     assert result.outcome is CheckOutcome.NOT_APPLICABLE
     assert "not supported" in result.detail
@@ -115,7 +121,7 @@ def test_what_is_refused_is_tried_in_multiples_of_16(check, executable_of):
         return executable_of(operation, product) if aligned else None
 
     result, context = check(NAME, build=build)
-    assert result.text == "passed"
+    assert result.outcome is CheckOutcome.PASSED
     assert any(shape.matmul_shape[:3] == (32, 16, 16) for shape in context.built)
 
 
@@ -141,6 +147,77 @@ def test_a_launch_that_is_rejected_is_a_refusal_unless_the_device_is_gone(
     monkeypatch.setattr(type(context.launcher.device), "synchronize", lost)
     with pytest.raises(DeviceLostError):
         check(NAME, build=build)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        IndexError("list index out of range"),
+        RecursionError("deep"),
+        KeyError((1, 2)),
+        TypeError("None * 2"),
+        ZeroDivisionError(),
+    ],
+)
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_an_exception_that_is_a_bug_is_no_refusal(check, executable_of, error, wrapped):
+    def build(operation):
+        executable = executable_of(operation, product)
+
+        def run(inputs, output):
+            if wrapped:
+                raise LaunchError("user.py:kernel raised something") from error
+            raise error
+
+        executable.run = run
+        return executable
+
+    result, _ = check(NAME, build=build)
+    assert result.is_failure
+    assert f"raised {type(error).__name__}" in result.detail
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("M % 64"),
+        NotImplementedError("tails"),
+        AssertionError(),
+        RuntimeError("CUDA error"),
+    ],
+)
+def test_an_exception_that_states_a_limit_is_a_refusal(check, executable_of, error):
+    def build(operation):
+        executable = executable_of(operation, product)
+
+        def run(inputs, output):
+            raise LaunchError(f"raised {error!r}") from error
+
+        executable.run = run if operation.matmul_shape.m % 16 else executable.run
+        return executable
+
+    result, _ = check(NAME, build=build)
+    assert result.outcome is CheckOutcome.PASSED
+    assert 0 < result.refused < 11
+
+
+def test_a_verdict_counts_refused_shapes(executable_of):
+    operation = parse_operation(NAME)
+    inputs = make_inputs(operation, distribution="offset_uniform", seed=42)
+
+    def build(other):
+        return None if other.matmul_shape.m % 16 else executable_of(other, product)
+
+    verdict = verify(
+        executable_of(operation, product),
+        operation,
+        inputs,
+        compute_reference(operation, inputs),
+        companions=Companions(build, TILE),
+    )
+    assert verdict.status == "passed"
+    assert verdict.refused_shapes > 0
+    assert f"{verdict.refused_shapes} of 11 shapes refused" in verdict.checks["tail_shapes"]
 
 
 def test_executables_are_closed(check, executable_of):

@@ -120,14 +120,15 @@ def recipe_of(item: Planted) -> Recipe:
 def interpreter_problem() -> str | None:
     """Why Triton's interpreter does not work here, from the versions alone; None if it does.
 
-    Seen: Triton 3.6.0 fails with numpy 2.5.2, which no longer turns arrays of one element into
-    numbers; Triton 3.9.0 does not rely on that.
+    Seen: Triton 3.6.0 fails with numpy 2.5.2, which does not turn arrays of one element into
+    numbers any more; numpy 2.4 was the first that raises TypeError there (its release notes,
+    expired deprecations). Triton 3.9.0 does not rely on it.
     """
     try:
         triton, numpy = version("triton"), version("numpy")
     except PackageNotFoundError as error:
         return f"needs {error.name}"
-    if _numbers(triton) < (3, 9) and _numbers(numpy) >= (2, 5):
+    if _numbers(triton) < (3, 9) and _numbers(numpy) >= (2, 4):
         return f"the interpreter of triton {triton} does not work with numpy {numpy}"
     return None
 

@@ -22,6 +22,8 @@ class CheckResult:
     detail: str = ""
     """Why, where it is not passed; one line. Where it is: what it left out, if anything."""
     first_bad: str = ""
+    refused: int = 0
+    """Shapes that the configuration refused; others were tried in place of them where possible."""
 
     @property
     def text(self) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from gemmetry.domain.contracts import Executable
-from gemmetry.domain.errors import DispatchError, RequestError
+from gemmetry.domain.errors import DispatchError, LaunchError, RequestError
 from gemmetry.domain.operation import EpilogueStep, Operation, OperationKind
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference
@@ -43,6 +43,13 @@ _EACH: tuple[Callable[[Context], CheckResult], ...] = (
 """What every one of the other operations must pass."""
 
 
+BUGS = (LookupError, RecursionError, NameError, AttributeError, TypeError, ArithmeticError,
+        StopIteration, EOFError, BufferError, SystemError)  # fmt: skip
+"""Exceptions that Python raises where code is wrong. A kernel that refuses a shape does so by
+another, such as ValueError, NotImplementedError, AssertionError or RuntimeError; these are checked
+after RecursionError, which is a RuntimeError as well."""
+
+
 @dataclass(frozen=True)
 class Attempt:
     """What became of one other operation."""
@@ -62,13 +69,20 @@ def check_tail_shapes(context: Context) -> CheckResult:
         return not_applicable(name, "nothing builds this configuration for other shapes here")
     key = f"{name} {'thorough' if context.thorough else 'few'}"
     if key not in companions.known:
-        options = tail_operations(context.operation, companions, thorough=context.thorough)
+        known = replace(companions, processors=_multiprocessors(context))
+        options = tail_operations(context.operation, known, thorough=context.thorough)
         result = _try_all(context, companions, name, options)
         if name in context.evidence:
             # The next dispatch would have nothing to show for its failure.
             return result
         companions.known[key] = result
     return companions.known[key]
+
+
+def _multiprocessors(context: Context) -> int | None:
+    """Of the device, where it tells them."""
+    count = getattr(context.launcher.device, "multiprocessors", 0)
+    return count if isinstance(count, int) and count > 0 else None
 
 
 def check_alpha_beta(context: Context) -> CheckResult:
@@ -110,29 +124,41 @@ def _try_all(
     name: str,
     options: Iterator[tuple[Operation, ...]],
 ) -> CheckResult:
-    tried, refused, began, builds_s = 0, "", time.monotonic(), 0.0
+    shapes, tried, began, builds_s = 0, 0, time.monotonic(), 0.0
+    refused: list[str] = []
     for candidates in options:
         is_late = time.monotonic() - began > LONGEST_S[context.thorough]
         if is_late or builds_s > LONGEST_BUILDS_S[context.thorough]:
-            return passed(name, f"stopped after {tried} of them, as they take long")
+            late = f"stopped after {tried} of them, as they take long"
+            return _passed(name, shapes, refused, late)
         attempt = Attempt(candidates[0], refusal="not supported")
         for operation in candidates:
             attempt = _try(context, companions, name, operation)
             builds_s += attempt.build_seconds
             if not attempt.refusal:
                 break
+            if operation is candidates[0]:
+                refused.append(f"{operation}: {attempt.refusal}")
         if attempt.failure is not None:
             inner = attempt.failure
             return failed(
                 name, f"{attempt.operation}: {inner.name}: {inner.detail}", inner.first_bad
             )
-        if attempt.refusal:
-            refused = refused or f"{attempt.operation}: {attempt.refusal}"
-        else:
-            tried += 1
+        shapes += 1
+        tried += not attempt.refusal
     if not tried:
-        return not_applicable(name, f"it refuses all of them ({refused or 'there are none'})")
-    return passed(name)
+        why = refused[0] if refused else "there are none"
+        none = not_applicable(name, f"it refuses all of them ({why})")
+        return replace(none, refused=len(refused))
+    return _passed(name, shapes, refused)
+
+
+def _passed(name: str, shapes: int, refused: Sequence[str], detail: str = "") -> CheckResult:
+    """Passed; of `shapes` some were `refused`, whether or not a rounded one was tried in place."""
+    if refused:
+        count = f"{len(refused)} of {shapes} shapes refused (first {refused[0]})"
+        detail = f"{detail}; {count}" if detail else count
+    return replace(passed(name, detail), refused=len(refused))
 
 
 def _try(context: Context, companions: Companions, name: str, operation: Operation) -> Attempt:
@@ -148,10 +174,22 @@ def _try(context: Context, companions: Companions, name: str, operation: Operati
     except DispatchError as error:
         # Refusing a shape is honest; an error that sticks to the device ends the verification.
         context.launcher.device.synchronize()
+        if isinstance(error, LaunchError) and isinstance(error.__cause__, BUGS):
+            return Attempt(operation, _raised(error.__cause__))
         return Attempt(operation, refusal=error.message, build_seconds=build_seconds)
+    except BUGS as error:
+        return Attempt(operation, _raised(error))
+    except NotImplementedError as error:
+        return Attempt(operation, refusal=str(error) or "not implemented")
     finally:
         if executable is not None:
             executable.close()
+
+
+def _raised(error: BaseException) -> CheckResult:
+    line = str(error).strip().partition("\n")[0]
+    what = f"{type(error).__name__}: {line}".rstrip(": ")
+    return failed("launch", f"raised {what}, which is a bug, not a refusal")
 
 
 def _failure(
