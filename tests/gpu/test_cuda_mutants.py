@@ -38,7 +38,8 @@ pytestmark = [
 
 Check = Callable[..., Any]
 RIGHT = [item for item in PLANTED if not item.is_bug]
-ENDS_THE_PROCESS = {"launch_error", "timeout"}
+ENDS_THE_PROCESS = {"launch_error", "timeout", "after_timing"}
+"""And what shows while it is timed, which ``test_renewal.py`` does."""
 BUGS = [item for item in PLANTED if item.is_bug and not ENDS_THE_PROCESS & set(item.killed_by)]
 SHAPES = ((1, 4, 8), (63, 60, 72), (65, 68, 56), (300, 132, 1032), (1024, 516, 200))
 

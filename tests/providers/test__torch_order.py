@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gemmetry.providers import _late_work  # noqa: E402
+from gemmetry.providers import _late_work, _torch_order  # noqa: E402
 from gemmetry.providers._torch_order import same_bits, unordered_on_host  # noqa: E402
 
 
@@ -60,3 +61,37 @@ def test_views_are_compared_by_their_elements():
     tensor = torch.arange(12.0).reshape(3, 4)
     assert same_bits(tensor.T, tensor.T.contiguous())
     assert not same_bits(tensor[:, 1:2], tensor[:, 2:3])
+
+
+def test_one_look_is_made_from_another_stream(monkeypatch):
+    """The streams are pretended; tests/gpu/test_renewal.py has real ones."""
+    current, looked = ["default"], []
+
+    class Stream:
+        def __init__(self, device):
+            self.name = "new"
+
+    @contextlib.contextmanager
+    def stream(one):
+        current.append(one.name)
+        yield
+        current.pop()
+
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "stream", stream)
+    problems = {"new": ""}
+
+    def look(launch, output, *, wait_s):
+        looked.append(current[-1])
+        return problems.get(current[-1], "")
+
+    monkeypatch.setattr(_torch_order, "_look", look)
+    output = torch.empty(2)
+    assert _torch_order.unordered_on_stream(lambda: None, output) == ""
+    assert sorted(looked) == ["default", "default", "new"]
+    problems["new"] = "it ran ahead"
+    problem = _torch_order.unordered_on_stream(lambda: None, output)
+    assert "another stream than the default one is current: it ran ahead" in problem
+    problems["default"] = "it ran ahead there"
+    assert _torch_order.unordered_on_stream(lambda: None, output) == "it ran ahead there"
+    assert current == ["default"]

@@ -22,6 +22,9 @@ _UNTOUCHED = 0xFF
 _ATTEMPTS = 3
 """Work on another stream races with the copy that must come first; a tie is unlikely thrice."""
 
+_OTHER_STREAM = 1
+"""The look at which a stream of its own is the current one."""
+
 
 def unordered_on_host(launch: Callable[[], object], output: torch.Tensor) -> str:
     """For a CPU: whether a launch goes on writing after it returned."""
@@ -40,9 +43,17 @@ def unordered_on_stream(launch: Callable[[], object], output: torch.Tensor) -> s
     A spinning kernel blocks the current stream. What a launch behind it writes meanwhile does not
     follow the stream. A copy of the result queued behind the launch must then hold the final
     result; where it does not, the stream went on before the work was done, and so do events.
-    A launch that itself waits for the device cannot be seen running ahead.
+    A launch that itself waits for the device cannot be seen running ahead. One look is made with a
+    new stream as the current one, as callers may use any: work on the default stream is on another
+    one then, and does not wait for it.
     """
     for attempt in range(_ATTEMPTS):
+        if attempt == _OTHER_STREAM:
+            with torch.cuda.stream(torch.cuda.Stream(output.device)):
+                problem = _look(launch, output, wait_s=0.0)
+            if problem:
+                return f"launched while another stream than the default one is current: {problem}"
+            continue
         problem = _look(launch, output, wait_s=WAIT_S if attempt == 0 else 0.0)
         if problem:
             return problem

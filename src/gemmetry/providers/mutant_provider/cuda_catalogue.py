@@ -23,6 +23,8 @@ _ALIGNED = "matmul_256x192x160_f32t_f32t_f32t"
 """Tiles divide it: only another shape shows what is wrong with tails."""
 _UNEVEN = "matmul_321x200x177_f32t_f32t_f32t"
 _BF16 = "matmul_256x192x160_bf16t_bf16t_bf16t"
+_LONG = "matmul_2048x2048x2048_f32t_f32t_f32t"
+"""About two milliseconds for a kernel of these tiles."""
 _S8 = "matmul_256x192x160_s8t_s8t_s32t"
 _E4M3 = "matmul_256x192x160_e4m3t_e4m3t_f32t"
 _HOPPER = "matmul_640x448x584_bf16t_bf16n_f32t"
@@ -206,6 +208,54 @@ _TILED_BUGS = (
     ),
 )
 
+_CALLER_BUGS = (
+    _tiled(
+        49,
+        "cache_by_version",
+        "answers from a cache by the inputs' addresses and versions",
+        ("follows_changes",),
+        _UNEVEN,
+    ),
+    _tiled(49, "packs_by_version", "keeps B packed by its version", ("follows_changes",), _UNEVEN),
+    _tiled(
+        49,
+        "copies_in_graphs",
+        "captured into a graph, it copies the last result",
+        ("after_timing",),
+        _UNEVEN,
+    ),
+    _tiled(50, "default_stream", "launches on the default stream", ("unordered_work",), _UNEVEN),
+    _tiled(
+        50,
+        "fork_not_joined",
+        "launches on a stream that waits, and is not waited for",
+        ("unordered_work", "follows_changes"),
+        _LONG,
+    ),
+    _tiled(
+        50,
+        "fork_not_joined_short",
+        "does so where a launch is short",
+        ("unordered_work", "follows_changes"),
+        _UNEVEN,
+    ),
+    _tiled(
+        66,
+        "two_result_buffers",
+        "returns results in two buffers in turn",
+        ("follows_changes",),
+        _UNEVEN,
+    ),
+    _tiled(
+        66,
+        "three_result_buffers",
+        "returns results in three buffers in turn",
+        ("follows_changes",),
+        _UNEVEN,
+    ),
+)
+"""How a launch is made (``torch_callers.py``)."""
+
 _SPLIT_BUGS = (
     Planted(
         32,
@@ -339,9 +389,11 @@ _RIGHT = (
     _right(18, "fused_multiply_add", "fused multiply-adds in tile order", _UNEVEN),
     _right(21, "s8_sums", "sums s8 products in s32", _S8),
     _right(23, "fp8_by_bits", "makes f16 of e4m3 by moving its bits", _E4M3),
+    _right(29, "new_result_buffer", "returns every result in memory of its own", _UNEVEN),
+    _right(30, "fork_joined", "launches on a stream that waits, and is waited for", _UNEVEN),
 )
 
-PLANTED: tuple[Planted, ...] = (*_TILED_BUGS, *_SPLIT_BUGS, *_HOPPER_BUGS, *_RIGHT)
+PLANTED: tuple[Planted, ...] = (*_TILED_BUGS, *_CALLER_BUGS, *_SPLIT_BUGS, *_HOPPER_BUGS, *_RIGHT)
 
 _RECIPES = {
     "atomics_without_zeros": _ATOMIC,
@@ -367,6 +419,7 @@ HOST_BUGS = frozenset(
         "skips_calls",
         "stale_tensor_map",
         "cache_by_pointer",
+        *(item.slug for item in _CALLER_BUGS),
     }
 )
 """Slugs of bugs that are in how a kernel is launched, not in the kernel."""

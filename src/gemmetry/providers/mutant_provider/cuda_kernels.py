@@ -25,6 +25,7 @@ from gemmetry.providers.mutant_provider.cuda_catalogue import (
     recipe_of,
 )
 from gemmetry.providers.mutant_provider.cuda_driver import TensorMap, create_stream, fill_zeros
+from gemmetry.providers.mutant_provider.torch_callers import wrapped
 
 TILED_THREADS, TILED_BYTES = 256, 4 * (64 * 16 + 16 * 64 + 64 * 64)
 """tiled_matmul.cu: threads of a block, bytes of its two tiles and its staging memory."""
@@ -45,22 +46,24 @@ Submit = Callable[[Sequence[torch.Tensor], torch.Tensor, int], None]
 class CudaExecutable:
     """A planted kernel, prepared for one shape."""
 
-    writes_output = True
-
-    def __init__(self, name: str, device: TorchDevice, facts: BuildFacts, submit: Submit) -> None:
+    def __init__(
+        self, name: str, slug: str, device: TorchDevice, facts: BuildFacts, submit: Submit
+    ) -> None:
         self.device: Device = device
         self.facts = facts
         self._name = name
         self._torch_device = device
-        self._submit = submit
+
+        def on_current_stream(inputs: Sequence[Buffer], output: Buffer) -> None:
+            submit(inputs, output, torch.cuda.current_stream(device.index).cuda_stream)
+
+        self._submit, self.writes_output = wrapped(slug, on_current_stream)
 
     def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
-        stream = torch.cuda.current_stream(self._torch_device.index).cuda_stream
         try:
-            self._submit(inputs, output, stream)
+            return self._submit(inputs, output)
         except CudaError as error:
             raise self._torch_device.translate(error, f"running {self._name}") from error
-        return output
 
     def close(self) -> None:
         del self._submit
@@ -86,7 +89,8 @@ def build(item: Planted, dispatch: Dispatch) -> Executable:
         facts = _facts(item, recipe, kernel, architecture)
     except CudaError as error:
         raise device.translate(error, f"loading {dispatch.name}") from error
-    return CudaExecutable(dispatch.name, device, facts, _with_host_bug(item, submit))
+    submit = _with_host_bug(item, submit)
+    return CudaExecutable(dispatch.name, item.slug, device, facts, submit)
 
 
 def code_architecture(recipe: Recipe, device_architecture: str) -> str:

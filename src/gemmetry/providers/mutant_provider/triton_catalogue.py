@@ -96,10 +96,25 @@ PLANTED: tuple[Planted, ...] = (
     ),
     _bug(61, "zeros_not_stored", "takes the output to be zero already", ("selects_lhs",)),
     _bug(63, "vectors_past_k", "reads vectors of eight where K leaves four", ("tail_shapes",)),
+    _bug(
+        49,
+        "cache_by_version",
+        "answers from a cache by the inputs' addresses and versions",
+        ("follows_changes",),
+        _ALIGNED,
+    ),
+    _bug(
+        66,
+        "two_result_buffers",
+        "returns results in two buffers in turn",
+        ("follows_changes",),
+        _ALIGNED,
+    ),
     _right(2, "atomic_split_k", "slices of K add in any order", Trait.NONDETERMINISTIC),
     _right(4, "reversed_k", "sums from the last tile along K to the first"),
     _right(7, "products_of_thirds", "f32 as nine products of three parts of eight bits"),
     _right(16, "few_programs", "two persistent programs share all tiles"),
+    _right(29, "new_result_buffer", "returns every result in memory of its own"),
 )
 
 _RECIPES = {

@@ -32,6 +32,7 @@ def build(item: Planted, dispatch: Dispatch) -> Executable:
         _require_interpreter()
     from gemmetry.kernels.triton_mutants import planted_matmul
     from gemmetry.providers._torch_device import TORCH_ERRORS, open_device
+    from gemmetry.providers.mutant_provider.torch_callers import wrapped
 
     recipe = recipe_of(item)
     device = open_device(dispatch.target)
@@ -53,27 +54,27 @@ def build(item: Planted, dispatch: Dispatch) -> Executable:
             raise device.translate(error, f"running {dispatch.name}") from error
 
     notes = () if dispatch.target.is_gpu else ("ran in Triton's interpreter",)
-    return TritonPlanted(device, BuildFacts(declared=item.declared, notes=notes), submit)
+    facts = BuildFacts(declared=item.declared, notes=notes)
+    return TritonPlanted(device, facts, *wrapped(item.slug, submit))
 
 
 class TritonPlanted:
     """A planted kernel, prepared for one shape."""
 
-    writes_output = True
-
     def __init__(
         self,
         device: Device,
         facts: BuildFacts,
-        submit: Callable[[Sequence[Buffer], Buffer], None],
+        submit: Callable[[Sequence[Buffer], Buffer], Buffer],
+        writes_output: bool,
     ) -> None:
         self.device = device
         self.facts = facts
+        self.writes_output = writes_output
         self._submit = submit
 
     def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
-        self._submit(inputs, output)
-        return output
+        return self._submit(inputs, output)
 
     def close(self) -> None:
         del self._submit

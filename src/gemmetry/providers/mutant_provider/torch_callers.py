@@ -1,0 +1,165 @@
+"""Planted in how kernels are launched through torch: what is kept between launches, which stream
+they go to, and whose memory results are in. Carried by CUDA and Triton alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+Submit = Callable[[Sequence[torch.Tensor], torch.Tensor], object]
+"""(inputs, output): puts one launch on the current stream."""
+
+Returns = Callable[[Sequence[torch.Tensor], torch.Tensor], torch.Tensor]
+"""The same, with the tensor that holds the result."""
+
+
+def by_version(submit: Submit) -> Submit:
+    """Answers from a cache by the inputs' addresses and torch's count of their changes."""
+    answers: dict[tuple[Any, ...], torch.Tensor] = {}
+
+    def answered(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
+        key = tuple((tensor.data_ptr(), tensor._version) for tensor in inputs)
+        if key in answers:
+            output.copy_(answers[key])
+            return
+        submit(inputs, output)
+        answers[key] = output.clone()
+
+    return answered
+
+
+def packs_by_version(submit: Submit) -> Submit:
+    """Keeps B packed, here a copy, by its address and version."""
+    packed: dict[tuple[int, int], torch.Tensor] = {}
+
+    def with_packed(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
+        key = (inputs[1].data_ptr(), inputs[1]._version)
+        if key not in packed:
+            packed[key] = inputs[1].clone()
+        submit([inputs[0], packed[key], *inputs[2:]], output)
+
+    return with_packed
+
+
+def copies_in_graphs(submit: Submit) -> Submit:
+    """Computes, but for launches that are captured into a graph: those copy the last result."""
+    last: list[torch.Tensor] = []
+
+    def captured(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
+        if last and output.is_cuda and torch.cuda.is_current_stream_capturing():
+            output.copy_(last[0])
+            return
+        submit(inputs, output)
+        if not (output.is_cuda and torch.cuda.is_current_stream_capturing()):
+            last[:] = [output.clone()]
+
+    return captured
+
+
+def on_default_stream(submit: Submit) -> Submit:
+    """Launches on the default stream, whichever one is current."""
+
+    def launched(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
+        with torch.cuda.stream(torch.cuda.default_stream(output.device)):
+            submit(inputs, output)
+
+    return launched
+
+
+def forked(submit: Submit) -> Submit:
+    """Launches on a stream that waits for the current one, which does not wait for it."""
+    streams: list[torch.cuda.Stream] = []
+
+    def launched(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
+        if not streams:
+            streams.append(torch.cuda.Stream(output.device))
+        streams[0].wait_stream(torch.cuda.current_stream(output.device))
+        with torch.cuda.stream(streams[0]):
+            submit(inputs, output)
+
+    return launched
+
+
+def forked_and_joined(submit: Submit) -> Submit:
+    """Right: launches on a stream that waits for the current one, which waits for it again."""
+    streams: list[torch.cuda.Stream] = []
+
+    def launched(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
+        current = torch.cuda.current_stream(output.device)
+        if not streams:
+            streams.append(torch.cuda.Stream(output.device))
+        streams[0].wait_stream(current)
+        with torch.cuda.stream(streams[0]):
+            submit(inputs, output)
+        current.wait_stream(streams[0])
+
+    return launched
+
+
+def in_turn(count: int) -> Callable[[Submit], Returns]:
+    """Returns results in `count` buffers of its own, one after the other."""
+
+    def wrapped(submit: Submit) -> Returns:
+        own: list[torch.Tensor] = []
+        calls = 0
+
+        def returned(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
+            nonlocal calls
+            if len(own) < count:
+                own.append(torch.empty_like(output))
+            calls += 1
+            result = own[(calls - 1) % count]
+            submit(inputs, result)
+            return result
+
+        return returned
+
+    return wrapped
+
+
+def in_new_memory(submit: Submit) -> Returns:
+    """Right: every result has memory of its own."""
+
+    def returned(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
+        result = torch.empty_like(output)
+        submit(inputs, result)
+        return result
+
+    return returned
+
+
+GIVEN: Mapping[str, Callable[[Submit], Submit]] = {
+    "cache_by_version": by_version,
+    "packs_by_version": packs_by_version,
+    "copies_in_graphs": copies_in_graphs,
+    "default_stream": on_default_stream,
+    "fork_not_joined": forked,
+    "fork_not_joined_short": forked,
+    "fork_joined": forked_and_joined,
+}
+"""Slug -> what it makes of a launch that writes the output it is given."""
+
+RETURNED: Mapping[str, Callable[[Submit], Returns]] = {
+    "two_result_buffers": in_turn(2),
+    "three_result_buffers": in_turn(3),
+    "new_result_buffer": in_new_memory,
+}
+"""Slug -> what it makes of it where the result is returned."""
+
+SLUGS = frozenset({*GIVEN, *RETURNED})
+
+
+def wrapped(slug: str, submit: Submit) -> tuple[Returns, bool]:
+    """The launch of a planted kernel called `slug`, and whether it writes the output it is given;
+    `submit` as it is where nothing is planted in it."""
+    if slug in RETURNED:
+        return RETURNED[slug](submit), False
+    launch = GIVEN[slug](submit) if slug in GIVEN else submit
+
+    def given(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
+        launch(inputs, output)
+        return output
+
+    return given, True
