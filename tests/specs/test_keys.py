@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gemmetry.specs.keys import ALIASES, KEYS, PANELS, RETIRED, Form, canonical_key
+from gemmetry.specs.keys import ALIASES, KEYS, PANELS, RETIRED, Form, canonical_key, plain
 from gemmetry.specs.model import ProfileSpec
 
 
@@ -27,3 +27,21 @@ def test_canonical_key():
     assert canonical_key("Batch-Size") == "dispatch_repeat_count"
     assert canonical_key("ENABLE_SIZE_SEARCH") == "enable_size_search"
     assert canonical_key("unknown") == "unknown"
+
+
+def test_help_ends_with_the_default_of_the_model():
+    fields = ProfileSpec.model_fields
+    for key in KEYS.values():
+        assert fields[key.name].default == key.value
+        if key.default not in (None, {}):
+            assert key.help().endswith(f" Default: {plain(key.default)}.")
+    assert KEYS["cold_cache"].help().endswith("Default: on.")
+    assert KEYS["verification_providers"].help().endswith("Default: numpy.")
+    assert KEYS["dtypes"].help().endswith("Default: f32, on a GPU bf16.")
+
+
+def test_a_command_may_have_a_default_of_its_own():
+    assert KEYS["providers"].help("iree").endswith("user. Default: iree.")
+    assert KEYS["enable_rectangular"].help(False).endswith("Default: off.")
+    assert KEYS["seed"].help(None) == KEYS["seed"].help()
+    assert KEYS["problem_n"].help() == "Sizes of N."

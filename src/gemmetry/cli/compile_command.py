@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
 from gemmetry.cli.options import (
+    LEGACY_DEFAULTS,
     DryRun,
     Fresh,
     Json,
@@ -27,8 +29,11 @@ COLUMNS = ("provider", "target", "operation", "configuration", "outcome", "compi
 """What is printed when no --columns are given: facts of the build, no times."""
 
 
+DEFAULTS = {"name": "compile", "columns": COLUMNS}
+
+
 @app.command("compile", cls=WorkbenchCommand)
-@with_request
+@partial(with_request, defaults={**LEGACY_DEFAULTS, **DEFAULTS})
 def compile_dispatches(
     given: dict[str, Any],
     spec: SpecFile = None,
@@ -51,7 +56,7 @@ def compile_dispatches(
     from gemmetry.specs.defaults import LEGACY
 
     source = Source(given=given, spec=spec, settings=set or (), save=save_spec)
-    request = read_request(source, name="compile", columns=COLUMNS)
+    request = read_request(source, **DEFAULTS)
     prepared = plan_request(request, source, defaults=LEGACY)
     plan = compile_plan(prepared.plan)
     if not request.experiment:

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import json as json_module
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
-from gemmetry.cli.options import DryRun, Json, SaveSpec, Settings, SpecFile, Verbose, with_request
+from gemmetry.cli.options import (
+    LEGACY_DEFAULTS,
+    DryRun,
+    Json,
+    SaveSpec,
+    Settings,
+    SpecFile,
+    Verbose,
+    with_request,
+)
 
 if TYPE_CHECKING:
     from gemmetry.api.profile import Prepared
@@ -18,8 +28,18 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 
+DEFAULTS = {"name": "generate", "generated_dir": "."}
+
+
 @app.command(cls=WorkbenchCommand)
-@with_request
+@partial(
+    with_request,
+    defaults={
+        **LEGACY_DEFAULTS,
+        "name": DEFAULTS["name"],
+        "generated_dir": "the working directory",
+    },
+)
 def generate(
     given: dict[str, Any],
     spec: SpecFile = None,
@@ -39,7 +59,7 @@ def generate(
     from gemmetry.specs.defaults import LEGACY
 
     source = Source(given=given, spec=spec, settings=set or (), save=save_spec)
-    request = read_request(source, name="generate", generated_dir=".")
+    request = read_request(source, **DEFAULTS)
     prepared = plan_request(request, source, defaults=LEGACY, tell=verbose, takes_generated=False)
     if dry_run:
         from gemmetry.cli.dry_run import tell_plan

@@ -13,6 +13,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from gemmetry.cli.examples import Example, examples_of
 from gemmetry.domain.errors import RequestError, UnknownNameError
 
 _WIDEST_NAME = 30
@@ -23,8 +24,9 @@ class PlainHelp:
     """Before a command class of typer's among the bases: what its ``--help`` shows."""
 
     def format_help(self: Any, ctx: Any, formatter: Any) -> None:
-        """Usage, what it does, options, and what else there is to say."""
+        """Usage, examples, what it does, options, and what else there is to say."""
         self.format_usage(ctx, formatter)
+        _write_examples(examples_of(ctx.command_path), formatter)
         self.format_help_text(ctx, formatter)
         self.format_options(ctx, formatter)
         self.format_epilog(ctx, formatter)
@@ -89,6 +91,15 @@ class PlainGroup(PlainHelp, TyperGroup):
         ]
         with formatter.section("Commands"):
             _write_records(records, formatter)
+
+
+def _write_examples(examples: Sequence[Example], formatter: Any) -> None:
+    if not examples:
+        return
+    with formatter.section("Examples"):
+        for text, line in examples:
+            formatter.write(f"{'':{formatter.current_indent}}{text}\n")
+            formatter.write(textwrap.indent(line, " " * (formatter.current_indent + 2)) + "\n")
 
 
 def _write_records(records: Sequence[tuple[str, str]], formatter: Any) -> None:

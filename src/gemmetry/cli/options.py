@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +16,17 @@ from gemmetry.specs.keys import KEYS, PANELS, RETIRED, Form, Key
 from gemmetry.specs.ranges import split_files
 
 SPEC_PANEL = "Spec files"
+
+LEGACY_DEFAULTS = {
+    "operation_kind": "matmul, matmul_splitk, batch_matmul",
+    "shapes": "the dispatch profiler's",
+    "dtypes": "f16, f32 and f16:f16:f32",
+    "split_k_slices": "2, 4, 16",
+    "providers": "iree",
+    "device": "cuda-sm_80",
+    "dispatches": "the dispatch profiler's 109, on other devices all",
+}
+"""What help shows of ``specs.defaults.LEGACY``, whose module would take help too long to load."""
 
 
 def split_outputs(files: list[Path] | None) -> list[Path] | None:
@@ -40,14 +52,14 @@ Columns = Annotated[
         "--columns",
         metavar="NAMES",
         autocompletion=COMPLETERS["columns"],
-        help=KEYS["columns"].text,
+        help=KEYS["columns"].help(),
     ),
 ]
 Baseline = Annotated[
     str | None,
     typer.Option(
         "--baseline", metavar="NAME", autocompletion=COMPLETERS["baseline"],
-        help=KEYS["baseline"].text,
+        help=KEYS["baseline"].help(),
     ),
 ]  # fmt: skip
 Experiment = Annotated[Path, typer.Argument(metavar="EXPERIMENT", help="Folder of an experiment.")]
@@ -75,18 +87,23 @@ Verbose = Annotated[
 ]
 
 
-def with_request(command: Callable[..., None]) -> Callable[..., None]:
+def with_request(
+    command: Callable[..., None], *, defaults: Mapping[str, Any] = MappingProxyType({})
+) -> Callable[..., None]:
     """Give `command` an option for every key of a spec.
 
     Its parameter `given` receives the keys that were given, as text, lists of text and booleans;
     its other parameters are options of its own.
+
+    Args:
+        defaults: of keys whose default is another in this command than in a spec, for its help.
     """
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values()
            if p.name != "given"]  # fmt: skip
     keys = [key for panel in PANELS for key in KEYS.values()
             if key.panel == panel and key.form is not Form.SPEC_ONLY]  # fmt: skip
     taken = {parameter.name for parameter in own}
-    parameters = [_parameter(key) for key in keys if key.name not in taken]
+    parameters = [_parameter(key, defaults) for key in keys if key.name not in taken]
     retired = {_name(old.option): old for old in RETIRED}
 
     def wrapper(**values: Any) -> None:
@@ -106,7 +123,7 @@ def with_request(command: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-def _parameter(key: Key) -> inspect.Parameter:
+def _parameter(key: Key, defaults: Mapping[str, Any]) -> inspect.Parameter:
     annotation: Any = {Form.TEXT: str | None, Form.LIST: list[str] | None, Form.FLAG: bool | None}[
         key.form
     ]
@@ -116,7 +133,7 @@ def _parameter(key: Key) -> inspect.Parameter:
     option = typer.Option(
         *declaration,
         metavar=key.metavar or None,
-        help=key.text + _aliases(key),
+        help=key.help(defaults.get(key.name)) + _aliases(key),
         rich_help_panel=key.panel,
         autocompletion=COMPLETERS.get(key.name),
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 from typer.core import TyperGroup, TyperOption
 
+from gemmetry.cli.examples import EXAMPLES
 from gemmetry.cli.main import COMMANDS, load_command
 from gemmetry.specs.keys import KEYS, PANELS, RETIRED, Form
 
@@ -91,15 +92,23 @@ def _section(name: str, command: Any) -> str:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     usage = " ".join(["gemmetry", name, "[OPTIONS]", *(a.metavar for a in arguments)])
     lines = [f"## gemmetry {name}", "", f"    {usage}", "", command.help or "", ""]
+    examples = "\n".join(f"# {text}\n{line}" for text, line in EXAMPLES[name])
+    lines += ["```sh", examples, "```", ""]
     takes_request = any(parameter.name == "problem_m" for parameter in command.params)
     if takes_request:
         lines += ["Takes the [options of a request](#options-of-a-request), and:", ""]
     options = [p for p in command.params if isinstance(p, TyperOption) and not p.hidden]
-    own = [p for p in options if not (takes_request and p.name in KEYS)]
+    own = [p for p in options if not (takes_request and _is_shared(p))]
     rows = [(a.metavar, a.help or "") for a in arguments]
     rows += [(_names(option), option.help or "") for option in own]
     lines += _table(("argument or option", "what it does"), rows)
     return "\n".join([*lines, ""])
+
+
+def _is_shared(option: TyperOption) -> bool:
+    """True for an option of a request that is the same, default included, in all commands."""
+    key = KEYS.get(option.name or "")
+    return key is not None and (option.help or "").startswith(key.help())
 
 
 def _names(option: TyperOption) -> str:
@@ -108,28 +117,18 @@ def _names(option: TyperOption) -> str:
 
 
 def _request_options() -> str:
-    from gemmetry.specs.model import ProfileSpec
-
     lines = ["## Options of a request", ""]
     for panel in PANELS:
         rows = []
         for key in (key for key in KEYS.values() if key.panel == panel):
-            default = ProfileSpec.model_fields[key.name].default
-            shown = "" if default in (None, (), {}, "") else f" Default: {_plain(default)}."
             also = [f"--{alias.replace('_', '-')}" for alias in key.aliases]
             aliases = f" Also: {', '.join(f'`{name}`' for name in also)}." if also else ""
             names = ", ".join(name for name in (key.option, key.short) if name)
             is_spec_only = key.form is Form.SPEC_ONLY
             title = f"{key.name} (spec or --set)" if is_spec_only else f"{names} {key.metavar}"
-            rows.append((title.strip(), f"{key.text}{shown}{aliases}"))
+            rows.append((title.strip(), f"{key.help()}{aliases}"))
         lines += [f"### {panel}", "", *_table(("option", "what it does"), rows), ""]
     return "\n".join(lines)
-
-
-def _plain(default: Any) -> str:
-    if isinstance(default, bool):
-        return "on" if default else "off"
-    return ", ".join(default) if isinstance(default, tuple) else str(default)
 
 
 def _retired_options() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from gemmetry.cli.options import (
@@ -14,9 +15,36 @@ from gemmetry.cli.options import (
     Verbose,
     with_request,
 )
+from gemmetry.domain.settings import TraceSchedule
+
+_SCHEDULE = TraceSchedule()
+
+DEFAULTS = {
+    "name": "traces",
+    "providers": "torch",
+    "default_config": True,
+    "shapes": "none",
+    "dtypes": "none",
+    "layouts": "all four",
+    "verification_level": "quick",
+    "warmup_iterations": _SCHEDULE.warmup_steps,
+    "wait_steps": _SCHEDULE.wait_steps,
+    "active_steps": _SCHEDULE.active_steps,
+    "benchmark_repetitions": _SCHEDULE.repeats,
+    "matrix_sizes": "512, 1024, 2048; on a CPU 64, 128, 256",
+    "precisions": "fp32, fp16, bf16, int8",
+    "batch_sizes": "1, 4, 16",
+    "enable_size_search": True,
+    "enable_precision_search": True,
+    "enable_layout_search": True,
+    "enable_batch_search": True,
+    "enable_rectangular": False,
+}
+"""What help shows of ``api.trace_record.with_defaults``: where no shape is named, and neither
+formats nor layouts."""
 
 
-@with_request
+@partial(with_request, defaults=DEFAULTS)
 def record(
     given: dict[str, Any],
     spec: SpecFile = None,

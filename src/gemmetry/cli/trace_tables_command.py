@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from gemmetry.cli.options import Json, Outputs
+from gemmetry.cli.options import Json, Outputs, split_outputs
 
 if TYPE_CHECKING:
     from gemmetry.domain.errors import RequestError
@@ -175,6 +175,7 @@ def shapes(
             "--output",
             "-o",
             metavar="FILE",
+            callback=split_outputs,
             help="Write a file; yaml is a spec that gemmetry profile runs, the other suffixes "
             "(csv, json, parquet, xlsx, md, html) are tables.",
         ),
@@ -190,7 +191,7 @@ def shapes(
 ) -> None:
     """The distinct GEMMs of a workload with calls and time, as a table or a spec file.
 
-    gemmetry trace shapes TRACE --spec | gemmetry profile --spec /dev/stdin
+    gemmetry trace shapes TRACE --spec | gemmetry profile --spec -
     """
     from gemmetry.cli.tables import check_outputs
 

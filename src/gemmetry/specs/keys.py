@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
+
+from gemmetry.domain.settings import DEFAULT_SEED
 
 
 class Form(StrEnum):
@@ -34,11 +37,36 @@ class Key:
     aliases: tuple[str, ...] = ()
     short: str = ""
     metavar: str = ""
+    default: Any = None
+    """Its value where nothing is given; of a list that is None here, nothing."""
+    unset: str = ""
+    """What a value that is nothing means, unless the text says it."""
+
+    @property
+    def value(self) -> Any:
+        """Its value where nothing is given."""
+        return () if self.default is None and self.form is Form.LIST else self.default
+
+    def help(self, own: Any = None) -> str:
+        """What its option does, and the default: `own` where a command has another."""
+        if plain(own):
+            return f"{self.text.partition(' Default: ')[0]} Default: {plain(own)}."
+        default = self.unset or plain(self.default)
+        return f"{self.text} Default: {default}." if default else self.text
 
     @property
     def option(self) -> str:
         """``--problem-m``."""
         return f"--{self.name.replace('_', '-')}"
+
+
+def plain(value: Any) -> str:
+    """A default as it is shown: on, off, a number, a list; "" for nothing."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "" if value in (None, {}) else str(value)
 
 
 WHAT = "What is computed"
@@ -52,125 +80,141 @@ _T, _L, _F = Form.TEXT, Form.LIST, Form.FLAG
 
 _ROWS = (
     Key("operation_kind", WHAT, _L, "Kinds of operation: matmul, batch_matmul, matmul_splitk, "
-        "conv2d, all.", ("op_kind",), metavar="KIND"),
+        "conv2d, all.", ("op_kind",), metavar="KIND", unset="matmul, or what the shapes are for"),
     Key("problem_m", WHAT, _L, "Sizes of M: 256, 64:1024:128 (end excluded), log2:64:8192 "
         "(included), lists.", metavar="SIZES"),
     Key("problem_n", WHAT, _L, "Sizes of N.", metavar="SIZES"),
     Key("problem_k", WHAT, _L, "Sizes of K.", metavar="SIZES"),
-    Key("problem_b", WHAT, _L, "Batches of a batch_matmul.", metavar="SIZES"),
+    Key("problem_b", WHAT, _L, "Batches of a batch_matmul.", metavar="SIZES", unset="16"),
     Key("shapes", WHAT, _L, "Shapes MxNxK or BxMxNxK, presets (squares, llm, legacy, first), or "
-        "files (.csv, .yaml, .txt).", ("shape",), metavar="SHAPES"),
+        "files (.csv, .yaml, .txt).", ("shape",), metavar="SHAPES", unset="three of a first run"),
     Key("conv_shapes", WHAT, _L, "conv2d shapes NxHxWxC_RxSxF[_strideAxB][_padAxB].",
         metavar="SHAPES"),
     Key("dtypes", WHAT, _L, "Formats of A and B (f32, bf16, s8 ...), or of A, B and C as in "
         "f16:f16:f32.",
-        ("dtype",), metavar="DTYPES"),
-    Key("result_dtype", WHAT, _L, "Formats of C where --dtypes leaves it open.", metavar="DTYPES"),
+        ("dtype",), metavar="DTYPES", unset="f32, on a GPU bf16"),
+    Key("result_dtype", WHAT, _L, "Formats of C where --dtypes leaves it open.", metavar="DTYPES",
+        unset="as A, s32 for s8, bf16 for fp8"),
     Key("accumulator", WHAT, _L, "Formats of the accumulator.", ("accumulators",),
-        metavar="DTYPES"),
+        metavar="DTYPES", unset="f32, f64 for f64, s32 for s8"),
     Key("layouts", WHAT, _L, "Layouts of A and B: tt, tn, nt, nn (t row-major, n column-major).",
-        ("layout",), metavar="PAIRS"),
-    Key("result_layout", WHAT, _T, "Layout of C: t or n.", metavar="LETTER"),
+        ("layout",), metavar="PAIRS", unset="tt"),
+    Key("result_layout", WHAT, _T, "Layout of C: t or n.", metavar="LETTER", default="t"),
     Key("epilogues", WHAT, _L, "Fused steps joined by +: none, bias+relu, gelu, residual.",
-        ("epilogue",), metavar="STEPS"),
-    Key("alpha", WHAT, _T, "Factor of the product.", metavar="NUMBER"),
-    Key("beta", WHAT, _T, "Factor of the C that is added.", metavar="NUMBER"),
+        ("epilogue",), metavar="STEPS", unset="none"),
+    Key("alpha", WHAT, _T, "Factor of the product.", metavar="NUMBER", default=1.0),
+    Key("beta", WHAT, _T, "Factor of the C that is added.", metavar="NUMBER", default=0.0),
     Key("scaling", WHAT, _T, "Dequantising factors of A and B: none, tensor or row.",
-        metavar="NAME"),
+        metavar="NAME", default="none"),
     Key("split_k_slices", WHAT, _L, "Slices of a matmul_splitk; those that do not divide K are "
-        "left out.", ("iree_flow_split_matmul_reduction",), metavar="SIZES"),
+        "left out.", ("iree_flow_split_matmul_reduction",), metavar="SIZES", unset="2, 4"),
     Key("providers", WHO, _L, "Who computes: torch, numpy, iree, triton, null, user. Default: all "
         "that work on the device.", ("provider",), metavar="NAMES"),
-    Key("kernel", WHO, _L, "Kernels of your own, file.py:function.", metavar="FILE:FUNCTION"),
+    Key("kernel", WHO, _L, "Kernels of your own, file.py:function.", metavar="FILE:FUNCTION",
+        unset="none"),
     Key("device", WHO, _L, "Devices: cpu, cuda, cuda:1; cuda-sm_80 only compiles. Default: the "
         "first GPU, else the CPU.", ("devices", "iree_hal_target_backends"), metavar="DEVICE"),
     Key("cuda_arch", WHO, _T, "With --device cuda where no such device is here, and for generate "
         "and compile: the architecture to compile for.",
-        ("iree_hal_cuda_llvm_target_arch",), metavar="sm_XX"),
+        ("iree_hal_cuda_llvm_target_arch",), metavar="sm_XX", unset="the device's"),
     Key("iree_bin_dir", WHO, _T, "Folder of IREE's tools. Default: those of the installed package.",
         metavar="DIR"),
     Key("dispatches", WHO, _L, "Dispatches wanted: globs on the name, re:REGEX, key=value, or "
-        "full names, which are made.", ("dispatch",), metavar="PATTERNS"),
-    Key("exclude", WHO, _L, "Dispatches not wanted, by the same patterns.", metavar="PATTERNS"),
+        "full names, which are made.", ("dispatch",), metavar="PATTERNS", unset="all"),
+    Key("exclude", WHO, _L, "Dispatches not wanted, by the same patterns.", metavar="PATTERNS",
+        unset="none"),
     Key("default_config", WHO, _F, "Only the configuration that leaves every choice to the "
-        "provider."),
-    Key("verification_enabled", HOW, _F, "Prove each dispatch right before it is timed."),
+        "provider.", default=False),
+    Key("verification_enabled", HOW, _F, "Prove each dispatch right before it is timed.",
+        default=True),
     Key("verification_providers", HOW, _L, "Who computes the reference: numpy, or device (its "
-        "own float64).", metavar="NAMES"),
+        "own float64).", metavar="NAMES", default=("numpy",)),
     Key("verification_level", HOW, _T, "How much verification does: quick, standard or paranoid.",
-        metavar="NAME"),
+        metavar="NAME", default="standard"),
     Key("sanitizers", HOW, _L, "Tools of compute-sanitizer to run each verified CUDA dispatch "
-        "under: memcheck, racecheck, synccheck, initcheck, all.", metavar="TOOLS"),
+        "under: memcheck, racecheck, synccheck, initcheck, all.", metavar="TOOLS", unset="none"),
     Key("judge_rivals", HOW, Form.SPEC_ONLY, "Also tell what the checks of other harnesses would "
-        "have said of each result (the self-test does)."),
-    Key("profiling_enabled", HOW, _F, "Measure.", ("benchmark",)),
+        "have said of each result (the self-test does).", default=False),
+    Key("profiling_enabled", HOW, _F, "Measure.", ("benchmark",), default=True),
     Key("benchmark_repetitions", HOW, _T, "Exactly this many samples. Default: until the "
         "interval is narrow.", ("repeat_count",), metavar="COUNT"),
     Key("dispatch_repeat_count", HOW, _T, "Launches timed as one sample. Default: as the clock "
         "needs.", ("batch_size", "iree_hal_benchmark_dispatch_repeat_count"), metavar="COUNT"),
-    Key("warmup_iterations", HOW, _T, "Launches before sampling.", metavar="COUNT"),
+    Key("warmup_iterations", HOW, _T, "Launches before sampling.", metavar="COUNT", default=3),
     Key("warmup_time", HOW, _T, "Continuous load before sampling: 1s, 500ms. Default: none (see "
         "--regime sustained).", metavar="TIME"),
     Key("min_samples", HOW, _T, "Fewest samples, however long they last. Default: 10, as far as "
         "--time-budget goes.", metavar="COUNT"),
-    Key("max_samples", HOW, _T, "Most samples.", metavar="COUNT"),
+    Key("max_samples", HOW, _T, "Most samples.", metavar="COUNT", default=1000),
     Key("processes", HOW, _T, "Worker processes that share the rounds of a dispatch, 12 at "
-        "most; 0: 3 on a GPU, 1 elsewhere.", metavar="COUNT"),
-    Key("time_budget", HOW, _T, "Sampling time of one dispatch: 2s, 500ms.", metavar="TIME"),
+        "most; 0: 3 on a GPU, 1 elsewhere.", metavar="COUNT", default=0),
+    Key("time_budget", HOW, _T, "Sampling time of one dispatch: 2s, 500ms.", metavar="TIME",
+        default=2.0),
     Key("interval_width", HOW, _T, "Wanted relative half-width of the median's 95 % interval. "
         "Default: 0.005 on a GPU, 0.02 on a CPU.", metavar="FRACTION"),
     Key("max_seconds_per_launch", HOW, _T, "A dispatch whose launch takes longer is skipped.",
-        metavar="TIME"),
-    Key("deadlines", HOW, Form.SPEC_ONLY, "Seconds that a stage may take, as in {compile: 300}."),
-    Key("regime", HOW, _T, "Thermal regime: burst or sustained.", metavar="NAME"),
+        metavar="TIME", default=10.0),
+    Key("deadlines", HOW, Form.SPEC_ONLY, "Seconds that a stage may take, as in {compile: 300}.",
+        default={}),
+    Key("regime", HOW, _T, "Thermal regime: burst or sustained.", metavar="NAME", default="burst"),
     Key("timing_method", HOW, _T, "How a GPU is timed: graph (replays of captured graphs), events, "
-        "or auto, which takes graphs for short launches.", metavar="NAME"),
-    Key("cold_cache", HOW, _F, "Rotate inputs so that no cache holds them."),
+        "or auto, which takes graphs for short launches.", metavar="NAME", default="auto"),
+    Key("cold_cache", HOW, _F, "Rotate inputs so that no cache holds them.", default=True),
     Key("distribution", HOW, _T, "Distribution of the inputs: offset_uniform, uniform, "
-        "uniform_signed, normal, integers, zeros.", metavar="NAME"),
-    Key("seed", HOW, _T, "Seed of the inputs.", ("random_seed",), metavar="NUMBER"),
-    Key("threads", HOW, _T, "CPU threads of a provider; 0: all.", metavar="COUNT"),
+        "uniform_signed, normal, integers, zeros.", metavar="NAME", default="offset_uniform"),
+    Key("seed", HOW, _T, "Seed of the inputs.", ("random_seed",), metavar="NUMBER",
+        default=DEFAULT_SEED),
+    Key("threads", HOW, _T, "CPU threads of a provider; 0: all.", metavar="COUNT", default=0),
     Key("jobs", HOW, _T, "Parallel compiles; 0 or -1: one per processor.", ("num_cpu",), "-j",
-        metavar="COUNT"),
+        metavar="COUNT", default=0),
     Key("memory_budget", HOW, _T, "Device memory for executables kept warm: 2GiB; 0: half of "
-        "what is free.", metavar="BYTES"),
-    Key("force_compile", HOW, _F, "Compile again what is already there."),
+        "what is free.", metavar="BYTES", default=0),
+    Key("force_compile", HOW, _F, "Compile again what is already there.", default=False),
     Key("save_cmds", HOW, _F, "Keep the compile and run commands with their output as files.",
-        ("save_commands",)),
+        ("save_commands",), default=False),
     Key("tags", HOW, _L, "Extra columns in front of the others: column:value,...",
-        metavar="COLUMN:VALUE"),
-    Key("name", RESULTS, _T, "Name of the experiment.", metavar="NAME"),
+        metavar="COLUMN:VALUE", default={}, unset="none"),
+    Key("name", RESULTS, _T, "Name of the experiment.", metavar="NAME", default="profile"),
     Key("experiment", RESULTS, _T, "Folder of the experiment. Default: "
         "gemmetry-out/<name>-<hash of the plan>.", metavar="DIR"),
     Key("generated_dir", RESULTS, _T, "Folder under which generated/ is written. Default: the "
         "experiment's.", metavar="DIR"),
     Key("output", RESULTS, _L, "Files to write; the suffix picks csv, json, parquet, xlsx, md, "
-        "html, xml (JUnit), png, svg.", (), "-o", metavar="FILE"),
-    Key("append", RESULTS, _F, "Add to the CSV files of --output instead of replacing them."),
+        "html, xml (JUnit), png, svg.", (), "-o", metavar="FILE", unset="none"),
+    Key("append", RESULTS, _F, "Add to the CSV files of --output instead of replacing them.",
+        default=False),
     Key("html", RESULTS, _T, "Where the HTML report goes. Default: report.html in the "
         "experiment.", metavar="FILE"),
     Key("format", RESULTS, _T, "What is printed: table, block (the dispatch profiler's), csv, md "
-        "or none.", metavar="NAME"),
+        "or none.", metavar="NAME", default="table"),
     Key("columns", RESULTS, _L, "Columns: gemmetry (all), summary, dispatch-profiler (the old "
-        "CSV's), or names.", metavar="NAMES"),
+        "CSV's), or names.", metavar="NAMES", unset="those of the format"),
     Key("baseline", RESULTS, _T, "Provider, or provider:configuration, that the others are "
-        "compared with.", metavar="NAME"),
+        "compared with.", metavar="NAME", unset="a vendor's library, where one takes part"),
     Key("matrix_sizes", GRID, _L, "Sizes MxNxK, in YAML [m, n, k]; one number is a square.",
-        metavar="SHAPES"),
-    Key("precisions", GRID, _L, "Formats, as in fp32,fp16,bf16,int8.", metavar="DTYPES"),
-    Key("batch_sizes", GRID, _L, "Batches; 1 is a plain matmul.", metavar="SIZES"),
-    Key("transpose_a", GRID, _F, "A is stored transposed (layout n)."),
-    Key("transpose_b", GRID, _F, "B is stored transposed (layout n)."),
-    Key("enable_size_search", GRID, _F, "All matrix sizes; off: the first only."),
-    Key("enable_precision_search", GRID, _F, "All precisions; off: the first only."),
-    Key("enable_layout_search", GRID, _F, "All four layout pairs."),
-    Key("enable_batch_search", GRID, _F, "All batch sizes; off: the first only."),
-    Key("enable_rectangular", GRID, _F, "Also sizes that are not square; off: leave them out."),
+        metavar="SHAPES", unset="three squares where a switch below is on"),
+    Key("precisions", GRID, _L, "Formats, as in fp32,fp16,bf16,int8.", metavar="DTYPES",
+        unset="f32, f16, bf16, s8 where their search is on"),
+    Key("batch_sizes", GRID, _L, "Batches; 1 is a plain matmul.", metavar="SIZES",
+        unset="1, 4, 16 where their search is on"),
+    Key("transpose_a", GRID, _F, "A is stored transposed (layout n).", unset="off"),
+    Key("transpose_b", GRID, _F, "B is stored transposed (layout n).", unset="off"),
+    Key("enable_size_search", GRID, _F, "All matrix sizes; off: the first only.",
+        unset="on for a list that is given"),
+    Key("enable_precision_search", GRID, _F, "All precisions; off: the first only.",
+        unset="on for a list that is given"),
+    Key("enable_layout_search", GRID, _F, "All four layout pairs.", unset="off"),
+    Key("enable_batch_search", GRID, _F, "All batch sizes; off: the first only.",
+        unset="on for a list that is given"),
+    Key("enable_rectangular", GRID, _F, "Also sizes that are not square; off: leave them out.",
+        unset="on for sizes that are given"),
     Key("wait_steps", GRID, _T, "Launches before the warm-up, not measured either.",
-        metavar="COUNT"),
-    Key("active_steps", GRID, _T, "Launches in each repeat.", metavar="COUNT"),
+        metavar="COUNT", default=0),
+    Key("active_steps", GRID, _T, "Launches in each repeat.", metavar="COUNT",
+        unset="as the clock needs"),
     Key("chakra_all_steps", GRID, _F, "`trace record`: the Chakra trace holds every launch, of "
-        "waiting, warm-up and all repeats; off: those recorded in the first repeat."),
+        "waiting, warm-up and all repeats; off: those recorded in the first repeat.",
+        default=False),
 )  # fmt: skip
 
 KEYS: dict[str, Key] = {key.name: key for key in _ROWS}
