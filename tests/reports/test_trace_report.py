@@ -194,5 +194,5 @@ def test_a_kernel_of_one_rank_alone_is_named_on_the_page(report_of, tmp_path):
         }
         assert texts == {"my_gemm_kernel": None, "odd_gemm_kernel": "rank 1"}
     page = trace_page(report)
-    assert "odd_gemm_kernel · rank 1</text>" in page
+    assert "odd_gemm_kernel · rank 1</span>" in page
     assert page.count(">rank 1</td>") == 2
