@@ -24,14 +24,21 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 COMMAND = [sys.executable, "-m", "gemmetry.engine.worker"]
+"""What a guardian starts, see ``gemmetry.engine.guardian``."""
+
+BEFORE_COMMAND = 3
+"""Arguments of a guardian before the command."""
+
 MOST_SERVERS = 4
 _OWN_DESCRIPTORS = 200
 """Descriptors of the server's own are kept from here on, so that a worker may have any below."""
@@ -64,6 +71,11 @@ class ForkedWorker:
                 os.close(self._status)
             return self.returncode
 
+    def kill(self) -> None:
+        """End it at once; harmless when it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
     def poll(self) -> int | None:
         """Its exit status; None while it runs."""
         try:
@@ -89,7 +101,7 @@ class ForkServer:
         self, arguments: list[str], inherited: tuple[int, ...], outputs: tuple[int, int],
         environment: dict[str, str], folder: str,
     ) -> ForkedWorker:  # fmt: skip
-        """A worker with these arguments, or a program where the first one is ``-c``. It has the
+        """A guardian with these arguments, or a program where the first one is ``-c``. It has the
         descriptors `inherited` by their numbers, and writes to `outputs`."""
         read, write = os.pipe()
         request = json.dumps([arguments, inherited, environment, folder]).encode()
@@ -119,12 +131,15 @@ class ForkServers:
 
     def popen(self, command: Any, *arguments: Any, **options: Any) -> Any:
         """A worker, or any other process as ever."""
-        if list(command[:3]) != COMMAND:
+        from gemmetry.engine import worker_process
+
+        given = list(command[1 + len(worker_process.GUARDIAN) :])
+        if given[BEFORE_COMMAND:][: len(COMMAND)] != COMMAND:
             return _real_popen(command, *arguments, **options)
         environment = dict(options["env"])
         output = options["stdout"].fileno()
         return self._server(environment).fork(
-            list(command[3:]), tuple(options["pass_fds"]), (output, output),
+            given, tuple(options["pass_fds"]), (output, output),
             environment, str(Path.cwd()),
         )  # fmt: skip
 
@@ -240,7 +255,7 @@ def _work(
     received: list[int], arguments: list[str], inherited: list[int],
     environment: dict[str, str], folder: str,
 ) -> None:  # fmt: skip
-    """Be the worker or the program, in the copy; does not return."""
+    """Be the guardian or the program, in the copy; does not return."""
     status = 1
     try:
         os.setsid()
@@ -251,8 +266,19 @@ def _work(
             os.close(descriptor)
         os.environ.clear()
         os.environ.update(environment)
+        tempfile.tempdir = None  # a library that was imported may have asked for it
         os.chdir(folder)
-        status = _status_of(arguments)
+    except BaseException:  # noqa: BLE001
+        traceback.print_exc()
+        os._exit(status)
+    _end_with(_status_of, arguments)
+
+
+def _end_with(run: Callable[[list[str]], int], arguments: list[str]) -> None:
+    """End this process as the interpreter does after `run`, with its status."""
+    status = 1
+    try:
+        status = run(arguments)
         threading._shutdown()
         atexit._run_exitfuncs()
         sys.stdout.flush()
@@ -263,13 +289,20 @@ def _work(
         os._exit(status)
 
 
+def _worker_status(command: list[str]) -> int:
+    from gemmetry.engine.worker import main
+
+    sys.argv = ["gemmetry.engine.worker", *command[len(COMMAND) :]]
+    return main(sys.argv[1:])
+
+
 def _status_of(arguments: list[str]) -> int:
     """Run it as the interpreter does; the status that it ends with."""
     if arguments[0] != "-c":
-        sys.argv = ["gemmetry.engine.worker", *arguments]
-        from gemmetry.engine.worker import main
+        from gemmetry.engine import guardian
 
-        return main(arguments)
+        status = guardian.main(arguments, lambda command: _end_with(_worker_status, command))
+        return guardian.end_like(status)
     sys.argv = ["-c", *arguments[2:]]
     sys.path.insert(0, "")
     try:

@@ -26,6 +26,7 @@ def worker(tmp_path):
     context = WorkerContext(
         settings=RunSettings(threads=1), generated=tmp_path / "generated",
         references=tmp_path / "references", failures=tmp_path / "failures", logs=tmp_path / "logs",
+        temporary=tmp_path / "temporary",
     )  # fmt: skip
     lane = Lane(1, "null", {}, Target(TargetKind.NULL))
     found = WorkerProcess(lane, context, context.hello(lane, jobs=1, force_compile=False))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from gemmetry.cli.main import run
+from gemmetry.engine.guardian import descendants
 from gemmetry.verification.evidence import load
 
 pytest.importorskip("torch")
@@ -219,3 +220,118 @@ def test_a_device_that_disappears_keeps_the_rest_for_resume(cli):
     assert found["default"]["outcome"] == found["fast"]["outcome"] == "ok"
     assert found["device_lost_12"]["outcome"] == "crash"
     assert "device lost twice" in found["device_lost_12"]["reason"]
+
+
+HOSTILE = """
+import ctypes, os, socket, stat, struct, subprocess, threading
+
+
+left = None
+
+
+def right(a, b):
+    return a @ b
+
+
+def on_channels(data):
+    for number in range(3, 64):
+        try:
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                os.write(number, data)
+        except OSError:
+            pass
+
+
+def writes_noise(a, b):
+    on_channels(b"noise, and more of it")
+    return a @ b
+
+
+def writes_half_a_frame(a, b):
+    on_channels(struct.pack("<I", 60_000_000) + b"x" * 100)
+    os._exit(7)
+
+
+def writes_a_huge_frame(a, b):
+    on_channels(struct.pack("<I", 0xFFFFFFFF))
+    return a @ b
+
+
+def writes_an_answer(a, b):
+    on_channels(struct.pack("<I", 10) + bytes([0x91, 0xA8]) + b"Answered")
+    return a @ b
+
+
+def forks(a, b):
+    os.fork()
+    return a @ b
+
+
+def forks_in_c(a, b):
+    ctypes.CDLL(None).fork()
+    return a @ b
+
+
+def leaves_a_process(a, b):
+    global left
+    if left is None:
+        left = subprocess.Popen(["sleep", "1234"], start_new_session=True)
+    return a @ b
+
+
+def leaves_a_process_and_dies(a, b):
+    subprocess.run(["sh", "-c", "setsid sleep 4321 >/dev/null 2>&1 &"])
+    open(os.path.join(os.environ["TMPDIR"], "cc1.s"), "w").close()
+    os.abort()
+"""
+
+ENDS = {
+    "writes_noise": ("crash", "channel carried what no worker sends"),
+    "writes_half_a_frame": ("crash", "ended with status 7"),
+    "writes_a_huge_frame": ("crash", "a frame of 4294967295 bytes"),
+    "writes_an_answer": ("crash", "done before it had answered"),
+    "forks": ("launch_error", "forks and returns twice"),
+    "forks_in_c": ("launch_error", "forks and returns twice"),
+    "leaves_a_process": ("ok", ""),
+    "leaves_a_process_and_dies": ("crash", "SIGABRT"),
+}
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """The records of one sweep over kernels that turn on the run itself, by function."""
+    folder = tmp_path_factory.mktemp("hostile")
+    (folder / "hostile.py").write_text(HOSTILE)
+    kernels = ",".join(f"hostile.py:{name}" for name in ["right", *ENDS])
+    ended = gemmetry(
+        folder, "profile", "--providers", "user", "--kernel", kernels, "--shapes", SHAPE,
+        "--dtypes", "f32", "--device", "cpu", "--experiment", "e", "--verification-level", "quick",
+        "--time-budget", "50ms", "--max-samples", "10", "--json",
+    )  # fmt: skip
+    assert ended.stdout, ended.stderr
+    found = json.loads(ended.stdout)["records"]
+    names = {record["configuration"].removesuffix("_default"): record for record in found}
+    return names, folder
+
+
+def test_a_kernel_beside_hostile_ones_is_measured(hostile):
+    assert hostile[0]["right"]["outcome"] == "ok", hostile[0]["right"]["reason"]
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_hostile_kernel_costs_its_own_row(hostile, name):
+    record = hostile[0][name]
+    outcome, words = ENDS[name]
+    assert record["outcome"] == outcome, record["reason"]
+    assert words in (record["reason"] or "")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="orphans are found on Linux")
+def test_processes_that_a_kernel_leaves_are_ended_and_told(hostile):
+    names, folder = hostile
+    (mark,) = [m for m in names["leaves_a_process"]["marks"] if m.startswith("left running")]
+    assert "a process running in a session of its own, now ended: sleep 1234" in mark
+    assert "now ended: sleep 4321" in names["leaves_a_process_and_dies"]["reason"]
+    running = [process.name for process in descendants(1)]
+    assert not {"sleep 1234", "sleep 4321"} & set(running)
+    assert not (folder / "e" / "temporary").exists()

@@ -25,6 +25,7 @@ def make_pool(tmp_path):
             references=tmp_path / "references",
             failures=tmp_path / "failures",
             logs=tmp_path / "logs",
+            temporary=tmp_path / "temporary",
         )
         pools.append(CompilePool(context))
         return pools[-1]

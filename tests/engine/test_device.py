@@ -82,6 +82,7 @@ def measure(tmp_path):
             references=tmp_path / "references",
             failures=tmp_path / "failures",
             logs=tmp_path / "logs",
+            temporary=tmp_path / "temporary",
         )
         journal = MemoryJournal()
         records = RecordMaker(context.settings, "env", tmp_path)
@@ -363,7 +364,7 @@ class Unreliable(WorkerProcess):
         self._chance, self._senseless = chance, senseless
         self._queue = []
         self._channel = self
-        self._stages_entered = 0
+        self._on_the_way, self._owned, self._report = 0, set(), {}
         self.is_dead = False
 
     def send(self, message):

@@ -239,6 +239,14 @@ def test_what_was_tried_is_not_tried_again_in_further_workers(make_plan, run_pla
     assert len(tried) == 2, "each dispatch once"
 
 
+def test_what_a_killed_run_left_is_removed(make_plan, run_plan, tmp_path):
+    left = tmp_path / "experiment" / "temporary" / "iree-1" / "cc1.s"
+    left.parent.mkdir(parents=True)
+    left.write_text("left by a compiler")
+    assert run_plan(make_plan()).summary.exit_status == 0
+    assert not (tmp_path / "experiment" / "temporary").exists()
+
+
 def test_without_verification_records_say_so(make_plan, run_plan):
     ran = run_plan(make_plan(("wrong",), verify=False))
     told = [(e.stage, e.done, e.total) for e in ran.of(StageProgress)]

@@ -32,6 +32,7 @@ def context(tmp_path):
         references=tmp_path / "references",
         failures=tmp_path / "failures",
         logs=tmp_path / "logs",
+        temporary=tmp_path / "temporary",
     )
 
 
@@ -175,6 +176,19 @@ def test_thread_variables_reach_the_worker(start, fresh_workers):
     assert b"OPENBLAS_NUM_THREADS=1" in environment
 
 
+def test_temporary_files_are_kept_in_a_folder_that_ends_with_the_worker(start, fresh_workers):
+    worker = start()
+    worker.wait_ready()
+    environment = Path(f"/proc/{worker.pid}/environ").read_bytes().split(b"\0")
+    (place,) = [Path(text[7:].decode()) for text in environment if text.startswith(b"TMPDIR=")]
+    assert place.parent == worker._context.temporary
+    (place / "cc1.s").write_text("left by a compiler")
+    caches = [text for text in environment if text.startswith(b"TORCHINDUCTOR_CACHE_DIR=")]
+    assert caches and str(place).encode() not in caches[0], "what lasts is kept elsewhere"
+    worker.stop()
+    assert not place.exists()
+
+
 def test_workers_and_what_they_started_die_with_their_parent(tmp_path):
     code = """
 import sys
@@ -188,7 +202,7 @@ from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
 from gemmetry.store.rows import Lane
 folder = Path(sys.argv[1])
 context = WorkerContext(settings=RunSettings(), generated=folder, references=folder,
-                        failures=folder, logs=folder)
+                        failures=folder, logs=folder, temporary=folder / "temporary")
 lane = Lane(1, "null", {}, Target(TargetKind.NULL))
 worker = WorkerProcess(lane, context, context.hello(lane, jobs=1, force_compile=False))
 worker.wait_ready()
@@ -206,20 +220,23 @@ while True:
     assert parent.stdout.readline() == "build\n"
     assert parent.stdout.readline() == "verify\n"
     assert is_running(pid), "it hangs in a launch"
+    temporary = tmp_path / "temporary"
+    assert len(list(temporary.iterdir())) == 1
     parent.kill()
     parent.wait()
     parent.stdout.close()
     deadline = time.monotonic() + 60
-    while is_running(pid) and time.monotonic() < deadline:
+    while (is_running(pid) or any(temporary.iterdir())) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not is_running(pid)
+    assert list(temporary.iterdir()) == [], "its temporary files are gone, too"
 
 
 def test_torchs_profiler_is_quiet_while_traces_are_recorded(context, monkeypatch):
     monkeypatch.delenv("KINETO_LOG_LEVEL", raising=False)
     settings = RunSettings(trace=TraceSchedule())
     tracing = dataclasses.replace(context, settings=settings)
-    assert worker_process._environment(tracing)["KINETO_LOG_LEVEL"] == "6"
-    assert "KINETO_LOG_LEVEL" not in worker_process._environment(context)
+    assert worker_process._environment(tracing, Path("t"))["KINETO_LOG_LEVEL"] == "6"
+    assert "KINETO_LOG_LEVEL" not in worker_process._environment(context, Path("t"))
     monkeypatch.setenv("KINETO_LOG_LEVEL", "1")
-    assert worker_process._environment(tracing)["KINETO_LOG_LEVEL"] == "1"
+    assert worker_process._environment(tracing, Path("t"))["KINETO_LOG_LEVEL"] == "1"

@@ -22,6 +22,7 @@ from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import TargetKind
 from gemmetry.domain.units import format_bytes
 from gemmetry.engine.companion_builder import CompanionBuilder
+from gemmetry.engine.copies import Copies, ReturnsOnce
 from gemmetry.engine.evidence_folders import EvidenceFolders
 from gemmetry.engine.failures import describe
 from gemmetry.engine.launch_budget import LaunchBudget
@@ -33,6 +34,7 @@ from gemmetry.engine.protocol import (
     Entered,
     Failure,
     Hello,
+    LeftBehind,
     Open,
     Opened,
     Sample,
@@ -41,6 +43,7 @@ from gemmetry.engine.protocol import (
     WireDispatch,
 )
 from gemmetry.engine.sanitizing import sanitize, with_sanitizer
+from gemmetry.engine.strays import Strays
 from gemmetry.hardware.pinning import pin_process
 from gemmetry.measurement.buffers import Uploads
 from gemmetry.measurement.renewal import LeftOutput
@@ -154,19 +157,31 @@ class Bench:
         # On the host a copy costs as much as an upload.
         self._uploads = Uploads() if hello.target.is_gpu else None
         self._open: dict[int, OpenDispatch] = {}
+        self._strays = Strays()
+        self._copies = Copies()
 
     def handle(self, request: Open | Sample | Close) -> None:
         """Answer each part of the request with one reply."""
         match request:
             case Open():
                 for wire in request.dispatches:
-                    self._channel.send(self._open_one(wire))
+                    self._answer(wire.id, self._open_one(wire))
             case Sample():
                 for dispatch_id, count in request.requests:
-                    self._channel.send(self._sample_one(dispatch_id, count))
+                    self._answer(dispatch_id, self._sample_one(dispatch_id, count))
             case Close():
                 for dispatch_id in request.ids:
-                    self._channel.send(self._close_one(dispatch_id))
+                    self._answer(dispatch_id, self._close_one(dispatch_id))
+
+    def _answer(self, dispatch_id: int, answer: Opened | Sampled | Closed) -> None:
+        """Answer, and where the dispatch has come to its end, end what it left running."""
+        if not isinstance(answer, Sampled):
+            left = self._strays.look(dispatch_id)
+            if left:
+                self._channel.send(LeftBehind(dispatch_id, left))
+        if dispatch_id not in self._open:
+            self._strays.end(dispatch_id)
+        self._channel.send(answer)
 
     def _open_one(self, wire: WireDispatch) -> Opened:
         self._channel.send(Entered(wire.id, Stage.BUILD))
@@ -177,6 +192,7 @@ class Bench:
             self._hello.target,
         )
         executable: Executable | None = None
+        self._copies.forget()
         try:
             executable = self._provider.build(dispatch, self._workspace)
             slow = self._try(wire, dispatch, executable)
@@ -221,7 +237,7 @@ class Bench:
         device.synchronize()
         self._channel.send(Trying(wire.id))
         began = time.monotonic()
-        executable.run(buffers, output)
+        ReturnsOnce(executable, self._copies).run(buffers, output)
         device.synchronize()
         return budget.objection(time.monotonic() - began)
 
@@ -237,7 +253,7 @@ class Bench:
         reference = self._answers.reference(operation, executable)
         companions = self._companions.companions(dispatch, level)
         verdict = verify(
-            executable,
+            ReturnsOnce(executable, self._copies),
             operation,
             inputs,
             reference,
@@ -247,6 +263,7 @@ class Bench:
             judge_rivals=settings.judge_rivals,
             on_failure=self._evidence.keeper(dispatch),
         )
+        self._copies.check()
         return with_accumulator_hint(
             verdict, operation, inputs, reference, companions, level=level, seed=settings.seed
         )

@@ -16,7 +16,7 @@ from gemmetry.domain.operation import Operation
 from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.record import BuildFacts, Measurement, Record, TraceFacts, Verdict
 from gemmetry.domain.settings import RunSettings
-from gemmetry.engine.failures import Ending
+from gemmetry.engine.failures import Ending, left_behind, with_left_behind
 from gemmetry.engine.protocol import WireDispatch
 from gemmetry.engine.reproduce import reproduction_command
 from gemmetry.hardware.roofline import roofline
@@ -49,6 +49,8 @@ class Candidate:
     """Repeats that lie there and stay."""
     workers: list[int] = field(default_factory=list)
     """Numbers of the workers, of its lane's, that hold it open."""
+    left_behind: tuple[str, ...] = ()
+    """Processes that it left running and that were ended."""
     was_launched: bool = False
     """In this run."""
     runs_alone: bool = False
@@ -125,6 +127,7 @@ class RecordMaker:
 
     def ended(self, candidate: Candidate, ending: Ending) -> Record:
         """A dispatch that did not come through."""
+        ending = with_left_behind(ending, candidate.left_behind)
         return self._record(
             candidate,
             outcome=ending.outcome,
@@ -135,6 +138,16 @@ class RecordMaker:
 
     def done(self, candidate: Candidate, measurement: Measurement | None) -> Record:
         """A dispatch that is ok."""
+        text = left_behind(candidate.left_behind)
+        if text and measurement is not None:
+            marks = (
+                *measurement.marks,
+                f"left running: {text}: they may disturb it and others; end them in the kernel",
+            )
+            measurement = dataclasses.replace(measurement, marks=marks)
+        elif text:
+            notes = (*candidate.facts.notes, text)
+            candidate.facts = dataclasses.replace(candidate.facts, notes=notes)
         fraction, source = None, ""
         if measurement is not None and measurement.median_ns > 0:
             roof = roofline(

@@ -32,6 +32,7 @@ from gemmetry.engine.protocol import (
     Closed,
     Entered,
     Failure,
+    LeftBehind,
     Message,
     Open,
     Opened,
@@ -42,6 +43,7 @@ from gemmetry.engine.protocol import (
 )
 from gemmetry.engine.replies import (
     CLOSING,
+    MOST_LEFT,
     OPENING,
     SAMPLING,
     flaw_of_closed,
@@ -228,6 +230,8 @@ class DeviceSession:
                     budget = LaunchBudget(self._settings, verifies=waiting[0].verdict is None)
                     late = Ending(Outcome.SKIPPED, budget.overrun())
                     worker.set_limit(budget.trial_s, late)
+                case LeftBehind() as left:
+                    self._note_left(waiting[0], left)
                 case Opened() as opened:
                     candidate = waiting[0]
                     self._refuse(worker, flaw_of_opened(opened, candidate.wire, self._settings))
@@ -350,6 +354,8 @@ class DeviceSession:
             match self._hear(worker, CLOSING, waiting):
                 case Answered():
                     return
+                case LeftBehind() as left:
+                    self._note_left(waiting[0], left)
                 case Closed() as closed:
                     candidate = waiting[0]
                     self._refuse(worker, flaw_of_closed(closed))
@@ -390,6 +396,10 @@ class DeviceSession:
     ) -> Reply:
         """A reply that is one of `kinds` and about the first of `waiting`, or the end of them."""
         return worker.hear(kinds, [candidate.id for candidate in islice(waiting, 1)])
+
+    @staticmethod
+    def _note_left(candidate: Candidate, left: LeftBehind) -> None:
+        candidate.left_behind = (*candidate.left_behind, *left.processes)[:MOST_LEFT]
 
     @staticmethod
     def _refuse(worker: WorkerProcess, flaw: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import signal
 import traceback
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from gemmetry.domain import errors
 from gemmetry.domain.errors import GemmetryError
@@ -90,6 +91,21 @@ def ending_of_death(status: int, output_tail: str, *, memory_ran_out: bool) -> E
             Outcome.OUT_OF_MEMORY, "the system killed the worker for want of memory", output_tail
         )
     return Ending(Outcome.CRASH, f"the worker process died of {name}{suffix}", output_tail)
+
+
+def left_behind(processes: Sequence[str]) -> str:
+    """What to say of processes that a dispatch left in sessions of their own and that were ended;
+    "" if there are none."""
+    if not processes:
+        return ""
+    what = "a process" if len(processes) == 1 else f"{len(processes)} processes"
+    return f"it left {what} running in a session of its own, now ended: {', '.join(processes)}"
+
+
+def with_left_behind(ending: Ending, processes: Sequence[str]) -> Ending:
+    """`ending`, and what was left behind."""
+    more = left_behind(processes)
+    return replace(ending, reason=f"{ending.reason}; {more}") if more else ending
 
 
 def timeout_reason(stage: Stage, doing: str, seconds: float) -> str:

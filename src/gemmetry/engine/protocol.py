@@ -136,6 +136,13 @@ class Trying(Message, frozen=True):
     id: int
 
 
+class LeftBehind(Message, frozen=True):
+    """The dispatch left processes running in sessions of their own, which end with it."""
+
+    id: int
+    processes: tuple[str, ...]
+
+
 class Compiled(Message, frozen=True):
     """One dispatch is through its compiler."""
 
@@ -181,7 +188,9 @@ class Answered(Message, frozen=True):
 
 
 Request: TypeAlias = Hello | Compile | Open | Sample | Close | Shutdown
-Reply: TypeAlias = Ready | Entered | Trying | Compiled | Opened | Sampled | Closed | Answered
+Reply: TypeAlias = (
+    Ready | Entered | Trying | LeftBehind | Compiled | Opened | Sampled | Closed | Answered
+)
 
 
 class ChannelClosed(Exception):

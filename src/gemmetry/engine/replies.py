@@ -16,6 +16,7 @@ from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.protocol import (
     Closed,
     Entered,
+    LeftBehind,
     Message,
     Opened,
     Sampled,
@@ -24,16 +25,22 @@ from gemmetry.engine.protocol import (
 )
 from gemmetry.measurement.sampler import Round
 
-OPENING = (Entered, Trying, Opened)
+ON_THE_WAY = (Entered, Trying, LeftBehind)
+"""What comes before an answer."""
+
+OPENING = (*ON_THE_WAY, Opened)
 SAMPLING = (Sampled,)
-CLOSING = (Closed,)
+CLOSING = (LeftBehind, Closed)
 """What answers each request, ``Answered`` apart."""
 
 OPENING_STAGES = (Stage.BUILD, Stage.VERIFY, Stage.MEASURE, Stage.TRACE)
 
-MOST_STAGES = 16
-"""A dispatch enters fewer stages before its answer: three, one launch that is tried, and one for
-each sanitizer."""
+MOST_ON_THE_WAY = 16
+"""Fewer come before an answer: three stages, one launch that is tried, one for each sanitizer, and
+the processes that are left."""
+
+MOST_LEFT = 20
+"""Names of processes of one dispatch that are kept."""
 
 LONGEST_NS = 1e15
 """No sample is longer: eleven days."""

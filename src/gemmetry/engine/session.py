@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -40,6 +41,9 @@ from gemmetry.store.experiment import Experiment
 from gemmetry.store.rows import Lane, PlanBatch
 from gemmetry.store.schema import os_failure
 from gemmetry.store.trace_manifest import key_of
+
+TEMPORARY = "temporary"
+"""Folder in the experiment of files that last as long as a worker."""
 
 CHUNK = 128
 """Dispatches that are compiled, then measured: enough to keep a pool busy, few enough that the
@@ -91,7 +95,10 @@ def run(
             references=(experiment / "references").resolve(),
             failures=(experiment / FAILURES).resolve(),
             logs=(experiment / "artifacts" / "logs").resolve(),
+            temporary=(experiment / TEMPORARY).resolve(),
         )
+        # What a killed run left.
+        shutil.rmtree(context.temporary, ignore_errors=True)
         commands = experiment / "artifacts" / "commands" if plan.settings.save_commands else None
         if recorded is not None:
             store.add_environments(recorded.environments)
@@ -111,6 +118,7 @@ def run(
         except OSError as error:
             raise os_failure(experiment, error) from error
         finally:
+            shutil.rmtree(context.temporary, ignore_errors=True)
             if folders is not None:
                 folders.close()
         return summarize_run(

@@ -1,8 +1,8 @@
 """The worker process: one provider on one target, apart from everything that must survive it.
 
-Started as ``python -m gemmetry.engine.worker SOCKET LIFE`` in a session of its own, with the
-descriptors of its socket and of a pipe whose other end only the parent holds. Whatever happens
-to the parent, the kernel then ends this process and its children (see :func:`die_with_parent`).
+Started as ``python -m gemmetry.engine.worker SOCKET`` in a session of its own, with the descriptor
+of its socket, by a guardian (:mod:`gemmetry.engine.guardian`), which ends this process and all that
+it started, whatever happens to the parent.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import BuildFacts
 from gemmetry.engine.failures import describe
+from gemmetry.engine.guardian import become_subreaper
 from gemmetry.engine.protocol import (
     Answered,
     Channel,
@@ -49,7 +50,7 @@ def main(arguments: list[str]) -> int:
     channel = Channel(connection, Request)
     worker = os.getpid()
     try:
-        die_with_parent(int(arguments[1]))
+        become_subreaper()
         hello = channel.receive()
         if isinstance(hello, Hello):
             _serve(channel, hello)
@@ -58,27 +59,6 @@ def main(arguments: list[str]) -> int:
             os._exit(0)  # of a copy nothing is left to do, least of all what the worker does last
         return 0
     return 0
-
-
-def die_with_parent(life: int) -> None:
-    """Have the kernel kill this process group when the other end of the pipe `life` closes.
-
-    The signal comes with the pipe's hang-up (``F_SETOWN`` to the group, ``F_SETSIG``), so it
-    works while native code holds the interpreter, takes compilers started here along, and needs
-    no thread. Elsewhere than on Linux a worker ends when it next waits for the parent.
-    """
-    if sys.platform == "linux":
-        import fcntl
-
-        fcntl.fcntl(life, fcntl.F_SETOWN, -os.getpgrp())
-        fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
-        flags = fcntl.fcntl(life, fcntl.F_GETFL)
-        fcntl.fcntl(life, fcntl.F_SETFL, flags | os.O_ASYNC | os.O_NONBLOCK)
-        try:
-            if os.read(life, 1) == b"":
-                raise ChannelClosed  # the parent died before the signal was asked for
-        except BlockingIOError:
-            pass
 
 
 def _serve(channel: Channel, hello: Hello) -> None:

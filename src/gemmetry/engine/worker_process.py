@@ -3,40 +3,48 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
+import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.domain.settings import RunSettings
+from gemmetry.engine import guardian
 from gemmetry.engine.failures import (
     TAIL_BYTES,
     Ending,
     WorkerLost,
     ending_of_death,
     timeout_reason,
+    with_left_behind,
 )
 from gemmetry.engine.protocol import (
     Answered,
     BadFrame,
     Channel,
     ChannelClosed,
-    Entered,
     Failure,
     Hello,
+    LeftBehind,
     Message,
     Ready,
     Reply,
     Shutdown,
 )
-from gemmetry.engine.replies import MOST_STAGES, out_of_turn
+from gemmetry.engine.replies import MOST_ON_THE_WAY, ON_THE_WAY, out_of_turn
 from gemmetry.hardware.host import (
     free_memory_bytes,
     oom_kills,
@@ -55,12 +63,18 @@ MAX_OUTPUT_BYTES = 8 << 20
 SHUTDOWN_S = 2.0
 """A healthy worker ends in milliseconds; one that takes longer is killed."""
 
+GUARDIAN_S = 10.0
+"""A guardian starts its worker in some ten milliseconds."""
+
 MIN_FREE_SHARE = 0.04
 """Of the memory that may be used: with less left while a worker works, the worker is ended before
 the kernel chooses somebody else."""
 
 LARGE_SHARE = 0.25
 """Of the memory that may be used: only a worker that holds this much is taken for the cause."""
+
+GUARDIAN = ("-S", "-P", guardian.__file__)
+"""How Python runs a guardian."""
 
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -102,6 +116,8 @@ class WorkerContext:
     references: Path
     failures: Path
     logs: Path
+    temporary: Path
+    """Where workers and the compilers that they start keep files while they run."""
     stop: threading.Event = field(default_factory=threading.Event)
 
     def hello(self, lane: Lane, *, jobs: int, force_compile: bool) -> Hello:
@@ -138,39 +154,47 @@ class WorkerProcess:
         self._log = context.logs / f"{lane.provider}-{next(self._numbers)}.log"
         self._log.parent.mkdir(parents=True, exist_ok=True)
         self._oom_kills = oom_kills()
+        self._temporary = context.temporary / self._log.stem
+        self._temporary.mkdir(parents=True, exist_ok=True)
         ours, theirs = socket.socketpair()
-        life_read, life_write = os.pipe()
-        self._life = life_write
+        self._control, control = socket.socketpair()
+        worker = [sys.executable, "-m", "gemmetry.engine.worker", str(theirs.fileno())]
+        descriptors = (control.fileno(), theirs.fileno())
         try:
             with self._log.open("ab") as log:
                 self._process = subprocess.Popen(
                     [
                         sys.executable,
-                        "-m",
-                        "gemmetry.engine.worker",
-                        str(theirs.fileno()),
-                        str(life_read),
+                        *GUARDIAN,
+                        *map(str, descriptors),
+                        str(self._temporary),
+                        *worker,
                     ],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    pass_fds=(theirs.fileno(), life_read),
+                    pass_fds=descriptors,
                     start_new_session=True,
-                    env=_environment(context),
+                    env=_environment(context, self._temporary),
                 )
         finally:
             theirs.close()
-            os.close(life_read)
+            control.close()
         self._channel = Channel(ours, Reply)
+        self._told = b""
+        self._report: dict[str, Any] = {}
         self._mark = 0
         self._deadline = 0.0
         self._late = Ending(Outcome.TIMEOUT, "")
-        self._stages_entered = 0
+        self._on_the_way = 0
+        self._owned: set[str] = set()
+        """Processes left behind that are known to be of one dispatch or another."""
         self.send(hello)
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        """Of the worker itself, once its guardian has started it; else the guardian's."""
+        return int(self._heed_guardian(GUARDIAN_S, "worker").get("worker", self._process.pid))
 
     def wait_ready(self) -> Failure | None:
         """The provider's own objection to working here, if it has one."""
@@ -186,7 +210,7 @@ class WorkerProcess:
         try:
             self._channel.send(message)
         except ChannelClosed:
-            raise WorkerLost(self._reap()) from None
+            raise self._reap() from None
 
     def set_deadline(self, stage: Stage, doing: str, factor: float = 1) -> None:
         """From now on the next reply must come within `factor` times the deadline of `stage`;
@@ -215,22 +239,20 @@ class WorkerProcess:
             return reply
         if not isinstance(reply, kinds) or getattr(reply, "id", None) not in ids:
             raise self.distrust(out_of_turn(reply))
-        self._stages_entered = self._stages_entered + 1 if isinstance(reply, Entered) else 0
-        if self._stages_entered > MOST_STAGES:
+        if isinstance(reply, LeftBehind):
+            self._owned.update(reply.processes)
+        self._on_the_way = self._on_the_way + 1 if isinstance(reply, ON_THE_WAY) else 0
+        if self._on_the_way > MOST_ON_THE_WAY:
             raise self.distrust("it entered one stage after the other without an end")
         return reply
 
     def distrust(self, flaw: str) -> WorkerLost:
         """End a worker that has sent something it should not have; the exception to raise."""
-        self.kill()
-        return WorkerLost(
-            Ending(
-                Outcome.CRASH,
-                f"the worker's channel carried what no worker sends: {flaw}; a kernel that writes "
-                "to descriptors which are not its own, or forks and returns twice, does that",
-                self.output_tail(),
-                may_be_anothers=True,
-            )
+        return self._lost(
+            Outcome.CRASH,
+            f"the worker's channel carried what no worker sends: {flaw}; a kernel that writes "
+            "to descriptors which are not its own, or forks and returns twice, does that",
+            may_be_anothers=True,
         )
 
     def receive(self) -> Reply:
@@ -250,7 +272,7 @@ class WorkerProcess:
                 reply: Reply = self._channel.receive(max(0.0, min(POLL_S, left)))
                 return reply
             except ChannelClosed:
-                raise WorkerLost(self._reap()) from None
+                raise self._reap() from None
             except BadFrame as error:
                 raise self.distrust(str(error)) from None
             except TimeoutError:
@@ -281,47 +303,74 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End the worker and whatever it started; harmless when it is dead."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        if self._control.fileno() >= 0:
+            with contextlib.suppress(OSError):
+                self._control.shutdown(socket.SHUT_WR)  # the guardian then ends everything
+            self._heed_guardian(2 * guardian.LAST_S, "left")
+            self._control.close()
+        if self._process.poll() is None:  # its number is nobody else's yet
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
         self._channel.close()
-        if self._life >= 0:
-            os.close(self._life)
-            self._life = -1
+        shutil.rmtree(self._temporary, ignore_errors=True)
         with contextlib.suppress(OSError):
             if self._log.stat().st_size == 0:
                 self._log.unlink()
 
+    def _heed_guardian(self, seconds: float, key: str) -> dict[str, Any]:
+        """What the guardian has told by the time that it tells of `key`."""
+        ends = time.monotonic() + seconds
+        while key not in self._report and (left := ends - time.monotonic()) > 0:
+            self._control.settimeout(left)
+            try:
+                data = self._control.recv(1 << 16)
+            except OSError:
+                break
+            if not data:
+                break
+            *lines, self._told = (self._told + data).split(b"\n")
+            for line in lines:
+                self._report |= json.loads(line)
+        return self._report
+
+    def _lost(self, outcome: Outcome, reason: str, *, may_be_anothers: bool = False) -> WorkerLost:
+        """End the worker; the exception that says how its dispatch ended."""
+        self.kill()
+        ending = Ending(outcome, reason, self.output_tail(), may_be_anothers=may_be_anothers)
+        return WorkerLost(with_left_behind(ending, self._left()))
+
+    def _left(self) -> list[str]:
+        """What the guardian found, and nobody knew of, when the worker ended."""
+        owned = {name.rpartition(" ")[2] for name in self._owned}  # a name changes with exec
+        found: list[str] = self._report.get("left", [])
+        return [name for name in found if name.rpartition(" ")[2] not in owned]
+
     def _look_after(self, left_s: float) -> None:
         if left_s <= 0:
-            self.kill()
-            raise WorkerLost(replace(self._late, output_tail=self.output_tail()))
+            raise self._lost(self._late.outcome, self._late.reason)
         if self._process.poll() is not None:
             # A copy of the worker may still hold its end of the channel.
-            raise WorkerLost(self._reap())
-        held = resident_bytes(self._process.pid)
+            raise self._reap()
+        held = resident_bytes(self.pid)
         if _memory_is_short(held):
-            ending = Ending(
+            raise self._lost(
                 Outcome.OUT_OF_MEMORY,
                 f"the machine's memory ran out; the worker held {held / 1e9:.1f} GB",
-                self.output_tail(),
             )
-            self.kill()
-            raise WorkerLost(ending)
         self._trim_output()
 
-    def _reap(self) -> Ending:
-        """The ending that a dead worker's status means."""
+    def _reap(self) -> WorkerLost:
+        """What a dead worker's status means."""
         try:
             status = self._process.wait(SHUTDOWN_S)
         except subprocess.TimeoutExpired:
-            self.kill()
-            return Ending(
-                Outcome.CRASH, "the worker closed its connection and hung", self.output_tail()
-            )
-        tail = self.output_tail()
+            return self._lost(Outcome.CRASH, "the worker closed its connection and hung")
         self.kill()
-        return ending_of_death(status, tail, memory_ran_out=oom_kills() > self._oom_kills)
+        ending = ending_of_death(
+            status, self.output_tail(), memory_ran_out=oom_kills() > self._oom_kills
+        )
+        return WorkerLost(with_left_behind(ending, self._left()))
 
     def _log_size(self) -> int:
         try:
@@ -346,10 +395,22 @@ def thread_variables(threads: int) -> dict[str, str]:
     return dict.fromkeys(_THREAD_VARIABLES, str(threads))
 
 
-def _environment(context: WorkerContext) -> dict[str, str]:
+def _environment(context: WorkerContext, temporary: Path) -> dict[str, str]:
     quiet = {} if context.settings.trace is None else _QUIET_PROFILER
     threads = thread_variables(context.threads)
-    return {**_QUIET_WHEN_IDLE, **quiet, **os.environ, **threads}
+    places = {"TMPDIR": str(temporary)}
+    return {**_QUIET_WHEN_IDLE, **quiet, **_lasting_caches(), **os.environ, **threads, **places}
+
+
+def _lasting_caches() -> dict[str, str]:
+    """torch.compile keeps what it compiled below the folder for temporary files, from where other
+    runs take it (torch/_inductor/runtime/cache_dir_utils.py); it is to stay there."""
+    with contextlib.suppress(OSError, KeyError, ImportError):
+        name = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
+        return {
+            "TORCHINDUCTOR_CACHE_DIR": str(Path(tempfile.gettempdir(), f"torchinductor_{name}"))
+        }
+    return {}
 
 
 def _memory_is_short(held_bytes: int) -> bool:

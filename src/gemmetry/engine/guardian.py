@@ -1,0 +1,210 @@
+"""Stands between parent and worker, and ends all that the worker started when either of them ends.
+
+Run as a script, ``python -S -P guardian.py CONTROL CHANNEL FOLDER COMMAND...``, before anything
+of gemmetry is imported, so that it starts in milliseconds and stays small: it uses the standard
+library alone. It reports over the socket CONTROL the worker's process number and, at the end, what
+else was running, and ends as the worker did.
+
+A worker's children die with its process group; one that has made a session of its own (``setsid``,
+``subprocess`` with ``start_new_session``) does not. So guardian and worker are subreapers: on Linux
+(``prctl(2)``) whatever loses its parent becomes their child, and can be found. Elsewhere only the
+group is ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+LOOK_S = 0.02
+"""Between looks at the worker where the system has no descriptors of processes."""
+
+LAST_S = 10.0
+"""What has not died so long after it was killed is left: it hangs in a driver."""
+
+_LONGEST_NAME = 60
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process below another one."""
+
+    pid: int
+    session: int
+    name: str
+    """Its command line, or the first part of it."""
+
+    def __str__(self) -> str:
+        return f"{self.name} (process {self.pid})"
+
+
+def main(arguments: list[str], become: Callable[[list[str]], object] | None = None) -> int:
+    """Start COMMAND and wait for its end or the parent's; the worker's status.
+
+    `become` turns a fork of this process into the worker, given COMMAND, and does not return;
+    without it COMMAND is executed.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    control = socket.socket(fileno=int(arguments[0]))
+    channel, folder, command = int(arguments[1]), Path(arguments[2]), arguments[3:]
+    become_subreaper()
+    worker = os.fork()
+    if worker == 0:
+        try:
+            os.setsid()
+            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # it ends when the guardian is killed
+            control.close()
+            (become or _execute)(command)
+        finally:
+            os._exit(127)
+    os.close(channel)
+    _report(control, {"worker": worker})
+    status = _wait(control, worker)
+    left = end_all(worker)
+    shutil.rmtree(folder, ignore_errors=True)
+    _report(control, {"left": left.names})
+    return left.status if status is None else status
+
+
+def end_like(status: int) -> int:
+    """`status` for ``sys.exit``; ends this process by a signal where that ended the worker."""
+    if status < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+        with contextlib.suppress(OSError, ValueError):  # SIGKILL has no handler
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    return status
+
+
+def become_subreaper() -> bool:
+    """Have descendants that lose their parent become this process's children; False where the
+    system cannot."""
+    return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def has_children() -> bool:
+    """Whether this process has any child, dead ones included; costs a microsecond."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def descendants(ancestor: int) -> list[Process]:
+    """The living processes below `ancestor`; none where there is no /proc."""
+    children: dict[int, list[Process]] = defaultdict(list)
+    for entry in os.scandir("/proc") if Path("/proc/self/stat").exists() else ():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                parent, process = _read(entry.path)
+                children[parent].append(process)
+    found: list[Process] = []
+    waiting = [ancestor]
+    while waiting:
+        below = children.pop(waiting.pop(), [])
+        found += below
+        waiting += [process.pid for process in below]
+    return [process for process in found if process.name]
+
+
+def kill(pid: int) -> None:
+    """End a process that may have ended already."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+
+
+@dataclass
+class Left:
+    """What was still there when a worker ended."""
+
+    names: list[str]
+    """Of processes in sessions of their own."""
+    status: int
+    """Of the worker; that of a kill where it was not seen."""
+
+
+def end_all(worker: int) -> Left:
+    """Kill everything below this process, the group of `worker` first, until nothing is left."""
+    names: dict[int, str] = {}
+    status = -signal.SIGKILL
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(worker, signal.SIGKILL)
+    ends = time.monotonic() + LAST_S
+    while has_children() and time.monotonic() < ends:
+        for process in descendants(os.getpid()):
+            if process.session != worker:
+                names[process.pid] = str(process)
+            kill(process.pid)
+        time.sleep(0.001)
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                if found[0] == worker:
+                    status = os.waitstatus_to_exitcode(found[1])
+    return Left(list(names.values()), status)
+
+
+def _wait(control: socket.socket, worker: int) -> int | None:
+    """Wait for the worker's end (its status) or the parent's wish or end (None)."""
+    poller = select.poll()
+    poller.register(control, select.POLLIN)
+    pause_ms: float | None = None
+    try:
+        poller.register(os.pidfd_open(worker), select.POLLIN)
+    except (AttributeError, OSError):
+        pause_ms = 1000 * LOOK_S
+    while True:
+        ready = [descriptor for descriptor, _ in poller.poll(pause_ms)]
+        ended, status = os.waitpid(worker, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        if control.fileno() in ready:
+            return None
+
+
+def _read(folder: str) -> tuple[int, Process]:
+    """Parent and process of a folder in /proc; a dead one has no name."""
+    text = Path(folder, "stat").read_text(errors="replace")
+    before, _, after = text.rpartition(")")
+    state, parent, _, session = after.split()[:4]
+    name = ""
+    if state not in "ZX":
+        words = Path(folder, "cmdline").read_bytes().replace(b"\0", b" ")
+        name = words.decode(errors="replace").strip() or before.partition("(")[2]
+    return int(parent), Process(int(Path(folder).name), int(session), name[:_LONGEST_NAME])
+
+
+def _execute(command: list[str]) -> None:
+    os.execv(command[0], command)
+
+
+def _report(control: socket.socket, message: dict[str, object]) -> None:
+    with contextlib.suppress(OSError):  # the parent may be gone
+        control.sendall(json.dumps(message).encode() + b"\n")
+
+
+def _prctl(option: int, value: int) -> bool:
+    try:
+        return int(ctypes.CDLL(None).prctl(option, value, 0, 0, 0)) == 0
+    except (AttributeError, OSError):
+        return False
+
+
+if __name__ == "__main__":
+    sys.exit(end_like(main(sys.argv[1:])))
