@@ -71,10 +71,18 @@ class ForkedWorker:
                 os.close(self._status)
             return self.returncode
 
-    def kill(self) -> None:
-        """End it at once; harmless when it has ended."""
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signal.SIGKILL)
 
     def poll(self) -> int | None:
         """Its exit status; None while it runs."""

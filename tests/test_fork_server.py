@@ -49,8 +49,9 @@ def test_a_worker_is_a_copy_in_a_session_of_its_own_with_its_output(worker, tmp_
 
 
 def test_a_killed_worker_ends_with_its_signal(worker):
-    os.kill(worker.pid, signal.SIGTERM)
+    worker._process.terminate()
     assert worker._process.wait(60) == -signal.SIGTERM
+    worker._process.kill()  # harmless
 
 
 def test_what_is_no_worker_is_started_as_ever():
