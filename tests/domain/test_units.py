@@ -35,7 +35,14 @@ def test_durations_of_a_column_keep_their_zeros(value, text):
 
 @pytest.mark.parametrize(
     ("values", "decimals"),
-    [([1432.3, 12.65], 1), ([340.0, 189.2], 0), ([0.031, 1.0], 3), ([9.99, 0.0], 2), ([], 0)],
+    [
+        ([1432.3, 12.65], 1),
+        ([340.0, 189.2], 0),
+        ([0.031, 1.0], 3),
+        ([9.99, 0.0], 2),
+        ([131.0, 0.261, 68.0, 153.0], 1),
+        ([], 0),
+    ],
 )
 def test_cells_of_a_column_have_as_many_digits_as_the_least_needs(values, decimals):
     assert column_decimals(values) == decimals

@@ -27,10 +27,16 @@ def format_ns(value: float | None, *, even: bool = False) -> str:
 
 
 def column_decimals(values: Iterable[float], most: int = 3) -> int:
-    """Digits after the point, at most `most`, that show three digits of the least of `values` and
-    are the same for all cells of a column."""
-    least = min((abs(value) for value in values if value), default=100.0)
-    return max(0, min(most, 2 - math.floor(math.log10(least))))
+    """Digits after the point, at most `most`, that are the same for all cells of a column: they
+    show three digits of the least of `values`, unless that takes more than one digit beyond what
+    the median needs."""
+    sizes = sorted(abs(value) for value in values if value)
+    if not sizes:
+        return 0
+    least, middle = (
+        2 - math.floor(math.log10(size)) for size in (sizes[0], sizes[len(sizes) // 2])
+    )
+    return max(0, min(most, least, max(0, middle) + 1))
 
 
 def format_bytes(value: float | None) -> str:

@@ -5,10 +5,13 @@ function threeDigits(value) {
   return Math.abs(value) >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
 }
 
-// Digits after the point that show three digits of the least value; the same for a whole column.
+// Digits after the point of all cells of a column: three digits of the least value, unless that
+// takes more than one digit beyond what the median needs.
 function columnDecimals(values, most = 3) {
-  const least = values.filter((v) => v).reduce((a, v) => Math.min(a, Math.abs(v)), Infinity);
-  return least === Infinity ? 0 : Math.max(0, Math.min(most, 2 - Math.floor(Math.log10(least))));
+  const sizes = values.filter((v) => v).map(Math.abs).sort((a, b) => a - b);
+  if (!sizes.length) return 0;
+  const [least, middle] = [sizes[0], sizes[Math.floor(sizes.length / 2)]].map((v) => 2 - Math.floor(Math.log10(v)));
+  return Math.max(0, Math.min(most, least, Math.max(0, middle) + 1));
 }
 
 // Three digits, zeros at the end too, so that the cells of a column are alike.
