@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from gemmetry.domain.contracts import Buffer, Device, Executable, GuardedDevice
 from gemmetry.domain.operation import Operation, TensorSpec
-from gemmetry.numerics.changes import Change, Edit, changed_inputs, edits, undoing
+from gemmetry.numerics.changes import Change, Edit, edits, undoing
 from gemmetry.numerics.editing import fill_plausibly, prepared_edits
 from gemmetry.numerics.storage import Array, as_bits, numpy_dtype, same_bytes
 
@@ -253,8 +253,8 @@ class Launcher:
         holds what the one before left there; a copy follows each in order.
 
         Yields:
-            The launch with that copy as its result, and the buffer that it returned, as it is
-            once all have run; None where the output was given.
+            The launch with that copy as its result (its `inputs` are without the change), and the
+            buffer that it returned, as it is once all have run; None where the output was given.
         """
         size = self._output.bytes * (1 if self.executable.writes_output else 2)
         fitting = int(self.device.free_memory_bytes() / (ROOM * max(1, size))) - 1
@@ -287,9 +287,8 @@ class Launcher:
             copies.append(device.clone(result) if type(result) is type(output) else result)
             _call_all(undo)
         device.synchronize()
-        for change, result, copy in zip(changes, results, copies, strict=True):
-            inputs = changed_inputs(operation, placed.arrays, change)
-            launch = Launch(device, self._output, inputs, copy)
+        for result, copy in zip(results, copies, strict=True):
+            launch = Launch(device, self._output, placed.arrays, copy)
             launch.returned_type = "" if type(copy) is type(output) else type(copy).__name__
             yield launch, None if self.executable.writes_output else result
 

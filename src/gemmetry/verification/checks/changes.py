@@ -11,6 +11,7 @@ from gemmetry.domain.traits import Trait
 from gemmetry.numerics.changes import (
     Change,
     ChangeKind,
+    changed_inputs,
     changed_reference,
     draw_change,
     part_with_lines,
@@ -22,7 +23,7 @@ from gemmetry.numerics.changes import (
 )
 from gemmetry.numerics.editing import prepared_edits
 from gemmetry.numerics.references import to_logical
-from gemmetry.numerics.storage import same_bytes
+from gemmetry.numerics.storage import Array, same_bytes
 from gemmetry.verification import exact_inputs
 from gemmetry.verification.checks.repeats import calls
 from gemmetry.verification.checks.results import CheckResult, failed, not_applicable, passed
@@ -120,16 +121,23 @@ def _exact_lines(
 def _is_wanted(
     context: Context, run: ExactRun, change: Change, case: ExactCase, launch: Launch
 ) -> bool:
-    """Whether the result is, bit for bit, the one before with new lines; compared on the device.
-    Zeros of the other sign are right too, and looked at on the host."""
-    device, spec = context.launcher.device, context.operation.output
-    if case.expected is None:
+    """Whether the result is, bit for bit, the one before with new lines; compared on the device, in
+    the memory of the one before. Zeros of the other sign are right too, and looked at on the
+    host."""
+    operation, device = context.operation, context.launcher.device
+    if case.expected is None or run.case.expected is None:
         return False
-    wanted = device.clone(run.launch.result)
-    edits = result_edits(context.operation, change, case.expected)
-    for edit in prepared_edits(device, (spec, spec), (wanted, wanted), edits):
-        edit()
-    return device.same_bytes(launch.result, wanted)
+
+    def put(lines: Array) -> None:
+        spec, before = operation.output, run.launch.result
+        edits = result_edits(operation, change, lines)
+        for edit in prepared_edits(device, (spec, spec), (before, before), edits):
+            edit()
+
+    put(case.expected)
+    is_same = device.same_bytes(launch.result, run.launch.result)
+    put(take_lines(operation, run.case.expected, change))
+    return is_same
 
 
 def _judge(
@@ -137,6 +145,7 @@ def _judge(
 ) -> CheckResult:
     """On the host, element by element."""
     operation = context.operation
+    launch.inputs = changed_inputs(operation, launch.inputs, change)
     if run is None or case is None:
         assert context.reference is not None
         reference = changed_reference(operation, context.inputs, context.reference, change)
