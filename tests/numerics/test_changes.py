@@ -8,6 +8,7 @@ import pytest
 from gemmetry.domain.names import parse_operation
 from gemmetry.numerics.changes import (
     ChangeKind,
+    changeable,
     changed_inputs,
     changed_reference,
     draw_change,
@@ -27,6 +28,7 @@ OPERATIONS = (
     "matmul_2x1x5_f16t_f16n_f16t",
     "matmul_1x4x3_s8t_s8t_s32t_beta1",
     "matmul_4x6x8_e4m3t_e4m3n_bf16t_scalerow_bias",
+    "matmul_4x6x8_e4m3t_e4m3n_bf16t_scalerow_beta2_bias_residual",
     "matmul_1x1x8_e4m3t_e4m3n_bf16t_scaletensor",
     "batch_matmul_3x5x4x6_f32n_f32t_f32n_residual_relu",
     "conv2d_2x9x17x3_3x2x50_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc_bias_relu_residual",
@@ -36,8 +38,8 @@ OPERATIONS = (
 def cases():
     for name in OPERATIONS:
         for kind in ChangeKind:
-            for place in (0, 1):
-                yield pytest.param(name, kind, place, id=f"{name}-{kind.name}-{'AB'[place]}")
+            for place in changeable(parse_operation(name)):
+                yield pytest.param(name, kind, place, id=f"{name}-{kind.name}-{place}")
 
 
 @pytest.mark.parametrize(("name", "kind", "place"), list(cases()))

@@ -30,11 +30,20 @@ from gemmetry.numerics.storage import Array, to_float64
 Index = tuple[slice, ...]
 """Where in an array something is written."""
 
-_FOLLOWERS = (
-    frozenset({"addend", "residual", "scale_a"}),
-    frozenset({"addend", "residual", "scale_b", "bias"}),
-)
-"""Operands that have a line for each one of A, and of B, where they are no single number."""
+_BY_ROW = frozenset({"lhs", "addend", "residual", "scale_a"})
+_BY_COLUMN = frozenset({"rhs", "addend", "residual", "scale_b", "bias"})
+"""Operands that have a line for each row, and for each column, of the result, where they are no
+single number."""
+
+_NAMES = {
+    "lhs": "row {} of A",
+    "rhs": "column {} of B",
+    "addend": "row {} of C",
+    "residual": "row {} of the residual",
+    "scale_a": "scale {} of A",
+    "scale_b": "scale {} of B",
+    "bias": "element {} of the bias",
+}
 
 _TRIES = 8
 """Places looked at for one whose change shows: the largest number of so many counts."""
@@ -55,20 +64,20 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """New contents of some lines of A or B."""
+    """New contents of some lines of an operand."""
 
     kind: ChangeKind
     place: int
-    """0 for A, 1 for B."""
+    """In ``operation.inputs``: 0 for A, 1 for B."""
+    role: str
     lines: tuple[int, ...]
-    """Rows of A (images of a convolution) or columns of B (filters), counted in every member of a
-    batch."""
+    """Rows of A (images of a convolution) or columns of B (filters), and what goes with them of
+    other operands; counted in every member of a batch."""
     contents: Array
     """The lines as they are then: the operand's logical shape, with as many lines as change."""
 
     def __str__(self) -> str:
-        names = ("row", "A") if self.place == 0 else ("column", "B")
-        return f"{names[0]} {self.lines[0]} of {names[1]} {self.kind}"
+        return f"{_NAMES[self.role].format(self.lines[0])} {self.kind}"
 
 
 @dataclass(frozen=True)
@@ -91,7 +100,7 @@ def draw_change(
 
     Args:
         inputs: host arrays of ``operation.inputs``, in storage shapes; they stay as they are.
-        place: 0 for A, 1 for B.
+        place: of the operand, one of :func:`changeable`.
     """
     spec = operation.inputs[place]
     axis = line_axis(operation, place)
@@ -100,7 +109,7 @@ def draw_change(
     if kind is ChangeKind.SWAPPED and lines.shape[0] > 1:
         other = int((first + rng.integers(1, lines.shape[0])) % lines.shape[0])
         contents = np.stack([lines[other], lines[first]])
-        return Change(kind, place, (first, other), _to_axis(contents, axis))
+        return Change(kind, place, spec.role, (first, other), _to_axis(contents, axis))
     line = np.array(lines[first])
     flat = line.reshape(-1)
     if kind is ChangeKind.ELEMENTS_SWAPPED and flat.size > 1:
@@ -112,7 +121,7 @@ def draw_change(
     else:
         kind = ChangeKind.NEGATED
         line = negative(line)
-    return Change(kind, place, (first,), _to_axis(line[np.newaxis], axis))
+    return Change(kind, place, spec.role, (first,), _to_axis(line[np.newaxis], axis))
 
 
 def negative(array: Array) -> Array:
@@ -121,11 +130,22 @@ def negative(array: Array) -> Array:
     return np.asarray(np.invert(array) if is_integer else np.negative(array))
 
 
+def changeable(operation: Operation) -> tuple[int, ...]:
+    """The places of operands that have lines: all but single scale factors."""
+    return tuple(
+        place
+        for place, spec in enumerate(operation.inputs)
+        if _has_lines(spec, operation.output, line_axis(operation, place))
+    )
+
+
 def line_axis(operation: Operation, place: int) -> int:
     """The axis, of an operand and of the result, along which lines are counted."""
-    if place == 1:
+    role = operation.inputs[place].role
+    is_convolution = isinstance(operation.shape, Conv2dShape)
+    if role not in _BY_ROW or (is_convolution and role != "lhs"):
         return -1
-    return -4 if isinstance(operation.shape, Conv2dShape) else -2
+    return -4 if is_convolution else -2
 
 
 def edits(operation: Operation, change: Change) -> list[Edit]:
@@ -171,10 +191,11 @@ def part_with_lines(
     lines = [line for change in changes for line in change.lines]
     shape = operation.shape
     if isinstance(shape, Conv2dShape):
-        shape = shape._replace(n=len(lines)) if place == 0 else shape._replace(f=len(lines))
+        shape = shape._replace(f=len(lines)) if axis == -1 else shape._replace(n=len(lines))
     else:
         assert isinstance(shape, MatmulShape)
-        shape = shape._replace(m=len(lines)) if place == 0 else shape._replace(n=len(lines))
+        shape = shape._replace(n=len(lines)) if axis == -1 else shape._replace(m=len(lines))
+    followers = _BY_COLUMN if axis == -1 else _BY_ROW
     part = Operation(operation.signature, shape)
     taken = []
     for i, (spec, small, array) in enumerate(
@@ -183,7 +204,7 @@ def part_with_lines(
         if i == place:
             contents = np.concatenate([change.contents for change in changes], axis)
             taken.append(to_storage(contents, small))
-        elif spec.role in _FOLLOWERS[place] and _has_lines(spec, operation.output, axis):
+        elif spec.role in followers and _has_lines(spec, operation.output, axis):
             taken.append(to_storage(np.take(to_logical(array, spec), lines, axis), small))
         else:
             taken.append(array)

@@ -36,7 +36,7 @@ def test_right_kernels_follow(context_of, name, writes_output):
     assert context.first.output.any()
     before = context.executable.launches
     assert changes.check_follows_changes(context).text == "passed"
-    assert context.executable.launches >= before + len(changes.CHANGES)
+    assert context.executable.launches >= before + changes.MOST_CHANGES
     # What changed is as it was: the launches after this one are on the same inputs.
     for spec, buffer, array in zip(
         context.operation.inputs, context._other.buffers, context._other.arrays, strict=True
@@ -239,13 +239,26 @@ class TestVersions:
         assert buffer._version == version
 
 
-def test_changes_are_of_either_operand():
-    assert {place for _, place in changes.CHANGES[:2]} == {0, 1}
-    operation = parse_operation(NAME)
+def test_changes_are_of_every_operand():
+    operation = parse_operation("matmul_24x16x32_e4m3t_e4m3n_bf16t_scalerow_beta2_bias_residual")
+    wanted = changes.changes_of(operation)
+    assert len(wanted) == changes.MOST_CHANGES
+    assert {place for _, place in wanted[: changes.FEWEST_CHANGES]} == {0, 1}
+    assert {place for _, place in wanted} == set(range(len(operation.inputs)))
     inputs = make_inputs(operation, distribution="integers", seed=1)
     rng = np.random.default_rng(0)
-    for kind, place in changes.CHANGES:
+    for kind, place in wanted:
         change = changes.draw_change(operation, inputs, kind, place, rng)
         changed = changed_inputs(operation, inputs, change)
-        assert changed[1 - place] is inputs[1 - place]
+        for other, (before, after) in enumerate(zip(inputs, changed, strict=True)):
+            assert (after is before) is (other != place)
         assert changed[place].tobytes() != inputs[place].tobytes()
+
+
+def test_whatever_is_added_counts(context_of):
+    name = "matmul_24x16x32_f32t_f32t_f32t_bias"
+    result = changes.check_follows_changes(
+        context_of(name, meddle=keeping(lambda a, b: (a.tobytes(), b.tobytes())))
+    )
+    assert "of the bias negated" in result.detail
+    assert "found again by what did not change" in result.detail

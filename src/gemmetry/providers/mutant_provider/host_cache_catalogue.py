@@ -12,8 +12,8 @@ _TILE = (32, 32, 32)
 _KEPT = "follows_changes"
 
 
-def _bug(number: int, slug: str, bug: str, *killed_by: str) -> Planted:
-    return Planted(number, slug, bug, Vehicle.HOST, _F32, killed_by=killed_by, tile=_TILE)
+def _bug(number: int, slug: str, bug: str, *killed_by: str, operation: str = _F32) -> Planted:
+    return Planted(number, slug, bug, Vehicle.HOST, operation, killed_by=killed_by, tile=_TILE)
 
 
 def _right(number: int, slug: str, why: str, *declared: Trait) -> Planted:
@@ -26,7 +26,9 @@ PLANTED: tuple[Planted, ...] = (
     _bug(46, "computed_output_added", "adds to outputs that look like partial sums", "every_call"),
     _bug(49, "cache_by_a", "answers from a cache by the content of A", _KEPT),
     _bug(49, "cache_by_b", "answers from a cache by the content of B", _KEPT),
-    _bug(49, "cache_by_sums", "answers from a cache by the sums of A and B", _KEPT),
+    _bug(49, "cache_by_operands", "does so by A and B, whatever is added", _KEPT,
+         operation=_F32 + "_bias"),
+    _bug(49, "cache_by_sums", "does so by the sums of A and B", _KEPT),
     _bug(49, "cache_by_line_sums", "does so by the sums of their rows", _KEPT),
     _bug(49, "cache_by_magnitudes", "does so by their magnitudes", _KEPT),
     _bug(49, "cache_by_samples", "does so by one element of seven", _KEPT),

@@ -61,6 +61,13 @@ class ByContentOfB(KeepsAnswers):
         return inputs[1].tobytes()
 
 
+class ByOperands(KeepsAnswers):
+    """Looks at all of A and B, and at nothing that is added to their product."""
+
+    def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
+        return tuple(buffer.tobytes() for buffer in inputs[:2])
+
+
 class BySums(KeepsAnswers):
     """Sums of whole numbers are exact in any order, so that this is a checksum."""
 
@@ -302,6 +309,7 @@ class KeepsPlan(TiledGemm):
 KERNELS: Mapping[str, type[TiledGemm]] = {
     "cache_by_a": ByContentOfA,
     "cache_by_b": ByContentOfB,
+    "cache_by_operands": ByOperands,
     "cache_by_sums": BySums,
     "cache_by_line_sums": ByLineSums,
     "cache_by_magnitudes": ByMagnitudes,

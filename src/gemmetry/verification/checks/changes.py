@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from gemmetry.domain.contracts import Buffer
+from gemmetry.domain.operation import Operation
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.changes import (
     Change,
     ChangeKind,
+    changeable,
     changed_inputs,
     changed_reference,
     draw_change,
@@ -33,29 +35,28 @@ from gemmetry.verification.launching import Launch
 
 NAME = "follows_changes"
 
-CHANGES: tuple[tuple[ChangeKind, int], ...] = tuple(
-    (kind, place)
-    for kind in (
-        ChangeKind.ONE_ELEMENT,
-        ChangeKind.SWAPPED,
-        ChangeKind.NEGATED,
-        ChangeKind.ELEMENTS_SWAPPED,
-    )
-    for place in (0, 1)
-)
-"""What changes before each launch, in A (0) or B (1). Whatever short of all contents a kernel looks
-at to know its inputs again, one of these leaves it as it was: either operand, sums over all of it
-or over a line, magnitudes, any few elements or lines, addresses, the version that a library counts,
-how often and when it was called."""
-
+MOST_CHANGES = 8
+"""Launches of the check."""
 
 FEWEST_CHANGES = 2
 """Where launches are slow: one of A, one of B."""
 
 
+def changes_of(operation: Operation) -> list[tuple[ChangeKind, int]]:
+    """What changes before each launch, and in which operand. Whatever short of all contents a
+    kernel looks at to know its inputs again, one of these leaves it as it was: any operand, sums
+    over all of A or B or over a line, magnitudes, any few elements or lines, addresses, the version
+    that a library counts, how often and when it was called."""
+    others = [(ChangeKind.NEGATED, place) for place in changeable(operation) if place > 1]
+    kinds = ChangeKind.SWAPPED, ChangeKind.NEGATED, ChangeKind.ELEMENTS_SWAPPED
+    both = [(kind, place) for kind in kinds for place in (0, 1)]
+    first = [(ChangeKind.ONE_ELEMENT, place) for place in (0, 1)]
+    return [*first, *others, *both][:MOST_CHANGES]
+
+
 def check_follows_changes(context: Context) -> CheckResult:
-    """Launches behind each other without waiting are right although before each of them some of A
-    or B changes in place, by a copy in memory, and nothing else does.
+    """Launches behind each other without waiting are right although before each of them a little of
+    one operand changes in place, by a copy in memory, and nothing else does.
 
     Inputs are integers whose sums are exact, so that each result is known to the bit: it is that of
     the unchanged inputs but for the lines that the change goes into, which are computed apart. All
@@ -70,10 +71,9 @@ def check_follows_changes(context: Context) -> CheckResult:
     inputs = context.inputs if run is None else run.case.inputs
     # At the same places in every process, elsewhere for each operation.
     rng = np.random.default_rng([context.seed % 2**64, *context.operation.matmul_shape])
-    count = calls(context.first.seconds, len(CHANGES), FEWEST_CHANGES)
-    changes = [
-        draw_change(context.operation, inputs, kind, place, rng) for kind, place in CHANGES[:count]
-    ]
+    count = calls(context.first.seconds, MOST_CHANGES, FEWEST_CHANGES)
+    wanted = changes_of(context.operation)[:count]
+    changes = [draw_change(context.operation, inputs, kind, place, rng) for kind, place in wanted]
     lines = {} if run is None else _exact_lines(context, run.case, changes)
     launches = context.launcher.queue_changes(context.put(inputs), changes)
     for number, (change, (launch, returned)) in enumerate(
@@ -109,7 +109,7 @@ def _exact_lines(
     if case.expected is None:
         return {change: lines_of([change]) for change in changes}
     found: dict[Change, ExactCase] = {}
-    for place in (0, 1):
+    for place in range(len(operation.inputs)):
         of_place = [change for change in changes if change.place == place]
         expected = lines_of(of_place).expected if of_place else None
         if expected is not None:
