@@ -72,8 +72,6 @@ def test_answers_from_memory_are_wrong_and_not_fast(name, cold_cache, writes_out
         OPERATION, sampler.recheck(), compute_reference(OPERATION, INPUTS), inputs=INPUTS
     )
     assert check.is_failure is (name not in ("none", "content")), check.detail
-    if check.is_failure:
-        assert "negated before the launch" in check.detail
     sampler.close()
 
 

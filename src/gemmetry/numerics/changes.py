@@ -162,9 +162,10 @@ def undoing(operation: Operation, inputs: Sequence[Array], change: Change) -> li
 
 
 def result_edits(operation: Operation, change: Change, lines: Array) -> list[Edit]:
-    """How a stored result gets `lines`, those that belong to `change`, in logical shape."""
+    """How a stored result, as place 0, gets `lines`, those that belong to `change`, in logical
+    shape."""
     axis = line_axis(operation, change.place)
-    return _line_edits(operation.output, axis, change.place, change.lines, lines)
+    return _line_edits(operation.output, axis, 0, change.lines, lines)
 
 
 def changed_inputs(

@@ -131,7 +131,7 @@ def _is_wanted(
     def put(lines: Array) -> None:
         spec, before = operation.output, run.launch.result
         edits = result_edits(operation, change, lines)
-        for edit in prepared_edits(device, (spec, spec), (before, before), edits):
+        for edit in prepared_edits(device, (spec,), (before,), edits):
             edit()
 
     put(case.expected)
