@@ -52,6 +52,12 @@ def test_a_size_left_out_is_named(values, missing):
     assert missing in found.value.hint
 
 
+@pytest.mark.parametrize("shapes", ["3", "64x64x64", "llm"])
+def test_shapes_of_products_are_none_of_convolutions(shapes):
+    with pytest.raises(RequestError, match="no shape of a convolution"):
+        names(conv_shapes=shapes)
+
+
 def test_batches_alone_are_those_of_the_shapes():
     found = names(shapes="8x16x32", problem_b="2,4", operation_kind="batch_matmul")
     assert found == [f"batch_matmul_{b}x8x16x32_f32t_f32t_f32t" for b in (2, 4)]

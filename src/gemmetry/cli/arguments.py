@@ -12,6 +12,7 @@ from typing import Any
 from typer.core import TyperCommand, TyperOption
 
 from gemmetry.cli.help_text import PlainHelp
+from gemmetry.cli.usage import PARSER_ERROR
 from gemmetry.domain.errors import RequestError
 from gemmetry.specs.keys import KEYS
 
@@ -38,7 +39,12 @@ class WorkbenchCommand(PlainHelp, TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         has_arguments = any(p.param_type_name == "argument" for p in self.params)
         options = [p for p in self.params if isinstance(p, TyperOption)]
-        return super().parse_args(ctx, list(normalize(args, options, has_arguments)))
+        try:
+            return super().parse_args(ctx, list(normalize(args, options, has_arguments)))
+        except PARSER_ERROR as error:
+            # Of an option without its value the parser does not say in which command.
+            error.ctx = getattr(error, "ctx", None) or ctx
+            raise
 
 
 def normalize(

@@ -114,7 +114,14 @@ def expand(
 def _given_shapes(
     spec: ProfileSpec, matrix_shapes: Sequence[Shape], base: Path | None
 ) -> _GivenShapes:
-    listed = [*parse_shapes(spec.shapes, base=base), *parse_shapes(spec.conv_shapes, base=base)]
+    convolved = parse_shapes(spec.conv_shapes, base=base)
+    for shape in convolved:
+        if isinstance(shape, MatmulShape):
+            raise RequestError(
+                f"conv_shapes holds {print_shape(shape)}, which is no shape of a convolution",
+                hint="Write --conv-shapes NxHxWxC_RxSxF, as in 1x56x56x64_3x3x64_pad1x1.",
+            )
+    listed = [*parse_shapes(spec.shapes, base=base), *convolved]
     listed = list(dict.fromkeys([*listed, *matrix_shapes]))
     given = _GivenShapes(
         without_batch(listed), with_batch(listed), convolutions(listed),

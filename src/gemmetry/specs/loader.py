@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ _SCALARS = (str, int, float, bool)
 STANDARD_INPUT = "-"
 """The path that means it."""
 
-_FLAG_HINT = "`gemmetry COMMAND --help` tells what each option takes."
+_FLAG_HINT = "The same command with --help shows what each option takes, and examples."
 _HINT = "docs/specs.md explains every key; `gemmetry schema` lets editors check them."
 
 
@@ -163,12 +164,39 @@ def _line(error: Any, place: Place) -> str:
             unknown = UnknownNameError("key", name, ProfileSpec.model_fields)
             return f"{where}: {unknown.message}. {unknown.hint}"
         return f"{where}: unknown key {name!r}"
-    message = error["msg"].removeprefix("Value error, ")
-    if error["type"] not in ("request", "value_error") and isinstance(error["input"], _SCALARS):
-        message = f"{message}, not {error['input']!r}"
+    message = _message(error, str(location[-1]) if location else "value")
     if where.startswith("--") or not location or where == location[0]:
         return f"{where}: {message}"
     return f"{where}: {location[0]}: {message}"
+
+
+_NUMBERS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+_LIMITS = {
+    "greater_than_equal": ("below", "ge"),
+    "greater_than": ("not above", "gt"),
+    "less_than_equal": ("above", "le"),
+    "less_than": ("not below", "lt"),
+}
+"""pydantic's type of a mistake -> how we say it, and its limit's name in the mistake's context."""
+
+
+def _message(error: Any, key: str) -> str:
+    """A mistake in the words of our own errors."""
+    kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    if kind == "literal_error":
+        known = re.findall(r"'([^']*)'", context["expected"])
+        unknown = UnknownNameError(key.replace("_", " "), str(value), known)
+        return f"{unknown.message}. {unknown.hint}"
+    if kind in _LIMITS:
+        word, name = _LIMITS[kind]
+        return f"{value} is {word} {context[name]}"
+    wanted = _NUMBERS.get(kind.partition("_")[0])
+    if wanted is not None:
+        return f"{value!r} is not {wanted}"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if kind not in ("request", "value_error") and isinstance(value, _SCALARS):
+        message = f"{message}, not {value!r}"
+    return message
 
 
 def _by_line(text: str) -> tuple[str, int, int, str]:
