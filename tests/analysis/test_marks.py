@@ -60,6 +60,19 @@ def test_marks_of_half_of_the_rows_or_of_few_rows_stay_where_they_are(noisy):
     assert all(map(find_run_marks(few).of, few))
 
 
+def test_forms_of_one_disturbance_are_counted_together(make_record):
+    """On a shared processor some rows are busy, others noisy, and hardly one is neither."""
+    marks = [("busy: others",)] * 4 + [("noisy: wide",)] * 3 + [()] * 4 + [("stalled: once",)]
+    records = [make_record(NAME, f"c{i}", marks=found) for i, found in enumerate(marks)]
+    found = find_run_marks(records)
+    (state,) = found.states.values()
+    assert state.common == {"busy": 4, "noisy": 3}
+    assert [found.of(record) for record in records if found.of(record)] == [("stalled: once",)]
+    others = [("boost: fell",)] * 4 + [("drift: slower",)] * 4 + [()] * 3
+    records = [make_record(NAME, f"c{i}", marks=found) for i, found in enumerate(others)]
+    assert not find_run_marks(records).has_common, "two causes, neither common"
+
+
 def test_what_is_wrong_with_a_kernel_is_never_a_state_of_the_run(noisy):
     records = [noisy(0.05, "remembers: a result", number=i) for i in range(8)]
     marks = find_run_marks(records)

@@ -62,7 +62,7 @@ def test_one_sentence_says_who_how_often_and_how_surely(line, changes, text):
 def test_what_most_rows_share_is_a_reason_for_care(line):
     said = line(LEADER, marks(state({"noisy": 57, "busy": 53})))
     assert said.endswith(
-        "; most rows are marked noisy and busy: repeat it on a quiet machine before relying on it."
+        "; most rows are marked noisy or busy: repeat it on a quiet machine before relying on it."
     )
     said = line(LEADER, marks(state({"few samples": 63})))
     assert said.endswith("most rows are marked few samples: their marks say what to do.")

@@ -8,7 +8,7 @@ and which it states once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from gemmetry.domain.record import Measurement, Record
@@ -19,6 +19,14 @@ LEAST_ROWS = 4
 
 COMMON_SHARE = 0.5
 """A kind of mark on more than this share of a device's measured rows is a state of the run."""
+
+DISTURBED = frozenset({"busy", "noisy", "load average", "stalled", "two modes"})
+"""Kinds that other programs cause. They have one cause and many forms, so rows that have any of
+them are counted together: where these are more than :data:`COMMON_SHARE`, every such kind that
+:data:`PART_SHARE` of the rows have is a state of the run."""
+
+PART_SHARE = 0.25
+"""Fewer are what the upper quartile, by which readings are judged, leaves out anyway."""
 
 FENCE = 1.5
 """A reading above the upper quartile by more than this many interquartile ranges stands out (Tukey,
@@ -109,14 +117,8 @@ def find_run_marks(records: Iterable[Record]) -> RunMarks:
 
 
 def _state(target: str, device: str, measured: list[Measurement]) -> RunState:
-    counts = _counted({mark_kind(mark) for mark in m.marks} for m in measured)
-    common = {
-        kind: count
-        for kind, count in counts.items()
-        if len(measured) >= LEAST_ROWS
-        and count > COMMON_SHARE * len(measured)
-        and kind not in _OF_THE_KERNEL
-    }
+    kinds = [{mark_kind(mark) for mark in m.marks} for m in measured]
+    common = _common(kinds) if len(measured) >= LEAST_ROWS else {}
     widths = _known(relative_half_width, measured)
     fences = {
         kind: _fence(readings)
@@ -131,6 +133,21 @@ def _state(target: str, device: str, measured: list[Measurement]) -> RunState:
         usual_half_width=quantile(widths, 0.5) if widths else None,
         fences=fences,
     )
+
+
+def _common(kinds: Sequence[Set[str]]) -> dict[str, int]:
+    """The kinds of the rows that are a state of their run."""
+    rows = len(kinds)
+    is_disturbed = sum(bool(found & DISTURBED) for found in kinds) > COMMON_SHARE * rows
+    return {
+        kind: count
+        for kind, count in _counted(kinds).items()
+        if kind not in _OF_THE_KERNEL
+        and (
+            count > COMMON_SHARE * rows
+            or (is_disturbed and kind in DISTURBED and count >= PART_SHARE * rows)
+        )
+    }
 
 
 def _stands_out(measurement: Measurement, kind: str, state: RunState | None) -> bool:

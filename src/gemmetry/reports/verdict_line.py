@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gemmetry.analysis.leader import Leader
-from gemmetry.analysis.marks import RunMarks
+from gemmetry.analysis.marks import DISTURBED, RunMarks
 from gemmetry.domain.record import Record
 from gemmetry.domain.units import format_percent
 from gemmetry.reports.failures import ran_and_failed
@@ -69,7 +69,7 @@ def _cautions(leader: Leader, marks: RunMarks) -> list[str]:
         cautions.append(f"{of_them} {'rests' if one else 'rest'} on rows marked !")
     common = list(dict.fromkeys(kind for state in marks.states.values() for kind in state.common))
     if common:
-        advice = _QUIET if _DISTURBED.intersection(common) else "their marks say what to do"
+        advice = _QUIET if DISTURBED.intersection(common) else "their marks say what to do"
         cautions.append(f"most rows are marked {_listed(common)}: {advice}")
     elif (usual := _usual_width(marks)) is not None:
         cautions.append(f"the usual 95 % interval is ±{format_percent(usual)}")
@@ -78,13 +78,10 @@ def _cautions(leader: Leader, marks: RunMarks) -> list[str]:
 
 _QUIET = "repeat it on a quiet machine before relying on it"
 
-_DISTURBED = frozenset({"busy", "noisy", "load average", "stalled", "two modes", "drift"})
-"""Kinds of marks that other programs cause."""
-
 
 def _listed(words: Sequence[str]) -> str:
     *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _usual_width(marks: RunMarks) -> float | None:

@@ -109,7 +109,7 @@ class Plots {
     this.theme = this.readTheme();
     this.drawRooflines();
     this.drawSpeed();
-    this.drawGrid();
+    if (this.figures.grid.length) this.drawGrid();
     if (this.figures.heat.length) this.drawHeat();
     this.drawBaseline();
     this.drawSamples();
@@ -192,8 +192,7 @@ class Plots {
     const target = document.getElementById("plot-grid");
     const figure = this.figureOf(this.figures.grid, "grid-select");
     const note = document.getElementById("grid-note");
-    note.textContent = figure && figure.hidden ? `${figure.hidden} slower configurations are left out here; the table has them.` : "";
-    if (!figure) { this.empty(target, "One configuration alone was measured."); return; }
+    note.textContent = figure.hidden ? `${figure.hidden} slower configurations are left out here; the table has them.` : "";
     const narrow = target.clientWidth < 800;
     const short = (text) => (narrow && text.length > 20 ? `${text.slice(0, 10)}…${text.slice(-9)}` : text);
     const crowded = figure.columns.length > (narrow ? 8 : 16);
@@ -216,7 +215,6 @@ class Plots {
   drawHeat() {
     const target = document.getElementById("plot-heat");
     const figure = this.figureOf(this.figures.heat, "heat-select");
-    if (!figure) { this.empty(target, "A heat map needs measured matrix products."); return; }
     const decimals = columnDecimals(figure.gflops.flat().filter((v) => v !== null));
     const cellText = figure.gflops.map((row) => row.map((v) => (v === null ? "" : v.toLocaleString("en",
       { minimumFractionDigits: decimals, maximumFractionDigits: decimals }))));

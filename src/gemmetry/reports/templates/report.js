@@ -22,7 +22,7 @@
   watch("baseline-select", plots.baselines.map((name) => [name, name]), plots.baseline, () => plots.drawBaseline());
   const operations = [...new Set(samples.map((s) => s.operation))];
   watch("samples-select", operations.map((o) => [o, o]), operations[0], () => plots.drawSamples());
-  for (const part of document.querySelectorAll("[data-figure=heat]")) part.hidden = heat.length === 0;
+  for (const part of document.querySelectorAll("[data-figure]")) part.hidden = plots.figures[part.dataset.figure].length === 0;
   plots.drawAll();
 
   // A change of theme, and printing, need the plots' colours read again.
