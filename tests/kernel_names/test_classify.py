@@ -165,40 +165,6 @@ def test_a_megabyte_is_taken_in_bounded_time(fragment: str, end: str) -> None:
     assert len(found.short) <= 60
 
 
-def _traces() -> list[Path]:
-    kineto = [*DATA.glob("traces/kineto/*.json.gz"), *DATA.glob("traces/multirank/*/*.json.gz")]
-    own = [*DATA.glob("sweep_h200x4/*/*/*/*.pt.trace.json.gz"), *DATA.glob("kineto_et_h200/*.pt.*")]
-    return sorted([*kineto, *own])
-
-
-@pytest.mark.parametrize("path", _traces() or [None], ids=lambda path: path and path.name)
-def test_no_kernel_of_a_real_trace_is_of_unknown_kind(path: Path | None) -> None:
-    if path is None:
-        pytest.skip("no traces beside this checkout")
-    text = path.read_bytes()
-    document = json.loads(gzip.decompress(text) if path.suffix == ".gz" else text)
-    names = {
-        event["name"]
-        for event in document["traceEvents"]
-        if str(event.get("cat")).lower() == "kernel"
-    }
-    assert names
-    assert {name for name in names if classify(name).kind is KernelKind.OTHER} == set()
-
-
-def test_no_dispatch_of_a_real_rocprofv3_trace_is_of_unknown_kind() -> None:
-    if not ROCPROFV3.is_file():
-        pytest.skip("no rocprofv3 trace beside this checkout")
-    (process,) = json.loads(gzip.decompress(ROCPROFV3.read_bytes()))["rocprofiler-sdk-tool"]
-    names = {s["kernel_id"]: s["formatted_kernel_name"] for s in process["kernel_symbols"]}
-    ran = {
-        names[record["dispatch_info"]["kernel_id"]]
-        for record in process["buffer_records"]["kernel_dispatch"]
-    }
-    assert len(ran) > 20
-    assert {name for name in ran if classify(name).kind is KernelKind.OTHER} == set()
-
-
 def test_mangled_and_demangled_names_tell_the_same() -> None:
     if not ROCPROFV3.is_file():
         pytest.skip("no rocprofv3 trace beside this checkout")

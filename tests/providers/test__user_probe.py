@@ -65,11 +65,11 @@ def test_a_file_that_never_ends_is_given_up_with_its_children(tmp_path, monkeypa
     path.write_text(
         "import subprocess, time\n"
         "print('waiting', flush=True)\n"
-        "subprocess.Popen(['sleep', '50'])\n"
-        "time.sleep(50)\n"
+        "subprocess.Popen(['sleep', '900'])\n"
+        "time.sleep(900)\n"
     )
     monkeypatch.setattr(_user_probe, "_IMPORT_SECONDS", 3.0)
     before = time.monotonic()
     with pytest.raises(RequestError, match=r"took more than 3 s\n +waiting"):
         inspect_kernels([f"{path}:f"])
-    assert time.monotonic() - before < 25
+    assert time.monotonic() - before < 600

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from gemmetry.kernel_names import is_communication, is_gemm
+from gemmetry.kernel_names import KernelKind, classify, is_communication, is_gemm
 from gemmetry.traces.gemms import gemm_table
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
@@ -176,6 +176,8 @@ def expected(entries: int, work: list[tuple[str, str, int, int]]) -> dict[str, o
 @pytest.mark.parametrize("path", traces(), ids=lambda path: "/".join(path.parts[-4:]))
 def test_every_key_and_all_gemm_time(path):
     entries, work = work_of(path)
+    names = {name for kind, name, *_ in work if kind.startswith("kernel")}
+    assert {name for name in names if classify(name).kind is KernelKind.OTHER} == set()
     trace = Trace(path, read_trace(path, use_cache=False))
     told = summary_entry(summarize(trace))
     assert tuple(told) == KEYS

@@ -58,12 +58,22 @@ def read(name: str) -> Trace:
     return Trace(path, read_trace(path, use_cache=False))
 
 
-@pytest.mark.parametrize("name", ORACLE)
-def test_the_timeline_is_tracelens(name):
+@pytest.fixture(scope="module")
+def named(request) -> tuple[str, Trace]:
+    """A trace and its name; read once for the tests about it, which pytest runs in turn."""
+    return request.param, read(request.param)
+
+
+def about(names):
+    return pytest.mark.parametrize("named", names, indirect=True, scope="module")
+
+
+@about(ORACLE)
+def test_the_timeline_is_tracelens(named):
     """TraceLens keeps times as float64, whose neighbours are `clock_spacing_us` apart: each end
     of an interval may be off by half of it. Beyond that the numbers agree to 1e-4."""
+    name, trace = named
     told = ORACLE[name]
-    trace = read(name)
     summary = summarize(trace)
     if "error" in told:
         # TraceLens cannot read it: the fewest that is to be said is that we can.
@@ -75,9 +85,9 @@ def test_the_timeline_is_tracelens(name):
         assert found == pytest.approx(told[theirs], rel=1e-4, abs=rounding), theirs
 
 
-@pytest.mark.parametrize("name", traces())
-def test_all_gemm_time_is_accounted_for(name):
-    trace = read(name)
+@about(traces())
+def test_all_gemm_time_is_accounted_for(named):
+    _, trace = named
     gpu, names = trace.rows.gpu, trace.rows.names
     of_name = {index: is_gemm(names[index]) for index in set(gpu.name.tolist())}
     expected = sum(
@@ -106,18 +116,19 @@ def test_all_gemm_time_is_accounted_for(name):
     assert sum(step.kernels for step in steps) + outside_steps(trace).kernels == summary.kernels
 
 
-@pytest.mark.parametrize("name", ORACLE)
-def test_the_layout_in_a_kernels_name_is_that_of_its_operators_strides(name):
+@about(ORACLE)
+def test_the_layout_in_a_kernels_name_is_that_of_its_operators_strides(named):
     """Two independent sources of one fact."""
-    for row in gemm_table([read(name)]):
+    _, trace = named
+    for row in gemm_table([trace]):
         if row.shape and row.shape.layout and row.told.layout and row.told.kind != "gemv":
             assert row_major_layout(row.told.layout) == row.shape.layout, row.kernel
 
 
-@pytest.mark.parametrize("name", [name for name in ORACLE if name.startswith("sweep")])
-def test_inferred_shapes_are_those_of_the_same_place_in_another_step(name):
+@about([name for name in ORACLE if name.startswith("sweep")])
+def test_inferred_shapes_are_those_of_the_same_place_in_another_step(named):
     """The 72 GEMMs of a step come in the same order in each step of this job."""
-    trace = read(name)
+    _, trace = named
     links = link_gemms(trace)
     gpu = trace.rows.gpu
     order = np.argsort(gpu.start_ns[links.row], kind="stable")
