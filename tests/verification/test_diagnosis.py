@@ -106,7 +106,8 @@ def test_column_major_results_are_read_in_their_logical_order():
     result[:, 60:] = 9
     bad = np.zeros((64, 32), dtype=bool)
     bad[60:] = True
-    assert guess_bug(operation, result, expected, bad) == "tail: only rows from 60 on are wrong"
+    guessed = guess_bug(operation, result, expected, bad)
+    assert guessed == "constant: every wrong element is 9, tail: only rows from 60 on are wrong"
 
 
 def test_finite_where_the_result_overflows():

@@ -49,7 +49,17 @@ def place_of(bad: Mask, tile: tuple[int, int] | None) -> str:
         found = _whole("row", bad, rows) or _whole("column", bad.T, columns)
     if found or fill < _FILLED:
         return found
-    return tail or f"index: wrong only in rows {_span(rows)}, columns {_span(columns)}"
+    return tail or _rectangle(rows, columns, bad.shape)
+
+
+def _rectangle(rows: Indices, columns: Indices, shape: tuple[int, ...]) -> str:
+    """A part of the matrix by its ends; "" where these are the ends of the matrix."""
+    spans = [
+        f"{name}{'' if lines.size == 1 else 's'} {_span(lines)}"
+        for name, lines, size in (("row", rows, shape[0]), ("column", columns, shape[1]))
+        if int(lines[-1] - lines[0]) + 1 < size
+    ]
+    return f"index: wrong only in {', '.join(spans)}" if spans else ""
 
 
 def _tail(bad: Mask, rows: Indices, columns: Indices, tile: tuple[int, int] | None) -> str:

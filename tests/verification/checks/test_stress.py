@@ -164,3 +164,27 @@ def test_the_hosts_own_stress(context_of):
     right = context_of(NAME)
     assert stress.check_spoiled_scratch(right).text == "passed"
     assert stress.check_under_load(right).text == "passed"
+
+
+@pytest.mark.parametrize(
+    ("every", "words"),
+    [
+        (3, "launches differ where memory is left as it is"),
+        (0, "it uses memory that it never wrote"),
+    ],
+)
+def test_memory_is_blamed_only_where_nothing_else_changes_the_result(
+    context_of, device, every, words
+):
+    """A kernel that is wrong at every third launch uses no memory of others."""
+
+    def meddle(inputs, output, launch):
+        if launch % every == 0 if every else device.is_spoiled:
+            output[...] = 7
+
+    context = context_of(NAME, device=device, meddle=meddle)
+    for launch in (context.first, context.second):
+        assert not launch.changed_inputs
+    result = stress.check_spoiled_scratch(context)
+    assert result.is_failure
+    assert words in result.detail

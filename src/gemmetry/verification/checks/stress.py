@@ -32,9 +32,11 @@ def check_spoiled_scratch(context: Context) -> CheckResult:
         return passed(name, device.stress_limits())
     result = context.judge_by_bound(name, launch, context.reference)
     if result.is_failure and context.first_errors.bad_count == 0:
-        why = (
-            "the first launch was right: it uses memory that it never wrote (shared memory, "
-            "registers or a workspace)"
+        why = "the first launch was right: " + (
+            "launches differ where memory is left as it is, too: a race, or state that is kept "
+            "between launches"
+            if context.differs_between_launches
+            else "it uses memory that it never wrote (shared memory, registers or a workspace)"
         )
         return failed(name, f"{why}; {result.detail}", result.first_bad)
     return result
