@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gemmetry.api.profile import Prepared
+    from gemmetry.engine import RunSummary
 
 
 def check_baseline_provider(prepared: Prepared) -> None:
@@ -39,6 +40,14 @@ def default_html(experiment: Path) -> Path | None:
     return experiment / "report.html"
 
 
+def tell_failure(summary: RunSummary) -> None:
+    """Print why a run ended early, in the form of all errors."""
+    from gemmetry.cli.console import note
+
+    note(f"error: {summary.failure}")
+    note("hint: The same command goes on where this one stopped.")
+
+
 def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool) -> int:
     """Run a plan, render its results, and return the exit status."""
     from gemmetry.api.profile import run_prepared
@@ -67,6 +76,5 @@ def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool
         folder = shlex.quote(str(prepared.experiment))
         note(f"read the traces: gemmetry trace report {folder} -o report.html")
     if summary.failure:
-        note(f"error: {summary.failure}")
-        note("hint: The same command goes on where this one stopped.")
+        tell_failure(summary)
     return summary.exit_status

@@ -109,6 +109,7 @@ def self_test(
     """
     from gemmetry.api.self_test import matrix_of, prepare_self_test, run_self_test
     from gemmetry.cli.console import command_line, note, stderr_console, stdout_console
+    from gemmetry.cli.run import tell_failure
     from gemmetry.cli.tables import check_outputs
     from gemmetry.reports.kill_matrix import (
         kill_matrix_document,
@@ -135,7 +136,7 @@ def self_test(
         note(f"wrote {path}")
     note(f"experiment: {prepared.experiment}")
     if summary.failure:
-        note(f"error: {summary.failure}")
+        tell_failure(summary)
         raise typer.Exit(summary.exit_status)
     raise typer.Exit(0 if matrix.is_perfect else 1)
 
