@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
-from gemmetry.cli.options import Json, Outputs
+from gemmetry.cli.options import ComparisonOutputs, Json
 
 
 class Undecided(StrEnum):
@@ -28,7 +28,7 @@ def compare(
         typer.Argument(metavar="A [B...]", help="Folders; A is what the others are held against."),
     ],
     json: Json = False,
-    output: Outputs = None,
+    output: ComparisonOutputs = None,
     threshold: Annotated[
         float | None,
         typer.Option(

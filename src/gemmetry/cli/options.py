@@ -46,6 +46,13 @@ Outputs = Annotated[
         help="Write a file; the suffix picks csv, json, parquet, xlsx, md, html.",
     ),
 ]  # fmt: skip
+ComparisonOutputs = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--output", "-o", metavar="FILE", callback=split_outputs,
+        help="Write a file; the suffix picks csv, json, parquet, xlsx, md, html, xml (JUnit).",
+    ),
+]  # fmt: skip
 Columns = Annotated[
     list[str] | None,
     typer.Option(

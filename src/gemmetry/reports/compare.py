@@ -151,7 +151,7 @@ def _print_undecided(candidate: CandidateComparison, console: Console) -> None:
     )
     for note, many in why.most_common(_REASONS_SHOWN):
         line = Text(printable(f"{many} × {first_line(note)}"), style="yellow")
-        console.print(Padding(line, (0, 0, 0, 4)))
+        console.print(Padding(line, (0, 0, 0, 4), expand=False))
     if len(why) > _REASONS_SHOWN:
         console.print(Text(f"    … and {len(why) - _REASONS_SHOWN} more reasons", style="yellow"))
 
