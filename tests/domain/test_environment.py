@@ -26,3 +26,13 @@ def test_the_order_of_an_environments_packages_does_not_matter():
     first = Environment(packages={"numpy": "2", "torch": "3"})
     second = Environment(packages={"torch": "3", "numpy": "2"})
     assert first.id == second.id
+
+
+def test_packages_that_only_one_has_asked_for_are_no_difference():
+    import dataclasses
+
+    one = Environment(hostname="here", packages={"numpy": "2.0"})
+    more = dataclasses.replace(one, packages={"numpy": "2.0", "torch": "2.13"})
+    assert one.agrees_with(more) and more.agrees_with(one)
+    assert not dataclasses.replace(one, packages={"numpy": "1.26"}).agrees_with(more)
+    assert not dataclasses.replace(one, hostname="there").agrees_with(more)

@@ -1,4 +1,5 @@
-"""Runs a plan of slow null dispatches in the folder argv[1]; test_kill.py kills it."""
+"""Runs a plan of slow null dispatches in the folder argv[1], of sizes below argv[2] if given;
+test_kill.py kills it."""
 
 from __future__ import annotations
 
@@ -15,20 +16,23 @@ from gemmetry.engine import run
 SIGNATURE = Signature(OperationKind.MATMUL, F32, F32, F32)
 
 
-def make_plan() -> Plan:
-    """24 operations × 6 configurations, in three groups."""
+def make_plan(end: int = 32) -> Plan:
+    """Operations of 8 to `end` × 6 configurations: 24, in three groups, where nothing is given."""
     names = ["slow_1", "slow_2", "wrong", "compile_error"]
     return Plan(
         name="kill",
-        operations=tuple(Operation(SIGNATURE, MatmulShape(size, 8, 8)) for size in range(8, 32)),
+        operations=tuple(Operation(SIGNATURE, MatmulShape(size, 8, 8)) for size in range(8, end)),
         providers=(ProviderRequest(name="null", options={"configurations": names}),),
         targets=(Target(TargetKind.NULL),),
         settings=RunSettings(
             interval_width=1e-9, min_samples=5, max_samples=20, verification_level="quick"
         ),
-        document={"names": names},
+        document={
+            "operations": end,
+            "providers": [{"name": "null", "options": {"configurations": names}}],
+        },
     )
 
 
 if __name__ == "__main__":
-    run(make_plan(), Path(sys.argv[1]))
+    run(make_plan(*map(int, sys.argv[2:])), Path(sys.argv[1]))

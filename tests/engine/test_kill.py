@@ -109,3 +109,27 @@ def test_kill_at_ten_random_moments(tmp_path):
             if record.outcome is Outcome.OK:
                 samples = experiment.samples(record)
                 assert len(samples) == record.measurement.sample_count == 20
+
+
+def test_kills_while_an_experiment_grows(tmp_path):
+    """Whenever a kill comes, what was stored stays, and the last command brings all to its end."""
+    folder = tmp_path / "experiment"
+    moments = random.Random(5)
+    before: Rounds = {}
+    for largest in (9, 10, 12):
+        process = subprocess.Popen(
+            [sys.executable, str(TARGET), str(folder), str(largest)], start_new_session=True
+        )
+        wait_for_rounds(process, folder, len(before) + moments.randint(1, 6))
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        now = stored_rounds(folder)
+        assert before.items() <= now.items()
+        before = now
+    assert before
+    spec = importlib.util.spec_from_file_location("kill_target", TARGET)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    summary = run(module.make_plan(13), folder)
+    assert summary.finished == summary.total == 5 * 6
+    assert before.items() <= stored_rounds(folder).items()

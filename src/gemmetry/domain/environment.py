@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 
@@ -35,6 +35,12 @@ class Environment:
         """Short hash of everything here; equal ids mean comparable results."""
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def agrees_with(self, other: Environment) -> bool:
+        """Whether nothing differs but packages that only one of both has asked for."""
+        both = self.packages.keys() & other.packages.keys()
+        mine = replace(self, packages={name: self.packages[name] for name in both})
+        return mine == replace(other, packages={name: other.packages[name] for name in both})
 
     def differences(self, other: Environment) -> list[str]:
         """One readable line for each field that differs; of mappings for each key that does."""

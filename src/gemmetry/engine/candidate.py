@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,13 +90,20 @@ class Candidate:
 
     def restore(self, stored: Sequence[StoredRound]) -> None:
         """Take in rounds of an earlier run."""
-        for one in stored:
-            values = {**one.document, "samples_ns": one.samples.tolist()}
-            self._count(msgspec.convert(values, Round))
+        for taken in restored(stored):
+            self._count(taken)
 
     def _count(self, taken: Round) -> None:
         self.rounds.append(taken)
         self.seconds_spent += taken.seconds
+
+
+def restored(stored: Iterable[StoredRound]) -> list[Round]:
+    """Rounds as they were taken, of what the store keeps of them."""
+    return [
+        msgspec.convert({**one.document, "samples_ns": one.samples.tolist()}, Round)
+        for one in stored
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,8 +98,10 @@ def left_behind(processes: Sequence[str]) -> str:
     "" if there are none."""
     if not processes:
         return ""
-    what = "a process" if len(processes) == 1 else f"{len(processes)} processes"
-    return f"it left {what} running in a session of its own, now ended: {', '.join(processes)}"
+    what = "a process running in a session of its own"
+    if len(processes) > 1:
+        what = f"{len(processes)} processes running in sessions of their own"
+    return f"it left {what}, now ended: {', '.join(processes)}"
 
 
 def with_left_behind(ending: Ending, processes: Sequence[str]) -> Ending:

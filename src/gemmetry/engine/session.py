@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from gemmetry.engine.device import DeviceSession
 from gemmetry.engine.evidence_folders import FAILURES
 from gemmetry.engine.failures import Ending
 from gemmetry.engine.growing import Recorded, recorded_before, take_over
+from gemmetry.engine.growth import obstacles, wanted_again, with_known_configurations
 from gemmetry.engine.journal import Journal
 from gemmetry.engine.planning import LaneProvider, enumerate_plan, make_lanes
 from gemmetry.engine.summary import RunSummary, summarize_run
@@ -88,7 +89,12 @@ def run(
         environment=environment,
         command=command,
         enumerate_plan=rows,
+        obstacles=obstacles if plan.settings.trace is None else None,
     ) as store:
+        kept_below = _grow(store, plan, rows) if store.must_grow else None
+        if not (store.is_new or plan.settings.trace):
+            # Those of all commands that worked here, by the journal's numbers.
+            lanes = [_loaded(lane) for lane in store.lanes()]
         context = WorkerContext(
             settings=plan.settings,
             generated=written,
@@ -110,7 +116,7 @@ def run(
         if folders is not None:
             listener = folders.noting(listener)
         journal = Journal(store, listener, commands)
-        kept, samples_kept = _announce(journal, environment, recorded)
+        kept, samples_kept = _announce(journal, environment, recorded, kept_below)
         bandwidth = _host_bandwidth(plan, lanes, store)
         records = dataclasses.replace(records, host_bytes_per_s=bandwidth)
         try:
@@ -128,6 +134,22 @@ def run(
             failure=failure,
             may_leave_out=schedule is not None,
         )
+
+
+def _grow(
+    store: Experiment, plan: Plan, rows: Callable[[], tuple[Sequence[Lane], Iterable[PlanBatch]]]
+) -> int:
+    """Add what the experiment lacks of `plan`; the number of the last dispatch that it had."""
+    last = store.last_number()
+    lanes, batches = rows()
+    lanes = with_known_configurations(lanes, store.lanes())
+    store.grow(plan, lanes, batches, wanted_again(store, plan))
+    return last
+
+
+def _loaded(lane: Lane) -> LaneProvider:
+    provider = load_provider(lane.provider, lane.options)
+    return LaneProvider(lane, provider, provider.available())
 
 
 def _environment(plan: Plan, lanes: Sequence[LaneProvider]) -> Environment:
@@ -152,9 +174,15 @@ def _host_bandwidth(plan: Plan, lanes: Sequence[LaneProvider], store: Experiment
 
 
 def _announce(
-    journal: Journal, environment: Environment, recorded: Recorded | None
+    journal: Journal,
+    environment: Environment,
+    recorded: Recorded | None,
+    kept_below: int | None,
 ) -> tuple[int, int]:
-    """Tell what is planned and what is kept; how many dispatches and samples that is."""
+    """Announce what is planned and what is kept; how many dispatches and samples that is.
+
+    `kept_below` is the last dispatch that there was before the experiment grew, if it did.
+    """
     store = journal.experiment
     dropped = store.drop_foreign_rounds()
     counts = store.outcome_counts()
@@ -163,8 +191,12 @@ def _announce(
         kept = sum(key_of(record) in taken_over for record in store.records())
     else:
         kept = 0 if store.is_new else sum(counts.values())
+    added = [] if kept_below is None else [r for _, r in store.numbered_records(kept_below)]
+    kept -= len(added)
     samples_kept = store.samples_count()
     journal.tell(PlanReady(store.total(), kept, samples_kept, str(store.path)))
+    for record in added:
+        journal.tell(DispatchFinished(record))
     if store.is_new:
         for record in store.records() if counts else ():
             if key_of(record) not in taken_over:
@@ -174,7 +206,7 @@ def _announce(
     changes = [
         line
         for key, other in store.environments().items()
-        if key != environment.id
+        if not other.agrees_with(environment)
         for line in other.differences(environment)
     ]
     if changes:

@@ -92,7 +92,7 @@ def store_plan(
     connection: sqlite3.Connection, lanes: Iterable[Lane], batches: Iterable[PlanBatch]
 ) -> None:
     """Write a plan's rows as they are enumerated."""
-    connection.executemany("INSERT INTO lanes VALUES(?, ?, ?, ?)", map(_lane_row, lanes))
+    connection.executemany("INSERT INTO lanes VALUES(?, ?, ?, ?)", map(lane_row, lanes))
     for batch in batches:
         connection.executemany("INSERT INTO operations VALUES(?, ?)", batch.operations)
         connection.executemany("INSERT INTO configurations VALUES(?, ?)", batch.configurations)
@@ -125,7 +125,8 @@ def decode_lane(row: Sequence[Any]) -> Lane:
     return Lane(row[0], row[1], options, msgspec.json.decode(row[3], type=Target))
 
 
-def _lane_row(lane: Lane) -> tuple[int, str, str, str]:
+def lane_row(lane: Lane) -> tuple[int, str, str, str]:
+    """The row of the table ``lanes``."""
     options = msgspec.json.encode(lane.options).decode()
     return (lane.id, lane.provider, options, msgspec.json.encode(lane.target).decode())
 

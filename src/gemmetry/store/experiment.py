@@ -6,12 +6,14 @@ One process writes it (:meth:`Experiment.create_or_open`), any number read it me
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,6 +27,7 @@ from gemmetry.domain.plan import Plan
 from gemmetry.domain.record import Record, Verdict
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.store import creation
+from gemmetry.store.growth import Again, add_plan
 from gemmetry.store.lock import FolderLock
 from gemmetry.store.manifest import Manifest, plan_differences, read_manifest, write_manifest
 from gemmetry.store.older import without_unfounded_interval
@@ -37,6 +40,9 @@ from gemmetry.store.schema import (
     damaged,
     told_errors,
 )
+
+Obstacles = Callable[[Mapping[str, Any], Mapping[str, Any]], str]
+"""Of the documents of a folder's plan and of another: what keeps them from sharing it."""
 
 _RECORD_DECODER = msgspec.json.Decoder(Record)
 _PAGE = 4096
@@ -64,6 +70,10 @@ class Experiment:
         self._environment_id = ""
         self.is_new = False
         """True if :meth:`create_or_open` made it instead of going on with it."""
+        self.must_grow = False
+        """True if it does not hold the plan that :meth:`create_or_open` was given."""
+        self._alike: list[str] = []
+        """Environments of which results are comparable with what this writer adds."""
 
     # -- opening -----------------------------------------------------------------------------
 
@@ -97,8 +107,12 @@ class Experiment:
         environment: Environment,
         command: str = "",
         enumerate_plan: EnumeratePlan | None = None,
+        obstacles: Obstacles | None = None,
     ) -> Experiment:
         """Open for writing: resume what `plan` left in `path`, or make a new journal.
+
+        Where the folder is another plan's and `obstacles` finds none, :attr:`must_grow` is set, and
+        the caller is to call :meth:`grow`. Without `obstacles` no journal grows.
 
         `fresh` sets an existing journal aside: in ``previous/`` (replacing what is there), one
         that cannot be read in ``damaged-1/``, ``damaged-2/`` ...
@@ -116,7 +130,7 @@ class Experiment:
             lock = FolderLock(path)
         try:
             with told_errors(path):
-                manifest = None if fresh else _resumable(path, head)
+                manifest = None if fresh else _resumable(path, head, obstacles)
                 is_new = manifest is None
                 if manifest is None:
                     manifest = creation.create(path, head, command, enumerate_plan)
@@ -126,6 +140,7 @@ class Experiment:
                 connection = connect_writer(path / JOURNAL_NAME)
             experiment = cls(path, manifest, connection, lock)
             experiment.is_new = is_new
+            experiment.must_grow = plan.hash not in _plan_hashes(connection)
             experiment._set_environment(environment)
         except BaseException:
             lock.release()
@@ -156,13 +171,18 @@ class Experiment:
 
     def records(self) -> Iterator[Record]:
         """All records in plan order, read page by page."""
-        last = 0
+        return (record for _, record in self.numbered_records())
+
+    def numbered_records(self, after: int = 0) -> Iterator[tuple[int, Record]]:
+        """All records with the numbers of their dispatches, those above `after`, as
+        :meth:`records`."""
+        last = after
         while True:
             rows = self._query(
                 "SELECT id, document FROM records WHERE id > ? ORDER BY id LIMIT ?", (last, _PAGE)
             )
-            for _, document in rows:
-                yield self._decode_record(document)
+            for number, document in rows:
+                yield number, self._decode_record(document)
             if len(rows) < _PAGE:
                 return
             last = rows[-1][0]
@@ -292,8 +312,9 @@ class Experiment:
         found: dict[int, Verdict] = {}
         for dispatch in dispatches:
             rows = self._query(
-                "SELECT document FROM verdicts WHERE dispatch = ? AND environment = ?",
-                (dispatch, self._environment_id),
+                "SELECT document FROM verdicts WHERE dispatch = ? AND environment IN"
+                f" ({_marks(self._alike)})",
+                (dispatch, *self._alike),
             )
             if rows:
                 found[dispatch] = self._decode_verdict(rows[0][0])
@@ -339,6 +360,29 @@ class Experiment:
             connection.executemany("INSERT INTO rounds VALUES(?, ?, ?, ?, ?, ?)", rows)
             connection.executemany("INSERT OR REPLACE INTO verdicts VALUES(?, ?, ?)", judged)
 
+    def is_alike(self, record: Record) -> bool:
+        """Whether `record` was made in this writer's environment, but for packages that only one
+        of both has asked for."""
+        return record.environment_id in self._alike
+
+    def grow(
+        self, plan: Plan, lanes: Sequence[Lane], batches: Iterable[PlanBatch], again: Again
+    ) -> None:
+        """Add what is missing of `plan`, all or nothing; see :mod:`gemmetry.store.growth`."""
+        with self._transaction() as connection:
+            add_plan(connection, lanes, batches, again, self._environment_id)
+            hashes = [(self.manifest.plan_hash,), (plan.hash,)]
+            connection.executemany("INSERT OR IGNORE INTO plans VALUES(?)", hashes)
+            connection.execute("UPDATE meta SET value = ? WHERE key = 'plan_hash'", (plan.hash,))
+        self.manifest = replace(self.manifest, plan_hash=plan.hash, document=dict(plan.document))
+        self.must_grow = False
+        with told_errors(self.path):
+            write_manifest(self.path, self.manifest)
+
+    def last_number(self) -> int:
+        """Of the plan's dispatches."""
+        return int(self._query("SELECT coalesce(max(id), 0) FROM plan")[0][0])
+
     def add_environments(self, environments: Iterable[Environment]) -> None:
         """Keep what records taken over from another journal refer to."""
         rows = [(one.id, msgspec.json.encode(one)) for one in environments]
@@ -370,13 +414,14 @@ class Experiment:
     def drop_foreign_rounds(self) -> int:
         """Forget rounds of unfinished dispatches that another environment took: samples of two
         environments do not mix in one measurement. Returns how many samples that were."""
-        where = "environment <> ? AND dispatch NOT IN (SELECT id FROM records)"
+        known = _marks(self._alike)
+        where = f"environment NOT IN ({known}) AND dispatch NOT IN (SELECT id FROM records)"
         with self._transaction() as connection:
             dropped = connection.execute(
                 f"SELECT coalesce(sum(length(samples)), 0) / 8 FROM rounds WHERE {where}",
-                (self._environment_id,),
+                self._alike,
             ).fetchone()[0]
-            connection.execute(f"DELETE FROM rounds WHERE {where}", (self._environment_id,))
+            connection.execute(f"DELETE FROM rounds WHERE {where}", self._alike)
         return int(dropped)
 
     def host_bandwidth(self, measure: Callable[[], float | None]) -> float | None:
@@ -398,6 +443,8 @@ class Experiment:
     def _set_environment(self, environment: Environment) -> None:
         self._environment_id = environment.id
         self.add_environments([environment])
+        known = self.environments().items()
+        self._alike = [key for key, other in known if other.agrees_with(environment)]
 
     def _decode_record(self, document: bytes) -> Record:
         try:
@@ -432,15 +479,32 @@ def _floats(blob: bytes) -> list[float]:
     return [float(value) for value in np.frombuffer(blob)]
 
 
-def _resumable(path: Path, head: Manifest) -> Manifest | None:
+def _marks(values: Sequence[object]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def _plan_hashes(connection: sqlite3.Connection) -> set[str]:
+    """Hashes of all plans that the journal holds; one of an older gemmetry holds one."""
+    found = connection.execute("SELECT value FROM meta WHERE key = 'plan_hash'").fetchall()
+    with contextlib.suppress(sqlite3.OperationalError):
+        found += connection.execute("SELECT hash FROM plans").fetchall()
+    return {row[0] for row in found}
+
+
+def _resumable(path: Path, head: Manifest, obstacles: Obstacles | None) -> Manifest | None:
     """The manifest of the experiment to go on with; None if the folder has no journal yet."""
     if not (path / JOURNAL_NAME).exists():
         return None
     meta = check_journal(path)
     manifest = read_manifest(path)
-    if meta.get("plan_hash") != head.plan_hash:
+    with closing(connect_reader(path / JOURNAL_NAME)) as connection:
+        is_known = head.plan_hash in _plan_hashes(connection)
+    if not is_known:
         theirs = manifest.name if manifest else "?"
-        differences = plan_differences(manifest.document, head.document) if manifest else ""
+        find = obstacles or plan_differences
+        differences = find(manifest.document, head.document) if manifest else ""
+        if obstacles is not None and manifest is not None and not differences:
+            return manifest
         raise PlanMismatchError(
             f"{path} belongs to the plan {theirs} ({meta.get('plan_hash')}), "
             f"this command makes the plan {head.name} ({head.plan_hash})"
@@ -448,7 +512,12 @@ def _resumable(path: Path, head: Manifest) -> Manifest | None:
             hint="Give another folder with --experiment, or add --fresh to set the old results "
             "aside and start again.",
         )
+    is_newest = meta.get("plan_hash") == head.plan_hash
     if manifest is None:
         manifest = creation.complete_manifest(head, "", created=meta["created"])
+        write_manifest(path, manifest)
+    elif is_newest and manifest.plan_hash != head.plan_hash:
+        # A run was killed when the journal had grown and the manifest had not.
+        manifest = replace(manifest, plan_hash=head.plan_hash, document=head.document)
         write_manifest(path, manifest)
     return manifest

@@ -45,6 +45,7 @@ WRITERS_TABLES = (
     " environment TEXT NOT NULL, document BLOB NOT NULL)",
     "CREATE TABLE IF NOT EXISTS device_losses(dispatch INTEGER PRIMARY KEY,"
     " times INTEGER NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS plans(hash TEXT PRIMARY KEY)",
 )
 """What only a writer looks at: it adds them to a journal of an older gemmetry."""
 

@@ -1,0 +1,102 @@
+"""An experiment that grows: what may change when a larger plan goes on in its folder, and what is
+then done again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.domain.plan import Plan
+from gemmetry.domain.record import Record, Verdict
+from gemmetry.engine.candidate import restored
+from gemmetry.measurement.stopping import StopPolicy
+from gemmetry.store.experiment import Experiment
+from gemmetry.store.growth import Again
+from gemmetry.store.manifest import plan_differences
+from gemmetry.store.rows import Lane
+
+_AXES = ("name", "operations", "targets", "providers", "selection", "default_configurations_only")
+"""Parts of a plan's document that say which dispatches there are."""
+
+_AMOUNTS = ("interval_width", "time_budget_s", "min_samples", "max_samples", "repetitions")
+"""Settings that say how many samples are taken; those that are there stay."""
+
+_LIMITS = ("max_seconds_per_launch", "deadlines_s")
+"""Settings that say which dispatches are given up; others are not touched by them."""
+
+_CONFIGURATIONS = "configurations"
+"""Option of a provider that lists configurations; more of them are more dispatches."""
+
+
+def obstacles(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
+    """In what the documents of two plans differ that keeps them from sharing an experiment: what
+    changes results. "" if nothing does, so that one may grow into the other."""
+    return plan_differences(_fixed(theirs, ours), _fixed(ours, theirs))
+
+
+def _fixed(document: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """What no growth may change; of the providers those that both plans name."""
+    found = {key: value for key, value in document.items() if key not in _AXES}
+    settings = document.get("settings")
+    if isinstance(settings, Mapping):
+        free = {*_AMOUNTS, *_LIMITS}
+        found["settings"] = {key: value for key, value in settings.items() if key not in free}
+    shared = {provider["name"] for provider in other.get("providers", ())}
+    found["providers"] = {
+        provider["name"]: {**provider, "options": _but_configurations(provider["options"])}
+        for provider in document.get("providers", ())
+        if provider["name"] in shared
+    }
+    return found
+
+
+def _but_configurations(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if key != _CONFIGURATIONS}
+
+
+def with_known_configurations(lanes: Sequence[Lane], known: Sequence[Lane]) -> list[Lane]:
+    """`lanes`, each with the listed configurations of the same lane among `known` as well, whose
+    dispatches may not be finished yet."""
+    listed = {_place(lane): lane.options.get(_CONFIGURATIONS) for lane in known}
+    found = []
+    for lane in lanes:
+        before = listed.get(_place(lane)) or []
+        mine = lane.options.get(_CONFIGURATIONS) or []
+        both = [*before, *(one for one in mine if one not in before)]
+        options = {**lane.options, _CONFIGURATIONS: both} if both else lane.options
+        found.append(replace(lane, options=options))
+    return found
+
+
+def wanted_again(store: Experiment, plan: Plan) -> Again:
+    """Finished dispatches that go on under the settings of `plan`: those that it wants more
+    samples of, as long as the environment is theirs, and those that other limits gave up."""
+    theirs, ours = (one.get("settings", {}) for one in (store.manifest.document, plan.document))
+    wants_more = any(theirs.get(name) != ours.get(name) for name in _AMOUNTS)
+    has_other_limits = any(theirs.get(name) != ours.get(name) for name in _LIMITS)
+    if not (wants_more or has_other_limits):
+        return Again()
+    targets = {_place(lane): lane.target for lane in store.lanes()}
+    found: dict[int, Verdict | None] = {}
+    for number, record in store.numbered_records():
+        if record.outcome in (Outcome.SKIPPED, Outcome.TIMEOUT):
+            if has_other_limits:
+                found[number] = None
+        elif wants_more and record.measurement is not None and store.is_alike(record):
+            rounds = restored(store.rounds([number]).get(number, ()))
+            target = targets[record.provider, record.target, record.device]
+            spent = sum(taken.seconds for taken in rounds)
+            if rounds and StopPolicy(plan.settings, target).next_count(rounds, spent):
+                found[number] = _verdict(record)
+    return Again(found)
+
+
+def _verdict(record: Record) -> Verdict | None:
+    is_verified = record.verdict.status is not Verification.NOT_VERIFIED
+    return record.verdict if is_verified else None
+
+
+def _place(lane: Lane) -> tuple[str, str, str]:
+    return lane.provider, lane.target.name, lane.target.device

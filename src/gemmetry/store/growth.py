@@ -1,0 +1,115 @@
+"""Adds what is missing of a plan to a journal that holds another one, in one transaction.
+
+What the journal has stays as it is, under its number; new dispatches come behind it. A kill before
+the commit leaves the old plan, one after it the larger one.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from gemmetry.domain.record import Verdict
+from gemmetry.store.creation import INSERT_RECORD, decode_lane, lane_row, record_row
+from gemmetry.store.rows import Lane, PlanBatch
+
+_INSERT = (
+    "INSERT INTO plan(operation, lane, configuration) SELECT ?1, ?2, ?3 WHERE NOT EXISTS"
+    " (SELECT 1 FROM temp.known WHERE operation = ?1 AND lane = ?2 AND configuration = ?3)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Finished dispatches, by their numbers, that a larger plan wants more of."""
+
+    verdicts: Mapping[int, Verdict | None] = field(default_factory=dict)
+    """What is known of each; its rounds are kept, so that it goes on where it was."""
+
+
+def add_plan(
+    connection: sqlite3.Connection,
+    lanes: Sequence[Lane],
+    batches: Iterable[PlanBatch],
+    again: Again,
+    environment: str,
+) -> None:
+    """Add lanes and dispatches that the journal lacks; called within a transaction.
+
+    Args:
+        lanes: of the plan. One that the journal has gets the options given here.
+        batches: the plan's rows, in its own numbers.
+        environment: id of the one that the verdicts of `again` were reached in.
+    """
+    numbers = _add_lanes(connection, lanes)
+    operations = _Names(connection, "operations")
+    configurations = _Names(connection, "configurations")
+    connection.execute(
+        "CREATE TEMP TABLE IF NOT EXISTS known(operation INTEGER, lane INTEGER,"
+        " configuration INTEGER, PRIMARY KEY(operation, lane, configuration)) WITHOUT ROWID"
+    )
+    connection.execute("DELETE FROM temp.known")
+    connection.execute(
+        "INSERT OR IGNORE INTO temp.known SELECT operation, lane, configuration FROM plan"
+    )
+    for batch in batches:
+        operations.take(batch.operations)
+        configurations.take(batch.configurations)
+        finished = dict(batch.finished)
+        rows = []
+        for number, operation, lane, configuration in batch.dispatches:
+            row = (operations[operation], numbers[lane], configurations[configuration])
+            if number not in finished:
+                rows.append(row)
+                continue
+            cursor = connection.execute(_INSERT, row)
+            if cursor.rowcount and cursor.lastrowid:
+                record = record_row(cursor.lastrowid, finished[number], 0)
+                connection.execute(INSERT_RECORD, record)
+        connection.executemany(_INSERT, rows)
+    connection.execute("DELETE FROM temp.known")
+    for number, verdict in again.verdicts.items():
+        connection.execute("DELETE FROM records WHERE id = ?", (number,))
+        if verdict is not None:
+            text = msgspec.json.encode(verdict)
+            known = (number, environment, text)
+            connection.execute("INSERT OR REPLACE INTO verdicts VALUES(?, ?, ?)", known)
+
+
+class _Names:
+    """A table of names: the plan's numbers of them -> the journal's."""
+
+    def __init__(self, connection: sqlite3.Connection, table: str) -> None:
+        self._connection = connection
+        self._insert = f"INSERT INTO {table}(name) VALUES(?)"
+        self._known: dict[str, int] = dict(connection.execute(f"SELECT name, id FROM {table}"))
+        self._numbers: dict[int, int] = {}
+
+    def take(self, names: Iterable[tuple[int, str]]) -> None:
+        for number, name in names:
+            if name not in self._known:
+                self._known[name] = self._connection.execute(self._insert, (name,)).lastrowid or 0
+            self._numbers[number] = self._known[name]
+
+    def __getitem__(self, number: int) -> int:
+        return self._numbers[number]
+
+
+def _add_lanes(connection: sqlite3.Connection, lanes: Sequence[Lane]) -> dict[int, int]:
+    """The journal's number of each lane."""
+    rows = connection.execute("SELECT id, provider, options, target FROM lanes").fetchall()
+    known = {_place(lane): lane.id for lane in map(decode_lane, rows)}
+    numbers = {}
+    for lane in lanes:
+        number = known.get(_place(lane)) or max(known.values(), default=0) + 1
+        known[_place(lane)] = numbers[lane.id] = number
+        row = lane_row(replace(lane, id=number))
+        connection.execute("INSERT OR REPLACE INTO lanes VALUES(?, ?, ?, ?)", row)
+    return numbers
+
+
+def _place(lane: Lane) -> tuple[str, str, str]:
+    return lane.provider, lane.target.name, lane.target.device

@@ -1,0 +1,235 @@
+"""Experiments that grow, with the null provider, and what a kill leaves of one that was growing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from gemmetry.domain.errors import PlanMismatchError
+from gemmetry.domain.events import DispatchFinished, PlanReady
+from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.plan import ProviderRequest
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine import run, session
+from gemmetry.engine.growth import obstacles
+from gemmetry.store import experiment as store
+from gemmetry.store import growth
+from gemmetry.store.experiment import Experiment
+
+SETTINGS = {"seed": 42, "repetitions": None, "max_seconds_per_launch": 10.0}
+NULL = {"name": "null", "options": {"configurations": ["slow_1"]}}
+DOCUMENT = {
+    "name": "a", "operations": {"shapes": [8]}, "targets": [], "selection": {}, "providers": [NULL],
+    "default_configurations_only": False, "settings": SETTINGS,
+}  # fmt: skip
+
+
+@pytest.fixture
+def grown(make_plan, tmp_path):
+    """Runs a plan, the document of which is as a spec makes it; summary, events, records by name,
+    and all samples by name."""
+
+    def go(configurations=(), *, sizes=(8,), options=None, document=None, fresh=False, **settings):
+        options = {"configurations": list(configurations), **(options or {})}
+        plan = make_plan(configurations, sizes=sizes, options=options, **settings)
+        values = {
+            **DOCUMENT,
+            "operations": {"shapes": list(sizes)},
+            "providers": [{"name": "null", "options": options}],
+            "settings": {**SETTINGS, **settings},
+            **(document or {}),
+        }
+        plan = dataclasses.replace(plan, document=values)
+        events = []
+        summary = run(plan, tmp_path / "e", listener=events.append, fresh=fresh)
+        with Experiment.open(tmp_path / "e") as opened:
+            records = {r.dispatch: r for r in opened.records()}
+            samples = {r.dispatch: opened.samples(r) for r in opened.records()}
+        return summary, events, records, samples
+
+    return go
+
+
+def name(size, configuration="default"):
+    return f"matmul_{size}x8x8_f32t_f32t_f32t_{configuration}"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "b"},
+        {"operations": {"shapes": [8, 16]}},
+        {"targets": [{"name": "cpu"}]},
+        {"selection": {"include": ["x"]}},
+        {"default_configurations_only": True},
+        {"providers": [{"name": "numpy", "options": {}}]},
+        {"providers": [NULL, {"name": "numpy", "options": {}}]},
+        {"providers": [{"name": "null", "options": {"configurations": ["fast"]}}]},
+        {"settings": {**SETTINGS, "repetitions": 9, "max_seconds_per_launch": 20.0}},
+    ],
+)
+def test_what_may_change(change):
+    assert obstacles(DOCUMENT, {**DOCUMENT, **change}) == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"settings": {**SETTINGS, "seed": 1}}, "settings.seed (42, now 1)"),
+        ({"stages": ["compile"]}, "stages"),
+        ({"providers": [{"name": "null", "options": {"devices": 2}}]}, "devices (null, now 2)"),
+        ({"providers": [{**NULL, "kernel_sha256": {"a.py": "f"}}]}, "kernel_sha256"),
+    ],
+)
+def test_what_may_not(change, words):
+    found = obstacles(DOCUMENT, {**DOCUMENT, **change})
+    assert words in found
+    assert "operations" not in found
+
+
+def test_more_shapes_and_configurations_keep_what_is_measured(grown):
+    _, _, first, samples = grown()
+    summary, events, records, after = grown(["factor_2"], sizes=(16, 8))
+    assert (summary.total, summary.kept, summary.exit_status) == (6, 2, 0)
+    assert events[0] == PlanReady(6, 2, sum(map(len, samples.values())), str(summary.experiment))
+    told = [event.record.dispatch for event in events if isinstance(event, DispatchFinished)]
+    expected = {name(16), name(16, "fast"), name(16, "factor_2"), name(8, "factor_2")}
+    assert (len(told), set(told)) == (4, expected)
+    assert list(records)[:2] == list(first), "what was there comes first"
+    assert {key: records[key] for key in first} == first
+    assert {key: after[key] for key in samples} == samples
+
+
+def test_every_command_goes_on_with_all(grown):
+    grown()
+    grown(["factor_2"], sizes=(16,))
+    summary, events, *_ = grown()
+    assert (summary.total, summary.kept) == (5, 5)
+    assert not [event for event in events if isinstance(event, DispatchFinished)]
+    summary, *_ = grown(["factor_2"], sizes=(16,))
+    assert (summary.total, summary.kept) == (5, 5)
+
+
+def test_another_provider_keeps_what_is_measured(make_plan, grown, tmp_path, monkeypatch):
+    _, _, first, samples = grown(sizes=(8,))
+    plan = make_plan(
+        providers=(ProviderRequest(name="null"), ProviderRequest(name="numpy")),
+        targets=(Target(TargetKind.NULL), Target(TargetKind.CPU)),
+        repetitions=5,
+    )
+    providers = [
+        {"name": "null", "options": {"configurations": []}},
+        {"name": "numpy", "options": {}},
+    ]
+    plan = dataclasses.replace(plan, document={**DOCUMENT, "providers": providers})
+    events = []
+    summary = run(plan, tmp_path / "e", listener=events.append)
+    # Each does what the other's device cannot be asked for, as a row that is finished at once.
+    assert summary.outcomes == {Outcome.OK: 3, Outcome.UNSUPPORTED: 2}
+    assert summary.kept == 2
+    told = [event.record for event in events if isinstance(event, DispatchFinished)]
+    assert sorted((r.provider, r.target) for r in told) == [
+        ("null", "cpu"), ("numpy", "cpu"), ("numpy", "null")
+    ]  # fmt: skip
+    with Experiment.open(tmp_path / "e") as opened:
+        mine = [r for r in opened.records() if (r.provider, r.target) == ("null", "null")]
+        assert {r.dispatch: opened.samples(r) for r in mine} == samples
+        assert {r.dispatch: r for r in mine} == first
+
+
+def test_more_repeats_are_added_to_those_that_are_there(grown):
+    _, _, first, samples = grown(repetitions=5)
+    summary, _, records, after = grown(repetitions=12)
+    assert summary.kept == 0, "all of them go on"
+    assert summary.samples_kept == 10
+    for key in first:
+        assert records[key].measurement.sample_count == 12
+        assert after[key][:5] == samples[key], "no sample is taken twice or lost"
+        assert records[key].verdict.status is first[key].verdict.status
+    summary, _, again, _ = grown(repetitions=6)
+    assert (summary.kept, again) == (2, records), "fewer are no reason to take any away"
+
+
+def test_what_other_limits_gave_up_is_tried_again(grown, monkeypatch):
+    monkeypatch.setattr("gemmetry.engine.launch_budget.LEAST_TRIAL_S", 0.0)
+    _, _, records, _ = grown(["slow_300"], max_seconds_per_launch=0.1)
+    assert records[name(8, "slow_300")].outcome is Outcome.SKIPPED
+    summary, _, records, _ = grown(["slow_300"], max_seconds_per_launch=20.0, repetitions=1)
+    assert summary.kept == 2
+    assert records[name(8, "slow_300")].outcome is Outcome.OK
+
+
+def test_what_changes_results_is_refused_with_what_to_do(grown):
+    _, _, first, _ = grown()
+    with pytest.raises(PlanMismatchError) as refused:
+        grown(sizes=(8, 16), seed=7)
+    assert "they differ in settings.seed (42, now 7)" in refused.value.message
+    assert "--experiment" in refused.value.hint and "--fresh" in refused.value.hint
+    _, _, records, _ = grown()
+    assert records == first
+
+
+def test_unfinished_dispatches_and_their_samples_survive_growth(grown, monkeypatch, tmp_path):
+    """The first run is broken off with a round of each stored."""
+    add = session.Journal.add_rounds
+
+    def break_off(self, rounds, verdicts):
+        add(self, rounds, verdicts)
+        if rounds:
+            raise KeyboardInterrupt
+
+    enough = {"interval_width": 1e-9, "min_samples": 5, "max_samples": 20}
+    with monkeypatch.context() as m, pytest.raises(KeyboardInterrupt):
+        m.setattr(session.Journal, "add_rounds", break_off)
+        grown(**enough)
+    before = stored_rounds(tmp_path / "e")
+    assert len(before) == 2
+    summary, _, records, _ = grown(["factor_2"], **enough)
+    assert (summary.total, summary.kept, summary.samples_kept) == (3, 0, 10)
+    assert before.items() <= stored_rounds(tmp_path / "e").items()
+    assert {r.measurement.sample_count for r in records.values()} == {20}
+
+
+def stored_rounds(folder: Path):
+    with sqlite3.connect(folder / "journal.sqlite") as connection:
+        rows = connection.execute("SELECT dispatch, round, samples FROM rounds").fetchall()
+    connection.close()
+    return {(dispatch, number): samples for dispatch, number, samples in rows}
+
+
+class Killed(BaseException):
+    """Stands for ``kill -9``: nothing that comes after it happens."""
+
+
+def die(*_):
+    raise Killed
+
+
+def test_a_kill_while_growing_leaves_the_old_plan(grown, monkeypatch, tmp_path):
+    _, _, first, samples = grown(["factor_2"])
+    with monkeypatch.context() as m, pytest.raises(Killed):
+        m.setattr(growth._Names, "take", die)
+        grown(["factor_2"], sizes=(8, 16))
+    summary, _, records, after = grown(["factor_2"])
+    assert (summary.total, summary.kept, records, after) == (3, 3, first, samples)
+    assert not (tmp_path / "e" / "previous").exists()
+    summary, _, records, _ = grown(["factor_2"], sizes=(8, 16))
+    assert (summary.total, summary.kept) == (6, 3)
+
+
+def test_a_kill_between_journal_and_manifest_leaves_the_new_plan(grown, monkeypatch, tmp_path):
+    _, _, first, _ = grown()
+    with monkeypatch.context() as m, pytest.raises(Killed):
+        m.setattr(store, "write_manifest", die)
+        grown(sizes=(8, 16))
+    summary, *_ = grown()
+    assert (summary.total, summary.kept) == (4, 2), "the first command goes on with all"
+    summary, _, records, _ = grown(sizes=(8, 16))
+    assert (summary.total, summary.kept) == (4, 4)
+    manifest = json.loads((tmp_path / "e" / "manifest.json").read_text())
+    assert manifest["document"]["operations"] == {"shapes": [8, 16]}
+    assert {key: records[key] for key in first} == first

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.domain.record import Verdict
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.store.creation import store_plan
+from gemmetry.store.growth import Again, add_plan
+from gemmetry.store.rows import Lane, PlanBatch
+from gemmetry.store.schema import connect_writer, create_journal
+
+NULL = Lane(1, "null", {}, Target(TargetKind.NULL))
+CPU = Lane(2, "numpy", {}, Target(TargetKind.CPU))
+FIRST = PlanBatch([(1, "a"), (2, "b")], [(1, "x")], [(1, 1, 1, 1), (2, 2, 1, 1)])
+
+
+@pytest.fixture
+def journal(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    connection = create_journal(path)
+    store_plan(connection, [NULL], [FIRST])
+    connection.close()
+    connection = connect_writer(path)
+    yield connection
+    connection.close()
+
+
+def planned(connection):
+    return connection.execute(
+        "SELECT p.id, o.name, l.provider, c.name FROM plan p JOIN operations o ON o.id ="
+        " p.operation JOIN lanes l ON l.id = p.lane JOIN configurations c ON"
+        " c.id = p.configuration ORDER BY p.id"
+    ).fetchall()
+
+
+def test_what_is_missing_comes_behind_what_is_there(journal, make_record):
+    """The plan's own numbers are others: its first lane is new, its operations in another order."""
+    lanes = [
+        Lane(1, "numpy", {}, CPU.target),
+        Lane(2, "null", {"configurations": [1]}, NULL.target),
+    ]
+    refused = make_record(outcome=Outcome.UNSUPPORTED, reason="no", measurement=None)
+    batches = [
+        PlanBatch([(1, "c"), (2, "b")], [(1, "y")], [(1, 1, 1, 1), (2, 2, 2, 1)], [(1, refused)]),
+        PlanBatch([(3, "a")], [(2, "x")], [(3, 3, 2, 2), (4, 2, 2, 2), (5, 3, 1, 2)]),
+    ]
+    add_plan(journal, lanes, batches, Again(), "here")
+    assert planned(journal) == [
+        (1, "a", "null", "x"), (2, "b", "null", "x"),
+        (3, "c", "numpy", "y"), (4, "b", "null", "y"), (5, "a", "numpy", "x"),
+    ]  # fmt: skip
+    assert journal.execute("SELECT id, outcome FROM records").fetchall() == [(3, "unsupported")]
+    stored = journal.execute("SELECT provider, options FROM lanes ORDER BY id").fetchall()
+    assert stored == [("null", '{"configurations":[1]}'), ("numpy", "{}")]
+
+
+def test_nothing_is_added_twice(journal):
+    for _ in range(2):
+        add_plan(journal, [NULL], [FIRST], Again(), "here")
+    assert [row[0] for row in planned(journal)] == [1, 2]
+
+
+def test_what_is_wanted_again_keeps_its_verdict_and_loses_its_record(journal, make_record):
+    verdict = Verdict(status=Verification.PASSED)
+    record = make_record(outcome=Outcome.SKIPPED, reason="slow", measurement=None)
+    add_plan(journal, [NULL], [PlanBatch([(1, "c")], [(1, "x")], [(1, 1, 1, 1)], [(1, record)])],
+             Again(), "here")  # fmt: skip
+    add_plan(journal, [NULL], [], Again({3: verdict, 2: None}), "here")
+    assert journal.execute("SELECT count(*) FROM records").fetchall() == [(0,)]
+    ((number, environment, text),) = journal.execute("SELECT * FROM verdicts").fetchall()
+    assert (number, environment) == (3, "here")
+    assert msgspec.json.decode(text, type=Verdict) == verdict
