@@ -53,6 +53,22 @@ def page(browser, result_set, tmp_path):
     return browser
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("pages")
+
+
+@pytest.fixture
+def same_page(browser, result_set, folder):
+    """The page for tests that only look at it: those in turn have it loaded once."""
+    path = folder / "report.html"
+    if not path.exists():
+        write_html(result_set, path)
+    if browser.current_url != path.as_uri():
+        browser.get(path.as_uri())
+    return browser
+
+
 def _column(page, key):
     """The shown texts of a column, top to bottom."""
     return page.execute_script(
@@ -137,20 +153,6 @@ def test_a_rows_details_open_from_the_keyboard(page):
     assert page.find_elements("css selector", "#table tr.details") == []
 
 
-def test_every_plot_is_drawn(page):
-    drawn = page.execute_script(
-        """
-        return [...document.querySelectorAll('#plots-roofline .js-plotly-plot, [id^=plot-]')]
-          .filter((plot) => plot.id !== 'plots-roofline')
-          .map((plot) => plot.querySelectorAll('svg.main-svg').length > 0
-            && plot.querySelectorAll('.trace, .hm image, .point, path.js-line').length > 0);
-        """
-    )
-    # A roofline per dtypes; speed, configurations, heat map, baseline, samples.
-    assert len(drawn) == 4 + 5
-    assert all(drawn)
-
-
 def test_a_sparse_grid_of_sizes_has_no_heat_map_but_configurations(browser, make_record, tmp_path):
     records = [
         make_record(f"matmul_{n}x{n}x{n}_f32t_f32t_f32t", name, provider=provider, gflops=speed)
@@ -177,13 +179,6 @@ def test_an_open_row_begins_with_why_and_keeps_to_what_is_in_sight(wide_page):
     return inner.right <= box.right + 1;
     """
     assert _at_width(wide_page, 700, script)
-
-
-def test_cells_of_a_column_have_equal_decimals(page):
-    for key in ("gflops", "roofline", "half", "ratio"):
-        cells = [text for text in _column(page, key) if text != "–"]
-        digits = {len(text.split()[0].rstrip("×≈").partition(".")[2]) for text in cells}
-        assert len(digits) == 1, (key, digits)
 
 
 def test_choosing_redraws_the_plots(page):
@@ -301,23 +296,6 @@ def test_a_narrow_table_shows_that_it_goes_on(wide_page):
     assert _at_width(wide_page, 700, script) == [True, "auto", "local, local, scroll, scroll"]
 
 
-def test_samples_have_the_colours_of_their_providers(page):
-    colours = page.execute_script(
-        """
-        const colours = (id) => Object.fromEntries(document.getElementById(id).data
-          .filter((trace) => trace.marker)
-          .map((trace) => [trace.name.split(':')[0], trace.marker.color]));
-        return [colours('plot-speed'), colours('plot-samples')];
-        """
-    )
-    assert colours[0] == colours[1]
-    lines = page.execute_script(
-        "return document.getElementById('plot-samples').data.filter((t) => t.mode === 'lines')"
-        ".map((t) => [t.line.color, t.line.dash].join())"
-    )
-    assert len(lines) == len(set(lines)) == 7
-
-
 def test_many_operations_are_shown_in_parts(browser, make_record, tmp_path):
     names = [f"matmul_{n}x8x8_f32t_f32t_f32t" for n in range(1, 91)]
     records = [make_record(name, f"c{i}") for name in names for i in range(4)]
@@ -361,30 +339,68 @@ def test_hostile_names_stay_text(page):
     assert page.find_elements("css selector", "#table script") == []
 
 
+def test_every_plot_is_drawn(same_page):
+    drawn = same_page.execute_script(
+        """
+        return [...document.querySelectorAll('#plots-roofline .js-plotly-plot, [id^=plot-]')]
+          .filter((plot) => plot.id !== 'plots-roofline')
+          .map((plot) => plot.querySelectorAll('svg.main-svg').length > 0
+            && plot.querySelectorAll('.trace, .hm image, .point, path.js-line').length > 0);
+        """
+    )
+    # A roofline per dtypes; speed, configurations, heat map, baseline, samples.
+    assert len(drawn) == 4 + 5
+    assert all(drawn)
+
+
+def test_cells_of_a_column_have_equal_decimals(same_page):
+    for key in ("gflops", "roofline", "half", "ratio"):
+        cells = [text for text in _column(same_page, key) if text != "–"]
+        digits = {len(text.split()[0].rstrip("×≈").partition(".")[2]) for text in cells}
+        assert len(digits) == 1, (key, digits)
+
+
+def test_samples_have_the_colours_of_their_providers(same_page):
+    colours = same_page.execute_script(
+        """
+        const colours = (id) => Object.fromEntries(document.getElementById(id).data
+          .filter((trace) => trace.marker)
+          .map((trace) => [trace.name.split(':')[0], trace.marker.color]));
+        return [colours('plot-speed'), colours('plot-samples')];
+        """
+    )
+    assert colours[0] == colours[1]
+    lines = same_page.execute_script(
+        "return document.getElementById('plot-samples').data.filter((t) => t.mode === 'lines')"
+        ".map((t) => [t.line.color, t.line.dash].join())"
+    )
+    assert len(lines) == len(set(lines)) == 7
+
+
 @pytest.mark.parametrize("width", [400, 900, 1600])
-def test_page_never_scrolls_sideways(page, width):
-    page.execute_cdp_cmd(
+def test_page_never_scrolls_sideways(same_page, width):
+    same_page.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
     )
     wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    assert page.execute_script(wide) <= 0
-    page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert same_page.execute_script(wide) <= 0
+    same_page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_dark_scheme_has_light_text_on_dark_ground(page):
+def test_dark_scheme_has_light_text_on_dark_ground(same_page):
     def colours():
-        return page.execute_script(
+        return same_page.execute_script(
             "const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]"
         )
 
     light = colours()
-    page.execute_cdp_cmd(
+    same_page.execute_cdp_cmd(
         "Emulation.setEmulatedMedia",
         {"features": [{"name": "prefers-color-scheme", "value": "dark"}]},
     )
     dark = colours()
-    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    same_page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     assert [_brightness(c) > 128 for c in light] == [False, True]
     assert [_brightness(c) > 128 for c in dark] == [True, False]
 
