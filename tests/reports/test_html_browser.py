@@ -43,12 +43,18 @@ def browser(tmp_path_factory):
     running.quit()
 
 
-@pytest.fixture
-def page(browser, result_set, tmp_path):
-    browser.get_log("performance")
-    path = tmp_path / "report.html"
+@pytest.fixture(scope="module")
+def report_file(result_set, tmp_path_factory):
+    """Its script's library makes a page of megabytes, so it is written once."""
+    path = tmp_path_factory.mktemp("page") / "report.html"
     write_html(result_set, path)
-    browser.get(path.as_uri())
+    return path
+
+
+@pytest.fixture
+def page(browser, report_file):
+    browser.get_log("performance")
+    browser.get(report_file.as_uri())
     assert browser.execute_script("return document.documentElement.dataset.ready") == "true"
     return browser
 

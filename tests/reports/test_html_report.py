@@ -29,7 +29,7 @@ def without_plotly_source():
     return re.compile(r"<script>\s*/\*\*\s*\* plotly\.js.*?</script>", re.DOTALL)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def page(result_set, without_plotly_source):
     return without_plotly_source.sub("", render_html(result_set))
 
