@@ -71,7 +71,10 @@ def test_what_is_undecided_fails_unless_it_may_pass(cli):
     assert passed.status == 0
     assert "≷ 1 undecided: too little was measured to tell" in passed.stdout
     assert 'failures="0"' in Path("c.xml").read_text()
-    assert cli("compare", "a", "b", "--undecided", "maybe").status == 2
+    refused = cli("compare", "a", "b", "--undecided", "maybe")
+    assert refused.status == 2
+    assert "fail" in refused.stderr
+    assert "pass" in refused.stderr
     enough = cli(*request, "--benchmark-repetitions", "6", "--experiment", "c")
     assert enough.status == 0
     assert cli("compare", "c", "c").status == 0

@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import csv
+import dataclasses
 import errno
+import io
 import os
 
+import fastexcel
+import polars
 import pytest
 
 from gemmetry.domain.errors import RequestError, StorageError, UnknownNameError
+from gemmetry.domain.resultset import ResultSet
+from gemmetry.reports.html_report import render_notebook_table
 from gemmetry.reports.writers import SUFFIXES, write
 
 MAGIC = {
@@ -35,6 +42,29 @@ def test_a_failed_write_leaves_the_old_file(result_set, tmp_path, monkeypatch, s
         write(result_set, path)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_no_file_shows_an_interval_that_there_is_none_of(make_record, tmp_path):
+    """Of a single sample: empty cells, null, and n/a where people read."""
+    record = make_record("matmul_64x64x64_f32t_f32t_f32t")
+    single = dataclasses.replace(
+        record.measurement, ci_low_ns=None, ci_high_ns=None, sample_count=1
+    )
+    results = ResultSet(title="x", records=[dataclasses.replace(record, measurement=single)])
+    for suffix in (".csv", ".json", ".parquet", ".xlsx", ".md"):
+        write(results, tmp_path / f"out{suffix}")
+    [row] = csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text()))
+    assert (row["ci_low_ns"], row["ci_high_ns"]) == ("", "")
+    assert float(row["median_ns"]) == single.median_ns
+    text = (tmp_path / "out.json").read_text().replace(" ", "")
+    assert '"ci_low_ns":null' in text
+    assert polars.read_parquet(tmp_path / "out.parquet")["ci_high_ns"].to_list() == [None]
+    sheet = fastexcel.read_excel(tmp_path / "out.xlsx").load_sheet("records").to_polars()
+    assert sheet["ci_low_ns\n[ns]"].to_list() == [None]
+    assert sheet["median_ns\n[ns]"].to_list() == [pytest.approx(single.median_ns)]
+    assert "n/a | n/a |" in (tmp_path / "out.md").read_text()
+    assert " n/a" in render_notebook_table(results)
+    assert "±" not in render_notebook_table(results)
 
 
 def test_unknown_suffix_lists_the_known(result_set, tmp_path):

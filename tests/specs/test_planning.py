@@ -196,6 +196,15 @@ def test_settings(laptop):
     assert settings.tags == {"a": "1"}
 
 
+def test_the_least_number_of_samples_is_promised_only_where_it_was_asked_for(laptop):
+    """Its default stays what it was in plans of earlier experiments, which can be resumed."""
+    usual = plan_of(laptop)
+    assert usual.settings.min_samples is None
+    assert usual.document["settings"]["min_samples"] == 10
+    asked = plan_of(laptop, min_samples=7)
+    assert asked.settings.min_samples == asked.document["settings"]["min_samples"] == 7
+
+
 def test_the_hash_is_of_what_changes_results(laptop):
     one = plan_of(laptop)
     assert json.loads(json.dumps(one.document)) == one.document
