@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gemmetry.engine import worker_process
+from gemmetry.providers import _user_probe
 
 
 def _load(name: str) -> ModuleType:
@@ -40,13 +41,12 @@ def forked_workers() -> Iterator[None]:
     """Workers of the engine are forked from a process that has imported torch, see
     ``fork_server.py``."""
     servers = _servers()
-    worker_process.subprocess = SimpleNamespace(
-        DEVNULL=subprocess.DEVNULL,
-        TimeoutExpired=subprocess.TimeoutExpired,
-        Popen=servers.popen,
-    )
+    forking = SimpleNamespace(**vars(subprocess) | {"Popen": servers.popen})
+    for module in (worker_process, _user_probe):
+        module.subprocess = forking
     yield
-    worker_process.subprocess = subprocess
+    for module in (worker_process, _user_probe):
+        module.subprocess = subprocess
     servers.end()
 
 

@@ -5,7 +5,8 @@ process, ``python -m gemmetry.engine.worker ...`` is therefore not started afres
 that has imported what workers import forks, and the copy goes on as a started one does, with its
 arguments, descriptors, environment, working directory, session and output. Nothing else differs
 but what a library reads of the environment when it is loaded: each environment that libraries read
-has a server of its own. The fixture ``forked`` runs Python programs, mostly commands, the same way.
+has a server of its own. Files of users' kernels are looked into in the same way, and the fixture
+``forked`` runs Python programs, mostly commands.
 
 Programs that tests start as processes of their own start their workers as ever, and so does every
 worker under the fixture ``fresh_workers``.
@@ -38,6 +39,9 @@ COMMAND = [sys.executable, "-m", "gemmetry.engine.worker"]
 
 BEFORE_COMMAND = 3
 """Arguments of a guardian before the command."""
+
+PROBE = [sys.executable, "-m", "gemmetry.providers._user_probe"]
+"""What looks into a file of kernels."""
 
 MOST_SERVERS = 4
 _OWN_DESCRIPTORS = 200
@@ -106,14 +110,15 @@ class ForkServer:
         self._lock = threading.Lock()
 
     def fork(
-        self, arguments: list[str], inherited: tuple[int, ...], outputs: tuple[int, int],
+        self, arguments: list[str], inherited: tuple[int, ...], files: tuple[int, int, int],
         environment: dict[str, str], folder: str,
     ) -> ForkedWorker:  # fmt: skip
-        """A guardian with these arguments, or a program where the first one is ``-c``. It has the
-        descriptors `inherited` by their numbers, and writes to `outputs`."""
+        """A guardian with these arguments, or a program where the first one is ``-c`` or ``-m``. It
+        has the descriptors `inherited` by their numbers, and `files` as standard input, output and
+        error."""
         read, write = os.pipe()
         request = json.dumps([arguments, inherited, environment, folder]).encode()
-        sent = array.array("i", [write, *outputs, *inherited])
+        sent = array.array("i", [write, *files, *inherited])
         try:
             with self._lock:
                 rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, sent)]
@@ -141,47 +146,32 @@ class ForkServers:
         """A worker, or any other process as ever."""
         from gemmetry.engine import worker_process
 
+        if list(command) == PROBE:
+            return ForkedPipes(self)
         given = list(command[1 + len(worker_process.GUARDIAN) :])
         if given[BEFORE_COMMAND:][: len(COMMAND)] != COMMAND:
             return _real_popen(command, *arguments, **options)
         environment = dict(options["env"])
         output = options["stdout"].fileno()
-        return self._server(environment).fork(
-            given, tuple(options["pass_fds"]), (output, output),
-            environment, str(Path.cwd()),
-        )  # fmt: skip
+        with Path(os.devnull).open() as nothing:
+            return self.server(environment).fork(
+                given, tuple(options["pass_fds"]), (nothing.fileno(), output, output),
+                environment, str(Path.cwd()),
+            )  # fmt: skip
 
     def run(
         self, program: str, *arguments: str, env: dict[str, str] | None = None,
         timeout: float = 120,
     ) -> subprocess.CompletedProcess[str]:  # fmt: skip
         """What came of a Python program, run as ``python -c`` runs it, in a session of its own."""
-        environment = dict(os.environ if env is None else env)
-        (out, writes_out), (err, writes_err) = os.pipe(), os.pipe()
-        try:
-            process = self._server(environment).fork(
-                ["-c", program, *arguments], (), (writes_out, writes_err),
-                environment, str(Path.cwd()),
-            )  # fmt: skip
-        finally:
-            os.close(writes_out)
-            os.close(writes_err)
-        texts = {out: b"", err: b""}
-        open_ = set(texts)
-        until = time.monotonic() + timeout
-        while open_:
-            ready, _, _ = select.select(open_, [], [], max(0.0, until - time.monotonic()))
-            if not ready:
+        with ForkedPipes(self, ["-c", program, *arguments], env) as process:
+            try:
+                out, err = process.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-                raise subprocess.TimeoutExpired(program, timeout)
-            for descriptor in ready:
-                read = os.read(descriptor, 1 << 16)
-                texts[descriptor] += read
-                if not read:
-                    open_.remove(descriptor)
-                    os.close(descriptor)
+                raise
         return subprocess.CompletedProcess(
-            [program, *arguments], process.wait(timeout), texts[out].decode(), texts[err].decode()
+            [program, *arguments], process.returncode, out.decode(), err.decode()
         )
 
     def end(self) -> None:
@@ -189,7 +179,8 @@ class ForkServers:
         while self._servers:
             self._servers.popitem()[1].end()
 
-    def _server(self, environment: dict[str, str]) -> ForkServer:
+    def server(self, environment: dict[str, str]) -> ForkServer:
+        """The server for this environment."""
         from gemmetry.hardware.environment import _variables
 
         read = _variables(environment) | {"PYTHONPATH": environment.get("PYTHONPATH", "")}
@@ -201,6 +192,63 @@ class ForkServers:
                 self._servers[key] = ForkServer(environment)
             self._servers.move_to_end(key)
             return self._servers[key]
+
+
+class ForkedPipes:
+    """A forked program with pipes, with what is used of :class:`subprocess.Popen`."""
+
+    def __init__(
+        self, servers: ForkServers, arguments: list[str] | None = None,
+        env: dict[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        environment = dict(os.environ if env is None else env)
+        reads, self._input = os.pipe()
+        out, writes_out = os.pipe()
+        err, writes_err = os.pipe()
+        try:
+            self._process = servers.server(environment).fork(
+                arguments or PROBE[1:], (), (reads, writes_out, writes_err),
+                environment, str(Path.cwd()),
+            )  # fmt: skip
+        finally:
+            for descriptor in (reads, writes_out, writes_err):
+                os.close(descriptor)
+        self.pid = self._process.pid
+        self.returncode = -1
+        self._texts = {out: b"", err: b""}
+        self._open = {out, err}
+
+    def communicate(self, given: bytes = b"", timeout: float | None = None) -> tuple[bytes, bytes]:
+        """Write what is given and read all that it writes; may be called again after a timeout."""
+        if self._input >= 0:
+            with os.fdopen(self._input, "wb") as file:
+                self._input = -1
+                file.write(given)
+        until = None if timeout is None else time.monotonic() + timeout
+        while self._open:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            ready, _, _ = select.select(self._open, [], [], left)
+            if not ready:
+                raise subprocess.TimeoutExpired(COMMAND, timeout or 0.0)
+            for descriptor in ready:
+                read = os.read(descriptor, 1 << 16)
+                self._texts[descriptor] += read
+                if not read:
+                    self._open.remove(descriptor)
+                    os.close(descriptor)
+        self.returncode = self._process.wait()
+        out, err = self._texts.values()
+        return out, err
+
+    def __enter__(self) -> ForkedPipes:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for descriptor in (self._input, *self._open):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._input, self._open = -1, set()
+        self._process.wait()
 
 
 # In the server.
@@ -267,8 +315,7 @@ def _work(
     status = 1
     try:
         os.setsid()
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        for source, number in zip((nothing, *received[1:]), (0, 1, 2, *inherited), strict=True):
+        for source, number in zip(received[1:], (0, 1, 2, *inherited), strict=True):
             os.dup2(source, number)
         for descriptor in received:
             os.close(descriptor)
@@ -306,6 +353,10 @@ def _worker_status(command: list[str]) -> int:
 
 def _status_of(arguments: list[str]) -> int:
     """Run it as the interpreter does; the status that it ends with."""
+    if arguments[0] == "-m":
+        sys.path.insert(0, str(Path.cwd()))
+        importlib.import_module(arguments[1]).main()
+        return 0
     if arguments[0] != "-c":
         from gemmetry.engine import guardian
 
