@@ -55,8 +55,8 @@ def document(*events, **head):
     return json.dumps({**head, "traceEvents": list(events)}).encode()
 
 
-MANY = document(*[kernel(f"kernel {i * 7919 % 1000}", 10 * i) for i in range(20_000)])
-"""Some 3 MB, so that what is cut off it cuts more than a block of a compressor."""
+MANY = document(*[kernel(f"kernel {i * 7919 % 1000}", 10 * i) for i in range(8_000)])
+"""Some 1 MB, so that what is cut off it cuts more than a block of a compressor."""
 
 
 # Files that cannot be read: status 2, and 1 where others can be.
@@ -227,7 +227,7 @@ _NAN = document(kernel("a", ts="N"), kernel("b"), kernel("c", dur="N")).replace(
 
 DAMAGED = {
     # What -> (content, kernels that are read or None for "some", what is told, whether partial).
-    "truncated JSON": (lambda: MANY[: len(MANY) // 2], None, r"byte 1\d{6}: ", True),
+    "truncated JSON": (lambda: MANY[: len(MANY) // 2], None, r"byte \d{6}: ", True),
     "truncated within the head": (
         lambda: b'{"a": [1, 2, 3], "traceEvents"', 0, "", False
     ),
