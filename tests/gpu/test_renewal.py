@@ -92,14 +92,18 @@ def test_an_edit_waits_for_launches_before_it_and_for_no_host(device: Any) -> No
     inputs = make_inputs(operation, distribution="integers", seed=1)
     buffers = [device.upload(a, s) for a, s in zip(inputs, operation.inputs, strict=True)]
     outputs = [device.allocate(operation.output) for _ in range(2)]
-    edit = device.prepared_edit(buffers[0], (slice(5, 6), slice(None)), -inputs[0][5:6])
+
+    def prepared() -> Any:
+        return device.prepared_edit(buffers[0], (slice(5, 6), slice(None)), -inputs[0][5:6])
+
+    prepared()  # Pinned memory is allocated once.
     torch.mm(*buffers, out=outputs[0])
     torch.cuda.synchronize()
     torch.cuda._sleep(24_000_000)
     unblocked = torch.cuda.Event()
     unblocked.record()
     torch.mm(*buffers, out=outputs[0])
-    edit()
+    prepared()()
     torch.mm(*buffers, out=outputs[1])
     assert not unblocked.query(), "the host waited"
     first, second = (to_float64(device.download(out, operation.output)) for out in outputs)

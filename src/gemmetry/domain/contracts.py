@@ -123,8 +123,8 @@ class EditableDevice(Protocol):
         self, buffer: Buffer, index: tuple[slice, ...], array: HostArray
     ) -> Callable[[], None]:
         """What writes `array` to ``buffer[index]`` when it is called: after the launches before and
-        before those that follow, without waiting for either where launches are queued. `array` is
-        on the device by then. The write leaves no trace but the bytes: no version that a library
+        before those that follow; neither preparing nor writing waits for launches that are queued.
+        The write leaves no trace but the bytes: no version that a library
         counts for the buffer changes.
 
         Args:

@@ -258,11 +258,15 @@ class TorchDevice:
         self, buffer: Buffer, index: tuple[slice, ...], array: HostArray
     ) -> Callable[[], None]:
         """See :class:`gemmetry.domain.contracts.EditableDevice`; written through a second tensor
-        of the same memory, whose versions torch counts apart (``Tensor.data``)."""
+        of the same memory, whose versions torch counts apart (``Tensor.data``). Preparing waits
+        for nothing either, as rounds are queued behind each other."""
         dtype = _BY_STORAGE[array.dtype]
         with self.errors("preparing a change in place"):
             part = buffer.data.view(_FORMATS[dtype][2])[index]
-            contents = _host_bits(np.array(array), dtype).to(self.torch_device)
+            contents = _host_bits(np.array(array), dtype)
+            if self.is_gpu:
+                # From pageable memory torch would wait for all that is queued.
+                contents = contents.pin_memory().to(self.torch_device, non_blocking=True)
 
         def edit() -> None:
             with self.errors("changing a buffer in place"):

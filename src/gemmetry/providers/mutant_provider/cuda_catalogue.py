@@ -390,7 +390,7 @@ _RIGHT = (
     _right(21, "s8_sums", "sums s8 products in s32", _S8),
     _right(23, "fp8_by_bits", "makes f16 of e4m3 by moving its bits", _E4M3),
     _right(29, "new_result_buffer", "returns every result in memory of its own", _UNEVEN),
-    _right(30, "fork_joined", "launches on a stream that waits, and is waited for", _UNEVEN),
+    _right(28, "fork_joined", "launches on a stream that waits, and is waited for", _UNEVEN),
 )
 
 PLANTED: tuple[Planted, ...] = (*_TILED_BUGS, *_CALLER_BUGS, *_SPLIT_BUGS, *_HOPPER_BUGS, *_RIGHT)
