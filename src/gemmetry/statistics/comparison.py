@@ -11,7 +11,12 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from gemmetry.statistics.intervals import Interval, check_confidence, minimum_samples
+from gemmetry.statistics.intervals import (
+    Interval,
+    check_confidence,
+    minimum_samples,
+    rounds_interval,
+)
 from gemmetry.statistics.quantiles import Samples, median
 from gemmetry.statistics.ranks import minimum_a_side, rank_sum_shift, sign_shift
 
@@ -30,6 +35,12 @@ GROSS = 5.0
 is the verdict. Two dispatches on a CPU that were each measured to ±2 %, as sampling there stops,
 give intervals of ±3 % alone and ±5 % among 60: those of equal ones exclude 5 · 2 % in all but some
 of 10,000 cases (``tests/statistics/test_verdicts.py``)."""
+
+SHARE_OF_ROUNDS = 0.9
+"""Of the chance of error that rounds compared with rounds may have; the rest is for the intervals
+of the two medians, which decide where rounds do not. That is mostly a matter of gross differences
+on a busy machine, where single rounds are off by factors and the medians of forty are not, so a
+tenth is enough; and six pairs of rounds still show a difference at 95 %."""
 
 Rounds = Mapping[int, Samples]
 """Turn -> the samples of one round. Dispatches that share a turn were interleaved in it."""
@@ -52,6 +63,9 @@ class Pairing(StrEnum):
     """The ratio within each interleaved round; drift of the machine cancels."""
     UNPAIRED_ROUNDS = "rounds"
     """The median of each round."""
+    MEDIANS = "medians"
+    """The median of either side with the interval of its own rounds, where rounds compared with
+    rounds leave the comparison undecided."""
     SAMPLES = "samples"
     """Each sample, where the rounds are not known."""
 
@@ -78,8 +92,8 @@ class Comparison:
     relevant: float = 0.0
     """Relative differences up to this count as none."""
     p_value: float | None = None
-    """Two-sided, that the difference exceeds `relevant`; None where there is too little to test, or
-    where the interval was widened by what the test does not see."""
+    """Two-sided, that the difference exceeds `relevant`; None where there is too little to test,
+    where the interval was widened by what the test does not see, and for intervals of medians."""
     family: int = 1
     """Comparisons that were judged together."""
 
@@ -135,6 +149,11 @@ def compare_rounds(
     else :func:`minimum_a_side` rounds a side: 6 and 4 for 95 %). With too few rounds for either
     there is no interval, and the comparison is undecided.
 
+    What these leave undecided the medians may decide: the two intervals that
+    :func:`rounds_interval` gives, one end of each over the other end of the other, hold the ratio
+    of the medians together (Bonferroni). Both ways share the chance of error
+    (:data:`SHARE_OF_ROUNDS`).
+
     Args:
         confidence: that all intervals of the family hold together: each has 1 - (1 - confidence) /
             family (Bonferroni; Dunn, "Multiple Comparisons among Means", JASA 56, 1961).
@@ -147,7 +166,7 @@ def compare_rounds(
     left = {turn: _checked(samples, "a") for turn, samples in a.items() if len(samples)}
     right = {turn: _checked(samples, "b") for turn, samples in b.items() if len(samples)}
     all_a, all_b = _together(left, "a"), _together(right, "b")
-    each = _of_each(confidence, family)
+    each = _of_each(confidence, family, SHARE_OF_ROUNDS)
     margin = math.log1p(relevant)
     logs_a = {turn: math.log(median(samples)) for turn, samples in left.items()}
     logs_b = {turn: math.log(median(samples)) for turn, samples in right.items()}
@@ -177,11 +196,42 @@ def compare_rounds(
             list(logs_a.values()), list(logs_b.values()), confidence=each, margin=margin
         )
     else:
-        return dataclasses.replace(bare, note=_too_few(fewest, "round", needed, family))
+        bare = dataclasses.replace(bare, note=_too_few(fewest, "round", needed, family))
+        return _by_medians(bare, left, right)
     low, high = shift.interval or (-math.inf, math.inf)
-    bare = dataclasses.replace(bare, ratio=math.exp(shift.estimate))
-    p_value = min(1.0, 2 * min(shift.p_greater, shift.p_less))
-    return _judged(bare, (math.exp(low), math.exp(high)), p_value)
+    p_value = min(1.0, 2 * min(shift.p_greater, shift.p_less) / SHARE_OF_ROUNDS)
+    found = dataclasses.replace(bare, ratio=math.exp(shift.estimate))
+    found = _judged(found, (math.exp(low), math.exp(high)), p_value)
+    return _by_medians(found, left, right) if found.verdict is Difference.UNDECIDED else found
+
+
+def _by_medians(
+    found: Comparison,
+    left: Mapping[int, npt.NDArray[np.float64]],
+    right: Mapping[int, npt.NDArray[np.float64]],
+) -> Comparison:
+    """The comparison by the intervals of the two medians where they decide it, else `found`."""
+    if min(len(left), len(right)) < minimum_a_side(found.confidence):
+        return found
+    each = _of_each(found.confidence, found.family, (1 - SHARE_OF_ROUNDS) / 2)
+    first, _ = rounds_interval(list(left.values()), each)
+    second, _ = rounds_interval(list(right.values()), each)
+    if first is None or second is None:
+        return found
+    interval = second[0] / first[1], second[1] / first[0]
+    verdict = verdict_of(interval, found.relevant)
+    if verdict is Difference.UNDECIDED:
+        return found
+    return dataclasses.replace(
+        found,
+        ratio=median(_together(right, "b")) / median(_together(left, "a")),
+        interval=interval,
+        verdict=verdict,
+        pairing=Pairing.MEDIANS,
+        observations=min(len(left), len(right)),
+        p_value=None,
+        note="",
+    )
 
 
 def compare_medians(
@@ -271,10 +321,11 @@ def _judged(comparison: Comparison, interval: Interval, p_value: float) -> Compa
     )
 
 
-def _of_each(confidence: float, family: int) -> float:
-    """The confidence of each interval, so that all of the family hold together."""
+def _of_each(confidence: float, family: int, share: float = 1.0) -> float:
+    """The confidence of each interval, so that all of the family hold together; of one that may
+    have a `share` of the chance of error only."""
     check_confidence(confidence)
-    return confidence if family == 1 else 1 - (1 - confidence) / family
+    return 1 - (1 - confidence) * share / family if family > 1 or share < 1 else confidence
 
 
 def _samples_needed(confidence: float, family: int) -> int:
