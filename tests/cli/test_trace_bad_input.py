@@ -504,7 +504,7 @@ def test_a_file_that_may_not_be_read_does_not_stop_the_others(read, tmp_path, mo
     ended = read(command, locked, GOOD)
     assert ended.status == 1
     assert "rank1.json cannot be read: Permission denied" in ended.stderr
-    assert "Usage" not in ended.stderr
+    assert "chmod u+r rank1.json" in ended.stderr
     ended = read(command, tmp_path, GOOD)
     assert ended.status == 1
     assert "rank1.json cannot be read: Permission denied" in ended.stderr

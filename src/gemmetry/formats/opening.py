@@ -50,9 +50,11 @@ def open_decompressed(path: Path) -> Iterator[BinaryIO]:
             magic = file.read(4)
             file.seek(0)
         except OSError as error:
+            hint = "Give the path of a trace file."
+            if isinstance(error, PermissionError):
+                hint = f"Give yourself the permission to read it: chmod u+r {path.name}"
             raise RequestError(
-                f"{path} cannot be read: {error.strerror or error}",
-                hint="Give the path of a trace file.",
+                f"{path} cannot be read: {error.strerror or error}", hint=hint
             ) from error
         if magic.startswith(_GZIP):
             yield cast(BinaryIO, _Gunzip(file))

@@ -168,7 +168,7 @@ def _read(path: Path) -> TraceRows:
         except OSError as error:
             raise RequestError(
                 f"{path} cannot be opened: {error.strerror or error}",
-                hint="Give it the permission to be read, or give the files in it.",
+                hint=f"Give yourself the permission to list it: chmod u+rx {path.name}",
             ) from error
         raise RequestError(f"{path} is a folder", hint="Give the trace files in it.")
     from gemmetry.formats.sniffing import kind_of
