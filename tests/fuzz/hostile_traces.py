@@ -227,7 +227,7 @@ def check_everything(paths: Sequence[Path], folder: Path) -> None:
     told = {file: error.message for file, error in errors.items()}
     print_summaries(summaries, console)
     outside = [outside_steps(trace) for trace in traces]
-    print_steps(steps, outside, console)
+    print_steps(summaries, steps, outside, console)
     for summary in summaries:
         print_summary(summary, console)
         assert 0 <= summary.busy_ns <= summary.window_ns
