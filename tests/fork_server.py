@@ -161,7 +161,7 @@ class ForkServers:
 
     def run(
         self, program: str, *arguments: str, env: dict[str, str] | None = None,
-        timeout: float = 120,
+        timeout: float = 300,
     ) -> subprocess.CompletedProcess[str]:  # fmt: skip
         """What came of a Python program, run as ``python -c`` runs it, in a session of its own."""
         with ForkedPipes(self, ["-c", program, *arguments], env) as process:

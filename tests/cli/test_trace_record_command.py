@@ -19,7 +19,7 @@ pytest.importorskip("torch")
 SCHEDULE = ("--wait-steps", "0", "--warmup-iterations", "1", "--repeat-count", "2")
 GRID = ("trace", "record", "--device", "cpu", "--experiment", "e", "--precisions", "fp32,int8",
         "--layouts", "tt,nt", "--format", "none", *SCHEDULE)  # fmt: skip
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 PRODUCTS = ("aten::mm", "aten::bmm", "aten::_int_mm")
 
 

@@ -22,7 +22,7 @@ from gemmetry.store.experiment import Experiment
 
 TARGET = Path(__file__).with_name("kill_target.py")
 EARLY_KILLS = 3
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 """How long what must happen may take on a loaded machine."""
 Rounds = dict[tuple[int, int], bytes]
 

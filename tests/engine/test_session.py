@@ -413,7 +413,7 @@ def test_an_interrupt_ends_the_workers_and_keeps_what_is_done(make_plan, tmp_pat
     sent = []
 
     def interrupt_when_something_is_stored():
-        until = time.monotonic() + 100
+        until = time.monotonic() + 300
         while time.monotonic() < until and not stored_samples(folder):
             time.sleep(0.05)
         sent.append(time.monotonic())

@@ -225,7 +225,7 @@ while True:
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while (is_running(pid) or any(temporary.iterdir())) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not is_running(pid)

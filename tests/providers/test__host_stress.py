@@ -117,7 +117,7 @@ def test_they_work_until_the_end_and_end_at_once() -> None:
         ran = running_times().get(thread.native_id or 0)
         if ran is None:
             pytest.skip("this system does not tell how long threads ran")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while running_times()[thread.native_id or 0] < ran + 20_000_000:
             assert time.monotonic() < deadline, "the load does not run"
             time.sleep(0.01)

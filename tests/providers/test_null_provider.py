@@ -270,7 +270,7 @@ executable.run(inputs, executable.device.allocate(operation.output))
 
 def _child(configuration, tmp_path):
     command = [sys.executable, "-c", _CHILD, NAME, configuration, str(tmp_path)]
-    return subprocess.run(command, capture_output=True, timeout=60, check=False, cwd=tmp_path)
+    return subprocess.run(command, capture_output=True, timeout=300, check=False, cwd=tmp_path)
 
 
 @pytest.mark.parametrize(

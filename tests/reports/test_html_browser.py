@@ -102,7 +102,7 @@ def _set(page, element_id, value):
 
 def _assert_count(page, text):
     """The page filters a moment after the event that asks for it, so the count is waited for."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     script = "return document.getElementById('count').textContent"
     while (count := page.execute_script(script)) != text and time.monotonic() < deadline:
         time.sleep(0.02)
