@@ -328,6 +328,23 @@ _SPECIAL = (
          "tail_shapes"),
 )  # fmt: skip
 
+_SIZES = (
+    _bug(70, "one_column_without_b", "takes another path where N is 1, and forgets B", _F32,
+         "tail_shapes"),
+    _bug(70, "eight_columns_in_pairs", "exchanges pairs of columns where N is 8", _BF16,
+         "tail_shapes"),
+    _bug(70, "one_product_without_b", "stores A where K is 1", _F32, "tail_shapes"),
+    _bug(70, "columns_past_512_dropped", "has a thread for each of 512 columns", _F32,
+         "tail_shapes"),
+    _bug(70, "products_past_1024_dropped", "has room for the steps of 1024 products", _BF16,
+         "tail_shapes"),
+    _bug(71, "index_error_on_tail", "ends in IndexError where M leaves a rest", _F32,
+         "tail_shapes"),
+    _bug(71, "recursion_on_tail", "calls itself for ever where K leaves a rest", _F32,
+         "tail_shapes"),
+    _bug(71, "key_error_on_tail", "ends in KeyError where N leaves a rest", _BF16, "tail_shapes"),
+)  # fmt: skip
+
 _CORRECT = (
     _right(1, "split_k", "slices of K, added in order", _DEEP),
     _right(2, "split_k_atomics", "slices of K, added in an order that varies", _DEEP, _RANDOM),
@@ -396,6 +413,7 @@ _CORRECT = (
     _right(30, "fixed_point_by_norm", "rows of A are whole numbers and a factor, as declared", _F32,
            Trait.NORMWISE),
     _right(31, "nan_by_flag", "marks rows and columns that hold NaN", _F32),
+    _right(32, "tails_refused", "refuses sizes that its tile does not divide, and says so", _F32),
 )  # fmt: skip
 
 PLANTED: tuple[Planted, ...] = tuple(
@@ -412,6 +430,7 @@ PLANTED: tuple[Planted, ...] = tuple(
             *_FACTORS,
             *_SCALE,
             *_SPECIAL,
+            *_SIZES,
             *_CORRECT,
         ),
         key=lambda item: (not item.is_bug, item.number),

@@ -20,6 +20,7 @@ from gemmetry.providers.mutant_provider import host_numbers as numbers
 from gemmetry.providers.mutant_provider import host_pipeline as pipeline
 from gemmetry.providers.mutant_provider import host_scale as scale
 from gemmetry.providers.mutant_provider import host_sharing as sharing
+from gemmetry.providers.mutant_provider import host_sizes as sizes
 from gemmetry.providers.mutant_provider import host_splits as splits
 from gemmetry.providers.mutant_provider import host_stress as stress
 from gemmetry.providers.mutant_provider.catalogue import Planted
@@ -154,6 +155,15 @@ KERNELS: Mapping[str, type[TiledGemm]] = {
     "infinity_cleaned_in_place": scale.CleansInfinity,
     "workspace_times_zero": scale.ClearsByMultiplying,
     "nan_in_padding": memory.MasksByMultiplying,
+    "one_column_without_b": sizes.SingleColumnByRows,
+    "eight_columns_in_pairs": sizes.EightColumnsInPairs,
+    "one_product_without_b": sizes.SingleProductWithoutB,
+    "columns_past_512_dropped": sizes.ThreadForEachColumn,
+    "products_past_1024_dropped": sizes.StepsInATable,
+    "index_error_on_tail": sizes.IndexErrorOnTail,
+    "recursion_on_tail": sizes.RecursionOnTail,
+    "key_error_on_tail": sizes.KeyErrorOnTail,
+    "tails_refused": sizes.RefusesTails,
     "columns_balanced": scale.BalancesColumns,
     "rows_scaled_gently": scale.ScalesRowsGently,
     "fixed_point_by_norm": scale.FixedPointRows,

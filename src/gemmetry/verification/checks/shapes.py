@@ -38,9 +38,12 @@ _EACH: tuple[Callable[[Context], CheckResult], ...] = (
     memory.check_red_zones,
     values.check_values,
     exact.check_integers,
-    special.check_nan_spreads,
 )
 """What every one of the other operations must pass."""
+
+_FIRST = (*_EACH, special.check_nan_spreads)
+"""What the first of them must pass, which every axis leaves a rest of, and all thorough ones: two
+more launches each."""
 
 
 BUGS = (LookupError, RecursionError, NameError, AttributeError, TypeError, ArithmeticError,
@@ -133,7 +136,8 @@ def _try_all(
             return _passed(name, shapes, refused, late)
         attempt = Attempt(candidates[0], refusal="not supported")
         for operation in candidates:
-            attempt = _try(context, companions, name, operation)
+            checks = _FIRST if context.thorough or not shapes else _EACH
+            attempt = _try(context, companions, name, operation, checks)
             builds_s += attempt.build_seconds
             if not attempt.refusal:
                 break
@@ -161,7 +165,13 @@ def _passed(name: str, shapes: int, refused: Sequence[str], detail: str = "") ->
     return replace(passed(name, detail), refused=len(refused))
 
 
-def _try(context: Context, companions: Companions, name: str, operation: Operation) -> Attempt:
+def _try(
+    context: Context,
+    companions: Companions,
+    name: str,
+    operation: Operation,
+    checks: Sequence[Callable[[Context], CheckResult]],
+) -> Attempt:
     executable: Executable | None = None
     began, build_seconds = time.monotonic(), 0.0
     try:
@@ -169,7 +179,7 @@ def _try(context: Context, companions: Companions, name: str, operation: Operati
         build_seconds = time.monotonic() - began
         if executable is None:
             return Attempt(operation, refusal="not supported")
-        failure = _failure(context, companions, name, operation, executable)
+        failure = _failure(context, companions, name, operation, executable, checks)
         return Attempt(operation, failure, build_seconds=build_seconds)
     except DispatchError as error:
         # Refusing a shape is honest; an error that sticks to the device ends the verification.
@@ -198,6 +208,7 @@ def _failure(
     name: str,
     operation: Operation,
     executable: Executable,
+    checks: Sequence[Callable[[Context], CheckResult]],
 ) -> CheckResult | None:
     inputs, reference = _answer(operation, context.seed)
     inner = Context(
@@ -207,7 +218,7 @@ def _failure(
         reference,
         context.seed,
     )
-    for check in _EACH:
+    for check in checks:
         result = check(inner)
         if result.is_failure:
             for evidence in inner.evidence.values():
