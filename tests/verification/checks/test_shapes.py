@@ -201,6 +201,15 @@ def test_an_exception_that_states_a_limit_is_a_refusal(check, executable_of, err
     assert 0 < result.refused < 11
 
 
+def test_more_tiles_than_the_device_has_multiprocessors(check, monkeypatch):
+    _, alone = check(NAME)
+    monkeypatch.setattr(type(alone.launcher.device), "multiprocessors", 20, raising=False)
+    result, context = check(NAME)
+    assert result.text == "passed"
+    (more,) = set(context.built) - set(alone.built)
+    assert -(-more.matmul_shape.m // TILE[0]) * -(-more.matmul_shape.n // TILE[1]) == 21
+
+
 def test_a_verdict_counts_refused_shapes(executable_of):
     operation = parse_operation(NAME)
     inputs = make_inputs(operation, distribution="offset_uniform", seed=42)
