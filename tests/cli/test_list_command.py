@@ -30,6 +30,14 @@ def test_dtypes_and_columns_are_all_there(cli):
     assert [row["column"] for row in rows(cli, "columns")] == [column.name for column in COLUMNS]
 
 
+@pytest.mark.parametrize("noun", ["operations", "configurations"])
+def test_lists_of_a_request_as_files(cli, noun):
+    ended = cli("list", noun, "--providers", "null", "--shapes", "64x64x64", "-o", "a.csv,b.json")
+    assert (ended.status, ended.stderr) == (0, "wrote a.csv\nwrote b.json\n")
+    assert "matmul_64x64x64" in Path("a.csv").read_text()
+    assert "matmul_64x64x64" in Path("b.json").read_text()
+
+
 def test_operations_and_configurations_of_a_request(cli):
     request = ("--providers", "null", "--shapes", "2x3x4,5x6x7")
     operations = rows(cli, "operations", *request)

@@ -107,10 +107,11 @@ def with_request(
     """
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values()
            if p.name != "given"]  # fmt: skip
-    keys = [key for panel in PANELS for key in KEYS.values()
-            if key.panel == panel and key.form is not Form.SPEC_ONLY]  # fmt: skip
     taken = {parameter.name for parameter in own}
-    parameters = [_parameter(key, defaults) for key in keys if key.name not in taken]
+    offered = [key for key in KEYS.values()
+               if key.form is not Form.SPEC_ONLY and key.name not in taken]  # fmt: skip
+    keys = [key for panel in PANELS for key in offered if key.panel == panel]
+    parameters = [_parameter(key, defaults) for key in keys]
     retired = {_name(old.option): old for old in RETIRED}
 
     def wrapper(**values: Any) -> None:
