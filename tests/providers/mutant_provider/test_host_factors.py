@@ -38,6 +38,8 @@ def test_every_order_is_right(assert_right: Any, kernel: Any, name: str) -> None
 
 def test_scales_may_be_multiplied_into_operands(assert_right: Any) -> None:
     assert_right(factors.FoldsScalesIntoOperands, "matmul_33x30x70_e4m3t_e4m3n_bf16t_scalerow")
+    with_factors = "matmul_33x30x70_e4m3t_e4m3n_bf16t_scalerow_alpham2_beta0p5"
+    assert_right(factors.FoldsScalesIntoOperands, with_factors)
 
 
 @pytest.mark.parametrize("slug", SLUGS)

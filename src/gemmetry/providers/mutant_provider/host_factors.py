@@ -113,7 +113,7 @@ class BeginsWithQuotient(BeginsWithAddend):
         return self.signature.alpha or 1.0
 
 
-class FoldsScalesIntoOperands(TiledGemm):
+class FoldsScalesIntoOperands(OrdersFactors):
     """Multiplies rows of A and columns of B by their scale factors before the loop along K."""
 
     def before(self) -> None:
@@ -121,9 +121,6 @@ class FoldsScalesIntoOperands(TiledGemm):
         tensors = self.problem.tensors
         self.problem.a = self.problem.a * batched(tensors["scale_a"], 3)
         self.problem.b = self.problem.b * batched(tensors["scale_b"], 3)
-
-    def scaled(self, tile: Tile, values: Array) -> Array:
-        return values
 
 
 # Wrong ----------------------------------------------------------------------------------------
