@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import array
 import atexit
+import gc
 import importlib
 import json
 import os
@@ -259,6 +260,8 @@ def serve(connection: socket.socket) -> None:
     import fcntl
 
     _import_what_is_needed()
+    gc.collect()
+    gc.freeze()  # copies that look for garbage leave the pages of all this shared
     own = fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, _OWN_DESCRIPTORS)
     connection.close()
     connection = socket.socket(fileno=own)
