@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.dtypes import F16
+from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
@@ -27,10 +28,17 @@ def test_it_is_right_on_its_operation(plant: Any, slug: str, distribution: str) 
     assert bench.is_right()
 
 
-@pytest.mark.parametrize("slug", [slug for slug in SLUGS if slug != "truncating_sums"])
+@pytest.mark.parametrize(
+    "slug", [slug for slug in SLUGS if slug not in ("truncating_sums", "tails_refused")]
+)
 @pytest.mark.parametrize("shape", [(65, 63, 33), (1, 1, 1), (17, 129, 31)])
 def test_it_is_right_on_other_shapes(plant: Any, slug: str, shape: tuple[int, int, int]) -> None:
     assert plant(slug, shape).is_right()
+
+
+def test_a_refusal_of_other_shapes_is_a_launch_error(plant: Any) -> None:
+    with pytest.raises(LaunchError, match="must be multiples of the tile"):
+        plant("tails_refused", (65, 63, 33)).launch()
 
 
 def plain(bench: Any) -> Array:

@@ -19,6 +19,8 @@ NAMES = [
     "batch_matmul_3x12x10x64_bf16t_bf16n_bf16n_alpha0p5_beta2_bias",
     "matmul_12x10x64_f32t_f32n_f32t_bias_relu",
     "matmul_12x10x64_f32t_f32n_f32t_residual_gelu",
+    "matmul_12x10x64_f32t_f32n_f32t_gelu_residual",
+    "matmul_12x10x64_bf16t_bf16n_f32t_alpha2_beta1_bias_relu_residual",
     "matmul_12x10x64_e5m2t_e5m2n_e4m3t_scalerow",
     "matmul_1x1x1_f32t_f32n_f32t",
     "conv2d_2x6x5x3_3x2x4_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc",

@@ -188,6 +188,11 @@ def _shows(
         clamps.add(EpilogueStep.GELU)
         if s.result.is_fp8:
             shows |= np.abs(wide) == s.result.maximum
-    if clamps.intersection(s.epilogue):
-        shows |= (wide == 0) & (signs is None or signs <= 0)
-    return shows
+    if not clamps.intersection(s.epilogue):
+        return shows
+    if EpilogueStep.RESIDUAL in s.epilogue[max(map(s.epilogue.index, clamps & set(s.epilogue))) :]:
+        # Zero and the residual make any number that is finite.
+        is_clamped: Mask = np.isfinite(wide)
+    else:
+        is_clamped = wide == 0
+    return shows | (is_clamped & (signs is None or signs <= 0))
