@@ -52,11 +52,16 @@ class Planted:
     """Along M, N and K; told in the configuration, so that tail shapes fit it."""
     level: str = "standard"
     """The least level of verification that has a check for it."""
+    is_unseen: bool = False
+    """Written by one who had not seen the checks, nor had who wrote these seen it; numbered apart,
+    and its score is reported apart."""
 
     @property
     def configuration(self) -> str:
-        """Its configuration's name: ``m05_k_tail_dropped_host``, ``ok03_stream_k_host``."""
-        return f"{'m' if self.is_bug else 'ok'}{self.number:02d}_{self.slug}_{self.vehicle}"
+        """Its configuration's name: ``m05_k_tail_dropped_host``, ``ok03_stream_k_host``, and
+        of unseen ones ``u07_..._host`` and ``uok07_..._host``."""
+        kind = ("u" if self.is_bug else "uok") if self.is_unseen else "m" if self.is_bug else "ok"
+        return f"{kind}{self.number:02d}_{self.slug}_{self.vehicle}"
 
     def as_configuration(self) -> Configuration:
         """As the provider lists it."""
@@ -83,13 +88,19 @@ def planted() -> tuple[Planted, ...]:
         host_cache_catalogue,
         host_catalogue,
         triton_catalogue,
+        unseen_catalogue,
     )
 
     on_host = sorted(
         (*host_catalogue.PLANTED, *host_cache_catalogue.PLANTED),
         key=lambda item: (not item.is_bug, item.number),
     )
-    return (*on_host, *triton_catalogue.PLANTED, *cuda_catalogue.PLANTED)
+    return (
+        *on_host,
+        *triton_catalogue.PLANTED,
+        *cuda_catalogue.PLANTED,
+        *unseen_catalogue.PLANTED,
+    )
 
 
 @cache

@@ -23,6 +23,7 @@ from gemmetry.providers.mutant_provider import host_sharing as sharing
 from gemmetry.providers.mutant_provider import host_sizes as sizes
 from gemmetry.providers.mutant_provider import host_splits as splits
 from gemmetry.providers.mutant_provider import host_stress as stress
+from gemmetry.providers.mutant_provider import unseen_kernels
 from gemmetry.providers.mutant_provider.catalogue import Planted
 from gemmetry.providers.mutant_provider.host_emulator import TiledGemm
 
@@ -232,7 +233,8 @@ class HostExecutable:
 
 def build(item: Planted, dispatch: Dispatch) -> Executable:
     """The planted kernel `item` for the dispatch's operation, ready to launch."""
-    kernel = KERNELS[item.slug](dispatch.operation, item.tile)
+    kernels = unseen_kernels.KERNELS if item.is_unseen else KERNELS
+    kernel = kernels[item.slug](dispatch.operation, item.tile)
     kind = "a planted bug" if item.is_bug else "correct but tricky"
     return HostExecutable(
         kernel, BuildFacts(declared=item.declared, notes=(f"{kind}: {item.bug}",))
