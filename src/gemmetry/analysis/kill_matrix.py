@@ -118,6 +118,9 @@ class KillMatrix:
 
     results: Sequence[PlantedResult]
     not_run: Sequence[NotRun] = ()
+    unseen: KillMatrix | None = None
+    """The kernels that were written without a look at the checks, of which the others' score and
+    lists say nothing; None where none of them ran."""
 
     @cached_property
     def mutants(self) -> list[PlantedResult]:
@@ -160,14 +163,17 @@ class KillMatrix:
 
     @property
     def is_perfect(self) -> bool:
-        """Every mutant killed, no right kernel flagged, none that could not be tried."""
+        """Every mutant killed, no right kernel flagged, none that could not be tried; how unseen
+        kernels fared is a measurement, and does not count."""
         return not (self.survivors or self.false_alarms or self.broken)
 
     @cached_property
     def checks(self) -> tuple[str, ...]:
-        """All checks in the order in which they run, then the outcomes that killed."""
+        """All checks, of unseen kernels too, in the order in which they run, then the outcomes
+        that killed."""
         ordered: list[str] = []
-        for result in self.results:
+        results = [*self.results, *(self.unseen.results if self.unseen else ())]
+        for result in results:
             position = 0
             for check in result.record.verdict.checks:
                 if check in ordered:
@@ -175,7 +181,7 @@ class KillMatrix:
                 else:
                     ordered.insert(position, check)
                     position += 1
-        endings = {str(r.record.outcome) for r in self.results if r.record.outcome in ENDINGS}
+        endings = {str(r.record.outcome) for r in results if r.record.outcome in ENDINGS}
         return (*ordered, *(str(ending) for ending in ENDINGS if ending in endings))
 
     @cached_property
@@ -237,7 +243,9 @@ def kill_matrix(
         NotRun(number=number, name="", vehicle="", is_bug=True, reason=reason)
         for number, reason in (not_planted or {}).items()
     ]
-    return KillMatrix(results, not_run)
+    unseen = [result for result in results if result.planted.is_unseen]
+    seen = [result for result in results if not result.planted.is_unseen]
+    return KillMatrix(seen, not_run, KillMatrix(unseen) if unseen else None)
 
 
 def _place(result: PlantedResult) -> tuple[str, str]:

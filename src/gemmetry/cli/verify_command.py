@@ -105,7 +105,8 @@ def self_test(
 
     Prints which check killed which mutant, the score, the false alarms, and what the checks of
     other harnesses let through. Exit status 1 if a mutant survives, a right kernel is flagged, or
-    one that belongs to this machine did not come to run.
+    one that belongs to this machine did not come to run. Unseen kernels, written without a look at
+    the checks, are scored apart; their score does not change the exit status.
     """
     from gemmetry.api.self_test import matrix_of, prepare_self_test, run_self_test
     from gemmetry.cli.console import command_line, note, stderr_console, stdout_console

@@ -51,7 +51,11 @@ def print_kill_matrix(matrix: KillMatrix, console: Console) -> None:
     letters = letters_of(matrix.checks)
     _print_legend(matrix, letters, console)
     joint = " " if _NAME_WIDTH + 3 + 2 * len(letters) + _WORD_WIDTH <= console.width else ""
-    for title, results in (("Planted bugs", matrix.mutants), ("Right but tricky", matrix.correct)):
+    sections = [("Planted bugs", matrix.mutants), ("Right but tricky", matrix.correct)]
+    if matrix.unseen:
+        sections.append(("Unseen bugs", matrix.unseen.mutants))
+        sections.append(("Unseen right kernels", matrix.unseen.correct))
+    for title, results in sections:
         if results:
             console.print()
             console.print(_head(title, letters, joint))
@@ -90,6 +94,18 @@ def kill_matrix_document(matrix: KillMatrix, facts: Facts) -> dict[str, Any]:
             for name, score in matrix.rivals.items()
         },
         "matrix": [_result_document(result) for result in matrix.results],
+        "unseen": _unseen_document(matrix.unseen) if matrix.unseen else None,
+    }
+
+
+def _unseen_document(matrix: KillMatrix) -> dict[str, Any]:
+    return {
+        "mutants_total": matrix.mutants_total,
+        "mutants_killed": matrix.mutants_killed,
+        "survivors": sorted({result.name for result in matrix.survivors}),
+        "correct_total": matrix.correct_total,
+        "false_alarms": sorted({result.name for result in matrix.false_alarms}),
+        "matrix": [_result_document(result) for result in matrix.results],
     }
 
 
@@ -103,7 +119,8 @@ def write_kill_matrix(matrix: KillMatrix, path: Path, facts: Facts) -> None:
     if check_suffix(path) == ".md":
         write_atomically(path, kill_matrix_page(matrix, facts).encode())
         return
-    rows = [_flat_row(result, matrix) for result in matrix.results]
+    results = (*matrix.results, *(matrix.unseen.results if matrix.unseen else ()))
+    rows = [_flat_row(result, matrix) for result in results]
     write_rows("kill matrix", rows, path, document=kill_matrix_document(matrix, facts))
 
 
@@ -141,7 +158,8 @@ def _line(result: PlantedResult, letters: Mapping[str, str], joint: str) -> Text
 def _print_score(matrix: KillMatrix, console: Console) -> None:
     console.print()
     for line in score_lines(matrix):
-        style = "bold red" if line.startswith(("survivor", "false alarm", "did not")) else ""
+        bad = ("survivor", "false alarm", "did not")
+        style = "bold red" if line.removeprefix("unseen ").startswith(bad) else ""
         console.print(Text(printable(line), style=style))
 
 

@@ -71,3 +71,17 @@ def score_lines(matrix: KillMatrix) -> Iterator[str]:
         )
     for item in matrix.broken:
         yield f"did not come to run: {item.name}: {first_line(item.reason)}"
+    if matrix.unseen:
+        yield from _unseen_lines(matrix.unseen)
+
+
+def _unseen_lines(matrix: KillMatrix) -> Iterator[str]:
+    yield (
+        f"unseen: killed {matrix.mutants_killed} of {matrix.mutants_total}; "
+        f"right kernels flagged: {len(matrix.false_alarms)} of {matrix.correct_total}"
+    )
+    for result in matrix.survivors:
+        yield f"unseen survivor: {result.name}: {result.planted.bug}"
+    for result in matrix.false_alarms:
+        why = reason_line(result.record) or first_line(result.record.verdict.reason)
+        yield f"unseen false alarm: {result.name}: {why}"

@@ -38,6 +38,7 @@ def kill_matrix_page(matrix: KillMatrix, facts: Mapping[str, Any]) -> str:
         _kernels(matrix.mutants, "killed by"),
         "## Right but tricky kernels",
         _kernels(matrix.correct, "flagged by"),
+        *_unseen(matrix),
         "## The matrix",
         "● the check failed the kernel, w it warned, · it passed, blank: it does not apply or was "
         "not reached.",
@@ -54,6 +55,19 @@ def kill_matrix_page(matrix: KillMatrix, facts: Mapping[str, Any]) -> str:
     if matrix.not_run:
         parts += ["## Not run here", _not_run(matrix)]
     return "\n\n".join(parts) + "\n"
+
+
+def _unseen(matrix: KillMatrix) -> list[str]:
+    if matrix.unseen is None:
+        return []
+    return [
+        "## Unseen kernels",
+        "Written without a look at the checks, and scored apart: what the checks do about bugs "
+        "that they were not made for.",
+        _kernels(matrix.unseen.mutants, "killed by"),
+        "Right ones:",
+        _kernels(matrix.unseen.correct, "flagged by"),
+    ]
 
 
 def _checks(matrix: KillMatrix) -> str:
@@ -81,9 +95,12 @@ def _kernels(results: Sequence[PlantedResult], verdict: str) -> str:
 
 def _dots(matrix: KillMatrix) -> str:
     letters = letters_of(matrix.checks)
-    width = max((len(short_name(result)) for result in matrix.results), default=0)
+    results = [*matrix.mutants, *matrix.correct]
+    if matrix.unseen:
+        results += [*matrix.unseen.mutants, *matrix.unseen.correct]
+    width = max((len(short_name(result)) for result in results), default=0)
     lines = [f"{'':{width}}  {' '.join(letters.values())}"]
-    for result in (*matrix.mutants, *matrix.correct):
+    for result in results:
         dots = " ".join(CELLS[cell] for cell in cells_of(result, letters))
         word = f"  {verdict_word(result)}" if is_bad(result) else ""
         lines.append(f"{short_name(result):{width}}  {dots}".rstrip() + word)
