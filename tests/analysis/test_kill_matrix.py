@@ -11,10 +11,13 @@ from gemmetry.providers.mutant_provider.catalogue import Planted, Vehicle
 OPERATION = "matmul_8x8x8_f32t_f32t_f32t"
 
 
-def planted(number, *, is_bug=True, killed_by=("values",), vehicle=Vehicle.HOST, declared=()):
+def planted(
+    number, *, is_bug=True, killed_by=("values",), vehicle=Vehicle.HOST, declared=(),
+    is_unseen=False,
+):  # fmt: skip
     return Planted(
         number, "something", "what is wrong", vehicle, OPERATION, is_bug=is_bug,
-        killed_by=killed_by if is_bug else (), declared=declared,
+        killed_by=killed_by if is_bug else (), declared=declared, is_unseen=is_unseen,
     )  # fmt: skip
 
 
@@ -80,6 +83,26 @@ def test_a_vehicle_whose_right_kernels_crash_too_kills_nobody(record_of):
     # Where one of them reached a check, the others' ends are their own.
     passed = record_of(right, values="passed")
     assert kill_matrix([bug, right], [crashed[0], passed]).mutants_killed == 1
+
+
+def test_unseen_kernels_are_scored_apart(record_of):
+    seen = planted(1)
+    killed, survivor = (planted(n, is_unseen=True, killed_by=()) for n in (1, 2))
+    flagged = planted(1, is_unseen=True, is_bug=False)
+    records = [
+        record_of(seen, Outcome.WRONG, values="failed: x"),
+        record_of(killed, Outcome.WRONG, later="failed: x"),
+        record_of(survivor, values="passed"),
+        record_of(flagged, Outcome.WRONG, values="failed: x"),
+    ]
+    matrix = kill_matrix([seen, killed, survivor, flagged], records)
+    assert (matrix.mutants_total, matrix.mutants_killed, matrix.correct_total) == (1, 1, 0)
+    assert matrix.kills == {"values": 1, "later": 0}
+    assert matrix.is_perfect
+    assert (matrix.unseen.mutants_total, matrix.unseen.mutants_killed) == (2, 1)
+    assert [result.name for result in matrix.unseen.survivors] == ["u02_something_host"]
+    assert [result.name for result in matrix.unseen.false_alarms] == ["uok01_something_host"]
+    assert kill_matrix([seen], records[:1]).unseen is None
 
 
 @pytest.mark.parametrize("text", ["passed", "warned: errs more than usual"])

@@ -14,9 +14,11 @@ PART = ("--vehicle", "host", "--mutants", "m01*,m05*,m47_b*,ok01*")
 
 @pytest.fixture
 def checked(cli, tmp_path):
-    """The self-test of all host mutants, and its document."""
+    """The self-test of all host mutants but the unseen ones, and its document."""
     path = tmp_path / "all.json"
-    ended = cli("verify", "self-test", "--vehicle", "host", "--json", "-o", str(path))
+    ended = cli(
+        "verify", "self-test", "--vehicle", "host", "--mutants", "m*,ok*", "--json", "-o", str(path)
+    )
     document = json.loads(ended.stdout)
     assert json.loads(path.read_text()) == document
     return ended, document
@@ -30,7 +32,8 @@ def test_every_host_mutant_is_killed_and_no_right_kernel_flagged(checked):
     assert ended.status == 0
     assert document["mutants_total"] == document["mutants_killed"] >= 40
     assert document["correct_total"] >= 14
-    left = [item for item in document["not_run"] if item["vehicle"] == "host"]
+    host = [item for item in document["not_run"] if item["vehicle"] == "host"]
+    left = [item for item in host if not item["name"].startswith("u")]
     assert all("only the level paranoid has a check for it" in item["reason"] for item in left)
     assert [item["name"] for item in left] == ["m56_fixed_wait_for_partner_host"]
     # A crash or an exception that nobody planned may be a broken emulation.

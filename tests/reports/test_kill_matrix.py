@@ -31,9 +31,10 @@ FACTS = {
 
 @pytest.fixture
 def matrix(make_record):
-    def planted(number, slug, is_bug=True, vehicle=Vehicle.HOST):
+    def planted(number, slug, is_bug=True, vehicle=Vehicle.HOST, is_unseen=False):
         return Planted(number, slug, f"the bug of {slug}", vehicle, OPERATION, is_bug=is_bug,
-                       killed_by=("values",) if is_bug else ())  # fmt: skip
+                       killed_by=("values",) if is_bug and not is_unseen else (),
+                       is_unseen=is_unseen)  # fmt: skip
 
     def record(item, outcome, *failed, warned=()):
         checks = {
@@ -60,6 +61,9 @@ def matrix(make_record):
         planted(2, "split_k_atomic", is_bug=False),
         planted(5, "same_sign", is_bug=False),
         planted(10, "far_away", vehicle=Vehicle.CUDA),
+        planted(1, "new_and_wrong", is_unseen=True),
+        planted(2, "new_and_missed", is_unseen=True),
+        planted(1, "new_and_right", is_unseen=True, is_bug=False),
     ]
     records = [
         record(items[0], Outcome.WRONG, "values", "integers"),
@@ -68,6 +72,9 @@ def matrix(make_record):
         record(items[3], Outcome.OK, warned=("values",)),
         record(items[4], Outcome.OK),
         record(items[5], Outcome.OK, warned=("repeat",)),
+        record(items[7], Outcome.WRONG, "red_zones"),
+        record(items[8], Outcome.OK),
+        record(items[9], Outcome.WRONG, "values"),
     ]
     return kill_matrix(
         items, records, absent={items[6].configuration: "this machine has no CUDA device"},
@@ -90,6 +97,11 @@ def test_the_console_fits_80_columns_and_tells_all(matrix, console_text):
     assert "FALSE ALARM" in text
     assert "3 of 4 mutants killed (75%): 3 host, 1 triton; 4 bugs" in text
     assert "1 of 2 right kernels flagged" in text
+    assert "unseen: killed 1 of 2; right kernels flagged: 1 of 1" in text
+    assert "unseen survivor: u02_new_and_missed_host: the bug of new_and_missed" in text
+    assert "unseen false alarm: uok01_new_and_right_host" in text
+    wrong = next(line for line in lines if "u01 new and wrong" in line)
+    assert wrong[head.index(" d ") + 1] == "●"
     assert "survivor: m36_f16_accumulator_host: the bug of f16_accumulator (values warned)" in text
     assert "killed by tail_shapes, not by values as planned" in " ".join(text.split())
     assert "allclose(1e-2) 2 of 3 0 of 1 0 of 2" in " ".join(text.split())
@@ -113,6 +125,13 @@ def test_the_document_is_json_with_the_promised_keys(matrix):
     assert row["rivals_let_it_through"] == {"allclose(1e-2)": False, "DeepGEMM diff": True}
     assert (row["checks"]["form"], row["is_killed"]) == ("passed", True)
     assert document["machine"]["devices"] == ["NVIDIA H200"]
+    unseen = document["unseen"]
+    assert (unseen["mutants_total"], unseen["mutants_killed"], unseen["correct_total"]) == (2, 1, 1)
+    assert unseen["survivors"] == ["u02_new_and_missed_host"]
+    assert unseen["false_alarms"] == ["uok01_new_and_right_host"]
+    assert [row["name"] for row in unseen["matrix"]] == [
+        "u01_new_and_wrong_host", "u02_new_and_missed_host", "uok01_new_and_right_host",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".json", ".html", ".parquet", ".xlsx"])
@@ -132,7 +151,9 @@ def test_the_page_has_a_row_and_a_line_of_dots_for_every_kernel(matrix, tmp_path
         page.replace("returns_zeros", "returns\\_zeros")
     )
     block = page.partition("```text\n")[2].partition("\n```")[0].splitlines()
-    assert len(block) == len(matrix.results) + 1
+    assert len(block) == len(matrix.results) + len(matrix.unseen.results) + 1
+    assert "* unseen: killed 1 of 2; right kernels flagged: 1 of 1" in page
+    assert "| 1 | u01 new and wrong | the bug of new_and_wrong | red_zones |" in page
     zeros = next(line for line in block if line.startswith("m01"))
     assert [zeros[block[0].index(letter)] for letter in "aeh"] == ["·", "●", "●"]
     assert next(line for line in block if line.startswith("m36")).endswith("SURVIVES")
