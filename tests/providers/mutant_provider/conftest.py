@@ -37,7 +37,8 @@ class Bench:
     """One planted kernel with inputs and an output of its own."""
 
     def __init__(self, slug: str, shape: tuple[int, int, int] | None = None, seed: int = 1) -> None:
-        (self.item,) = (p for p in planted() if p.slug == slug and p.vehicle is Vehicle.HOST)
+        seen = (p for p in planted() if p.vehicle is Vehicle.HOST and not p.is_unseen)
+        (self.item,) = (p for p in seen if p.slug == slug)
         self.operation = parse_operation(self.item.operation)
         if shape is not None:
             size = self.operation.matmul_shape._replace(m=shape[0], n=shape[1], k=shape[2])

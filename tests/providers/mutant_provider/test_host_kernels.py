@@ -10,7 +10,8 @@ from gemmetry.providers.mutant_provider.host_kernels import KERNELS
 
 
 def test_catalogue_and_kernels_name_each_other() -> None:
-    slugs = [item.slug for item in planted() if item.vehicle is Vehicle.HOST]
+    seen = [item for item in planted() if not item.is_unseen]
+    slugs = [item.slug for item in seen if item.vehicle is Vehicle.HOST]
     assert sorted(slugs) == sorted(KERNELS)
 
 
