@@ -13,6 +13,11 @@ import pytest
 
 from gemmetry.engine import worker_process
 from gemmetry.providers import _user_probe
+from gemmetry.providers._blas_threads import set_blas_threads
+
+# The suite's products are small. OpenBLAS wakes all its threads for most of them, and each then
+# spins for 2²⁶ cycles (driver/others/blas_server.c): most of what a test of verification computes.
+set_blas_threads(1)
 
 
 def _load(name: str) -> ModuleType:
