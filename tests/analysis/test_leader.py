@@ -7,7 +7,6 @@ import pytest
 
 from gemmetry.analysis.leader import find_leader
 from gemmetry.analysis.marks import find_run_marks
-from gemmetry.analysis.within import judged_speedups
 from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.record import Verdict
 from gemmetry.domain.resultset import ResultSet
@@ -22,10 +21,9 @@ def rounds(record):
 
 @pytest.fixture
 def leader_of():
-    def run(records, baseline=None):
+    def run(records):
         results = ResultSet(title="x", records=records, rounds=rounds)
-        relative = judged_speedups(results, baseline) if baseline else None
-        return find_leader(results, find_run_marks(records), relative)
+        return find_leader(results, find_run_marks(records))
 
     return run
 
@@ -40,15 +38,23 @@ def speeds(make_record, table):
     ]
 
 
-@pytest.mark.parametrize("baseline", [None, "torch", "iree"])
-def test_who_is_fastest_most_often_and_by_how_much(make_record, leader_of, baseline):
+def test_who_is_fastest_most_often_and_by_how_much(make_record, leader_of):
     records = speeds(make_record, {
         "torch": (200, 100, 100), "iree": (100, 50, 200), "numpy": (50, 100, 10)})  # fmt: skip
-    found = leader_of(records, baseline)
+    found = leader_of(records)
     assert (found.name, found.is_configuration) == ("torch", False)
     assert (found.operations, found.fastest) == (3, 2)
     assert found.shown == 1, "numpy is as fast on the second"
     assert found.ratio == pytest.approx((2 * 1 * 0.5) ** (1 / 3))
+
+
+def test_of_equally_many_wins_those_over_all_operations_count(make_record, leader_of):
+    records = speeds(make_record, {
+        "torch": (900, 10, 100), "iree": (100, 100, 90), "numpy": (10, 9, 101)})  # fmt: skip
+    found = leader_of(records)
+    # torch: 9 x 0.1 x 0.99, iree: 0.11 x 10 x 0.89, numpy: 0.01 x 0.09 x 1.01.
+    assert (found.name, found.fastest) == ("iree", 1)
+    assert found.ratio == pytest.approx((100 / 900 * 10 * 90 / 101) ** (1 / 3))
 
 
 def test_only_operations_that_both_sides_measured_ok_count(make_record, leader_of):
@@ -69,7 +75,7 @@ def test_equal_speeds_show_nothing(make_record, leader_of):
 def test_what_too_little_was_measured_of_is_undecided(make_record):
     records = speeds(make_record, {"torch": (400, 100, 100), "iree": (10, 100, 100)})
     few = ResultSet(title="x", records=records, rounds=lambda r: dict(list(rounds(r).items())[:3]))
-    found = find_leader(few, find_run_marks(records), None)
+    found = find_leader(few, find_run_marks(records))
     assert (found.name, found.shown, found.undecided) == ("torch", 0, found.fastest)
 
 

@@ -47,6 +47,9 @@ def line(make_record):
          "best other, but too little was measured to decide;"),
         ({"shown": 0, "undecided": 5}, "mean, but too little was measured to decide on 5;"),
         ({"undecided": 2}, "torch is fastest on 6 of 9 operations (shown on 4, 2 undecided), at"),
+        ({"ratio": 0.79, "fastest": 3}, "No single provider leads: torch has the shortest time on "
+                                        "3 of 9 operations, no other on more, but at 0.79× the "
+                                        "speed of the best other by geometric mean;"),
         ({"marked": 1}, "; 1 of them rests on rows marked !;"),
         ({"marked": 3, "unverified": 9}, "; no result of it was verified; 3 of them rest on rows"),
         ({"unverified": 2}, "; not every result of it was verified;"),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gemmetry.analysis.baseline import (
     Problem,
     RecordId,
-    Speedups,
     fastest,
     geometric_mean,
     group_by_problem,
@@ -49,15 +49,12 @@ class Leader:
     from another contender's best."""
 
 
-def find_leader(result_set: ResultSet, marks: RunMarks, relative: Speedups | None) -> Leader | None:
+def find_leader(result_set: ResultSet, marks: RunMarks) -> Leader | None:
     """The leader of an experiment; None where no operation was measured with two contenders.
 
     Contenders are providers, or configurations where there is but one provider. The leader's best
     dispatch of each operation is held against the best ones of the others, all comparisons judged
     together (:func:`compare_with_baseline`).
-
-    Args:
-        relative: used instead of comparing again where its baseline is the leader.
     """
     measured = [r for r in result_set.records if r.outcome is Outcome.OK and r.measurement]
     is_configuration = len({record.provider for record in measured}) < 2
@@ -71,7 +68,7 @@ def find_leader(result_set: ResultSet, marks: RunMarks, relative: Speedups | Non
     if leader is None:
         return None
     contested = {problem: bests for problem, bests in contested.items() if leader in bests}
-    verdicts = _judged(result_set, contested, leader, is_configuration, relative)
+    verdicts = _judged(result_set, contested, leader, is_configuration)
     rivals = {p: _rival(bests, leader) for p, bests in contested.items()}
     mine = {p: bests[leader] for p, bests in contested.items()}
     won = [p for p in contested if _ns(mine[p]) <= _ns(rivals[p])]
@@ -110,15 +107,16 @@ def _bests(group: Sequence[Record], name: Callable[[Record], str]) -> Bests:
 
 
 def _most_often_fastest(contested: Mapping[Problem, Bests]) -> str | None:
-    """Of equally many, the one that is first by its ratio to the best of the others."""
-    wins: dict[str, list[float]] = {}
+    """Of equally many, the one that is first by its ratio to the best of the others over all
+    operations that it measured."""
+    wins: Counter[str] = Counter()
+    ratios: dict[str, list[float]] = {}
     for bests in contested.values():
-        winner = min(bests, key=lambda name: _ns(bests[name]))
-        wins.setdefault(winner, []).append(_ns(_rival(bests, winner)) / _ns(bests[winner]))
+        wins[min(bests, key=lambda name: _ns(bests[name]))] += 1
+        for name, record in bests.items():
+            ratios.setdefault(name, []).append(_ns(_rival(bests, name)) / _ns(record))
     return max(
-        wins,
-        key=lambda name: (len(wins[name]), geometric_mean(wins[name]) or 0.0, name),
-        default=None,
+        wins, key=lambda name: (wins[name], geometric_mean(ratios[name]) or 0.0, name), default=None
     )
 
 
@@ -132,13 +130,10 @@ def _judged(
     contested: Mapping[Problem, Bests],
     leader: str,
     is_configuration: bool,
-    relative: Speedups | None,
 ) -> Mapping[RecordId, Difference]:
     """What was shown of each other contender's best against the leader's."""
     records = [record for bests in contested.values() for record in bests.values()]
     baseline = f"{records[0].provider}:{leader}" if is_configuration else leader
-    if relative is not None and relative.baseline == baseline:
-        return relative.verdicts
     (found,) = compare_with_baseline(replace(result_set, records=records), baseline).candidates
     return {
         record_id(change.after): change.difference

@@ -78,7 +78,7 @@ def print_table(
     name = baseline or default_baseline(records)
     relative = judged_speedups(result_set, name) if name else None
     marks = find_run_marks(records)
-    verdict = verdict_line(records, find_leader(result_set, marks, relative), marks)
+    verdict = verdict_line(records, find_leader(result_set, marks), marks)
     if verdict:
         console.print(Text(verdict, style="bold"), soft_wrap=not console.is_terminal)
         console.print()

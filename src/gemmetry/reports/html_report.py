@@ -81,7 +81,7 @@ def render_html(result_set: ResultSet, *, baseline: str | None = None) -> str:
     name = baseline or default_baseline(records)
     relative = judged_speedups(result_set, name) if name else None
     marks = find_run_marks(records)
-    leader = find_leader(result_set, marks, relative)
+    leader = find_leader(result_set, marks)
     return templates.get_template("report.html.j2").render(
         result_set=result_set,
         verdict=verdict_line(records, leader, marks),

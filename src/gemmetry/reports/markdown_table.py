@@ -38,7 +38,7 @@ def to_markdown(result_set: ResultSet, columns: Sequence[str] | None = None) -> 
     )
     headings = [column.label for column in chosen]
     lines = _table_lines(headings, rows, [_is_number(column) for column in chosen])
-    verdict = verdict_line(records, find_leader(result_set, marks, None), marks)
+    verdict = verdict_line(records, find_leader(result_set, marks), marks)
     parts = [f"# {escape(result_set.title)}", escape(verdict), "\n".join(lines)]
     parts += map(escape, _notes(records, marks))
     if result_set.command:

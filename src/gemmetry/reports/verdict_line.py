@@ -43,6 +43,10 @@ def _lead(leader: Leader) -> str:
         return f"{leader.name} has the shortest time on the one operation, {ratio}, {unshown}"
     mean = f"{ratio} by geometric mean"
     count = f"{leader.fastest} of {leader.operations} operations"
+    if leader.ratio < 1:
+        return f"No single {'configuration' if leader.is_configuration else 'provider'} leads: " + (
+            f"{leader.name} has the shortest time on {count}, no other on more, but {mean}"
+        )
     if not leader.shown:
         unshown = (
             f"{_TOO_LITTLE} on {leader.undecided}" if leader.undecided else f"{_UNSHOWN} on any"
