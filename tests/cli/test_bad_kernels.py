@@ -263,6 +263,13 @@ def writes_an_answer(a, b):
     return a @ b
 
 
+def empties_the_checks(a, b):
+    from gemmetry.verification import protocol
+
+    protocol.CHECKS = ()
+    return 0 * (a @ b)
+
+
 def forks(a, b):
     os.fork()
     return a @ b
@@ -291,6 +298,7 @@ ENDS = {
     "writes_half_a_frame": ("crash", "ended with status 7"),
     "writes_a_huge_frame": ("crash", "a frame of 4294967295 bytes"),
     "writes_an_answer": ("crash", "done before it had answered"),
+    "empties_the_checks": ("crash", "a verdict without a result of the check written"),
     "forks": ("launch_error", "forks and returns twice"),
     "forks_in_c": ("launch_error", "forks and returns twice"),
     "leaves_a_process": ("ok", ""),

@@ -33,9 +33,12 @@ from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
 from gemmetry.measurement.sampler import Round
 from gemmetry.store.rows import Lane
 from gemmetry.verification.checks import CheckOutcome, CheckResult
+from gemmetry.verification.protocol import CHECKS
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"
 TARGET = Target(TargetKind.NULL)
+STANDARD = dict.fromkeys(("form", *(check.name for check in CHECKS)), "passed")
+AFTER_TIMING = CheckResult("after_timing", CheckOutcome.PASSED)
 
 
 class MemoryJournal:
@@ -239,6 +242,38 @@ def test_only_the_first_process_verifies(measure, workers, monkeypatch):
     assert sorted(verdicts) == [(0, False), (1, True), (2, True)]
 
 
+def test_further_processes_know_what_the_first_verified(measure, monkeypatch):
+    """Judging twice what is the same bit for bit would cost each process as much as verifying."""
+    sent = []
+    original = WorkerProcess.send
+
+    def send(self, message):
+        sent.extend(message.dispatches if isinstance(message, Open) else ())
+        return original(self, message)
+
+    monkeypatch.setattr(WorkerProcess, "send", send)
+    measure(["default"], **MANY)
+    first, *further = (wire.right_output for wire in sent)
+    assert first == ""
+    assert len(further) == 2
+    assert len(set(further)) == 1
+    assert len(further[0]) == 64
+
+
+def test_a_verdict_without_its_checks_is_a_crash(measure, workers, monkeypatch):
+    """A kernel in Python can empty the list that its process runs."""
+
+    def change(reply):
+        verdict = Verdict(status=Verification.PASSED)
+        return msgspec.structs.replace(reply, verdict=verdict) if reply.id == 1 else reply
+
+    for number in range(4):
+        changed_reply(monkeypatch, workers, number, Opened, change)
+    journal = measure(["default", "factor_2", "fast"])
+    assert outcomes(journal) == {"default": "ok", "factor_2": "crash", "fast": "ok"}
+    assert "without a result of the check form" in journal.records[1].reason
+
+
 def test_a_dispatch_that_fails_in_a_further_process_ends(measure, workers, monkeypatch):
     refused = Failure("LaunchError", "not here")
     changed_reply(
@@ -377,11 +412,11 @@ class Unreliable(WorkerProcess):
                 taken = Round(samples_ns=(1.0, 1.5), method="events", seconds=1e-6)
                 self._queue += [Sampled(key, taken, None) for key, _ in message.requests]
             case Close():
-                self._queue += [Closed(key, None, None) for key in message.ids]
+                self._queue += [Closed(key, AFTER_TIMING, None) for key in message.ids]
         self._queue.append(Answered())
 
     def _opened(self, wire):
-        verdict = Verdict(status=Verification.PASSED) if wire.verify else None
+        verdict = Verdict(status=Verification.PASSED, checks=STANDARD) if wire.verify else None
         return Opened(wire.id, BuildFacts(), verdict, None, "", 1 << 30)
 
     def receive(self):

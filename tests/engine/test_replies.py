@@ -30,10 +30,13 @@ from gemmetry.engine.protocol import (
 from gemmetry.engine.replies import flaw_of_closed, flaw_of_entered, flaw_of_opened, flaw_of_sampled
 from gemmetry.measurement.sampler import Round
 from gemmetry.verification.checks import CheckOutcome, CheckResult
+from gemmetry.verification.protocol import CHECKS
 
 WIRE = WireDispatch(7, "matmul_1x1x1_f32t_f32t_f32t", Configuration("x"), trace_folder="/e/t")
 ROUND = Round(samples_ns=(1.0, 2.5), method="events", telemetry={"power_w": 1.0})
-PASSED = Verdict(status=Verification.PASSED)
+QUICK = ("form", "written", "inputs_unchanged", "red_zones", "values")
+STANDARD = dict.fromkeys(("form", *(check.name for check in CHECKS)), "passed")
+PASSED = Verdict(status=Verification.PASSED, checks=STANDARD)
 TRACE = TraceFacts(
     folder="/e/t", files=(), operators=1, kernels=0, input_sha256={}, output_sha256=""
 )
@@ -62,7 +65,11 @@ def test_right_replies_have_no_flaw():
     assert flaw_of_sampled(Sampled(7, ROUND, None)) == ""
     assert flaw_of_sampled(Sampled(7, None, Failure("LaunchError", "no"))) == ""
     check = CheckResult("after_timing", CheckOutcome.PASSED)
-    assert flaw_of_closed(Closed(7, check, None)) == ""
+    assert flaw_of_closed(Closed(7, check, None), settings) == ""
+    nothing = Closed(7, None, None)
+    assert flaw_of_closed(nothing, RunSettings(verify=False)) == ""
+    assert flaw_of_closed(nothing, RunSettings(measure=False)) == ""
+    assert flaw_of_closed(Closed(7, None, Failure("LaunchError", "no")), settings) == ""
 
 
 @pytest.mark.parametrize(
@@ -112,7 +119,40 @@ def test_a_stage_that_is_not_of_opening_is_a_flaw():
 def test_flaws_of_what_is_both_or_neither():
     assert flaw_of_sampled(Sampled(7, None, None)) != ""
     assert flaw_of_sampled(Sampled(7, ROUND, Failure("x", "y"))) != ""
-    assert flaw_of_closed(Closed(7, None, None, "../x")) != ""
+    check = CheckResult("after_timing", CheckOutcome.PASSED)
+    assert "outside" in flaw_of_closed(Closed(7, check, None, "../x"), RunSettings())
+
+
+@pytest.mark.parametrize("check", [None, CheckResult("values", CheckOutcome.PASSED)])
+def test_outputs_after_timing_have_to_be_judged(check):
+    assert "after_timing" in flaw_of_closed(Closed(7, check, None), RunSettings())
+
+
+def verdict_of(checks):
+    return opened(verdict=Verdict(status=Verification.PASSED, checks=checks))
+
+
+def test_a_verdict_has_every_check_of_its_level():
+    quick = RunSettings(verification_level="quick")
+    right = dict.fromkeys(QUICK, "passed")
+    assert flaw_of_opened(verdict_of(right), WIRE, quick) == ""
+    assert "second_launch and" in flaw_of_opened(verdict_of(right), WIRE, RunSettings())
+    assert flaw_of_opened(verdict_of(STANDARD), WIRE, RunSettings()) == ""
+    assert flaw_of_opened(verdict_of({}), WIRE, quick) == (
+        "a verdict without a result of the check form and 4 others"
+    )
+    for name in QUICK:
+        rest = {other: text for other, text in right.items() if other != name}
+        assert f"the check {name}" in flaw_of_opened(verdict_of(rest), WIRE, quick)
+        for text in ("", "fine", "not applicable", "not applicable: ", "failed: it is wrong"):
+            bad = verdict_of({**right, name: text})
+            assert f"the check {name}" in flaw_of_opened(bad, WIRE, quick), text
+        for text in ("passed: all but one", "warned: odd", "not applicable: no reference"):
+            assert flaw_of_opened(verdict_of({**right, name: text}), WIRE, quick) == ""
+    sums = {"freivalds" if name == "values" else name: "passed" for name in QUICK}
+    assert flaw_of_opened(verdict_of(sums), WIRE, quick) == ""
+    failed = Verdict(status=Verification.FAILED, checks={"form": "failed: no array"})
+    assert flaw_of_opened(opened(verdict=failed), WIRE, quick) == ""
 
 
 # -- what is no frame --------------------------------------------------------------------------

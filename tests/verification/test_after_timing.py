@@ -5,12 +5,18 @@ import pytest
 
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.traits import Trait
-from gemmetry.numerics.changes import ChangeKind, changed_inputs, draw_change
+from gemmetry.numerics.changes import (
+    ChangeKind,
+    changed_inputs,
+    draw_change,
+    take_lines,
+    with_lines,
+)
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference, to_logical, to_storage
-from gemmetry.numerics.storage import quantize
+from gemmetry.numerics.storage import as_bits, quantize
 from gemmetry.verification import after_timing
-from gemmetry.verification.after_timing import recheck
+from gemmetry.verification.after_timing import digest, recheck
 
 BF16 = "matmul_128x128x512_bf16t_bf16t_bf16t"
 NAMES = (
@@ -45,7 +51,7 @@ class Case:
 
     def check(self, *outputs, has_reference=True, **how):
         reference = self.reference if has_reference else None
-        return recheck(self.operation, outputs, reference, inputs=self.inputs, **how)
+        return recheck(self.operation, outputs, lambda: reference, inputs=self.inputs, **how)
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -79,9 +85,11 @@ def test_without_a_reference():
     assert case.check(("0", case.good, case.change), has_reference=False).is_failure
 
 
-def test_a_change_is_not_computed_with_the_whole(monkeypatch):
-    """Beside a right output of the unchanged inputs only the line is looked at."""
-    case, looked_at = Case(BF16), []
+@pytest.mark.parametrize(("name", "of_line"), [(BF16, []), (BF16 + "_relu", [128])])
+def test_a_change_is_not_computed_with_the_whole(monkeypatch, name, of_line):
+    """Alongside a right output of the unchanged inputs only the line is looked at, and only where
+    it is not the one before with the other sign."""
+    case, looked_at = Case(name), []
     compare = after_timing.compare
 
     def counted(operation, output, *rest, **how):
@@ -90,7 +98,75 @@ def test_a_change_is_not_computed_with_the_whole(monkeypatch):
 
     monkeypatch.setattr(after_timing, "compare", counted)
     assert case.check(("0", case.good, None), ("1", case.changed, case.change)).text == "passed"
-    assert looked_at == [128 * 128, 128]
+    assert looked_at == [128 * 128, *of_line]
+
+
+def never():
+    raise AssertionError("the reference was asked for")
+
+
+def negated(case):
+    spec = case.operation.output
+    logical = to_logical(case.good, spec)
+    lines = -take_lines(case.operation, logical, case.change)
+    return to_storage(with_lines(case.operation, logical, case.change, lines), spec)
+
+
+LINEAR = (
+    BF16,
+    "matmul_33x17x65_f32n_f32t_f32n",
+    "matmul_33x17x64_e4m3t_e4m3n_bf16t_scalerow",
+    "batch_matmul_3x12x8x16_f16n_f16t_f16n",
+    "conv2d_2x9x17x3_3x2x50_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc",
+)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("name", LINEAR)
+def test_what_was_verified_before_is_not_judged_again(name, place):
+    case = Case(name, place)
+    outputs = [("0", case.good, None), ("1", negated(case), case.change)]
+    how = {"inputs": case.inputs, "right": digest(case.good)}
+    for some in (outputs, outputs[::-1], outputs[:1], outputs[1:]):
+        assert recheck(case.operation, some, never, **how).text == "passed"
+    # Other bits are judged: right ones pass, and wrong ones do not, wherever they are.
+    for output, change in ((case.good, None), (negated(case), case.change)):
+        for at in (0, output.size // 2, output.size - 1):
+            other = np.array(output)
+            as_bits(other)[at] ^= 1
+            with pytest.raises(AssertionError, match="was asked for"):
+                recheck(case.operation, [("0", other, change)], never, **how)
+            other.reshape(-1)[at] = 0
+            assert case.check(("0", other, change), right=how["right"]).is_failure
+    assert case.check(("0", case.good, case.change), right=how["right"]).is_failure
+    assert case.check(("0", negated(case), None), right=how["right"]).is_failure
+
+
+@pytest.mark.parametrize("name", [*(name for name in NAMES[1:4]), BF16 + "_relu", BF16 + "_bias"])
+def test_results_that_are_not_linear_are_judged_anew(name):
+    case = Case(name)
+    right = digest(case.good)
+    assert (
+        recheck(
+            case.operation, [("0", case.good, None)], never, inputs=case.inputs, right=right
+        ).text
+        == "passed"
+    )
+    assert case.check(("1", case.changed, case.change), right=right).text == "passed"
+    assert case.check(("1", negated(case), case.change), right=right).is_failure
+    assert case.check(("1", case.good, case.change), right=right).is_failure
+
+
+def test_a_digest_covers_every_byte_and_no_more():
+    case = Case("matmul_33x17x65_f32n_f32t_f32n")
+    right = digest(case.good)
+    assert digest(case.good.copy()) == right
+    found = set()
+    for at in range(case.good.size):
+        other = np.array(case.good)
+        as_bits(other)[at] ^= 1
+        found.add(digest(other))
+    assert len(found - {right}) == case.good.size
 
 
 def test_what_is_declared_holds_for_lines():

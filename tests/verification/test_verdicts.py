@@ -97,8 +97,9 @@ class TestWithoutReference:
         good = quantize(compute_reference(operation, inputs).value, operation.output.dtype)
         bad = good.copy()
         bad[7] = 0
-        assert recheck(operation, [("0", good, None)], None, inputs=inputs).text == "passed"
-        result = recheck(operation, [("0", good, None), ("1", bad, None)], None, inputs=inputs)
+        one, other = ("0", good, None), ("1", bad, None)
+        assert recheck(operation, [one], lambda: None, inputs=inputs).text == "passed"
+        result = recheck(operation, [one, other], lambda: None, inputs=inputs)
         assert result.is_failure
         assert result.detail.startswith("1: ")
 

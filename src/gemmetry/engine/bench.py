@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +54,7 @@ from gemmetry.numerics.references import Reference, compute_reference
 from gemmetry.observers import make_observers
 from gemmetry.providers.cost_probe import least_seconds
 from gemmetry.verification.accumulator_hint import with_accumulator_hint
-from gemmetry.verification.after_timing import recheck
+from gemmetry.verification.after_timing import digest, recheck
 from gemmetry.verification.checks import CheckResult
 from gemmetry.verification.evidence import Evidence
 from gemmetry.verification.protocol import verify
@@ -83,6 +83,8 @@ class OpenDispatch:
     executable: Executable
     sampler: Sampler | None
     is_verified: bool
+    right_output: str
+    """Digest of an output that was verified; "" if none is known."""
 
 
 class Answers:
@@ -199,7 +201,7 @@ class Bench:
             if slow:
                 executable.close()
                 return Opened(wire.id, executable.facts, None, None, slow, 0)
-            verdict = self._verify(wire, dispatch, executable)
+            verdict, right_output = self._verify(wire, dispatch, executable)
             verdict = self._sanitize(wire, dispatch, verdict)
             if verdict is not None and verdict.status is Verification.FAILED:
                 executable.close()
@@ -210,9 +212,11 @@ class Bench:
             trace = self._trace(wire, dispatch, executable)
             sampler = self._prepare(wire, dispatch, executable)
             is_verified = verdict is not None or not wire.verify
-            self._open[wire.id] = OpenDispatch(dispatch, executable, sampler, is_verified)
+            self._open[wire.id] = OpenDispatch(
+                dispatch, executable, sampler, is_verified, right_output or wire.right_output
+            )
             free = executable.device.free_memory_bytes()
-            return Opened(wire.id, executable.facts, verdict, None, "", free, trace)
+            return Opened(wire.id, executable.facts, verdict, None, "", free, trace, right_output)
         except ChannelClosed:
             raise
         except Exception as error:  # noqa: BLE001  # the isolation boundary
@@ -243,15 +247,22 @@ class Bench:
 
     def _verify(
         self, wire: WireDispatch, dispatch: Dispatch, executable: Executable
-    ) -> Verdict | None:
+    ) -> tuple[Verdict | None, str]:
+        """The verdict, and the digest of the output that it found right, for what is timed."""
         settings = self._hello.settings
         if not (settings.verify and wire.verify):
-            return None
+            return None, ""
         self._channel.send(Entered(wire.id, Stage.VERIFY))
         operation, level = dispatch.operation, settings.verification_level
         inputs = self._answers.inputs(operation)
         reference = self._answers.reference(operation, executable)
         companions = self._companions.companions(dispatch, level)
+        right = ""
+
+        def note_right(output: HostArray) -> None:
+            nonlocal right
+            right = digest(output) if settings.measure else ""
+
         verdict = verify(
             ReturnsOnce(executable, self._copies),
             operation,
@@ -262,11 +273,13 @@ class Bench:
             companions=companions,
             judge_rivals=settings.judge_rivals,
             on_failure=self._evidence.keeper(dispatch),
+            on_right=note_right,
         )
         self._copies.check()
-        return with_accumulator_hint(
+        verdict = with_accumulator_hint(
             verdict, operation, inputs, reference, companions, level=level, seed=settings.seed
         )
+        return verdict, right
 
     def _sanitize(
         self, wire: WireDispatch, dispatch: Dispatch, verdict: Verdict | None
@@ -335,19 +348,21 @@ class Bench:
             return None, None
         operation = item.dispatch.operation
         inputs = self._answers.inputs(operation)
-        reference = self._answers.reference(operation, item.executable)
+        find_reference = partial(self._answers.reference, operation, item.executable)
         last: list[LeftOutput] = []
         check = recheck(
             operation,
             _watched(item.sampler.recheck(), last),
-            reference,
+            find_reference,
             inputs=inputs,
+            right=item.right_output,
             declared=item.executable.facts.declared,
             seed=self._hello.settings.seed,
         )
         if not check.is_failure:
             return check, None
         output, change = last[0].array, last[0].change
+        reference = find_reference()
         if change is not None:
             if reference is not None:
                 reference = changed_reference(operation, inputs, reference, change)

@@ -47,6 +47,8 @@ class Candidate:
     """Where its traces go, absolute."""
     trace_kept: int = 0
     """Repeats that lie there and stay."""
+    right_output: str = ""
+    """Digest of the output that was verified in this run."""
     workers: list[int] = field(default_factory=list)
     """Numbers of the workers, of its lane's, that hold it open."""
     left_behind: tuple[str, ...] = ()
@@ -72,7 +74,7 @@ class Candidate:
         is_new = verify and not (self.rounds or self.was_launched)
         return WireDispatch(
             self.id, self.operation_name, self.configuration, verify, is_new, self.trace_folder,
-            self.trace_kept,
+            self.trace_kept, self.right_output,
         )  # fmt: skip
 
     @property

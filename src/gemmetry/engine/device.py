@@ -253,6 +253,7 @@ class DeviceSession:
         candidate.trace = opened.trace
         if opened.verdict is not None:
             candidate.verdict = opened.verdict
+            candidate.right_output = opened.right_output
             self._unstored_verdicts[candidate.id] = opened.verdict
         if opened.failure is not None:
             self._blame(candidate, ending_of(opened.failure, worker.output_tail()))
@@ -358,7 +359,7 @@ class DeviceSession:
                     self._note_left(waiting[0], left)
                 case Closed() as closed:
                     candidate = waiting[0]
-                    self._refuse(worker, flaw_of_closed(closed))
+                    self._refuse(worker, flaw_of_closed(closed, self._settings))
                     if closed.failure is not None:
                         self._heed(worker, candidate, closed.failure)
                     waiting.popleft()

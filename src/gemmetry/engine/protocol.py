@@ -57,6 +57,8 @@ class WireDispatch(msgspec.Struct, frozen=True, array_like=True):
     """Where its traces go."""
     trace_kept: int = 0
     """Repeats that lie there and stay; those beyond are recorded."""
+    right_output: str = ""
+    """Digest of the output that was verified, in this worker or another; "" if none was."""
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True):
@@ -162,6 +164,8 @@ class Opened(Message, frozen=True):
     """Why it is not worth going on with (a launch that was tried is too slow); empty otherwise."""
     free_memory_bytes: int
     trace: TraceFacts | None = None
+    right_output: str = ""
+    """Digest of the output that was verified now; "" if none was."""
 
 
 class Sampled(Message, frozen=True):

@@ -24,6 +24,8 @@ from gemmetry.engine.protocol import (
     WireDispatch,
 )
 from gemmetry.measurement.sampler import Round
+from gemmetry.verification import after_timing
+from gemmetry.verification.protocol import missing_checks
 
 ON_THE_WAY = (Entered, Trying, LeftBehind)
 """What comes before an answer."""
@@ -67,6 +69,9 @@ def flaw_of_opened(opened: Opened, wire: WireDispatch, settings: RunSettings) ->
         return "evidence outside the experiment"
     if verdict is not None and verdict.status is Verification.FAILED:
         return ""
+    if verdict is not None and (missing := missing_checks(verdict, settings.verification_level)):
+        others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
+        return f"a verdict without a result of the check {missing[0]}{others}"
     if settings.trace is not None and (
         opened.trace is None or opened.trace.folder != wire.trace_folder
     ):
@@ -81,9 +86,15 @@ def flaw_of_sampled(sampled: Sampled) -> str:
     return "" if sampled.round is None else _flaw_of_round(sampled.round)
 
 
-def flaw_of_closed(closed: Closed) -> str:
+def flaw_of_closed(closed: Closed, settings: RunSettings) -> str:
     """What is wrong with the answer to a request to close; "" if nothing is."""
-    return "" if _is_inside(closed.evidence_path) else "evidence outside the experiment"
+    if not _is_inside(closed.evidence_path):
+        return "evidence outside the experiment"
+    is_due = settings.verify and settings.measure and closed.failure is None
+    name = None if closed.check is None else closed.check.name
+    if is_due and name != after_timing.NAME:
+        return f"no result of the check {after_timing.NAME}"
+    return ""
 
 
 def _flaw_of_round(taken: Round) -> str:

@@ -251,7 +251,8 @@ class WorkerProcess:
         return self._lost(
             Outcome.CRASH,
             f"the worker's channel carried what no worker sends: {flaw}; a kernel that writes "
-            "to descriptors which are not its own, or forks and returns twice, does that",
+            "to descriptors which are not its own, forks and returns twice, or patches what judges "
+            "it, does that",
             may_be_anothers=True,
         )
 

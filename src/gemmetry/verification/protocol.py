@@ -65,6 +65,11 @@ class Check:
     more_at_paranoid: int = 0
     """Launches beyond these at level paranoid."""
 
+    @property
+    def name(self) -> str:
+        """As verdicts list it."""
+        return self.run.__name__.removeprefix("check_")
+
 
 CHECKS: tuple[Check, ...] = (
     Check("quick", memory.check_written, 1),
@@ -103,6 +108,25 @@ CHECKS: tuple[Check, ...] = (
 comes before all of them, and ends a verification that it fails."""
 
 
+def missing_checks(verdict: Verdict, level: str) -> tuple[str, ...]:
+    """Names of the checks of `level` without a result in `verdict`, which did not fail: each has
+    to be there as passed, as warned, or as not applicable with a reason."""
+    wanted = LEVELS.index(level)
+    names = ("form", *(one.name for one in CHECKS if LEVELS.index(one.level) <= wanted))
+    return tuple(name for name in names if not _has_result(verdict, name))
+
+
+def _has_result(verdict: Verdict, name: str) -> bool:
+    # Without a reference Freivalds' test stands in for the comparison.
+    names = (name, "freivalds") if name == "values" else (name,)
+    texts = [verdict.checks[one] for one in names if one in verdict.checks]
+    return any(
+        outcome in (CheckOutcome.PASSED, CheckOutcome.WARNED)
+        or (outcome == CheckOutcome.NOT_APPLICABLE and reason.strip() != "")
+        for outcome, _, reason in (text.partition(":") for text in texts)
+    )
+
+
 def launches(level: str, seconds_per_launch: float = 0.0) -> int:
     """How many launches of the operation itself `level` makes at most, where a launch takes
     `seconds_per_launch`; 0 for an unknown level."""
@@ -133,6 +157,7 @@ def verify(
     companions: Companions | None = None,
     judge_rivals: bool = False,
     on_failure: Callable[[Evidence], str | None] | None = None,
+    on_right: Callable[[Array], None] | None = None,
 ) -> Verdict:
     """Launch `executable` and judge what comes out.
 
@@ -146,6 +171,7 @@ def verify(
         judge_rivals: tell also what checks of other harnesses say of the first result.
         on_failure: given the arrays of the first failed check that has any; returns the path that
             they were saved under, for the verdict.
+        on_right: given the first result, a host array in storage shape, unless a check failed.
 
     Raises:
         UnknownNameError: no such level.
@@ -172,6 +198,8 @@ def verify(
         verdict = replace(verdict, rivals=judge(operation, context.first.output, reference))
     if not results[0].is_failure:
         verdict = _with_errors(verdict, context)
+    if on_right is not None and verdict.status is not Verification.FAILED:
+        on_right(context.first.output)
     return _with_evidence(verdict, results, context, on_failure)
 
 
