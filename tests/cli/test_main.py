@@ -128,6 +128,13 @@ def test_version(cli):
     [
         ("profil", "unknown command 'profil' in gemmetry", "Did you mean profile"),
         ("trace colectives", "unknown command 'colectives' in gemmetry trace", "collectives"),
+        (
+            "profile --undecided maybe",
+            "unknown option '--undecided' of gemmetry profile",
+            "gemmetry compare has --undecided. `gemmetry profile --help`",
+        ),
+        ("profile --nosuch", "unknown option '--nosuch'",
+         "'--nosuch' of gemmetry profile `gemmetry profile --help` shows"),
         ("profile --problm-m 3", "unknown option '--problm-m' of gemmetry profile", "--problem-m"),
         ("report", "gemmetry report: missing argument 'EXPERIMENT'", "`gemmetry report --help`"),
         ("list operations --limit x", "gemmetry list operations: invalid value for '--limit'",

@@ -65,6 +65,10 @@ def test_a_missing_function_suggests_the_nearest(tmp_path):
     path.write_text("def blocked(a, b): ...\nSIZE = 3\n")
     with pytest.raises(UnknownNameError, match="Did you mean blocked"):
         load_kernel(f"{path}:bloked")
+    path.write_text("def blocked(a, b): ...\ndef _key(a): ...\nSIZE = 3\n")
+    with pytest.raises(UnknownNameError) as raised:
+        load_kernel(f"{path}:zzz")
+    assert raised.value.hint == "Known: blocked"
     with pytest.raises(RequestError, match=r"'SIZE' in .* is a int, not a function"):
         load_kernel(f"{path}:SIZE")
 

@@ -61,7 +61,7 @@ def test_piped_output_is_one_plain_line_a_dispatch(events):
         f"[10/12] ok iree:{SQUARE}_fast  1.34 ms  200 GFLOP/s  passed  best so far",
         "warning: clock is low\ufffd[31m",
         f"[11/12] wrong torch:{SQUARE}_bad: [b]wrong[/b]",
-        f"[12/12] ok torch:{SQUARE}_slow  5.37 ms  50 GFLOP/s  passed",
+        f"[12/12] ok torch:{SQUARE}_slow  5.37 ms  50.0 GFLOP/s  passed",
     ]
 
 

@@ -64,7 +64,7 @@ def test_an_empty_file_is_an_empty_spec(tmp_path):
 
 
 def test_a_missing_file_is_a_request_error(tmp_path):
-    with pytest.raises(RequestError, match=r"missing\.yaml"):
+    with pytest.raises(RequestError, match=r"the spec .*missing\.yaml does not exist"):
         load_spec(tmp_path / "missing.yaml")
 
 

@@ -290,6 +290,9 @@ BAD = {
     "utf16": ('{"traceEvents": []}'.encode("utf-16"), "UTF-16"),
     "utf16le": ('{"traceEvents": []}'.encode("utf-16-le"), "UTF-16"),
     "text": (b"Traceback (most recent call last)", "begins with 'Traceback"),
+    "text of one line": (b"plain\n", r"begins with 'plain\\n'"),
+    "cut array": (b"[1,2", "ends before"),
+    "cut long array": (b"[" + b"1, " * 50_000, "ends before"),
     "cut": (b'{"schemaVersion": 1, "deviceProp', "ends before"),
     "gzip": (gzip.compress(b'{"traceEvents": []}')[:12], "ends before"),
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -16,6 +18,7 @@ from gemmetry.domain.traits import Trait
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import apply_epilogue, compute_reference
 from gemmetry.numerics.storage import round_to_tf32, to_float32, to_float64
+from gemmetry.verification import protocol
 from gemmetry.verification.checks import CheckResult
 from gemmetry.verification.checks.changes import FEWEST_CHANGES, MOST_CHANGES
 from gemmetry.verification.checks.repeats import CALLS, FEWEST_CALLS
@@ -514,6 +517,15 @@ def test_the_number_of_launches_is_told(level, executable_of, monkeypatch):
     monkeypatch.setattr(executable, "run", count)
     verify(executable, operation, inputs, compute_reference(operation, inputs), level=level)
     assert len(made) == LAUNCHES[level] - LEFT_OUT[level]
+
+
+def test_the_numbers_of_launches_in_the_documentation_are_those_of_the_code():
+    page = (Path(__file__).parents[2] / "docs" / "verification.md").read_text(encoding="utf-8")
+    written = re.findall(rf"^\| `({'|'.join(LEVELS)})` \| (\d+)[ ,]", page, re.MULTILINE)
+    assert {level: int(number) for level, number in written} == LAUNCHES
+    more = [int(number) for number in re.findall(r"(\d+) more launches", protocol.__doc__)]
+    assert more == [LAUNCHES["standard"] - LAUNCHES["quick"],
+                    LAUNCHES["paranoid"] - LAUNCHES["standard"]]  # fmt: skip
 
 
 def test_slow_launches_are_fewer():

@@ -92,9 +92,12 @@ def generate_files(prepared: Prepared) -> list[dict[str, Any]]:
     from gemmetry.engine import generate as generate_sources
 
     console = stderr_console()
+    warned = False
 
     def listen(event: Event) -> None:
+        nonlocal warned
         if isinstance(event, Message):
+            warned = True
             console.print(event.text, style="yellow", markup=False, soft_wrap=True)
 
     folder = prepared.generated or Path("generated")
@@ -110,7 +113,9 @@ def generate_files(prepared: Prepared) -> list[dict[str, Any]]:
         names = ", ".join(request.name for request in prepared.plan.providers)
         raise RequestError(
             f"nothing was generated: {names} wrote no source for these operations",
-            hint="iree and triton write sources; the warnings above tell what they left out.",
+            hint="The warnings above show what was left out."
+            if warned
+            else "Add iree or triton with --providers; they write sources.",
         )
     configurations: dict[str, list[str]] = {}
     for dispatch in list_dispatches(prepared.plan):

@@ -130,8 +130,9 @@ class OutOfMemoryError(DispatchError):
     """Host or device memory did not suffice for this dispatch."""
 
 
-def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """The names most like `name`, best first; empty when none is near."""
+def nearest(name: str, known: Iterable[str], count: int = 3, *, cutoff: float = 0.5) -> list[str]:
+    """The names most like `name`, best first; empty when none is near: when no ratio of similarity
+    (0 to 1, as difflib defines it) reaches `cutoff`."""
     lowered = {candidate.lower(): candidate for candidate in known}
-    matches = difflib.get_close_matches(name.lower(), lowered, n=count, cutoff=0.5)
+    matches = difflib.get_close_matches(name.lower(), lowered, n=count, cutoff=cutoff)
     return [lowered[match] for match in matches]

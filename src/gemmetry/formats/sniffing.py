@@ -36,6 +36,7 @@ class Kind(Enum):
 TRACES = (Kind.KINETO, Kind.ROCPROFV3_JSON, Kind.ROCPROFV3_CSV, Kind.ROCPD)
 
 _KEYS = key_pattern(["traceEvents", ROCPROFV3_KEY, "nodes"])
+_CLOSING = {b"{": b"}", b"[": b"]"}
 _BARE_EVENTS = re.compile(rb'\s*\[\s*(?:\{.{0,2000}?"ph"\s*:|\]|\Z)', re.DOTALL)
 _CSV = re.compile(
     rb"(?=[^\r\n]*\b(?:Start_Timestamp|Counter_Name)\b)"
@@ -70,16 +71,21 @@ def kind_of(path: Path) -> Kind:
                         break
                     text += more
                 is_whole = not file.read(1)
+            elif start == b"[" and not _BARE_EVENTS.match(text):
+                text += file.read(MOST_BYTES - len(text))
+                is_whole = not file.read(1)
         except OSError:
             # Damaged compression; the reader says where.
             pass
-    if start == b"{":
-        kind = _of_document(text)
-        ends_early = is_whole and not text.rstrip().endswith(b"}")
+    if start in _CLOSING:
+        kind = _of_document(text) if start == b"{" else _of_array(text)
+        ends_early = is_whole and not text.rstrip().endswith(_CLOSING[start])
         return Kind.CUT if kind is Kind.JSON and ends_early else kind
-    if start == b"[":
-        return Kind.KINETO if _BARE_EVENTS.match(text) else Kind.JSON
     return Kind.ROCPROFV3_CSV if _CSV.match(text) else Kind.OTHER
+
+
+def _of_array(text: bytes) -> Kind:
+    return Kind.KINETO if _BARE_EVENTS.match(text) else Kind.JSON
 
 
 def _of_document(text: bytes) -> Kind:

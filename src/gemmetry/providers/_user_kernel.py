@@ -365,4 +365,9 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
 
 
 def _functions(module: ModuleType) -> list[str]:
-    return [name for name, value in vars(module).items() if inspect.isfunction(value)]
+    """Those that are meant to be called: names that begin with an underscore are private."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and not name.startswith("_")
+    ]

@@ -102,8 +102,8 @@ def _cells(change: Change) -> list[str]:
         interval = "–".join(f"{end:.3f}" for end in comparison.interval)
     return [
         f"{change.after.provider}:{change.after.dispatch}",
-        units.format_ns(before.median_ns if before else None),
-        units.format_ns(after.median_ns if after else None),
+        units.format_ns(before.median_ns if before else None, even=True),
+        units.format_ns(after.median_ns if after else None, even=True),
         "–" if change.ratio is None else f"{change.ratio:.3f}",
         interval,
         f"{change.verdict}{' !' if change.is_regression else ''}",

@@ -201,8 +201,9 @@ def _describe(record: Record) -> str:
         return f"ok {name}  {trace.folder}  {what}  {_verified(record)}"
     if record.measurement is None:
         return f"ok {name}  {_verified(record)}"
-    time = units.format_ns(record.measurement.median_ns)
-    return f"ok {name}  {time}  {units.format_gflops(record.gflops)}  {_verified(record)}"
+    time = units.format_ns(record.measurement.median_ns, even=True)
+    speed = units.format_gflops(record.gflops, even=True)
+    return f"ok {name}  {time}  {speed}  {_verified(record)}"
 
 
 def _verified(record: Record) -> str:

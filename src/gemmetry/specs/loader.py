@@ -24,6 +24,8 @@ STANDARD_INPUT = "-"
 _FLAG_HINT = "The same command with --help shows what each option takes, and examples."
 _HINT = "docs/specs.md explains every key; `gemmetry schema` lets editors check them."
 
+_FILE_HINT = "Give the path of a YAML file, or - for standard input."
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -80,11 +82,11 @@ def load_spec(
             if is_standard_input
             else path.read_text(encoding="utf-8")
         )
+    except FileNotFoundError as error:
+        raise RequestError(f"the spec {name} does not exist", hint=_FILE_HINT) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(
-            f"cannot read the spec {name}: {error}",
-            hint="Give the path of a YAML file, or - for standard input.",
-        ) from error
+        cause = getattr(error, "strerror", None) or error
+        raise RequestError(f"cannot read the spec {name}: {cause}", hint=_FILE_HINT) from error
     document = read_yaml(text, name, canonical_key)
     if not isinstance(document.value, dict):
         raise SpecError([f"{name}:1:1: a spec is a mapping of keys to values"], hint=_HINT)

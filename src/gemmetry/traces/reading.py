@@ -217,10 +217,10 @@ def _reason(path: Path, kind: Kind) -> tuple[str, str]:
     if begin.startswith(_UTF16):
         return "it is text in UTF-16", "Convert it to UTF-8: iconv -f UTF-16 -t UTF-8 FILE."
     if kind is Kind.CUT:
-        return 'it is a JSON document that ends before any "traceEvents"', _SUPPORTED
+        return "it is a JSON document that ends before any event of a trace", _SUPPORTED
     if not begin:
         return "it is empty", _SUPPORTED
-    if begin.isascii() and begin.decode().isprintable():
+    if begin.isascii() and all(c.isprintable() or c.isspace() for c in begin.decode()):
         return f"it begins with {begin.decode()!r}", _SUPPORTED
     return (
         f"it is no text and of no known kind; its first bytes are {begin[:8].hex(' ')}",
@@ -250,7 +250,9 @@ def _read_as(path: Path, kind: Kind) -> TraceRows | None:
                 return read_rocprofv3_json(file)
             from gemmetry.formats.kineto import read_kineto
 
-            return read_kineto(file)
+            rows = read_kineto(file)
+            # Of an array that ends early, whole events are kept; with none there is no trace.
+            return None if rows and kind is Kind.CUT and not rows.events else rows
         except OSError as error:
             raise StorageError(
                 f"{path} is too large for memory, and a temporary file for it cannot be "

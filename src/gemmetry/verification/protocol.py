@@ -4,13 +4,13 @@
 level      checks                                              cost, besides the reference
 =========  ==================================================  ==================================
 quick      form, written, inputs_unchanged, red_zones, values  one launch, one comparison
-standard   ... second_launch, repeat, spoiled_scratch,         32 more launches, one float32
+standard   ... second_launch, repeat, spoiled_scratch,         34 more launches, one float32
            integers, every_call, selects_lhs, selects_rhs,     product on the host (cached), a
            scaled_along_k, subnormals, overflow,               dozen small shapes
            fp8_promotion, scale_factors, in_place_change,
            follows_changes, nan_spreads, inf_spreads,
            unordered_work, tail_shapes, alpha_beta
-paranoid   ... integer_ladder, zero_mean, same_sign,           37 more launches, six references,
+paranoid   ... integer_ladder, zero_mean, same_sign,           38 more launches, six references,
            wide_range, cancellation, unaligned_buffers,        about fifty small shapes
            many_repeats, under_load
 =========  ==================================================  ==================================
