@@ -74,6 +74,24 @@ def test_answers_from_memory_are_wrong_and_not_fast(name, cold_cache, writes_out
     sampler.close()
 
 
+@pytest.mark.parametrize(("name", "changed"), [("none", 0), ("address", 1)])
+def test_only_outputs_that_say_something_new_are_given(name, changed, monkeypatch):
+    """A line with the other sign is compared on the device, with what is judged anyway."""
+    monkeypatch.setattr("gemmetry.measurement.buffers.MAX_SETS", 6)
+    kernel = Kernel(KEYS[name], writes_output=True)
+    settings = RunSettings(warmup_iterations=12, cold_cache=True, time_budget_s=10.0)
+    sampler = Sampler(kernel, OPERATION, INPUTS, settings)
+    sampler.prepare()
+    for _ in range(3):
+        sampler.sample_round(8)
+    outputs = sampler.recheck()
+    right = INPUTS[0] @ INPUTS[1]
+    for output in outputs:
+        np.testing.assert_allclose(output.array, right, rtol=1e-5)
+    assert [output.change is not None for output in outputs] == [False] + [True] * changed
+    sampler.close()
+
+
 @pytest.fixture
 def sets():
     return make_sets(HostDevice(), OPERATION, INPUTS, 5, rotate_outputs=True)

@@ -12,7 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from gemmetry.domain.contracts import Buffer, Executable, HostArray, Observer, StreamDevice
+from gemmetry.domain.contracts import (
+    Buffer,
+    EditableDevice,
+    Executable,
+    HostArray,
+    Observer,
+    StreamDevice,
+)
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.settings import RunSettings
@@ -22,6 +29,9 @@ from gemmetry.measurement.launches import Call, Launches, back_to_back
 from gemmetry.measurement.load import RELOAD_S, Load, Loader
 from gemmetry.measurement.quiet import WAIT_SHARE, QuietGate
 from gemmetry.measurement.renewal import LeftOutput, Renewal
+from gemmetry.numerics.changes import negates_result, negative, result_edits, take_lines
+from gemmetry.numerics.editing import prepared_edits
+from gemmetry.numerics.references import to_logical
 
 MIN_SAMPLE_NS = 100_000
 """Length of a wall-clock sample that launches are gathered up to. Reading the clock twice and
@@ -267,9 +277,11 @@ class Sampler:
         """What launches of the last round left behind, to be verified again. Each output was
         overwritten before that round, and the inputs of some launches have changed since.
 
-        Outputs of the same inputs that are equal byte for byte are given once. Of an executable
-        that allocates its own output it is the result of the last timed launch and of one launch
-        more, a replay where graphs were timed: keeping all results would have changed the timing.
+        Outputs of the same inputs that are equal byte for byte are given once, and so are one of
+        unchanged inputs and one of a negated line, if they differ in the sign of that line alone
+        and should. Of an executable that allocates its own output it is the result of the last
+        timed launch and of one launch more, a replay where graphs were timed: keeping all results
+        would have changed the timing.
         """
         spec, device = self._operation.output, self._device
         if not self._executable.writes_output:
@@ -280,19 +292,38 @@ class Sampler:
         judged = [(i, s) for i, s in enumerate(self._sets) if s.launched and s.poisoned]
         # Where all is wrong, an output of unchanged inputs says so best.
         judged.sort(key=lambda pair: pair[1].change is not None)
-        kept: list[tuple[int, buffers.BufferSet]] = []
+        kept: list[tuple[buffers.BufferSet, LeftOutput]] = []
         for index, one in judged:
-            if not any(
-                one.change is other.change and device.same_bytes(one.output, other.output)
-                for _, other in kept
-            ):
-                kept.append((index, one))
-        return [
-            LeftOutput(
-                f"output {index} after timing", device.download(one.output, spec), one.change
+            if not any(self._are_equal(one, *other) for other in kept):
+                label, array = f"output {index} after timing", device.download(one.output, spec)
+                kept.append((one, LeftOutput(label, array, one.change)))
+        return [output for _, output in kept]
+
+    def _are_equal(
+        self, one: buffers.BufferSet, other: buffers.BufferSet, left: LeftOutput
+    ) -> bool:
+        """Whether the output of `one` is that of `other`, which `left` holds, but for the sign that
+        the change of `one` gives it; compared on the device."""
+        device, operation, change = self._device, self._operation, one.change
+        if change is other.change:
+            return device.same_bytes(one.output, other.output)
+        if change is None or other.change is not None or not negates_result(operation, change):
+            return False
+        if not isinstance(device, EditableDevice):
+            return False  # it would copy the whole output for each line
+        lines = take_lines(operation, to_logical(left.array, operation.output), change)
+        there, back = (
+            prepared_edits(
+                device, (operation.output,), (other.output,), result_edits(operation, change, some)
             )
-            for index, one in kept
-        ]
+            for some in (negative(lines), lines)
+        )
+        for edit in there:
+            edit()
+        is_same = device.same_bytes(one.output, other.output)
+        for edit in back:
+            edit()
+        return is_same
 
     def _returned(self) -> Iterator[tuple[str, Buffer, buffers.BufferSet]]:
         """Results that were not written to a given output: what to call them, and their sets."""

@@ -130,6 +130,16 @@ def negative(array: Array) -> Array:
     return np.asarray(np.invert(array) if is_integer else np.negative(array))
 
 
+def negates_result(operation: Operation, change: Change) -> bool:
+    """Whether the exact result has the lines of `change` with the other sign, and is the same
+    elsewhere. Integers are complemented, not negated."""
+    s = operation.signature
+    is_linear = s.beta == 0 and not s.epilogue
+    is_float = not (s.lhs.is_integer or s.rhs.is_integer or s.result.is_integer)
+    roles = ("lhs", "rhs")
+    return is_linear and is_float and change.kind is ChangeKind.NEGATED and change.role in roles
+
+
 def changeable(operation: Operation) -> tuple[int, ...]:
     """The places of operands that have lines: all but single scale factors."""
     return tuple(

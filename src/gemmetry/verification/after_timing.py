@@ -11,8 +11,8 @@ from gemmetry.domain.operation import Operation
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.changes import (
     Change,
-    ChangeKind,
     changed_inputs,
+    negates_result,
     negative,
     part_with_lines,
     take_lines,
@@ -129,7 +129,7 @@ class _Judge:
     def _is_known(self, output: Array, change: Change | None) -> bool:
         """Whether `output` is one that was right, but for the sign of a line that was negated."""
         if change is not None:
-            if not _negates_result(self.operation, change):
+            if not negates_result(self.operation, change):
                 return False
             logical = to_logical(output, self.operation.output)
             lines = negative(take_lines(self.operation, logical, change))
@@ -186,13 +186,3 @@ class _Judge:
             known = quantize(to_float64(known), spec.dtype)
         filled = with_lines(operation, logical, change, known.astype(output.dtype))
         return self._compared(to_storage(filled, spec), reference)
-
-
-def _negates_result(operation: Operation, change: Change) -> bool:
-    """Whether the exact result has the lines of `change` with the other sign, and is the same
-    elsewhere. Integers are complemented, not negated."""
-    s = operation.signature
-    is_linear = s.beta == 0 and not s.epilogue
-    is_float = not (s.lhs.is_integer or s.rhs.is_integer or s.result.is_integer)
-    roles = ("lhs", "rhs")
-    return is_linear and is_float and change.kind is ChangeKind.NEGATED and change.role in roles
