@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmetry.analysis.comparison import compare
+from gemmetry.analysis.marks import relative_half_width
 from gemmetry.api.profile import profile
 from gemmetry.api.results import Results
 from gemmetry.domain.dtypes import parse_dtype
@@ -228,13 +229,6 @@ def not_paired(pairs: Sequence[Pair]) -> str:
     """How many comparisons rest on something else than paired rounds; "" if none does."""
     count = sum(pair.pairing is not Pairing.ROUNDS for pair in pairs)
     return f"; {count} of {len(pairs)} had too few rounds to be paired" if count else ""
-
-
-def relative_half_width(measured: Measurement) -> float | None:
-    """Half of the median's interval over the median; None without an interval."""
-    if measured.ci_low_ns is None or measured.ci_high_ns is None:
-        return None
-    return (measured.ci_high_ns - measured.ci_low_ns) / 2 / measured.median_ns
 
 
 def half_width_text(measured: Measurement) -> str:

@@ -87,7 +87,7 @@ class ProviderConformance:
         kinds = {target.kind for target in targets}
         _require(self.target.kind in kinds, f"targets() lists no {self.target.kind}")
 
-    def test_support_is_told_or_refused_with_a_reason(self) -> None:
+    def test_support_is_claimed_or_refused_with_a_reason(self) -> None:
         """None for what is claimed; for the rest, whatever it is, a reason and no exception."""
         provider = self.provider()
         for operation in self._claimed():

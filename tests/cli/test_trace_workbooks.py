@@ -25,7 +25,7 @@ def test_summary_of_a_workbook(cli):
     ended = cli("trace", "summary", MATMUL)
     assert ended.status == 0
     assert "2 kernels in 0.144 ms\n" in ended.stdout
-    assert "beside GEMMs" not in ended.stdout
+    assert "overlapping GEMMs" not in ended.stdout
     assert "sum of 2 GEMM kernels" in ended.stdout
 
 

@@ -140,6 +140,9 @@ def test_inferred_shapes_are_those_of_the_same_place_in_another_step(named):
             truth[index] = truth[index + 72]
     checked = inferred & (truth >= 0)
     assert checked.sum() >= 30
+    # 0.64 have a launch and 0.75 a shape; the others stay unknown, as something else speaks against
+    # one.
+    assert (shape >= 0).mean() > 0.7
     assert (shape[checked] == truth[checked]).all()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gemmetry.analysis.marks import LENGTHENED, mark_kind
 from gemmetry.domain.record import Measurement, Record
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.statistics.comparison import (
@@ -41,8 +42,6 @@ _GAP_OF_EVENTS_NS = 2_000.0
 _GAP_OF_WALL_CLOCK_NS = 100_000.0
 """A wall clock also times the submission and the waiting for the device: some tens of µs."""
 
-_DISTURBED = ("busy", "load average", "stalled", "two modes")
-"""Marks of samples that something else than the kernel made longer, or may have."""
 _FASTEST_PART = 0.1
 
 Rounds = Mapping[int, Sequence[float]]
@@ -140,7 +139,7 @@ def _process_spread(record: Record) -> float:
 
 def _is_disturbed(record: Record) -> bool:
     marks = record.measurement.marks if record.measurement else ()
-    return any(mark.startswith(_DISTURBED) for mark in marks)
+    return any(mark_kind(mark) in LENGTHENED for mark in marks)
 
 
 def _with_the_fastest(

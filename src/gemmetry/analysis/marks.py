@@ -20,7 +20,10 @@ LEAST_ROWS = 4
 COMMON_SHARE = 0.5
 """A kind of mark on more than this share of a device's measured rows is a state of the run."""
 
-DISTURBED = frozenset({"busy", "noisy", "load average", "stalled", "two modes"})
+LENGTHENED = frozenset({"busy", "load average", "stalled", "two modes"})
+"""Kinds of samples that something else than the kernel made longer, or may have."""
+
+DISTURBED = LENGTHENED | {"noisy"}
 """Kinds that other programs cause. They have one cause and many forms, so rows that have any of
 them are counted together: where these are more than :data:`COMMON_SHARE`, every such kind that
 :data:`PART_SHARE` of the rows have is a state of the run."""

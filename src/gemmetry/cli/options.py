@@ -85,12 +85,12 @@ Settings = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", rich_help_panel=SPEC_PANEL,
                  help="Set any key of the spec, values in YAML: --set deadlines.compile=60."),
 ]  # fmt: skip
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would run, and stop.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run, and stop.")]
 Fresh = Annotated[
     bool, typer.Option("--fresh", help="Start over instead of resuming what the folder holds.")
 ]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Also tell stages, choices and commands.")
+    bool, typer.Option("--verbose", "-v", help="Also show stages, choices and commands.")
 ]
 
 

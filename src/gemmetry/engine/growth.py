@@ -59,10 +59,10 @@ def _but_configurations(options: Mapping[str, Any]) -> dict[str, Any]:
 def with_known_configurations(lanes: Sequence[Lane], known: Sequence[Lane]) -> list[Lane]:
     """`lanes`, each with the listed configurations of the same lane among `known` as well, whose
     dispatches may not be finished yet."""
-    listed = {_place(lane): lane.options.get(_CONFIGURATIONS) for lane in known}
+    listed = {lane.place: lane.options.get(_CONFIGURATIONS) for lane in known}
     found = []
     for lane in lanes:
-        before = listed.get(_place(lane)) or []
+        before = listed.get(lane.place) or []
         mine = lane.options.get(_CONFIGURATIONS) or []
         both = [*before, *(one for one in mine if one not in before)]
         options = {**lane.options, _CONFIGURATIONS: both} if both else lane.options
@@ -78,7 +78,7 @@ def wanted_again(store: Experiment, plan: Plan) -> Again:
     has_other_limits = any(theirs.get(name) != ours.get(name) for name in _LIMITS)
     if not (wants_more or has_other_limits):
         return Again()
-    targets = {_place(lane): lane.target for lane in store.lanes()}
+    targets = {lane.place: lane.target for lane in store.lanes()}
     found: dict[int, Verdict | None] = {}
     for number, record in store.numbered_records():
         if record.outcome in (Outcome.SKIPPED, Outcome.TIMEOUT):
@@ -96,7 +96,3 @@ def wanted_again(store: Experiment, plan: Plan) -> Again:
 def _verdict(record: Record) -> Verdict | None:
     is_verified = record.verdict.status is not Verification.NOT_VERIFIED
     return record.verdict if is_verified else None
-
-
-def _place(lane: Lane) -> tuple[str, str, str]:
-    return lane.provider, lane.target.name, lane.target.device

@@ -70,7 +70,7 @@ _HEADINGS = {
     "max_us": "most, µs",
     "tflops": "speed",
     "peak_fraction": "of peak",
-    "overlapped_share": "beside communication",
+    "overlapped_share": "overlap with communication",
     "operators": "operator",
     "name": "operator",
     "self_share": "share",

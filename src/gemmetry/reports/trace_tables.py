@@ -26,7 +26,7 @@ _GPU_TIMES = (
     ("  compute", "compute_union_ns"),
     ("  communication", "comm_union_ns"),
     ("    exposed", "exposed_comm_ns"),
-    ("    beside GEMMs", "gemm_comm_overlap_ns"),
+    ("    overlapping GEMMs", "gemm_comm_overlap_ns"),
     ("  copies", "memcpy_union_ns"),
     ("idle", "idle_ns"),
 )
@@ -265,17 +265,17 @@ def print_gemms(rows: Sequence[GemmRow], console: Console, *, top: int = 20) -> 
     places = 1 if max(row.tflops or 0.0 for row in rows) >= 100 else 3
     has_devices = len({row.device for row in rows}) > 1
     heads = f"{'ms':>10} {'%':>5} {'count':>6} {'median µs':>10} {'MAD':>7} {'TFLOP/s':>8} "
-    print_line(console, f"{heads}{'peak':>6} {'beside':>6}", style="dim")
+    print_line(console, f"{heads}{'peak':>6} {'overlap':>7}", style="dim")
     for row in shown:
         tflops = "" if row.tflops is None else f"{row.tflops:.{places}f}"
         peak = "" if row.peak_fraction is None else f"{row.peak_fraction:.1%}"
-        beside = _percent(row.overlapped_ns or 0, row.sum_ns) if row.overlapped else ""
+        overlap = _percent(row.overlapped_ns or 0, row.sum_ns) if row.overlapped else ""
         mad = "" if row.mad_ns is None else f"{row.mad_ns / 1000:,.2f}"
         print_line(
             console,
             f"{milliseconds(row.sum_ns):>10} {100 * row.sum_ns / total if total else 0:>5.1f} "
             f"{row.count:>6,} {row.median_ns / 1000:>10,.2f} {mad:>7} "
-            f"{tflops:>8} {peak:>6} {beside:>6}",
+            f"{tflops:>8} {peak:>6} {overlap:>7}",
         )
         on = f"  on {row.device or 'an unknown device'}" if has_devices else ""
         shape = f"{shape_text(row.shape, row.dtype, row.layout)}{on}{_source(row)}"

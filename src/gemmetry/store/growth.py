@@ -101,15 +101,11 @@ class _Names:
 def _add_lanes(connection: sqlite3.Connection, lanes: Sequence[Lane]) -> dict[int, int]:
     """The journal's number of each lane."""
     rows = connection.execute("SELECT id, provider, options, target FROM lanes").fetchall()
-    known = {_place(lane): lane.id for lane in map(decode_lane, rows)}
+    known = {lane.place: lane.id for lane in map(decode_lane, rows)}
     numbers = {}
     for lane in lanes:
-        number = known.get(_place(lane)) or max(known.values(), default=0) + 1
-        known[_place(lane)] = numbers[lane.id] = number
+        number = known.get(lane.place) or max(known.values(), default=0) + 1
+        known[lane.place] = numbers[lane.id] = number
         row = lane_row(replace(lane, id=number))
         connection.execute("INSERT OR REPLACE INTO lanes VALUES(?, ?, ?, ?)", row)
     return numbers
-
-
-def _place(lane: Lane) -> tuple[str, str, str]:
-    return lane.provider, lane.target.name, lane.target.device

@@ -24,6 +24,11 @@ class Lane:
     options: Mapping[str, Any] = field(hash=False)
     target: Target
 
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Provider, target and device: what makes it the same lane in another plan."""
+        return self.provider, self.target.name, self.target.device
+
     def __str__(self) -> str:
         return f"{self.provider} on {self.target.device or self.target.name}"
 

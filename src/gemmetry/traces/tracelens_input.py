@@ -2,7 +2,7 @@
 
 ``gpu_timeline`` gives the times of a summary, ``kernel_summary`` its kernels, ``GEMM`` the shapes
 and the kernels of each. What a workbook does not hold is not known: single durations, and
-communication beside GEMMs. Workbooks of ours have the same sheets and are read too.
+communication overlapping GEMMs. Workbooks of ours have the same sheets and are read too.
 """
 
 from __future__ import annotations
