@@ -79,6 +79,11 @@ def test_headings_are_words_and_a_speed_has_its_unit(report_of):
         assert cell["text"].endswith(" GFLOP/s")
 
 
+def test_the_share_that_overlaps_communication_is_called_so(job_report):
+    texts = [h["text"] for h in _tables(job_report)["gemms"]["headings"]]
+    assert "overlap with communication" in texts
+
+
 def test_a_grid_stands_there_as_a_whole(report_of):
     tables = _tables(report_of("cpu_grid"))
     assert list(tables) == ["host_products", "host_operators"]

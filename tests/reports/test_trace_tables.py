@@ -84,9 +84,13 @@ def test_rows_of_shapes(traces):
 
 def test_every_view_fits_80_columns(traces, shown):
     summaries = [summarize(trace) for trace in traces]
-    assert "exposed" in shown(print_summary, summaries[0])
+    summary = shown(print_summary, summaries[0])
+    assert "exposed" in summary
+    assert "overlapping GEMMs" in summary
     assert "v100_resnet50_2021_part.j…" in shown(print_summaries, summaries)
-    assert "GEMM kernels" in shown(print_gemms, gemm_table(traces), top=0)
+    gemms = shown(print_gemms, gemm_table(traces), top=0)
+    assert "GEMM kernels" in gemms
+    assert gemms.splitlines()[0].endswith("peak overlap")
     assert "of unknown shape" in shown(print_workload, workload(gemm_table(traces)))
 
 
