@@ -147,7 +147,9 @@ def test_bad_thread_counts_are_refused(build, threads):
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_every_kind_can_be_probed(name):
-    _launch_on_ones(parse_operation(name))()
+    result = np.asarray(_launch_on_ones(parse_operation(name))(), dtype=np.float64)
+    assert np.isfinite(result).all()
+    assert result.any(), "products of ones are no zeros"
 
 
 def test_the_cost_probe_predicts_what_is_larger_than_a_probe():

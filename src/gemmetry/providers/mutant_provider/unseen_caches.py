@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ RECENT_S = 0.02
 LAUNCHES_UNTIL_FROZEN = 32
 
 
-class Remembers(TiledGemm):
+class Remembers(TiledGemm, ABC):
     """Answers from a table where it knows the inputs again."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
@@ -34,9 +35,9 @@ class Remembers(TiledGemm):
         self.answers[key] = output.copy()
         return output
 
+    @abstractmethod
     def key(self, inputs: Sequence[HostBuffer]) -> Hashable:
         """By which inputs are known again."""
-        raise NotImplementedError
 
 
 class RemembersByB(Remembers):
