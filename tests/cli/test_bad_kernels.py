@@ -331,6 +331,10 @@ def test_a_kernel_beside_hostile_ones_is_measured(hostile):
 def test_a_hostile_kernel_costs_its_own_row(hostile, name):
     record = hostile[0][name]
     outcome, words = ENDS[name]
+    if name in ("forks", "forks_in_c") and record["outcome"] == "ok":
+        # On a busy machine the copy may end before it is noticed; then it has harmed nothing.
+        assert record["verification"] == "passed"
+        return
     assert record["outcome"] == outcome, record["reason"]
     assert words in (record["reason"] or "")
 
