@@ -151,6 +151,41 @@ def test_a_spec_may_come_from_standard_input(cli, monkeypatch):
     assert wrong.stderr.startswith("error: standard input:2:1: unknown key 'shaeps'. Did you mean")
 
 
+def test_an_empty_standard_input_is_no_request(cli, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    ended = cli("profile", "--spec", "-")
+    assert (ended.status, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(
+        "error: the spec on standard input is empty: it requests nothing\n"
+    )
+    assert "hint: Check what should have written it" in ended.stderr
+    assert not list(Path().iterdir())
+
+
+def test_a_saved_default_request_reads_back(cli):
+    saved = cli("profile", "--save-spec", "spec.yaml", "--dry-run", "--json")
+    read = cli("profile", "--spec", "spec.yaml", "--dry-run", "--json")
+    assert read.status == 0, read.stderr
+    assert json.loads(read.stdout)["plan_hash"] == json.loads(saved.stdout)["plan_hash"]
+
+
+@pytest.mark.parametrize(
+    ("make", "cause"),
+    [
+        (lambda path: None, "the file of shapes a.csv does not exist"),
+        (Path.mkdir, "cannot read the file of shapes a.csv: it is a folder, not a file"),
+        (lambda path: path.write_bytes(b"\x89PNG\r\n"), "it is not UTF-8 text (byte 1)"),
+    ],
+)
+def test_a_file_of_shapes_that_cannot_be_read_is_named_with_its_cause(cli, make, cause):
+    make(Path("a.csv"))
+    ended = cli("profile", "--shapes", "a.csv")
+    assert (ended.status, ended.stdout) == (2, "")
+    first, second = ended.stderr.splitlines()
+    assert first.startswith("error: ") and first.endswith(cause)
+    assert second.startswith("hint: ") and "a file (.csv, .yaml, .txt)" in second
+
+
 def test_files_of_an_output_may_be_listed(cli):
     ended = cli(*NULL, "-o", "a.csv,b.json", "--output=c,d.csv")
     assert ended.status == 0

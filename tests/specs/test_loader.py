@@ -57,9 +57,15 @@ def test_a_spec_is_a_mapping(tmp_path, text):
     assert mistakes_of(path) == [f"{path}:1:1: a spec is a mapping of keys to values"]
 
 
-def test_an_empty_file_is_an_empty_spec(tmp_path):
+@pytest.mark.parametrize("text", ["", "\n  \n", "# nothing\n", "---\n"])
+def test_an_empty_file_is_a_mistake_and_an_empty_mapping_the_default_request(tmp_path, text):
     path = tmp_path / "empty.yaml"
-    path.write_text("# nothing\n")
+    path.write_text(text)
+    with pytest.raises(RequestError, match=r"the spec .*empty\.yaml is empty") as caught:
+        load_spec(path, overrides={"seed": 3})
+    assert "leave out --spec" in caught.value.hint
+    assert load_spec(path, may_be_empty=True) == make_spec({})
+    path.write_text("{}\n")
     assert load_spec(path) == make_spec({})
 
 

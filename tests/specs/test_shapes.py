@@ -93,11 +93,25 @@ def test_refuses_files_without_shapes(tmp_path, name, text):
         read_shapes(tmp_path / name)
 
 
-def test_missing_and_binary_files_are_our_errors(tmp_path):
-    (tmp_path / "b.csv").write_bytes(b"\xff\xfe\x00")
-    for name in ("missing.csv", "b.csv"):
-        with pytest.raises(RequestError, match=name):
-            read_shapes(tmp_path / name)
+@pytest.mark.parametrize(
+    ("name", "content", "cause"),
+    [
+        ("a.csv", b'm,n,k\n"' + b"1" * 200_000, "a.csv:2:1: not CSV: field larger"),
+        ("a.yaml", b"- [1, 2\n- 3", r"a.yaml:\d:\d: not YAML: "),
+        ("a.yaml", b"- \x01", r"a.yaml:1:1: not YAML: "),
+        ("a.yaml", b"# nothing", "a.yaml holds no shape"),
+    ],
+)
+def test_what_a_format_cannot_hold_is_named_with_its_place(tmp_path, name, content, cause):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(RequestError, match=cause) as caught:
+        read_shapes(tmp_path / name)
+    assert caught.value.hint
+
+
+def test_a_spreadsheets_byte_order_mark_is_no_part_of_a_heading(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfm,n,k\r\n8,16,32\r\n")
+    assert read_shapes(tmp_path / "a.csv") == [MatmulShape(8, 16, 32)]
 
 
 @settings(deadline=None, max_examples=200)

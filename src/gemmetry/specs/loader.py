@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,17 +13,19 @@ from pydantic import ValidationError
 from gemmetry.domain.errors import RequestError, SpecError, UnknownNameError
 from gemmetry.specs.keys import canonical_key
 from gemmetry.specs.model import ProfileSpec
+from gemmetry.specs.text_file import STANDARD_INPUT, read_text_file
 from gemmetry.specs.yaml_text import read_yaml
 
 _SCALARS = (str, int, float, bool)
-
-STANDARD_INPUT = "-"
-"""The path that means it."""
 
 _FLAG_HINT = "The same command with --help shows what each option takes, and examples."
 _HINT = "docs/specs.md explains every key; `gemmetry schema` lets editors check them."
 
 _FILE_HINT = "Give the path of a YAML file, or - for standard input."
+
+_EMPTY_HINT = (
+    "Check what should have written it; for the default request leave out --spec, or write {}."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,29 +67,27 @@ def load_spec(
     known: Known = Known(),
     overrides: Mapping[str, Any] | None = None,
     override_place: Place = flag_place,
+    may_be_empty: bool = False,
 ) -> ProfileSpec:
     """The spec in the YAML (or JSON) file `path`, or on standard input where it is ``-``, with
     `overrides` on top, whose mistakes stand where `override_place` says.
 
+    A text without content is a mistake unless it `may_be_empty`: whatever was to write the spec
+    failed, and the default request in its place would run something else. ``{}`` is that request.
+
     Raises:
-        RequestError: the file cannot be read.
+        RequestError: the file cannot be read, or is empty.
         SpecError: mistakes, one ``file:line:column: …`` line each.
     """
     is_standard_input = str(path) == STANDARD_INPUT
     name = "standard input" if is_standard_input else str(path)
-    try:
-        text = (
-            sys.stdin.buffer.read().decode()
-            if is_standard_input
-            else path.read_text(encoding="utf-8")
-        )
-    except FileNotFoundError as error:
-        raise RequestError(f"the spec {name} does not exist", hint=_FILE_HINT) from error
-    except (OSError, UnicodeDecodeError) as error:
-        cause = getattr(error, "strerror", None) or error
-        raise RequestError(f"cannot read the spec {name}: {cause}", hint=_FILE_HINT) from error
+    text = read_text_file(path, "the spec", hint=_FILE_HINT, standard_input=True)
     document = read_yaml(text, name, canonical_key)
-    if not isinstance(document.value, dict):
+    values = {} if document.is_empty else document.value
+    if document.is_empty and not may_be_empty:
+        place = f"on {name}" if is_standard_input else name
+        raise RequestError(f"the spec {place} is empty: it requests nothing", hint=_EMPTY_HINT)
+    if not isinstance(values, dict):
         raise SpecError([f"{name}:1:1: a spec is a mapping of keys to values"], hint=_HINT)
     overrides = overrides or {}
 
@@ -97,7 +96,7 @@ def load_spec(
             return override_place(location, of_key)
         return document.place(location, of_key=of_key)
 
-    return _validate({**document.value, **overrides}, known, place, document.mistakes)
+    return _validate({**values, **overrides}, known, place, document.mistakes)
 
 
 def make_spec(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -13,6 +14,7 @@ from gemmetry.domain.errors import NameSyntaxError, RequestError, SpecError, Unk
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import MatmulShape, Shape
 from gemmetry.specs.ranges import split_list
+from gemmetry.specs.text_file import read_text_file
 
 _HINT = (
     "Write MxNxK (768x512x1024), BxMxNxK, NxHxWxC_RxSxF for conv2d, a preset's name, "
@@ -140,12 +142,7 @@ def read_shapes(path: Path) -> list[Shape]:
     Raises:
         RequestError: the file cannot be read or holds no shape. SpecError: each line that is wrong.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(
-            f"cannot read the shapes of {path}: {error}", hint="Give the path of a text file."
-        ) from error
+    text = read_text_file(path, "the file of shapes", hint=_HINT)
     reader = _READERS.get(path.suffix.lower(), _text_rows)
     shapes: list[Shape] = []
     mistakes: list[str] = []
@@ -174,7 +171,7 @@ def _csv_rows(text: str, path: Path) -> list[tuple[int, str]]:
     reader = csv.reader(text.splitlines())
     rows: list[tuple[int, str]] = []
     header: list[str] = []
-    for cells in reader:
+    for cells in _csv_lines(reader, path):
         cells = [cell.strip() for cell in cells]
         if not any(cells) or cells[0].startswith("#"):
             continue
@@ -188,6 +185,13 @@ def _csv_rows(text: str, path: Path) -> list[tuple[int, str]]:
             continue
         rows.append((reader.line_num, _csv_shape(header, cells)))
     return rows
+
+
+def _csv_lines(reader: Any, path: Path) -> Iterator[list[str]]:
+    try:
+        yield from reader
+    except csv.Error as error:  # a cell beyond the reader's limit, as of a file without lines
+        raise SpecError([f"{path}:{reader.line_num}:1: not CSV: {error}"], hint=_HINT) from error
 
 
 def _csv_shape(header: list[str], cells: list[str]) -> str:
@@ -206,8 +210,14 @@ def _join(batch: str, m: str, n: str, k: str) -> str:
 def _yaml_rows(text: str, path: Path) -> list[tuple[int, str]]:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
+        raise SpecError([f"{path}:{place}: not YAML: {error.problem}"], hint=_HINT) from error
     except yaml.YAMLError as error:
-        raise SpecError([f"{path}: {error}"], hint=_HINT) from error
+        raise SpecError([f"{path}:1:1: not YAML: {error}"], hint=_HINT) from error
+    if root is None:
+        return []
     if not isinstance(root, yaml.SequenceNode):
         raise SpecError([f"{path}:1:1: a file of shapes is a list"], hint=_HINT)
     return [(node.start_mark.line + 1, _yaml_shape(node)) for node in root.value]

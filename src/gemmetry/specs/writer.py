@@ -19,7 +19,7 @@ def spec_text(spec: ProfileSpec) -> str:
     # JSON values are YAML too, and quoted texts cannot be taken for numbers or null.
     lines = [f"{name}: {json.dumps(_plain(value), ensure_ascii=False)}\n"
              for name, value in given.items()]  # fmt: skip
-    return _HEADER + "".join(lines)
+    return _HEADER + ("".join(lines) or "{}\n")  # Without any key it would be no request at all.
 
 
 def _plain(value: Any) -> Any:

@@ -71,6 +71,11 @@ class Document:
     mistakes: list[str] = field(default_factory=list)
     """What YAML itself allows but a spec does not: a key that stands twice."""
 
+    @property
+    def is_empty(self) -> bool:
+        """True if the text holds nothing but blanks and comments, or null."""
+        return not self.values or self.value is None
+
     def place(self, path: Path, *, of_key: bool = False) -> str:
         """``file:line:column`` of the deepest part of `path` that the text has."""
         for length in range(len(path), -1, -1):
