@@ -80,6 +80,39 @@ def test_what_is_undecided_fails_unless_it_may_pass(cli):
     assert cli("compare", "c", "c").status == 0
 
 
+def test_a_name_in_the_default_folder_is_suggested(experiments):
+    Path("gemmetry-out").mkdir()
+    Path("b").rename("gemmetry-out/later")
+    ended = experiments("compare", "a", "later")
+    assert (ended.status, ended.stdout) == (2, "")
+    assert ended.stderr == (
+        "error: no experiment in later: there is no such folder\n"
+        "hint: Did you mean gemmetry-out/later?\n"
+    )
+    assert experiments("report", "later").stderr == ended.stderr
+
+
+def test_an_experiment_against_itself_says_so_first(experiments):
+    ended = experiments("compare", "a", "./a")
+    assert ended.status == 0
+    assert ended.stdout.splitlines()[1].startswith("! B is the same experiment as A")
+    assert "same experiment" not in experiments("compare", "a", "b").stdout
+
+
+def test_a_threshold_has_its_unit(experiments):
+    for text in ("5%", "0.05"):
+        ended = experiments("compare", "a", "b", "--threshold", text, "--json")
+        assert json.loads(ended.stdout)["threshold"] == 0.05
+    assert (
+        "differences up to 5 % count as none"
+        in experiments("compare", "a", "b", "--threshold", "5%").stdout
+    )
+    refused = experiments("compare", "a", "b", "--threshold", "5")
+    assert refused.status == 2
+    assert "error: '5' has no unit: as a fraction it is 500 %" in refused.stderr
+    assert "hint: Write 5% or 0.05" in refused.stderr
+
+
 def test_against_a_baseline_nothing_fails(cli):
     names = ",".join(f"matmul_64x64x64_f32t_f32t_f32t_{one}" for one in ("default", "factor_2"))
     request = ("profile", "--providers", "null", "--dispatches", names, "--experiment", "a")

@@ -13,6 +13,7 @@ from gemmetry.domain.units import (
     format_percent,
     parse_bytes,
     parse_duration_s,
+    parse_share,
 )
 
 
@@ -86,6 +87,26 @@ def test_sizes_people_type(text, size):
     assert parse_bytes(text) == size
 
 
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [("2%", 0.02), ("0.5 %", 0.005), ("0.02", 0.02), ("0", 0), ("500%", 5), ("1e-3", 0.001)],
+)
+def test_shares_people_type(text, share):
+    assert parse_share(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["", "%", "-1%", "2 percent", "1.2.3", "..", "nan", "inf"])
+def test_what_is_no_share_is_refused(text):
+    with pytest.raises(RequestError, match="is not a relative difference"):
+        parse_share(text)
+
+
+@pytest.mark.parametrize("text", ["1", "5", "1e400"])
+def test_a_share_of_all_or_more_needs_its_unit(text):
+    with pytest.raises(RequestError, match="has no unit"):
+        parse_share(text)
+
+
 @pytest.mark.parametrize("text", ["", "s", "-1s", "1 fortnight", "1.2.3s", "..", "1e3s", "1s 2s"])
 def test_what_is_no_duration_is_refused(text):
     with pytest.raises(RequestError, match="is not a duration"):
@@ -103,7 +124,7 @@ def test_what_is_no_size_is_refused(text):
 @example("9" * 5000 + "h")
 @settings(deadline=None)
 def test_any_text_is_a_value_or_a_request_error(text):
-    for parse in (parse_bytes, parse_duration_s):
+    for parse in (parse_bytes, parse_duration_s, parse_share):
         try:
             assert parse(text) >= 0
         except RequestError:

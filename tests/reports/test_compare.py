@@ -192,10 +192,70 @@ def test_a_ratio_by_rounds_that_the_medians_contradict_is_explained(make_record,
     (change,) = comparison.candidates[0].changes
     assert change.ratio > 2 * 0.02
     text = console_text(lambda console: print_comparison(comparison, console), width=300)
-    assert "B/A is the typical ratio of one round of B to one of A, which is not B divided" in text
+    assert (
+        "; * B/A is the typical ratio of one round of B to one of A, which is not B divided" in text
+    )
+    assert f"{change.ratio:.3f}* " in text, "the row says so itself"
     same = compare([one, one])
     text = console_text(lambda console: print_comparison(same, console), width=300)
     assert "typical ratio" not in text
+    assert "*" not in text
+
+
+def test_every_ratio_is_the_quotient_of_its_row_or_has_the_sign(make_record, console_text):
+    """Medians of 2 % apart are enough: anyone can divide two numbers that stand next to it."""
+    records = [make_record(name) for name in NAMES[:2]]
+    median = records[0].measurement.median_ns
+    shifted = dataclasses.replace(
+        records[0],
+        measurement=dataclasses.replace(records[0].measurement, median_ns=median * 1.02),
+    )
+
+    def rounds(record):
+        base = record.measurement.median_ns if record.dispatch == records[1].dispatch else median
+        return {turn: [base * (1 + turn % 3 / 1000)] * 5 for turn in range(40)}
+
+    one = ResultSet(title="a", records=records, samples=_samples, rounds=rounds)
+    other = dataclasses.replace(one, title="b", records=[shifted, records[1]])
+    comparison = compare([one, other])
+    text = console_text(lambda console: print_comparison(comparison, console), width=100)
+    rows = [line for line in text.splitlines() if line.startswith("torch")]
+    assert sorted("1.000*" in row for row in rows) == [False, True]
+    assert len({row.index("1.000") for row in rows}) == 1, "numbers stay below each other"
+
+
+def test_a_regression_has_a_sign_of_its_own(comparison, console_text):
+    """``!`` marks what weakens a result, here as in other tables; ▼ is a regression."""
+    text = console_text(lambda console: print_comparison(comparison, console), width=100)
+    assert [line.split()[-1] for line in text.splitlines() if "▼" in line] == ["▼", "▼", "ok"]
+    assert [line.split()[1] for line in text.splitlines() if "!" in line] == ["the"]
+
+
+def test_the_relevant_difference_of_regressions_is_shown_in_full(make_record, console_text):
+    before, after = make_record(NAMES[0]), make_record(NAMES[0], gflops=150.0)
+    sets = [ResultSet(title="x", records=[r], samples=_samples) for r in (before, after)]
+    comparison = compare(sets, threshold=0.005)
+    text = console_text(lambda console: print_comparison(comparison, console), width=100)
+    assert "▼ 1 regression: slower by more than 0.5 %\n" in text
+
+
+def test_an_experiment_against_itself_is_named_first(make_record, console_text, tmp_path):
+    records = [make_record(name) for name in NAMES]
+    (tmp_path / "a").mkdir()
+    (tmp_path / "link").symlink_to("a")
+    made = {"samples": _samples, "created": "2026-01-01T00:00:00+00:00", "command": "gemmetry x"}
+    one = ResultSet(title="a", records=records, path=str(tmp_path / "a"), **made)
+    copy = dataclasses.replace(one, path=str(tmp_path / "copy"))
+    linked = dataclasses.replace(one, path=str(tmp_path / "link"), command="")
+    for other in (one, copy, linked):
+        same = compare([one, other])
+        lines = console_text(lambda c, same=same: print_comparison(same, c), width=160)
+        assert lines.splitlines()[1].startswith("! B is the same experiment as A: its samples are")
+        assert comparison_document(same)["candidates"][0]["same_experiment"] is True
+        write_comparison(same, tmp_path / "c.md")
+        assert "- B is the same experiment as A" in (tmp_path / "c.md").read_text()
+    again = dataclasses.replace(copy, created="2026-01-02T00:00:00+00:00")
+    assert comparison_document(compare([one, again]))["candidates"][0]["same_experiment"] is False
 
 
 def test_a_comparison_is_short_in_a_notebook(comparison):

@@ -214,7 +214,7 @@ def test_a_family_has_intervals_that_hold_together():
         Difference.SLOWER,
     ]  # fmt: skip
     assert "shown alone, but not as one of 8 comparisons" in found[8].note
-    assert "does not exclude a difference of 0.1" in found[8].note
+    assert "does not exclude a difference of 10 %:" in found[8].note
     assert [one.pairing for one in found.values()] == 4 * [Pairing.ROUNDS] + [
         Pairing.UNPAIRED_ROUNDS
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from os.path import realpath
 
 from gemmetry.analysis.baseline import geometric_mean
 from gemmetry.analysis.evidence import DEFAULT_THRESHOLD, Evidence, evidence_of, judge_together
@@ -72,6 +73,8 @@ class CandidateComparison:
     environment_differences: tuple[str, ...]
     input_differences: tuple[str, ...]
     """Distributions and seeds that differ, where the caller allowed that."""
+    is_same: bool = False
+    """True if it is the first experiment itself, or a copy of it: nothing can differ."""
 
     @property
     def geometric_mean(self) -> float | None:
@@ -187,6 +190,7 @@ def _compare(
         only_candidate=tuple(key for key in after if key not in before),
         environment_differences=tuple(_environment_differences(first, candidate, pairs)),
         input_differences=tuple(input_differences),
+        is_same=_is_same(first, candidate),
     )
 
 
@@ -288,6 +292,14 @@ def _environment_differences(
         else:
             found.update(dict.fromkeys(mine.differences(theirs)))
     return list(found)
+
+
+def _is_same(first: ResultSet, candidate: ResultSet) -> bool:
+    """Whether both are one experiment: the same folder under two names, or a copy of it."""
+    if first.path and candidate.path and realpath(first.path) == realpath(candidate.path):
+        return True
+    made = [(one.created, one.command, list(one.records)) for one in (first, candidate)]
+    return made[0] == made[1]
 
 
 def _title(result_set: ResultSet) -> str:

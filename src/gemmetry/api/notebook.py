@@ -13,8 +13,8 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from gemmetry.domain.errors import RequestError, StorageError
+from gemmetry.store.places import DEFAULT_FOLDER
 
-_DEFAULT_FOLDER = Path("gemmetry-out")
 _CONSTANTS = (bool, int, float, str, bytes, type(None))
 
 
@@ -27,7 +27,7 @@ def write_notebook_kernel(function: Callable[..., Any], folder: Path | None) -> 
     """
     text = kernel_source(function)
     digest = hashlib.sha256(text.encode()).hexdigest()[:10]
-    place = (folder or _DEFAULT_FOLDER) / "kernels"
+    place = (folder or DEFAULT_FOLDER) / "kernels"
     path = (place / f"{function.__name__}_{digest}.py").resolve()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

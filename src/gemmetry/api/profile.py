@@ -18,13 +18,11 @@ from gemmetry.specs.defaults import Defaults
 from gemmetry.specs.loader import Known, Place, key_place, load_spec, make_spec
 from gemmetry.specs.model import ProfileSpec
 from gemmetry.specs.planning import make_plan
+from gemmetry.store.places import DEFAULT_FOLDER
 
 if TYPE_CHECKING:
     from gemmetry.api.results import Results
     from gemmetry.engine import RunSummary
-
-DEFAULT_FOLDER = Path("gemmetry-out")
-"""Where experiments go when no folder is given, in the working directory."""
 
 STORED_SPEC = "spec.yaml"
 """The request that an experiment's folder keeps."""

@@ -28,13 +28,13 @@ from gemmetry.providers.mutant_provider.catalogue import (
     planted_by_configuration,
 )
 from gemmetry.providers.registry import load_provider
+from gemmetry.store.places import DEFAULT_FOLDER
 
 if TYPE_CHECKING:
     from gemmetry.analysis.kill_matrix import KillMatrix
     from gemmetry.engine import RunSummary
 
 PROVIDER = "mutant"
-DEFAULT_FOLDER = Path("gemmetry-out")
 
 LEVELS = ("quick", "standard", "paranoid")
 

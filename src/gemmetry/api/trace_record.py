@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmetry.api.catalogue import InstalledCatalogue
-from gemmetry.api.profile import DEFAULT_FOLDER, Prepared, prepare, read_spec, run_prepared
+from gemmetry.api.profile import Prepared, prepare, read_spec, run_prepared
 from gemmetry.domain.events import Listener, ignore_events
 from gemmetry.domain.settings import TraceSchedule
 from gemmetry.domain.target import parse_target
 from gemmetry.specs.grid import CPU_SQUARES, DEFAULT_SQUARES
 from gemmetry.specs.model import ProfileSpec, ProviderSpec
+from gemmetry.store.places import DEFAULT_FOLDER
 
 if TYPE_CHECKING:
     from gemmetry.api.results import Results

@@ -30,11 +30,11 @@ def compare(
     json: Json = False,
     output: ComparisonOutputs = None,
     threshold: Annotated[
-        float | None,
+        str | None,
         typer.Option(
-            help="Relative differences up to this count as none. Default: 0.02; with --baseline "
-            "0.005 on a GPU.",
-            min=0,
+            metavar="SHARE",
+            help="Relative differences up to this count as none: 5% or 0.05. Default: 2%; with "
+            "--baseline 0.5% on a GPU.",
         ),
     ] = None,
     baseline: Annotated[
@@ -72,6 +72,7 @@ def compare(
     from gemmetry.cli.console import note, stdout_console
     from gemmetry.cli.tables import check_outputs
     from gemmetry.domain.errors import RequestError
+    from gemmetry.domain.units import parse_share
     from gemmetry.reports.compare import (
         COMPARISON_SUFFIXES,
         comparison_document,
@@ -81,6 +82,7 @@ def compare(
     from gemmetry.store.experiment import Experiment
 
     check_outputs(output or (), COMPARISON_SUFFIXES)
+    share = None if threshold is None else parse_share(threshold)
     if (len(experiments) < 2) == (baseline is None):
         raise RequestError(
             "a comparison needs two experiments, or one and a baseline",
@@ -90,10 +92,10 @@ def compare(
     try:
         results = [experiment.result_set() for experiment in opened]
         if baseline is not None:
-            comparison = compare_with_baseline(results[0], baseline, threshold=threshold)
+            comparison = compare_with_baseline(results[0], baseline, threshold=share)
         else:
             comparison = compare_all(
-                results, threshold=threshold, allow_different_inputs=across_distributions
+                results, threshold=share, allow_different_inputs=across_distributions
             )
     finally:
         for experiment in opened:

@@ -167,7 +167,7 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
     "compare": (
         ("Before and after, exit status 1 on a regression:", "gemmetry compare before after"),
         ("Differences below 5 % do not count:",
-         "gemmetry compare before after --threshold 0.05"),
+         "gemmetry compare before after --threshold 5%"),
         ("The dispatches of one run with torch's:", "gemmetry compare run --baseline torch"),
     ),
     "cache": (

@@ -71,6 +71,33 @@ def parse_duration_s(text: str) -> float:
         ) from None
 
 
+def parse_share(text: str) -> float:
+    """``2%``, ``0.5 %``, ``0.02`` -> a fraction, 0.02 for 2 %.
+
+    A number of 1 or more has to have its unit: ``5`` can mean 5 % or five times as much.
+
+    Raises:
+        RequestError: not a share, below zero, or without its unit.
+    """
+    match = re.fullmatch(r"\s*([0-9.]+(?:e[-+]?[0-9]+)?)\s*(%?)\s*", text.lower())
+    try:
+        if match is None:
+            raise ValueError(text)
+        value = float(match[1])
+    except ValueError:
+        raise RequestError(
+            f"{text!r} is not a relative difference", hint="Write 2% or 0.02."
+        ) from None
+    if match[2]:
+        return value / 100
+    if value >= 1:
+        raise RequestError(
+            f"{text!r} has no unit: as a fraction it is {100 * value:g} %",
+            hint=f"Write {value:g}% or {value / 100:g}, or {100 * value:g}% if that is meant.",
+        )
+    return value
+
+
 def parse_bytes(text: str) -> int:
     """``2GiB``, ``500MB``, ``4096`` -> bytes.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from gemmetry.reports.json_document import json_value
 from gemmetry.reports.markdown_table import escape
 from gemmetry.reports.rows import SUFFIXES, check_suffix, write_rows
 from gemmetry.reports.texts import first_line, printable
-from gemmetry.statistics.comparison import Difference
+from gemmetry.statistics.comparison import Comparison, Difference
 
 COMPARISON_SUFFIXES = (*SUFFIXES, ".xml")
 
@@ -31,8 +32,15 @@ _SHOWN_UNCHANGED = 20
 _REASONS_SHOWN = 5
 """Reasons why something is undecided that the console lists; files have them all."""
 
-_NOTED_DEPARTURE = 0.05
-"""Relative difference between a ratio by rounds and that of the medians which is explained."""
+_NOTED_DEPARTURE = 0.01
+"""Relative difference between a ratio by rounds and that of the medians which is explained: the
+three digits of two shown medians leave their quotient uncertain by as much."""
+
+_PAIRED = "*"
+"""Behind a ratio that is not the quotient of the two times in its row."""
+
+_REGRESSION = "▼"
+"""Behind the verdict of a regression; ``!`` marks what weakens a result, here as in every table."""
 
 _STYLES = {
     str(Difference.FASTER): "green",
@@ -52,6 +60,8 @@ def print_comparison(comparison: ExperimentComparison, console: Console) -> None
 
 
 def _print_warnings(candidate: CandidateComparison, console: Console) -> None:
+    if candidate.is_same:
+        console.print(Text(f"! {_same(candidate)}", style="bold yellow"))
     if candidate.input_differences:
         text = f"! inputs differ: {'; '.join(candidate.input_differences)}"
         console.print(Text(printable(text), style="yellow"), soft_wrap=True)
@@ -61,9 +71,17 @@ def _print_warnings(candidate: CandidateComparison, console: Console) -> None:
         console.print(Text(f"    {printable(line)}", style="yellow"), soft_wrap=True)
 
 
+def _same(candidate: CandidateComparison) -> str:
+    return (
+        f"{candidate.label} is the same experiment as A: its samples are compared with themselves, "
+        "which shows nothing"
+    )
+
+
 def _print_changes(candidate: CandidateComparison, console: Console) -> None:
     rows = []
     unchanged = 0
+    headings = ("A", candidate.label, f"{candidate.label}/A", "95 % interval", "verdict")
     for change in _worst_first(candidate.changes):
         if change.verdict == Difference.NONE_SHOWN:
             unchanged += 1
@@ -71,7 +89,6 @@ def _print_changes(candidate: CandidateComparison, console: Console) -> None:
                 continue
         after = change.after
         _, *cells = _cells(change)
-        headings = ("A", candidate.label, f"{candidate.label}/A", "95 % interval", "verdict")
         rows.append(
             GroupedRow(
                 operation=after.operation,
@@ -81,9 +98,24 @@ def _print_changes(candidate: CandidateComparison, console: Console) -> None:
                 style="bold red" if change.is_regression else _STYLES.get(change.verdict, ""),
             )
         )
-    if rows:
-        numbers = ("A", candidate.label, f"{candidate.label}/A", "95 % interval")
-        print_grouped(rows, console, right=numbers)
+    if not rows:
+        return
+    right = ["A", candidate.label, f"{candidate.label}/A", "95 % interval"]
+    if any(row.cells[right[2]].endswith(_PAIRED) for row in rows):
+        # What is aligned on the right loses the blank that stands for a missing sign.
+        rows = _with_signs_apart(rows, right.pop(2))
+    print_grouped(rows, console, right=right)
+
+
+def _with_signs_apart(rows: Sequence[GroupedRow], heading: str) -> list[GroupedRow]:
+    """Rows whose ratios stand below each other; the sign behind some has a place of its own."""
+    texts = [row.cells[heading] for row in rows]
+    padded = [text if text.endswith(_PAIRED) else f"{text} " for text in texts]
+    width = max(map(len, padded))
+    return [
+        replace(row, cells={**row.cells, heading: text.rjust(width)})
+        for row, text in zip(rows, padded, strict=True)
+    ]
 
 
 def _worst_first(changes: Sequence[Change]) -> list[Change]:
@@ -97,6 +129,7 @@ def _worst_first(changes: Sequence[Change]) -> list[Change]:
 def _cells(change: Change) -> list[str]:
     before, after = change.before.measurement, change.after.measurement
     comparison = change.comparison
+    departs = _PAIRED if _departs_from_medians(change) else ""
     interval = "n/a" if change.difference else "–"
     if comparison is not None and comparison.interval is not None:
         interval = "–".join(f"{end:.3f}" for end in comparison.interval)
@@ -104,9 +137,9 @@ def _cells(change: Change) -> list[str]:
         f"{change.after.provider}:{change.after.dispatch}",
         units.format_ns(before.median_ns if before else None, even=True),
         units.format_ns(after.median_ns if after else None, even=True),
-        "–" if change.ratio is None else f"{change.ratio:.3f}",
+        "–" if change.ratio is None else f"{change.ratio:.3f}{departs}",
         interval,
-        f"{change.verdict}{' !' if change.is_regression else ''}",
+        f"{change.verdict}{f' {_REGRESSION}' if change.is_regression else ''}",
     ]
 
 
@@ -132,12 +165,26 @@ def _print_summary(
             text = f"only in {side}: {len(names)}: {shown}{more}"
             console.print(Text(printable(text), style="yellow"), soft_wrap=True)
     if candidate.regressions:
-        count = len(candidate.regressions)
-        said = f"! {count} regression{'' if count == 1 else 's'}: slower by more than "
-        said += f"{comparison.threshold:.0%}, or no longer ok"
-        console.print(Text(said, style="bold red"))
+        console.print(Text(_regressions(candidate), style="bold red"))
     _print_undecided(candidate, console)
     console.print()
+
+
+def _regressions(candidate: CandidateComparison) -> str:
+    """How many regressed, and by which measure; the sign in front stands behind their verdicts."""
+    found = candidate.regressions
+    slower = [change.comparison for change in found if change.comparison is not None]
+    reasons = [f"slower by more than {_relevant(slower)}"] if slower else []
+    reasons += ["no longer ok"] if len(slower) < len(found) else []
+    noun = "regression" if len(found) == 1 else "regressions"
+    return f"{_REGRESSION} {len(found)} {noun}: {', or '.join(reasons)}"
+
+
+def _relevant(comparisons: Sequence[Comparison]) -> str:
+    """The differences that count as none: ``2 %``, or ``2 % to 3.4 %``."""
+    sizes = sorted(comparison.relevant for comparison in comparisons)
+    ends = dict.fromkeys(units.format_percent(size) for size in (sizes[0], sizes[-1]))
+    return " to ".join(ends)
 
 
 def _print_undecided(candidate: CandidateComparison, console: Console) -> None:
@@ -164,19 +211,17 @@ def how_judged(candidate: CandidateComparison, confidence: float) -> str:
         return ""
     used = Counter(str(comparison.pairing) for comparison in tested)
     by = ", ".join(f"{kind} ({count})" for kind, count in used.items())
-    sizes = sorted({comparison.relevant for comparison in tested})
-    relevant = " or ".join(units.format_percent(size) for size in sizes)
     intervals = "its interval" if len(tested) == 1 else "intervals that hold all together"
     how = " (Bonferroni)" if len(tested) > 1 else ""
     text = (
         f"{len(tested)} judged by {intervals} at {units.format_percent(confidence)}{how}, from "
-        f"{by}; differences up to {relevant} count as none"
+        f"{by}; differences up to {_relevant(tested)} count as none"
     )
     if any(_departs_from_medians(change) for change in candidate.changes):
         label = candidate.label
         text += (
-            f"; {label}/A is the typical ratio of one round of {label} to one of A, which is not "
-            f"{label} divided by A where the rounds of a side differ much from each other"
+            f"; {_PAIRED} {label}/A is the typical ratio of one round of {label} to one of A, "
+            f"which is not {label} divided by A where the rounds of a side differ from each other"
         )
     return text
 
@@ -212,6 +257,7 @@ def _candidate_document(candidate: CandidateComparison) -> dict[str, Any]:
     return {
         "label": candidate.label,
         "title": candidate.title,
+        "same_experiment": candidate.is_same,
         "geometric_mean_ratio": candidate.geometric_mean,
         "environment_differences": list(candidate.environment_differences),
         "input_differences": list(candidate.input_differences),
@@ -286,6 +332,7 @@ def _to_markdown(comparison: ExperimentComparison) -> str:
     for candidate in comparison.candidates:
         lines += [f"## {candidate.label}: {escape(candidate.title)}", ""]
         differences = (*candidate.input_differences, *candidate.environment_differences)
+        lines += [f"- {_same(candidate)}"] if candidate.is_same else []
         lines += [f"- {escape(line)}" for line in differences]
         lines += ["", f"| dispatch | A | {candidate.label} | {candidate.label}/A | 95 % interval "
                       "| verdict |", "| --- | ---: | ---: | ---: | ---: | --- |"]  # fmt: skip

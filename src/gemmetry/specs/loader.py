@@ -85,8 +85,8 @@ def load_spec(
     document = read_yaml(text, name, canonical_key)
     values = {} if document.is_empty else document.value
     if document.is_empty and not may_be_empty:
-        place = f"on {name}" if is_standard_input else name
-        raise RequestError(f"the spec {place} is empty: it requests nothing", hint=_EMPTY_HINT)
+        what = f"the spec on {name}" if is_standard_input else f"the spec {name}"
+        raise RequestError(f"{what} is empty: it requests nothing", hint=_EMPTY_HINT)
     if not isinstance(values, dict):
         raise SpecError([f"{name}:1:1: a spec is a mapping of keys to values"], hint=_HINT)
     overrides = overrides or {}

@@ -11,6 +11,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from gemmetry.domain.units import format_percent
 from gemmetry.statistics.intervals import (
     Interval,
     check_confidence,
@@ -313,8 +314,9 @@ def _judged(comparison: Comparison, interval: Interval, p_value: float) -> Compa
             )
     if verdict is Difference.UNDECIDED and comparison.relevant:
         notes.append(
-            f"the interval does not exclude a difference of {GROSS * comparison.relevant:.3g}: "
-            "measure more rounds, on a quieter machine"
+            f"the interval does not exclude a difference of "
+            f"{format_percent(GROSS * comparison.relevant)}: measure more rounds, on a quieter "
+            "machine"
         )
     return dataclasses.replace(
         comparison, interval=interval, verdict=verdict, p_value=p_value, note="; ".join(notes)

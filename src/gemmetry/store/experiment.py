@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from gemmetry.domain.environment import Environment
-from gemmetry.domain.errors import PlanMismatchError, RequestError
+from gemmetry.domain.errors import PlanMismatchError
 from gemmetry.domain.plan import Plan
 from gemmetry.domain.record import Record, Verdict
 from gemmetry.domain.resultset import ResultSet
@@ -31,6 +31,7 @@ from gemmetry.store.growth import Again, add_plan
 from gemmetry.store.lock import FolderLock
 from gemmetry.store.manifest import Manifest, plan_differences, read_manifest, write_manifest
 from gemmetry.store.older import without_unfounded_interval
+from gemmetry.store.places import missing_experiment
 from gemmetry.store.rows import Lane, PlanBatch, PlannedDispatch, StoredRound
 from gemmetry.store.schema import (
     JOURNAL_NAME,
@@ -85,11 +86,7 @@ class Experiment:
             RequestError: no experiment is there. JournalDamagedError: it cannot be read.
         """
         if not (path / JOURNAL_NAME).is_file():
-            missing = f"it has no {JOURNAL_NAME}" if path.is_dir() else "there is no such folder"
-            raise RequestError(
-                f"no experiment in {path}: {missing}",
-                hint="Give the folder that a profile run printed as its experiment.",
-            )
+            raise missing_experiment(path)
         manifest = read_manifest(path)
         if manifest is None:
             raise damaged(path, "its manifest.json is missing; the same profile command makes it")

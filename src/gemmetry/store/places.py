@@ -1,0 +1,57 @@
+"""Where experiments lie, and which one a path that holds none may mean."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from gemmetry.domain.errors import RequestError, nearest
+from gemmetry.store.schema import JOURNAL_NAME
+
+DEFAULT_FOLDER = Path("gemmetry-out")
+"""Where experiments go when no folder is given, in the working directory."""
+
+_MOST_NAMED = 3
+
+_LIKELY = 0.7
+"""Names of folders in other places are suggested from this similarity on; many share the
+beginning ``profile-``, whose random ends then give 0.5."""
+
+
+def missing_experiment(path: Path) -> RequestError:
+    """The error about a `path` that holds no experiment, with those that may be meant."""
+    cause = f"it has no {JOURNAL_NAME}" if path.is_dir() else "there is no such folder"
+    meant = _meant(path)
+    hint = (
+        f"Did you mean {' or '.join(map(str, meant))}?"
+        if meant
+        else "Give the folder that a profile run printed as its experiment."
+    )
+    return RequestError(f"no experiment in {path}: {cause}", hint=hint)
+
+
+def _meant(path: Path) -> list[Path]:
+    """The same path below the folder of all experiments, else what the folder at `path` holds,
+    else experiments next to it or there whose names are alike."""
+    below = DEFAULT_FOLDER / path
+    if not path.is_absolute() and _is_experiment(below):
+        return [below]
+    if path.is_dir():
+        return _experiments(path)[:_MOST_NAMED]
+    known = {
+        one.name: one for folder in (DEFAULT_FOLDER, path.parent) for one in _experiments(folder)
+    }
+    alike = nearest(path.name, known, cutoff=_LIKELY)
+    same_plan = [name for name in known if re.fullmatch(rf"{re.escape(path.name)}-[0-9a-f]+", name)]
+    return [known[name] for name in dict.fromkeys((*same_plan, *alike))][:_MOST_NAMED]
+
+
+def _experiments(folder: Path) -> list[Path]:
+    try:
+        return sorted(one for one in folder.iterdir() if _is_experiment(one))
+    except OSError:
+        return []
+
+
+def _is_experiment(path: Path) -> bool:
+    return (path / JOURNAL_NAME).is_file()
