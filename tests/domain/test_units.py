@@ -9,6 +9,7 @@ from gemmetry.domain.units import (
     column_decimals,
     format_bytes,
     format_gflops,
+    format_memory,
     format_ns,
     format_percent,
     parse_bytes,
@@ -24,6 +25,15 @@ from gemmetry.domain.units import (
 )  # fmt: skip
 def test_durations_for_people(value, text):
     assert format_ns(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (0, "–"), (1023, "1023 B"), (512 * 2**20, "512 MiB"),
+     (33_711_083_520, "31.4 GiB"), (2**41, "2 TiB")],
+)  # fmt: skip
+def test_sizes_of_memory_for_people(value, text):
+    assert format_memory(value) == text
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from gemmetry.reports.figures import (
     sample_figures,
     speed_figures,
 )
+from gemmetry.reports.palette import colour_at, contrast
 
 PEAK = 450.0
 BYTES_PER_NS = 25.0
@@ -117,6 +118,30 @@ def test_a_grid_holds_configurations_against_the_fastest_of_each_operation(make_
     assert figure["rows"] == ["torch default", "iree a", "iree b"]
     assert figure["share"] == [[None, 1.0], [1.0, 0.5], [0.25, None]]
     assert figure["hidden"] == 0
+
+
+def test_cells_say_what_can_be_read_on_them(make_record):
+    name = "matmul_8x8x8_f32t_f32t_f32t"
+    speeds = {"a": 100.0, "b": 50.0, "c": 1.0}
+    (figure,) = grid_figures([make_record(name, c, gflops=s) for c, s in speeds.items()])
+    assert figure["ink"] == [["#000000"], ["#000000"], ["#ffffff"]]
+    square = [make_record(f"matmul_{m}x{n}x64_f32t_f32t_f32t", gflops=float(m + n))
+              for m in (8, 16) for n in (8, 64)]  # fmt: skip
+    (figure,) = heat_figures(square[:3])
+    assert figure["ink"] == [["#ffffff", "#000000"], ["#ffffff", None]]
+    alone = heat_figures([make_record(name)])[0]
+    assert contrast(alone["ink"][0][0], colour_at(0.0)) >= 4.5
+
+
+def test_the_page_has_configurations_whole_and_a_picture_shortens_them(make_record):
+    name = "matmul_8x8x8_f32t_f32t_f32t"
+    tile = "tile_config_128x128_cache32x64x128_vector8x32x1"
+    records = [make_record(name, one, provider="iree") for one in (tile, "tile_config_8x8_vector4")]
+    for found in (grid_figures(records)[0], figures_of(records, lambda _: ())["grid"][0]):
+        assert found["names"][0] == f"iree {tile}"
+    assert grid_figures(records)[0]["rows"][0] == "iree 128x128_cache32x…tor8x32x1"
+    rows = figures_of(records, lambda _: ())["grid"][0]["rows"]
+    assert rows[0] == "iree 128x128_cache32x64x128_vector8x32x1"
 
 
 def test_large_grids_are_cut_into_parts_and_the_slowest_rows_left_out(make_record):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 import time
 
@@ -11,6 +12,7 @@ import pytest
 
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.reports.html_report import write_html
+from gemmetry.reports.palette import colour_at, contrast
 
 pytest.importorskip("plotly")
 webdriver = pytest.importorskip("selenium.webdriver")
@@ -291,6 +293,119 @@ def test_all_columns_are_in_sight_on_a_laptop(wide_page):
     needed, room, columns = _at_width(wide_page, 1400, script)
     assert needed <= room
     assert columns >= 11
+
+
+_TILES = ("64x64_cache64x64x64_vector8x32x1", "64x64_cache32x64x64_vector8x32x1",
+          "64x64_vector8x32x1", "32x32_vector4x16x4")  # fmt: skip
+
+
+@pytest.fixture
+def tiles_page(browser, make_record, tmp_path):
+    """With configurations whose names differ in the middle."""
+    records = [
+        make_record(f"matmul_{size}x64x64_f32t_f32t_f32t", f"tile_config_{tile}", provider="iree",
+                    gflops=10.0**i)
+        for size in (64, 128) for i, tile in enumerate(_TILES)
+    ]  # fmt: skip
+    write_html(ResultSet(title="tiles", records=records), tmp_path / "tiles.html")
+    browser.get((tmp_path / "tiles.html").as_uri())
+    return browser
+
+
+@pytest.mark.parametrize("width", [700, 1400])
+def test_a_configurations_words_stay_whole(tiles_page, width):
+    script = """
+    const lines = (node) => {
+      const range = document.createRange();
+      range.selectNodeContents(node);
+      return new Set([...range.getClientRects()].map((box) => box.top)).size;
+    };
+    return [...document.querySelectorAll('#table td.configuration .words')].map((words) =>
+      [words.innerText, Math.max(...[...words.childNodes].map(lines))]);
+    """
+    found = _at_width(tiles_page, width, script)
+    assert {name for name, _ in found} == {f"tile_config_{tile}" for tile in _TILES}
+    assert {most for _, most in found} == {1}
+
+
+@pytest.mark.parametrize("width", [400, 700, 1400])
+def test_the_heat_maps_names_are_told_apart(tiles_page, width):
+    script = """
+    dispatchEvent(new Event('beforeprint')); // draws all plots again, at this width
+    return document.getElementById('plot-grid').layout.yaxis.ticktext;
+    """
+    ticks = _at_width(tiles_page, width, script)
+    names = [tick.replace("<br>", "").removeprefix("iree").strip() for tick in ticks]
+    assert set(names) == set(_TILES)
+
+
+def test_texts_of_a_heat_map_can_be_read_on_their_cells(tiles_page):
+    shown = tiles_page.execute_script(
+        """
+        return [...document.querySelectorAll('#plot-grid .heatmap-label text, #plot-grid .hm text')]
+          .filter((text) => text.textContent.trim())
+          .map((text) => [text.textContent, getComputedStyle(text).fill]);
+        """
+    )
+    assert len(shown) == 2 * len(_TILES)
+    for text, fill in shown:
+        cell = colour_at(float(text.removesuffix(" %")) / 100)
+        ink = "#" + "".join(f"{int(part):02x}" for part in re.findall(r"\d+", fill)[:3])
+        assert contrast(ink, cell) >= 4.5, (text, ink, cell)
+
+
+@pytest.mark.parametrize("width", [400, 700, 1000])
+def test_the_names_of_sections_are_all_in_sight(same_page, width):
+    script = """
+    const nav = document.querySelector('.top nav');
+    return [nav.scrollWidth - nav.clientWidth, nav.offsetHeight - nav.clientHeight,
+      Math.max(...[...nav.children].map((link) => link.getBoundingClientRect().right))];
+    """
+    hidden, bar, right = _at_width(same_page, width, script)
+    assert hidden <= 0
+    assert bar == 0, "a scroll bar"
+    assert right <= width
+
+
+def test_names_are_broken_into_lines_and_lose_nothing(same_page):
+    def broken(text, width):
+        return same_page.execute_script(
+            "return brokenText(arguments[0], arguments[1])", text, width
+        )
+
+    assert broken("iree 64x64_vector8x32x1", 20) == ["iree 64x64_", "vector8x32x1"]
+    assert broken("short", 20) == ["short"]
+    assert broken("x" * 25, 10) == ["x" * 10, "x" * 10, "x" * 5]
+    assert broken("a" * 6 + "_" + "b" * 12, 10) == ["a" * 6 + "_", "b" * 10, "b" * 2]
+    assert broken("1×56×56×64 ∗ 3×3×128", 10) == ["1×56×56×64", "∗ 3×3×128"]
+
+
+def test_the_keyboards_place_is_seen(same_page):
+    script = """
+    const found = [];
+    const fields = 'a, button, input, select, summary, [tabindex="0"]';
+    for (const one of document.querySelectorAll(fields)) {
+      if (!one.checkVisibility()) continue;
+      one.focus({ focusVisible: true });
+      const { outlineStyle, outlineWidth } = getComputedStyle(one);
+      const isSeen = outlineStyle !== 'none' && parseFloat(outlineWidth) >= 2;
+      if (document.activeElement !== one || !isSeen) found.push(one.outerHTML);
+    }
+    return found;
+    """
+    assert same_page.execute_script(script) == []
+
+
+def test_every_table_has_scopes_and_can_be_scrolled_by_keyboard(same_page):
+    bad = same_page.execute_script(
+        """
+        return [[...document.querySelectorAll('th:not([scope])')].map((head) => head.outerHTML),
+          [...document.querySelectorAll('.scroll:not([tabindex="0"][role=region][aria-label])')].length,
+          [...document.querySelectorAll('thead th')].filter((head) =>
+            !head.textContent.trim() && !head.ariaLabel).length];
+        """
+    )
+    assert bad == [[], 0, 0]
 
 
 def test_a_narrow_table_shows_that_it_goes_on(wide_page):

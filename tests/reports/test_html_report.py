@@ -18,6 +18,7 @@ from gemmetry.reports.html_report import (
     render_notebook_table,
     write_html,
 )
+from gemmetry.reports.palette import COLOURS, SCALE, provider_places
 
 pytest.importorskip("plotly")
 
@@ -69,6 +70,29 @@ def test_an_open_row_says_why(small_result_set, make_record):
     derived = _data(render_html(dataclasses.replace(small_result_set, records=records)))["derived"]
     assert derived[0]["because"].startswith("vfmadd231ps zmm · no spills · ")
     assert derived[1]["because"].startswith("vfmadd231ps ymm (the fastest here: vfmadd231ps zmm)")
+
+
+def test_the_page_draws_in_the_colours_of_pictures(page, result_set):
+    palette = _data(page)["palette"]
+    assert palette["light"] == list(COLOURS)
+    assert palette["scale"] == list(SCALE)
+    assert palette["places"] == provider_places(r.provider for r in result_set.records)
+
+
+def test_sizes_of_memory_are_shown_in_units_of_memory(small_result_set):
+    environments = {"a1": Environment(memory_bytes=33_711_083_520), "b2": Environment()}
+    page = render_html(dataclasses.replace(small_result_set, environments=environments))
+    row = re.search(r'<th scope="row">memory</th>(.*)</tr>', page)[1]
+    assert row == "<td>31.4 GiB</td><td>–</td>"
+    assert "33711083520" not in page
+
+
+def test_every_head_of_a_table_has_its_scope(page, result_set):
+    table = render_notebook_table(result_set)
+    for text in (page, table):
+        heads = re.findall(r"<th\b[^>]*>", text)
+        assert heads
+        assert [head for head in heads if "scope=" not in head] == []
 
 
 def test_failures_for_one_reason_are_one_entry(small_result_set, make_record):

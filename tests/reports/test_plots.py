@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from xml.etree import ElementTree
 
 import pytest
 
 from gemmetry.domain.errors import RequestError
+from gemmetry.reports.palette import COLOURS, provider_places
 from gemmetry.reports.plots import _log_ticks, render_picture
 
 pytest.importorskip("matplotlib")
@@ -60,6 +62,20 @@ def test_cells_of_a_heat_map_tell_their_speed(make_record, few):
                for m, speed in ((64, 12.34), (128, 5678.0), (256, 20.0), (512, 30.0))]  # fmt: skip
     texts = _texts(render_picture(dataclasses.replace(few, records=records), "svg"))
     assert {"12.3", "5,678.0"} <= set(texts)
+
+
+def _colours(picture):
+    found = re.findall(rb"(?:fill|stroke): (#[0-9a-f]{6})", picture)
+    return {colour.decode() for colour in found}
+
+
+def test_a_provider_has_its_colour_of_the_page_whoever_else_was_measured(make_record, few):
+    name = "matmul_64x64x64_f32t_f32t_f32t"
+    for providers in (["torch"], ["iree", "torch"], ["numpy", "torch"]):
+        records = [make_record(name, provider=provider) for provider in providers]
+        used = _colours(render_picture(dataclasses.replace(few, records=records), "svg"))
+        places = provider_places(["iree", "numpy", "torch"])
+        assert {p for p in places if COLOURS[places[p]] in used} == set(providers)
 
 
 def test_configurations_are_held_against_the_fastest(make_record, few):

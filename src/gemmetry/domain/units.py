@@ -44,6 +44,13 @@ def format_bytes(value: float | None) -> str:
     return _scaled(value, "B", (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)))
 
 
+def format_memory(value: int | None) -> str:
+    """The size of a memory with a binary prefix, as it is sold: ``31.4 GiB``; – where it is not
+    known (None or 0)."""
+    steps = (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
+    return _scaled(value or None, "B", steps)
+
+
 def format_gflops(value: float | None, *, even: bool = False) -> str:
     """10⁹ FLOP/s as ``GFLOP/s`` or ``TFLOP/s``; `even` as in :func:`format_ns`."""
     return _scaled(value, "GFLOP/s", (("PFLOP/s", 1e6), ("TFLOP/s", 1e3)), even)

@@ -25,6 +25,8 @@ from gemmetry.reports.labels import (
     shape_label,
     shorten_configurations,
 )
+from gemmetry.reports.palette import colour_at, ink_on
+from gemmetry.reports.texts import printable
 
 _SAMPLED_RECORDS = 400
 _SAMPLES_SHOWN = 300
@@ -45,8 +47,9 @@ _GRID_ROWS = 60
 _GRID_COLUMNS = 40
 """Configurations and operations of one grid that can still be read."""
 
-_CONFIGURATION_WIDTH = 26
-"""Characters of a configuration at the edge of a grid."""
+_PICTURE_WIDTH, _PAGE_WIDTH = 26, 96
+"""Characters of a configuration at the edge of a grid: in a picture, and on a page, which breaks
+long names into lines."""
 
 _Cells = dict[tuple[int, int], list[Record]]
 """(M, N) -> the records at that place."""
@@ -63,7 +66,7 @@ def figures_of(
     return {
         "roofline": roofline_figures(records),
         "speed": speed_figures(records, baseline=baseline),
-        "grid": grid_figures(records),
+        "grid": grid_figures(records, width=_PAGE_WIDTH),
         "heat": [figure for figure in heat_figures(records) if is_grid(figure)],
         "samples": sample_figures(records, samples),
     }
@@ -214,13 +217,14 @@ def is_grid(figure: Mapping[str, Any]) -> bool:
     return cells >= max(_CELLS_OF_ONE_K, _FILLED * places)
 
 
-def grid_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
+def grid_figures(records: Sequence[Record], *, width: int = _PICTURE_WIDTH) -> list[dict[str, Any]]:
     """Configuration × operation: one figure per target and dtypes, at most 40 operations each.
 
     ``share`` is each dispatch's speed over that of the operation's fastest, None where it was not
-    measured. Rows are the configurations of all providers, those with the largest mean share first,
-    at most 60 (``hidden`` counts the rest). Combinations with a single configuration have no
-    figure.
+    measured, and ``ink`` the colour of a text on its cell. Rows are the configurations of all
+    providers, those with the largest mean share first, at most 60 (``hidden`` counts the rest);
+    ``names`` are their whole names, ``rows`` have at most `width` characters of each configuration,
+    no two alike. Combinations with a single configuration have no figure.
     """
     figures = []
     for (target, dtypes), group in _by_dtypes(records).items():
@@ -234,7 +238,7 @@ def grid_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
                 operation_label(operations[name]) + (f" · {device}" if several else "")
                 for (_, device, name, _), _ in part
             ]
-            found = _grid_figure(labels, [rows for _, rows in part])
+            found = _grid_figure(labels, [rows for _, rows in part], width)
             if len(found["rows"]) < 2:
                 continue
             shown = f"{start + 1} to {start + len(part)} of {len(ordered)}"
@@ -244,7 +248,9 @@ def grid_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
     return figures
 
 
-def _grid_figure(labels: Sequence[str], groups: Sequence[Sequence[Record]]) -> dict[str, Any]:
+def _grid_figure(
+    labels: Sequence[str], groups: Sequence[Sequence[Record]], width: int
+) -> dict[str, Any]:
     cells: dict[tuple[str, str], dict[int, Record]] = {}
     for column, group in enumerate(groups):
         for record in group:
@@ -260,12 +266,15 @@ def _grid_figure(labels: Sequence[str], groups: Sequence[Sequence[Record]]) -> d
 
     ordered = sorted(cells, key=lambda key: -mean(cells[key]))
     shown = ordered[:_GRID_ROWS]
-    short = shorten_configurations([name for _, name in shown], _CONFIGURATION_WIDTH)
+    short = shorten_configurations([name for _, name in shown], _PICTURE_WIDTH, most=width)
     columns = range(len(labels))
+    shares = [[share(cells[key], column) for column in columns] for key in shown]
     return {
         "rows": [f"{provider} {short[name]}" for provider, name in shown],
+        "names": [printable(f"{provider} {name}") for provider, name in shown],
         "columns": _distinct(labels),
-        "share": [[share(cells[key], column) for column in columns] for key in shown],
+        "share": shares,
+        "ink": _inks(shares, 0.0, 1.0),
         "ns": [
             [_median_ns(cells[key][column]) if column in cells[key] else None for column in columns]
             for key in shown
@@ -290,17 +299,31 @@ def _joined(parts: Iterable[_Cells]) -> _Cells:
 def _heat_figure(label: str, cells: _Cells) -> dict[str, Any]:
     rows, columns = sorted({m for m, _ in cells}), sorted({n for _, n in cells})
     bests = [[fastest(cells.get((m, n), ())) for n in columns] for m in rows]
+    speeds = [[None if best is None else best.gflops for best in row] for row in bests]
+    known = [speed for row in speeds for speed in row if speed is not None]
     return {
         "label": label,
         "cells": len(cells),
         "m": rows,
         "n": columns,
-        "gflops": [[None if best is None else best.gflops for best in row] for row in bests],
+        "gflops": speeds,
+        "ink": _inks(speeds, min(known, default=0.0), max(known, default=1.0)),
         "best": [
             ["" if best is None else f"{best.provider} {best.configuration}" for best in row]
             for row in bests
         ],
     }
+
+
+def _inks(
+    rows: Sequence[Sequence[float | None]], least: float, most: float
+) -> list[list[str | None]]:
+    """What can be read on each cell of a heat map whose scale goes from `least` to `most`."""
+    span = most - least or 1.0
+    return [
+        [None if value is None else ink_on(colour_at((value - least) / span)) for value in row]
+        for row in rows
+    ]
 
 
 def sample_figures(

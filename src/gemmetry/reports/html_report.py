@@ -48,6 +48,7 @@ from gemmetry.reports.labels import (
     unapplied_checks,
 )
 from gemmetry.reports.pages import embed_json, page_templates, template_text
+from gemmetry.reports.palette import COLOURS, DARK_COLOURS, SCALE, provider_places
 from gemmetry.reports.texts import first_line, printable
 from gemmetry.reports.verdict_line import run_state_lines, verdict_line
 from gemmetry.reports.why import why_line
@@ -140,6 +141,12 @@ def _data(result_set: ResultSet, relative: Speedups | None, marks: RunMarks) -> 
             _derived(record, bests[problem_of(record)], relative, marks) for record in records
         ],
         "baseline": relative.baseline if relative else "",
+        "palette": {
+            "light": COLOURS,
+            "dark": DARK_COLOURS,
+            "scale": SCALE,
+            "places": provider_places(record.provider for record in records),
+        },
         "figures": json_value(
             figures_of(records, result_set.samples, baseline=relative.baseline if relative else "")
         ),

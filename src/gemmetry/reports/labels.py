@@ -164,12 +164,16 @@ def outcome_counts(records: Sequence[Record]) -> dict[Outcome, int]:
     return {outcome: count for outcome, count in counts.items() if count}
 
 
-def shorten_configurations(names: Sequence[str], width: int) -> dict[str, str]:
+def shorten_configurations(
+    names: Sequence[str], width: int, *, most: int | None = None
+) -> dict[str, str]:
     """Each name -> a text of at most `width` characters, different for different names.
 
-    The tokens (between ``_``) that all configurations of a family (tile_config_…) share are left
-    out first; what is then still too long loses its middle.
+    Of a longer name the tokens (between ``_``) that all configurations of its family
+    (tile_config_…) share are left out first; what then has more than `most` characters (default:
+    `width`) loses its middle.
     """
+    most = most or width
     unique = list(dict.fromkeys(names))
     families: dict[str, list[list[str]]] = {}
     for name in unique:
@@ -181,11 +185,11 @@ def shorten_configurations(names: Sequence[str], width: int) -> dict[str, str]:
             parts = name.split("_")
             lead, tail = _shared_ends(families[parts[0]])
             text = "_".join(parts[lead : len(parts) - tail])
-        shortened[name] = _elide(printable(text), width)
+        shortened[name] = _elide(printable(text), most)
     if len(set(shortened.values())) == len(unique):
         return shortened
     return {
-        name: f"#{index} {_elide(printable(name), width - len(str(index)) - 2)}"
+        name: f"#{index} {_elide(printable(name), most - len(str(index)) - 2)}"
         for index, name in enumerate(unique, start=1)
     }
 

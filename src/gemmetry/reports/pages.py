@@ -8,6 +8,11 @@ from typing import Any
 from jinja2 import Environment as TemplateEnvironment
 from jinja2 import PackageLoader, StrictUndefined
 
+from gemmetry.domain.units import format_memory
+
+MEMORY = "_bytes"
+"""End of the names of an environment's fields that are sizes of memory."""
+
 
 def embed_json(value: Any) -> str:
     """JSON that can stand in a ``<script type="application/json">``: no character in it can end
@@ -27,6 +32,7 @@ def page_templates() -> TemplateEnvironment:
         lstrip_blocks=True,
     )
     environment.filters["cell"] = _environment_text
+    environment.filters["field"] = _field_label
     return environment
 
 
@@ -37,9 +43,15 @@ def template_text(templates: TemplateEnvironment, name: str) -> str:
     return templates.loader.get_source(templates, name)[0]
 
 
-def _environment_text(value: Any) -> str:
+def _environment_text(value: Any, name: str) -> str:
+    if name.endswith(MEMORY):
+        return format_memory(value)
     if isinstance(value, dict):
         return "\n".join(f"{key} {item}" for key, item in sorted(value.items()))
     if isinstance(value, (list, tuple)):
         return "\n".join(str(item) for item in value)
     return str(value)
+
+
+def _field_label(name: str) -> str:
+    return name.removesuffix(MEMORY).replace("_", " ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gemmetry.analysis.baseline import MeanSpeedup, default_baseline, speedups
@@ -23,11 +23,8 @@ from gemmetry.reports.figures import (
     speed_figures,
 )
 from gemmetry.reports.labels import format_ratio
+from gemmetry.reports.palette import COLOURS, SCALE, provider_places
 from gemmetry.reports.verdict_line import run_state_lines
-
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f")
-"""Okabe and Ito's colours, which people with any colour vision can tell apart; the HTML report
-has the same."""
 
 _MARKERS = ("o", "s", "D", "^", "P", "*", "h", "X")
 _TITLE_WIDTH = 100
@@ -61,7 +58,9 @@ def render_picture(
             hint="gemmetry report tells what became of each.",
         )
     ticker = require("matplotlib.ticker", extra="plot")
-    painter = _Painter(sorted({record.provider for record in records}), ticker)
+    colours = require("matplotlib.colors", extra="plot")
+    scale = colours.LinearSegmentedColormap.from_list("scale", SCALE)
+    painter = _Painter({record.provider for record in records}, ticker, scale)
     rows = [*((painter.roofline, f, 3.6) for f in rooflines),
             *((painter.speed, f, _bar_height(f)) for f in speeds),
             *((painter.grid, f, 1.6 + 0.22 * len(f["rows"])) for f in grids),
@@ -142,21 +141,24 @@ def _shortened(figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
 class _Painter:
     """Draws each kind of figure into matplotlib axes, providers in colours of their own."""
 
-    def __init__(self, providers: list[str], ticker: Any) -> None:
+    def __init__(self, providers: Iterable[str], ticker: Any, scale: Any) -> None:
         self._ticker = ticker
-        self._index = {provider: index for index, provider in enumerate(providers)}
+        self._scale = scale
+        self._places = provider_places(providers)
 
     def _colour(self, provider: str) -> str:
-        return _COLOURS[self._index[provider] % len(_COLOURS)]
+        return COLOURS[self._places[provider] % len(COLOURS)]
 
     def _marker(self, provider: str) -> str:
-        return _MARKERS[self._index[provider] % len(_MARKERS)]
+        # Where colours come again, markers differ.
+        place = self._places[provider]
+        return _MARKERS[(place + place // len(COLOURS)) % len(_MARKERS)]
 
     def roofline(self, axes: Any, figure: dict[str, Any]) -> None:
         if figure["roof"]:
             xs, ys = zip(*figure["roof"], strict=True)
             axes.plot(xs, ys, color="#555555", linewidth=1.5, label="roof")
-        for provider in self._index:
+        for provider in sorted(self._places):
             points = [point for point in figure["points"] if point["provider"] == provider]
             if points:
                 axes.scatter([p["x"] for p in points], [p["y"] for p in points], label=provider,
@@ -197,9 +199,9 @@ class _Painter:
 
     def grid(self, axes: Any, figure: dict[str, Any]) -> None:
         cells = [[math.nan if v is None else v for v in row] for row in figure["share"]]
-        image = axes.imshow(cells, aspect="auto", cmap="viridis", vmin=0, vmax=1)
+        image = axes.imshow(cells, aspect="auto", cmap=self._scale, vmin=0, vmax=1)
         if len(figure["rows"]) * len(figure["columns"]) <= _MAXIMUM_CELLS:
-            _write_cells(axes, figure["share"], image, lambda share: f"{share:.0%}")
+            _write_cells(axes, figure["share"], figure["ink"], lambda share: f"{share:.0%}")
         percent = self._ticker.PercentFormatter(1)
         axes.figure.colorbar(image, ax=axes, label="of the fastest", format=percent)
         axes.set_xticks(range(len(figure["columns"])), figure["columns"], fontsize=8)
@@ -209,11 +211,13 @@ class _Painter:
 
     def heat(self, axes: Any, figure: dict[str, Any]) -> None:
         cells = [[math.nan if v is None else v for v in row] for row in figure["gflops"]]
-        image = axes.imshow(cells, aspect="auto", origin="lower", cmap="viridis")
+        image = axes.imshow(cells, aspect="auto", origin="lower", cmap=self._scale)
         if len(figure["m"]) * len(figure["n"]) <= _MAXIMUM_CELLS:
             speeds = [v for row in figure["gflops"] for v in row if v is not None]
             decimals = column_decimals(speeds)
-            _write_cells(axes, figure["gflops"], image, lambda speed: f"{speed:,.{decimals}f}")
+            _write_cells(
+                axes, figure["gflops"], figure["ink"], lambda speed: f"{speed:,.{decimals}f}"
+            )
         axes.figure.colorbar(image, ax=axes, label="GFLOP/s")
         axes.set_xticks(range(len(figure["n"])), figure["n"])
         axes.set_yticks(range(len(figure["m"])), figure["m"])
@@ -225,16 +229,15 @@ class _Painter:
 def _write_cells(
     axes: Any,
     rows: Sequence[Sequence[float | None]],
-    image: Any,
+    inks: Sequence[Sequence[str | None]],
     text: Callable[[float], str],
 ) -> None:
     """Each cell's number on it, dark on light colours and light on dark ones."""
     for row, cells in enumerate(rows):
         for column, value in enumerate(cells):
             if value is not None:
-                colour = "black" if image.norm(value) > 0.5 else "white"
                 axes.text(column, row, text(value), ha="center", va="center", fontsize=8,
-                          color=colour)  # fmt: skip
+                          color=inks[row][column])  # fmt: skip
 
 
 _STEPS = ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9))

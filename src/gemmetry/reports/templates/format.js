@@ -67,3 +67,20 @@ function fillSelect(select, options, chosen) {
     return option;
   }));
 }
+
+// A name in lines of at most `width` characters, broken behind "_", "×" and blanks where it can be,
+// so that names that differ in one place only can still be told apart.
+function brokenText(text, width) {
+  const lines = [""];
+  for (const part of text.split(/(?<=[_×\s])/)) {
+    if (lines.at(-1) && (lines.at(-1) + part).trimEnd().length > width) lines.push("");
+    let rest = part;
+    for (; rest.length > width && !lines.at(-1); rest = rest.slice(width)) lines.splice(-1, 0, rest.slice(0, width));
+    lines[lines.length - 1] += rest;
+  }
+  return lines.map((line) => line.trimEnd()).filter(Boolean);
+}
+
+// A name whose words (between "_") stay whole where there is room for the longest of them.
+const breakable = (text) =>
+  element("span", { class: "words" }, ...text.split(/(?<=_)/).flatMap((part, i) => (i ? [element("wbr"), part] : [part])));

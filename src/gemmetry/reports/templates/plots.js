@@ -1,9 +1,6 @@
 "use strict";
 // The plots, drawn by plotly from the neutral figures in the page's data.
 
-// Okabe and Ito's colours, which people with any colour vision can tell apart.
-const PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f"];
-const DARK_PALETTE = ["#4da3e0", "#ff8c4a", "#2cc295", "#e79cc4", "#f5b942", "#8fd3f4", "#b79be0", "#aab2bb"];
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross", "star", "hexagon", "x"];
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "8px 3px", "2px 6px"];
 
@@ -16,6 +13,9 @@ function markText(best, whose = "") {
   if (!best.marks.length) return "";
   return `<br>!${whose ? ` ${escapeText(whose)}:` : ""} ${escapeText(best.marks.join(", "))}`;
 }
+
+// Lines of a tick's label.
+const tickText = (lines) => lines.map(escapeText).join("<br>");
 
 const OPERATIONS_SHOWN = 40; // of one plot; a figure with more is cut into parts
 
@@ -37,6 +37,8 @@ class Plots {
   constructor(data) {
     this.figures = { ...data.figures, speed: data.figures.speed.flatMap(inParts) };
     this.baseline = data.baseline;
+    this.colours = data.palette;
+    this.scale = data.palette.scale.map((colour, i, all) => [i / (all.length - 1), colour]);
     this.providers = [...new Set(data.derived.map((_, i) => data.rows[i][1]))].sort();
     this.baselines = [...new Set([...(data.baseline ? [data.baseline] : []), ...this.providers])];
     this.theme = this.readTheme();
@@ -48,16 +50,27 @@ class Plots {
     return { ink: get("--ink"), quiet: get("--quiet"), grid: get("--grid"), line: get("--line"), panel: get("--panel") };
   }
 
-  palette() {
-    return matchMedia("(prefers-color-scheme: dark)").matches && !matchMedia("print").matches ? DARK_PALETTE : PALETTE;
-  }
-
   color(provider) {
-    const palette = this.palette();
-    return palette[this.providers.indexOf(provider) % palette.length];
+    const dark = matchMedia("(prefers-color-scheme: dark)").matches && !matchMedia("print").matches;
+    const palette = this.colours[dark ? "dark" : "light"];
+    return palette[this.colours.places[provider] % palette.length];
   }
 
-  symbol(provider) { return SYMBOLS[this.providers.indexOf(provider) % SYMBOLS.length]; }
+  // Where colours come again, symbols differ.
+  symbol(provider) {
+    const place = this.colours.places[provider];
+    return SYMBOLS[(place + Math.floor(place / this.colours.light.length)) % SYMBOLS.length];
+  }
+
+  // The texts of a heat map's cells, in the colours that can be read on them: a heat map that
+  // cannot be seen for each, because the texts of one have one colour.
+  cellTexts(trace, inks) {
+    const clear = [[0, "rgba(0,0,0,0)"], [1, "rgba(0,0,0,0)"]];
+    return [...new Set(inks.flat().filter(Boolean))].map((ink) => ({
+      type: "heatmap", x: trace.x, y: trace.y, z: trace.z, zmin: 0, zmax: 1, xgap: 1, ygap: 1,
+      text: trace.text.map((row, i) => row.map((text, j) => (inks[i][j] === ink ? text : ""))),
+      texttemplate: "%{text}", textfont: { color: ink }, colorscale: clear, showscale: false, hoverinfo: "skip" }));
+  }
 
   axis(title, more) {
     const { grid, line, quiet } = this.theme;
@@ -161,9 +174,9 @@ class Plots {
   categories(figure) {
     const count = figure.operations.length;
     const narrow = innerWidth < 640;
-    const short = (text) => (narrow && text.length > 16 ? `${text.slice(0, 15)}…` : text);
+    const labels = figure.operations.map((text) => brokenText(text, narrow ? 16 : 60));
     return { range: [count - 0.4, -0.6], tickvals: figure.operations.map((_, i) => i),
-      ticktext: figure.operations.map((text) => escapeText(short(text))), zeroline: false,
+      ticktext: labels.map(tickText), zeroline: false,
       tickfont: { size: narrow ? 10 : 12 } };
   }
 
@@ -194,22 +207,23 @@ class Plots {
     const note = document.getElementById("grid-note");
     note.textContent = figure.hidden ? `${figure.hidden} slower configurations are left out here; the table has them.` : "";
     const narrow = target.clientWidth < 800;
-    const short = (text) => (narrow && text.length > 20 ? `${text.slice(0, 10)}…${text.slice(-9)}` : text);
+    const labels = figure.rows.map((text) => brokenText(text, narrow ? 20 : 48));
+    const lines = Math.max(...labels.map((label) => label.length));
     const crowded = figure.columns.length > (narrow ? 8 : 16);
     const tilted = figure.columns.length * Math.max(...figure.columns.map((c) => c.length)) > (narrow ? 40 : 110);
-    target.style.height = `${Math.max(220, (tilted ? 200 : 140) + figure.rows.length * 26)}px`;
-    this.plot(target, [{ type: "heatmap", x: figure.columns.map((_, i) => i), y: figure.rows.map((_, i) => i), z: figure.share,
-      text: figure.share.map((row) => row.map((v) => (v === null ? "" : `${(v * 100).toFixed(0)} %`))), texttemplate: crowded ? "" : "%{text}",
-      customdata: figure.rows.map((name, i) => figure.columns.map((column, j) =>
+    target.style.height = `${Math.max(220, (tilted ? 200 : 140) + figure.rows.length * Math.max(26, 14 * lines + 6))}px`;
+    const cells = { type: "heatmap", x: figure.columns.map((_, i) => i), y: figure.rows.map((_, i) => i), z: figure.share,
+      text: figure.share.map((row) => row.map((v) => (v === null ? "" : `${(v * 100).toFixed(0)} %`))),
+      customdata: figure.names.map((name, i) => figure.columns.map((column, j) =>
         `<b>${escapeText(name)}</b><br>${escapeText(column)}<br>${figure.ns[i][j] === null ? "" : formatNs(figure.ns[i][j])}`)),
-      zmin: 0, zmax: 1, colorscale: "Viridis", xgap: 1, ygap: 1, hoverongaps: false,
-      colorbar: { title: { text: narrow ? "" : "of the fastest" }, tickformat: ".0%", thickness: 12, outlinewidth: 0 },
-      hovertemplate: "%{customdata}<br>%{z:.1%} of the fastest<extra></extra>" }],
-    this.layout({ margin: { l: 60, r: 16, t: 40, b: 48 },
+      zmin: 0, zmax: 1, colorscale: this.scale, xgap: 1, ygap: 1, hoverongaps: false,
+      colorbar: { title: { text: narrow ? "" : "of the fastest", side: "right" }, tickformat: ".0%", thickness: 12, outlinewidth: 0 },
+      hovertemplate: "%{customdata}<br>%{z:.1%} of the fastest<extra></extra>" };
+    this.plot(target, [cells, ...(crowded ? [] : this.cellTexts(cells, figure.ink))], this.layout({ margin: { l: 60, r: 16, t: 40, b: 48 },
       xaxis: this.axis("", { showgrid: false, zeroline: false, tickvals: figure.columns.map((_, i) => i),
         ticktext: figure.columns.map(escapeText), tickangle: tilted ? -35 : 0 }),
       yaxis: this.axis("", { showgrid: false, zeroline: false, autorange: "reversed", tickvals: figure.rows.map((_, i) => i),
-        ticktext: figure.rows.map((text) => escapeText(short(text))) }) }));
+        tickfont: { size: narrow ? 11 : 12 }, ticktext: labels.map(tickText) }) }));
   }
 
   drawHeat() {
@@ -220,10 +234,11 @@ class Plots {
       { minimumFractionDigits: decimals, maximumFractionDigits: decimals }))));
     target.style.height = `${Math.min(760, Math.max(260, 130 + figure.m.length * 40))}px`;
     const crowded = figure.m.length * figure.n.length > 400;
-    this.plot(target, [{ type: "heatmap", x: figure.n.map(String), y: figure.m.map(String), z: figure.gflops,
-      text: cellText, texttemplate: crowded ? "" : "%{text}", customdata: figure.best.map((row) => row.map(escapeText)),
-      colorscale: "Viridis", xgap: 1, ygap: 1, hoverongaps: false, colorbar: { title: { text: "GFLOP/s" }, thickness: 14, outlinewidth: 0 },
-      hovertemplate: "M %{y}, N %{x}<br>%{z:.4s} GFLOP/s<br>%{customdata}<extra></extra>" }],
+    const cells = { type: "heatmap", x: figure.n.map(String), y: figure.m.map(String), z: figure.gflops,
+      text: cellText, customdata: figure.best.map((row) => row.map(escapeText)),
+      colorscale: this.scale, xgap: 1, ygap: 1, hoverongaps: false, colorbar: { title: { text: "GFLOP/s", side: "right" }, thickness: 14, outlinewidth: 0 },
+      hovertemplate: "M %{y}, N %{x}<br>%{z:.4s} GFLOP/s<br>%{customdata}<extra></extra>" };
+    this.plot(target, [cells, ...(crowded ? [] : this.cellTexts(cells, figure.ink))],
     this.layout({ margin: { l: 60, r: 16, t: 16, b: 48 },
       xaxis: this.axis("N", { type: "category", showgrid: false }), yaxis: this.axis("M", { type: "category", showgrid: false }) }));
   }

@@ -84,7 +84,7 @@ class ResultsTable {
         column.title, element("span", { class: "arrow", "aria-hidden": "true" }));
       return element("th", { scope: "col", class: column.number ? "number" : "", "data-key": column.key }, button);
     });
-    const blank = element("th", {}, element("span", { hidden: "" }, "details"));
+    const blank = element("th", { scope: "col", "aria-label": "details" });
     document.querySelector("#table thead").replaceChildren(element("tr", {}, blank, ...cells));
   }
 
@@ -185,7 +185,8 @@ class ResultsTable {
     const styles = [column.number ? "number" : "", column.style || "", isDoubtful ? "noisy" : ""];
     // Signs have a place of their own, so that the numbers stay below each other.
     const sign = column.hasSigns ? element("span", { class: "sign" }, missing && !column.absent ? "" : column.sign(row)) : null;
-    return element("td", { class: styles.join(" ").trim(), title: hint || null }, text, sign);
+    const shown = column.style === "configuration" ? breakable(text) : text;
+    return element("td", { class: styles.join(" ").trim(), title: hint || null }, shown, sign);
   }
 
   drawDetails(row) {

@@ -1,0 +1,83 @@
+"""The colours of every picture: one for each provider, one scale for shares and speeds, and the
+text that can be read on it. PNG, SVG and HTML all take theirs from here."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f")
+"""On a light ground. The first six are of Okabe and Ito's palette, which people with any colour
+vision can tell apart (https://jfly.uni-koeln.de/color/)."""
+
+DARK_COLOURS = (
+    "#4da3e0", "#ff8c4a", "#2cc295", "#e79cc4", "#f5b942", "#8fd3f4", "#b79be0", "#aab2bb",
+)  # fmt: skip
+"""The same hues on a dark ground, lighter."""
+
+_PLACES = {"iree": 0, "numpy": 1, "torch": 2, "triton": 3, "user": 4, "mutant": 6, "null": 7}
+"""Places of the providers that come with gemmetry."""
+
+SCALE = ("#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58",
+         "#b5de2b", "#fde725")  # fmt: skip
+"""Ten equidistant colours of viridis, from least to most: its lightness grows evenly, so that it
+can be read without colours too (https://bids.github.io/colormap/)."""
+
+DARK_INK, LIGHT_INK = "#000000", "#ffffff"
+
+
+def provider_places(providers: Iterable[str]) -> dict[str, int]:
+    """Each provider's place in the palette, by its name alone: it has the same colour in every
+    report. Only a provider of another package that meets one with its place moves to a free one.
+
+    Where there are more providers than colours, places go on behind the last: colours come again,
+    with other markers.
+    """
+    names = sorted(set(providers))
+    places = {name: _PLACES[name] for name in names if name in _PLACES}
+    for name in names:
+        if name in places:
+            continue
+        place = zlib.crc32(name.encode()) % len(COLOURS)
+        taken = set(places.values())
+        while place in taken:
+            place = (place + 1) % len(COLOURS) if len(taken) < len(COLOURS) else place + 1
+        places[name] = place
+    return places
+
+
+def colour_at(share: float) -> str:
+    """The colour of `share` (0 to 1) on :data:`SCALE`, between two colours by linear steps, as
+    plotly and matplotlib take them."""
+    place = min(max(share, 0.0), 1.0) * (len(SCALE) - 1)
+    left = min(int(place), len(SCALE) - 2)
+    pairs = zip(_channels(SCALE[left]), _channels(SCALE[left + 1]), strict=True)
+    mixed = (round(a + (b - a) * (place - left)) for a, b in pairs)
+    return "#" + "".join(f"{channel:02x}" for channel in mixed)
+
+
+def ink_on(colour: str) -> str:
+    """Black or white, whichever has more contrast on `colour`: at least 4.58 on any colour, above
+    the 4.5 that WCAG 2.1, success criterion 1.4.3, wants of text."""
+    return max((DARK_INK, LIGHT_INK), key=lambda ink: contrast(ink, colour))
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast ratio of two colours (``#rrggbb``), 1 to 21, as WCAG 2.1 defines it
+    (https://www.w3.org/TR/WCAG21/#dfn-contrast-ratio)."""
+    darker, lighter = sorted((_luminance(one), _luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    """Relative luminance of sRGB, https://www.w3.org/TR/WCAG21/#dfn-relative-luminance."""
+    red, green, blue = (_linear(channel / 255) for channel in _channels(colour))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(value: float) -> float:
+    return value / 12.92 if value <= 0.04045 else float(((value + 0.055) / 1.055) ** 2.4)
+
+
+def _channels(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
