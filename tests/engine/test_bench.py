@@ -13,6 +13,7 @@ from gemmetry.engine import bench
 from gemmetry.engine.bench import Answers, Bench
 from gemmetry.engine.protocol import Hello, Open, Trying, WireDispatch
 from gemmetry.providers.null_provider import NullProvider
+from gemmetry.providers.numpy_provider import NumpyProvider
 from gemmetry.verification import reference_cache
 
 SMALL = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
@@ -116,3 +117,18 @@ def test_a_doubtful_prediction_is_settled_by_one_launch(tmp_path, configuration,
         assert "one launch took 0.3" in opened.skip_reason
     else:
         assert opened.skip_reason == ""
+
+
+@pytest.mark.parametrize(("target", "provider", "is_known"), [
+    (TargetKind.CPU, NumpyProvider, True), (TargetKind.NULL, NullProvider, False),
+])  # fmt: skip
+def test_an_opened_dispatch_says_what_a_sample_takes(tmp_path, target, provider, is_known):
+    folder = str(tmp_path)
+    settings = RunSettings(verify=False)
+    hello = Hello(provider.name, {}, Target(target), settings, folder, folder, folder, 1, False)
+    channel = Recorder()
+    workspace = Workspace(generated=tmp_path, jobs=1, force=False)
+    serving = Bench(channel, provider({}), hello, workspace)
+    serving.handle(Open((WireDispatch(7, str(SMALL), Configuration("default")),)))
+    assert channel.sent[-1].failure is None
+    assert (channel.sent[-1].sample_s > 0) is is_known

@@ -31,6 +31,7 @@ from gemmetry.engine.protocol import (
 )
 from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
 from gemmetry.measurement.sampler import Round
+from gemmetry.measurement.stopping import StopPolicy
 from gemmetry.store.rows import Lane
 from gemmetry.verification.checks import CheckOutcome, CheckResult
 from gemmetry.verification.protocol import CHECKS
@@ -150,12 +151,12 @@ def test_survivors_of_a_lost_worker_are_opened_again(measure, workers, monkeypat
     killed = []
 
     class Killing(device_module.StopPolicy):
-        def next_count(self, rounds, seconds_spent):
+        def next_count(self, rounds, seconds_spent, sample_s):
             if len(rounds) == 1 and not killed:
                 killed.append(workers[0].pid)
                 workers[0]._process.kill()
                 workers[0]._process.wait()
-            return super().next_count(rounds, seconds_spent)
+            return super().next_count(rounds, seconds_spent, sample_s)
 
     monkeypatch.setattr(device_module, "StopPolicy", Killing)
     journal = measure(
@@ -329,12 +330,12 @@ def test_a_lost_process_costs_what_it_sampled(measure, workers, monkeypatch, num
     killed = []
 
     class Killing(device_module.StopPolicy):
-        def next_count(self, rounds, seconds_spent):
+        def next_count(self, rounds, seconds_spent, sample_s):
             if len(rounds) == number and not killed:
                 killed.append(number)
                 workers[number]._process.kill()
                 workers[number]._process.wait()
-            return super().next_count(rounds, seconds_spent)
+            return super().next_count(rounds, seconds_spent, sample_s)
 
     monkeypatch.setattr(device_module, "StopPolicy", Killing)
     journal = measure(["default", "fast", "factor_2"], **MANY)
@@ -375,12 +376,12 @@ def test_a_dispatch_that_has_ended_is_not_opened_again_with_those_that_a_loss_le
     killed = []
 
     class Killing(device_module.StopPolicy):
-        def next_count(self, rounds, seconds_spent):
+        def next_count(self, rounds, seconds_spent, sample_s):
             if len(rounds) == 2 and not killed:
                 killed.append(2)
                 workers[2]._process.kill()
                 workers[2]._process.wait()
-            return super().next_count(rounds, seconds_spent)
+            return super().next_count(rounds, seconds_spent, sample_s)
 
     monkeypatch.setattr(device_module, "StopPolicy", Killing)
     journal = measure(["default", "fast", "factor_2"], **MANY)
@@ -506,3 +507,20 @@ def test_a_worker_that_goes_on_after_its_answer_costs_the_last_it_answered(
     found = outcomes(journal)
     assert found["factor_2"] == "crash"
     assert found["default"] == "ok"
+
+
+def test_what_a_sample_takes_sizes_the_first_round(measure, monkeypatch):
+    hear, next_count, told = WorkerProcess.hear, StopPolicy.next_count, []
+
+    def hear_opened(self, kinds, keys):
+        reply = hear(self, kinds, keys)
+        return msgspec.structs.replace(reply, sample_s=0.25) if type(reply) is Opened else reply
+
+    def counted(self, rounds, seconds_spent, sample_s):
+        told.append((len(rounds), sample_s))
+        return next_count(self, rounds, seconds_spent, sample_s)
+
+    monkeypatch.setattr(WorkerProcess, "hear", hear_opened)
+    monkeypatch.setattr(StopPolicy, "next_count", counted)
+    measure(["default"])
+    assert told[0] == (0, 0.25)

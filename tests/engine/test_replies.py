@@ -84,6 +84,8 @@ def test_right_replies_have_no_flaw():
         (opened(verdict=dataclasses.replace(PASSED, evidence_path="/etc/x")), RunSettings()),
         (opened(verdict=dataclasses.replace(PASSED, evidence_path="a/../../x")), RunSettings()),
         (opened(verdict=dataclasses.replace(PASSED, evidence_path="a\0b")), RunSettings()),
+        (opened(sample_s=-1.0), RunSettings()),
+        (opened(sample_s=math.nan), RunSettings()),
     ],
 )
 def test_flaws_of_opening(reply, settings):
@@ -100,6 +102,7 @@ def test_flaws_of_opening(reply, settings):
         {"samples_ns": (1e300,)},
         {"seconds": math.nan},
         {"seconds": -1.0},
+        {"renewal_s": -1.0},
         {"first_launch_ns": math.inf},
         {"launches_per_sample": 0},
         {"input_sets": -3},

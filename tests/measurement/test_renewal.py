@@ -57,31 +57,44 @@ class Kernel:
     def close(self): ...
 
 
+def prepared(name, monkeypatch, *, writes_output=True, cold_cache=True):
+    """A sampler by whose clock every launch takes as long, however busy the machine is."""
+
+    def time_calls(calls):
+        for call in calls:
+            call()
+        return [2e5] * len(calls), "wall_clock"
+
+    monkeypatch.setattr("gemmetry.measurement.buffers.MAX_SETS", 6)
+    monkeypatch.setattr("gemmetry.measurement.sampler.WAIT_SHARE", 0.0)
+    kernel = Kernel(KEYS[name], writes_output=writes_output)
+    monkeypatch.setattr(kernel.device, "time_calls", time_calls)
+    settings = RunSettings(warmup_iterations=12, cold_cache=cold_cache)
+    sampler = Sampler(kernel, OPERATION, INPUTS, settings)
+    sampler.prepare()
+    return sampler
+
+
 @pytest.mark.parametrize("writes_output", [True, False])
 @pytest.mark.parametrize("cold_cache", [True, False])
 @pytest.mark.parametrize("name", KEYS)
 def test_answers_from_memory_are_wrong_and_not_fast(name, cold_cache, writes_output, monkeypatch):
-    monkeypatch.setattr("gemmetry.measurement.buffers.MAX_SETS", 6)
-    kernel = Kernel(KEYS[name], writes_output=writes_output)
-    settings = RunSettings(warmup_iterations=12, cold_cache=cold_cache, time_budget_s=0.1)
-    sampler = Sampler(kernel, OPERATION, INPUTS, settings)
-    sampler.prepare()
-    for _ in range(3):
-        sampler.sample_round(8)
+    sampler = prepared(name, monkeypatch, writes_output=writes_output, cold_cache=cold_cache)
     reference = compute_reference(OPERATION, INPUTS)
-    check = recheck(OPERATION, sampler.recheck(), lambda: reference, inputs=INPUTS)
-    assert check.is_failure is (name not in ("none", "content")), check.detail
+    found = []
+    for _ in range(4):
+        sampler.sample_round(8)
+        check = recheck(OPERATION, sampler.recheck(), lambda: reference, inputs=INPUTS)
+        found.append(check.is_failure)
     sampler.close()
+    # The first round may be what fills the memory, and not every line goes into the first rows.
+    assert any(found[1:]) is (name not in ("none", "content"))
 
 
 @pytest.mark.parametrize(("name", "changed"), [("none", 0), ("address", 1)])
 def test_only_outputs_that_say_something_new_are_given(name, changed, monkeypatch):
     """A line with the other sign is compared on the device, with what is judged anyway."""
-    monkeypatch.setattr("gemmetry.measurement.buffers.MAX_SETS", 6)
-    kernel = Kernel(KEYS[name], writes_output=True)
-    settings = RunSettings(warmup_iterations=12, cold_cache=True, time_budget_s=10.0)
-    sampler = Sampler(kernel, OPERATION, INPUTS, settings)
-    sampler.prepare()
+    sampler = prepared(name, monkeypatch)
     for _ in range(3):
         sampler.sample_round(8)
     outputs = sampler.recheck()
@@ -131,7 +144,7 @@ def test_changes_of_a_round(sets):
 
 def test_the_last_one_is_among_them_where_it_must_be(sets):
     renewal = Renewal(HostDevice(), OPERATION, INPUTS, seed=1)
-    for _ in range(6):
+    for _ in range(4):
         renewal.prepare(sets, fills=False, latest=True)
         assert sets[-1].change is not None
         renewal.undo()

@@ -5,9 +5,11 @@ import pytest
 
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target, TargetKind
 from gemmetry.measurement import load
 from gemmetry.measurement import sampler as sampler_module
-from gemmetry.measurement.sampler import Sampler
+from gemmetry.measurement.sampler import Round, Sampler
+from gemmetry.measurement.stopping import MIN_ROUNDS, MOST_ROUNDS, StopPolicy
 from gemmetry.numerics.changes import changed_inputs
 
 
@@ -480,3 +482,69 @@ def test_replays_are_judged_where_results_are_returned(
     [again] = sampler.recheck()
     assert executable.launches == launches + sampler.launches_per_sample, "a replay, not a launch"
     _assert_right(operation, host_inputs, again)
+
+
+def _sampled(sampler, settings, target) -> list[Round]:
+    """Rounds as the engine takes them, until the policy has enough."""
+    policy, rounds, spent = StopPolicy(settings, target), [], 0.0
+    while count := policy.next_count(rounds, spent, sampler.sample_s):
+        rounds.append(sampler.sample_round(count))
+        spent += rounds[-1].seconds
+    return rounds
+
+
+def test_no_round_holds_what_is_cold(operation, host_inputs, make_device, make_executable) -> None:
+    """Launches are 20 times as long at first: later than the few that every warm-up has."""
+    settings = RunSettings()
+    device = make_device(durations_ns=[5e6, *[749e3] * 8, *[37e3] * 100_000])
+    sampler = Sampler(make_executable(device), operation, host_inputs, settings)
+    sampler.prepare()
+    rounds = _sampled(sampler, settings, Target(TargetKind.CPU))
+    assert len(rounds) == MIN_ROUNDS
+    assert {len(item.samples_ns) for item in rounds} == {settings.max_samples // MOST_ROUNDS}
+    for item in rounds:
+        assert item.samples_ns == pytest.approx([37e3] * len(item.samples_ns))
+
+
+@pytest.mark.parametrize("is_slow_around", [False, True])
+def test_the_budget_buys_samples_whatever_goes_on_around_them(
+    operation, host_inputs, make_stream_device, make_executable, monkeypatch, is_slow_around
+) -> None:
+    """570 µs on a GPU with 300 ms, where writing a line of the inputs takes 40 ms of the host."""
+    now, duration_ns = [0.0], 570e3
+    monkeypatch.setattr(sampler_module.time, "perf_counter", lambda: now[0])
+    settings = RunSettings(time_budget_s=0.3, interval_width=1e-9)
+    device = make_stream_device(durations_ns=[duration_ns * (0.9 + i / 500) for i in range(101)])
+    executable = make_executable(device)
+    executable.after = lambda _count, _result: now.__setitem__(0, now[0] + duration_ns / 1e9)
+    sampler = Sampler(executable, operation, host_inputs, settings)
+    sampler.prepare()
+    if is_slow_around:
+        write = device.write
+
+        def slowly(*arguments):
+            now[0] += 0.04
+            write(*arguments)
+
+        device.write = slowly
+    rounds = _sampled(sampler, settings, Target(TargetKind.CUDA, "sm_90"))
+    launches = sum(len(item.samples_ns) * item.launches_per_sample for item in rounds)
+    assert launches == pytest.approx(0.3 / 570e-6, rel=0.1)
+    assert sum(item.seconds for item in rounds) == pytest.approx(0.3, rel=0.1)
+    if is_slow_around:
+        assert len(rounds) == pytest.approx(MIN_ROUNDS, abs=2)
+        assert all(item.renewal_s == pytest.approx(0.16) for item in rounds[1:]), "two, and back"
+    else:
+        assert len(rounds) == pytest.approx(30, abs=3), "of 10 ms"
+    assert any(output.change is not None for output in sampler.recheck())
+
+
+def test_launches_that_compute_on_the_host_count_in_full(
+    operation, host_inputs, make_stream_device, make_executable, monkeypatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(sampler_module.time, "perf_counter", lambda: now[0])
+    executable = make_executable(make_stream_device(durations_ns=[1e6]))
+    executable.after = lambda _count, _result: now.__setitem__(0, now[0] + 0.5)
+    sampler = _prepared(executable, operation, host_inputs)
+    assert sampler.sample_round(3).seconds == pytest.approx(3 * 0.5)

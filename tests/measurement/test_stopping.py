@@ -17,7 +17,7 @@ from gemmetry.measurement.stopping import (
     StopPolicy,
     asked_width,
     process_count,
-    relative_half_width,
+    rounds_half_width,
 )
 
 CPU = Target(TargetKind.CPU)
@@ -35,11 +35,13 @@ def _spread(count: int, share: float, each: int = 1) -> list[Round]:
     return [_round(*samples[start :: count // each]) for start in range(count // each)]
 
 
-def _sizes(policy: StopPolicy, seconds_each: float) -> list[int]:
+def _sizes(policy: StopPolicy, seconds_each: float, sample_s: float = 0.0) -> list[int]:
     """Of rounds whose samples are all alike."""
     rounds: list[Round] = []
-    while count := policy.next_count(rounds, seconds_each * sum(len(r.samples_ns) for r in rounds)):
+    spent = 0.0
+    while count := policy.next_count(rounds, spent, sample_s):
         rounds.append(_round(*[seconds_each * 1e9] * count))
+        spent += seconds_each * count
     return [len(item.samples_ns) for item in rounds]
 
 
@@ -59,11 +61,11 @@ def test_asked_width_depends_on_the_device_unless_it_is_given() -> None:
 
 
 def test_width_is_infinite_where_there_is_no_interval() -> None:
-    assert math.isinf(relative_half_width([]))
-    assert math.isinf(relative_half_width([_round(5.0)]))
-    assert math.isinf(relative_half_width([_round(0.0, 0.0)]))
-    assert math.isinf(relative_half_width([_round(5.0)] * 5))
-    assert relative_half_width([_round(5.0)] * 6) == 0.0
+    assert math.isinf(rounds_half_width([]))
+    assert math.isinf(rounds_half_width([_round(5.0)]))
+    assert math.isinf(rounds_half_width([_round(0.0, 0.0)]))
+    assert math.isinf(rounds_half_width([_round(5.0)] * 5))
+    assert rounds_half_width([_round(5.0)] * 6) == 0.0
 
 
 def test_however_few_samples_suffice_they_take_turns() -> None:
@@ -93,7 +95,7 @@ def test_rounds_that_differ_are_no_narrow_interval() -> None:
     levels = [1000.0 * (1 + 0.1 * (index / 11 - 0.5)) for index in range(12)]
     rounds = [_round(*(level + step for step in range(25))) for level in levels]
     assert policy.next_count(rounds, 0.1) > 0
-    assert relative_half_width(rounds) > 0.02
+    assert rounds_half_width(rounds) > 0.02
 
 
 @pytest.mark.parametrize(("spread", "missing_at_most"), [(0.3, 1e9), (3.0, 960)])
@@ -103,7 +105,7 @@ def test_the_rounds_left_share_what_the_width_needs(spread: float, missing_at_mo
         Round(samples_ns=one.samples_ns, method="wall_clock", launches_per_sample=10_000)
         for one in _spread(480, spread, each=20)
     ]
-    width = relative_half_width(rounds)
+    width = rounds_half_width(rounds)
     missing = min(math.ceil(480 * (width / 0.02) ** 2) - 480, missing_at_most)
     assert width > 0.02
     assert policy.next_count(rounds, 0.01) == math.ceil(missing / (MOST_ROUNDS - 24))
@@ -182,3 +184,39 @@ def test_sampling_always_ends_within_its_limits(
 @pytest.mark.parametrize("spent", [0.0, 1e-12])
 def test_no_time_spent_is_no_division_by_zero(spent: float) -> None:
     assert StopPolicy(RunSettings(), CPU).next_count(_spread(12, 0.5), spent) > 0
+
+
+def test_the_first_round_is_as_long_as_the_others_where_samples_are_known() -> None:
+    """A first round of one sample, which may be a cold one, is a pair that decides nothing."""
+    usual = RunSettings().max_samples // MOST_ROUNDS
+    assert _sizes(StopPolicy(RunSettings(), CPU), 1e-4, 1e-4) == [usual] * MIN_ROUNDS
+    assert _sizes(StopPolicy(RunSettings(), CPU), 0.1, 0.1) == [1] * MIN_ROUNDS
+    assert StopPolicy(RunSettings(), CPU).next_count([], 0.0, 99.0) == 1, "longer than the budget"
+    asked = StopPolicy(RunSettings(min_samples=24), CPU)
+    assert asked.next_count([], 0.0, 99.0) == 2, "promised ones however long they last"
+    assert StopPolicy(RunSettings(max_samples=5), CPU).next_count([], 0.0, 1e-6) == 1
+
+
+def test_samples_that_are_few_are_spread_over_many_rounds() -> None:
+    """What the width needs beyond the most samples does not make rounds longer and fewer."""
+    policy = StopPolicy(RunSettings(max_samples=60), CPU)
+    rounds: list[Round] = []
+    while count := policy.next_count(rounds, 2e-4 * len(rounds), 2e-4):
+        rounds.append(_round(*[2e5 * (1 + 7 * len(rounds) % 60 / 30)] * count))
+    assert [len(item.samples_ns) for item in rounds] == [1] * 60
+
+
+@pytest.mark.parametrize(
+    ("renewal_s", "fewest", "most"), [(0.0, 54, 66), (0.02, 13, 20), (5.0, 12, 15)]
+)
+def test_rounds_are_as_long_as_changing_their_inputs_takes(renewal_s, fewest, most) -> None:
+    """As far as the budget holds twelve of them; a budget of 300 ms buys 600 samples anyway."""
+    policy = StopPolicy(RunSettings(time_budget_s=0.3), CPU)
+    rounds: list[Round] = []
+    spent = 0.0
+    while size := policy.next_count(rounds, spent, 5e-4):
+        level = 5e5 * (0.5 + (7 * len(rounds) + 30) % 60 / 60)
+        rounds.append(Round(samples_ns=(level,) * size, method="graph", renewal_s=renewal_s))
+        spent += 5e-4 * size
+    assert fewest <= len(rounds) <= most
+    assert sum(len(item.samples_ns) for item in rounds) >= 590

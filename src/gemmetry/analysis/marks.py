@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from gemmetry.domain.record import Measurement, Record
+from gemmetry.statistics.intervals import half_width
 from gemmetry.statistics.quantiles import quantile
 
 LEAST_ROWS = 4
@@ -53,11 +54,10 @@ def mark_kind(mark: str) -> str:
 
 def relative_half_width(measurement: Measurement) -> float | None:
     """Half the width of the median's interval over the median, which is what sampling goes on for
-    and what the mark ``noisy`` is about; 0.005 is ±0.5 %. None without an interval."""
+    and what the mark ``noisy`` is about; None without an interval."""
     low, high = measurement.ci_low_ns, measurement.ci_high_ns
-    if low is None or high is None or measurement.median_ns <= 0:
-        return None
-    return (high - low) / 2 / measurement.median_ns
+    interval = None if low is None or high is None else (low, high)
+    return half_width(interval, measurement.median_ns)
 
 
 _READINGS: Mapping[str, Callable[[Measurement], float | None]] = {

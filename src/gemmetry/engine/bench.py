@@ -216,7 +216,10 @@ class Bench:
                 dispatch, executable, sampler, is_verified, right_output or wire.right_output
             )
             free = executable.device.free_memory_bytes()
-            return Opened(wire.id, executable.facts, verdict, None, "", free, trace, right_output)
+            sample_s = 0.0 if sampler is None else sampler.sample_s
+            return Opened(
+                wire.id, executable.facts, verdict, None, "", free, trace, right_output, sample_s
+            )
         except ChannelClosed:
             raise
         except Exception as error:  # noqa: BLE001  # the isolation boundary

@@ -39,8 +39,10 @@ class Candidate:
     verdict: Verdict | None = None
     rounds: list[Round] = field(default_factory=list)
     seconds_spent: float = 0.0
-    """Sampling alone: warming up again or loading the device between rounds is not charged to the
-    time budget."""
+    """Samples alone: warming up again, loading the device or changing the inputs between rounds is
+    not charged to the time budget."""
+    sample_s: float = 0.0
+    """What one sample takes by the warm-up; 0: not known."""
     stage: Stage = Stage.BUILD
     trace: TraceFacts | None = None
     trace_folder: str = ""

@@ -163,7 +163,7 @@ class DeviceSession:
             wanted = {
                 key: count
                 for key, candidate in self._open.items()
-                if (count := self._policy.next_count(candidate.rounds, candidate.seconds_spent))
+                if (count := self._next_count(candidate))
             }
             if not wanted:
                 return
@@ -181,6 +181,11 @@ class DeviceSession:
                     self._sample(*place, requests)
             self._store()
             number += 1
+
+    def _next_count(self, candidate: Candidate) -> int:
+        return self._policy.next_count(
+            candidate.rounds, candidate.seconds_spent, candidate.sample_s
+        )
 
     def _place(self, key: int) -> tuple[int, int] | None:
         """Lane and number of the worker whose turn with a candidate it is; None: it has ended."""
@@ -264,6 +269,7 @@ class DeviceSession:
             self._end(candidate, Ending(Outcome.WRONG, reason, worker.output_tail()))
         else:
             self._open[candidate.id] = candidate
+            candidate.sample_s = opened.sample_s
             candidate.workers[:] = [0]
             candidate.was_launched = True
             self._budget.observe(opened.free_memory_bytes)

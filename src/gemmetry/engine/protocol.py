@@ -166,6 +166,8 @@ class Opened(Message, frozen=True):
     trace: TraceFacts | None = None
     right_output: str = ""
     """Digest of the output that was verified now; "" if none was."""
+    sample_s: float = 0.0
+    """What one sample takes by the warm-up; 0: not known."""
 
 
 class Sampled(Message, frozen=True):

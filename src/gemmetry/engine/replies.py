@@ -62,6 +62,8 @@ def flaw_of_opened(opened: Opened, wire: WireDispatch, settings: RunSettings) ->
     """What is wrong with the answer to a request to open `wire`; "" if nothing is."""
     if opened.failure is not None or opened.skip_reason:
         return ""
+    if not _are_sane([1e9 * opened.sample_s]):
+        return "the time of a sample that is no time"
     verdict = opened.verdict
     if settings.verify and wire.verify and verdict is None:
         return "a dispatch without the verdict that was due"
@@ -103,7 +105,7 @@ def _flaw_of_round(taken: Round) -> str:
     others = (
         taken.first_launch_ns, taken.overhead_ns, taken.wall_launch_ns, taken.unsettled_change,
         taken.new_inputs_ratio, 1e9 * taken.seconds, 1e9 * taken.load_s,
-        1e9 * taken.quiet_wait_s, 1e9 * taken.runs_on_s,
+        1e9 * taken.renewal_s, 1e9 * taken.quiet_wait_s, 1e9 * taken.runs_on_s,
     )  # fmt: skip
     if not _are_sane(value for value in others if value is not None):
         return "times of a round that are no times"

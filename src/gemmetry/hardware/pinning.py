@@ -52,11 +52,21 @@ def pin_process(threads: int, root: Path = ROOT, tasks: Path = _TASKS) -> tuple[
 def running_times(tasks: Path = _TASKS) -> dict[int, int]:
     """How long each thread of this process has run so far, in ns (Linux,
     Documentation/scheduler/sched-stats.rst); {} where the system does not tell."""
+    return _schedstat(0, tasks)
+
+
+def waiting_times(tasks: Path = _TASKS) -> dict[int, int]:
+    """How long each thread of this process stood ready without a processor so far, in ns; see
+    :func:`running_times`."""
+    return _schedstat(1, tasks)
+
+
+def _schedstat(place: int, tasks: Path) -> dict[int, int]:
     found = {}
     with contextlib.suppress(OSError), os.scandir(tasks) as entries:
         for entry in entries:
             with contextlib.suppress(OSError, ValueError, IndexError):
-                found[int(entry.name)] = int(read_status(f"{entry.path}/schedstat").split()[0])
+                found[int(entry.name)] = int(read_status(f"{entry.path}/schedstat").split()[place])
     return found
 
 

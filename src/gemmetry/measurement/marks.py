@@ -15,7 +15,7 @@ from gemmetry.measurement.buffers import CACHE_FACTOR
 from gemmetry.measurement.integrity import REMEMBERED_RATIO
 from gemmetry.measurement.quiet import RUN_DELAY_SHARE
 from gemmetry.measurement.sampler import Round
-from gemmetry.measurement.stopping import asked_width, relative_half_width
+from gemmetry.measurement.stopping import asked_width, rounds_half_width
 from gemmetry.statistics.intervals import minimum_samples
 
 BUSY_LOAD_PER_CORE = 1.5
@@ -157,7 +157,7 @@ def _precision(
     if settings.repetitions is not None and settings.interval_width is None:
         return  # an exact number of samples was asked for, and no width
     # Within processes: what differs between them has a mark of its own.
-    width = relative_half_width(rounds)
+    width = rounds_half_width(rounds)
     asked = asked_width(settings, target)
     if width > asked:
         yield (

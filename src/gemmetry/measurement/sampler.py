@@ -24,7 +24,7 @@ from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.settings import RunSettings
 from gemmetry.hardware.pinning import running_times, spread_threads
-from gemmetry.measurement import buffers, integrity, overhead
+from gemmetry.measurement import buffers, integrity, overhead, settling
 from gemmetry.measurement.launches import Call, Launches, back_to_back
 from gemmetry.measurement.load import RELOAD_S, Load, Loader
 from gemmetry.measurement.quiet import WAIT_SHARE, QuietGate
@@ -60,12 +60,6 @@ filling those of all tiny sets would take longer than the round."""
 _ROUND_WARMUP_NS = 50e6
 """A launch shorter than this runs untimed before each round: other candidates ran meanwhile, so
 threads sleep, and instruction caches and TLBs are theirs."""
-
-_SETTLE_NS = 30e6
-_SETTLED = 1.25
-"""On a CPU the untimed launches go on until one takes at most so many times the shortest one seen,
-or until that time is up: the threads of the candidate that ran before spin on for a while (OpenBLAS
-for 2²⁶ cycles, about 20 ms; OpenMP for some ms) and take processors away from this one."""
 
 LEAD_NS = 15e6
 TAIL_NS = 10e6
@@ -108,7 +102,9 @@ class Round:
     bytes_per_set: int = 0
     last_level_cache_bytes: int = 0
     seconds: float = 0.0
-    """Wall-clock time of the sampling itself."""
+    """What the samples took: counts against the time budget."""
+    renewal_s: float = 0.0
+    """Host time that changing the inputs took around the samples; not part of `seconds`."""
     load_s: float = 0.0
     """Continuous untimed load before this round (sustained regime); not part of `seconds`."""
     is_settled: bool | None = None
@@ -127,6 +123,17 @@ class Round:
     """Of the engine: rounds of one turn were interleaved. 0: not known."""
     process: int = 0
     """Of the engine: when the process that took it was started, in ns since 1970. 0: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """Some samples of a round."""
+
+    durations_ns: Sequence[float]
+    seconds: float
+    """What they took, by the device's clock or the host's, whichever says more: launches that
+    compute on the host take longer than a device's events tell."""
+    renewal_s: float
 
 
 class Sampler:
@@ -179,6 +186,11 @@ class Sampler:
     def launches_per_sample(self) -> int:
         """Launches that are timed together."""
         return self._launches.per_sample
+
+    @property
+    def sample_s(self) -> float:
+        """Estimate of one sample from the warm-up, in seconds; 0 for simulated ones."""
+        return self._device_s([self._sample_ns])
 
     def prepare(self) -> None:
         """Upload and clone the inputs, time the first launch, warm up, check that the clock sees
@@ -235,18 +247,18 @@ class Sampler:
         quiet_wait_s = self._gate.wait() if self.method == "wall_clock" else 0.0
         load_s = self._before_round(count)
         per_sample = self.launches_per_sample
-        began = time.perf_counter()
         for observer in self._observers:
             observer.start()
         samples: list[float] = []
+        seconds = renewal_s = 0.0
         for size in self._slices(count):
-            durations, method = self._time(size)
-            samples.extend(durations)
+            taken = self._time(size)
+            samples.extend(taken.durations_ns)
+            seconds, renewal_s = seconds + taken.seconds, renewal_s + taken.renewal_s
             for observer in self._observers:
                 observer.sample()
-            if time.perf_counter() - began > self._settings.time_budget_s:
+            if seconds > self._settings.time_budget_s:
                 break
-        seconds = time.perf_counter() - began
         telemetry: dict[str, float | str | tuple[str, ...]] = {}
         for observer in self._observers:
             telemetry.update(observer.stop())
@@ -254,7 +266,7 @@ class Sampler:
         load = self._load
         return Round(
             samples_ns=tuple(duration / per_sample for duration in samples),
-            method="graph" if self._launches.is_captured else method,
+            method="graph" if self._launches.is_captured else self.method,
             telemetry=telemetry,
             launches_per_sample=per_sample,
             input_sets=len(self._sets),
@@ -264,6 +276,7 @@ class Sampler:
             bytes_per_set=self._operation.bytes,
             last_level_cache_bytes=self._device.last_level_cache_bytes,
             seconds=seconds,
+            renewal_s=renewal_s,
             load_s=load_s,
             is_settled=None if load is None else load.is_settled,
             unsettled_change=0.0 if load is None or load.is_settled else load.change,
@@ -351,9 +364,15 @@ class Sampler:
         iterations = self._settings.warmup_iterations
         affordable = int(self._settings.time_budget_s * 1e9 / max(self.launch_ns, 1.0))
         iterations = min(iterations, affordable)
-        if iterations > 0:
-            durations, self.method = self._device.time_calls(self._launches.single(iterations))
-            self.launch_ns = min(durations)
+        if iterations == 0:
+            return
+        durations, self.method = self._device.time_calls(self._launches.single(iterations))
+        self.launch_ns = min(durations)
+        if self.method == "wall_clock":
+            budget_ns = self._settings.time_budget_s * 1e9
+            self.launch_ns = settling.warm_up(
+                self._device, self._launches.single, self.launch_ns, budget_ns
+            )
 
     def _choose_device_samples(self, device: StreamDevice) -> None:
         """Graphs for launches that events or the host would disturb, or as the settings ask;
@@ -432,29 +451,25 @@ class Sampler:
         return self._loader().run(RELOAD_S)
 
     def _settle(self, poisoned: Sequence[buffers.BufferSet]) -> None:
-        """On a CPU, launch on the set that was used last, so that the next ones stay cold. Threads
-        that got in each other's way are moved apart."""
+        """On a CPU, launch on the set that was used last, so that the next ones stay cold."""
         if self.launch_ns >= _ROUND_WARMUP_NS:
             return
         call, used = self._launches.last_used()
-        spent_ns, ran_before = 0.0, running_times()
-        while spent_ns < _SETTLE_NS:
-            durations, _ = self._device.time_calls([call])
-            spent_ns += max(durations[0], 1.0)
-            is_settled = durations[0] <= _SETTLED * self.launch_ns
-            self.launch_ns = min(self.launch_ns, durations[0])
-            if is_settled:
-                break
-            spread_threads(ran_before)
+        self.launch_ns = settling.settle(self._device, call, self.launch_ns)
         if used in poisoned:
             buffers.overwrite(self._device, [used])
 
-    def _time(self, count: int) -> tuple[list[float], str]:
-        """Durations of `count` samples, in the middle of a load where the device has a queue. Some
-        inputs change right before the samples."""
+    def _time(self, count: int) -> _Taken:
+        """`count` samples, in the middle of a load where the device has a queue. Some inputs
+        change right before the samples."""
         device, launches = self._device, self._launches
         lead = self._lead() if isinstance(device, StreamDevice) else 0
         writes = self._executable.writes_output
+        marks = [time.perf_counter()]
+
+        def mark() -> None:
+            marks.append(time.perf_counter())
+
         self._renewal.undo()
         sets = launches.upcoming(count, after=lead)
         changes = self._renewal.prepare(sets, fills=writes, latest=not writes)
@@ -462,13 +477,28 @@ class Sampler:
         before, timed, tail = calls[:lead], calls[lead : lead + count], calls[lead + count :]
         if not (writes or launches.is_captured):
             timed[-1] = self._keeping(timed[-1], sets[-1])
-        if not (lead and isinstance(device, StreamDevice)):
+        mark()
+        if lead and isinstance(device, StreamDevice):
+            before[-1] = back_to_back([before[-1], mark, *changes, mark])
+            tail[0] = back_to_back([mark, tail[0]])
+            durations = device.time_in_load(before, timed, tail, lead * self._sample_ns)
+        else:
+            mark()
             for change in changes:
                 change()
-            return device.time_calls(timed)
-        lead_ns = lead * self._sample_ns
-        before[-1] = back_to_back([before[-1], *changes])
-        return device.time_in_load(before, timed, tail, lead_ns), self.method
+            mark()
+            durations, self.method = device.time_calls(timed)
+            mark()
+        began, prepared, before_changes, changed, ended = marks
+        return _Taken(
+            durations_ns=durations,
+            seconds=max(ended - changed, self._device_s(durations)),
+            renewal_s=prepared - began + changed - before_changes,
+        )
+
+    def _device_s(self, durations_ns: Sequence[float]) -> float:
+        """What samples took by the device's clock; 0 where nothing took as long as they say."""
+        return 0.0 if self.method == "simulated" else sum(durations_ns) / 1e9
 
     def _keeping(self, call: Call, one: buffers.BufferSet) -> Call:
         """`call`, which launches on `one` last, with its result kept."""

@@ -10,7 +10,7 @@ import numpy as np
 from gemmetry.domain.settings import USUAL_SAMPLES, RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.measurement.sampler import Round
-from gemmetry.statistics.intervals import rounds_interval
+from gemmetry.statistics.intervals import half_width, rounds_interval
 
 GPU_INTERVAL_WIDTH = 0.005
 """Asked relative half-width of the median's interval on a GPU, where nothing says otherwise."""
@@ -27,7 +27,9 @@ pretend device does not drift and needs one."""
 ROUND_S = 0.005
 GPU_ROUND_S = 0.01
 """Samples of a round take about so long: taking turns costs some milliseconds (untimed launches,
-telemetry, poisoned outputs), on a GPU some tens."""
+telemetry, poisoned outputs), on a GPU some tens. None of that counts against the time budget. Where
+changing the inputs takes longer than a round would, rounds are as long as that takes, as far as
+:data:`MIN_ROUNDS` of them fit into the budget."""
 
 MOST_ROUNDS = 60
 """Rounds that a dispatch takes about at most. Many short rounds tell more than few long ones,
@@ -57,14 +59,13 @@ def process_count(settings: RunSettings, target: Target) -> int:
     return settings.processes or (GPU_PROCESSES if target.is_gpu else 1)
 
 
-def relative_half_width(rounds: Sequence[Round]) -> float:
+def rounds_half_width(rounds: Sequence[Round]) -> float:
     """Half of the median's 95 % interval over the median; infinite where there is none."""
     samples = [item.samples_ns for item in rounds]
     if not any(samples):
         return math.inf
-    interval, _ = rounds_interval(samples)
-    median = float(np.median(np.concatenate(samples)))
-    return math.inf if interval is None or median <= 0 else (interval[1] - interval[0]) / 2 / median
+    found = half_width(rounds_interval(samples)[0], float(np.median(np.concatenate(samples))))
+    return math.inf if found is None else found
 
 
 class StopPolicy:
@@ -84,44 +85,63 @@ class StopPolicy:
         drifts = target.kind is not TargetKind.NULL
         self._rounds, self._most_rounds = (MIN_ROUNDS, MOST_ROUNDS) if drifts else (1, 2)
         self._first_size = max(1, math.ceil(self._least / self._rounds))
-        self._usual_size = max(self._first_size, settings.max_samples // self._most_rounds)
 
-    def next_count(self, rounds: Sequence[Round], seconds_spent: float) -> int:
+    def next_count(
+        self, rounds: Sequence[Round], seconds_spent: float, sample_s: float = 0.0
+    ) -> int:
         """Size of the next round; 0 ends sampling.
 
         Args:
             rounds: all rounds so far.
-            seconds_spent: wall-clock time that they took.
+            seconds_spent: what their samples took.
+            sample_s: what one sample takes by the warm-up, for the first round, which is as long as
+                the others then; 0: not known.
         """
         settings, taken = self._settings, _taken(rounds)
         if settings.repetitions is not None:
             return max(0, min(settings.repetitions - taken, self._first_size))
-        if taken == 0:
+        if taken == 0 and sample_s <= 0:
             return self._first_size
         owed = max(0, self._promised - taken)
         if taken >= settings.max_samples:
             return 0
         if seconds_spent >= settings.time_budget_s:
             return min(owed, self._first_size)
-        seconds_each = max(seconds_spent, 1e-9) / taken
-        affordable = int((settings.time_budget_s - seconds_spent) / seconds_each)
+        if taken:
+            sample_s = max(seconds_spent, 1e-9) / taken
+        affordable = max(int((settings.time_budget_s - seconds_spent) / sample_s), taken == 0)
         room = max(owed, min(affordable, settings.max_samples - taken))
-        size = min(max(int(self._round_s / _sample_s(rounds)), self._first_size), self._usual_size)
+        size = self._round_size(rounds, sample_s)
         if taken < self._least or len(rounds) < self._rounds:
             left = max(1, self._rounds - len(rounds))
             return min(max(min(size, room // left), self._first_size), room)
-        width = relative_half_width(rounds)
+        width = rounds_half_width(rounds)
         if width <= self._width:
             return 0
-        share = self._missing(taken, width) / max(1, self._most_rounds - len(rounds))
+        missing = min(self._missing(taken, width), room)
+        share = missing / max(1, self._most_rounds - len(rounds))
         return min(max(size, math.ceil(share)), room)
+
+    def _round_size(self, rounds: Sequence[Round], sample_s: float) -> int:
+        """Samples of a round that is long enough to be worth taking a turn."""
+        length_s, most_rounds = self._round_s, self._most_rounds
+        if rounds:
+            sample_s = _sample_s(rounds)
+            renewal_s = float(np.median([item.renewal_s for item in rounds]))
+            longest_s = self._settings.time_budget_s / self._rounds
+            if renewal_s > length_s and longest_s > length_s:
+                length_s = min(renewal_s, longest_s)
+                fitting = int(self._settings.time_budget_s / length_s)
+                most_rounds = min(max(fitting, self._rounds), most_rounds)
+        most = max(self._first_size, self._settings.max_samples // most_rounds)
+        return min(max(int(length_s / sample_s), self._first_size), most)
 
     def reason(self, rounds: Sequence[Round], seconds_spent: float) -> str:
         """Why sampling ended: ``interval``, ``time_budget`` or ``max_samples``."""
         settings, taken = self._settings, _taken(rounds)
         if settings.repetitions is not None:
             return "max_samples"
-        if taken >= self._least and relative_half_width(rounds) <= self._width:
+        if taken >= self._least and rounds_half_width(rounds) <= self._width:
             return "interval"
         return "max_samples" if taken >= settings.max_samples else "time_budget"
 
@@ -134,9 +154,9 @@ class StopPolicy:
 
 
 def _sample_s(rounds: Sequence[Round]) -> float:
-    """What one sample of the last round takes."""
-    last = rounds[-1]
-    return max(float(np.median(last.samples_ns)) * last.launches_per_sample / 1e9, 1e-9)
+    """What one sample takes, by the median over the rounds: single ones may be disturbed."""
+    medians = [np.median(item.samples_ns) * item.launches_per_sample for item in rounds]
+    return max(float(np.median(medians)) / 1e9, 1e-9)
 
 
 def _taken(rounds: Sequence[Round]) -> int:

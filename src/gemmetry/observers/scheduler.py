@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from gemmetry.hardware.pinning import waiting_times
+
 _TASKS = Path("/proc/self/task")
 
 
@@ -21,29 +23,17 @@ class RunDelay:
 
     def __init__(self, tasks: Path = _TASKS) -> None:
         self._tasks = tasks
-        self._began: tuple[dict[str, int], float] | None = None
+        self._began: tuple[dict[int, int], float] | None = None
 
     def start(self) -> None:
-        self._began = (self._delays(), time.perf_counter())
+        self._began = (waiting_times(self._tasks), time.perf_counter())
 
     def share(self) -> float | None:
         """Delay of all threads since ``start`` over the time since; None where it is not told."""
         if self._began is None:
             return None
-        (before, began), now = self._began, self._delays()
+        (before, began), now = self._began, waiting_times(self._tasks)
         if not now:
             return None
         waited = sum(delay - before.get(task, 0) for task, delay in now.items())
         return max(0.0, waited / 1e9 / max(time.perf_counter() - began, 1e-9))
-
-    def _delays(self) -> dict[str, int]:
-        found: dict[str, int] = {}
-        try:
-            for task in self._tasks.iterdir():
-                try:
-                    found[task.name] = int((task / "schedstat").read_text().split()[1])
-                except (OSError, IndexError, ValueError):
-                    continue  # the thread ended, or the kernel does not count
-        except OSError:
-            return {}
-        return found

@@ -97,6 +97,14 @@ def _effective_count(
     return float(min(count, max(rounds, count / max(design_effect, 1e-9))))
 
 
+def half_width(interval: Interval | None, median: float) -> float | None:
+    """Half the width of a median's interval over the median: 0.005 is ±0.5 %. None where there is
+    no interval, or the median is no duration."""
+    if interval is None or median <= 0:
+        return None
+    return (interval[1] - interval[0]) / 2 / median
+
+
 def minimum_samples(confidence: float = 0.95) -> int:
     """The least n for which [min, max] covers the median with `confidence`: 1 - 2**(1 - n)."""
     check_confidence(confidence)
