@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import sqlite3
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.columns import COLUMNS
+from gemmetry.engine.journal import Journal
 
 NULL = ("profile", "--providers", "null", "--shapes", "64x64x64")
 
@@ -330,6 +332,39 @@ def test_an_interrupt_ends_with_130_and_keeps_what_was_done(spawn, tmp_path):
     _, stderr = process.communicate(timeout=300)
     assert process.returncode == 130, stderr
     assert _count(journal) > 0
+    assert f"interrupted: {_count(journal)} of 18 dispatches and " in stderr
+
+
+def test_an_interrupt_says_what_is_stored_and_how_to_go_on(cli, monkeypatch):
+    """In this process: once something is stored, and before anything is there."""
+    finish = Journal.finish
+
+    def break_off(self, records):
+        if self.experiment.outcome_counts():
+            raise KeyboardInterrupt
+        finish(self, dict([*records.items()][:1]))
+
+    monkeypatch.setattr(Journal, "finish", break_off)
+    ended = cli(*NULL, "--experiment", "here", "--fresh")
+    assert (ended.status, ended.stdout) == (130, "")
+    told, hint = ended.stderr.splitlines()[-2:]
+    assert re.fullmatch(r"interrupted: 1 of 2 dispatches and \d+ samples are stored in here", told)
+    assert hint == "hint: The same command without --fresh goes on where this one stopped."
+
+    monkeypatch.setattr(Journal, "finish", finish)
+    ended = cli(*NULL, "--experiment", "here")
+    assert ended.status == 0
+    assert "1 done in an earlier run are kept" in ended.stderr
+
+    def at_once(*_arguments, **_values):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gemmetry.engine.run", at_once)
+    ended = cli(*NULL, "--experiment", "there")
+    assert ended.status == 130
+    assert ended.stderr.splitlines()[-2:] == [
+        "interrupted: nothing was stored yet", "hint: The same command starts over.",
+    ]  # fmt: skip
 
 
 def _count(journal: Path) -> int:

@@ -106,6 +106,23 @@ def test_live_view_shows_share_best_stage_and_failures(events):
     assert f"ok torch:{SQUARE}_slow" not in written
 
 
+@pytest.mark.parametrize("width", [60, 80])
+def test_lines_above_the_live_view_break_between_words(make_record, width):
+    console = Console(
+        file=io.StringIO(), width=width, height=25, force_terminal=True, color_system=None
+    )
+    reason = "values: " + " ".join(f"element{number} is wrong" for number in range(12))
+    wrong = make_record(SQUARE, outcome=Outcome.WRONG, reason=reason)
+    with ProgressListener(console, live=True) as listener:
+        listener(Message(f"It was not run: {reason}", level="warning"))
+        listener(DispatchFinished(wrong))
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) > 6
+    assert all(len(line) <= width for line in lines)
+    words = " ".join(console.file.getvalue().split())
+    assert words == (f"warning: It was not run: {reason} wrong torch:{SQUARE}_default: {reason}")
+
+
 def test_progress_goes_to_stderr(capsys, make_record):
     with ProgressListener(live=False) as listener:
         listener(PlanReady(1, 0, 0, "x"))

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+_INDENT = 4
+"""Columns before what of a line does not fit the terminal's width."""
+
+
 def stdout_console() -> Console:
     """The console of results. Not a terminal: as wide as COLUMNS says, else 160 columns, so that
     piped tables keep their rows on one line each."""
@@ -29,12 +33,28 @@ def stderr_console() -> Console:
     return Console(stderr=True, highlight=False)
 
 
-def note(text: str) -> None:
-    """One line for the person who typed the command, on stderr. Names of files that are found in
-    folders may hold anything."""
+def note(text: str, *, command: str = "") -> None:
+    """A line for the person who typed the command, on stderr; on a terminal broken between words.
+    Names of files that are found in folders may hold anything.
+
+    Args:
+        command: what `text` ends with, which can be copied: it gets lines of its own where the
+            terminal is too narrow.
+    """
     from gemmetry.reports.texts import printable
 
-    typer.echo(printable(text), err=True)
+    text, command = printable(text), printable(command)
+    if not sys.stderr.isatty():
+        typer.echo(f"{text} {command}" if command else text, err=True)
+        return
+    from rich.text import Text
+
+    from gemmetry.reports.lines import print_line, print_pointer
+
+    if command:
+        print_pointer(text, command, stderr_console())
+    else:
+        print_line(Text(text), stderr_console(), indent=_INDENT)
 
 
 def command_line() -> str:

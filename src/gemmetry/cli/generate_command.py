@@ -71,7 +71,7 @@ def generate(
         typer.echo(json_module.dumps({"schema_version": 1, "files": files}, ensure_ascii=False))
         return
     folder = shlex.quote(str(request.generated_dir))
-    note(f"compile them: gemmetry compile --generated-dir {folder}")
+    note("compile them:", command=f"gemmetry compile --generated-dir {folder}")
     for file in files:
         typer.echo(f"[Generating]: {file['path']}")
         for configuration in file["configurations"]:
@@ -84,12 +84,16 @@ def generate_files(prepared: Prepared) -> list[dict[str, Any]]:
     Raises:
         RequestError: no provider of the plan writes sources. StorageError: not writable.
     """
+    from rich.text import Text
+
     from gemmetry.api.listing import list_dispatches
     from gemmetry.cli.console import stderr_console
     from gemmetry.domain.contracts import Workspace
     from gemmetry.domain.errors import RequestError, StorageError
     from gemmetry.domain.events import Event, Message
     from gemmetry.engine import generate as generate_sources
+    from gemmetry.reports.lines import print_line
+    from gemmetry.reports.texts import printable
 
     console = stderr_console()
     warned = False
@@ -98,7 +102,7 @@ def generate_files(prepared: Prepared) -> list[dict[str, Any]]:
         nonlocal warned
         if isinstance(event, Message):
             warned = True
-            console.print(event.text, style="yellow", markup=False, soft_wrap=True)
+            print_line(Text(printable(event.text), style="yellow"), console, indent=4)
 
     folder = prepared.generated or Path("generated")
     workspace = Workspace(generated=folder, force=prepared.spec.force_compile)

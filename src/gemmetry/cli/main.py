@@ -129,16 +129,16 @@ def run(arguments: list[str] | None = None) -> int:
                           hint="Free some space, or write to another place."))  # fmt: skip
         return StorageError.exit_status
     if status == _INTERRUPTED:
-        typer.echo("interrupted: the same command goes on where this one stopped", err=True)
+        typer.echo("interrupted", err=True)
     return status
 
 
 def tell(error: Any) -> None:
-    """Print an error of ours: one ``error:`` line for each mistake, then what to do."""
+    """Print an error of ours: one line for each mistake, ``error:`` in front, then what to do."""
     from gemmetry.cli.console import note
 
     for line in getattr(error, "mistakes", None) or (error.message,):
-        note(f"error: {line}")
+        note(f"{error.label}: {line}")
     if error.hint:
         note(f"hint: {error.hint}")
 

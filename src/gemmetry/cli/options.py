@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from gemmetry.cli.completion import COMPLETERS
+from gemmetry.cli.console import note
 from gemmetry.domain.errors import RequestError
 from gemmetry.specs.keys import KEYS, PANELS, RETIRED, Form, Key
 from gemmetry.specs.ranges import split_files
@@ -119,7 +120,7 @@ def with_request(
             value = values.pop(name)
             if value:
                 _check_retired(old.option, value)
-                typer.echo(f"note: {old.option} has no effect: {old.reason}", err=True)
+                note(f"note: {old.option} has no effect: {old.reason}")
         given = {key.name: values.pop(key.name) for key in keys if key.name in values}
         command(given={name: v for name, v in given.items() if v not in (None, [])}, **values)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +50,44 @@ def tell_failure(summary: RunSummary) -> None:
     note("hint: The same command goes on where this one stopped.")
 
 
+@contextmanager
+def says_what_is_kept(folder: Path, *, fresh: bool) -> Iterator[None]:
+    """Around a run into `folder`: an interrupt becomes an error that names what is stored.
+
+    `fresh`: the run began anew, so that the same command would do so again.
+
+    Raises:
+        InterruptedRunError: the run was interrupted.
+    """
+    from gemmetry.domain.errors import InterruptedRunError
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        message, hint = _kept(folder, fresh)
+        raise InterruptedRunError(message, hint=hint) from None
+
+
+def _kept(folder: Path, fresh: bool) -> tuple[str, str]:
+    """What an interrupted run left in `folder`, and how to go on."""
+    from gemmetry.domain.errors import GemmetryError
+    from gemmetry.store.experiment import Experiment
+
+    try:
+        with Experiment.open(folder) as experiment:
+            done, total = sum(experiment.outcome_counts().values()), experiment.total()
+            samples = experiment.samples_count()
+    except GemmetryError:
+        return "nothing was stored yet", "The same command starts over."
+    dispatches = "dispatch" if total == 1 else "dispatches"
+    taken = f" and {samples} samples" if samples else ""
+    command = "The same command without --fresh" if fresh else "The same command"
+    return (
+        f"{done} of {total} {dispatches}{taken} are stored in {folder}",
+        f"{command} goes on where this one stopped.",
+    )
+
+
 def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool) -> int:
     """Run a plan, render its results, and return the exit status."""
     from gemmetry.api.profile import run_prepared
@@ -64,7 +104,8 @@ def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool
     if rendering.html is None and not records_traces:  # Without times it would be empty.
         # Nobody asked for it, so a missing library or folder is no reason to stop.
         rendering = dataclasses.replace(rendering, html=default_html(prepared.experiment))
-    with ProgressListener(stderr_console(), verbose=verbose) as listener:
+    progress = ProgressListener(stderr_console(), verbose=verbose)
+    with says_what_is_kept(prepared.experiment, fresh=fresh), progress as listener:
         summary = run_prepared(prepared, listener=listener, fresh=fresh, command=command_line())
     tell_idle_patterns(prepared)
     with Experiment.open(prepared.experiment) as experiment:
@@ -74,7 +115,7 @@ def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool
     note(f"experiment: {prepared.experiment}")
     if has_traces:
         folder = shlex.quote(str(prepared.experiment))
-        note(f"read the traces: gemmetry trace report {folder} -o report.html")
+        note("read the traces:", command=f"gemmetry trace report {folder} -o report.html")
     if summary.failure:
         tell_failure(summary)
     return summary.exit_status

@@ -110,7 +110,7 @@ def self_test(
     """
     from gemmetry.api.self_test import matrix_of, prepare_self_test, run_self_test
     from gemmetry.cli.console import command_line, note, stderr_console, stdout_console
-    from gemmetry.cli.run import tell_failure
+    from gemmetry.cli.run import says_what_is_kept, tell_failure
     from gemmetry.cli.tables import check_outputs
     from gemmetry.reports.kill_matrix import (
         kill_matrix_document,
@@ -123,7 +123,8 @@ def self_test(
     prepared = prepare_self_test(
         level=level, vehicles=_split(vehicle), mutants=_split(mutants), experiment=experiment
     )
-    with ProgressListener(stderr_console()) as listener:
+    progress = ProgressListener(stderr_console())
+    with says_what_is_kept(prepared.experiment, fresh=fresh), progress as listener:
         summary = run_self_test(prepared, listener=listener, fresh=fresh, command=command_line())
     matrix = matrix_of(prepared)
     facts = _facts(prepared, level)

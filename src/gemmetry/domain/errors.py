@@ -9,6 +9,7 @@
     │   ├── EmptySelectionError a pattern or range selects nothing
     │   ├── SpecError           one or more mistakes in a spec, each with file:line:column
     │   └── PlanMismatchError   the experiment folder belongs to another plan
+    ├── InterruptedRunError     somebody pressed Ctrl-C during a run           exit status 130
     ├── EnvironmentFailure      this machine failed, not the request           exit status 3
     │   ├── StorageError        disk full, folder not writable
     │   ├── JournalDamagedError the experiment's database cannot be read
@@ -40,6 +41,8 @@ class GemmetryError(Exception):
     """Root of the tree; catch this to catch everything gemmetry raises on purpose."""
 
     exit_status = 1
+    label = "error"
+    """What the command line prints in front of the message."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -90,6 +93,13 @@ class SpecError(RequestError):
 
 class PlanMismatchError(RequestError):
     """The experiment folder was made by another plan; nothing in it was touched."""
+
+
+class InterruptedRunError(GemmetryError):
+    """A run was interrupted; the message says what of it is stored."""
+
+    exit_status = 130
+    label = "interrupted"
 
 
 class EnvironmentFailure(GemmetryError):

@@ -19,6 +19,7 @@ from gemmetry.reports.compare_junit import comparison_junit
 from gemmetry.reports.files import write_atomically
 from gemmetry.reports.grouped import GroupedRow, print_grouped
 from gemmetry.reports.json_document import json_value
+from gemmetry.reports.lines import print_line
 from gemmetry.reports.markdown_table import escape
 from gemmetry.reports.rows import SUFFIXES, check_suffix, write_rows
 from gemmetry.reports.texts import first_line, printable
@@ -53,7 +54,7 @@ def print_comparison(comparison: ExperimentComparison, console: Console) -> None
     """Print each candidate's table, worst first, and what makes the sides differ."""
     for candidate in comparison.candidates:
         title = f"{candidate.label} = {candidate.title}  against  A = {comparison.title}"
-        console.print(Text(printable(title), style="bold"), soft_wrap=True)
+        print_line(Text(printable(title), style="bold"), console, indent=4)
         _print_warnings(candidate, console)
         _print_changes(candidate, console)
         _print_summary(candidate, comparison, console)
@@ -61,14 +62,14 @@ def print_comparison(comparison: ExperimentComparison, console: Console) -> None
 
 def _print_warnings(candidate: CandidateComparison, console: Console) -> None:
     if candidate.is_same:
-        console.print(Text(f"! {_same(candidate)}", style="bold yellow"))
+        print_line(Text(f"! {_same(candidate)}", style="bold yellow"), console, indent=2)
     if candidate.input_differences:
         text = f"! inputs differ: {'; '.join(candidate.input_differences)}"
-        console.print(Text(printable(text), style="yellow"), soft_wrap=True)
+        print_line(Text(printable(text), style="yellow"), console, indent=4)
     if candidate.environment_differences:
         console.print(Text("! the environments differ:", style="yellow"))
     for line in candidate.environment_differences:
-        console.print(Text(f"    {printable(line)}", style="yellow"), soft_wrap=True)
+        print_line(Text(f"    {printable(line)}", style="yellow"), console, indent=4)
 
 
 def _same(candidate: CandidateComparison) -> str:
@@ -163,7 +164,7 @@ def _print_summary(
             shown = ", ".join(f"{key[2]}:{key[3]}" for key in names[:3])
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             text = f"only in {side}: {len(names)}: {shown}{more}"
-            console.print(Text(printable(text), style="yellow"), soft_wrap=True)
+            print_line(Text(printable(text), style="yellow"), console, indent=4)
     if candidate.regressions:
         console.print(Text(_regressions(candidate), style="bold red"))
     _print_undecided(candidate, console)

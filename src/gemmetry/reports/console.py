@@ -25,7 +25,7 @@ from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record
 from gemmetry.domain.resultset import ResultSet
-from gemmetry.reports.console_failures import print_command, print_failures
+from gemmetry.reports.console_failures import print_failures
 from gemmetry.reports.dispatch_profiler import format_block
 from gemmetry.reports.grouped import print_rows
 from gemmetry.reports.labels import (
@@ -41,6 +41,7 @@ from gemmetry.reports.labels import (
     shorten_configurations,
     unapplied_checks,
 )
+from gemmetry.reports.lines import print_line, print_pointer
 from gemmetry.reports.tables import cell_text, select_columns, table_rows, tag_names
 from gemmetry.reports.texts import printable
 from gemmetry.reports.verdict_line import run_state_lines, verdict_line
@@ -80,7 +81,7 @@ def print_table(
     marks = find_run_marks(records)
     verdict = verdict_line(records, find_leader(result_set, marks), marks)
     if verdict:
-        console.print(Text(verdict, style="bold"), soft_wrap=not console.is_terminal)
+        print_line(Text(verdict, style="bold"), console)
         console.print()
     _print_groups(records, console, relative, marks)
     print_failures(records, console)
@@ -263,15 +264,6 @@ def _print_verified(records: Sequence[Record], console: Console) -> bool:
     return bool(checks or refused)
 
 
-def _print_pointer(text: str, command: str, console: Console) -> None:
-    """`text` and the command, which gets a line of its own where a terminal would break it."""
-    if console.is_terminal and len(text) + 1 + len(command) > console.width:
-        console.print(Text(text))
-        print_command(command, console)
-    else:
-        console.print(Text(f"{text} {command}"), soft_wrap=True)
-
-
 def _print_footer(
     records: Sequence[Record],
     console: Console,
@@ -291,7 +283,7 @@ def _print_footer(
             f"Geometric mean of best against {best}{relative.baseline} (operations): {means}"
         ))  # fmt: skip
     for line in run_state_lines(marks):
-        console.print(Text(line), soft_wrap=not console.is_terminal)
+        print_line(Text(line), console)
     kinds = marks.counts(records)
     if kinds:
         count = sum(1 for record in records if marks.of(record))
@@ -299,7 +291,7 @@ def _print_footer(
         console.print(Text(f"! {count} less trustworthy: {told}"))
     if _print_verified(records, console) or kinds or marks.has_common:
         place = shlex.quote(printable(folder)) if folder else "EXPERIMENT"
-        _print_pointer("All marks and checks of a row:", f"gemmetry show {place} DISPATCH", console)
+        print_pointer("All marks and checks of a row:", f"gemmetry show {place} DISPATCH", console)
     counts = ", ".join(f"{count} {outcome}" for outcome, count in outcome_counts(records).items())
     total = f"{len(records)} dispatch{'' if len(records) == 1 else 'es'}"
     console.print(Text(f"{total}: {counts}" if counts else total))

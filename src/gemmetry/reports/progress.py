@@ -25,7 +25,11 @@ from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record
 from gemmetry.reports.labels import operation_title, reason_line
+from gemmetry.reports.lines import print_line
 from gemmetry.reports.texts import printable
+
+_INDENT = 4
+"""Columns before what of a line does not fit the terminal's width."""
 
 _SHOWN_OPERATIONS = 5
 """Operations whose best dispatch the live view shows: the ones that moved last."""
@@ -155,8 +159,7 @@ class ProgressListener:
         return old is not None
 
     def _line(self, text: Text) -> None:
-        # Behind a live view rich prints above it; long lines are left to the terminal.
-        self._console.print(text, soft_wrap=True)
+        print_line(text, self._console, indent=_INDENT)  # above a live view, if there is one
 
     def _render(self) -> Group:
         failures = Text(f"{self._failures} failed" if self._failures else "", style="red")

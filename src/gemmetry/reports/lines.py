@@ -1,0 +1,57 @@
+"""Sentences and commands on a terminal: broken between words only; elsewhere a line each."""
+
+from __future__ import annotations
+
+import re
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+
+def print_line(text: Text, console: Console, *, indent: int = 0) -> None:
+    """Print `text`: on a terminal within its width, elsewhere whole, where lines are searched.
+
+    A word that is wider than the terminal, as a path may be, stays in one piece, so that a copy of
+    it has no break. Lines after the first are indented by `indent` columns.
+    """
+    for line in text.split("\n", allow_blank=True):
+        breaks = _breaks(line.plain, console.width, indent) if console.is_terminal else []
+        for number, part in enumerate(line.divide(breaks)):
+            if breaks:
+                part.rstrip()
+            console.print(Text(" " * indent) + part if number else part, soft_wrap=True)
+
+
+def _breaks(text: str, width: int, indent: int) -> list[int]:
+    """Places of the words that begin a line, the first line apart."""
+    breaks: list[int] = []
+    used = 0
+    for word in re.finditer(r"(\s*)(\S+)", text):
+        room = cell_len(word[0])
+        if used and used + room > width:
+            breaks.append(word.start(2))
+            used, room = indent, cell_len(word[2])
+        used += room
+    return breaks
+
+
+def print_command(command: str, console: Console) -> None:
+    """With backslashes at the ends of lines on a terminal, so that a copy still is one command."""
+    lines = [""]
+    for word in command.split(" "):
+        is_full = len(lines[-1]) + len(word) + 9 > console.width  # indent, "$ ", " \\" and a space
+        if console.is_terminal and lines[-1] and is_full:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else word
+    text = " \\\n      ".join(lines)
+    console.print(Text(f"    $ {text}", style="dim"), soft_wrap=True)
+
+
+def print_pointer(text: str, command: str, console: Console) -> None:
+    """`text` and the command, which gets a line of its own where a terminal would break it."""
+    if console.is_terminal and len(text) + 1 + len(command) > console.width:
+        print_line(Text(text), console)
+        print_command(command, console)
+    else:
+        console.print(Text(f"{text} {command}"), soft_wrap=True)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from gemmetry.reports.lines import print_line, print_pointer
+
+SENTENCE = "error: the spec of this experiment was made by another plan, and nothing was touched"
+
+
+def _printed(text, *, width, terminal=True, indent=0):
+    console = Console(
+        file=io.StringIO(), width=width, force_terminal=terminal, color_system=None,
+    )  # fmt: skip
+    print_line(Text(text), console, indent=indent)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [20, 60, 80])
+@pytest.mark.parametrize("indent", [0, 4])
+def test_a_terminal_gets_lines_that_break_between_words(width, indent):
+    lines = _printed(SENTENCE, width=width, indent=indent).splitlines()
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= width
+    assert [word for line in lines for word in line.split()] == SENTENCE.split()
+    assert all(line.startswith(" " * indent) and line == line.rstrip() for line in lines[1:])
+
+
+def test_elsewhere_a_sentence_is_one_line():
+    assert _printed(SENTENCE, width=20, terminal=False) == f"{SENTENCE}\n"
+
+
+def test_a_word_wider_than_the_terminal_can_be_copied_whole():
+    path = "/" + "a" * 90
+    assert _printed(f"  wrote {path} today", width=60, indent=4).splitlines() == [
+        "  wrote", f"    {path}", "    today",
+    ]  # fmt: skip
+    assert _printed(path, width=60) == f"{path}\n"
+
+
+def test_cells_are_counted_not_characters_and_line_breaks_stay():
+    assert _printed("行行 行行\n\nx", width=6).splitlines() == ["行行", "行行", "", "x"]
+
+
+def test_styles_survive_a_break():
+    console = Console(file=io.StringIO(), width=12, force_terminal=True, color_system="standard")
+    print_line(Text("crash ", style="red").append("of something", style="bold"), console)
+    assert "\x1b[1;31msomething" in console.file.getvalue().splitlines()[1]
+
+
+def test_a_command_that_does_not_fit_has_lines_that_can_be_copied():
+    command = "gemmetry trace report 'some folder' -o report.html"
+    wide, narrow = (Console(file=io.StringIO(), width=width, force_terminal=True,
+                            color_system=None) for width in (80, 40))  # fmt: skip
+    for console in (wide, narrow):
+        print_pointer("read them:", command, console)
+    assert wide.file.getvalue() == f"read them: {command}\n"
+    first, *rest = narrow.file.getvalue().splitlines()
+    assert first == "read them:"
+    assert " ".join(line.strip(" \\$") for line in rest) == command
+    assert all(line.endswith("\\") for line in rest[:-1])
