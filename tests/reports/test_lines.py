@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -11,11 +12,11 @@ from gemmetry.reports.lines import print_line, print_pointer
 SENTENCE = "error: the spec of this experiment was made by another plan, and nothing was touched"
 
 
-def _printed(text, *, width, terminal=True, indent=0):
+def _printed(text, *, width, terminal=True, **options):
     console = Console(
         file=io.StringIO(), width=width, force_terminal=terminal, color_system=None,
     )  # fmt: skip
-    print_line(Text(text), console, indent=indent)
+    print_line(Text(text), console, **options)
     return console.file.getvalue()
 
 
@@ -39,6 +40,13 @@ def test_a_word_wider_than_the_terminal_can_be_copied_whole():
         "  wrote", f"    {path}", "    today",
     ]  # fmt: skip
     assert _printed(path, width=60) == f"{path}\n"
+
+
+@pytest.mark.parametrize("text", ["a bb " + "c" * 50 + " dd", "c" * 50, "  " + "行" * 50 + " x"])
+def test_a_word_may_be_folded(text):
+    lines = _printed(text, width=20, indent=4, fold=True).splitlines()
+    assert all(cell_len(line) <= 20 for line in lines)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
 
 
 def test_cells_are_counted_not_characters_and_line_breaks_stay():

@@ -37,10 +37,10 @@ def _print_group(group: FailureGroup, console: Console) -> None:
     record = group.first
     line = Text(f"  {record.outcome}", style="red")
     line.append(f"  {printable(f'{record.provider}:{record.dispatch}')}", style="default")
-    print_line(line, console, indent=4)
+    print_line(line, console, indent=4, fold=True)
     if group.others:
         console.print(Text(f"    and {group.others} more for the same reason:", style="dim"))
-    print_line(Text(f"    {reason_line(record)}"), console, indent=4)
+    print_line(Text(f"    {reason_line(record)}"), console, indent=4, fold=True)
     if record.reproduce:
         print_command(printable(record.reproduce), console)
 
@@ -55,6 +55,8 @@ def _print_not_run(records: Sequence[Record], console: Console) -> None:
         console.print()
         console.print(Text("Not run", style="bold"))
     for (outcome, provider, reason), count in not_run.most_common(_MAXIMUM_FAILURES):
-        print_line(Text(f"  {count} × {provider} {outcome}: {reason}"), console, indent=4)
+        print_line(
+            Text(f"  {count} × {provider} {outcome}: {reason}"), console, indent=4, fold=True
+        )
     if len(not_run) > _MAXIMUM_FAILURES:
         console.print(Text(f"  … and {len(not_run) - _MAXIMUM_FAILURES} more reasons"))

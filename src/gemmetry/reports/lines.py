@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.text import Text
 
 
-def print_line(text: Text, console: Console, *, indent: int = 0) -> None:
+def print_line(text: Text, console: Console, *, indent: int = 0, fold: bool = False) -> None:
     """Print `text`: on a terminal within its width, elsewhere whole, where lines are searched.
 
-    A word that is wider than the terminal, as a path may be, stays in one piece, so that a copy of
-    it has no break. Lines after the first are indented by `indent` columns.
+    Args:
+        indent: columns in front of every line after the first.
+        fold: break a word that is wider than the terminal. Else it stays in one piece, so that a
+            copy of it, as of a path, has no break.
     """
     for line in text.split("\n", allow_blank=True):
-        breaks = _breaks(line.plain, console.width, indent) if console.is_terminal else []
+        breaks = _breaks(line.plain, console.width, indent, fold) if console.is_terminal else []
         for number, part in enumerate(line.divide(breaks)):
             if breaks:
                 part.rstrip()
             console.print(Text(" " * indent) + part if number else part, soft_wrap=True)
 
 
-def _breaks(text: str, width: int, indent: int) -> list[int]:
-    """Places of the words that begin a line, the first line apart."""
+def _breaks(text: str, width: int, indent: int, fold: bool) -> list[int]:
+    """Places where the lines after the first begin."""
     breaks: list[int] = []
     used = 0
     for word in re.finditer(r"(\s*)(\S+)", text):
@@ -32,6 +35,11 @@ def _breaks(text: str, width: int, indent: int) -> list[int]:
         if used and used + room > width:
             breaks.append(word.start(2))
             used, room = indent, cell_len(word[2])
+        if fold and used + room > width:
+            *pieces, last = chop_cells(word[2], max(1, width - indent))
+            ends = accumulate(map(len, pieces), initial=word.start(2))
+            breaks += list(ends)[1:]
+            used, room = indent, cell_len(last)
         used += room
     return breaks
 
