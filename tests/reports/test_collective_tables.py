@@ -13,6 +13,8 @@ from rich.console import Console
 
 from gemmetry.formats.kineto import read_kineto
 from gemmetry.reports.collective_tables import (
+    ABOUT_BOUNDS,
+    bounded,
     collectives_document,
     kernel_rows,
     kind_rows,
@@ -164,7 +166,7 @@ def test_the_console_shows_kinds_ranks_and_notes():
     assert "2 of 2 ranks, 4 communication kernels: 2 collectives matched, 0 kernels not" in text
     assert "all_reduce" in text
     assert "2.0 kB" in text
-    assert "clocks differ from rank 0's: rank 1 by -3000.0 us" in " ".join(text.split())
+    assert "clocks differ from rank 0's: rank 1 by -3000.0 µs" in " ".join(text.split())
     assert "corrected for the offsets of clocks" in text
 
 
@@ -185,8 +187,27 @@ def test_types_that_no_one_knows_are_neither_markup_nor_long(dtype):
 def test_a_rank_alone_shows_durations_and_no_bandwidth():
     text = shown(analyse_jobs([trace(0, kernels(0))]))
     assert "busbw" not in text
-    assert "shortest" in text
+    assert re.search(r"total +min +median\n.* ms +µs +µs", text)
     assert "no file of rank 1 (of 2)" in text
+
+
+def test_values_of_incomplete_groups_are_bounds_as_on_the_page():
+    whole = shown(analyse_jobs([trace(0, kernels(0)), trace(1, kernels(1))]))
+    assert "≤" not in whole and "≥" not in whole
+    of_four = [replace(one, group=Group("g", (0, 1, 2, 3), 4)) for one in kernels(0)]
+    text = shown(analyse_jobs([trace(0, of_four), trace(1, of_four)]))
+    assert re.search(r"x2 +≤ 2\.0 +0\.0 +≥ 1\.0 +≥ 1\.5\n", text)
+    assert ABOUT_BOUNDS in " ".join(text.split())
+    assert bounded("2.0", "latency_us_median", complete=False) == "≤ 2.0"
+    assert bounded("2.0", "latency_us_median", complete=True) == "2.0"
+    assert bounded("", "busbw_gbps_median", complete=False) == ""
+    assert bounded("7", "count", complete=False) == "7"
+
+
+def test_durations_are_written_alike_everywhere():
+    text = shown(found(shift=3_000_000))
+    assert "µs" in text
+    assert not re.search(r"\bus\b", text)
 
 
 def test_nothing_to_show():

@@ -45,6 +45,12 @@ def test_bandwidths_of_incomplete_groups_are_bounds(report_of):
     assert not any("≥" in cell["text"] for cell in _column(whole, "busbw_gbps_median"))
 
 
+def test_columns_of_the_least_and_the_most_are_called_as_elsewhere(report_of):
+    table = _tables(report_of("cpu_grid"))["host_products"]
+    headings = {heading["column"]: heading["text"] for heading in table["headings"]}
+    assert (headings["min_us"], headings["max_us"]) == ("min, µs", "max, µs")
+
+
 def test_headings_stand_above_their_numbers(report_of):
     table = _tables(report_of(*RANKS))["gemms"]
     numbers = {heading["column"] for heading in table["headings"] if heading["number"]}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from gemmetry.reports.collective_tables import ABOUT_BOUNDS
 from gemmetry.reports.trace_markdown import trace_markdown
 
 
@@ -8,6 +9,14 @@ def test_headings_and_rows_of_a_job(job_report):
     for heading in ("# Traces", "## Time", "## Collectives", "## Ranks"):
         assert f"{heading}\n" in text
     assert "all_gather" in text.replace("\\", "")
+
+
+def test_bounds_are_marked_as_on_the_page(report_of, job_report):
+    part = trace_markdown(report_of("collectives/hta_2of128"))
+    assert f"## Collectives\n\n{ABOUT_BOUNDS}\n\n" in part
+    assert "| ≤ 52,330 | ≥ 20.94 |" in part
+    whole = trace_markdown(job_report)
+    assert "≤" not in whole and "≥" not in whole
 
 
 def test_names_are_escaped(hostile_report):

@@ -107,7 +107,7 @@ def test_notes_tell_missing_ranks_mismatches_and_clocks(rank, collective):
     assert mismatch == (
         "group '0', after 3 matched: rank 0: all_reduce of 7 Float; rank 4: all_reduce of 8 Float"
     )
-    assert clocks.startswith("clocks differ from rank 0's: rank 4 by -50.0 us")
+    assert clocks.startswith("clocks differ from rank 0's: rank 4 by -50.0 µs")
     assert found.offsets_ns == {0: 0, 4: -50_000}
     assert [one.waited_ns for one in found.stragglers()] == [250_000, 0]
     assert [one.waited_ns for one in found.stragglers(corrected=True)] == [0, 0]

@@ -14,6 +14,21 @@ from gemmetry.traces.matched import Matched
 
 Row = dict[str, Any]
 
+BOUNDS = {"latency_us_median": "≤", "algbw_gbps_median": "≥", "busbw_gbps_median": "≥"}
+"""Columns of :func:`kind_row` -> the sign in front of a number of a kind that is not complete."""
+
+ABOUT_BOUNDS = (
+    "≤ and ≥: ranks of these groups have no file, or no trace gives the group. The rank that came "
+    "last may be one of them."
+)
+"""What these signs mean, wherever they are shown."""
+
+
+def bounded(text: str, column: str, *, complete: bool) -> str:
+    """A number's text as people see it, with the sign of a bound where it is one."""
+    sign = "" if complete or not text else BOUNDS.get(column, "")
+    return f"{sign} {text}" if sign else text
+
 
 def collectives_document(
     jobs: Sequence[JobCollectives], errors: Mapping[str, str] | None = None

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gemmetry.reports.collective_tables import kind_row
+from gemmetry.reports.collective_tables import ABOUT_BOUNDS, Row, bounded, kind_row
 from gemmetry.reports.texts import printable
 from gemmetry.traces.collective_jobs import JobCollectives
 from gemmetry.traces.collectives import Collective
@@ -45,6 +45,8 @@ def print_job(found: JobCollectives, console: Console) -> None:
     )
     if matching.matched:
         console.print(_kinds(found))
+        if not all(one.is_complete for kind in found.kinds for one in kind.ones):
+            console.print(ABOUT_BOUNDS, style="dim")
     else:
         console.print(_kernels([one for rank in job.ranks for one in rank.collectives]))
     if len(job.ranks) > 1:
@@ -58,15 +60,15 @@ def _counted(count: int, noun: str) -> str:
 
 
 def _kinds(found: JobCollectives) -> Table:
-    table = _table("operation", "type", "size", "n", "", "latency\nus", "start\nskew us",
+    table = _table("operation", "type", "size", "n", "", "latency\nµs", "start\nskew µs",
                    "algbw\nGB/s", "busbw\nGB/s")  # fmt: skip
     for kind in found.kinds:
         row = kind_row(kind)
         table.add_row(
             kind.op or "-", _plain(kind.dtype), size_text(row["bytes"]),
             "-" if kind.group_size is None else str(kind.group_size), f"x{row['count']}",
-            f"{row['latency_us_median']:.1f}", f"{row['start_skew_us_median']:.1f}",
-            _number(row["algbw_gbps_median"]), _number(row["busbw_gbps_median"]),
+            _median(row, "latency_us_median"), _median(row, "start_skew_us_median"),
+            _median(row, "algbw_gbps_median"), _median(row, "busbw_gbps_median"),
         )  # fmt: skip
     return table
 
@@ -77,7 +79,7 @@ def _kernels(kernels: Sequence[Collective]) -> Table:
     for one in kernels:
         key = (one.op or "-", one.dtype or "", one.bytes)
         groups.setdefault(key, []).append(one.duration_ns)
-    table = _table("operation", "type", "size", "", "total\nms", "shortest\nus", "median\nus")
+    table = _table("operation", "type", "size", "", "total\nms", "min\nµs", "median\nµs")
     for (op, dtype, size), times in sorted(groups.items(), key=lambda item: -sum(item[1])):
         table.add_row(
             op, _plain(dtype), size_text(size), f"x{len(times)}", f"{sum(times) / 1e6:.3f}",
@@ -89,7 +91,7 @@ def _kernels(kernels: Sequence[Collective]) -> Table:
 def _ranks(found: JobCollectives) -> Table:
     offsets = found.offsets_ns
     heads = ["rank", "last", "", "waited\nms", "not\nmatched"]
-    table = _table(*heads, *(["clock\nus"] if offsets else []), left=0)
+    table = _table(*heads, *(["clock\nµs"] if offsets else []), left=0)
     for one in found.stragglers(corrected=bool(offsets)):
         cells = [
             str(one.rank), f"x{one.last_count}", f"{one.last_share:.0%}",
@@ -120,8 +122,9 @@ def _plain(dtype: str | None) -> Text:
     return Text(text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…")
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+def _median(row: Row, column: str) -> str:
+    value = row[column]
+    return "-" if value is None else bounded(f"{value:.1f}", column, complete=row["complete"])
 
 
 def size_text(size: int | None) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from gemmetry.domain.units import column_decimals, format_gflops
 from gemmetry.kernel_names import classify
+from gemmetry.reports.collective_tables import ABOUT_BOUNDS, bounded
 from gemmetry.reports.texts import printable
 from gemmetry.reports.trace_plots import short_paths
 from gemmetry.reports.trace_report import TraceReport
@@ -66,8 +67,8 @@ _HEADINGS = {
     "self_us": "self, µs",
     "median_us": "median, µs",
     "mad_us": "MAD, µs",
-    "min_us": "least, µs",
-    "max_us": "most, µs",
+    "min_us": "min, µs",
+    "max_us": "max, µs",
     "tflops": "speed",
     "peak_fraction": "of peak",
     "overlapped_share": "overlap with communication",
@@ -108,14 +109,6 @@ _OVER_FILES = ("gemms", "host_products", "host_operators", "ops_summary", "kerne
 
 _NO_NAMES = ("file", "job", "inputs", "operators", "what")
 """Columns of texts that are no names of kernels: these are cut, not made short."""
-
-
-_BOUNDS = {"latency_us_median": "≤", "algbw_gbps_median": "≥", "busbw_gbps_median": "≥"}
-
-_ABOUT_BOUNDS = (
-    "≤ and ≥: ranks of these groups have no file, or no trace tells the group. The rank that came "
-    "last may be one of them."
-)
 
 
 def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
@@ -177,9 +170,8 @@ def _with_bounds(
     the marks."""
     for row, is_complete in zip(cells, complete, strict=False):
         for cell, column in zip(row, columns, strict=True):
-            if column in _BOUNDS and cell["text"] and not is_complete:
-                cell["text"] = f"{_BOUNDS[column]} {cell['text']}"
-    return _ABOUT_BOUNDS if not all(complete) else ""
+            cell["text"] = bounded(cell["text"], column, complete=is_complete)
+    return ABOUT_BOUNDS if not all(complete) else ""
 
 
 def _labels(report: TraceReport) -> dict[str, str]:

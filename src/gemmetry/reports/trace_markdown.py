@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from gemmetry.kernel_names import classify
+from gemmetry.reports.collective_tables import ABOUT_BOUNDS, bounded
 from gemmetry.reports.markdown_table import escape, markdown_lines
 from gemmetry.reports.texts import printable
 from gemmetry.reports.trace_report import TraceReport
@@ -52,7 +53,16 @@ def trace_markdown(report: TraceReport) -> str:
         shown = [column for column in wanted if column in table.headings]
         places = [table.headings.index(column) for column in shown]
         rows = [[row[place] for place in places] for row in table.rows[:_MOST_ROWS]]
-        parts += [f"## {heading}", "\n".join(_lines(shown, rows))]
+        numbers = [_is_number(row[place] for row in rows) for place in range(len(shown))]
+        cells = [list(map(_text, row)) for row in rows]
+        about = []
+        if name == "collectives":
+            complete = [row[table.headings.index("complete")] for row in table.rows]
+            for row, is_complete in zip(cells, complete, strict=False):
+                row[:] = [bounded(text, column, complete=is_complete)
+                          for text, column in zip(row, shown, strict=True)]  # fmt: skip
+            about = [] if all(complete) else [ABOUT_BOUNDS]
+        parts += [f"## {heading}", *about, "\n".join(markdown_lines(shown, cells, numbers=numbers))]
         hidden = len(table.rows) - len(rows)
         if hidden:
             parts.append(
@@ -61,11 +71,8 @@ def trace_markdown(report: TraceReport) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _lines(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterable[str]:
-    numbers = [
-        any(isinstance(row[place], (int, float)) for row in rows) for place in range(len(headings))
-    ]
-    return markdown_lines(headings, [list(map(_text, row)) for row in rows], numbers=numbers)
+def _is_number(values: Iterable[Any]) -> bool:
+    return any(isinstance(value, (int, float)) for value in values)
 
 
 def _text(value: Any) -> str:

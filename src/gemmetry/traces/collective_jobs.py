@@ -173,7 +173,7 @@ def _clocks(clocks: Sequence[ClockOffset]) -> list[str]:
     applied = [one for one in clocks if one.applied_ns]
     if not applied:
         return []
-    texts = ", ".join(f"rank {one.rank} by {one.applied_ns / 1000:+.1f} us" for one in applied[:8])
+    texts = ", ".join(f"rank {one.rank} by {one.applied_ns / 1000:+.1f} µs" for one in applied[:8])
     more = f" and {len(applied) - 8} more" if len(applied) > 8 else ""
     return [f"clocks differ from rank {clocks[0].rank}'s: {texts}{more}; corrected values are told "
             "beside those as recorded"]  # fmt: skip
