@@ -4,13 +4,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.reports.texts import cell_fit, first_line, printable
+from gemmetry.reports.texts import cell_fit, elide, first_line, printable
 
 
 def test_first_line_skips_blank_ones_and_ends():
     assert first_line("\n  \n  cause \n more") == "cause"
     assert first_line("") == ""
     assert first_line("x" * 300, limit=10) == "x" * 9 + "…"
+
+
+def test_names_that_differ_at_an_end_still_do_when_they_are_shortened():
+    names = [f"nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_{layout}" for layout in ("NTT", "NNT")]
+    short = [elide(name, 37) for name in names]
+    assert short[0] == "nvjet_sm90_tst_320x128_6…bz_coopB_NTT"
+    assert len(set(short)) == 2
+    assert max(map(len, short)) <= 37
+    assert elide("short", 5) == "short"
+    assert [elide("abcdef", width) for width in (2, 3, 4)] == ["a…", "a…f", "ab…f"]
 
 
 @settings(deadline=None, max_examples=60)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.reports.trace_html_tables import MOST_CHARACTERS, cut, page_tables
+from gemmetry.reports.trace_steps import ABOUT_STEPS
 
 RANKS = (
     "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz",
@@ -51,6 +52,11 @@ def test_columns_of_the_least_and_the_most_are_called_as_elsewhere(report_of):
     assert (headings["min_us"], headings["max_us"]) == ("min, µs", "max, µs")
 
 
+def test_sizes_of_messages_have_units_as_on_the_terminal(report_of):
+    table = _tables(report_of(*RANKS))["collectives"]
+    assert [cell["text"] for cell in _column(table, "bytes")] == ["402.7 MB"]
+
+
 def test_headings_stand_above_their_numbers(report_of):
     table = _tables(report_of(*RANKS))["gemms"]
     numbers = {heading["column"] for heading in table["headings"] if heading["number"]}
@@ -65,7 +71,9 @@ def test_tables_of_several_files_take_them_together_and_say_so(report_of):
     assert several["ops_summary"]["about"] == "All files together."
     assert one["ops_summary"]["about"] == ""
     windows = "Windows: 39.079 of the traces' 48.249 ms; idle in them: 0.049 of 0.059 ms."
-    assert several["steps"]["about"] == f"All files together. {windows}"
+    assert several["steps"]["about"] == (
+        f"All files together. {windows} {ABOUT_STEPS[0].upper()}{ABOUT_STEPS[1:]}."
+    )
 
 
 def test_numbers_of_a_column_have_equal_decimals(report_of):

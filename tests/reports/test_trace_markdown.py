@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import re
+
 from gemmetry.reports.collective_tables import ABOUT_BOUNDS
 from gemmetry.reports.trace_markdown import trace_markdown
+from gemmetry.reports.trace_steps import ABOUT_STEPS
 
 
 def test_headings_and_rows_of_a_job(job_report):
@@ -17,6 +20,14 @@ def test_bounds_are_marked_as_on_the_page(report_of, job_report):
     assert "| ≤ 52,330 | ≥ 20.94 |" in part
     whole = trace_markdown(job_report)
     assert "≤" not in whole and "≥" not in whole
+
+
+def test_steps_have_their_mark_and_window_and_what_these_are(report_of):
+    text = trace_markdown(report_of("traces/h200_fsdp_rank0of4_part.pt.trace.json.gz"))
+    steps = text.partition("## Steps\n")[2]
+    assert "Windows: 18.342 of the trace's 22.937 ms" in steps
+    assert f"{ABOUT_STEPS[1:]}." in steps
+    assert re.search(r"\| 3 \| 32 \| 64,912 \| 18,342 \|", steps)
 
 
 def test_names_are_escaped(hostile_report):

@@ -10,7 +10,7 @@ from gemmetry.domain.dtypes import default_accumulator
 from gemmetry.domain.operation import Conv2dShape, Operation, OperationKind, Scaling, Signature
 from gemmetry.domain.outcome import Outcome, Verification
 from gemmetry.domain.record import Measurement, Record, Verdict
-from gemmetry.reports.texts import first_line, printable
+from gemmetry.reports.texts import elide, first_line, printable
 from gemmetry.statistics.comparison import Difference
 
 VERIFICATION_MARKS = {
@@ -185,11 +185,11 @@ def shorten_configurations(
             parts = name.split("_")
             lead, tail = _shared_ends(families[parts[0]])
             text = "_".join(parts[lead : len(parts) - tail])
-        shortened[name] = _elide(printable(text), most)
+        shortened[name] = elide(printable(text), most)
     if len(set(shortened.values())) == len(unique):
         return shortened
     return {
-        name: f"#{index} {_elide(printable(name), most - len(str(index)) - 2)}"
+        name: f"#{index} {elide(printable(name), most - len(str(index)) - 2)}"
         for index, name in enumerate(unique, start=1)
     }
 
@@ -208,11 +208,3 @@ def _shared_ends(names: list[list[str]]) -> tuple[int, int]:
     while tail < shortest - lead - 1 and len({parts[-1 - tail] for parts in names}) == 1:
         tail += 1
     return lead, tail
-
-
-def _elide(text: str, width: int) -> str:
-    if len(text) <= width:
-        return text
-    front = max(1, (width - 1) * 2 // 3)
-    back = max(0, width - 1 - front)
-    return f"{text[:front]}…{text[len(text) - back :]}" if back else f"{text[:front]}…"

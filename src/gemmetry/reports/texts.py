@@ -33,3 +33,13 @@ def first_line(text: str, limit: int = 200) -> str:
     """The first line that says something, cut off behind `limit` characters."""
     line = next((line.strip() for line in printable(text).splitlines() if line.strip()), "")
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def elide(text: str, width: int) -> str:
+    """`text` in at most `width` characters: a longer one loses its middle, because names of
+    kernels and configurations differ at their ends."""
+    if len(text) <= width:
+        return text
+    front = max(1, (width - 1) * 2 // 3)
+    back = max(0, width - 1 - front)
+    return f"{text[:front]}…{text[len(text) - back :]}" if back else f"{text[:front]}…"

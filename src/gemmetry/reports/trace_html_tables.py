@@ -10,10 +10,11 @@ from typing import Any
 from gemmetry.domain.units import column_decimals, format_gflops
 from gemmetry.kernel_names import classify
 from gemmetry.reports.collective_tables import ABOUT_BOUNDS, bounded
+from gemmetry.reports.collective_text import size_text
 from gemmetry.reports.texts import printable
 from gemmetry.reports.trace_plots import short_paths
 from gemmetry.reports.trace_report import TraceReport
-from gemmetry.reports.trace_steps import steps_text
+from gemmetry.reports.trace_steps import ABOUT_STEPS, steps_text
 from gemmetry.reports.trace_sums import ONLY_ON
 
 _MOST_ROWS = 30
@@ -86,6 +87,7 @@ _HEADINGS = {
     "Kernel duration (µs)_mean": "mean, µs",
     "Percent of kernels time (%)": "share, %",
     "op": "operation",
+    "bytes": "size",
     "group_size": "ranks",
     "latency_us_median": "latency, µs",
     "start_skew_us_median": "start skew, µs",
@@ -138,9 +140,8 @@ def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
         ]
         about = "All files together." if several and name in _OVER_FILES else ""
         if name == "steps":
-            text = steps_text(report.summaries, report.steps)
             lead = "All files together. " if several else ""
-            about = f"{lead}{text[0].upper()}{text[1:]}."
+            about = lead + steps_about(report)
         if name == "collectives":
             about = _with_bounds(
                 cells, shown, [row[table.headings.index("complete")] for row in rows]
@@ -161,6 +162,12 @@ def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
             "hidden": max(0, len(rows) - most),
             "sheet": "host_operators" if name == "host_products" else name,
         }
+
+
+def steps_about(report: TraceReport) -> str:
+    """What to know about a table of all steps."""
+    texts = (steps_text(report.summaries, report.steps), ABOUT_STEPS)
+    return " ".join(f"{text[0].upper()}{text[1:]}." for text in texts)
 
 
 def _with_bounds(
@@ -210,6 +217,8 @@ def _cell(text: str, *, number: bool = False, title: str = "") -> dict[str, Any]
 
 
 def _number(value: float, column: str, decimals: int) -> str:
+    if column == "bytes":
+        return size_text(int(value))
     if column == "tflops":
         return format_gflops(value * 1000, even=True)
     if column.endswith(("_fraction", "_share")):

@@ -9,6 +9,7 @@ from gemmetry.kernel_names import classify
 from gemmetry.reports.collective_tables import ABOUT_BOUNDS, bounded
 from gemmetry.reports.markdown_table import escape, markdown_lines
 from gemmetry.reports.texts import printable
+from gemmetry.reports.trace_html_tables import steps_about
 from gemmetry.reports.trace_report import TraceReport
 from gemmetry.reports.trace_sums import ONLY_ON
 
@@ -33,6 +34,9 @@ _SHOWN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "job", "op", "dtype", "bytes", "group_size", "count", "latency_us_median",
         "busbw_gbps_median")),
     ("ranks", "Ranks", ("job", "rank", "last_count", "last_share", "waited_us")),
+    ("steps", "Steps", (
+        "file", "step", "kernels", "mark_us", "window_us", "busy_us", "exposed_comm_us",
+        "others_us", "idle_us")),
     ("problems", "What could not be read", ("file", "where", "what")),
 )  # fmt: skip
 
@@ -62,6 +66,8 @@ def trace_markdown(report: TraceReport) -> str:
                 row[:] = [bounded(text, column, complete=is_complete)
                           for text, column in zip(row, shown, strict=True)]  # fmt: skip
             about = [] if all(complete) else [ABOUT_BOUNDS]
+        if name == "steps":
+            about = [steps_about(report)]
         parts += [f"## {heading}", *about, "\n".join(markdown_lines(shown, cells, numbers=numbers))]
         hidden = len(table.rows) - len(rows)
         if hidden:

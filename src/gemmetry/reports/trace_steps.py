@@ -13,10 +13,15 @@ from gemmetry.traces.summary import Outside, Summary
 if TYPE_CHECKING:
     from rich.console import Console
 
+ABOUT_STEPS = (
+    "mark is the time in which the host launched a step, window the time from its first to its "
+    "last work on the device"
+)
+"""What the two spans of a step are, wherever they are shown."""
+
 _OVERLAP = (
-    "Steps overlap on the device: mark is the time in which the host launched a step, window the "
-    "time from its first to its last work on the device, others the part of the window in which "
-    "only work of other steps, or of none, ran."
+    f"Steps overlap on the device: {ABOUT_STEPS}, others the part of the window in which only work "
+    "of other steps, or of none, ran."
 )
 
 _SHOWN_SHARE = 0.0005
@@ -115,8 +120,8 @@ def print_steps(
         text = outside_text(by_file[s.file]) if s.file in by_file else ""
         if text:
             print_line(console, f"  {text}", style="dim")
-    if overlap:
-        console.print(_OVERLAP, style="dim")
+    text = _OVERLAP if overlap else f"{ABOUT_STEPS[0].upper()}{ABOUT_STEPS[1:]}."
+    console.print(text, style="dim")
 
 
 def _overlap(steps: Sequence[Summary]) -> bool:

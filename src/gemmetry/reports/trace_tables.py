@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.kernel_names import KernelKind, classify
-from gemmetry.reports.texts import printable
+from gemmetry.reports.texts import elide, printable
 from gemmetry.traces.gemm_operators import GemmShape
 from gemmetry.traces.gemms import GemmRow
 from gemmetry.traces.host_operators import HostOperator
@@ -198,7 +198,7 @@ def print_summary(summary: Summary, console: Console) -> None:
     )
     for gemm in summary.top_gemms:
         span = f"{gemm.min_ns / 1000:,.1f} – {gemm.max_ns / 1000:,.1f}"
-        name = _cut(classify(gemm.name).short, 37)
+        name = _kernel(classify(gemm.name).short, 37)
         print_line(
             console, f"  {milliseconds(gemm.sum_ns):>10} {gemm.count:>6,} {span:>19}  {name}"
         )
@@ -282,7 +282,9 @@ def print_gemms(rows: Sequence[GemmRow], console: Console, *, top: int = 20) -> 
         print_line(console, f"    {_cut(shape, 76)}")
         is_main = row.told.kind is KernelKind.GEMM
         kind = "" if is_main else f"{str(row.told.kind).replace('_', ' ')}: "
-        print_line(console, f"    {_cut(kind + (row.told.short or row.kernel), 76)}", style="dim")
+        print_line(
+            console, f"    {_kernel(kind + (row.told.short or row.kernel), 76)}", style="dim"
+        )
     hidden = rows[len(shown) :]
     if hidden:
         time = milliseconds(sum(row.sum_ns for row in hidden))
@@ -379,6 +381,10 @@ def print_line(console: Console, text: str, *, style: str = "") -> None:
 def _cut(text: str, width: int) -> str:
     text = printable(text).replace("\n", " ")
     return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _kernel(name: str, width: int) -> str:
+    return elide(printable(name).replace("\n", " "), width)
 
 
 def _us(ns: float | None) -> float | None:
