@@ -109,9 +109,10 @@ def test_the_workers_status_is_told(start, code, status):
 @pytest.mark.parametrize("end", ["the parent is gone", "the parent asks", "the worker ends"])
 def test_all_that_a_worker_started_ends_with_it_or_the_parent(start, tmp_path, end):
     last = "" if end == "the worker ends" else "time.sleep(1000)"
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "temporary" / "cc1.s").write_text("left by a compiler")
     process, control = start(LEAVES + last)
     pids = [int(text) for text in process.stdout.readline().split()]
-    (tmp_path / "temporary" / "cc1.s").write_text("left by a compiler")
     if end == "the parent asks":
         control.shutdown(socket.SHUT_WR)
     if end == "the parent is gone":

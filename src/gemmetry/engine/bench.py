@@ -151,7 +151,6 @@ class Bench:
         self._hello = hello
         self._workspace = workspace
         self._answers = Answers(Path(hello.references), hello.settings)
-        self._companions = CompanionBuilder(provider, workspace)
         self._evidence = EvidenceFolders(Path(hello.failures), hello.settings)
         if hello.target.kind is TargetKind.CPU:
             pin_process(int(hello.options.get("threads", 0)))
@@ -161,19 +160,23 @@ class Bench:
         self._open: dict[int, OpenDispatch] = {}
         self._strays = Strays()
         self._copies = Copies()
+        self._companions = CompanionBuilder(provider, workspace, self._returns_once)
 
     def handle(self, request: Open | Sample | Close) -> None:
         """Answer each part of the request with one reply."""
-        match request:
-            case Open():
-                for wire in request.dispatches:
-                    self._answer(wire.id, self._open_one(wire))
-            case Sample():
-                for dispatch_id, count in request.requests:
-                    self._answer(dispatch_id, self._sample_one(dispatch_id, count))
-            case Close():
-                for dispatch_id in request.ids:
-                    self._answer(dispatch_id, self._close_one(dispatch_id))
+        try:
+            match request:
+                case Open():
+                    for wire in request.dispatches:
+                        self._answer(wire.id, self._open_one(wire))
+                case Sample():
+                    for dispatch_id, count in request.requests:
+                        self._answer(dispatch_id, self._sample_one(dispatch_id, count))
+                case Close():
+                    for dispatch_id in request.ids:
+                        self._answer(dispatch_id, self._close_one(dispatch_id))
+        finally:
+            self._copies.end_copy()
 
     def _answer(self, dispatch_id: int, answer: Opened | Sampled | Closed) -> None:
         """Answer, and where the dispatch has come to its end, end what it left running."""
@@ -184,6 +187,9 @@ class Bench:
         if dispatch_id not in self._open:
             self._strays.end(dispatch_id)
         self._channel.send(answer)
+
+    def _returns_once(self, executable: Executable) -> ReturnsOnce:
+        return ReturnsOnce(executable, self._copies)
 
     def _open_one(self, wire: WireDispatch) -> Opened:
         self._channel.send(Entered(wire.id, Stage.BUILD))
@@ -212,6 +218,7 @@ class Bench:
             trace = self._trace(wire, dispatch, executable)
             sampler = self._prepare(wire, dispatch, executable)
             is_verified = verdict is not None or not wire.verify
+            self._copies.look()
             self._open[wire.id] = OpenDispatch(
                 dispatch, executable, sampler, is_verified, right_output or wire.right_output
             )
@@ -244,7 +251,7 @@ class Bench:
         device.synchronize()
         self._channel.send(Trying(wire.id))
         began = time.monotonic()
-        ReturnsOnce(executable, self._copies).run(buffers, output)
+        self._returns_once(executable).run(buffers, output)
         device.synchronize()
         return budget.objection(time.monotonic() - began)
 
@@ -267,7 +274,7 @@ class Bench:
             right = digest(output) if settings.measure else ""
 
         verdict = verify(
-            ReturnsOnce(executable, self._copies),
+            self._returns_once(executable),
             operation,
             inputs,
             reference,
@@ -278,7 +285,7 @@ class Bench:
             on_failure=self._evidence.keeper(dispatch),
             on_right=note_right,
         )
-        self._copies.check()
+        self._copies.look()
         verdict = with_accumulator_hint(
             verdict, operation, inputs, reference, companions, level=level, seed=settings.seed
         )
@@ -318,8 +325,9 @@ class Bench:
         self._channel.send(Entered(wire.id, Stage.MEASURE))
         inputs: Sequence[HostArray] = self._answers.inputs(dispatch.operation)
         sampler = Sampler(
-            executable, dispatch.operation, inputs, settings, self._observers, self._uploads
-        )
+            executable, dispatch.operation, inputs, settings, self._observers, self._uploads,
+            self._copies.end_copy,
+        )  # fmt: skip
         sampler.prepare()
         return sampler
 
@@ -327,7 +335,9 @@ class Bench:
         item = self._open[dispatch_id]
         try:
             assert item.sampler is not None
-            return Sampled(dispatch_id, item.sampler.sample_round(count), None)
+            taken = item.sampler.sample_round(count)
+            self._copies.look()
+            return Sampled(dispatch_id, taken, None)
         except Exception as error:  # noqa: BLE001  # the isolation boundary
             failure = self._failure(error, item.executable)
             del self._open[dispatch_id]
@@ -340,6 +350,7 @@ class Bench:
             if item.sampler is not None:
                 item.sampler.close()
             item.executable.close()
+            self._copies.look()
             return Closed(dispatch_id, check, None, evidence_path)
         except Exception as error:  # noqa: BLE001  # the isolation boundary
             return Closed(dispatch_id, None, self._failure(error, item.executable))
@@ -375,7 +386,9 @@ class Bench:
         return check, self._evidence.keeper(item.dispatch)(evidence)
 
     def _failure(self, error: Exception, executable: Executable | None) -> Failure:
-        """Describe `error`, and find out whether the device still answers after it."""
+        """Describe `error`, end what the kernel forked, and find out whether the device still
+        answers after it."""
+        self._copies.forget()
         spoiled = False
         if executable is not None and not isinstance(error, DeviceLostError):
             try:

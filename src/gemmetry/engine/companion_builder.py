@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from gemmetry.domain.contracts import Executable, Provider, Workspace
@@ -17,7 +18,14 @@ class CompanionBuilder:
     """Companions of one provider's dispatches. What they found is kept for as long as the worker
     lives, so that a sweep over shapes pays for the tails of a configuration once."""
 
-    def __init__(self, provider: Provider, workspace: Workspace) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        workspace: Workspace,
+        guard: Callable[[Executable], Executable] = lambda executable: executable,
+    ) -> None:
+        """`guard` wraps each executable that is built."""
+        self._guard = guard
         self._provider = provider
         # Forcing is for the dispatches that were asked for; their tails may come from the cache.
         self._workspace = replace(workspace, force=False)
@@ -48,6 +56,5 @@ class CompanionBuilder:
         configuration = provider.parse_configuration(dispatch.configuration.name, operation, target)
         if configuration is None:
             return None
-        return provider.build(
-            Dispatch(operation, configuration, dispatch.provider, target), self._workspace
-        )
+        built = Dispatch(operation, configuration, dispatch.provider, target)
+        return self._guard(provider.build(built, self._workspace))

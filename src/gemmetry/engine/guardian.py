@@ -25,7 +25,7 @@ import socket
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +40,9 @@ LAST_S = 10.0
 
 _LONGEST_NAME = 60
 
+ANY_CHILD = 0x40000000 if sys.platform.startswith("linux") else 0
+"""``__WALL`` of ``waitpid(2)``: children that ``clone(2)`` made to end without SIGCHLD, too."""
+
 
 @dataclass(frozen=True)
 class Process:
@@ -49,6 +52,12 @@ class Process:
     session: int
     name: str
     """Its command line, or the first part of it."""
+    state: str
+    """One letter, see ``proc_pid_stat(5)``."""
+    cpu_s: float
+    """Time that it has computed for, its dead children apart."""
+    image: str
+    """What tells programs that were executed apart; a fork that executes nothing shares it."""
 
     def __str__(self) -> str:
         return f"{self.name} (process {self.pid})"
@@ -101,33 +110,48 @@ def become_subreaper() -> bool:
 def has_children() -> bool:
     """Whether this process has any child, dead ones included; costs a microsecond."""
     try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT | ANY_CHILD)
     except ChildProcessError:
         return False
     return True
 
 
-def descendants(ancestor: int) -> list[Process]:
-    """The living processes below `ancestor`; none where there is no /proc."""
-    children: dict[int, list[Process]] = defaultdict(list)
+def descendants(ancestor: int, without: Collection[int] = ()) -> list[Process]:
+    """The living processes below `ancestor`, but for those `without` and what is below them; none
+    where there is no /proc."""
+    children: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
     for entry in os.scandir("/proc") if Path("/proc/self/stat").exists() else ():
         if entry.name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                parent, process = _read(entry.path)
-                children[parent].append(process)
+            with contextlib.suppress(OSError):
+                stat = _read(f"{entry.path}/stat")
+                parent = int(_fields(stat)[1])
+                children[parent].append((int(entry.name), stat))
     found: list[Process] = []
     waiting = [ancestor]
     while waiting:
-        below = children.pop(waiting.pop(), [])
-        found += below
-        waiting += [process.pid for process in below]
-    return [process for process in found if process.name]
+        for pid, stat in children.pop(waiting.pop(), []):
+            if pid not in without:
+                waiting.append(pid)
+                with contextlib.suppress(OSError):  # it ended meanwhile
+                    found.append(_process(pid, stat))
+    return [process for process in found if process.state not in "ZX"]
+
+
+def own_image() -> str:
+    """Of this process, see :class:`Process`."""
+    return _process(os.getpid(), _read("/proc/self/stat")).image
 
 
 def kill(pid: int) -> None:
     """End a process that may have ended already."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL)
+
+
+def collect(pid: int) -> None:
+    """Wait for the end of a child; a child of a child is collected when that ends."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, ANY_CHILD)
 
 
 @dataclass
@@ -154,7 +178,7 @@ def end_all(worker: int) -> Left:
             kill(process.pid)
         time.sleep(0.001)
         with contextlib.suppress(ChildProcessError):
-            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            while (found := os.waitpid(-1, os.WNOHANG | ANY_CHILD))[0]:
                 if found[0] == worker:
                     status = os.waitstatus_to_exitcode(found[1])
     return Left(list(names.values()), status)
@@ -178,16 +202,31 @@ def _wait(control: socket.socket, worker: int) -> int | None:
             return None
 
 
-def _read(folder: str) -> tuple[int, Process]:
-    """Parent and process of a folder in /proc; a dead one has no name."""
-    text = Path(folder, "stat").read_text(errors="replace")
-    before, _, after = text.rpartition(")")
-    state, parent, _, session = after.split()[:4]
-    name = ""
-    if state not in "ZX":
-        words = Path(folder, "cmdline").read_bytes().replace(b"\0", b" ")
-        name = words.decode(errors="replace").strip() or before.partition("(")[2]
-    return int(parent), Process(int(Path(folder).name), int(session), name[:_LONGEST_NAME])
+def _read(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123  # for hundreds of files at a time
+        return file.read()
+
+
+def _fields(stat: bytes) -> list[bytes]:
+    """What follows the number and the name, which may hold anything, in a ``stat`` of /proc."""
+    return stat[stat.rindex(b")") + 2 :].split()
+
+
+def _process(pid: int, stat: bytes) -> Process:
+    fields = _fields(stat)
+    words = _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").strip()
+    words = words or stat[stat.index(b"(") + 1 : stat.rindex(b")")]
+    name = words.decode(errors="replace")[:_LONGEST_NAME]
+    code, stack = int(fields[23]), int(fields[25])
+    return Process(
+        pid=pid,
+        session=int(fields[3]),
+        name=name,
+        state=fields[0].decode(),
+        cpu_s=(int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"),
+        # Where addresses are hidden they are zero (PTRACE_MODE_READ in proc_pid_stat(5)).
+        image=f"{code} {stack}" if stack > 0 else name,
+    )
 
 
 def _execute(command: list[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from gemmetry.engine.guardian import Process, descendants, has_children, kill
+from gemmetry.engine.guardian import Process, collect, descendants, has_children, kill
 
 
 class Strays:
@@ -31,17 +31,10 @@ class Strays:
             del self._found[process.pid]
             if process.pid in running:
                 kill(process.pid)
-                _collect(process.pid)
+                collect(process.pid)
 
     def _running(self) -> list[Process]:
         if not has_children():
             return []
         session = os.getsid(0)
         return [found for found in descendants(os.getpid()) if found.session != session]
-
-
-def _collect(pid: int) -> None:
-    try:
-        os.waitpid(pid, 0)
-    except ChildProcessError:
-        pass  # a child of a child, which is collected when that ends

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -147,6 +147,7 @@ class Sampler:
         observers: telemetry; each is started, sampled and stopped once a round.
         uploads: shared by the samplers of a process, so that one operation's inputs are sent to
             the device once.
+        on_launched: called after launches, where nothing is timed.
     """
 
     def __init__(
@@ -157,8 +158,10 @@ class Sampler:
         settings: RunSettings,
         observers: Sequence[Observer] = (),
         uploads: buffers.Uploads | None = None,
+        on_launched: Callable[[], None] = lambda: None,
     ) -> None:
         self._executable = executable
+        self._on_launched = on_launched
         self._device = executable.device
         self._operation = operation
         self._inputs = inputs
@@ -214,6 +217,7 @@ class Sampler:
         self._launches = Launches(self._executable, self._sets)
         ran_before = running_times()
         durations, self.method = device.time_calls(self._launches.single(1))
+        self._on_launched()
         self.first_launch_ns = self.launch_ns = durations[0]
         if self.method == "wall_clock":
             spread_threads(ran_before)
@@ -253,6 +257,7 @@ class Sampler:
         seconds = renewal_s = 0.0
         for size in self._slices(count):
             taken = self._time(size)
+            self._on_launched()
             samples.extend(taken.durations_ns)
             seconds, renewal_s = seconds + taken.seconds, renewal_s + taken.renewal_s
             for observer in self._observers:
