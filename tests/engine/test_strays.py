@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +24,8 @@ def started():
     def go(seconds, *, own):
         process = subprocess.Popen(["sleep", str(seconds)], start_new_session=own)
         running.append(process)
+        while not Path(f"/proc/{process.pid}/cmdline").read_bytes().startswith(b"sleep"):
+            time.sleep(0.001)  # it is executed, but its arguments are not in place yet
         return process
 
     yield go
