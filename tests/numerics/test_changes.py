@@ -11,13 +11,13 @@ from gemmetry.numerics.changes import (
     changeable,
     changed_inputs,
     changed_reference,
-    draw_change,
     edits,
     part_with_lines,
     result_edits,
     split_lines,
     undoing,
 )
+from gemmetry.numerics.drawing import draw_change
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference, to_storage
 from gemmetry.numerics.storage import to_float64
@@ -34,10 +34,12 @@ OPERATIONS = (
     "conv2d_2x9x17x3_3x2x50_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc_bias_relu_residual",
 )
 
+SINGLE_KINDS = [k for k in ChangeKind if k not in (ChangeKind.CROSSED, ChangeKind.EXCHANGED)]
+
 
 def cases():
     for name in OPERATIONS:
-        for kind in ChangeKind:
+        for kind in SINGLE_KINDS:
             for place in changeable(parse_operation(name)):
                 yield pytest.param(name, kind, place, id=f"{name}-{kind.name}-{place}")
 
@@ -68,41 +70,6 @@ def test_a_reference_follows_its_changed_line(name, kind, place):
     np.testing.assert_allclose(
         stored, to_storage(wanted.value, operation.output), rtol=1e-12, atol=1e-12
     )
-
-
-def test_changes_keep_what_caches_look_at():
-    operation = parse_operation("matmul_16x12x8_f32t_f32t_f32t")
-    inputs = make_inputs(operation, distribution="integers", seed=3)
-    a = to_float64(inputs[0])
-
-    def changed(kind):
-        rng = np.random.default_rng(1)
-        change = draw_change(operation, inputs, kind, 0, rng)
-        return to_float64(changed_inputs(operation, inputs, change)[0])
-
-    assert (np.abs(changed(ChangeKind.NEGATED)) == np.abs(a)).all()
-    assert (changed(ChangeKind.SWAPPED).sum(axis=0) == a.sum(axis=0)).all()
-    assert (changed(ChangeKind.ELEMENTS_SWAPPED).sum(axis=1) == a.sum(axis=1)).all()
-    assert (changed(ChangeKind.ONE_ELEMENT) != a).sum() == 1
-
-
-def test_places_follow_the_seed():
-    operation = parse_operation("matmul_512x512x4_f32t_f32t_f32t")
-    inputs = make_inputs(operation, distribution="integers", seed=3)
-
-    def line(seed):
-        rng = np.random.default_rng(seed)
-        return draw_change(operation, inputs, ChangeKind.NEGATED, 0, rng).lines
-
-    assert line(1) == line(1)
-    assert len({line(seed) for seed in range(8)}) > 4
-
-
-def test_s8_without_a_counterpart_of_its_lowest_number():
-    operation = parse_operation("matmul_2x2x4_s8t_s8t_s32t")
-    inputs = (np.full((2, 4), -128, np.int8), np.ones((4, 2), np.int8))
-    change = draw_change(operation, inputs, ChangeKind.NEGATED, 0, np.random.default_rng(0))
-    assert (change.contents == 127).all()
 
 
 def test_results_of_several_changes_are_one_product():

@@ -8,10 +8,10 @@ from gemmetry.domain.traits import Trait
 from gemmetry.numerics.changes import (
     ChangeKind,
     changed_inputs,
-    draw_change,
     take_lines,
     with_lines,
 )
+from gemmetry.numerics.drawing import draw_change
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference, to_logical, to_storage
 from gemmetry.numerics.storage import as_bits, quantize

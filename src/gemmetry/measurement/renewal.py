@@ -10,7 +10,8 @@ import numpy as np
 from gemmetry.domain.contracts import Device, HostArray
 from gemmetry.domain.operation import Conv2dShape, Operation
 from gemmetry.measurement.buffers import SENTINEL, BufferSet
-from gemmetry.numerics.changes import Change, ChangeKind, draw_change, edits, undoing
+from gemmetry.numerics.changes import Change, ChangeKind, edits, undoing
+from gemmetry.numerics.drawing import draw_change
 from gemmetry.numerics.editing import prepared_edits
 
 WATCHED = 2

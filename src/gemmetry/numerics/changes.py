@@ -25,7 +25,7 @@ from gemmetry.numerics.references import (
     to_logical,
     to_storage,
 )
-from gemmetry.numerics.storage import Array, to_float64
+from gemmetry.numerics.storage import Array
 
 Index = tuple[slice, ...]
 """Where in an array something is written."""
@@ -45,19 +45,26 @@ _NAMES = {
     "bias": "element {} of the bias",
 }
 
-_TRIES = 8
-"""Places looked at for one whose change shows: the largest number of so many counts."""
+_SINGLE = {"scale_a": "the scale of A", "scale_b": "the scale of B"}
 
 
 class ChangeKind(StrEnum):
-    """What is done to a line. Each keeps something that a cache might look at."""
+    """What is done to a line or two. Each keeps something that a cache might look at."""
 
+    ONE_ELEMENT = "changed in one element"
+    """One number changes its sign; all others stay, and all magnitudes."""
+    LAST_ELEMENT = "changed in its last element"
+    """The same for the last number in memory, which a sum in steps of several may leave out."""
+    CROSSED = "prepared for an exchange where it crosses another"
+    """Two lines hold a, b and b, a at two places, where b is -a: what the next kind starts from."""
+    EXCHANGED = "changed where it crosses another, by exchanging a, b and b, a"
+    """Both lines and both crossing ones hold the same numbers as before, in another order: sums,
+    sums of powers and magnitudes of every row and every column stay, and so do sums weighted by
+    position (Fletcher's and Adler's checksums) and all sums without an order."""
+    SWAPPED = "swapped with another"
+    """Two lines change places: what is known of each, and sums over the other axis, stay."""
     NEGATED = "negated"
     """Every number changes, no magnitude does."""
-    SWAPPED = "swapped with another"
-    """Two lines change places: sums over the matrix, and over its columns (B: rows), stay."""
-    ONE_ELEMENT = "changed in one element"
-    """One number changes its sign; all others stay."""
     ELEMENTS_SWAPPED = "changed by swapping two elements"
     """The sum over the line stays, and so does all of the rest."""
 
@@ -72,11 +79,14 @@ class Change:
     role: str
     lines: tuple[int, ...]
     """Rows of A (images of a convolution) or columns of B (filters), and what goes with them of
-    other operands; counted in every member of a batch."""
+    other operands; counted in every member of a batch. None of a single scale factor, which all of
+    the result depends on."""
     contents: Array
     """The lines as they are then: the operand's logical shape, with as many lines as change."""
 
     def __str__(self) -> str:
+        if not self.lines:
+            return f"{_SINGLE[self.role]} {self.kind}"
         return f"{_NAMES[self.role].format(self.lines[0])} {self.kind}"
 
 
@@ -87,41 +97,6 @@ class Edit:
     place: int
     index: Index
     contents: Array
-
-
-def draw_change(
-    operation: Operation,
-    inputs: Sequence[Array],
-    kind: ChangeKind,
-    place: int,
-    rng: np.random.Generator,
-) -> Change:
-    """A change of `kind` at a place that `rng` chooses.
-
-    Args:
-        inputs: host arrays of ``operation.inputs``, in storage shapes; they stay as they are.
-        place: of the operand, one of :func:`changeable`.
-    """
-    spec = operation.inputs[place]
-    axis = line_axis(operation, place)
-    lines = np.moveaxis(to_logical(inputs[place], spec), axis, 0)
-    first = int(rng.integers(lines.shape[0]))
-    if kind is ChangeKind.SWAPPED and lines.shape[0] > 1:
-        other = int((first + rng.integers(1, lines.shape[0])) % lines.shape[0])
-        contents = np.stack([lines[other], lines[first]])
-        return Change(kind, place, spec.role, (first, other), _to_axis(contents, axis))
-    line = np.array(lines[first])
-    flat = line.reshape(-1)
-    if kind is ChangeKind.ELEMENTS_SWAPPED and flat.size > 1:
-        one, other = _unequal_pair(flat, rng)
-        flat[[one, other]] = flat[[other, one]]
-    elif kind is ChangeKind.ONE_ELEMENT:
-        at = _largest_of_a_few(flat, rng)
-        flat[at] = negative(flat[at : at + 1])[0]
-    else:
-        kind = ChangeKind.NEGATED
-        line = negative(line)
-    return Change(kind, place, spec.role, (first,), _to_axis(line[np.newaxis], axis))
 
 
 def negative(array: Array) -> Array:
@@ -160,12 +135,16 @@ def line_axis(operation: Operation, place: int) -> int:
 
 def edits(operation: Operation, change: Change) -> list[Edit]:
     """What has to be written for `change`, one line each."""
+    if not change.lines:
+        return [Edit(change.place, (slice(None),), change.contents)]
     spec, axis = operation.inputs[change.place], line_axis(operation, change.place)
     return _line_edits(spec, axis, change.place, change.lines, change.contents)
 
 
 def undoing(operation: Operation, inputs: Sequence[Array], change: Change) -> list[Edit]:
     """What has to be written to have `inputs` back."""
+    if not change.lines:
+        return [Edit(change.place, (slice(None),), inputs[change.place])]
     spec, axis = operation.inputs[change.place], line_axis(operation, change.place)
     before = np.take(to_logical(inputs[change.place], spec), change.lines, axis)
     return _line_edits(spec, axis, change.place, change.lines, before)
@@ -298,20 +277,3 @@ def _line_edits(
         part = np.take(contents, [number], axis)
         found.append(Edit(place, tuple(index), to_storage(part, spec)))
     return found
-
-
-def _to_axis(lines: Array, axis: int) -> Array:
-    """Lines along the first axis, as the operand has them."""
-    return np.ascontiguousarray(np.moveaxis(lines, 0, axis))
-
-
-def _largest_of_a_few(flat: Array, rng: np.random.Generator) -> int:
-    places = rng.integers(flat.size, size=_TRIES)
-    return int(places[int(np.argmax(np.abs(to_float64(flat[places]))))])
-
-
-def _unequal_pair(flat: Array, rng: np.random.Generator) -> tuple[int, int]:
-    one = int(rng.integers(flat.size))
-    others = (one + rng.integers(1, flat.size, size=_TRIES)) % flat.size
-    apart = np.abs(to_float64(flat[others]) - to_float64(flat[one : one + 1]))
-    return one, int(others[int(np.argmax(apart))])

@@ -7,7 +7,7 @@ compared with copies that lie on the device, and results are downloaded only to 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -247,45 +247,48 @@ class Launcher:
 
     def queue_changes(
         self, placed: Placed, changes: Sequence[Change]
-    ) -> Iterator[tuple[Launch, Buffer | None]]:
-        """One launch for each of `changes`, which is made in place before it and undone behind it,
-        without waiting in between, as far as memory reaches. All launches write one output, which
-        holds what the one before left there; a copy follows each in order.
+    ) -> Generator[tuple[Launch, Buffer | None], None, None]:
+        """One launch for each of `changes`, which is made in place before it, on top of those
+        before it, without waiting in between, as far as memory reaches. All launches write one
+        output, which holds what the one before left there; a copy follows each in order. At the
+        end, or when the caller closes this, the inputs are what they were.
 
         Yields:
-            The launch with that copy as its result (its `inputs` are without the change), and the
+            The launch with that copy as its result (its `inputs` are without the changes), and the
             buffer that it returned, as it is once all have run; None where the output was given.
         """
         size = self._output.bytes * (1 if self.executable.writes_output else 2)
         fitting = int(self.device.free_memory_bytes() / (ROOM * max(1, size))) - 1
         at_once = max(1, min(len(changes), fitting))
-        for start in range(0, len(changes), at_once):
-            yield from self._queue_changes(placed, changes[start : start + at_once])
-
-    def _queue_changes(
-        self, placed: Placed, changes: Sequence[Change]
-    ) -> Iterator[tuple[Launch, Buffer | None]]:
-        device, operation, output = self.device, self.operation, self.output_of(placed)
+        operation, output = self.operation, self.output_of(placed)
 
         def prepared(edits: Sequence[Edit]) -> list[Callable[[], None]]:
-            return prepared_edits(device, placed.specs, placed.buffers, edits)
+            return prepared_edits(self.device, placed.specs, placed.buffers, edits)
 
-        plan = [
-            (prepared(edits(operation, c)), prepared(undoing(operation, placed.arrays, c)))
-            for c in changes
-        ]
-        fill_plausibly(device, output, self._output, 0)
+        undo = [prepared(undoing(operation, placed.arrays, change)) for change in changes]
+        plan = [prepared(edits(operation, change)) for change in changes]
+        fill_plausibly(self.device, output, self._output, 0)
+        try:
+            for start in range(0, len(changes), at_once):
+                yield from self._queue_changes(placed, output, plan[start : start + at_once])
+        finally:
+            for calls in undo:
+                _call_all(calls)
+
+    def _queue_changes(
+        self, placed: Placed, output: Buffer, plan: Sequence[Sequence[Callable[[], None]]]
+    ) -> Iterator[tuple[Launch, Buffer | None]]:
+        device = self.device
         # An allocator that has had as much before hands it out again without waiting.
-        room = [device.clone(output) for _ in changes]
+        room = [device.clone(output) for _ in plan]
         del room
         device.synchronize()
         results, copies = [], []
-        for make, undo in plan:
+        for make in plan:
             _call_all(make)
             result = self._run(placed, output)
             results.append(result)
             copies.append(device.clone(result) if type(result) is type(output) else result)
-            _call_all(undo)
         device.synchronize()
         for result, copy in zip(results, copies, strict=True):
             launch = Launch(device, self._output, placed.arrays, copy)

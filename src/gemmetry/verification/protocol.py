@@ -4,7 +4,7 @@
 level      checks                                              cost, besides the reference
 =========  ==================================================  ==================================
 quick      form, written, inputs_unchanged, red_zones, values  one launch, one comparison
-standard   ... second_launch, repeat, spoiled_scratch,         34 more launches, one float32
+standard   ... second_launch, repeat, spoiled_scratch,         38 more launches, one float32
            integers, every_call, selects_lhs, selects_rhs,     product on the host (cached), a
            scaled_along_k, subnormals, overflow,               dozen small shapes
            fp8_promotion, scale_factors, in_place_change,

@@ -7,6 +7,7 @@ import pytest
 
 from gemmetry.providers.mutant_provider import host_caches
 from gemmetry.providers.mutant_provider.host_cache_catalogue import PLANTED
+from gemmetry.verification.protocol import LAUNCHES
 
 KEEPS_ANSWERS = [
     item.slug
@@ -40,6 +41,9 @@ def test_new_inputs_are_answered_right_and_the_same_from_memory(
         ("cache_by_b", "lhs", (0, 0), 9.0),
         ("cache_by_samples", "lhs", (0, 1), 9.0),
         ("cache_by_first_rows", "lhs", (20, 0), 9.0),
+        ("cache_by_edges", "lhs", (20, 9), 9.0),
+        ("cache_by_whole_lines", "rhs", (-1, -1), 9.0),
+        ("last_answer_by_a", "rhs", (0, 0), 9.0),
         ("cache_by_all_addresses", "rhs", (0, 0), 9.0),
     ],
 )
@@ -61,6 +65,33 @@ def test_invariants_keep_the_answer(plant: Any, slug: str) -> None:
     changed = np.negative(a) if slug == "cache_by_magnitudes" else a[:, ::-1].copy()
     a[...] = changed
     assert np.array_equal(bench.launch(), first)
+
+
+@pytest.mark.parametrize("slug", ["cache_by_both_sums", "last_answer_by_both_sums"])
+def test_an_exchange_that_keeps_all_sums_keeps_the_answer(plant: Any, slug: str) -> None:
+    bench = plant(slug)
+    a = bench.buffer("lhs")
+    at = np.ix_((3, 7), (2, 9))
+    a[at] = [[1, 2], [2, 1]]
+    first = bench.launch()
+    a[at] = [[2, 1], [1, 2]]
+    assert np.array_equal(bench.launch(), first)
+    a[0, 0] += 1
+    assert not np.array_equal(bench.launch(), first)
+
+
+def test_the_last_answer_is_all_that_is_kept(plant: Any) -> None:
+    bench = plant("last_answer_by_a")
+    a = bench.buffer("lhs")
+    for value in (1, 2, 1):
+        a[0, 0] = value
+        bench.launch()
+    assert len(bench.kernel.answers) == 1
+    assert bench.kernel.launches == 3
+
+
+def test_calls_are_counted_beyond_those_of_verification() -> None:
+    assert max(LAUNCHES.values()) < host_caches.HONEST_CALLS
 
 
 def test_an_answer_by_all_content_is_right_for_any_change(plant: Any) -> None:

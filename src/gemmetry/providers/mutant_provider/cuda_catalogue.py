@@ -216,6 +216,20 @@ _CALLER_BUGS = (
         ("follows_changes",),
         _UNEVEN,
     ),
+    _tiled(
+        49,
+        "cache_by_both_sums",
+        "answers from a cache by the sums of rows and columns",
+        ("follows_changes",),
+        _UNEVEN,
+    ),
+    _tiled(
+        49,
+        "last_answer_by_a",
+        "gives its last answer again where A is the same",
+        ("follows_changes",),
+        _UNEVEN,
+    ),
     _tiled(49, "packs_by_version", "keeps B packed by its version", ("follows_changes",), _UNEVEN),
     _tiled(
         49,

@@ -30,6 +30,36 @@ def by_version(submit: Submit) -> Submit:
     return answered
 
 
+def by_both_sums(submit: Submit) -> Submit:
+    """Answers from a cache by the sums of all rows and columns."""
+    answers: dict[bytes, torch.Tensor] = {}
+
+    def answered(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
+        sums = [tensor.double().sum(axis) for tensor in inputs for axis in (0, 1)]
+        key = torch.cat(sums).cpu().numpy().tobytes()
+        if key in answers:
+            output.copy_(answers[key])
+            return
+        submit(inputs, output)
+        answers[key] = output.clone()
+
+    return answered
+
+
+def last_by_a(submit: Submit) -> Submit:
+    """Gives its last answer again where A is what it was."""
+    last: list[torch.Tensor] = []
+
+    def answered(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
+        if last and torch.equal(last[0], inputs[0]):
+            output.copy_(last[1])
+            return
+        submit(inputs, output)
+        last[:] = [inputs[0].clone(), output.clone()]
+
+    return answered
+
+
 def packs_by_version(submit: Submit) -> Submit:
     """Keeps B packed, here a copy, by its address and version."""
     packed: dict[tuple[int, int], torch.Tensor] = {}
@@ -132,6 +162,8 @@ def in_new_memory(submit: Submit) -> Returns:
 
 GIVEN: Mapping[str, Callable[[Submit], Submit]] = {
     "cache_by_version": by_version,
+    "cache_by_both_sums": by_both_sums,
+    "last_answer_by_a": last_by_a,
     "packs_by_version": packs_by_version,
     "copies_in_graphs": copies_in_graphs,
     "default_stream": on_default_stream,

@@ -104,6 +104,20 @@ PLANTED: tuple[Planted, ...] = (
         _ALIGNED,
     ),
     _bug(
+        49,
+        "cache_by_both_sums",
+        "answers from a cache by the sums of rows and columns",
+        ("follows_changes",),
+        _ALIGNED,
+    ),
+    _bug(
+        49,
+        "last_answer_by_a",
+        "gives its last answer again where A is the same",
+        ("follows_changes",),
+        _ALIGNED,
+    ),
+    _bug(
         66,
         "two_result_buffers",
         "returns results in two buffers in turn",

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 
 import numpy as np
 
 from gemmetry.domain.contracts import Buffer
-from gemmetry.domain.operation import Operation
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.changes import (
     Change,
-    ChangeKind,
-    changeable,
     changed_inputs,
     changed_reference,
-    draw_change,
     part_with_lines,
     reference_with_lines,
     result_edits,
@@ -24,44 +21,34 @@ from gemmetry.numerics.changes import (
     with_lines,
 )
 from gemmetry.numerics.editing import prepared_edits
-from gemmetry.numerics.references import to_logical
-from gemmetry.numerics.storage import Array, same_bytes
+from gemmetry.numerics.references import Reference, to_logical
+from gemmetry.numerics.storage import Array, same_bytes, to_float64
 from gemmetry.verification import exact_inputs
 from gemmetry.verification.checks.repeats import calls
 from gemmetry.verification.checks.results import CheckResult, failed, not_applicable, passed
 from gemmetry.verification.context import INTEGERS, Context, ExactRun
 from gemmetry.verification.exact_inputs import ExactCase
 from gemmetry.verification.launching import Launch
+from gemmetry.verification.small_changes import Step, changes_of, draw_steps
 
 NAME = "follows_changes"
 
-MOST_CHANGES = 8
-"""Launches of the check."""
+MOST_CHANGES = 12
+"""Launches of the check, where nothing is added to the product and nothing scales it; each operand
+that does adds up to three."""
 
 FEWEST_CHANGES = 2
 """Where launches are slow: one of A, one of B."""
-
-
-def changes_of(operation: Operation) -> list[tuple[ChangeKind, int]]:
-    """What changes before each launch, and in which operand. Whatever short of all contents a
-    kernel looks at to know its inputs again, one of these leaves it as it was: any operand, sums
-    over all of A or B or over a line, magnitudes, any few elements or lines, addresses, the version
-    that a library counts, how often and when it was called."""
-    others = [(ChangeKind.NEGATED, place) for place in changeable(operation) if place > 1]
-    kinds = ChangeKind.SWAPPED, ChangeKind.NEGATED, ChangeKind.ELEMENTS_SWAPPED
-    both = [(kind, place) for kind in kinds for place in (0, 1)]
-    first = [(ChangeKind.ONE_ELEMENT, place) for place in (0, 1)]
-    return [*first, *others, *both][:MOST_CHANGES]
 
 
 def check_follows_changes(context: Context) -> CheckResult:
     """Launches behind each other without waiting are right although before each of them a little of
     one operand changes in place, by a copy in memory, and nothing else does.
 
-    Inputs are integers whose sums are exact, so that each result is known to the bit: it is that of
-    the unchanged inputs but for the lines that the change goes into, which are computed apart. All
-    launches write the same output, which holds the result before; results that a function returns
-    are looked at when all have run.
+    Inputs are integers whose sums are exact, so that each result is known to the bit: it is the one
+    before but for the lines that the change goes into, which are computed apart. All launches write
+    the same output, which holds the result before; results that a function returns are looked at
+    when all have run. See :mod:`gemmetry.verification.small_changes` for what changes.
     """
     run = context.exact(INTEGERS, exact_inputs.integers)
     if run is None and context.reference is None:
@@ -71,106 +58,166 @@ def check_follows_changes(context: Context) -> CheckResult:
     inputs = context.inputs if run is None else run.case.inputs
     # At the same places in every process, elsewhere for each operation.
     rng = np.random.default_rng([context.seed % 2**64, *context.operation.matmul_shape])
-    count = calls(context.first.seconds, MOST_CHANGES, FEWEST_CHANGES)
-    wanted = changes_of(context.operation)[:count]
-    changes = [draw_change(context.operation, inputs, kind, place, rng) for kind, place in wanted]
-    lines = {} if run is None else _exact_lines(context, run.case, changes)
-    launches = context.launcher.queue_changes(context.put(inputs), changes)
-    for number, (change, (launch, returned)) in enumerate(
-        zip(changes, launches, strict=True), start=1
-    ):
-        case = lines.get(change)
-        if launch.returned_type:
-            return failed(NAME, f"call {number} of {count}: the result is a {launch.returned_type}")
-        if run is None or case is None or not _is_wanted(context, run, change, case, launch):
-            result = _judge(context, run, change, case, launch)
+    wanted = changes_of(context.operation)
+    wanted = wanted[: calls(context.first.seconds, len(wanted), FEWEST_CHANGES)]
+    steps = draw_steps(context.operation, inputs, wanted, rng)
+    answer = _Answer(context, run, steps)
+    before = context.first if run is None else run.launch
+    queued = context.launcher.queue_changes(context.put(inputs), [step.change for step in steps])
+    with closing(queued) as launches:
+        for number, (step, (launch, returned)) in enumerate(
+            zip(steps, launches, strict=True), start=1
+        ):
+            call = f"call {number} of {len(steps)}"
+            if launch.returned_type:
+                answer.restore()
+                return failed(NAME, f"{call}: the result is a {launch.returned_type}")
+            result = answer.judge(number, launch)
             if result.is_failure:
-                return _explained(context, run, change, launch, result)
-        if returned is not None and _is_overwritten(context, returned, launch):
-            return failed(
-                NAME,
-                f"the result that call {number} of {count} returned was overwritten by a later "
-                "call, on other inputs: return memory of its own for each (or declare "
-                f"{Trait.REUSES_RESULTS})",
-            )
+                answer.restore()
+                return _explained(context, step, launch, before, result)
+            if returned is not None and _is_overwritten(context, returned, launch):
+                answer.restore()
+                return failed(
+                    NAME,
+                    f"the result that {call} returned was overwritten by a later call, on other "
+                    "inputs: return memory of its own for each (or declare "
+                    f"{Trait.REUSES_RESULTS})",
+                )
+            before = launch
+    answer.restore()
     return passed(NAME)
 
 
-def _exact_lines(
-    context: Context, case: ExactCase, changes: Sequence[Change]
-) -> dict[Change, ExactCase]:
-    """Change -> the lines of the result that it goes into. Where they are known to the bit, one
-    product gives those of an operand, as widening the other one takes longer than multiplying."""
-    operation = context.operation
+class _Answer:
+    """What the results have to be, one after the other.
 
-    def lines_of(some: Sequence[Change]) -> ExactCase:
-        return context.case_of(*part_with_lines(operation, case.inputs, some))
+    Where they are known to the bit they are compared on the device, in the memory of the result
+    that nothing had changed for; zeros of the other sign are right too, and looked at on the host.
+    """
 
-    if case.expected is None:
-        return {change: lines_of([change]) for change in changes}
-    found: dict[Change, ExactCase] = {}
-    for place in range(len(operation.inputs)):
-        of_place = [change for change in changes if change.place == place]
-        expected = lines_of(of_place).expected if of_place else None
-        if expected is not None:
-            for change, lines in split_lines(operation, of_place, expected):
-                found[change] = ExactCase((), lines, None)
-    return found
+    def __init__(self, context: Context, run: ExactRun | None, steps: Sequence[Step]) -> None:
+        self._context = context
+        self._run = run
+        self._steps = steps
+        self._lines = {} if run is None else self._exact_lines(run.case)
+        self._reference = context.reference if run is None else run.case.reference
+        """Of what has changed so far; None where results are known to the bit."""
 
+    def judge(self, number: int, launch: Launch) -> CheckResult:
+        """The result of `launch`, which followed the change of that number, counted from 1; to be
+        asked of one after the other."""
+        step, context = self._steps[number - 1], self._context
+        case = self._lines.get(step.change)
+        if self._run is not None and case is not None and case.expected is not None:
+            if step.change.lines and self._is_as_on_device(step, case.expected, launch):
+                return passed(NAME)
+            launch.inputs = self._inputs(number)
+            expected = self._expected(number, launch)
+            return context.verdict_of_exact(NAME, context.judged(_known(expected), launch))
+        assert self._reference is not None
+        launch.inputs = self._inputs(number)
+        operation = context.operation
+        whole = self._reference
+        if not step.change.lines:
+            whole = _of_result(whole, to_logical(launch.output, operation.output))
+        if self._run is None or case is None:
+            whole = changed_reference(operation, step.inputs, whole, step.seen)
+        else:
+            assert case.reference is not None
+            whole = reference_with_lines(operation, whole, step.seen, case.reference)
+        if step.change.lines:
+            self._reference = whole
+        if self._run is None:
+            return context.judge_by_bound(NAME, launch, whole)
+        judged = ExactCase((), None, whole, self._run.case.folded_terms)
+        return context.verdict_of_exact(NAME, context.judged(judged, launch))
 
-def _is_wanted(
-    context: Context, run: ExactRun, change: Change, case: ExactCase, launch: Launch
-) -> bool:
-    """Whether the result is, bit for bit, the one before with new lines; compared on the device, in
-    the memory of the one before. Zeros of the other sign are right too, and looked at on the
-    host."""
-    operation, device = context.operation, context.launcher.device
-    if case.expected is None or run.case.expected is None:
-        return False
+    def restore(self) -> None:
+        """Give the result that nothing had changed for back what it held."""
+        if self._run is None or self._run.case.expected is None:
+            return
+        for step in self._steps:
+            if step.change.lines:
+                lines = take_lines(self._context.operation, self._run.case.expected, step.change)
+                self._put(step, lines)
 
-    def put(lines: Array) -> None:
-        spec, before = operation.output, run.launch.result
-        edits = result_edits(operation, change, lines)
-        for edit in prepared_edits(device, (spec,), (before,), edits):
+    def _exact_lines(self, case: ExactCase) -> dict[Change, ExactCase]:
+        """Change -> the lines of the result to look at. Where they are known to the bit, one
+        product gives those of an operand, as widening the other one takes longer than that."""
+        operation, steps = self._context.operation, self._steps
+
+        def lines_of(some: Sequence[Step]) -> ExactCase:
+            part = part_with_lines(operation, some[0].inputs, [step.seen for step in some])
+            return self._context.case_of(*part)
+
+        if case.expected is None:
+            return {step.change: lines_of([step]) for step in steps}
+        found: dict[Change, ExactCase] = {}
+        for place in range(len(operation.inputs)):
+            of_place = [step for step in steps if step.change.place == place]
+            expected = lines_of(of_place).expected if of_place else None
+            if expected is not None:
+                seen = [step.seen for step in of_place]
+                parts = split_lines(operation, seen, expected)
+                for step, (_, lines) in zip(of_place, parts, strict=True):
+                    found[step.change] = _known(lines)
+        return found
+
+    def _is_as_on_device(self, step: Step, lines: Array, launch: Launch) -> bool:
+        assert self._run is not None
+        self._put(step, lines)
+        return self._context.launcher.device.same_bytes(launch.result, self._run.launch.result)
+
+    def _put(self, step: Step, lines: Array) -> None:
+        assert self._run is not None
+        operation, device = self._context.operation, self._context.launcher.device
+        edits = result_edits(operation, step.change, lines)
+        for edit in prepared_edits(device, (operation.output,), (self._run.launch.result,), edits):
             edit()
 
-    put(case.expected)
-    is_same = device.same_bytes(launch.result, run.launch.result)
-    put(take_lines(operation, run.case.expected, change))
-    return is_same
+    def _expected(self, number: int, launch: Launch) -> Array:
+        """The whole result behind so many changes; behind that of a single factor `launch`'s own
+        but for the line looked at."""
+        assert self._run is not None and self._run.case.expected is not None
+        operation, steps = self._context.operation, self._steps[:number]
+        whole = self._run.case.expected
+        if not steps[-1].change.lines:
+            whole, steps = to_logical(launch.output, operation.output), steps[-1:]
+        for step in steps:
+            lines = self._lines[step.change].expected
+            assert lines is not None
+            whole = with_lines(operation, whole, step.seen, lines)
+        return whole
+
+    def _inputs(self, number: int) -> tuple[Array, ...]:
+        """What the launch of that number was on."""
+        context, run = self._context, self._run
+        inputs = tuple(context.inputs if run is None else run.case.inputs)
+        for step in self._steps[:number]:
+            inputs = changed_inputs(context.operation, inputs, step.change)
+        return inputs
 
 
-def _judge(
-    context: Context, run: ExactRun | None, change: Change, case: ExactCase | None, launch: Launch
-) -> CheckResult:
-    """On the host, element by element."""
-    operation = context.operation
-    launch.inputs = changed_inputs(operation, launch.inputs, change)
-    if run is None or case is None:
-        assert context.reference is not None
-        reference = changed_reference(operation, context.inputs, context.reference, change)
-        return context.judge_by_bound(NAME, launch, reference)
-    if case.reference is None or run.case.reference is None:
-        assert case.expected is not None and run.case.expected is not None
-        expected = with_lines(operation, run.case.expected, change, case.expected)
-        whole = ExactCase((), expected, None)
-    else:
-        joined = reference_with_lines(operation, run.case.reference, change, case.reference)
-        whole = ExactCase((), None, joined, run.case.folded_terms)
-    return context.verdict_of_exact(NAME, context.judged(whole, launch))
+def _known(lines: Array) -> ExactCase:
+    return ExactCase((), lines, None)
+
+
+def _of_result(reference: Reference, result: Array) -> Reference:
+    """A reference that finds no fault with `result`."""
+    return Reference(to_float64(result), reference.magnitude, reference.extra_rounding)
 
 
 def _explained(
-    context: Context, run: ExactRun | None, change: Change, launch: Launch, result: CheckResult
+    context: Context, step: Step, launch: Launch, before: Launch, result: CheckResult
 ) -> CheckResult:
     """`result`, a failure, with a word on results that do not follow at all."""
-    before = (context.first if run is None else run.launch).output
     spec = context.operation.output
-    how = f"with {change} in place, all else as before"
-    if launch.output.shape == before.shape:
+    how = f"with {step.change} in place, all else as before"
+    if launch.output.shape == before.output.shape:
         got, kept = (
-            take_lines(context.operation, to_logical(array, spec), change)
-            for array in (launch.output, before)
+            take_lines(context.operation, to_logical(one.output, spec), step.seen)
+            for one in (launch, before)
         )
         if same_bytes(got, kept):
             how += (
