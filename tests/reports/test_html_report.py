@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import itertools
 import json
 import re
 
 import pytest
 
+from gemmetry.analysis.leader import find_leader
+from gemmetry.analysis.marks import find_run_marks
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.environment import Environment
 from gemmetry.domain.errors import StorageError
@@ -19,6 +22,7 @@ from gemmetry.reports.html_report import (
     write_html,
 )
 from gemmetry.reports.palette import COLOURS, SCALE, provider_places
+from gemmetry.reports.verdict_line import verdict_line
 
 pytest.importorskip("plotly")
 
@@ -192,6 +196,18 @@ def test_nothing_at_all_still_makes_a_page():
     assert "Every dispatch is ok." in page
 
 
+def test_notebook_table_opens_with_the_sentence_of_every_report(small_result_set, make_record):
+    marks = find_run_marks(small_result_set.records)
+    leader = find_leader(small_result_set, marks)
+    sentence = verdict_line(small_result_set.records, leader, marks)
+    table = render_notebook_table(small_result_set)
+    assert sentence
+    assert 0 < table.index(html.escape(sentence, quote=False)) < table.index("<table")
+    failed = [make_record("matmul_8x8x8_f32t_f32t_f32t", outcome=Outcome.CRASH, reason="gone")]
+    empty = dataclasses.replace(small_result_set, records=failed)
+    assert "<p><strong>" not in render_notebook_table(empty)
+
+
 def test_notebook_table_is_small_and_escaped(result_set):
     table = render_notebook_table(result_set)
     assert table.count("<tr") == 51
@@ -207,7 +223,8 @@ def test_notebook_table_marks_doubtful_times_and_begins_with_the_fastest(
     records = [make_record(name, provider="torch", gflops=1.0, marks=("noisy: x",)),
                make_record(name, provider="numpy", gflops=50.0)]  # fmt: skip
     table = render_notebook_table(dataclasses.replace(small_result_set, records=records))
-    assert re.findall(r"±[^<]*", table) == ["±1.1%", "±1.1%!"]
+    rows = table[table.index("<table") :]
+    assert re.findall(r"±[^<]*", rows) == ["±1.1%", "±1.1%!"]
     assert table.index("numpy") < table.index("torch")
 
 

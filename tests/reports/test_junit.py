@@ -2,9 +2,12 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+from gemmetry.analysis.leader import find_leader
+from gemmetry.analysis.marks import find_run_marks
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.reports.junit import to_junit
+from gemmetry.reports.verdict_line import verdict_line
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"
 
@@ -23,6 +26,25 @@ def test_counts_are_those_of_the_cases(result_set):
     for suite in root:
         assert int(suite.get("tests")) == len(suite.findall("testcase"))
         assert int(suite.get("errors")) == len(suite.findall("testcase/error"))
+
+
+def test_the_first_suite_begins_with_the_sentence_that_opens_every_report(result_set):
+    root = ElementTree.fromstring(to_junit(result_set))
+    (verdict,) = root.iter("property")
+    assert root[0][0].tag == "properties"
+    assert root[0][0][0] is verdict
+    marks = find_run_marks(result_set.records)
+    leader = find_leader(result_set, marks)
+    assert verdict.attrib == {
+        "name": "verdict",
+        "value": verdict_line(result_set.records, leader, marks),
+    }
+
+
+def test_a_run_without_times_has_no_verdict(make_record):
+    root = _suites(make_record(NAME, outcome=Outcome.CRASH, reason="gone"))
+    assert not list(root.iter("properties"))
+    assert not list(_suites().iter("properties"))
 
 
 def test_a_rejected_configuration_is_an_error_only_if_nothing_of_its_operation_is_ok(make_record):

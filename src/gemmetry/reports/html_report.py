@@ -107,7 +107,8 @@ def render_html(result_set: ResultSet, *, baseline: str | None = None) -> str:
 
 
 def render_notebook_table(result_set: ResultSet) -> str:
-    """A small table for a notebook's cell, without scripts; the fastest of each operation bold."""
+    """A small table for a notebook's cell, without scripts: who is fastest in one sentence, then
+    the dispatches, the fastest of each operation bold."""
     records = result_set.records
     marks = find_run_marks(records)
     rows: list[dict[str, Any]] = []
@@ -121,6 +122,7 @@ def render_notebook_table(result_set: ResultSet) -> str:
         .get_template("notebook.html.j2")
         .render(
             title=result_set.title,
+            verdict=verdict_line(records, find_leader(result_set, marks), marks),
             counts=outcome_counts(records),
             rows=rows[:_NOTEBOOK_ROWS],
             hidden=max(0, len(rows) - _NOTEBOOK_ROWS),

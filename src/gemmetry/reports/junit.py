@@ -6,10 +6,13 @@ import re
 from xml.etree import ElementTree
 
 from gemmetry.analysis.baseline import group_by_problem
+from gemmetry.analysis.leader import find_leader
+from gemmetry.analysis.marks import find_run_marks
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.reports.texts import first_line
+from gemmetry.reports.verdict_line import verdict_line
 
 _REJECTED = (Outcome.COMPILE_ERROR, Outcome.LAUNCH_ERROR)
 _NOT_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
@@ -22,7 +25,8 @@ def to_junit(result_set: ResultSet) -> bytes:
 
     ``wrong`` is a failure; ``crash``, ``timeout`` and ``out_of_memory`` are errors; so is a
     configuration that compiler or device rejected, unless another of the same operation is ok,
-    in which case it counts as skipped (as it does in the exit status).
+    in which case it counts as skipped (as it does in the exit status). The first suite begins with
+    the property ``verdict``, the sentence that opens every report, where anything was measured.
     """
     root = ElementTree.Element("testsuites", name=xml_text(result_set.title))
     totals = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
@@ -42,7 +46,18 @@ def to_junit(result_set: ResultSet) -> bytes:
         for key, value in counts.items():
             totals[key] += value
     root.attrib.update({key: str(value) for key, value in totals.items()})
+    _add_verdict(root, result_set)
     return xml_document(root)
+
+
+def _add_verdict(root: ElementTree.Element, result_set: ResultSet) -> None:
+    """The sentence about the run, where readers of JUnit look for properties: in a suite."""
+    marks = find_run_marks(result_set.records)
+    verdict = verdict_line(result_set.records, find_leader(result_set, marks), marks)
+    if verdict:
+        properties = ElementTree.Element("properties")
+        ElementTree.SubElement(properties, "property", name="verdict", value=xml_text(verdict))
+        root[0].insert(0, properties)
 
 
 def xml_document(root: ElementTree.Element) -> bytes:
