@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,13 @@ def test_compiling_times_nothing(cli):
     assert Path("gemmetry-out").is_dir()
 
 
+def test_where_no_code_was_made_none_is_named(cli):
+    for request in (("compile", "--device", "null"), ("profile",)):
+        ended = cli(*request, "--providers", "null", "--shapes", "8x8x8")
+        assert ended.status == 0
+        assert "code:" not in ended.stderr and "show it:" not in ended.stderr
+
+
 def test_it_has_an_experiment_of_its_own(cli):
     common = ("--providers", "null", "--device", "null", "--shapes", "8x8x8", "--dry-run", "--json")
     compiled = json.loads(cli("compile", *common).stdout)
@@ -39,6 +47,16 @@ def test_iree_compiles_for_the_cpu(cli):
     (record,) = json.loads(ended.stdout)["records"]
     assert record["outcome"] == "ok"
     assert list(Path("out/generated").rglob("*.mlir"))
+    code, shown = ended.stderr.splitlines()[-2:]
+    count, folder = re.fullmatch(r"code: (\d+) files? under (out/generated/\S+)", code).groups()
+    assert len([path for path in Path(folder).iterdir() if path.suffix in (".vmfb", ".s")]) == int(
+        count
+    )
+    command = shlex.split(shown.removeprefix("show it: "))
+    assert command[:2] == ["gemmetry", "show"]
+    found = cli(*command[1:])
+    assert found.status == 0
+    assert folder in found.stdout.replace("\n", "")
 
 
 def test_the_generated_folder_is_laid_out_as_documented(cli):

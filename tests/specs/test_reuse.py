@@ -83,6 +83,17 @@ def test_a_device_of_another_kind_gets_the_operations(laptop, write):
     assert plan.selection.matches("iree", f"{NAME}_any", parse_operation(NAME))
     assert not plan.selection.matches("iree", f"{OTHER}_any", parse_operation(OTHER))
     assert any("generated for cuda-sm_80" in note for note in found.notes)
+    assert found.notes[-1].endswith("; code compiled for cuda-sm_80 is not used")
+
+
+def test_code_for_another_kind_of_device_is_not_used(laptop, gpu_machine, write):
+    """That of another architecture may be: IREE's for sm_80 serves an sm_90 device."""
+    folder = write("cuda-sm_80", "triton", **{NAME: ["a"]})
+    (note,) = planned(gpu_machine, folder, providers="triton", device="cuda").notes[-1:]
+    assert note.endswith("generated for cuda-sm_80")
+    folder = write("cpu", **{OTHER: ["default"]})
+    (note,) = planned(laptop, folder, providers="iree").notes[-1:]
+    assert note.endswith("generated for cuda-sm_80, cpu; code compiled for cuda-sm_80 is not used")
 
 
 def test_others_take_the_operations_and_the_folders_provider_its_dispatches(laptop, write):

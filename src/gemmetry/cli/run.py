@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gemmetry.api.profile import Prepared
+    from gemmetry.domain.record import Record
     from gemmetry.engine import RunSummary
 
 
@@ -88,6 +90,34 @@ def _kept(folder: Path, fresh: bool) -> tuple[str, str]:
     )
 
 
+def _runs(prepared: Prepared) -> bool:
+    """False where dispatches are only compiled."""
+    return prepared.plan.settings.measure or prepared.plan.settings.verify
+
+
+def _built(records: Iterable[Record]) -> tuple[str, list[str]] | None:
+    """A dispatch whose code was made, and the files of all such; None if none was."""
+    first, files = "", []
+    for record in records:
+        facts = record.facts
+        found = [path for path in (facts.binary_path, facts.assembly_path) if path]
+        files += found
+        first = first or (record.dispatch if found else "")
+    return (first, files) if files else None
+
+
+def _show_code(experiment: Path, dispatch: str, files: Sequence[str]) -> None:
+    """Print where compiled code lies, and the command that shows that of a dispatch."""
+    from gemmetry.cli.console import note
+
+    paths = [(experiment / path).resolve() for path in dict.fromkeys(files)]
+    folder = Path(os.path.commonpath([path.parent for path in paths]))
+    if folder.is_relative_to(Path.cwd()):
+        folder = folder.relative_to(Path.cwd())
+    note(f"code: {len(paths)} file{'' if len(paths) == 1 else 's'} under {folder}")
+    note("show it:", command=shlex.join(["gemmetry", "show", str(experiment), dispatch]))
+
+
 def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool) -> int:
     """Run a plan, render its results, and return the exit status."""
     from gemmetry.api.profile import run_prepared
@@ -112,7 +142,10 @@ def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool
         results = experiment.result_set()
         render(results, rendering)
         has_traces = any(record.trace is not None for record in results.records)
+        built = None if records_traces or _runs(prepared) else _built(results.records)
     note(f"experiment: {prepared.experiment}")
+    if built is not None:
+        _show_code(prepared.experiment, *built)
     if has_traces:
         folder = shlex.quote(str(prepared.experiment))
         note("read the traces:", command=f"gemmetry trace report {folder} -o report.html")

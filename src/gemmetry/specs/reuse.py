@@ -145,6 +145,8 @@ def _notes(
     targets: Sequence[Target],
     where: str,
 ) -> tuple[str, ...]:
+    """What is taken from the folder, and for which kinds of device code in it is of no use here.
+    (Code for one architecture may serve another of the same kind.)"""
     written_for = ", ".join(dict.fromkeys(entry.target for entry in entries))
     names = list(named)
     notes = []
@@ -156,6 +158,10 @@ def _notes(
             f"{where} was generated for {written_for}: its operations ({len(operations)}) run on "
             f"{here} with the configurations that {', '.join(others)} has there"
         )
+    kinds = {target.kind for target in targets}
+    unused = dict.fromkeys(entry.target for entry in entries if entry.kind not in kinds)
+    if unused and notes:
+        notes[-1] += f"; code compiled for {', '.join(unused)} is not used"
     return tuple(notes)
 
 
