@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from gemmetry.domain.errors import PlanMismatchError
 from gemmetry.domain.events import DispatchFinished, PlanReady
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.plan import ProviderRequest
+from gemmetry.domain.settings import TraceSchedule
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine import run, session
+from gemmetry.engine import run, session, trace_plan
 from gemmetry.engine.growth import obstacles
 from gemmetry.store import experiment as store
 from gemmetry.store import growth
@@ -233,3 +235,102 @@ def test_a_kill_between_journal_and_manifest_leaves_the_new_plan(grown, monkeypa
     manifest = json.loads((tmp_path / "e" / "manifest.json").read_text())
     assert manifest["document"]["operations"] == {"shapes": [8, 16]}
     assert {key: records[key] for key in first} == first
+
+
+@pytest.fixture
+def grid(make_plan, tmp_path):
+    """Records sizes with a provider; the summary and the records by name. A profiler sees nothing
+    of numpy: fast rows that end as unsupported, with a number each."""
+
+    def go(*sizes, repeats=1, seed=42, provider="numpy"):
+        plan = make_plan(
+            sizes=sizes, providers=(ProviderRequest(name=provider),),
+            targets=(Target(TargetKind.CPU),), verify=False, seed=seed,
+        )  # fmt: skip
+        document = {
+            **DOCUMENT, "operations": {"shapes": list(sizes)}, "settings": {"seed": seed},
+            "providers": [{"name": provider, "options": {}}],
+        }  # fmt: skip
+        plan = dataclasses.replace(plan, document=document)
+        plan = trace_plan(plan, TraceSchedule(repeats=repeats))
+        summary = run(plan, tmp_path / "e")
+        with Experiment.open(tmp_path / "e") as opened:
+            return summary, {record.dispatch: record for record in opened.records()}
+
+    return go
+
+
+def numbers(folder):
+    text = (folder / "e" / "traces_matmul" / "manifest.json").read_text()
+    return {one["dispatch"]: one["number"] for one in json.loads(text)["configurations"]}
+
+
+def test_a_grid_of_traces_grows_in_its_journal(grid, tmp_path):
+    _, first = grid(16)
+    inode = (tmp_path / "e" / "journal.sqlite").stat().st_ino
+    summary, records = grid(8, 16)
+    assert (summary.total, summary.kept) == (2, 1)
+    assert records[name(16)] == first[name(16)]
+    assert numbers(tmp_path) == {name(16): 1, name(8): 2}
+    assert (tmp_path / "e" / "journal.sqlite").stat().st_ino == inode
+    assert not (tmp_path / "e" / "previous").exists()
+    summary, _ = grid(16)
+    assert (summary.total, summary.kept) == (2, 2), "every command goes on with all"
+
+
+def test_another_provider_of_traces_keeps_what_is_recorded(grid):
+    _, first = grid(8)
+    summary, _ = grid(8, provider="null")
+    assert (summary.total, summary.kept) == (2, 1)
+    assert first[name(8)].provider == "numpy"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "words"),
+    [({"repeats": 2}, {"repeats": 3}, ""),
+     ({"repeats": 3}, {"repeats": 2}, "trace.repeats (3, now 2)"),
+     ({"repeats": 2, "warmup": 1}, {"repeats": 3, "warmup": 2}, "trace.warmup (1, now 2)")],
+)  # fmt: skip
+def test_traces_may_get_more_repeats_and_no_other_schedule(before, now, words):
+    first, second = ({**DOCUMENT, "trace": trace} for trace in (before, now))
+    assert obstacles(first, second) == words
+
+
+def test_fewer_repeats_are_refused_though_a_command_asked_for_them_once(grid):
+    grid(8, repeats=1)
+    grid(8, repeats=2)
+    with pytest.raises(PlanMismatchError, match=r"trace\.repeats \(2, now 1\)"):
+        grid(8, repeats=1)
+    with pytest.raises(PlanMismatchError, match="seed"):
+        grid(8, repeats=2, seed=7)
+
+
+def test_traces_that_are_gone_or_lack_repeats_are_recorded_again(grid, tmp_path):
+    pytest.importorskip("torch")
+    _, first = grid(8, provider="torch")
+    folder = tmp_path / "e" / first[name(8)].trace.folder
+    shutil.rmtree(folder)
+    summary, records = grid(8, 16, provider="torch")
+    assert (summary.total, summary.kept) == (2, 0)
+    assert folder.is_dir()
+    assert records[name(8)].trace.repeats == 1
+    summary, records = grid(8, 16, provider="torch", repeats=2)
+    assert (summary.total, summary.kept) == (2, 0)
+    assert [record.trace.repeats for record in records.values()] == [2, 2]
+
+
+@pytest.mark.parametrize("moment", ["while the journal grows", "before the manifest is written"])
+def test_a_kill_while_a_grid_grows_loses_nothing(grid, monkeypatch, tmp_path, moment):
+    _, first = grid(16)
+    with monkeypatch.context() as m, pytest.raises(Killed):
+        if moment == "while the journal grows":
+            m.setattr(growth._Names, "take", die)
+        else:
+            m.setattr(store, "write_manifest", die)
+        grid(8, 16)
+    _, records = grid(16)
+    assert records[name(16)] == first[name(16)]
+    summary, records = grid(8, 16)
+    assert summary.total == len(records) == 2
+    assert records[name(16)] == first[name(16)]
+    assert numbers(tmp_path) == {name(16): 1, name(8): 2}

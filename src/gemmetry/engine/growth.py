@@ -1,5 +1,5 @@
-"""An experiment that grows: what may change when a larger plan goes on in its folder, and what is
-then done again."""
+"""An experiment that grows, measurements or traces: what may change when a larger plan goes on in
+its folder, and what is then done again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from gemmetry.domain.outcome import Outcome, Verification
 from gemmetry.domain.plan import Plan
-from gemmetry.domain.record import Record, Verdict
+from gemmetry.domain.record import Record, TraceFacts, Verdict
 from gemmetry.engine.candidate import restored
 from gemmetry.measurement.stopping import StopPolicy
 from gemmetry.store.experiment import Experiment
@@ -32,8 +32,14 @@ _CONFIGURATIONS = "configurations"
 
 def obstacles(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
     """In what the documents of two plans differ that keeps them from sharing an experiment: what
-    changes results. "" if nothing does, so that one may grow into the other."""
-    return plan_differences(_fixed(theirs, ours), _fixed(ours, theirs))
+    changes results, or fewer repeats of traces. "" if nothing does, so that one may grow into the
+    other."""
+    old, new = _fixed(theirs, ours), _fixed(ours, theirs)
+    if "trace" in old and "trace" in new:
+        # More repeats are recorded behind those that are there; fewer would be another grid.
+        before, now = old["trace"], new["trace"]
+        new["trace"] = {**now, "repeats": min(before["repeats"], now["repeats"])}
+    return plan_differences(old, new)
 
 
 def _fixed(document: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,16 +78,21 @@ def with_known_configurations(lanes: Sequence[Lane], known: Sequence[Lane]) -> l
 
 def wanted_again(store: Experiment, plan: Plan) -> Again:
     """Finished dispatches that go on under the settings of `plan`: those that it wants more
-    samples of, as long as the environment is theirs, and those that other limits gave up."""
+    samples of, as long as the environment is theirs, those that other limits gave up, and those
+    whose traces lack repeats or are gone."""
     theirs, ours = (one.get("settings", {}) for one in (store.manifest.document, plan.document))
     wants_more = any(theirs.get(name) != ours.get(name) for name in _AMOUNTS)
     has_other_limits = any(theirs.get(name) != ours.get(name) for name in _LIMITS)
-    if not (wants_more or has_other_limits):
+    schedule = plan.settings.trace
+    if not (wants_more or has_other_limits or schedule):
         return Again()
     targets = {lane.place: lane.target for lane in store.lanes()}
     found: dict[int, Verdict | None] = {}
     for number, record in store.numbered_records():
-        if record.outcome in (Outcome.SKIPPED, Outcome.TIMEOUT):
+        if record.trace is not None and schedule is not None:
+            if not _is_whole(store, record.trace, schedule.repeats):
+                found[number] = None
+        elif record.outcome in (Outcome.SKIPPED, Outcome.TIMEOUT):
             if has_other_limits:
                 found[number] = None
         elif wants_more and record.measurement is not None and store.is_alike(record):
@@ -91,6 +102,10 @@ def wanted_again(store: Experiment, plan: Plan) -> Again:
             if rounds and StopPolicy(plan.settings, target).next_count(rounds, spent):
                 found[number] = _verdict(record)
     return Again(found)
+
+
+def _is_whole(store: Experiment, trace: TraceFacts, repeats: int) -> bool:
+    return trace.repeats >= repeats and (store.path / trace.folder).is_dir()
 
 
 def _verdict(record: Record) -> Verdict | None:

@@ -28,7 +28,6 @@ from gemmetry.engine.compiling import CompilePool, Failed, Progress, collect
 from gemmetry.engine.device import DeviceSession
 from gemmetry.engine.evidence_folders import FAILURES
 from gemmetry.engine.failures import Ending
-from gemmetry.engine.growing import Recorded, recorded_before, take_over
 from gemmetry.engine.growth import obstacles, wanted_again, with_known_configurations
 from gemmetry.engine.journal import Journal
 from gemmetry.engine.planning import LaneProvider, enumerate_plan, make_lanes
@@ -41,7 +40,6 @@ from gemmetry.providers.registry import load_provider
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.rows import Lane, PlanBatch
 from gemmetry.store.schema import os_failure
-from gemmetry.store.trace_manifest import key_of
 
 TEMPORARY = "temporary"
 """Folder in the experiment of files that last as long as a worker."""
@@ -74,25 +72,21 @@ def run(
     environment = _environment(plan, lanes)
     written = (generated or experiment / "artifacts" / "generated").resolve()
     records = RecordMaker(plan.settings, environment.id, experiment.resolve(), written)
-    grows = plan.settings.trace is not None and not fresh
-    recorded = recorded_before(experiment, plan) if grows else None
 
     def rows() -> tuple[Sequence[Lane], Iterable[PlanBatch]]:
-        all_lanes = [item.lane for item in lanes]
-        batches = enumerate_plan(plan, lanes, records.failed)
-        return all_lanes, batches if recorded is None else take_over(recorded, all_lanes, batches)
+        return [item.lane for item in lanes], enumerate_plan(plan, lanes, records.failed)
 
     with Experiment.create_or_open(
         experiment,
         plan,
-        fresh=fresh or recorded is not None,
+        fresh=fresh,
         environment=environment,
         command=command,
         enumerate_plan=rows,
-        obstacles=obstacles if plan.settings.trace is None else None,
+        obstacles=obstacles,
     ) as store:
         kept_below = _grow(store, plan, rows) if store.must_grow else None
-        if not (store.is_new or plan.settings.trace):
+        if not store.is_new:
             # Those of all commands that worked here, by the journal's numbers.
             lanes = [_loaded(lane) for lane in store.lanes()]
         context = WorkerContext(
@@ -106,8 +100,6 @@ def run(
         # What a killed run left.
         shutil.rmtree(context.temporary, ignore_errors=True)
         commands = experiment / "artifacts" / "commands" if plan.settings.save_commands else None
-        if recorded is not None:
-            store.add_environments(recorded.environments)
         schedule = plan.settings.trace
         folders = None
         if schedule is not None:
@@ -116,7 +108,7 @@ def run(
         if folders is not None:
             listener = folders.noting(listener)
         journal = Journal(store, listener, commands)
-        kept, samples_kept = _announce(journal, environment, recorded, kept_below)
+        kept, samples_kept = _announce(journal, environment, kept_below)
         bandwidth = _host_bandwidth(plan, lanes, store)
         records = dataclasses.replace(records, host_bytes_per_s=bandwidth)
         try:
@@ -174,10 +166,7 @@ def _host_bandwidth(plan: Plan, lanes: Sequence[LaneProvider], store: Experiment
 
 
 def _announce(
-    journal: Journal,
-    environment: Environment,
-    recorded: Recorded | None,
-    kept_below: int | None,
+    journal: Journal, environment: Environment, kept_below: int | None
 ) -> tuple[int, int]:
     """Announce what is planned and what is kept; how many dispatches and samples that is.
 
@@ -186,11 +175,7 @@ def _announce(
     store = journal.experiment
     dropped = store.drop_foreign_rounds()
     counts = store.outcome_counts()
-    taken_over = {} if recorded is None else recorded.records
-    if recorded is not None:
-        kept = sum(key_of(record) in taken_over for record in store.records())
-    else:
-        kept = 0 if store.is_new else sum(counts.values())
+    kept = 0 if store.is_new else sum(counts.values())
     added = [] if kept_below is None else [r for _, r in store.numbered_records(kept_below)]
     kept -= len(added)
     samples_kept = store.samples_count()
@@ -199,10 +184,8 @@ def _announce(
         journal.tell(DispatchFinished(record))
     if store.is_new:
         for record in store.records() if counts else ():
-            if key_of(record) not in taken_over:
-                journal.tell(DispatchFinished(record))
-        if recorded is None:
-            return 0, 0
+            journal.tell(DispatchFinished(record))
+        return 0, 0
     changes = [
         line
         for key, other in store.environments().items()

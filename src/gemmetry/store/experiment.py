@@ -137,7 +137,10 @@ class Experiment:
                 connection = connect_writer(path / JOURNAL_NAME)
             experiment = cls(path, manifest, connection, lock)
             experiment.is_new = is_new
-            experiment.must_grow = plan.hash not in _plan_hashes(connection)
+            newest, hashes = _plan_hashes(connection)
+            # A grid of traces that had more repeats in between may lack some of this plan's.
+            is_older = plan.settings.trace is not None and plan.hash != newest
+            experiment.must_grow = is_older or plan.hash not in hashes
             experiment._set_environment(environment)
         except BaseException:
             lock.release()
@@ -480,12 +483,13 @@ def _marks(values: Sequence[object]) -> str:
     return ", ".join("?" * len(values))
 
 
-def _plan_hashes(connection: sqlite3.Connection) -> set[str]:
-    """Hashes of all plans that the journal holds; one of an older gemmetry holds one."""
+def _plan_hashes(connection: sqlite3.Connection) -> tuple[str, set[str]]:
+    """Hash of the plan that was added last, and of all plans that the journal holds; one of an
+    older gemmetry holds one."""
     found = connection.execute("SELECT value FROM meta WHERE key = 'plan_hash'").fetchall()
     with contextlib.suppress(sqlite3.OperationalError):
         found += connection.execute("SELECT hash FROM plans").fetchall()
-    return {row[0] for row in found}
+    return (found[0][0] if found else ""), {row[0] for row in found}
 
 
 def _resumable(path: Path, head: Manifest, obstacles: Obstacles | None) -> Manifest | None:
@@ -495,13 +499,19 @@ def _resumable(path: Path, head: Manifest, obstacles: Obstacles | None) -> Manif
     meta = check_journal(path)
     manifest = read_manifest(path)
     with closing(connect_reader(path / JOURNAL_NAME)) as connection:
-        is_known = head.plan_hash in _plan_hashes(connection)
-    if not is_known:
-        theirs = manifest.name if manifest else "?"
-        find = obstacles or plan_differences
-        differences = find(manifest.document, head.document) if manifest else ""
-        if obstacles is not None and manifest is not None and not differences:
+        newest, hashes = _plan_hashes(connection)
+    is_known, is_newest = head.plan_hash in hashes, head.plan_hash == newest
+    theirs = manifest.name if manifest else "?"
+    differences = ""
+    if manifest is not None and obstacles is not None and not is_newest:
+        # Asked of plans that were here before too: the folder may have more repeats by now.
+        differences = obstacles(manifest.document, head.document)
+        if not differences:
             return manifest
+        is_known = False
+    if not is_known:
+        if manifest is not None and obstacles is None:
+            differences = plan_differences(manifest.document, head.document)
         raise PlanMismatchError(
             f"{path} belongs to the plan {theirs} ({meta.get('plan_hash')}), "
             f"this command makes the plan {head.name} ({head.plan_hash})"
@@ -509,7 +519,6 @@ def _resumable(path: Path, head: Manifest, obstacles: Obstacles | None) -> Manif
             hint="Give another folder with --experiment, or add --fresh to set the old results "
             "aside and start again.",
         )
-    is_newest = meta.get("plan_hash") == head.plan_hash
     if manifest is None:
         manifest = creation.complete_manifest(head, "", created=meta["created"])
         write_manifest(path, manifest)
