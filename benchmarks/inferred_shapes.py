@@ -4,9 +4,9 @@
 
 Of each GEMM kernel whose operator is known, the launch and the number of the operator are deleted
 with the given chance, which leaves the operator in the trace, as profilers do that lose launches.
-Prints for each trace how many kernels lost their launch, how many of those had their shape
-inferred, and how many of the inferred shapes are wrong. The figures in docs/traces.md are of the
-Kineto traces of 22 public models and jobs, and of three ranks of an FSDP job.
+Prints for each trace, with its path, how many kernels lost their launch, how many of those had
+their shape inferred, and how many of the inferred shapes are wrong. The figures in docs/traces.md
+are of the Kineto traces of 22 public models and jobs, and of three ranks of an FSDP job.
 """
 
 from __future__ import annotations
@@ -54,12 +54,14 @@ def main() -> None:
     random = np.random.default_rng(told.seed)
     shares = [float(share) for share in told.shares.split(",")]
     total = np.zeros(3, int)
-    print(f"{'trace':48} {'lost':>6} {'inferred':>8} {'wrong':>6}")
-    for path in find_traces(told.traces):
+    print(f"launches deleted with the chances {told.shares}, seed {told.seed}")
+    print(f"{'lost':>6} {'inferred':>8} {'wrong':>6}  trace")
+    paths = find_traces(told.traces)
+    for path in paths:
         counts = count(path, shares, random)
         total += counts
-        print(f"{path.name[:48]:48} {counts[0]:6} {counts[1]:8} {counts[2]:6}")
-    print(f"{'all':48} {total[0]:6} {total[1]:8} {total[2]:6}")
+        print(f"{counts[0]:6} {counts[1]:8} {counts[2]:6}  {path}")
+    print(f"{total[0]:6} {total[1]:8} {total[2]:6}  all {len(paths)}")
 
 
 if __name__ == "__main__":

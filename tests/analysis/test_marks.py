@@ -46,6 +46,18 @@ def test_what_stands_out_from_its_neighbours_keeps_its_mark(noisy):
     assert marks.counts([*records, worse, drifts]) == {"drift": 1, "noisy": 1}
 
 
+def test_an_interval_that_says_little_is_a_mark_of_its_row(noisy):
+    """Among rows a third of which have wide intervals no row lies beyond the fence."""
+    usual = [noisy(0.1 + 0.01 * i, number=i) for i in range(8)]
+    wide = [noisy(width, number=9 + i) for i, width in enumerate((3.0, 8.0, 9.0, 13.18))]
+    marks = find_run_marks([*usual, *wide])
+    (state,) = marks.states.values()
+    assert state.common == {"noisy": 12}
+    assert state.fences["noisy"] > 8.0
+    assert all(marks.of(record) == ("noisy: wide",) for record in wide)
+    assert not any(map(marks.of, usual))
+
+
 def test_small_differences_of_a_steady_run_do_not_stand_out(noisy):
     records = [noisy(0.05, number=i) for i in range(9)] + [noisy(0.06)]
     assert not any(map(find_run_marks(records).of, records))

@@ -36,6 +36,8 @@ def test_noise_is_told_with_both_widths() -> None:
 def test_exact_repetitions_promise_no_width() -> None:
     noisy = [1e6 * (1 + 0.01 * i) for i in range(40)]
     assert _marks(noisy, settings=RunSettings(repetitions=40)) == ()
+    wild = [1e6 * (1 + 40 * (i % 2)) for i in range(40)]
+    assert _marks(wild, settings=RunSettings(repetitions=40))[0].startswith("noisy: interval ±")
     asked = RunSettings(repetitions=40, interval_width=0.01)
     assert _marks(noisy, settings=asked)[0].startswith("noisy")
 

@@ -129,10 +129,10 @@ def test_a_round_begins_all_the_same_where_it_never_gets_quiet(
     device = make_device(durations_ns=[1e6])
     executable = make_executable(device)
     sampler = _prepared(executable, operation, host_inputs)
-    device.durations_ns = [4e6]
+    device.durations_ns = [2e6]
     before = executable.launches
-    assert set(sampler.sample_round(5).samples_ns) == {4e6}
-    assert executable.launches - before == 8 + 5, "30 ms of settling are eight launches of 4 ms"
+    assert set(sampler.sample_round(5).samples_ns) == {2e6}
+    assert executable.launches - before == 15 + 5, "30 ms of settling are 15 launches of 2 ms"
 
 
 def test_a_launch_longer_than_the_budget_gives_few_samples(
@@ -533,7 +533,8 @@ def test_the_budget_buys_samples_whatever_goes_on_around_them(
     assert sum(item.seconds for item in rounds) == pytest.approx(0.3, rel=0.1)
     if is_slow_around:
         assert len(rounds) == pytest.approx(MIN_ROUNDS, abs=2)
-        assert all(item.renewal_s == pytest.approx(0.16) for item in rounds[1:]), "two, and back"
+        usual_s = np.median([item.renewal_s for item in rounds])
+        assert usual_s == pytest.approx(0.16), "two sets, there and back"
     else:
         assert len(rounds) == pytest.approx(30, abs=3), "of 10 ms"
     assert any(output.change is not None for output in sampler.recheck())
@@ -548,3 +549,18 @@ def test_launches_that_compute_on_the_host_count_in_full(
     executable.after = lambda _count, _result: now.__setitem__(0, now[0] + 0.5)
     sampler = _prepared(executable, operation, host_inputs)
     assert sampler.sample_round(3).seconds == pytest.approx(3 * 0.5)
+
+
+@pytest.mark.parametrize(("slow_ns", "taken"), [(5e6, 5), (5e5, 40)])
+def test_a_round_that_is_held_up_ends_early(
+    operation, host_inputs, make_device, make_executable, slow_ns, taken
+) -> None:
+    """Samples of 0.2 ms, expected 8 ms in all: of 5 ms each, as many as are between two looks."""
+    device = make_device(durations_ns=[2e5])
+    sampler = _prepared(make_executable(device), operation, host_inputs)
+    device.durations_ns = [slow_ns]
+    assert len(sampler.sample_round(40).samples_ns) == taken
+    asked = RunSettings(min_samples=40)
+    promising = Sampler(make_executable(device), operation, host_inputs, asked)
+    promising.prepare()
+    assert len(promising.sample_round(40).samples_ns) == 40

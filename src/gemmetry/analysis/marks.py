@@ -7,11 +7,13 @@ and which it states once.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from gemmetry.domain.record import Measurement, Record
+from gemmetry.measurement.marks import WIDE
 from gemmetry.statistics.intervals import half_width
 from gemmetry.statistics.quantiles import quantile
 
@@ -69,6 +71,10 @@ _READINGS: Mapping[str, Callable[[Measurement], float | None]] = {
 }
 """Kind -> how strongly a measurement has it; kinds without a reading are all alike."""
 
+_LIMITS = {"noisy": WIDE}
+"""Kind -> the reading above which a row keeps its mark however bad its neighbours are: where many
+rows have wide intervals, there is no fence that the widest would lie beyond."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
@@ -82,7 +88,7 @@ class RunState:
     usual_half_width: float | None
     """Median over the rows; None where no interval is known."""
     fences: Mapping[str, float] = field(default_factory=dict)
-    """Kind -> the reading above which a row stands out all the same."""
+    """Kind -> the reading above which a row stands out from its neighbours all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +165,8 @@ def _stands_out(measurement: Measurement, kind: str, state: RunState | None) -> 
     if kind not in state.fences:
         return False
     reading = _READINGS[kind](measurement)
-    return reading is not None and reading > state.fences[kind]
+    limit = min(state.fences[kind], _LIMITS.get(kind, math.inf))
+    return reading is not None and reading > limit
 
 
 def _fence(readings: list[float]) -> float:

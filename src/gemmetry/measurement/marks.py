@@ -52,6 +52,10 @@ NOISY_ROUNDS = 0.25
 """Share of the rounds that may be disturbed unmarked: the median over rounds stands apart from
 fewer."""
 
+WIDE = 0.5
+"""Relative half-width above which an interval says little, whatever was asked for and whatever its
+neighbours have: the ends of ±50 % are a factor of three apart."""
+
 _MIN_ROUNDS_A_THIRD = 4
 """Ranges of four and four equal rounds leave each other out in 2·4!·4!/8! = 3 % of cases."""
 
@@ -154,10 +158,16 @@ def _precision(
             f"{more if settings.repetitions is None else '--benchmark-repetitions'}"
         )
         return
-    if settings.repetitions is not None and settings.interval_width is None:
-        return  # an exact number of samples was asked for, and no width
     # Within processes: what differs between them has a mark of its own.
     width = rounds_half_width(rounds)
+    if settings.repetitions is not None and settings.interval_width is None:
+        # An exact number of samples was asked for, and no width.
+        if width > WIDE:
+            yield (
+                f"noisy: interval ±{format_percent(width)}; rerun on a quiet machine or raise "
+                "--benchmark-repetitions"
+            )
+        return
     asked = asked_width(settings, target)
     if width > asked:
         yield (

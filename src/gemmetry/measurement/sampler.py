@@ -77,9 +77,16 @@ _NEW_INPUTS_SHARE = 0.03
 """Part of the time budget below which a launch is also tried on new inputs, six times."""
 
 _SLICE_NS = 20e6
-"""Samples between two looks at the telemetry take about this long."""
+_HOST_SLICE_NS = 1e6
+"""Samples between two looks at the telemetry and the time take about so long; the second on a CPU,
+where a round can take a hundred times as long as expected."""
 
 _MAX_SLICES = 8
+
+_HELD_UP = 3
+"""A round that takes so many times as long as expected ends with the samples that it has: threads
+that wait for each other's time slices make a launch of 50 µs one of 5 ms, sample after sample, and
+one such round of 16 samples is a quarter of a budget of 300 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +248,8 @@ class Sampler:
             self._launches.per_sample = self._fitting_device()
 
     def sample_round(self, count: int) -> Round:
-        """Take up to `count` samples; fewer (at least one) when the time budget is too short.
+        """Take up to `count` samples; fewer (at least one) when the time budget is too short, or
+        when a CPU takes far longer for them than expected.
 
         Raises:
             LaunchError: the device rejected a launch.
@@ -255,6 +263,7 @@ class Sampler:
             observer.start()
         samples: list[float] = []
         seconds = renewal_s = 0.0
+        longest_s = self._longest_round_s(count)
         for size in self._slices(count):
             taken = self._time(size)
             self._on_launched()
@@ -262,7 +271,7 @@ class Sampler:
             seconds, renewal_s = seconds + taken.seconds, renewal_s + taken.renewal_s
             for observer in self._observers:
                 observer.sample()
-            if seconds > self._settings.time_budget_s:
+            if seconds > longest_s:
                 break
         telemetry: dict[str, float | str | tuple[str, ...]] = {}
         for observer in self._observers:
@@ -422,11 +431,20 @@ class Sampler:
     def _slices(self, count: int) -> list[int]:
         """Split `count` samples so that telemetry and the budget are looked at in between."""
         expected_ns = count * self.launch_ns * self.launches_per_sample
-        slices = min(count, _MAX_SLICES, max(1, round(expected_ns / _SLICE_NS)))
+        slice_ns = _HOST_SLICE_NS if self.method == "wall_clock" else _SLICE_NS
+        slices = min(count, _MAX_SLICES, max(1, round(expected_ns / slice_ns)))
         if expected_ns > self._settings.time_budget_s * 1e9:
             slices = count
         size, longer = divmod(count, slices)
         return [size + (index < longer) for index in range(slices)]
+
+    def _longest_round_s(self, count: int) -> float:
+        """Sampling time after which a round of `count` samples takes no more of them."""
+        settings = self._settings
+        budget_s = settings.time_budget_s
+        if self.method != "wall_clock" or settings.repetitions or settings.min_samples:
+            return budget_s
+        return min(budget_s, _HELD_UP * count * self.sample_s)
 
     def _before_round(self, count: int) -> float:
         """Untimed launches and poisoned outputs before a round of `count` samples; seconds of

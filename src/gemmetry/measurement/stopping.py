@@ -154,9 +154,10 @@ class StopPolicy:
 
 
 def _sample_s(rounds: Sequence[Round]) -> float:
-    """What one sample takes, by the median over the rounds: single ones may be disturbed."""
-    medians = [np.median(item.samples_ns) * item.launches_per_sample for item in rounds]
-    return max(float(np.median(medians)) / 1e9, 1e-9)
+    """What one sample takes on average: where some are held up, rounds of fewer samples leave the
+    budget for more of them."""
+    spent_ns = sum(math.fsum(item.samples_ns) * item.launches_per_sample for item in rounds)
+    return max(spent_ns / max(_taken(rounds), 1) / 1e9, 1e-9)
 
 
 def _taken(rounds: Sequence[Round]) -> int:

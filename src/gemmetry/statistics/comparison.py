@@ -199,7 +199,8 @@ def compare_rounds(
     else:
         bare = dataclasses.replace(bare, note=_too_few(fewest, "round", needed, family))
         return _by_medians(bare, left, right)
-    low, high = shift.interval or (-math.inf, math.inf)
+    assert shift.interval is not None  # so many observations have one
+    low, high = shift.interval
     p_value = min(1.0, 2 * min(shift.p_greater, shift.p_less) / SHARE_OF_ROUNDS)
     found = dataclasses.replace(bare, ratio=math.exp(shift.estimate))
     found = _judged(found, (math.exp(low), math.exp(high)), p_value)
