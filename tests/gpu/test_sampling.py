@@ -66,7 +66,7 @@ def test_a_product_is_sampled_within_the_roofline(
     sampler = Sampler(executable, operation, inputs, settings, make_observers(observed))
     sampler.prepare()
     policy, rounds, seconds = StopPolicy(settings, observed), [], 0.0
-    while count := policy.next_count(rounds, seconds):
+    while count := policy.next_count(rounds, seconds, sampler.sample_s):
         rounds.append(sampler.sample_round(count))
         seconds += rounds[-1].seconds
     found = summarize(
@@ -88,6 +88,34 @@ def test_a_product_is_sampled_within_the_roofline(
     roof = roofline(observed, operation)
     if roof is not None:  # a boosting clock may pass the datasheet's by a few percent
         assert operation.flops / found.median_ns * 1e9 < 1.1 * roof.attainable_flops_per_s
+
+
+def test_a_short_budget_buys_hundreds_of_launches(tmp_path: Path, observed: Target) -> None:
+    """Of half a millisecond and more on an H200, whatever goes on around the samples."""
+    operation = parse_operation("matmul_2048x28672x4096_bf16t_bf16t_bf16t")
+    dispatch = Dispatch(operation, Configuration(), "torch", observed)
+    executable = PROVIDER().build(dispatch, Workspace(generated=tmp_path))
+    settings = RunSettings(time_budget_s=0.3, interval_width=1e-6)
+    inputs = make_inputs(operation, distribution="normal", seed=1)
+    sampler = Sampler(executable, operation, inputs, settings, make_observers(observed))
+    sampler.prepare()
+    policy, rounds, seconds = StopPolicy(settings, observed), [], 0.0
+    began = time.perf_counter()
+    while count := policy.next_count(rounds, seconds, sampler.sample_s):
+        rounds.append(sampler.sample_round(count))
+        seconds += rounds[-1].seconds
+    wall_s = time.perf_counter() - began
+    sampler.close()
+    sizes = [len(item.samples_ns) for item in rounds]
+    renewal_s = float(np.median([item.renewal_s for item in rounds]))
+    print(sizes, f"{seconds:.3f} s of {wall_s:.3f} s, renewal {1e3 * renewal_s:.2f} ms a round")
+    each_s = float(np.median(rounds[0].samples_ns)) / 1e9
+    launches = sum(
+        size * item.launches_per_sample for size, item in zip(sizes, rounds, strict=True)
+    )
+    assert launches * each_s > 0.7 * settings.time_budget_s
+    assert len(rounds) >= 12
+    assert renewal_s < 0.01, "less than the samples of a round take"
 
 
 class Kernel:
