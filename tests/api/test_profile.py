@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import errno
+from pathlib import Path
+
 import pytest
 
 from gemmetry.api.profile import prepare, profile, read_spec, stored_baseline
-from gemmetry.domain.errors import RequestError, SpecError
+from gemmetry.domain.errors import RequestError, SpecError, StorageError
 from gemmetry.domain.events import DispatchFinished, PlanReady
 from gemmetry.specs.model import ProfileSpec
 
@@ -67,3 +70,31 @@ def test_the_request_stays_with_the_results(tmp_path):
     profile(providers="null", shapes="8x8x8", experiment=folder)
     assert stored_baseline(folder) is None
     assert stored_baseline(tmp_path) is None
+
+
+def test_on_a_full_disk_the_request_stays_and_the_first_error_is_reported(tmp_path, monkeypatch):
+    folder = tmp_path / "x"
+    profile(providers="null", shapes="8x8x8", baseline="null:default", experiment=folder)
+    before = (folder / "spec.yaml").read_bytes()
+    real = Path.open
+
+    def full(self, mode="r", *arguments, **options):
+        file = real(self, mode, *arguments, **options)
+        if "spec.yaml" in self.name and "w" in mode:
+            file.close()
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return file
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(StorageError, match=r"cannot write .*spec\.yaml: No space left") as caught:
+        profile(providers="null", shapes="8x8x8", experiment=folder)
+    assert "The disk is full" in caught.value.hint
+    assert (folder / "spec.yaml").read_bytes() == before
+
+    def fails(*_arguments, **_options):
+        raise StorageError("no space left to write the journal", hint="Free some space.")
+
+    monkeypatch.setattr("gemmetry.engine.run", fails)
+    with pytest.raises(StorageError, match="the journal"):
+        profile(providers="null", shapes="8x8x8", experiment=folder)
+    assert (folder / "spec.yaml").read_bytes() == before

@@ -147,7 +147,7 @@ def test_a_disk_that_is_really_full(run, full_disk, output):
     ended = run("trace", "report", LARGE, "-o", full_disk / output, "--no-cache")
     assert ended.returncode == 3
     assert "No space left on device" in ended.stderr
-    assert "hint: The disk is full; free some space and write the report again." in ended.stderr
+    assert "hint: The disk is full; free some space and write it again." in ended.stderr
     assert (full_disk / output).read_text() == "old"
     assert [path.name for path in files_below(full_disk)] == ["filler", output]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from gemmetry.domain.columns import COLUMNS_BY_NAME
 from gemmetry.domain.errors import StorageError
 from gemmetry.domain.events import Listener, ignore_events
 from gemmetry.domain.plan import Plan
+from gemmetry.reports.files import write_atomically
 from gemmetry.specs.defaults import Defaults
 from gemmetry.specs.loader import Known, Place, key_place, load_spec, make_spec
 from gemmetry.specs.model import ProfileSpec
@@ -120,7 +122,7 @@ def run_prepared(
     from gemmetry.engine import run
 
     try:
-        return run(
+        summary = run(
             prepared.plan,
             prepared.experiment,
             listener=listener,
@@ -128,25 +130,34 @@ def run_prepared(
             command=command,
             generated=prepared.generated,
         )
-    finally:
-        if (prepared.experiment / "manifest.json").is_file():
-            write_spec(prepared.spec, prepared.experiment / STORED_SPEC)
+    except BaseException:
+        with contextlib.suppress(StorageError):  # what ended the run says more
+            _keep_request(prepared)
+        raise
+    _keep_request(prepared)
+    return summary
+
+
+def _keep_request(prepared: Prepared) -> None:
+    if (prepared.experiment / "manifest.json").is_file():
+        write_spec(prepared.spec, prepared.experiment / STORED_SPEC)
 
 
 def write_spec(spec: ProfileSpec, path: Path) -> None:
     """Write `spec` as YAML.
 
     Raises:
-        StorageError: the file cannot be written.
+        RequestError: `path` is a folder. StorageError: the file cannot be written; an older one is
+            unchanged.
     """
     from gemmetry.specs.writer import spec_text
 
-    try:
-        path.write_text(spec_text(spec), encoding="utf-8")
-    except OSError as error:
+    if not path.absolute().parent.is_dir():
         raise StorageError(
-            f"cannot write the spec {path}: {error.strerror}", hint="Choose a writable place."
-        ) from error
+            f"cannot write the spec {path}: its folder does not exist",
+            hint="Make the folder, or choose another place.",
+        )
+    write_atomically(path, spec_text(spec).encode())
 
 
 def stored_baseline(experiment: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""Writing a report so that the old file stays whole until the new one is complete."""
+"""Writing a file so that the old file stays whole until the new one is complete."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from gemmetry.domain.errors import RequestError, StorageError
 
 _HINTS = {
-    errno.ENOSPC: "The disk is full; free some space and write the report again.",
+    errno.ENOSPC: "The disk is full; free some space and write it again.",
     errno.EFBIG: "Files may not be that large here (ulimit -f); choose another place.",
     errno.ENAMETOOLONG: "Choose a shorter name.",
-    errno.EDQUOT: "Your disk quota is used up; free some space and write the report again.",
+    errno.EDQUOT: "Your disk quota is used up; free some space and write it again.",
     errno.EACCES: "Choose a folder that you may write to.",
     errno.EPERM: "Choose a folder that you may write to.",
     errno.EROFS: "The file system is read-only; choose another folder.",
@@ -48,7 +48,7 @@ def not_written(path: Path, error: OSError) -> StorageError:
     """What to tell of `error`, with what to do about it."""
     return StorageError(
         f"cannot write {path}: {error.strerror or error}",
-        hint=_HINTS.get(error.errno or 0, "Choose another place for the report."),
+        hint=_HINTS.get(error.errno or 0, "Choose another place."),
     )
 
 
