@@ -8,6 +8,9 @@ but what a library reads of the environment when it is loaded: each environment 
 has a server of its own. Files of users' kernels are looked into in the same way, and the fixture
 ``forked`` runs Python programs, mostly commands.
 
+A fork costs what the server's memory costs, and a worker is two of them: with torch 27 ms of a
+processor, without it 6 ms. So workers of providers that need no torch have a server without it.
+
 Programs that tests start as processes of their own start their workers as ever, and so does every
 worker under the fixture ``fresh_workers``.
 """
@@ -44,7 +47,13 @@ BEFORE_COMMAND = 3
 PROBE = [sys.executable, "-m", "gemmetry.providers._user_probe"]
 """What looks into a file of kernels."""
 
-MOST_SERVERS = 4
+WITHOUT_TORCH = ("null", "numpy", "iree")
+"""Providers whose workers do not import torch, unless they trace."""
+
+READ_LATER = ("TORCHINDUCTOR_CACHE_DIR",)
+"""Variables that are read when they are needed, so that servers need not differ by them."""
+
+MOST_SERVERS = 6
 _OWN_DESCRIPTORS = 200
 """Descriptors of the server's own are kept from here on, so that a worker may have any below."""
 
@@ -100,10 +109,10 @@ class ForkedWorker:
 class ForkServer:
     """One server process."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, kind: str, environment: dict[str, str]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = _real_popen(
-            [sys.executable, __file__, str(theirs.fileno())],
+            [sys.executable, __file__, str(theirs.fileno()), kind],
             pass_fds=(theirs.fileno(),), env=environment, start_new_session=True,
         )  # fmt: skip
         theirs.close()
@@ -155,7 +164,7 @@ class ForkServers:
         environment = dict(options["env"])
         output = options["stdout"].fileno()
         with Path(os.devnull).open() as nothing:
-            return self.server(environment).fork(
+            return self.server(_kind_for(given, environment), environment).fork(
                 given, tuple(options["pass_fds"]), (nothing.fileno(), output, output),
                 environment, str(Path.cwd()),
             )  # fmt: skip
@@ -180,19 +189,29 @@ class ForkServers:
         while self._servers:
             self._servers.popitem()[1].end()
 
-    def server(self, environment: dict[str, str]) -> ForkServer:
-        """The server for this environment."""
+    def server(self, kind: str, environment: dict[str, str]) -> ForkServer:
+        """The server of this kind (a key of :data:`IMPORTS`) for this environment."""
         from gemmetry.hardware.environment import _variables
 
         read = _variables(environment) | {"PYTHONPATH": environment.get("PYTHONPATH", "")}
-        key = json.dumps(read, sort_keys=True)
+        for name in READ_LATER:
+            read.pop(name, None)
+        key = json.dumps([kind, read], sort_keys=True)
         with self._lock:
             if key not in self._servers:
                 if len(self._servers) == MOST_SERVERS:
                     self._servers.popitem(last=False)[1].end()
-                self._servers[key] = ForkServer(environment)
+                self._servers[key] = ForkServer(kind, environment)
             self._servers.move_to_end(key)
             return self._servers[key]
+
+
+def _kind_for(guardian: list[str], environment: dict[str, str]) -> str:
+    """The kind of server that has what the worker of these arguments imports; its folder's name
+    begins with the provider's."""
+    provider = Path(guardian[2]).name.rpartition("-")[0]
+    traces = "KINETO_LOG_LEVEL" in environment
+    return "plain" if provider in WITHOUT_TORCH and not traces else "torch"
 
 
 class ForkedPipes:
@@ -207,7 +226,7 @@ class ForkedPipes:
         out, writes_out = os.pipe()
         err, writes_err = os.pipe()
         try:
-            self._process = servers.server(environment).fork(
+            self._process = servers.server("programs", environment).fork(
                 arguments or PROBE[1:], (), (reads, writes_out, writes_err),
                 environment, str(Path.cwd()),
             )  # fmt: skip
@@ -255,11 +274,11 @@ class ForkedPipes:
 # In the server.
 
 
-def serve(connection: socket.socket) -> None:
+def serve(connection: socket.socket, kind: str) -> None:
     """Fork what is asked for until nobody asks any more."""
     import fcntl
 
-    _import_what_is_needed()
+    IMPORTS[kind]()
     gc.collect()
     gc.freeze()  # copies that look for garbage leave the pages of all this shared
     own = fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, _OWN_DESCRIPTORS)
@@ -377,17 +396,19 @@ def _status_of(arguments: list[str]) -> int:
     return 0
 
 
-def _import_what_is_needed() -> None:
-    for folder in ("api", "cli", "formats", "reports", "traces"):
-        package = importlib.import_module(f"gemmetry.{folder}")
-        for found in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"gemmetry.{folder}.{found.name}")
-    for name in ("jinja2", "rich.table", "xlsxwriter"):
-        importlib.import_module(name)
+def _import_plain() -> None:
+    """What every worker imports."""
     import gemmetry.engine.bench
+    import gemmetry.engine.guardian
     import gemmetry.engine.worker
-    import gemmetry.providers.registry
+    import gemmetry.providers.null_provider
+    import gemmetry.providers.numpy_provider
+    import gemmetry.providers.registry  # noqa: F401
 
+
+def _import_torch() -> None:
+    """And what those of torch do."""
+    _import_plain()
     try:
         import torch
 
@@ -399,5 +420,22 @@ def _import_what_is_needed() -> None:
         pass  # workers of the other providers do without
 
 
+def _import_programs() -> None:
+    """And what commands import."""
+    for folder in ("api", "cli", "formats", "reports", "traces"):
+        package = importlib.import_module(f"gemmetry.{folder}")
+        for found in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"gemmetry.{folder}.{found.name}")
+    for name in ("jinja2", "rich.table", "xlsxwriter"):
+        importlib.import_module(name)
+    _import_torch()
+
+
+IMPORTS: dict[str, Callable[[], None]] = {
+    "plain": _import_plain, "torch": _import_torch, "programs": _import_programs,
+}  # fmt: skip
+"""By kind of server."""
+
+
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])

@@ -43,6 +43,7 @@ def test_a_worker_is_a_copy_in_a_session_of_its_own_with_its_output(worker, tmp_
         assert (folder / "fd/1").resolve().parent == tmp_path / "logs"
         parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         assert parent != os.getpid()
+        assert "libtorch" not in (folder / "maps").read_text(), "a copy of a server without torch"
     assert worker._process.poll() is None
     worker.stop()
     assert worker._process.returncode == 0
@@ -52,6 +53,24 @@ def test_a_killed_worker_ends_with_its_signal(worker):
     worker._process.terminate()
     assert worker._process.wait(60) == -signal.SIGTERM
     worker._process.kill()  # harmless
+
+
+@pytest.mark.parametrize(
+    ("provider", "environment", "kind"),
+    [
+        ("null", {}, "plain"),
+        ("iree", {}, "plain"),
+        ("torch", {}, "torch"),
+        ("my-provider", {}, "torch"),
+        ("numpy", {"KINETO_LOG_LEVEL": "6"}, "torch"),
+    ],
+)
+def test_only_workers_that_need_torch_are_copies_of_a_server_with_it(provider, environment, kind):
+    import fork_server
+
+    folder = f"/tmp/experiment/temporary/{provider}-3"
+    arguments = ["5", "6", folder, *fork_server.COMMAND, "6"]
+    assert fork_server._kind_for(arguments, environment) == kind
 
 
 def test_what_is_no_worker_is_started_as_ever():

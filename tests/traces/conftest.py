@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import json
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from gemmetry.formats.kineto import read_kineto
 from gemmetry.traces.collectives import Collective, Group
 from gemmetry.traces.jobs import RankTrace
 from gemmetry.traces.model import Trace
+from gemmetry.traces.reading import read_trace
 
 
 class Recording:
@@ -103,6 +105,18 @@ class Recording:
 
 def _microseconds(ns: int) -> str:
     return f"{ns // 1000}.{ns % 1000:03d}"
+
+
+@functools.cache
+def _read(path: Path) -> Trace:
+    return Trace(path, read_trace(path, use_cache=False))
+
+
+@pytest.fixture(scope="session")
+def read_real() -> Callable[[Path], Trace]:
+    """Reads a real trace once for all tests, which change nothing in it; all that there are take
+    some 100 MB."""
+    return _read
 
 
 @pytest.fixture(scope="session")

@@ -20,8 +20,7 @@ import pytest
 
 from gemmetry.kernel_names import KernelKind, classify, is_communication, is_gemm
 from gemmetry.traces.gemms import gemm_table
-from gemmetry.traces.model import Trace
-from gemmetry.traces.reading import read_trace
+from gemmetry.traces.reading import find_traces
 from gemmetry.traces.summary import KEYS, summarize, summary_entry
 
 DATA = Path(__file__).parents[1] / "data"
@@ -93,13 +92,9 @@ def work_of(path: Path) -> tuple[int, list[tuple[str, str, int, int]]]:
     """Entries of the file, and (kind, name, start, duration) of all work on GPUs; kernels of
     convolution operators, by the operator's number that they carry, are a kind of their own."""
     text = path.read_bytes()
-    gc.disable()  # a document is no garbage; looking for some takes as long as reading it
-    try:
-        document = json.loads(
-            gzip.decompress(text) if path.suffix == ".gz" else text, parse_float=str, parse_int=str
-        )
-    finally:
-        gc.enable()
+    document = json.loads(
+        gzip.decompress(text) if path.suffix == ".gz" else text, parse_float=str, parse_int=str
+    )
     if "traceEvents" in document:
         events = document["traceEvents"]
         has_convolutions = any("conv" in event["name"].lower() for event in events)
@@ -179,11 +174,18 @@ def expected(entries: int, work: list[tuple[str, str, int, int]]) -> dict[str, o
 
 
 @pytest.mark.parametrize("path", traces(), ids=lambda path: "/".join(path.parts[-4:]))
-def test_every_key_and_all_gemm_time(path):
-    entries, work = work_of(path)
+def test_every_key_and_all_gemm_time(path, read_real):
+    gc.disable()  # a document is no garbage; looking for some takes as long as reading it
+    try:
+        entries, work = work_of(path)
+    finally:
+        gc.enable()
     names = {name for kind, name, *_ in work if kind.startswith("kernel")}
     assert {name for name in names if classify(name).kind is KernelKind.OTHER} == set()
-    trace = Trace(path, read_trace(path, use_cache=False))
+    trace = read_real(path)
+    assert not trace.rows.partial
+    assert trace.rows.problems == ()
+    assert len(trace.rows.gpu.start_ns) == len(work)
     told = summary_entry(summarize(trace))
     assert tuple(told) == KEYS
     found = {
@@ -214,3 +216,17 @@ def test_every_key_and_all_gemm_time(path):
     crude = {name for name in kernels if LOOKS_LIKE_A_GEMM.search(name)}
     assert {name for name in of_name if "cublas" not in name} <= crude
     assert {name for name in crude if not IS_NO_GEMM.search(name)} <= set(of_name)
+
+
+@pytest.mark.skipif(not LARGER.is_dir(), reason="the larger traces are not here")
+def test_no_larger_trace_is_left_out(read_real):
+    found = find_traces([LARGER / "traces", LARGER / "sweep_h200x4"])
+    assert len(found) >= 50
+    others = {*found} - {*traces()}
+    assert {path.suffix for path in others} == {".csv"}, "tables are read by another reader"
+    for path in others:
+        rows = read_real(path).rows
+        assert not rows.partial, path
+        assert rows.problems == (), path
+        assert 0 < len(rows.gpu.start_ns) <= rows.events, path
+        assert (rows.gpu.duration_ns >= 0).all(), path

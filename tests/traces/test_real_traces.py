@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -53,14 +54,15 @@ def traces() -> list[str]:
     return [*ORACLE, *(f"{COMMITTED}{path.name}" for path in readable)]
 
 
-def read(name: str) -> Trace:
-    path = place(name)
-    return Trace(path, read_trace(path, use_cache=False))
+@pytest.fixture(scope="module")
+def read(read_real) -> Callable[[str], Trace]:
+    """Reads a trace of which tests have the name."""
+    return lambda name: read_real(place(name))
 
 
 @pytest.fixture(scope="module")
-def named(request) -> tuple[str, Trace]:
-    """A trace and its name; read once for the tests about it, which pytest runs in turn."""
+def named(request, read) -> tuple[str, Trace]:
+    """A trace and its name."""
     return request.param, read(request.param)
 
 
@@ -146,13 +148,13 @@ def test_inferred_shapes_are_those_of_the_same_place_in_another_step(named):
     assert (shape[checked] == truth[checked]).all()
 
 
-def test_steps_of_a_training_job_hold_its_backward_pass():
+def test_steps_of_a_training_job_hold_its_backward_pass(read):
     steps = summarize_steps(read("sweep_h200x4/256thread/nccl_8channels/torch_profiler/"
                                  "rank0.pt.trace.json.gz"))  # fmt: skip
     assert [(step.step.number, step.gemm_kernels) for step in steps] == [(3, 72), (4, 72), (5, 72)]
 
 
-def test_the_shapes_of_a_small_recording():
+def test_the_shapes_of_a_small_recording(read):
     trace = read("committed/h200_matmul.pt.trace.json.gz")
     (row,) = gemm_table([trace])
     assert row.shape is not None
@@ -165,7 +167,7 @@ def test_the_shapes_of_a_small_recording():
 @pytest.mark.parametrize(
     "name", [name for name in traces() if name.startswith(COMMITTED) or "ddp_rank" in name]
 )
-def test_what_is_read_like_a_huge_trace_gives_the_same_tables(name, monkeypatch):
+def test_what_is_read_like_a_huge_trace_gives_the_same_tables(name, read, monkeypatch):
     def tables(trace):
         summary = summarize(trace)
         rest = (summary, summarize_steps(trace), gemm_table([trace]))
@@ -176,4 +178,5 @@ def test_what_is_read_like_a_huge_trace_gives_the_same_tables(name, monkeypatch)
     monkeypatch.setattr(spool.Spool.__init__, "__kwdefaults__", {"most_bytes": 5000})
     monkeypatch.setattr(host_rows, "KEPT_BYTES", 0)
     monkeypatch.setattr(mapping, "KEPT_BYTES", 0)
-    assert tables(read(name)) == expected
+    path = place(name)
+    assert tables(Trace(path, read_trace(path, use_cache=False))) == expected
