@@ -196,7 +196,7 @@ _CONFIGURATION = st.from_regex(r"(tile|x|default|[A-Z0-9])[A-Za-z0-9_]{0,40}", f
 
 
 @given(operations())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 def test_every_operation_parses_back(operation):
     name = operation_name(operation)
     assert re.fullmatch(r"[a-z0-9_]+", name)
@@ -205,7 +205,7 @@ def test_every_operation_parses_back(operation):
 
 
 @given(operations(), _CONFIGURATION)
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 def test_every_dispatch_splits_into_its_halves(operation, configuration):
     name = f"{operation_name(operation)}_{configuration}"
     assert split_dispatch_name(name) == (operation, configuration)

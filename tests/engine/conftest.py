@@ -23,6 +23,7 @@ from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import RunSummary, run
 from gemmetry.engine.protocol import Message, Reply
+from gemmetry.engine.worker_process import WorkerProcess
 from gemmetry.measurement.sampler import Round
 from gemmetry.store.experiment import Experiment
 
@@ -79,6 +80,20 @@ def make_plan() -> Callable[..., Plan]:
         )
 
     return make
+
+
+@pytest.fixture
+def workers(monkeypatch: pytest.MonkeyPatch) -> list[WorkerProcess]:
+    """Those that were started, in order."""
+    started: list[WorkerProcess] = []
+    original = WorkerProcess.__init__
+
+    def remember(self: WorkerProcess, *arguments: Any) -> None:
+        started.append(self)
+        original(self, *arguments)
+
+    monkeypatch.setattr(WorkerProcess, "__init__", remember)
+    return started
 
 
 @pytest.fixture

@@ -110,20 +110,6 @@ def measure(tmp_path):
     return go
 
 
-@pytest.fixture
-def workers(monkeypatch):
-    """Those that were started, in order."""
-    started = []
-    original = WorkerProcess.__init__
-
-    def remember(self, *arguments):
-        started.append(self)
-        original(self, *arguments)
-
-    monkeypatch.setattr(WorkerProcess, "__init__", remember)
-    return started
-
-
 def outcomes(journal):
     return {r.configuration: str(r.outcome) for r in journal.records.values()}
 

@@ -22,7 +22,7 @@ from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.plan import NamedDispatch, ProviderRequest
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import device, launch_budget, run, session
-from gemmetry.engine.protocol import Trying
+from gemmetry.engine.protocol import Sample, Trying
 from gemmetry.engine.worker_process import WorkerProcess
 from gemmetry.store.experiment import Experiment
 
@@ -310,12 +310,12 @@ def test_unsupported_pairs_are_rows_at_once(make_plan, run_plan):
 
 
 def test_the_hosts_bandwidth_is_measured_before_its_cpu_is_sampled(
-    make_plan, run_plan, monkeypatch, fresh_workers
+    make_plan, run_plan, monkeypatch, workers
 ):
     measured = []
 
     def measure():
-        measured.append(workers_of(os.getpid()))
+        measured.append(running(workers))
         return 40e9
 
     monkeypatch.setattr(session, "measure_host_bandwidth", measure)
@@ -326,9 +326,11 @@ def test_the_hosts_bandwidth_is_measured_before_its_cpu_is_sampled(
         targets=(Target(TargetKind.CPU),),
         providers=(ProviderRequest(name="numpy"),),
         repetitions=1,
+        verify=False,
     )
     ran = run_plan(plan, fresh=True)
     assert measured == [[]], "once, and before any worker runs"
+    assert workers
     small, large = (record.roofline_source for record in ran.records)
     if small:  # the processor is one whose peak is known
         assert "fit into the last-level cache" in small
@@ -343,11 +345,17 @@ def test_an_unavailable_provider_is_unsupported(make_plan, run_plan):
     assert ran.summary.exit_status == 1
 
 
-def test_several_devices_are_measured_at_once(make_plan, run_plan):
+def test_several_devices_are_measured_at_once(make_plan, run_plan, monkeypatch):
     targets = [Target(TargetKind.NULL, "", index) for index in range(2)]
-    began = time.monotonic()
-    ran = run_plan(make_plan(("slow_20",), targets=targets, repetitions=30))
-    assert time.monotonic() - began < 600
+    both = threading.Barrier(2, timeout=60)
+    original = device.DeviceSession.measure
+
+    def measure(self, candidates):
+        both.wait()  # until the other device is being measured too
+        original(self, candidates)
+
+    monkeypatch.setattr(device.DeviceSession, "measure", measure)
+    ran = run_plan(make_plan(("slow_1",), targets=targets))
     assert [r.device for r in ran.records].count("null:1") == 3
     assert ran.summary.outcomes == {Outcome.OK: 6}
 
@@ -405,22 +413,33 @@ def test_output_of_a_worker_explains_its_dispatch_and_stays_out_of_ours(make_pla
     assert captured.out == captured.err == ""
 
 
-def test_an_interrupt_ends_the_workers_and_keeps_what_is_done(make_plan, tmp_path, fresh_workers):
+def test_an_interrupt_ends_the_workers_and_keeps_what_is_done(
+    make_plan, tmp_path, monkeypatch, workers
+):
     # Neither samples nor time end it before the signal does.
     endless = {"interval_width": 1e-9, "time_budget_s": 600.0, "max_samples": 10**9}
     plan = make_plan(("slow_50",), **endless)
     folder = tmp_path / "experiment"
-    sent = []
+    order = []
+    send = WorkerProcess.send
+
+    def note(self, message):
+        order.append(type(message))
+        send(self, message)
+
+    def heed(_signal, _frame):
+        order.append(KeyboardInterrupt)
+        raise KeyboardInterrupt
 
     def interrupt_when_something_is_stored():
         until = time.monotonic() + 300
         while time.monotonic() < until and not stored_samples(folder):
             time.sleep(0.05)
-        sent.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
 
+    monkeypatch.setattr(WorkerProcess, "send", note)
     # Shells start what runs in the background with interrupts ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.signal(signal.SIGINT, heed)
     watcher = threading.Thread(target=interrupt_when_something_is_stored)
     watcher.start()
     try:
@@ -429,8 +448,10 @@ def test_an_interrupt_ends_the_workers_and_keeps_what_is_done(make_plan, tmp_pat
     finally:
         signal.signal(signal.SIGINT, before)
     watcher.join()
-    assert time.monotonic() - sent[0] < 300, "the plan's own time is longer"
-    assert workers_of(os.getpid()) == []
+    assert Sample in order
+    assert Sample not in order[order.index(KeyboardInterrupt) :], "nothing more is measured"
+    assert workers
+    assert running(workers) == []
     assert stored_samples(folder) > 0
 
 
@@ -442,31 +463,21 @@ def stored_samples(folder: Path) -> int:
         return experiment.samples_count()
 
 
-def workers_of(parent: int) -> list[int]:
-    """Worker processes that `parent` started and that still run."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            command = (stat.parent / "cmdline").read_bytes()
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if b"gemmetry.engine.worker" in command and int(fields[1]) == parent:
-            found.append(int(stat.parent.name))
-    return found
+def running(workers: list[WorkerProcess]) -> list[WorkerProcess]:
+    """Those whose guardian has not ended, which it does when all that they started has."""
+    return [worker for worker in workers if worker._process.poll() is None]
 
 
-def test_a_folder_that_fails_in_the_middle_ends_the_run(
-    make_plan, tmp_path, monkeypatch, fresh_workers
-):
+def test_a_folder_that_fails_in_the_middle_ends_the_run(make_plan, tmp_path, monkeypatch, workers):
     def fail(self, rounds, verdicts):
         raise StorageError("no space left")
 
-    monkeypatch.setattr(Experiment, "add_rounds", fail)
-    with pytest.raises(StorageError):
-        run(make_plan(), tmp_path / "experiment")
-    monkeypatch.undo()
-    assert workers_of(os.getpid()) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(Experiment, "add_rounds", fail)
+        with pytest.raises(StorageError):
+            run(make_plan(), tmp_path / "experiment")
+    assert workers
+    assert running(workers) == []
     assert run(make_plan(), tmp_path / "experiment").exit_status == 0
 
 

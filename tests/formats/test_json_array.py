@@ -46,7 +46,7 @@ def read(text: bytes, chunk_bytes: int = 1024) -> tuple[list[Any], ArrayReader[A
 
 
 @given(EVENTS, st.integers(1, 5000), st.sampled_from([None, 1, 2]), st.booleans())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 def test_gives_the_same_events_whatever_the_size_of_a_piece(events, chunk_bytes, indent, is_bare):
     document = events if is_bare else {"before": HOSTILE, "events": events, "after": [{"a": 1}]}
     text = json.dumps(document, indent=indent).encode()
@@ -62,7 +62,7 @@ def test_gives_the_same_events_whatever_the_size_of_a_piece(events, chunk_bytes,
 
 
 @given(EVENTS.filter(bool), st.data())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 def test_of_a_file_that_ends_anywhere_the_complete_events_are_read(events, data):
     text = json.dumps({"head": 1, "events": events}).encode()
     cut = data.draw(st.integers(len(b'{"head": 1, "events": ['), len(text) - 3))

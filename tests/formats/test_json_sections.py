@@ -19,7 +19,7 @@ def reader_of(text: bytes, chunk_bytes: int) -> SectionReader:
 
 
 @given(st.lists(st.tuples(RECORDS, RECORDS), max_size=3), st.integers(1, 2000))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 def test_gives_nested_arrays_and_keeps_what_is_around_them(processes, chunk_bytes):
     document = {
         "tool": [

@@ -17,7 +17,7 @@ OBJECTS = st.lists(st.dictionaries(TEXTS, VALUES, max_size=3), max_size=6)
 
 
 @given(OBJECTS, st.lists(st.integers(1, 40), min_size=1, max_size=8), st.booleans())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_finds_each_object_whatever_stands_in_its_texts(objects, sizes, ascii_only):
     parts = [json.dumps(one, ensure_ascii=ascii_only) for one in objects]
     text = (" , ".join(parts) + "]  tail").encode()

@@ -371,14 +371,14 @@ EVENTS = st.lists(
 
 
 @given(EVENTS, st.integers(1, 4096))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 def test_the_rows_do_not_depend_on_the_size_of_a_piece(events, chunk_bytes):
     text = document(*events)
     assert comparable(rows_of(text, chunk_bytes=chunk_bytes)) == comparable(rows_of(text))
 
 
 @given(EVENTS, st.data())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 def test_damage_anywhere_raises_nothing(events, data):
     text = bytearray(document(*events, kernel()))
     for _ in range(data.draw(st.integers(1, 4))):

@@ -68,7 +68,7 @@ def told(text: bytes, chunk_bytes: int) -> dict[str, Any] | None:
 
 
 @given(DOCUMENTS, st.integers(1, 64))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 # Characters that are white space for Python, and none for JSON.
 @example('{"traceEvents": [{"ph":"M"}\x0b{"ph":"M"}, 5]}', 31)
 @example('{"traceEvents": [{"ph":"M"} \x0c]}', 1)
@@ -82,7 +82,7 @@ def test_documents_of_odd_values(text, chunk_bytes):
 
 
 @given(DOCUMENTS, st.integers(1, 64), st.data())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_damaged_documents(text, chunk_bytes, data):
     content = bytearray(text.encode())
     for _ in range(data.draw(st.integers(1, 3))):

@@ -28,7 +28,7 @@ def exact(text: str) -> int:
         st.lists(st.one_of(PLAIN, SHORT, WHOLE, LONG, SCIENTIFIC), max_size=20),
     )
 )
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_equals_decimal_arithmetic(texts):
     values, bad = nanoseconds([text.encode() for text in texts])
     assert bad == []

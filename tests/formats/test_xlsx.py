@@ -79,7 +79,7 @@ FLOATS = st.floats(-1e300, 1e300, allow_subnormal=False).map(
     ),
     st.booleans(),
 )  # fmt: skip
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 def test_reads_what_was_written(rows, constant_memory):
     """With texts in the cells and with texts of the whole workbook in one list."""
     book = Workbook(written(rows, constant_memory=constant_memory, strings_to_urls=False))
@@ -194,7 +194,7 @@ def test_parts_that_are_missing():
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 def test_damage_anywhere_gives_cells_or_a_reason(data):
     content = bytearray(written([["a", "b"], [1, "x"], [2.5, True]]))
     for _ in range(data.draw(st.integers(1, 4))):

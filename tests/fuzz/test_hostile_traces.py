@@ -16,7 +16,7 @@ def folder(tmp_path_factory):
 
 @given(st.binary(min_size=20, max_size=400))
 @settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_everything_is_made_of_two_hostile_ranks(hostile, folder, data):
     paths = []

@@ -108,7 +108,7 @@ def test_shared_tokens_are_left_out():
     assert shorten_configurations(names, 60)[names[0]] == names[0]
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=30)
 @given(
     st.lists(st.from_regex(r"[a-z0-9]{1,12}(_[a-z0-9]{1,12}){0,6}", fullmatch=True),
              min_size=1, max_size=12, unique=True),

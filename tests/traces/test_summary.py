@@ -94,13 +94,13 @@ def told(summary):
 
 
 @given(_events)
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 def test_every_time_is_the_count_of_its_nanoseconds(recording, events):
     assert told(summarize(add(recording(), events).trace())) == expected(events)
 
 
 @given(_events, st.lists(st.integers(0, 3), min_size=25, max_size=25))
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=50)
 def test_a_steps_times_are_those_of_its_work(recording, events, of_step):
     """Steps 1 and 2 lie anywhere on the device; 0 and 3 are none."""
     made = recording()
