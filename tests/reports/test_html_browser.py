@@ -328,6 +328,35 @@ def test_a_configurations_words_stay_whole(tiles_page, width):
     assert {most for _, most in found} == {1}
 
 
+@pytest.mark.parametrize("width", [700, 1400])
+def test_words_stay_whole_in_an_open_row_too(tiles_page, width):
+    script = """
+    document.querySelector('#table .expand').click();
+    const lines = (node) => {
+      const range = document.createRange();
+      range.selectNodeContents(node);
+      return new Set([...range.getClientRects()].map((box) => box.top)).size;
+    };
+    const found = [...document.querySelectorAll('#table .facts div')].filter((fact) =>
+      ['configuration', 'operation'].includes(fact.querySelector('dt').textContent));
+    const words = (fact) => [...fact.querySelector('.words').childNodes];
+    return found.map((fact) => Math.max(...words(fact).map(lines)));
+    """
+    assert _at_width(tiles_page, width, script) == [1, 1]
+
+
+def test_an_open_row_makes_no_table_wider(same_page):
+    script = """
+    const box = document.querySelector('#results .scroll');
+    const before = box.scrollWidth;
+    document.querySelector('#table .expand').click();
+    const after = box.scrollWidth;
+    document.querySelector('#table .expand').click();
+    return [box.scrollHeight > box.clientHeight, after - before];
+    """
+    assert _at_width(same_page, 1600, script) == [True, 0]
+
+
 @pytest.mark.parametrize("width", [400, 700, 1400])
 def test_the_heat_maps_names_are_told_apart(tiles_page, width):
     script = """

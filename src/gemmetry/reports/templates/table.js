@@ -222,6 +222,6 @@ class ResultsTable {
 
   fact(name, text, description) {
     return element("div", { class: text.length > 60 ? "long" : "", title: description || null },
-      element("dt", {}, name.replace(/_ns$/, "").replaceAll("_", " ")), element("dd", {}, text));
+      element("dt", {}, name.replace(/_ns$/, "").replaceAll("_", " ")), element("dd", {}, breakable(text)));
   }
 }
