@@ -438,3 +438,29 @@ def test_a_window_of_years_is_drawn_at_every_zoom(browser, report_of, tmp_path):
     """
     start, end = map(float, browser.execute_script(zoom).split(":"))
     assert 0 < end - start < 1e9
+
+
+@pytest.mark.browser
+def test_a_narrow_page_keeps_words_and_numbers_whole(browser, job_report, tmp_path):
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": 700, "height": 900, "deviceScaleFactor": 1, "mobile": False},
+    )
+    _open(browser, job_report, tmp_path)
+    broken, hidden, headless = browser.execute_script(
+        """
+        const lines = (node) => {
+          const range = document.createRange();
+          range.selectNodeContents(node);
+          return new Set([...range.getClientRects()].map((box) => box.top)).size;
+        };
+        const cells = [...document.querySelectorAll('#gemms td, #collectives td, #steps td')];
+        const parts = cells.flatMap((cell) => [...cell.childNodes]).filter((one) => one.data);
+        const nav = document.querySelector('.top nav');
+        return [parts.filter((one) => lines(one) > 1).map((one) => one.data),
+          nav.scrollWidth - nav.clientWidth, document.querySelectorAll('th:not([scope])').length];
+        """
+    )
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert broken == []
+    assert (hidden, headless) == (0, 0)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from jinja2 import Environment as TemplateEnvironment
 from jinja2 import PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from gemmetry.domain.units import format_memory
 
 MEMORY = "_bytes"
 """End of the names of an environment's fields that are sizes of memory."""
+
+
+_PLACES = re.compile(r"(?<=[_,<(/])(?=[^\W_])|(?<=::)(?=[^\W_])")
 
 
 def embed_json(value: Any) -> str:
@@ -33,6 +38,7 @@ def page_templates() -> TemplateEnvironment:
     )
     environment.filters["cell"] = _environment_text
     environment.filters["field"] = _field_label
+    environment.filters["breakable"] = breakable
     return environment
 
 
@@ -41,6 +47,12 @@ def template_text(templates: TemplateEnvironment, name: str) -> str:
     if templates.loader is None:
         raise TypeError("the environment has no loader")
     return templates.loader.get_source(templates, name)[0]
+
+
+def breakable(text: str) -> Markup:
+    """`text`, escaped, with places where a long name may go on in the next line: behind ``_``,
+    ``::`` and what opens or separates arguments, so that no single letter is left alone."""
+    return Markup("<wbr>").join(escape(part) for part in _PLACES.split(text))
 
 
 def _environment_text(value: Any, name: str) -> str:
