@@ -8,7 +8,7 @@ import pytest
 from gemmetry.domain.names import parse_operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.providers._host_device import red_zones
-from gemmetry.verification.launching import Launcher, sentinel_mask
+from gemmetry.verification.launching import Launcher, Offset, sentinel_mask
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_output_holds_the_sentinel_before_the_launch(launcher):
 
 def test_zones_are_a_tile_high_and_hold_nan(launcher):
     launch_with, inputs = launcher("matmul_8x600x4_f32t_f32t_f32t", tile=(64, 32, 16))
-    placed = launch_with.place(inputs, offset_bytes=16)
+    placed = launch_with.place(inputs, offset=Offset(16))
     for buffer in (*placed.buffers, launch_with.output_of(placed)):
         before, after = red_zones(buffer)
         assert min(before.size, after.size) >= 4096

@@ -107,11 +107,22 @@ class GuardedDevice(Protocol):
 
         Args:
             offset_bytes: where the buffer begins within a 256-byte line, for kernels that take an
-                alignment for granted that nobody promised.
+                alignment for granted that nobody promised. What the device does promise stands in
+                its attribute ``alignment_bytes``: 1 for any address of an element; 16 without it.
         """
 
     def red_zones_intact(self, buffer: Buffer) -> bool:
         """Whether nothing was written just before or just after a guarded `buffer`."""
+
+
+@runtime_checkable
+class ThreadDevice(Protocol):
+    """A device that any thread of its process can launch on; verification launches from another
+    thread where it can."""
+
+    def enter_thread(self) -> None:
+        """Called in a new thread before anything else of the device: makes it the one that
+        libraries take for the thread's current device."""
 
 
 @runtime_checkable

@@ -25,3 +25,5 @@ class Trait(StrEnum):
     """fp8 sums stay in the tensor cores' 14 bits and are never promoted to f32."""
     REUSES_RESULTS = "reuses_results"
     """Memory of a result that was returned is used for a later one: whoever keeps it copies it."""
+    ROUNDS_BEFORE_ADDING = "rounds_before_adding"
+    """alpha·A·B is rounded to the result's format before beta·C is added, as by a second kernel."""

@@ -41,6 +41,9 @@ class HostDevice:
     allocation that has a red zone on each side.
     """
 
+    alignment_bytes = 1
+    """BLAS takes any address of an element."""
+
     def __init__(self) -> None:
         self.last_level_cache_bytes = last_level_cache_bytes()
 
@@ -51,6 +54,9 @@ class HostDevice:
             OutOfMemoryError: the system refused it.
         """
         return _allocate(spec.storage_shape, numpy_dtype(spec.dtype))
+
+    def enter_thread(self) -> None:
+        """Nothing to do: see :class:`gemmetry.domain.contracts.ThreadDevice`."""
 
     def allocate_guarded(
         self, spec: TensorSpec, *, zone_bytes: int, offset_bytes: int = 0

@@ -143,6 +143,18 @@ class TorchDevice:
         else:
             self.last_level_cache_bytes = last_level_cache_bytes()
 
+    @property
+    def alignment_bytes(self) -> int:
+        """On a GPU what the widest vector load and a tensor map ask for (PTX ISA, ld.v4 and
+        tensormap), on a CPU 1, as BLAS takes any address of an element."""
+        return 16 if self.is_gpu else 1
+
+    def enter_thread(self) -> None:
+        """See :class:`gemmetry.domain.contracts.ThreadDevice`."""
+        if self.is_gpu:
+            with self.errors("entering a thread"):
+                torch.cuda.set_device(self.index)
+
     def __str__(self) -> str:
         return f"{self.kind}:{self.index}" if self.is_gpu else self.kind
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gemmetry.domain.contracts import Buffer, Device
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.record import BuildFacts
+from gemmetry.domain.traits import Trait
 from gemmetry.providers._torch_device import TORCH_ERRORS, TorchDevice
 from gemmetry.providers._torch_products import MathMode, Product
 
@@ -15,11 +16,17 @@ class TorchExecutable:
     """One operation, prepared for one device."""
 
     def __init__(
-        self, name: str, device: TorchDevice, product: Product, mode: MathMode | None, writes: bool
+        self,
+        name: str,
+        device: TorchDevice,
+        product: Product,
+        mode: MathMode | None,
+        writes: bool,
+        declared: tuple[Trait, ...] = (),
     ) -> None:
         self.name = name
         self.device: Device = device
-        self.facts = BuildFacts()
+        self.facts = BuildFacts(declared=declared)
         self.writes_output = writes
         self._torch_device = device
         self._product = product

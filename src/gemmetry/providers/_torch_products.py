@@ -21,6 +21,7 @@ from gemmetry.domain.operation import (
     OperationKind,
     Scaling,
 )
+from gemmetry.domain.traits import Trait
 from gemmetry.providers._torch_device import torch_dtype
 
 Product = Callable[[Sequence[torch.Tensor], torch.Tensor], torch.Tensor]
@@ -58,6 +59,14 @@ def math_mode(operation: Operation, library: str = "cublas") -> MathMode:
     """The switches that give `operation` the arithmetic its name promises."""
     s = operation.signature
     return MathMode(s.lhs is TF32, s.accumulator is F16, library)
+
+
+def declared(operation: Operation) -> tuple[Trait, ...]:
+    """What the calls of :func:`make_product` do otherwise than a single kernel would: there is no
+    scaled product that adds a C of its own."""
+    s = operation.signature
+    adds_later = s.lhs.is_fp8 and s.beta != 0 and s.kind is not OperationKind.MATMUL_SPLITK
+    return (Trait.ROUNDS_BEFORE_ADDING,) if adds_later else ()
 
 
 def make_product(operation: Operation, device: torch.device) -> Product:

@@ -62,7 +62,12 @@ class TorchProvider(BaseProvider):
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> TorchExecutable:
         from gemmetry.providers._torch_executable import TorchExecutable
-        from gemmetry.providers._torch_products import make_product, math_mode, writes_output
+        from gemmetry.providers._torch_products import (
+            declared,
+            make_product,
+            math_mode,
+            writes_output,
+        )
 
         operation, target = dispatch.operation, dispatch.target
         if reason := self.supports(operation, target):
@@ -72,7 +77,8 @@ class TorchProvider(BaseProvider):
             product = make_product(operation, device.torch_device)
         library = _LIBRARIES[dispatch.configuration.name]
         mode = math_mode(operation, library) if target.kind is TargetKind.CUDA else None
-        return TorchExecutable(dispatch.name, device, product, mode, writes_output(operation))
+        writes, traits = writes_output(operation), declared(operation)
+        return TorchExecutable(dispatch.name, device, product, mode, writes, traits)
 
     def seconds_per_launch(self, dispatch: Dispatch) -> float | None:
         """What smaller products predict (:mod:`gemmetry.providers.cost_probe`); CPU only.

@@ -42,6 +42,9 @@ COLUMN_THREADS = 512
 """A kernel with a thread a column, or a loop that ends there, drops columns from here on; blocks of
 more than 1024 threads are impossible (CUDA C++ Programming Guide, compute capabilities)."""
 
+_ALONE = 2
+"""A number of a shape that makes it a batch of one."""
+
 LONG_K = 1024
 """Products after which kernels with a table or a counter of their steps run out of it."""
 
@@ -98,6 +101,20 @@ def tail_operations(
         if options and options[0] not in seen:
             seen.add(options[0])
             yield tuple(options)
+
+
+def whole_tile(operation: Operation, companions: Companions) -> Operation | None:
+    """The operation with the signature of `operation` that is one tile of one step; None where its
+    kind has no such shape."""
+    return _operation(operation, Sizes(*(companions.tile or DEFAULT_TILE)), _ALONE, 1)
+
+
+def rounded_options(operation: Operation, sizes: Sizes) -> tuple[Operation, ...]:
+    """The operation of `sizes` with the signature of `operation`, and what to try where it is
+    refused: its sizes rounded up to multiples of :data:`ALIGNMENT`. Empty where its kind has no
+    such shape."""
+    found = (_operation(operation, sizes, _ALONE, rounded) for rounded in (1, ALIGNMENT))
+    return tuple(dict.fromkeys(option for option in found if option is not None))
 
 
 def _few(tile: Sizes, stages: int) -> Iterator[Sizes]:

@@ -102,9 +102,8 @@ _FEWEST_LINES = 4
 PROMOTED = (5, 8)
 """Ends of the numbers of :func:`promoted`: 128·8² is 2¹³, and all fp8 formats have them."""
 
-SCALES = (-1.5, 1.25, 0.75, -1.0, 1.75)
-"""Cycled over scale factors; formats of scales that keep less (e8m0 has neither sign nor fraction)
-change every one of them."""
+_HIDDEN_BITS = 20
+"""Significand bits of a result that stay right behind a few roundings in f32."""
 
 _WIDE_EXPONENTS = frozenset({F64, F32, TF32, BF16})
 
@@ -161,22 +160,6 @@ def promoted(
     return _case(operation, inputs, exact_product(operation, inputs, matmul), round_once)
 
 
-def scaled(
-    operation: Operation, seed: int, matmul: Matmul, round_once: bool = True
-) -> ExactCase | None:
-    """The integers of :func:`integers` with scale factors of either sign that are no powers of two,
-    each another than its neighbours. None for operations without scale factors."""
-    if operation.signature.scaling is Scaling.NONE or exact_integer_limit(operation) == 0:
-        return None
-    inputs = list(make_inputs(operation, distribution="integers", seed=seed))
-    for i, spec in enumerate(operation.inputs):
-        if spec.role.startswith("scale_"):
-            factors = np.resize(np.array(SCALES, np.float32), spec.storage_shape)
-            inputs[i] = quantize(to_float64(inputs[i]) * factors, spec.dtype)
-    product = exact_product(operation, inputs, matmul)
-    return _case(operation, tuple(inputs), product, False, _largest_partial_sum)
-
-
 def selects_lhs(
     operation: Operation, seed: int, matmul: Matmul, round_once: bool = True
 ) -> ExactCase | None:
@@ -196,8 +179,29 @@ def selects_rhs(
     return _selection(operation, seed, matmul, round_once, codes="rhs")
 
 
+def nudged(
+    codes: str,
+    by: int,
+    operation: Operation,
+    seed: int,
+    matmul: Matmul,
+    round_once: bool = True,
+) -> ExactCase | None:
+    """A selection of `codes` ("lhs" or "rhs") whose numbers are all about as large, and with `by` 1
+    in place of 0 all a little larger: by one unit in the last place of the format, or of the result
+    where that has fewer bits; by sixteen of f32 where further roundings would hide one. None where
+    formats leave no room."""
+    return _selection(operation, seed, matmul, round_once, codes=codes, nudged_by=by)
+
+
 def _selection(
-    operation: Operation, seed: int, matmul: Matmul, round_once: bool, *, codes: str
+    operation: Operation,
+    seed: int,
+    matmul: Matmul,
+    round_once: bool,
+    *,
+    codes: str,
+    nudged_by: int | None = None,
 ) -> ExactCase | None:
     s = operation.signature
     m, n, k, _ = operation.matmul_shape
@@ -216,10 +220,16 @@ def _selection(
     arrays = _others(operation, seed + 1)
     specs = {spec.role: spec for spec in operation.inputs}
     selecting = "rhs" if codes == "lhs" else "lhs"
-    scales = _line_scales(operation, specs[codes], limit, ones)
-    arrays[codes] = _codes(specs[codes], limit, seed, scales)
-    if not (isinstance(operation.shape, Conv2dShape) and codes == "lhs"):
-        _clear_line(arrays[codes], specs[codes])
+    if nudged_by is not None:
+        close = _close_codes(operation, specs[codes], limit, seed, nudged_by)
+        if close is None:
+            return None
+        arrays[codes] = close
+    else:
+        scales = _line_scales(operation, specs[codes], limit, ones)
+        arrays[codes] = _codes(specs[codes], limit, seed, scales)
+        if not (isinstance(operation.shape, Conv2dShape) and codes == "lhs"):
+            _clear_line(arrays[codes], specs[codes])
     arrays[selecting] = _ones(operation, specs[selecting])
     inputs = tuple(arrays[spec.role] for spec in operation.inputs)
 
@@ -336,6 +346,24 @@ def _codes(spec: TensorSpec, limit: int, seed: int, scales: Float64Array | None 
         logical = to_logical(codes, spec)
         np.multiply(logical, scales.astype(wide), out=logical)
     return quantize(codes, spec.dtype)
+
+
+def _close_codes(
+    operation: Operation, spec: TensorSpec, limit: int, seed: int, by: int
+) -> Array | None:
+    """Whole numbers of either sign between a power of two below `limit` and its half, `by` steps
+    away from zero; see :func:`nudged`."""
+    result = operation.signature.result
+    if not result.is_integer:
+        limit = min(limit, 2**result.significand_bits)
+    top = 1 << (limit.bit_length() - 1)
+    step = 1 if rounds_once(operation) else max(1, top >> _HIDDEN_BITS)
+    if top < 4 * step:
+        return None
+    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed % 2**64, *spec.shape])))
+    steps = rng.integers(top // (4 * step), top // (2 * step), spec.storage_shape)
+    values = (2 * steps + by) * step * rng.choice(np.array([-1, 1]), spec.storage_shape)
+    return quantize(values.astype(np.float64), spec.dtype)
 
 
 def _to_the_ends(operation: Operation, inputs: tuple[Array, ...]) -> tuple[Array, ...]:

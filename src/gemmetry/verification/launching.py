@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +46,21 @@ ROOM = 1.25
 _AS_IT_IS: AbstractContextManager[object] = nullcontext()
 
 
+class Offset(NamedTuple):
+    """Where buffers begin behind a multiple of 256 bytes."""
+
+    size_bytes: int = 0
+    elements: int = 0
+    """Of each buffer's own format, more than these bytes."""
+
+    def bytes_of(self, spec: TensorSpec) -> int:
+        """For a buffer of `spec`."""
+        return self.size_bytes + self.elements * spec.dtype.itemsize
+
+
+NO_OFFSET = Offset()
+
+
 @dataclass
 class Placed:
     """The inputs of a launch and an output, in buffers of their own."""
@@ -55,7 +71,7 @@ class Placed:
     buffers: tuple[Buffer, ...]
     output: Buffer | None = None
     """Made when first needed."""
-    offset_bytes: int = 0
+    offset: Offset = NO_OFFSET
     copies: tuple[Buffer, ...] | None = None
     """Of the inputs, on the device, which no launch is given; None where memory is short."""
 
@@ -126,24 +142,24 @@ class Launcher:
         self.sentinels = INTEGER_SENTINELS if is_integer else FLOAT_SENTINELS
 
     def place(
-        self, inputs: Sequence[Array], *, offset_bytes: int = 0, keep_copies: bool = True
+        self, inputs: Sequence[Array], *, offset: Offset = NO_OFFSET, keep_copies: bool = True
     ) -> Placed:
         """Upload `inputs` (host arrays of ``operation.inputs``) to new buffers.
 
         Args:
-            offset_bytes: where buffers begin within a 256-byte line, where the device can choose.
+            offset: where buffers begin, where the device can choose.
             keep_copies: see :meth:`keep_copies`.
         """
         specs = self._inputs
         buffers = []
         for spec, array in zip(specs, inputs, strict=True):
             if self._guarded is not None:
-                buffer = self._allocate(spec, offset_bytes)
+                buffer = self._allocate(spec, offset)
                 self.device.write(buffer, array, spec)
             else:
                 buffer = self.device.upload(array, spec)
             buffers.append(buffer)
-        placed = Placed(specs, tuple(inputs), tuple(buffers), offset_bytes=offset_bytes)
+        placed = Placed(specs, tuple(inputs), tuple(buffers), offset=offset)
         if keep_copies:
             self.keep_copies(placed)
         return placed
@@ -167,12 +183,12 @@ class Launcher:
     def output_of(self, placed: Placed) -> Buffer:
         """The output buffer that goes with `placed`."""
         if placed.output is None:
-            placed.output = self.new_output(placed.offset_bytes)
+            placed.output = self.new_output(placed.offset)
         return placed.output
 
-    def new_output(self, offset_bytes: int = 0) -> Buffer:
+    def new_output(self, offset: Offset = NO_OFFSET) -> Buffer:
         """An output buffer of its own."""
-        return self._allocate(self._output, offset_bytes)
+        return self._allocate(self._output, offset)
 
     def launch(
         self,
@@ -204,6 +220,18 @@ class Launcher:
         launch = self._launch(placed, output, result, sentinel)
         launch.seconds = seconds
         launch.changed_inputs = self.changed_inputs(placed) if check_inputs else ()
+        return launch
+
+    def launch_again(self, placed: Placed, output: Buffer) -> Launch:
+        """One launch over what `output` holds, without a look at inputs and zones.
+
+        Raises:
+            LaunchError, OutOfMemoryError, DeviceLostError: as the device says.
+        """
+        result = self._run(placed, output)
+        self.device.synchronize()
+        launch = Launch(self.device, self._output, placed.arrays, result)
+        launch.returned_type = "" if type(result) is type(output) else type(result).__name__
         return launch
 
     def queue(
@@ -345,12 +373,13 @@ class Launcher:
             launch.broken_zones = tuple(spec.role for spec, buffer in guarded if not intact(buffer))
         return launch
 
-    def _allocate(self, spec: TensorSpec, offset_bytes: int = 0) -> Buffer:
+    def _allocate(self, spec: TensorSpec, offset: Offset = NO_OFFSET) -> Buffer:
         if self._guarded is None:
             return self.device.allocate(spec)
         pitch = spec.storage_shape[-1] * spec.dtype.itemsize
         zone = min(max(SMALLEST_ZONE_BYTES, self._tile_rows * pitch), LARGEST_ZONE_BYTES)
-        return self._guarded.allocate_guarded(spec, zone_bytes=zone, offset_bytes=offset_bytes)
+        begin = offset.bytes_of(spec)
+        return self._guarded.allocate_guarded(spec, zone_bytes=zone, offset_bytes=begin)
 
 
 def _call_all(calls: Sequence[Callable[[], None]]) -> None:

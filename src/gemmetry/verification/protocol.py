@@ -4,15 +4,17 @@
 level      checks                                              cost, besides the reference
 =========  ==================================================  ==================================
 quick      form, written, inputs_unchanged, red_zones, values  one launch, one comparison
-standard   ... second_launch, repeat, spoiled_scratch,         38 more launches, one float32
+standard   ... second_launch, repeat, spoiled_scratch,         42 more launches, one float32
            integers, every_call, selects_lhs, selects_rhs,     product on the host (cached), a
-           scaled_along_k, subnormals, overflow,               dozen small shapes
-           fp8_promotion, scale_factors, in_place_change,
-           follows_changes, nan_spreads, inf_spreads,
-           unordered_work, tail_shapes, alpha_beta
-paranoid   ... integer_ladder, zero_mean, same_sign,           38 more launches, six references,
-           wide_range, cancellation, unaligned_buffers,        about fifty small shapes
-           many_repeats, under_load
+           scaled_along_k, subnormals, overflow,               dozen small shapes, 100 to 200
+           fp8_promotion, scale_factors, addend_cancels,       launches of one tile
+           in_place_change, follows_changes, nan_spreads,
+           inf_spreads, unordered_work, other_thread,
+           unaligned_buffers, tail_shapes, long_axes,
+           many_calls, alpha_beta
+paranoid   ... integer_ladder, zero_mean, same_sign,           37 more launches, six references,
+           wide_range, cancellation, many_repeats,             about fifty small shapes, 800 to
+           under_load                                          1600 launches of one tile
 =========  ==================================================  ==================================
 """
 
@@ -31,8 +33,10 @@ from gemmetry.numerics.inputs import zero_share
 from gemmetry.numerics.references import Reference
 from gemmetry.numerics.storage import Array
 from gemmetry.verification.checks import (
+    calls,
     changes,
     exact,
+    long_axes,
     memory,
     repeats,
     scale,
@@ -88,19 +92,23 @@ CHECKS: tuple[Check, ...] = (
     Check("standard", scale.check_overflow, 1, more_at_paranoid=1),
     Check("standard", exact.check_fp8_promotion, 1),
     Check("standard", exact.check_scale_factors, 1),
+    Check("standard", exact.check_addend_cancels, 1),
     Check("standard", exact.check_in_place_change),
     Check("standard", changes.check_follows_changes, changes.MOST_CHANGES, changes.FEWEST_CHANGES),
     Check("standard", special.check_nan_spreads, 2),
-    Check("standard", special.check_inf_spreads, 1),
+    Check("standard", special.check_inf_spreads, 2),
     Check("standard", repeats.check_unordered_work, 1),
+    Check("standard", repeats.check_other_thread, 1),
+    Check("standard", memory.check_unaligned_buffers, 1),
     Check("standard", shapes.check_tail_shapes),
+    Check("standard", long_axes.check_long_axes),
+    Check("standard", calls.check_many_calls),
     Check("standard", shapes.check_alpha_beta),
     Check("paranoid", exact.check_integer_ladder, 3),
     Check("paranoid", values.check_zero_mean, 1),
     Check("paranoid", values.check_same_sign, 1),
     Check("paranoid", values.check_wide_range, 1),
     Check("paranoid", values.check_cancellation, 1),
-    Check("paranoid", memory.check_unaligned_buffers, 1),
     Check("paranoid", repeats.check_many_repeats, repeats.REPEATS),
     Check("paranoid", stress.check_under_load, stress.CALLS_UNDER_LOAD, repeats.FEWEST_CALLS),
 )

@@ -1,4 +1,5 @@
-"""Shares numpy work out to threads; numpy releases the interpreter's lock inside its loops."""
+"""Shares numpy work out to threads; numpy releases the interpreter's lock inside its loops. And
+calls a function in a thread that nothing ran in before."""
 
 from __future__ import annotations
 
@@ -24,3 +25,9 @@ def in_order(function: Callable[[Item], Result], items: Sequence[Item]) -> Itera
         return
     with ThreadPoolExecutor(threads, thread_name_prefix="gemmetry-verify") as pool:
         yield from pool.map(function, items)
+
+
+def in_new_thread(call: Callable[[], Result]) -> Result:
+    """What `call` returns, or raises, in a new thread, which has ended then."""
+    with ThreadPoolExecutor(1, thread_name_prefix="gemmetry-launch") as pool:
+        return pool.submit(call).result()

@@ -302,3 +302,80 @@ def test_gelu_of_a_product_in_16_bits_is_right(context_of, formats):
     context = context_of(f"matmul_96x90x64_{formats}_gelu", kernel=in_two_kernels)
     for check in (exact.check_integers, exact.check_selects_lhs, exact.check_selects_rhs):
         assert check(context).outcome is CheckOutcome.PASSED
+
+
+ADDED = [
+    "matmul_12x10x64_bf16t_bf16n_bf16t_beta1",
+    "matmul_12x10x64_bf16t_bf16n_bf16t_alpham2_beta0p5_relu",
+    "matmul_12x10x64_f16t_f16n_f16t_alpha0p3_betam1p7",
+    "batch_matmul_3x12x10x64_f16t_f16n_f16t_beta1",
+    "matmul_12x10x64_e4m3t_e4m3n_bf16t_scalerow_beta1",
+]
+
+
+def added_late(operation, tensors):
+    """As two kernels do it."""
+    s = operation.signature
+    due = s.alpha * (to_float64(tensors["lhs"]) @ to_float64(tensors["rhs"]))
+    if "scale_a" in tensors:
+        due = due * to_float64(tensors["scale_a"]) * to_float64(tensors["scale_b"])
+    sums = to_float64(quantize(due, s.result)) + s.beta * to_float64(tensors["addend"])
+    return np.maximum(sums, 0) if s.epilogue else sums
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_what_c_cancels_is_not_rounded_before(context_of, name):
+    assert exact.check_addend_cancels(context_of(name)).outcome is CheckOutcome.PASSED
+    context = context_of(name, kernel=added_late)
+    assert context.first_errors.bad_count == 0
+    result = exact.check_addend_cancels(context)
+    assert result.is_failure
+    assert "rounded to the result's format before C is added" in result.detail
+    facts = BuildFacts(declared=(Trait.ROUNDS_BEFORE_ADDING,))
+    declared = exact.check_addend_cancels(context_of(name, kernel=added_late, facts=facts))
+    assert declared.outcome is CheckOutcome.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "matmul_12x10x64_bf16t_bf16n_bf16t",
+        "matmul_12x10x64_f32t_f32n_f32t_beta1",
+        "matmul_12x10x64_bf16t_bf16n_bf16t_beta1_bias",
+        "matmul_12x10x64_s8t_s8n_s32t_beta1",
+    ],
+)
+def test_nothing_can_cancel_where_nothing_is_lost(context_of, name):
+    assert exact.check_addend_cancels(context_of(name)).outcome is CheckOutcome.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize("scaling", ["scalerow", "scaletensor", "scalerow_beta1_bias_relu"])
+@pytest.mark.parametrize("result", ["bf16t", "f32t", "f16t", "e4m3t"])
+def test_factors_of_any_size_are_right_in_any_order(context_of, scaling, result):
+    def columns_first(operation, tensors):
+        product = (to_float32(tensors["lhs"]) @ to_float32(tensors["rhs"])).astype(np.float32)
+        scaled = product * tensors["scale_b"].astype(np.float32)
+        ones = {"scale_a": tensors["scale_a"], "scale_b": np.ones_like(tensors["scale_b"])}
+        return apply_epilogue(operation, to_float64(scaled), {**tensors, **ones})
+
+    name = f"matmul_12x10x64_e4m3t_e4m3n_{result}_{scaling}"
+    for kernel in ({}, {"kernel": columns_first}):
+        outcome = exact.check_scale_factors(context_of(name, **kernel))
+        assert outcome.outcome is CheckOutcome.PASSED, outcome.detail
+
+
+@pytest.mark.parametrize("scaling", ["scalerow", "scaletensor"])
+@pytest.mark.parametrize("narrow", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("what", ["product", "factors"])
+def test_narrow_factors_are_found(context_of, scaling, narrow, what):
+    def kernel(operation, tensors):
+        a, b = (to_float32(tensors[role]) for role in ("scale_a", "scale_b"))
+        with np.errstate(all="ignore"):
+            if what == "product":
+                factor = (a * b).astype(narrow)
+            else:
+                factor = to_float64(a.astype(narrow)) * to_float64(b.astype(narrow))
+            return to_float64(to_float32(tensors["lhs"]) @ to_float32(tensors["rhs"])) * factor
+
+    name = f"matmul_12x10x64_e4m3t_e4m3n_f32t_{scaling}"
+    assert exact.check_scale_factors(context_of(name, kernel=kernel)).is_failure

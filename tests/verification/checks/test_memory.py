@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gemmetry.providers._host_device import HostDevice
 from gemmetry.verification.checks import CheckOutcome, memory, values
 
 NAME = "matmul_8x6x16_f32t_f32t_f32t"
@@ -44,3 +45,48 @@ def test_buffers_that_are_not_aligned(context_of, offset):
     assert memory.check_red_zones(context).outcome is CheckOutcome.PASSED
     result = memory.check_unaligned_buffers(context)
     assert result.is_failure == (offset == 16)
+
+
+@pytest.mark.parametrize("dtypes", ["f32t_f32t_f32t", "bf16t_bf16n_bf16t", "f64t_f64t_f64t"])
+def test_buffers_begin_at_odd_elements_on_a_host(context_of, dtypes):
+    seen = []
+    context = context_of(f"matmul_8x6x16_{dtypes}", meddle=lambda i, o, n: seen.append((*i, o)))
+    assert memory.check_unaligned_buffers(context).outcome is CheckOutcome.PASSED
+    for buffer in seen[0]:
+        elements, rest = divmod(buffer.ctypes.data % 256, buffer.itemsize)
+        assert rest == 0
+        assert elements % 2 == 1
+
+
+def test_a_vector_at_a_time_is_named_an_alignment(context_of):
+    def by_vectors(inputs, output, launch):
+        if inputs[0].ctypes.data % 8:
+            output[...] = 0
+
+    result = memory.check_unaligned_buffers(context_of(NAME, meddle=by_vectors))
+    assert result.is_failure
+    assert result.detail.startswith("an alignment is taken for granted: buffers begin ")
+    always = memory.check_unaligned_buffers(context_of(NAME, meddle=lambda i, o, n: o.fill(n)))
+    assert always.is_failure
+    assert "alignment" not in always.detail
+
+
+def test_a_promised_alignment_is_kept_but_at_paranoid(context_of):
+    class Promises(HostDevice):
+        alignment_bytes = 16
+
+    context = context_of(NAME, device=Promises())
+    assert memory.check_unaligned_buffers(context).outcome is CheckOutcome.NOT_APPLICABLE
+    seen = []
+    context = context_of(
+        NAME, device=Promises(), thorough=True, meddle=lambda i, o, n: seen.append(o)
+    )
+    assert memory.check_unaligned_buffers(context).outcome is CheckOutcome.PASSED
+    assert seen[0].ctypes.data % 256 == 16
+
+
+def test_without_memory_for_more_buffers_none_are_made(context_of, monkeypatch):
+    context = context_of(NAME)
+    monkeypatch.setattr(context.launcher.device, "free_memory_bytes", lambda: 100)
+    assert memory.check_unaligned_buffers(context).outcome is CheckOutcome.NOT_APPLICABLE
+    assert context.executable.launches == 0

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.storage import to_float32, to_float64
@@ -208,3 +209,51 @@ def test_repeats_find_their_inputs_again_where_memory_is_short(context_of, monke
     assert not context._main_is_as_given
     assert repeats.check_many_repeats(context).outcome is CheckOutcome.PASSED
     assert context._main_is_as_given
+
+
+def test_another_thread_is_no_reason_for_another_result(context_of, plain_device):
+    threads = []
+    context = context_of(NAME, meddle=lambda i, o, n: threads.append(threading.get_ident()))
+    assert repeats.check_other_thread(context).outcome is CheckOutcome.PASSED
+    here = threading.get_ident()
+    assert [thread == here for thread in threads] == [True, False]
+    plain = repeats.check_other_thread(context_of(NAME, device=plain_device))
+    assert plain.outcome is CheckOutcome.NOT_APPLICABLE
+
+
+def test_what_belongs_to_a_thread_is_found(context_of):
+    here = threading.get_ident()
+
+    def double(inputs, output, launch):
+        if threading.get_ident() != here:
+            output *= 2
+
+    result = repeats.check_other_thread(context_of(NAME, meddle=double))
+    assert result.is_failure
+    assert "something belongs to that thread" in result.detail
+
+    def raise_elsewhere(inputs, output, launch):
+        if threading.get_ident() != here:
+            raise AttributeError("no workspace")
+
+    result = repeats.check_other_thread(context_of(NAME, meddle=raise_elsewhere))
+    assert result.is_failure
+    assert "raised AttributeError: no workspace" in result.detail
+
+
+def test_a_result_that_is_wrong_on_every_thread_is_no_matter_of_threads(context_of):
+    result = repeats.check_other_thread(context_of(NAME, meddle=lambda i, o, n: o.fill(n)))
+    assert result.is_failure
+    assert "thread" not in result.detail
+
+
+def test_a_refused_thread_does_not_apply(context_of):
+    here = threading.get_ident()
+
+    def refuse(inputs, output, launch):
+        if threading.get_ident() != here:
+            raise LaunchError("launches come from the first thread")
+
+    result = repeats.check_other_thread(context_of(NAME, meddle=refuse))
+    assert result.outcome is CheckOutcome.NOT_APPLICABLE
+    assert "launches come from the first thread" in result.detail

@@ -199,3 +199,44 @@ def test_the_next_launch_shows_nothing_of_nan(context_of):
     result = special.check_nan_spreads(context)
     assert result.is_failure
     assert "something of it was kept" in result.detail
+
+
+RELUS = {
+    "by mask": lambda values: values * (values > 0),
+    "by magnitude": lambda values: 0.5 * values + 0.5 * np.abs(values),
+    "by difference": lambda values: values - np.minimum(values, 0),
+}
+
+
+@pytest.mark.parametrize("how", RELUS)
+@pytest.mark.parametrize("end", ["bias_relu", "relu_residual"])
+def test_relu_of_minus_infinity_is_zero(context_of, how, end):
+    def kernel(operation, tensors):
+        with np.errstate(all="ignore"):
+            values = to_float64(product(tensors))
+            if end == "bias_relu":
+                return RELUS[how](values + to_float64(tensors["bias"]))
+            return RELUS[how](values) + to_float64(tensors["residual"])
+
+    result = special.check_inf_spreads(context_of(f"{NAME}_{end}", kernel=kernel))
+    assert result.is_failure
+    assert "minus infinity is NaN behind relu in " in result.detail
+
+
+@pytest.mark.parametrize("split", ["lhs", "rhs", "both"])
+def test_products_of_parts_may_have_nan_for_infinity(context_of, split):
+    """The second part of infinity is infinity less infinity."""
+
+    def parts(values, is_split):
+        first = values.astype(np.float16).astype(np.float32)
+        return (first, values - first) if is_split else (values,)
+
+    def kernel(operation, tensors):
+        with np.errstate(all="ignore"):
+            lhs = parts(to_float32(tensors["lhs"]), split != "rhs")
+            rhs = parts(to_float32(tensors["rhs"]), split != "lhs")
+            total = sum(a @ b for a in lhs for b in rhs)
+            return np.maximum(total, 0)
+
+    result = special.check_inf_spreads(context_of(f"{NAME}_relu", kernel=kernel))
+    assert result.outcome is CheckOutcome.PASSED, result.detail

@@ -266,6 +266,8 @@ class IreeDevice:
 class IreeHostDevice(IreeDevice):
     """The CPU: its buffers are host memory, so that red zones can be laid around them."""
 
+    alignment_bytes = ALIGNMENT_BYTES
+
     def __init__(self, threads: int = 0) -> None:
         super().__init__(Target(TargetKind.CPU), threads)
         self._memory = HostDevice()

@@ -87,12 +87,13 @@ def planted() -> tuple[Planted, ...]:
         cuda_catalogue,
         host_cache_catalogue,
         host_catalogue,
+        host_rare_catalogue,
         triton_catalogue,
         unseen_catalogue,
     )
 
     on_host = sorted(
-        (*host_catalogue.PLANTED, *host_cache_catalogue.PLANTED),
+        (*host_catalogue.PLANTED, *host_cache_catalogue.PLANTED, *host_rare_catalogue.PLANTED),
         key=lambda item: (not item.is_bug, item.number),
     )
     return (

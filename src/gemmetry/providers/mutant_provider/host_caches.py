@@ -16,8 +16,8 @@ from gemmetry.providers.mutant_provider.host_emulator import Array, Tile, TiledG
 
 HONEST_CALLS = 96
 """Computed before a kernel that counts its calls begins to answer from memory: more than
-verification makes of one shape at any level (a test compares them), so that timing is what meets
-it."""
+verification makes of the dispatch's own shape at any level, and fewer than ``many_calls`` makes of
+one tile (a test compares them)."""
 
 BURST_S = 1e-3
 """Calls that follow each other sooner are taken for a benchmark's."""

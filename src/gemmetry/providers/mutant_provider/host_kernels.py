@@ -18,6 +18,7 @@ from gemmetry.providers.mutant_provider import host_factors as factors
 from gemmetry.providers.mutant_provider import host_memory as memory
 from gemmetry.providers.mutant_provider import host_numbers as numbers
 from gemmetry.providers.mutant_provider import host_pipeline as pipeline
+from gemmetry.providers.mutant_provider import host_rare as rare
 from gemmetry.providers.mutant_provider import host_scale as scale
 from gemmetry.providers.mutant_provider import host_sharing as sharing
 from gemmetry.providers.mutant_provider import host_sizes as sizes
@@ -210,6 +211,7 @@ KERNELS: Mapping[str, type[TiledGemm]] = {
     "alpha_in_a_before_gelu": factors.FoldsAlphaIntoA,
     "scales_in_operands": factors.FoldsScalesIntoOperands,
     **caches.KERNELS,
+    **rare.KERNELS,
 }
 """Slug of a planted kernel -> its class."""
 

@@ -1,7 +1,6 @@
 """The checks of verification by theme: each a small named unit that looks at what launches left.
 
-``results`` is what all of them return; ``memory``, ``values``, ``exact``, ``special``, ``repeats``
-and ``shapes`` hold the checks themselves.
+``results`` is what all of them return; the other modules hold the checks themselves.
 """
 
 from gemmetry.verification.checks.results import (

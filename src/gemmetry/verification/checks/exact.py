@@ -10,7 +10,7 @@ import numpy as np
 from gemmetry.domain.operation import Scaling
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.inputs import exact_integer_limit
-from gemmetry.verification import exact_inputs
+from gemmetry.verification import exact_inputs, factor_inputs
 from gemmetry.verification.checks.results import (
     CheckResult,
     failed,
@@ -90,12 +90,35 @@ def check_fp8_promotion(context: Context) -> CheckResult:
 
 
 def check_scale_factors(context: Context) -> CheckResult:
-    """Scale factors of either sign that are no powers of two."""
+    """Scale factors of either sign that use every bit of f32, some of them, and some of their
+    products, beyond what f16 holds."""
     name = "scale_factors"
     if context.operation.signature.scaling is Scaling.NONE:
         return not_applicable(name, "the operation has no scale factors")
-    run = context.exact(name, exact_inputs.scaled)
+    run = context.exact(name, factor_inputs.scaled)
     return _not_exact(name, context) if run is None else context.verdict_of_exact(name, run)
+
+
+def check_addend_cancels(context: Context) -> CheckResult:
+    """What is left where C cancels the product is right: alpha·A·B is not rounded to the result's
+    format before beta·C is added, as a second kernel would have it."""
+    name = "addend_cancels"
+    signature = context.operation.signature
+    if signature.beta == 0:
+        return not_applicable(name, "the operation adds no C")
+    if Trait.ROUNDS_BEFORE_ADDING in context.declared:
+        return not_applicable(name, "declared to round the product before C is added")
+    run = context.exact(name, factor_inputs.cancelled)
+    if run is None:
+        return not_applicable(name, "C is not the last term, or its format holds every product")
+    result = context.verdict_of_exact(name, run)
+    if not result.is_failure or context.first_errors.bad_count:
+        return result
+    why = (
+        "the product is rounded to the result's format before C is added (declare "
+        f"{Trait.ROUNDS_BEFORE_ADDING} if two kernels are meant to)"
+    )
+    return failed(name, f"{why}; {result.detail}", result.first_bad)
 
 
 def check_in_place_change(context: Context) -> CheckResult:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from gemmetry.domain.contracts import GuardedDevice
 from gemmetry.verification.checks.results import CheckResult, failed, not_applicable, passed
 from gemmetry.verification.comparison import outside_bound
 from gemmetry.verification.context import Context
-from gemmetry.verification.launching import Launch, sentinel_mask
+from gemmetry.verification.launching import Launch, Offset, sentinel_mask
 
 UNALIGNED_BYTES = 16
-"""What the widest vector load and a tensor map ask for (PTX ISA, ld.v4 and tensormap)."""
+"""What the widest vector load and a tensor map ask for (PTX ISA, ld.v4 and tensormap), and what is
+taken to be promised where a device says nothing of it."""
+
+_MOST_ELEMENTS = 16
+"""Offsets in elements are odd and below this: no vector of two or more is aligned."""
 
 
 def check_form(context: Context) -> CheckResult:
@@ -61,20 +67,45 @@ def check_red_zones(context: Context) -> CheckResult:
 
 
 def check_unaligned_buffers(context: Context) -> CheckResult:
-    """New buffers that begin 16 bytes behind a multiple of 256 give a right result."""
+    """New buffers that begin an odd number of elements behind a multiple of 256 bytes give a right
+    result; where the device promises an alignment, such as 16 bytes on a GPU, they begin that far
+    behind it, at level paranoid."""
     name = "unaligned_buffers"
-    if not isinstance(context.launcher.device, GuardedDevice):
+    device, operation = context.launcher.device, context.operation
+    if not isinstance(device, GuardedDevice):
         return not_applicable(name, "this device does not let us choose where buffers begin")
-    placed = context.launcher.place(context.inputs, offset_bytes=UNALIGNED_BYTES, keep_copies=False)
-    launch = context.launcher.launch(
-        placed, sentinel=context.launcher.sentinels[0], check_inputs=False
-    )
+    promised = getattr(device, "alignment_bytes", UNALIGNED_BYTES)
+    offset = Offset(UNALIGNED_BYTES)
+    if promised == 1:
+        rng = np.random.default_rng([context.seed % 2**64, *operation.matmul_shape])
+        offset = Offset(elements=1 + 2 * int(rng.integers(_MOST_ELEMENTS // 2)))
+    elif not context.thorough:
+        return not_applicable(
+            name, f"buffers begin at multiples of {promised} bytes here; paranoid tries an odd one"
+        )
+    if not context.launcher.has_room(operation.bytes):
+        return not_applicable(name, "there is no memory for further buffers")
+    launch = _in_new_buffers(context, offset)
     problem = context.launcher.form_problem(launch) or zone_problem(launch)
     if problem:
         return failed(name, problem)
     if launch.same_as(context.first):
         return passed(name)
-    return context.judge_by_bound(name, launch, context.reference)
+    result = context.judge_by_bound(name, launch, context.reference)
+    if not result.is_failure:
+        return result
+    aligned = context.judge_by_bound(name, _in_new_buffers(context, Offset()), context.reference)
+    if aligned.is_failure:
+        return result
+    where = f"{offset.elements} elements" if offset.elements else f"{offset.size_bytes} bytes"
+    why = f"an alignment is taken for granted: buffers begin {where} behind a multiple of 256 bytes"
+    return failed(name, f"{why}; {result.detail}", result.first_bad)
+
+
+def _in_new_buffers(context: Context, offset: Offset) -> Launch:
+    launcher = context.launcher
+    placed = launcher.place(context.inputs, offset=offset, keep_copies=False)
+    return launcher.launch(placed, sentinel=launcher.sentinels[0], check_inputs=False)
 
 
 def zone_problem(launch: Launch) -> str:

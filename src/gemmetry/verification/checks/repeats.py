@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-from gemmetry.domain.contracts import OrderedDevice
+from gemmetry.domain.contracts import OrderedDevice, ThreadDevice
+from gemmetry.domain.errors import DispatchError
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.storage import Array, to_float64
 from gemmetry.verification import exact_inputs
 from gemmetry.verification.checks.memory import zone_problem
 from gemmetry.verification.checks.results import (
+    BUGS,
     CheckResult,
     failed,
     not_applicable,
     passed,
+    raised,
     warned,
 )
 from gemmetry.verification.context import INTEGERS, Context, ExactRun
 from gemmetry.verification.launching import Launch
+from gemmetry.verification.threads import in_new_thread
 
 CALLS = 12
 """Launches behind each other at level standard: whatever is done wrong every second to twelfth
@@ -146,6 +150,43 @@ def check_unordered_work(context: Context) -> CheckResult:
     buffers, output = context.main.buffers, context.launcher.output_of(context.main)
     problem = device.unordered_work(lambda: executable.run(buffers, output), output)
     return failed(name, problem) if problem else passed(name)
+
+
+def check_other_thread(context: Context) -> CheckResult:
+    """A launch from another thread of the process, one that never launched before, is right: what
+    belongs to a thread (its variables, its mode of rounding) is no part of an operation."""
+    name = "other_thread"
+    launcher = context.launcher
+    device = launcher.device
+    if not isinstance(device, ThreadDevice):
+        return not_applicable(name, "this device says nothing of launches from other threads")
+    run = context.exact(INTEGERS, exact_inputs.integers)
+    placed = context.main if run is None else context.put(run.case.inputs)
+    model = context.first if run is None else run.launch
+
+    def call() -> Launch:
+        return launcher.launch(placed, sentinel=launcher.sentinels[0], check_inputs=False)
+
+    def call_there() -> Launch:
+        device.enter_thread()
+        return call()
+
+    try:
+        launch = in_new_thread(call_there)
+    except (DispatchError, *BUGS) as error:
+        # An error that sticks to the device ends the verification.
+        launcher.device.synchronize()
+        cause = error.__cause__ if isinstance(error, DispatchError) else error
+        if isinstance(cause, BUGS):
+            return failed(name, f"from another thread than the one that built it: {raised(cause)}")
+        return not_applicable(name, f"launches from another thread are refused: {error}")
+    if launch.same_as(model) and (run is None or run.is_right):
+        return passed(name)
+    result = _judge_call(context, name, run, launch)
+    if not result.is_failure or _judge_call(context, name, run, call()).is_failure:
+        return result
+    why = "from another thread than the one that built it; something belongs to that thread"
+    return failed(name, f"{why}: {result.detail}", result.first_bad)
 
 
 def _undetermined(context: Context, name: str, other: Launch) -> CheckResult:

@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+BUGS = (LookupError, RecursionError, NameError, AttributeError, TypeError, ArithmeticError,
+        StopIteration, EOFError, BufferError, SystemError)  # fmt: skip
+"""Exceptions that Python raises where code is wrong. A kernel that refuses a shape does so by
+another, such as ValueError, NotImplementedError, AssertionError or RuntimeError; these are checked
+after RecursionError, which is a RuntimeError as well."""
+
 
 class CheckOutcome(StrEnum):
     PASSED = "passed"
@@ -49,3 +55,9 @@ def warned(name: str, detail: str) -> CheckResult:
 
 def not_applicable(name: str, detail: str) -> CheckResult:
     return CheckResult(name, CheckOutcome.NOT_APPLICABLE, detail)
+
+
+def raised(error: BaseException) -> str:
+    """An exception in one line."""
+    line = str(error).strip().partition("\n")[0]
+    return f"raised {type(error).__name__}: {line}".rstrip(": ")

@@ -14,7 +14,14 @@ from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference
 from gemmetry.numerics.storage import Array
 from gemmetry.verification.checks import exact, memory, special, values
-from gemmetry.verification.checks.results import CheckResult, failed, not_applicable, passed
+from gemmetry.verification.checks.results import (
+    BUGS,
+    CheckResult,
+    failed,
+    not_applicable,
+    passed,
+    raised,
+)
 from gemmetry.verification.companions import Companions, tail_operations
 from gemmetry.verification.context import Context
 from gemmetry.verification.launching import Launcher
@@ -44,13 +51,6 @@ _EACH: tuple[Callable[[Context], CheckResult], ...] = (
 _FIRST = (*_EACH, special.check_nan_spreads)
 """What the first of them must pass, which every axis leaves a rest of, and all thorough ones: two
 more launches each."""
-
-
-BUGS = (LookupError, RecursionError, NameError, AttributeError, TypeError, ArithmeticError,
-        StopIteration, EOFError, BufferError, SystemError)  # fmt: skip
-"""Exceptions that Python raises where code is wrong. A kernel that refuses a shape does so by
-another, such as ValueError, NotImplementedError, AssertionError or RuntimeError; these are checked
-after RecursionError, which is a RuntimeError as well."""
 
 
 @dataclass(frozen=True)
@@ -134,27 +134,29 @@ def _try_all(
         if is_late or builds_s > LONGEST_BUILDS_S[context.thorough]:
             late = f"stopped after {tried} of them, as they take long"
             return _passed(name, shapes, refused, late)
-        attempt = Attempt(candidates[0], refusal="not supported")
+        tried_last = Attempt(candidates[0], refusal="not supported")
         for operation in candidates:
             checks = _FIRST if context.thorough or not shapes else _EACH
-            attempt = _try(context, companions, name, operation, checks)
-            builds_s += attempt.build_seconds
-            if not attempt.refusal:
+            tried_last = attempt(context, companions, name, operation, checks)
+            builds_s += tried_last.build_seconds
+            if not tried_last.refusal:
                 break
             if operation is candidates[0]:
-                refused.append(f"{operation}: {attempt.refusal}")
-        if attempt.failure is not None:
-            inner = attempt.failure
-            return failed(
-                name, f"{attempt.operation}: {inner.name}: {inner.detail}", inner.first_bad
-            )
+                refused.append(f"{operation}: {tried_last.refusal}")
+        if tried_last.failure is not None:
+            return inner_failure(name, tried_last.operation, tried_last.failure)
         shapes += 1
-        tried += not attempt.refusal
+        tried += not tried_last.refusal
     if not tried:
         why = refused[0] if refused else "there are none"
         none = not_applicable(name, f"it refuses all of them ({why})")
         return replace(none, refused=len(refused))
     return _passed(name, shapes, refused)
+
+
+def inner_failure(name: str, operation: Operation, inner: CheckResult) -> CheckResult:
+    """A failure of the check `name`, where `inner` is what another operation failed."""
+    return failed(name, f"{operation}: {inner.name}: {inner.detail}", inner.first_bad)
 
 
 def _passed(name: str, shapes: int, refused: Sequence[str], detail: str = "") -> CheckResult:
@@ -165,13 +167,15 @@ def _passed(name: str, shapes: int, refused: Sequence[str], detail: str = "") ->
     return replace(passed(name, detail), refused=len(refused))
 
 
-def _try(
+def attempt(
     context: Context,
     companions: Companions,
     name: str,
     operation: Operation,
     checks: Sequence[Callable[[Context], CheckResult]],
 ) -> Attempt:
+    """Build `operation` and make `checks` of it, until one fails, for the check `name` of
+    `context`."""
     executable: Executable | None = None
     began, build_seconds = time.monotonic(), 0.0
     try:
@@ -197,9 +201,7 @@ def _try(
 
 
 def _raised(error: BaseException) -> CheckResult:
-    line = str(error).strip().partition("\n")[0]
-    what = f"{type(error).__name__}: {line}".rstrip(": ")
-    return failed("launch", f"raised {what}, which is a bug, not a refusal")
+    return failed("launch", f"{raised(error)}, which is a bug, not a refusal")
 
 
 def _failure(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +35,7 @@ def check_nan_spreads(context: Context) -> CheckResult:
     are, and the next launch shows none. Behind relu zero is accepted too, as the maximum of NaN and
     0 is 0 by IEEE 754-2008 (maxNum) and NaN by IEEE 754-2019 (maximum)."""
     name = "nan_spreads"
-    result = _check(context, name, math.nan)
+    result = _check(context, name, math.nan).result
     return _nothing_stays(context, name) if result.outcome is CheckOutcome.PASSED else result
 
 
@@ -42,15 +43,59 @@ def check_inf_spreads(context: Context) -> CheckResult:
     """One infinity in a row of A and one in a column of B make that row and that column of the
     result infinite, of the right sign, or NaN (∞ · 0, ∞ - ∞), and nothing else. fp8 results may be
     the largest number instead, as casts may saturate; behind relu and gelu zero is accepted for -∞.
+    Behind relu the same is asked with the signs exchanged, and where ∞ came out infinite, -∞ may
+    not be NaN.
     """
-    return _check(context, "inf_spreads", math.inf)
+    name = "inf_spreads"
+    found = _check(context, name, math.inf)
+    has_relu = EpilogueStep.RELU in context.operation.signature.epilogue
+    if found.result.outcome is not CheckOutcome.PASSED or not has_relu:
+        return found.result
+    other = _check(context, name, -math.inf)
+    if other.result.outcome is not CheckOutcome.PASSED:
+        return other.result
+    for one, opposite in ((found, other), (other, found)):
+        result = _clamped(context, name, one, opposite)
+        if result.is_failure:
+            return result
+    return found.result
 
 
-def _check(context: Context, name: str, value: float) -> CheckResult:
+@dataclass(frozen=True)
+class _Found:
+    """A launch on inputs with NaN or infinity, and what was found; `launch` and `case` where it
+    was made."""
+
+    result: CheckResult
+    launch: Launch | None = None
+    case: Spread | None = None
+
+
+def _clamped(context: Context, name: str, found: _Found, opposite: _Found) -> CheckResult:
+    """No element that is due a clamped -∞ is NaN, where the opposite ∞ came out infinite: a sum
+    that NaN is part of on the way (as in products of parts) has it for both signs."""
+    assert found.launch is not None and found.case is not None and opposite.launch is not None
+    if found.case.signs is None:
+        return passed(name)
+    must = found.case.must
+    outputs = found.launch.output, opposite.launch.output
+    here, there = (to_float64(output.reshape(-1)[must]) for output in outputs)
+    is_large = np.abs(there) >= context.operation.signature.result.maximum
+    bad = must[(found.case.signs < 0) & is_large & np.isnan(here)]
+    if not bad.size:
+        return passed(name)
+    detail = (
+        f"minus infinity is NaN behind relu in {bad.size} elements, in which infinity came out "
+        "infinite: relu is no maximum with zero"
+    )
+    return _failed(context, name, found.launch, bad, detail)
+
+
+def _check(context: Context, name: str, value: float) -> _Found:
     operation = context.operation
     reason = objection(name, operation, context.declared)
     if reason:
-        return not_applicable(name, reason)
+        return _Found(not_applicable(name, reason))
     case = spread(operation, context.inputs, value)
     placed = context.put(case.inputs)
     context.launcher.keep_copies(placed)
@@ -60,8 +105,8 @@ def _check(context: Context, name: str, value: float) -> CheckResult:
     if not problem and launch.changed_inputs and not context.first.changed_inputs:
         problem = f"the launch changed {', '.join(launch.changed_inputs)}, which held {what}"
     if problem:
-        return failed(name, problem)
-    return _judge(context, name, launch, case, value)
+        return _Found(failed(name, problem))
+    return _Found(_judge(context, name, launch, case, value), launch, case)
 
 
 def _what(value: float) -> str:

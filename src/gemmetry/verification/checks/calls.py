@@ -1,0 +1,175 @@
+"""The check of hundreds of launches, on inputs that change before each of them.
+
+Some kernels are right until they were called often enough: they freeze what they recorded, or fill
+a table. Others take inputs for the last ones that are only close to those. At a small shape of the
+same configuration a launch costs next to nothing, so that hundreds are possible.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from gemmetry.domain.contracts import Buffer
+from gemmetry.domain.errors import DispatchError
+from gemmetry.verification import exact_inputs
+from gemmetry.verification.checks.results import (
+    BUGS,
+    CheckOutcome,
+    CheckResult,
+    failed,
+    not_applicable,
+    passed,
+    raised,
+)
+from gemmetry.verification.companions import whole_tile
+from gemmetry.verification.context import Context
+from gemmetry.verification.exact_inputs import ExactCase
+from gemmetry.verification.launching import Launch, Launcher
+
+NAME = "many_calls"
+
+FEWEST, MOST = 100, 200
+"""Launches at level standard; how many is drawn, so that nobody can count on it."""
+
+THOROUGH = 8
+"""Times as many at level paranoid."""
+
+LONGEST_S = {False: 1.0, True: 8.0}
+"""Thorough or not -> seconds after which no further launch is made. 150 launches of a tile of a
+kernel in numpy take 15 ms."""
+
+_SETS: tuple[tuple[str, ...], ...] = (
+    ("first",),
+    ("second",),
+    ("lhs", "lhs nudged"),
+    ("rhs", "rhs nudged"),
+)
+"""Inputs that follow each other: each set as it stands, sets in an order that is drawn."""
+
+
+def check_many_calls(context: Context) -> CheckResult:
+    """A few hundred launches of one tile, each with other inputs in the same buffers, are right:
+    whole numbers drawn apart, and numbers that all are one unit in the last place larger than they
+    were the launch before."""
+    companions = context.companions
+    if companions is None:
+        return not_applicable(NAME, "nothing builds this configuration for a small shape here")
+    key = f"{NAME} {'thorough' if context.thorough else 'few'}"
+    if key not in companions.known:
+        result = _built(context)
+        if result.outcome is CheckOutcome.FAILED:
+            return result
+        companions.known[key] = result
+    return companions.known[key]
+
+
+def _built(context: Context) -> CheckResult:
+    companions = context.companions
+    assert companions is not None
+    operation = whole_tile(context.operation, companions)
+    if operation is None:
+        return not_applicable(NAME, "the operation has no shape of one tile")
+    executable = None
+    try:
+        executable = companions.build(operation)
+        if executable is None:
+            return not_applicable(NAME, f"{operation} is not supported")
+        inner = Context(
+            Launcher(executable, operation, companions.tile),
+            operation,
+            (),
+            None,
+            context.seed,
+            thorough=context.thorough,
+        )
+        result = _calls(inner)
+        for evidence in inner.evidence.values():
+            context.evidence[NAME] = replace(evidence, check=NAME)
+        return result
+    except (DispatchError, NotImplementedError, *BUGS) as error:
+        # An error that sticks to the device ends the verification.
+        context.launcher.device.synchronize()
+        cause = error.__cause__ if isinstance(error, DispatchError) else error
+        if isinstance(cause, BUGS):
+            return failed(NAME, f"{operation}: {raised(cause)}, which is a bug, not a refusal")
+        return not_applicable(NAME, f"it refuses {operation}: {error}")
+    finally:
+        if executable is not None:
+            executable.close()
+
+
+def _calls(context: Context) -> CheckResult:
+    cases = _cases(context)
+    if "first" not in cases:
+        return not_applicable(NAME, "sums of one tile round in this accumulator")
+    rng = np.random.default_rng([context.seed % 2**64, *context.operation.matmul_shape])
+    count = int(rng.integers(FEWEST, MOST)) * (THOROUGH if context.thorough else 1)
+    launcher, began = context.launcher, time.monotonic()
+    placed = launcher.place(cases["first"].inputs, keep_copies=False)
+    output = launcher.output_of(placed)
+    right: dict[str, Buffer] = {}
+    for number, name in enumerate(_order(list(cases), count, rng), start=1):
+        if time.monotonic() - began > LONGEST_S[context.thorough]:
+            return passed(NAME, f"stopped after {number - 1} of {count} calls, as they take long")
+        case = cases[name]
+        launcher.rewrite(placed, case.inputs)
+        launch = launcher.launch_again(placed, output)
+        if name in right and launcher.device.same_bytes(launch.result, right[name]):
+            continue
+        context.inputs = case.inputs
+        result = context.verdict_of_exact(NAME, context.judged(case, launch))
+        if result.is_failure:
+            return _explained(context, result, right, launch, f"call {number} of {count}", name)
+        right[name] = launcher.device.clone(launch.result)
+    return passed(NAME, f"{count} calls")
+
+
+def _cases(context: Context) -> dict[str, ExactCase]:
+    """Name of inputs -> the inputs and their result, as far as the formats have such."""
+    makers = {
+        "first": exact_inputs.integers,
+        "second": lambda operation, seed, *how: exact_inputs.integers(operation, seed + 1, *how),
+    }
+    for role in ("lhs", "rhs"):
+        makers[role] = partial(exact_inputs.nudged, role, 0)
+        makers[f"{role} nudged"] = partial(exact_inputs.nudged, role, 1)
+    made = {name: context.case(f"{NAME} {name}", make) for name, make in makers.items()}
+    return {name: case for name, case in made.items() if case is not None}
+
+
+def _order(names: Sequence[str], count: int, rng: np.random.Generator) -> Iterator[str]:
+    """`count` names, none twice in a row."""
+    sets = [some for some in _SETS if some[0] in names]
+    last, left = -1, count
+    while left > 0:
+        at = int(rng.integers(len(sets)))
+        if at == last and len(sets[at]) == 1:
+            continue
+        last = at
+        yield from sets[at][:left]
+        left -= len(sets[at])
+
+
+def _explained(
+    context: Context,
+    result: CheckResult,
+    right: dict[str, Buffer],
+    launch: Launch,
+    call: str,
+    name: str,
+) -> CheckResult:
+    how = f"{call} of {context.operation}, inputs changed in place before each"
+    if name.endswith("nudged"):
+        how += f", here all of {'A' if name.startswith('lhs') else 'B'} by its last bits"
+    device = context.launcher.device
+    if any(device.same_bytes(launch.result, other) for other in right.values()):
+        how += (
+            ", holds the result of an earlier call's inputs: something is kept, and found again by "
+            "how often it was called or by inputs that are close"
+        )
+    return failed(NAME, f"{how}: {result.detail}", result.first_bad)

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.errors import UnsupportedError
+from gemmetry.numerics.references import apply_epilogue
+from gemmetry.numerics.storage import to_float64
+from gemmetry.verification.checks import CheckOutcome, calls
+from gemmetry.verification.companions import Companions
+
+NAME = "matmul_32x32x32_f32t_f32n_f32t"
+TILE = (16, 16, 8)
+
+
+@pytest.fixture(autouse=True)
+def without_deadlines(monkeypatch):
+    """However busy the machine is."""
+    monkeypatch.setattr(calls, "LONGEST_S", {False: 600.0, True: 600.0})
+
+
+@pytest.fixture
+def check(context_of, executable_of):
+    """check(name, kernel or meddle, ...) -> result; what is built stands in check.built."""
+
+    def run(name=NAME, build=None, **how):
+        def make(operation):
+            run.built.append(executable_of(operation, **how))
+            return run.built[-1]
+
+        run.built = []
+        companions = Companions(build or make, TILE)
+        return calls.check_many_calls(context_of(name, companions=companions))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        NAME,
+        "batch_matmul_2x32x32x32_bf16n_bf16t_bf16n_bias_relu",
+        "matmul_splitk_32x32x32_f16t_f16n_f16t_slices4",
+        "matmul_32x32x32_e4m3t_e4m3n_bf16t_scalerow",
+        "matmul_32x32x32_s8t_s8n_s32t",
+        "matmul_32x32x32_f32t_f32t_f32t_alpha0p3_beta1p7_gelu",
+    ],
+)
+def test_right_kernels_pass_a_few_hundred_launches(check, name):
+    result = check(name)
+    assert result.outcome is CheckOutcome.PASSED, result.detail
+    (executable,) = check.built
+    assert calls.FEWEST <= executable.launches < calls.MOST
+
+
+def test_what_is_right_for_fifty_launches_is_found(check):
+    """From the 51st launch on the result is that of the 50th."""
+    kept = []
+
+    def freeze(inputs, output, launch):
+        if launch == 50:
+            kept.append(output.copy())
+        if kept:
+            output[...] = kept[0]
+
+    result = check(meddle=freeze)
+    assert result.is_failure
+    assert result.detail.startswith("call 51 of ")
+    assert "holds the result of an earlier call's inputs" in result.detail
+
+
+@pytest.mark.parametrize("tolerance", [1e-6, 1e-4])
+@pytest.mark.parametrize("role", ["lhs", "rhs"])
+def test_inputs_that_are_close_are_not_the_same(check, role, tolerance):
+    """A kernel that keeps its last result while one operand changes by next to nothing."""
+    last = {}
+
+    def kernel(operation, tensors):
+        other = "rhs" if role == "lhs" else "lhs"
+        if last and np.array_equal(last[other], tensors[other]):
+            before, now = to_float64(last[role]), to_float64(tensors[role])
+            if np.abs(now - before).max() <= tolerance * np.abs(now).max():
+                return last["result"]
+        product = to_float64(tensors["lhs"]) @ to_float64(tensors["rhs"])
+        last.update({key: np.array(value) for key, value in tensors.items()})
+        last["result"] = apply_epilogue(operation, product, tensors)
+        return last["result"]
+
+    result = check(kernel=kernel)
+    assert result.is_failure
+    operand = "A" if role == "lhs" else "B"
+    assert f"here all of {operand} by its last bits, holds the result" in result.detail
+
+
+def test_how_many_calls_there_are_is_drawn(check, context_of, executable_of, monkeypatch):
+    counts = set()
+    for seed in range(4):
+        made = []
+
+        def build(operation, made=made):
+            made.append(executable_of(operation))
+            return made[-1]
+
+        context = context_of(NAME, companions=Companions(build, TILE))
+        context.seed = seed
+        assert calls.check_many_calls(context).outcome is CheckOutcome.PASSED
+        counts.add(made[0].launches)
+    assert len(counts) > 1
+
+
+def test_slow_launches_are_fewer_and_that_is_told(check, monkeypatch):
+    monkeypatch.setattr(calls, "LONGEST_S", {False: 0.0, True: 0.0})
+    result = check()
+    assert result.outcome is CheckOutcome.PASSED
+    assert result.detail.startswith("stopped after 0 of ")
+
+
+def test_an_exception_of_wrong_code_is_failed(check):
+    def stumble(inputs, output, launch):
+        if launch == 70:
+            raise ZeroDivisionError("division by zero")
+
+    result = check(meddle=stumble)
+    assert result.is_failure
+    assert "raised ZeroDivisionError: division by zero, which is a bug" in result.detail
+
+
+def test_a_refused_tile_does_not_apply(check):
+    def build(operation):
+        raise UnsupportedError("tiles are not supported")
+
+    result = check(build=build)
+    assert result.outcome is CheckOutcome.NOT_APPLICABLE
+    assert "tiles are not supported" in result.detail
+    assert check(build=lambda operation: None).outcome is CheckOutcome.NOT_APPLICABLE
