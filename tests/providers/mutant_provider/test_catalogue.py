@@ -18,6 +18,8 @@ from gemmetry.verification.protocol import CHECKS
 
 CHECK_NAMES = {check.run.__name__.removeprefix("check_") for check in CHECKS}
 CHECK_NAMES |= {"form", "after_timing", "timing_sanity"}
+TRY_MORE = {"tail_shapes", "long_axes", "many_calls"}
+"""Checks that try more at paranoid than at standard."""
 ALL = [pytest.param(item, id=item.configuration) for item in planted()]
 
 
@@ -60,4 +62,6 @@ def test_a_planted_kernel_is_described_completely(item: Planted) -> None:
     assert item.as_configuration().tile == item.tile
     levels = {check.run.__name__.removeprefix("check_"): check.level for check in CHECKS}
     found = {levels.get(name, "quick") for name in item.killed_by}
+    if item.level == "paranoid" and set(item.killed_by) <= TRY_MORE:
+        return
     assert (item.level == "paranoid") is (found == {"paranoid"})
