@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import cast
@@ -15,8 +14,9 @@ from gemmetry.domain.contracts import Executable
 from gemmetry.domain.dtypes import F32, TF32
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.traits import Trait
-from gemmetry.numerics.references import Matmul, Reference, compute_reference
-from gemmetry.numerics.storage import Array
+from gemmetry.numerics.references import Matmul, Reference, compute_reference, to_logical
+from gemmetry.numerics.storage import Array, same_bytes
+from gemmetry.verification.case_cache import CaseCache
 from gemmetry.verification.checks.results import (
     CheckOutcome,
     CheckResult,
@@ -31,42 +31,11 @@ from gemmetry.verification.error_statistics import ErrorStatistics, Mask
 from gemmetry.verification.evidence import Evidence
 from gemmetry.verification.exact_inputs import ExactCase, ExactInputs, case_of
 from gemmetry.verification.freivalds import FreivaldsResult, freivalds
-from gemmetry.verification.launching import PLAUSIBLE, Launch, Launcher, Placed
+from gemmetry.verification.launching import PLAUSIBLE, Launch, Launcher, Placed, sentinel_mask
 
 HOST_PRODUCT_FLOPS = 1e10
 """Above this many FLOPs a check's own product is left to the device's float64, where it has one:
 a desktop processor needs about 0.1 s for as many."""
-
-CASE_CACHE_BYTES = 3 * 2**29
-"""What is kept of exact inputs and their results, for the next dispatch of the same operation:
-the three cases of an 8192³ bf16 product take 1.2e9 bytes."""
-
-
-class CaseCache:
-    """The exact cases made last, up to :data:`CASE_CACHE_BYTES`."""
-
-    def __init__(self) -> None:
-        self._cases: OrderedDict[tuple[object, ...], ExactCase | None] = OrderedDict()
-        self._held_bytes = 0
-
-    def get(
-        self, key: tuple[object, ...], make: Callable[[], ExactCase | None]
-    ) -> ExactCase | None:
-        """The case of `key`, made if it is not kept."""
-        if key in self._cases:
-            self._cases.move_to_end(key)
-            return self._cases[key]
-        case = make()
-        self._cases[key] = case
-        self._held_bytes += _case_bytes(case)
-        while self._cases and self._held_bytes > CASE_CACHE_BYTES:
-            self._held_bytes -= _case_bytes(self._cases.popitem(last=False)[1])
-        return case
-
-
-def _case_bytes(case: ExactCase | None) -> int:
-    return 0 if case is None else case.nbytes
-
 
 GUESS_LAUNCHES = 6
 """Launches that tell whether a wrong result changes from one to the next: whatever goes wrong every
@@ -314,15 +283,19 @@ class Context:
             declared=self.declared,
         )
 
-    def verdict_of_exact(self, name: str, run: ExactRun) -> CheckResult:
-        """What a launch on exact inputs says under the check `name`."""
+    def verdict_of_exact(self, name: str, run: ExactRun, *, guess: bool = True) -> CheckResult:
+        """What a launch on exact inputs says under the check `name`.
+
+        Args:
+            guess: as of :meth:`judge`.
+        """
         if run.errors is None:
             return failed(name, run.problem)
         expected = run.case.expected
         if expected is None:
             assert run.case.reference is not None
             expected = run.case.reference.value
-        return self.judge(name, run.launch, expected, run.errors, only_failures=True)
+        return self.judge(name, run.launch, expected, run.errors, only_failures=True, guess=guess)
 
     def judge(
         self,
@@ -332,24 +305,60 @@ class Context:
         errors: ErrorStatistics,
         *,
         only_failures: bool = False,
+        guess: bool = True,
     ) -> CheckResult:
-        """The result of the check `name` from the errors of a launch of the main operation."""
+        """The result of the check `name` from the errors of a launch of the main operation.
+
+        Args:
+            guess: say what kind of bug wrong elements look like; where the check itself knows
+                more, that would mislead.
+        """
         if errors.bad is not None:
-            tile = self.companions.tile if self.companions is not None else None
             self.keep_evidence(name, launch, expected, errors.bad)
-            guess = guess_bug(
-                self.operation,
-                launch.output,
-                expected,
-                errors.bad,
-                tile=tile,
-                differs_between_launches=self.differs_between_launches,
-            )
-            share = f"{errors.bad_count} of {errors.elements} elements are wrong"
-            return failed(name, f"{share} ({guess})", errors.first_bad)
+            text = f"{errors.bad_count} of {errors.elements} elements are wrong"
+            if guess:
+                text += f" ({self._guess(launch, expected, errors.bad)})"
+            return failed(name, text, errors.first_bad)
         if errors.bias_problem:
             return failed(name, errors.bias_problem)
         return passed(name) if only_failures else self.warning(name, errors)
+
+    def _guess(self, launch: Launch, expected: Array, bad: Mask) -> str:
+        """One phrase on what the wrong elements look like: what the output held before, the result
+        of another launch, else by where and how they are wrong."""
+        mask = sentinel_mask(launch.output, launch.sentinel)
+        if (
+            launch.sentinel
+            and to_logical(mask, self.operation.output).reshape(bad.shape)[bad].all()
+        ):
+            return "unwritten: every wrong element is what the output held before"
+        source = self._kept_from(launch)
+        if source:
+            return f"kept: it is the result of {source}, remembered by address, shape or a part"
+        tile = self.companions.tile if self.companions is not None else None
+        return guess_bug(
+            self.operation,
+            launch.output,
+            expected,
+            bad,
+            tile=tile,
+            differs_between_launches=self.differs_between_launches,
+        )
+
+    def _kept_from(self, launch: Launch) -> str:
+        """Which earlier launch, on other inputs and right, gave this very result; "" if none."""
+        earlier = [
+            (f"the inputs of {name}", run.launch)
+            for name, run in self._exact.items()
+            if run is not None and run.is_right
+        ]
+        if not self.first_errors.bad_count:
+            earlier.append(("the first launch's inputs", self.first))
+        for source, one in reversed(earlier):
+            differs = one is not launch and one.inputs is not launch.inputs
+            if differs and same_bytes(one.output, launch.output):
+                return source
+        return ""
 
     def warning(self, name: str, errors: ErrorStatistics) -> CheckResult:
         """Warned where elements are outside the warn bound."""

@@ -29,8 +29,9 @@ def check_scaled_along_k(context: Context) -> CheckResult:
     case = _derived(context, name, _scaled_case)
     if case is None:
         return not_applicable(name, _NO_ROOM)
-    result = context.verdict_of_exact(name, context.run_exact(name, case))
-    return _explained(context, result)
+    run = context.run_exact(name, case)
+    was_wrong = bool(context.first_errors.bad_count)
+    return _explained(context, context.verdict_of_exact(name, run, guess=was_wrong))
 
 
 def _within_bound(name: str, context: Context) -> CheckResult:
