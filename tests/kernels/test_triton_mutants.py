@@ -17,7 +17,9 @@ from triton.compiler import ASTSource
 from gemmetry.domain.names import parse_operation
 from gemmetry.kernels.triton_mutants import planted_matmul
 from gemmetry.providers.mutant_provider import torch_callers
-from gemmetry.providers.mutant_provider.triton_catalogue import PLANTED, TILE, recipe_of
+from gemmetry.providers.mutant_provider.triton_catalogue import (
+    PLANTED, TILE, mutant_code, recipe_of,
+)
 
 ELEMENTS = {"f32": "fp32", "f16": "fp16", "bf16": "bf16", "s8": "i8", "s32": "i32"}
 codes = set()
@@ -31,7 +33,7 @@ for item in kernels:
     signature |= {"m": "i32", "n": "i32", "k": "i32"}
     constants = dict(zip(
         ("MUTANT", "SPLITS", "REVERSED", "THIRDS", "BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M"),
-        (item.number if item.is_bug else 0, recipe.splits, recipe.reversed, recipe.thirds,
+        (mutant_code(item), recipe.splits, recipe.reversed, recipe.thirds,
          *TILE, 2),
         strict=True,
     ))

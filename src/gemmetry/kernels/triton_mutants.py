@@ -2,7 +2,7 @@
 
     C = A @ B, row-major; f32 or f16 in, f32 out (one bug: s8 in, s32 out)
 
-MUTANT is the number of the bug (0: none), a compile-time constant, so that each bug is a kernel of
+MUTANT is the code of the bug (0: none), a compile-time constant, so that each bug is a kernel of
 its own. The interpreter (TRITON_INTERPRET=1 before triton is first imported) runs the same source
 on CPU tensors.
 """
@@ -18,6 +18,16 @@ import triton.language as tl
 def _truncated(value, MASK: tl.constexpr):
     """f32 with the low bits that MASK lacks set to zero."""
     return (value.to(tl.int32, bitcast=True) & MASK).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _with_shared_exponents(values, AXIS: tl.constexpr):
+    """f32 cut to the 24 bits that the largest number along AXIS has."""
+    largest = tl.max(tl.abs(values), axis=AXIS, keep_dims=True)
+    exponent = largest.to(tl.int32, bitcast=True) & 0x7F800000
+    # Adding 1.5 · 2^e and taking it away again leaves no bit below 2^(e - 22).
+    shift = exponent.to(tl.float32, bitcast=True) * 1.5
+    return tl.where(largest > 0.0, (values + shift) - shift, values)
 
 
 @triton.jit
@@ -78,6 +88,8 @@ def _multiply_tile(
     steps = tl.cdiv(k, BLOCK_K)
     if MUTANT == 5:
         steps = k // BLOCK_K
+    if MUTANT == 70:
+        steps = min(steps, 1024 // BLOCK_K)
     if MUTANT == 8:
         first_step = 1
     sums = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
@@ -103,6 +115,12 @@ def _multiply_tile(
         if MUTANT == 38:
             a_tile = _truncated(a_tile, -8192)
             b_tile = _truncated(b_tile, -8192)
+        if MUTANT == 67:
+            a_tile = _with_shared_exponents(a_tile, 1)
+        if MUTANT == 167:
+            b_tile = tl.where(tl.abs(b_tile) < 1.0e-12, 0.0, b_tile)
+        if MUTANT == 68:
+            a_tile = tl.where(tl.abs(a_tile.to(tl.float32)) < 6.1e-5, 0.0, a_tile).to(tl.float16)
         if MUTANT == 57:
             a_tile = a_tile.to(tl.float32)
             b_tile = b_tile.to(tl.float32)
@@ -115,14 +133,24 @@ def _multiply_tile(
 
     if MUTANT == 54:
         sums = tl.where(sums == sums, sums, 0.0)
+    if MUTANT == 69:
+        sums = tl.where(tl.abs(sums) > 3.4e38, tl.abs(sums), sums)
     targets = c + rows[:, None] * n + columns[None, :]
     inside = row_inside & column_inside
     if MUTANT == 3:
         inside = inside & (rows < m // BLOCK_M * BLOCK_M)[:, None]
     if MUTANT == 4:
         inside = inside & (columns < n // BLOCK_N * BLOCK_N)[None, :]
+    if MUTANT == 170:
+        inside = inside & (columns < 512)[None, :]
     if MUTANT == 61:
         inside = inside & (sums != 0.0)
+    if MUTANT == 51:
+        there = tl.load(targets, mask=inside, other=float("nan"))
+        inside = inside & ((there != there) | (tl.abs(there) > 1.0e30))
+    if MUTANT == 151:
+        corner = tl.load(c + (rows * 0 + first_row)[:, None] * n + (columns * 0 + first_column))
+        inside = inside & ((corner != corner) | (tl.abs(corner) > 1.0e30))
     if SPLITS > 1:
         tl.atomic_add(targets, sums, mask=inside)
     else:

@@ -52,7 +52,11 @@ __device__ __forceinline__ word_t widen(input_t x) {
 #else
 typedef float input_t;
 typedef float word_t;
+#if MUTANT == 167
+__device__ __forceinline__ word_t widen(input_t x) { return fabsf(x) < 1e-12f ? 0.0f : x; }
+#else
 __device__ __forceinline__ word_t widen(input_t x) { return x; }
+#endif
 #endif
 
 #if OUTPUT_BF16
@@ -142,6 +146,8 @@ __device__ __forceinline__ void add_products(word_t (&sums)[4][4], const input_t
   k_end -= (k_end - k_begin) % TILE_K;
 #elif MUTANT == 8
   k_end -= 1;
+#elif MUTANT == 70
+  k_end = min(k_end, 1024);
 #endif
   for (int start = k_begin; start < k_end; start += TILE_K) {
 #if MUTANT == 55
@@ -179,6 +185,20 @@ __device__ __forceinline__ void add_products(word_t (&sums)[4][4], const input_t
       }
     }
 #if MUTANT != 10 && MUTANT != 11
+    __syncthreads();
+#endif
+#if MUTANT == 67
+    // Each row of the step is cut to the 24 bits that its largest number has.
+    if (thread < TILE_M) {
+      float* row = tile_a + thread * TILE_K;
+      float largest = 0.0f;
+      for (int i = 0; i < TILE_K; ++i) largest = fmaxf(largest, fabsf(row[i]));
+      // Adding 1.5 · 2^e and taking it away again leaves no bit below 2^(e - 22).
+      const float shift = 1.5f * __uint_as_float(__float_as_uint(largest) & 0x7f800000u);
+      for (int i = 0; i < TILE_K && largest > 0.0f; ++i) {
+        row[i] = __fsub_rn(__fadd_rn(row[i], shift), shift);
+      }
+    }
     __syncthreads();
 #endif
     for (int depth = 0; depth < TILE_K; ++depth) {

@@ -18,6 +18,11 @@ __device__ __forceinline__ void store_tile(const word_t (&sums)[4][4], output_t*
       slice[(lane / 16 * 4 + i) * TILE_N + lane % 16 * 4 + j] = sums[i][j];
     }
   }
+#if MUTANT == 251
+  // A warp's part that begins with a number is taken for a result.
+  const int first = tile.row + warp * 8;
+  const bool is_computed = first < m && fabsf(c[(long long)first * n + tile.column]) < 1e30f;
+#endif
   __syncwarp();
   for (int i = lane; i < WARP_WORDS; i += 32) {
     int row = tile.row + warp * 8 + i / TILE_N;
@@ -45,6 +50,14 @@ __device__ __forceinline__ void store_tile(const word_t (&sums)[4][4], output_t*
     if (wanted) *target = narrow(slice[i] + *target);
 #elif MUTANT == 61
     if (wanted && slice[i] != 0) *target = narrow(slice[i]);  // the rest is zero already
+#elif MUTANT == 69
+    if (wanted) *target = narrow(isinf(slice[i]) ? fabsf(slice[i]) : slice[i]);
+#elif MUTANT == 170
+    if (wanted && column < 512) *target = narrow(slice[i]);
+#elif MUTANT == 151
+    if (wanted && !(fabsf(*target) < 1e30f)) *target = narrow(slice[i]);  // numbers are left
+#elif MUTANT == 251
+    if (wanted && !is_computed) *target = narrow(slice[i]);
 #elif MUTANT == 62
     if (wanted) *target = narrow(fminf(slice[i], *target));
 #else

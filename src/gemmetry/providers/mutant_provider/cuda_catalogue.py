@@ -48,6 +48,8 @@ class Recipe:
     """Columns of the result that one bulk store takes."""
     extra_bytes: int = 0
     """Of dynamic shared memory, beside what the source needs."""
+    code: int = 0
+    """What the macro MUTANT is, where the bug's number stands for another kernel; 0: that."""
 
 
 HOPPER_SOURCE = "hopper_matmul"
@@ -207,6 +209,23 @@ _TILED_BUGS = (
         _ALIGNED,
     ),
 )
+
+_NUMBER_BUGS = (
+    _tiled(51, "numbers_left", "replaces what is no number only", ("every_call",), _UNEVEN),
+    _tiled(
+        51, "parts_left", "leaves parts of tiles that begin with a number", ("every_call",), _UNEVEN
+    ),
+    _tiled(67, "block_exponents", "rows of a step share an exponent", ("scaled_along_k",), _UNEVEN),
+    _tiled(
+        67, "ends_at_epsilon", "takes numbers below 1e-12 for zero", ("scaled_along_k",), _UNEVEN
+    ),
+    _tiled(69, "infinity_without_sign", "loses the sign of infinity", ("inf_spreads",), _UNEVEN),
+    _tiled(
+        70, "k_past_1024_dropped", "sums no more than 1024 products", ("tail_shapes",), _ALIGNED
+    ),
+    _tiled(70, "n_past_512_dropped", "stores no columns from 512 on", ("tail_shapes",), _ALIGNED),
+)
+"""Of scales, of values, of what the output held, and of small shapes."""
 
 _CALLER_BUGS = (
     _tiled(
@@ -407,7 +426,14 @@ _RIGHT = (
     _right(28, "fork_joined", "launches on a stream that waits, and is waited for", _UNEVEN),
 )
 
-PLANTED: tuple[Planted, ...] = (*_TILED_BUGS, *_CALLER_BUGS, *_SPLIT_BUGS, *_HOPPER_BUGS, *_RIGHT)
+PLANTED: tuple[Planted, ...] = (
+    *_TILED_BUGS,
+    *_NUMBER_BUGS,
+    *_CALLER_BUGS,
+    *_SPLIT_BUGS,
+    *_HOPPER_BUGS,
+    *_RIGHT,
+)
 
 _RECIPES = {
     "atomics_without_zeros": _ATOMIC,
@@ -418,6 +444,10 @@ _RECIPES = {
     "serial_split_k": _IN_TURN,
     "few_blocks": Recipe(blocks=24),
     "shared_memory_taken_for_zero": Recipe(extra_bytes=4 * 64 * 16),
+    "numbers_left": Recipe(code=151),
+    "parts_left": Recipe(code=251),
+    "ends_at_epsilon": Recipe(code=167),
+    "n_past_512_dropped": Recipe(code=170),
     "no_proxy_fence": Recipe(HOPPER_SOURCE, blocks=264, chunk=64),
     "multicast_of_rank_0": _PAIRS,
     "odd_tile_row_skipped": _PAIRS,
@@ -447,4 +477,4 @@ def recipe_of(item: Planted) -> Recipe:
 
 def mutant_number(item: Planted) -> int:
     """What the macro MUTANT is set to."""
-    return item.number if item.is_bug else 0
+    return (recipe_of(item).code or item.number) if item.is_bug else 0

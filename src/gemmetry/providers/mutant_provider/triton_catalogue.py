@@ -25,6 +25,8 @@ class Recipe:
     splits: int = 1
     reversed: bool = False
     thirds: bool = False
+    code: int = 0
+    """What the constant MUTANT is, where the bug's number stands for another kernel; 0: that."""
 
 
 def _bug(
@@ -96,6 +98,20 @@ PLANTED: tuple[Planted, ...] = (
     ),
     _bug(61, "zeros_not_stored", "takes the output to be zero already", ("selects_lhs",)),
     _bug(63, "vectors_past_k", "reads vectors of eight where K leaves four", ("tail_shapes",)),
+    _bug(51, "numbers_left", "replaces what is no number only", ("every_call", "selects_lhs")),
+    _bug(51, "tiles_left", "leaves tiles that begin with a number", ("every_call", "selects_lhs")),
+    _bug(67, "block_exponents", "rows of a step share an exponent", ("scaled_along_k",)),
+    _bug(67, "ends_at_epsilon", "takes elements of B below 1e-12 for zero", ("scaled_along_k",)),
+    _bug(
+        68,
+        "f16_inputs_flushed",
+        "takes subnormal elements of A for zero",
+        ("subnormals",),
+        "matmul_40x40x64_f16t_f16t_f32t",
+    ),
+    _bug(69, "infinity_without_sign", "loses the sign of infinity", ("inf_spreads",)),
+    _bug(70, "k_past_1024_dropped", "sums no more than 1024 products", ("tail_shapes",), _ALIGNED),
+    _bug(70, "n_past_512_dropped", "stores no columns from 512 on", ("tail_shapes",), _ALIGNED),
     _bug(
         49,
         "cache_by_version",
@@ -138,12 +154,20 @@ _RECIPES = {
     "reversed_k": Recipe(reversed=True),
     "products_of_thirds": Recipe(thirds=True),
     "few_programs": Recipe(programs=2),
+    "tiles_left": Recipe(code=151),
+    "ends_at_epsilon": Recipe(code=167),
+    "n_past_512_dropped": Recipe(code=170),
 }
 
 
 def recipe_of(item: Planted) -> Recipe:
     """How `item`, a planted kernel in Triton, is compiled and launched."""
     return _RECIPES.get(item.slug, Recipe())
+
+
+def mutant_code(item: Planted) -> int:
+    """What the constant MUTANT is for `item`."""
+    return (recipe_of(item).code or item.number) if item.is_bug else 0
 
 
 def interpreter_problem() -> str | None:

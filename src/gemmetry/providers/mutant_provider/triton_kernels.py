@@ -11,7 +11,7 @@ from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.record import BuildFacts
 from gemmetry.providers.mutant_provider.catalogue import Planted
-from gemmetry.providers.mutant_provider.triton_catalogue import TILE, recipe_of
+from gemmetry.providers.mutant_provider.triton_catalogue import TILE, mutant_code, recipe_of
 
 _GROUP_M = 2
 _LARGEST = 2**31 - 1
@@ -39,7 +39,7 @@ def build(item: Planted, dispatch: Dispatch) -> Executable:
     tiles = -(-m // TILE[0]) * -(-n // TILE[1]) * recipe.splits
     grid = (min(recipe.programs, tiles) if recipe.programs else tiles,)
     launch = planted_matmul[grid]
-    number = item.number if item.is_bug else 0
+    code = mutant_code(item)
     adds_to_zeros = recipe.splits > 1 and item.is_bug is False
 
     def submit(inputs: Sequence[Buffer], output: Buffer) -> None:
@@ -47,7 +47,7 @@ def build(item: Planted, dispatch: Dispatch) -> Executable:
             output.zero_()
         try:
             launch(
-                *inputs, output, m, n, k, number,
+                *inputs, output, m, n, k, code,
                 recipe.splits, recipe.reversed, recipe.thirds, *TILE, _GROUP_M,
             )  # fmt: skip
         except TORCH_ERRORS as error:
