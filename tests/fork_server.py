@@ -404,6 +404,9 @@ def _import_plain() -> None:
     import gemmetry.providers.null_provider
     import gemmetry.providers.numpy_provider
     import gemmetry.providers.registry  # noqa: F401
+    from gemmetry.providers._blas_threads import set_blas_threads
+
+    set_blas_threads(1)  # as in the tests' process, see conftest.py; copies inherit it
 
 
 def _import_torch() -> None:

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from gemmetry.hardware import host
 from gemmetry.hardware.host import (
     FALLBACK_CACHE_BYTES,
     FALLBACK_MEMORY_BYTES,
@@ -13,6 +14,7 @@ from gemmetry.hardware.host import (
     last_level_caches,
     oom_kills,
     physical_cores,
+    read_text,
     resident_bytes,
     total_memory_bytes,
     usable_cores,
@@ -186,6 +188,25 @@ def test_free_memory_obeys_the_group_and_those_above(
     assert free_memory_bytes(host_tree.root) == 700000, "what files left behind can be dropped"
     host_tree.write(f"{group}/{limit_file}", "max")
     assert free_memory_bytes(host_tree.root) == AVAILABLE_KIB * 1024
+
+
+def test_what_a_group_without_a_limit_holds_is_not_summed_up(host_tree, monkeypatch) -> None:
+    _meminfo(host_tree)
+    host_tree.write("proc/self/cgroup", "4:memory:/job")
+    host_tree.write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", V1_NO_LIMIT)
+    host_tree.write("sys/fs/cgroup/memory/job/memory.usage_in_bytes", V1_NO_LIMIT)
+    read = []
+    monkeypatch.setattr(host, "read_text", lambda path: read.append(path.name) or read_text(path))
+    assert free_memory_bytes(host_tree.root) == AVAILABLE_KIB * 1024
+    assert "memory.limit_in_bytes" in read
+    assert not {"memory.stat", "memory.usage_in_bytes"} & set(read)
+
+
+def test_caches_are_read_once(host_tree, monkeypatch) -> None:
+    host_tree.cache(0, 3, 3, "16M", "0-7")
+    assert last_level_caches(host_tree.root) == (16 * MIB,)
+    monkeypatch.setattr(host, "read_text", lambda path: pytest.fail(f"{path} is read again"))
+    assert last_level_caches(host_tree.root) == (16 * MIB,)
 
 
 def test_a_group_above_its_limit_leaves_nothing(host_tree) -> None:

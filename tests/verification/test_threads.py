@@ -24,3 +24,8 @@ def test_one_processor_works_in_the_calling_thread(monkeypatch):
     monkeypatch.setattr(threads, "usable_cores", lambda: 1)
     names = set(in_order(lambda _: threading.current_thread().name, range(3)))
     assert names == {threading.current_thread().name}
+
+
+def test_a_single_item_needs_no_count_of_processors(monkeypatch):
+    monkeypatch.setattr(threads, "usable_cores", lambda: 1 / 0)
+    assert list(in_order(str, [7])) == ["7"]

@@ -13,6 +13,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path("/")
@@ -24,6 +26,9 @@ input sets errs on the cold side."""
 
 FALLBACK_MEMORY_BYTES = 2**30
 """Free memory assumed where neither /proc nor sysconf shows it."""
+
+_NO_LIMIT_BYTES = 2**62
+"""More than any machine has; v1 writes nearly 2**63 where a group has no limit."""
 
 _CGROUPS = Path("sys/fs/cgroup")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -65,8 +70,14 @@ def last_level_caches(root: Path = ROOT) -> tuple[int, ...]:
     A processor's last cache is the one of its highest level. They may differ: in size (one chiplet
     with stacked cache next to one without) and in level (efficiency cores without the third).
     """
+    return _last_level_caches(tuple(usable_cpus()), root)
+
+
+@cache
+def _last_level_caches(cpus: tuple[int, ...], root: Path) -> tuple[int, ...]:
+    """Of these processors. Every device of the host asks, and what is there does not change."""
     found: dict[tuple[int, str], int] = {}
-    for cpu in usable_cpus():
+    for cpu in cpus:
         caches = list(_caches(cpu_folder(cpu, root)))
         if caches:
             level, shared_by, size = max(caches)
@@ -83,7 +94,7 @@ def last_level_cache_bytes(root: Path = ROOT) -> int:
 def total_memory_bytes(root: Path = ROOT) -> int:
     """Memory of the machine, or the lowest limit of this process's control groups where that is
     less; 0 if unknown."""
-    limits = [limit for limit, _ in _memory_groups(root)]
+    limits = [group.limit_bytes for group in _memory_groups(root)]
     total = _meminfo(root).get("MemTotal") or _physical_memory_bytes()
     return min([total, *limits]) if total else min(limits, default=0)
 
@@ -92,11 +103,16 @@ def free_memory_bytes(root: Path = ROOT) -> int:
     """What can be allocated without swapping: the smaller of MemAvailable and what each control
     group leaves; 0 at least. Pages of files that a group holds but could drop count as free, as
     they do in MemAvailable."""
-    available = _meminfo(root).get("MemAvailable")
+    fields = _meminfo(root)
+    available = fields.get("MemAvailable")
     if available is None:
         # Physical memory, halved: without MemAvailable nothing shows what others use.
         available = _physical_memory_bytes() // 2 or FALLBACK_MEMORY_BYTES
-    return max(0, min([available, *(limit - used for limit, used in _memory_groups(root))]))
+    # A group that may hold all of the memory leaves no less than there is, and the kernel takes
+    # long to sum up what it holds.
+    total = fields.get("MemTotal", _NO_LIMIT_BYTES)
+    groups = [group for group in _memory_groups(root) if group.limit_bytes < total]
+    return max(0, min([available, *(group.limit_bytes - group.used_bytes() for group in groups)]))
 
 
 def oom_kills(root: Path = ROOT) -> int:
@@ -115,7 +131,8 @@ def resident_bytes(pid: int, root: Path = ROOT) -> int:
 def read_text(path: Path) -> str:
     """A small file's text without the white space around it; "" where it cannot be read."""
     try:
-        return path.read_text().strip()
+        # Without a text file around it: some callers ask a hundred times a second.
+        return path.read_bytes().decode().strip()
     except (OSError, ValueError):
         return ""
 
@@ -162,21 +179,35 @@ def _granted_processors(root: Path) -> Iterator[int]:
             yield max(1, -(-int(quota) // int(period)))
 
 
-def _memory_groups(root: Path) -> Iterator[tuple[int, int]]:
-    """Limit and use of each control group of this process that has a limit, in bytes (Linux
+@dataclass(frozen=True, slots=True)
+class _MemoryGroup:
+    """A control group that limits memory, and the names of the files that show what it holds."""
+
+    folder: Path
+    limit_bytes: int
+    used_name: str
+    droppable: str
+
+    def used_bytes(self) -> int:
+        """What it holds, without what it could drop."""
+        used = read_text(self.folder / self.used_name)
+        stat = read_text(self.folder / "memory.stat")
+        match = re.search(rf"^{self.droppable} (\d+)$", stat, re.MULTILINE)
+        return max(0, (int(used) if used.isdigit() else 0) - (int(match[1]) if match else 0))
+
+
+def _memory_groups(root: Path) -> Iterator[_MemoryGroup]:
+    """Each control group of this process that has a limit (Linux
     Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst)."""
     for folder in _groups("memory", root):
         for limit_name, used_name, droppable in (
             ("memory.max", "memory.current", "inactive_file"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
         ):
-            limit, used = read_text(folder / limit_name), read_text(folder / used_name)
+            limit = read_text(folder / limit_name)
             if limit.isdigit():
                 # "max" (v2, no limit) is no number; v1 writes one near 2**63 instead.
-                stat = read_text(folder / "memory.stat")
-                match = re.search(rf"^{droppable} (\d+)$", stat, re.MULTILINE)
-                held = int(used) if used.isdigit() else 0
-                yield int(limit), max(0, held - (int(match[1]) if match else 0))
+                yield _MemoryGroup(folder, int(limit), used_name, droppable)
 
 
 def _groups(controller: str, root: Path) -> Iterator[Path]:

@@ -19,7 +19,8 @@ MAX_THREADS = 16
 def in_order(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
     """`function` of each item, in order, computed by as many threads as there is work and are
     processors."""
-    threads = min(len(items), usable_cores(), MAX_THREADS)
+    # Files are read to count processors; most results are one block, and need no count.
+    threads = min(len(items), usable_cores(), MAX_THREADS) if len(items) > 1 else 1
     if threads <= 1:
         yield from map(function, items)
         return

@@ -9,6 +9,7 @@ from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.errors import UnknownNameError, UnsupportedError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers._blas_threads import blas_threads, set_blas_threads
 from gemmetry.providers.mutant_provider import MutantProvider, provider
 from gemmetry.providers.mutant_provider.catalogue import Vehicle, planted, planted_by_configuration
 from gemmetry.providers.mutant_provider.provider import vehicle_problem
@@ -26,6 +27,18 @@ def test_it_is_found_by_name_and_never_taken_by_default() -> None:
     assert "mutant" in ONLY_WHEN_NAMED
     assert MutantProvider().available() is None
     assert CPU in MutantProvider().targets()
+
+
+def test_a_kernel_of_the_host_multiplies_with_one_thread() -> None:
+    if not set_blas_threads(2):
+        pytest.skip("the BLAS of numpy shows no number of threads")
+    try:
+        MutantProvider().build(
+            Dispatch(OPERATION, ITEM.as_configuration(), "mutant", CPU), WORKSPACE
+        ).close()
+        assert blas_threads() == 1
+    finally:
+        set_blas_threads(1)  # as everywhere in the tests, see conftest.py
 
 
 def test_an_operation_has_exactly_the_kernels_planted_on_it() -> None:

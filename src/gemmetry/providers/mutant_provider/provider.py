@@ -14,6 +14,7 @@ from gemmetry.domain.errors import UnknownNameError, UnsupportedError
 from gemmetry.domain.names import operation_name
 from gemmetry.domain.operation import Operation, Signature
 from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers._blas_threads import set_blas_threads
 from gemmetry.providers.base import BaseProvider
 from gemmetry.providers.mutant_provider.catalogue import (
     Planted,
@@ -125,6 +126,10 @@ class MutantProvider(BaseProvider):
             problem = f"it computes {item.operation} and other shapes of that"
         if problem is not None:
             raise UnsupportedError(f"{dispatch}: {problem}")
+        if dispatch.target.kind is TargetKind.CPU:
+            # Its products are too small for threads, which spin long after each: most of the
+            # processor time that a self-test took.
+            set_blas_threads(1)
         return _build(item, dispatch)
 
 
