@@ -1,0 +1,230 @@
+"""What an experiment's journal holds, read page by page; a run that writes it meanwhile is no
+obstacle."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gemmetry.domain.environment import Environment
+from gemmetry.domain.record import Record, Verdict
+from gemmetry.domain.resultset import ResultSet
+from gemmetry.store import creation
+from gemmetry.store.manifest import Manifest
+from gemmetry.store.older import without_unfounded_interval
+from gemmetry.store.rows import Lane, PlannedDispatch, StoredRound
+from gemmetry.store.schema import damaged, told_errors
+
+_RECORD_DECODER = msgspec.json.Decoder(Record)
+_PAGE = 4096
+"""Rows read at once while streaming; bounds memory, not results."""
+
+
+class StoredResults:
+    """The results in a folder. What does not read is a JournalDamagedError."""
+
+    def __init__(self, path: Path, manifest: Manifest, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._connection = connection
+        self._mutex = threading.RLock()
+        self._alike: list[str] = []
+        """Environments of which results are comparable with what a writer adds."""
+
+    def records(self) -> Iterator[Record]:
+        """All records in plan order, read page by page."""
+        return (record for _, record in self.numbered_records())
+
+    def numbered_records(self, after: int = 0) -> Iterator[tuple[int, Record]]:
+        """All records with the numbers of their dispatches, those above `after`, as
+        :meth:`records`."""
+        last = after
+        while True:
+            rows = self._query(
+                "SELECT id, document FROM records WHERE id > ? ORDER BY id LIMIT ?", (last, _PAGE)
+            )
+            for number, document in rows:
+                yield number, self._decode_record(document)
+            if len(rows) < _PAGE:
+                return
+            last = rows[-1][0]
+
+    def samples(self, record: Record) -> list[float]:
+        """Raw samples of `record` in ns per launch, in the order they were taken."""
+        return [sample for blob, _ in self._rounds_of(record) for sample in _floats(blob)]
+
+    def turns(self, record: Record) -> dict[int, list[float]]:
+        """The samples of `record` by the turn of their round; rounds without one are left out."""
+        found: dict[int, list[float]] = {}
+        for blob, text in self._rounds_of(record):
+            turn = msgspec.json.decode(text).get("turn")
+            if turn:
+                found.setdefault(turn, []).extend(_floats(blob))
+        return found
+
+    def _rounds_of(self, record: Record) -> list[tuple[bytes, str]]:
+        return self._query(
+            "SELECT r.samples, r.document FROM records d JOIN rounds r ON r.dispatch = d.id WHERE"
+            " d.dispatch = ? AND d.target = ? AND d.device = ? AND d.provider = ?"
+            " AND d.environment = ? AND d.distribution = ? AND d.seed = ? ORDER BY r.round",
+            (
+                record.dispatch,
+                record.target,
+                record.device,
+                record.provider,
+                record.environment_id,
+                record.distribution,
+                record.seed,
+            ),
+        )
+
+    def environments(self) -> dict[str, Environment]:
+        """Every environment that records refer to, by its id."""
+        rows = self._query("SELECT id, document FROM environments")
+        try:
+            return {key: msgspec.json.decode(text, type=Environment) for key, text in rows}
+        except msgspec.MsgspecError as error:
+            raise damaged(self.path, f"an environment does not read: {error}") from error
+
+    def result_set(self) -> ResultSet:
+        """All results, loaded; samples stay in the journal until asked for."""
+        return ResultSet(
+            title=self.manifest.name,
+            records=list(self.records()),
+            environments=self.environments(),
+            samples=self.samples,
+            rounds=self.turns,
+            command=self.manifest.commands[-1] if self.manifest.commands else "",
+            path=str(self.path),
+            created=self.manifest.created,
+            document=self.manifest.document,
+        )
+
+    def total(self) -> int:
+        """Dispatches of the plan."""
+        return int(self._query("SELECT count(*) FROM plan")[0][0])
+
+    def outcome_counts(self) -> dict[str, int]:
+        """Outcome -> number of records."""
+        return dict(self._query("SELECT outcome, count(*) FROM records GROUP BY outcome"))
+
+    def operations_without_ok(self, excused: Collection[str] = ()) -> int:
+        """Finished operations of which no dispatch is ok, nor all have an outcome of `excused`."""
+        marks = ", ".join("?" * len(excused))
+        rows = self._query(
+            "SELECT count(*) FROM (SELECT 1 FROM records GROUP BY operation"
+            f" HAVING sum(outcome = 'ok') = 0 AND sum(outcome NOT IN ({marks})) > 0)",
+            tuple(excused),
+        )
+        return int(rows[0][0])
+
+    def lanes(self) -> list[Lane]:
+        """The plan's provider × target pairs."""
+        rows = self._query("SELECT id, provider, options, target FROM lanes ORDER BY id")
+        return [creation.decode_lane(row) for row in rows]
+
+    def remaining(self, lanes: Sequence[int] | None = None) -> Iterator[PlannedDispatch]:
+        """Dispatches without a record, in plan order, read page by page; of `lanes` only."""
+        of_lanes = (
+            "" if lanes is None else f"AND p.lane IN ({','.join(str(int(i)) for i in lanes)})"
+        )
+        return self._plan_rows(f"r.id IS NULL {of_lanes}")
+
+    def planned(self) -> Iterator[PlannedDispatch]:
+        """All dispatches of the plan, in its order, read page by page."""
+        return self._plan_rows("TRUE")
+
+    def _plan_rows(self, where: str) -> Iterator[PlannedDispatch]:
+        last = 0
+        while True:
+            rows = self._query(
+                "SELECT p.id, o.name, p.lane, c.name FROM plan p"
+                " JOIN operations o ON o.id = p.operation"
+                " JOIN configurations c ON c.id = p.configuration"
+                " LEFT JOIN records r ON r.id = p.id"
+                f" WHERE {where} AND p.id > ? ORDER BY p.id LIMIT ?",
+                (last, _PAGE),
+            )
+            for row in rows:
+                yield PlannedDispatch(*row)
+            if len(rows) < _PAGE:
+                return
+            last = rows[-1][0]
+
+    def rounds(self, dispatches: Iterable[int]) -> dict[int, list[StoredRound]]:
+        """Stored rounds of the dispatches that have any, in order."""
+        found: dict[int, list[StoredRound]] = {}
+        for dispatch in dispatches:
+            rows = self._query(
+                "SELECT round, samples, seconds, document FROM rounds WHERE dispatch = ?"
+                " ORDER BY round",
+                (dispatch,),
+            )
+            if rows:
+                found[dispatch] = [
+                    StoredRound(
+                        dispatch, number, np.frombuffer(blob), seconds, msgspec.json.decode(text)
+                    )
+                    for number, blob, seconds, text in rows
+                ]
+        return found
+
+    def verdicts(self, dispatches: Iterable[int]) -> dict[int, Verdict]:
+        """Stored verdicts of the unfinished dispatches that have one, of this environment."""
+        found: dict[int, Verdict] = {}
+        for dispatch in dispatches:
+            rows = self._query(
+                "SELECT document FROM verdicts WHERE dispatch = ? AND environment IN"
+                f" ({question_marks(self._alike)})",
+                (dispatch, *self._alike),
+            )
+            if rows:
+                found[dispatch] = self._decode_verdict(rows[0][0])
+        return found
+
+    def device_losses(self) -> dict[int, int]:
+        """Unfinished dispatch -> how often the device was lost while it ran."""
+        rows = self._query(
+            "SELECT dispatch, times FROM device_losses"
+            " WHERE dispatch NOT IN (SELECT id FROM records)"
+        )
+        return dict(rows)
+
+    def samples_count(self) -> int:
+        """Samples stored so far, of finished and started dispatches."""
+        return int(self._query("SELECT coalesce(sum(length(samples)), 0) / 8 FROM rounds")[0][0])
+
+    def last_number(self) -> int:
+        """Of the plan's dispatches."""
+        return int(self._query("SELECT coalesce(max(id), 0) FROM plan")[0][0])
+
+    def _decode_record(self, document: bytes) -> Record:
+        try:
+            return without_unfounded_interval(_RECORD_DECODER.decode(document))
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise damaged(self.path, f"a record does not read: {error}") from error
+
+    def _decode_verdict(self, document: bytes) -> Verdict:
+        try:
+            return msgspec.json.decode(document, type=Verdict)
+        except msgspec.MsgspecError as error:
+            raise damaged(self.path, f"a verdict does not read: {error}") from error
+
+    def _query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with self._mutex, told_errors(self.path):
+            return self._connection.execute(sql, parameters).fetchall()
+
+
+def _floats(blob: bytes) -> list[float]:
+    return [float(value) for value in np.frombuffer(blob)]
+
+
+def question_marks(values: Sequence[object]) -> str:
+    """Places for `values` in a statement."""
+    return ", ".join("?" * len(values))
