@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import io
 
 import pytest
@@ -8,7 +9,7 @@ from rich.console import Console
 
 from gemmetry.domain.events import DispatchFinished, Message, PlanReady, StageProgress
 from gemmetry.domain.outcome import Outcome, Stage
-from gemmetry.domain.record import BuildFacts, TraceFacts
+from gemmetry.domain.record import BuildFacts, Record, TraceFacts
 from gemmetry.reports.progress import ProgressListener
 
 SQUARE = "matmul_512x512x512_f32t_f32t_f32t"
@@ -154,3 +155,20 @@ def test_a_finished_run_asked_for_again_draws_no_bar():
         listener(PlanReady(total=4, kept=4, samples_kept=100, experiment="x"))
         assert listener._live is None
     assert console.file.getvalue().count("\n") == 1
+
+
+def test_a_long_run_keeps_the_records_alone_that_it_shows(make_record):
+    def living():
+        return sum(isinstance(one, Record) for one in gc.get_objects())
+
+    with ProgressListener(_console(force_terminal=True)) as listener:
+        listener(PlanReady(total=80, kept=0, samples_kept=0, experiment="e"))
+        before = living()
+        for size in range(1, 41):
+            for speed in (100.0, 200.0):
+                name = f"matmul_{size}x8x8_f32t_f32t_f32t"
+                listener(DispatchFinished(make_record(name, gflops=speed)))
+        assert living() - before <= 10
+        view = _console()
+        view.print(listener._render())
+    assert view.file.getvalue().count("200 GFLOP/s") == 5

@@ -59,7 +59,9 @@ class ProgressListener:
         self._done = 0
         self._failures = 0
         self._stage = ""
-        self._best: dict[str, Record] = {}
+        self._best_ns: dict[str, float] = {}
+        """Of every operation; the records of a long run would not fit into memory."""
+        self._latest_best: dict[str, Record] = {}
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -150,13 +152,15 @@ class ProgressListener:
         if record.measurement is None:
             return False
         title = f"{record.target} {record.operation}"
-        old = self._best.get(title)
-        if old is not None and old.measurement is not None:
-            if old.measurement.median_ns <= record.measurement.median_ns:
-                return False
-            del self._best[title]  # so that it moves to the end, among the latest
-        self._best[title] = record
-        return old is not None
+        old_ns, new_ns = self._best_ns.get(title), record.measurement.median_ns
+        if old_ns is not None and old_ns <= new_ns:
+            return False
+        self._best_ns[title] = new_ns
+        self._latest_best.pop(title, None)  # so that it moves to the end
+        self._latest_best[title] = record
+        if len(self._latest_best) > _SHOWN_OPERATIONS:
+            del self._latest_best[next(iter(self._latest_best))]
+        return old_ns is not None
 
     def _line(self, text: Text) -> None:
         print_line(text, self._console, indent=_INDENT)  # above a live view, if there is one
@@ -168,14 +172,14 @@ class ProgressListener:
         best.add_column(no_wrap=True, overflow="ellipsis")
         best.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         best.add_column(justify="right", no_wrap=True)
-        for record in list(self._best.values())[-_SHOWN_OPERATIONS:]:
+        for record in list(self._latest_best.values()):  # the live view has a thread of its own
             operation, _ = split_dispatch_name(record.operation)
             best.add_row(
                 Text(operation_title(operation)),
                 Text(f"{record.provider} {record.configuration}", style="cyan"),
                 Text(units.format_gflops(record.gflops), style="green"),
             )
-        heading = [Text("best so far", style="bold")] if self._best else []
+        heading = [Text("best so far", style="bold")] if self._latest_best else []
         parts = [failures] if self._failures else []
         return Group(*heading, best, *parts, status, self._progress)
 
