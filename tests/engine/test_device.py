@@ -133,7 +133,7 @@ def test_rounds_are_interleaved_and_differ_in_order(measure):
 
 def test_survivors_of_a_lost_worker_are_opened_again(measure, workers, monkeypatch):
     """A worker dies while sampling: whoever it sampled is blamed, the others go on."""
-    monkeypatch.setattr(device_module, "STORE_EVERY_S", 0.0)
+    monkeypatch.setattr("gemmetry.engine.results.STORE_EVERY_S", 0.0)
     killed = []
 
     class Killing(device_module.StopPolicy):

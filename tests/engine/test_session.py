@@ -21,7 +21,7 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.plan import NamedDispatch, ProviderRequest
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine import device, launch_budget, run, session
+from gemmetry.engine import device, launch_budget, results, run, session
 from gemmetry.engine.protocol import Sample, Trying
 from gemmetry.engine.worker_process import WorkerProcess
 from gemmetry.store.experiment import Experiment
@@ -166,7 +166,7 @@ def named(configuration):
 def test_failures_and_verdicts_are_durable_while_a_group_opens(make_plan, tmp_path, monkeypatch):
     """A run that is broken off while the third dispatch is opened keeps the first two's results."""
     folder = tmp_path / "experiment"
-    monkeypatch.setattr(device, "STORE_EVERY_S", 0.0)
+    monkeypatch.setattr(results, "STORE_EVERY_S", 0.0)
     opened = []
     original = device.DeviceSession._take_opened
 

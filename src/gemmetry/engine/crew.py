@@ -1,8 +1,8 @@
-"""The workers of one provider on one device: the processes that share a dispatch's rounds."""
+"""The workers of a device: for each lane a crew, the processes that share a dispatch's rounds."""
 
 from __future__ import annotations
 
-from gemmetry.engine.failures import WorkerLost, ending_of
+from gemmetry.engine.failures import Ending, WorkerLost, ending_of
 from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
 from gemmetry.store.rows import Lane
 
@@ -38,3 +38,55 @@ class Crew:
         """End the workers at once."""
         for worker in self.workers:
             worker.kill()
+
+
+class Crews:
+    """The crews of one device, by lane; each is started when it is first asked for."""
+
+    def __init__(self, context: WorkerContext, count: int) -> None:
+        """`count` is the number of workers in each."""
+        self._context = context
+        self._count = count
+        self._running: dict[int, Crew] = {}
+        self._broken: dict[int, Ending] = {}
+
+    def of(self, lane: Lane) -> Crew:
+        """The lane's crew.
+
+        Raises:
+            WorkerLost: it did not start, now or earlier.
+        """
+        crew = self._running.get(lane.id)
+        if crew is not None:
+            return crew
+        if lane.id in self._broken:
+            raise WorkerLost(self._broken[lane.id])
+        try:
+            crew = Crew(lane, self._context, self._count)
+        except WorkerLost as lost:
+            self._broken[lane.id] = lost.ending
+            raise
+        self._running[lane.id] = crew
+        return crew
+
+    def workers(self, lane: int) -> list[WorkerProcess]:
+        """Those of a lane whose crew runs."""
+        return self._running[lane].workers
+
+    def drop(self, lane: int) -> None:
+        """End a lane's workers, one of which is lost, if they run; the next are fresh."""
+        crew = self._running.pop(lane, None)
+        if crew is not None:
+            crew.kill()
+
+    def stop(self) -> None:
+        """End all workers."""
+        for crew in self._running.values():
+            crew.stop()
+        self._running.clear()
+
+    def kill(self) -> None:
+        """End all workers at once."""
+        for crew in self._running.values():
+            crew.kill()
+        self._running.clear()

@@ -14,13 +14,12 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 
-from gemmetry.domain.errors import DeviceLostError, StorageError
+from gemmetry.domain.errors import DeviceLostError
 from gemmetry.domain.events import StageProgress
 from gemmetry.domain.outcome import Outcome, Stage, Verification
-from gemmetry.domain.record import Record, Verdict
 from gemmetry.domain.target import Target
 from gemmetry.engine.candidate import Candidate, RecordMaker, merge_facts
-from gemmetry.engine.crew import Crew
+from gemmetry.engine.crew import Crews
 from gemmetry.engine.failures import Ending, WorkerLost, ending_of
 from gemmetry.engine.grouping import Budget, groups
 from gemmetry.engine.journal import Journal
@@ -31,7 +30,6 @@ from gemmetry.engine.protocol import (
     Close,
     Closed,
     Entered,
-    Failure,
     LeftBehind,
     Message,
     Open,
@@ -51,27 +49,9 @@ from gemmetry.engine.replies import (
     flaw_of_opened,
     flaw_of_sampled,
 )
-from gemmetry.engine.timing_sanity import timing_check
+from gemmetry.engine.results import DOING, Results, skip_recheck
 from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
 from gemmetry.measurement.stopping import StopPolicy, process_count
-from gemmetry.measurement.summary import summarize
-from gemmetry.store.rows import StoredRound
-from gemmetry.verification.checks import CheckOutcome, CheckResult
-from gemmetry.verification.protocol import with_check
-
-_DOING = {
-    Stage.BUILD: "building", Stage.VERIFY: "verifying", Stage.MEASURE: "measuring",
-    Stage.TRACE: "tracing",
-}  # fmt: skip
-
-STORE_EVERY_S = 0.2
-"""A verdict, failure or round that comes later than this after the last commit is stored at once.
-A commit takes below a millisecond on a solid-state disk, so that this costs little, and it bounds
-what a kill loses."""
-
-MOST_DEVICE_LOSSES = 2
-"""A device that is lost may have been pulled out; lost again while the same dispatch runs, it is
-taken to be that dispatch's doing, so that a plan that holds it can come to its end."""
 
 
 class DeviceSession:
@@ -81,23 +61,16 @@ class DeviceSession:
         self, target: Target, context: WorkerContext, journal: Journal, records: RecordMaker
     ) -> None:
         self._settings = context.settings
-        self._context = context
         self._journal = journal
-        self._records = records
         self._policy = StopPolicy(context.settings, target)
-        self._processes = process_count(context.settings, target)
-        self._budget = Budget(target, context.settings, self._processes)
-        self._target = target
-        self._crews: dict[int, Crew] = {}
-        self._broken: dict[int, Ending] = {}
+        self._results = Results(context.settings, self._policy, journal, records)
+        processes = process_count(context.settings, target)
+        self._budget = Budget(target, context.settings, processes)
+        self._crews = Crews(context, processes)
         self._open: dict[int, Candidate] = {}
         self._stale: dict[int, Candidate] = {}
         """Ended in one worker while others hold them open."""
-        self._finished: dict[int, Record] = {}
         self._alone: list[Candidate] = []
-        self._unstored: list[StoredRound] = []
-        self._unstored_verdicts: dict[int, Verdict] = {}
-        self._stored_at = 0.0
         self._opening = Opening((), verifies=False)
         self._answered: Candidate | None = None
         """Whose answer came last."""
@@ -122,20 +95,16 @@ class DeviceSession:
                 candidate.runs_alone = True
                 self._measure_group([candidate])
         except DeviceLostError:
-            self._store()
+            self._results.store()
             raise
 
     def close(self) -> None:
         """End the workers."""
-        for crew in self._crews.values():
-            crew.stop()
-        self._crews.clear()
+        self._crews.stop()
 
     def kill(self) -> None:
         """End the workers at once."""
-        for crew in self._crews.values():
-            crew.kill()
-        self._crews.clear()
+        self._crews.kill()
 
     # -- a group -------------------------------------------------------------------------------
 
@@ -150,11 +119,11 @@ class DeviceSession:
         self._opening = Opening(told, verifies=self._settings.verify)
         for lane, members in _by_lane(group):
             self._open_all(lane, members)
-        self._store()
+        self._results.store()
         if self._settings.measure:
             self._sample_until_done(group[0].id)
         self._close_all()
-        self._store()
+        self._results.store()
 
     def _sample_until_done(self, group_seed: int) -> None:
         number = 0
@@ -179,7 +148,7 @@ class DeviceSession:
                 requests = [(key, wanted[key]) for key in keys if self._place(key) == place]
                 if requests and place is not None:
                     self._sample(*place, requests)
-            self._store()
+            self._results.store()
             number += 1
 
     def _next_count(self, candidate: Candidate) -> int:
@@ -199,10 +168,10 @@ class DeviceSession:
         waiting = deque(members)
         while waiting:
             try:
-                crew = self._crew(waiting[0])
+                crew = self._crews.of(waiting[0].lane)
             except WorkerLost as lost:
                 for candidate in waiting:
-                    self._end(candidate, lost.ending)
+                    self._results.end(candidate, lost.ending)
                 return
             asked, line = tuple(waiting), waiting
             try:
@@ -215,7 +184,7 @@ class DeviceSession:
             except WorkerLost as lost:
                 culprit = line.popleft() if line else self._answered
                 self._blame_for_loss(culprit, lost.ending)
-                self._store()  # a deadline may have passed on this one: it must not again
+                self._results.store()  # a deadline may have passed on this one: it must not again
                 if culprit is not None:
                     self._tell_opened(culprit)
                 # Behind those that have not been opened yet, of which the next may cost a worker.
@@ -242,11 +211,11 @@ class DeviceSession:
                     self._refuse(worker, flaw_of_opened(opened, candidate.wire, self._settings))
                     if opened.failure is not None:
                         # Raises where the worker is spoiled, with the candidate still to blame.
-                        self._heed(worker, candidate, opened.failure)
+                        self._results.heed(worker, candidate, opened.failure)
                     self._answered = waiting.popleft()
                     if number == 0:
                         self._take_opened(worker, candidate, opened)
-                        self._store_if_due()
+                        self._results.store_if_due()
                         self._tell_opened(candidate)
                     else:
                         self._take_opened_again(worker, number, candidate, opened)
@@ -259,14 +228,14 @@ class DeviceSession:
         if opened.verdict is not None:
             candidate.verdict = opened.verdict
             candidate.right_output = opened.right_output
-            self._unstored_verdicts[candidate.id] = opened.verdict
+            self._results.add_verdict(candidate, opened.verdict)
         if opened.failure is not None:
             self._blame(candidate, ending_of(opened.failure, worker.output_tail()))
         elif opened.skip_reason:
-            self._end(candidate, Ending(Outcome.SKIPPED, opened.skip_reason))
+            self._results.end(candidate, Ending(Outcome.SKIPPED, opened.skip_reason))
         elif candidate.verdict is not None and candidate.verdict.status is Verification.FAILED:
             reason = candidate.verdict.reason or candidate.verdict.first_bad or "wrong result"
-            self._end(candidate, Ending(Outcome.WRONG, reason, worker.output_tail()))
+            self._results.end(candidate, Ending(Outcome.WRONG, reason, worker.output_tail()))
         else:
             self._open[candidate.id] = candidate
             candidate.sample_s = opened.sample_s
@@ -295,7 +264,7 @@ class DeviceSession:
 
     def _sample(self, lane: int, number: int, requests: Sequence[tuple[int, int]]) -> None:
         """One worker's part of a round; what its loss leaves out comes with the next round."""
-        worker = self._crews[lane].workers[number]
+        worker = self._crews.workers(lane)[number]
         waiting = deque(self._open[key] for key, _ in requests)
         try:
             worker.send(Sample(tuple(requests)))
@@ -308,7 +277,7 @@ class DeviceSession:
                         candidate = waiting[0]
                         self._refuse(worker, flaw_of_sampled(sampled))
                         if sampled.failure is not None:
-                            self._heed(worker, candidate, sampled.failure)
+                            self._results.heed(worker, candidate, sampled.failure)
                         self._answered = waiting.popleft()
                         if sampled.failure is not None:
                             del self._open[candidate.id]
@@ -320,8 +289,8 @@ class DeviceSession:
                             taken = dataclasses.replace(
                                 sampled.round, turn=self._turn, process=worker.started_ns
                             )
-                            self._unstored.append(candidate.add_round(taken))
-                        self._store_if_due()
+                            self._results.add_round(candidate.add_round(taken))
+                        self._results.store_if_due()
                         worker.mark_output()
         except WorkerLost as lost:
             self._blame_for_loss(waiting[0] if waiting else self._answered, lost.ending)
@@ -338,7 +307,7 @@ class DeviceSession:
         going_on = [candidate for candidate in members if candidate.id in self._open]
         waiting: deque[Candidate] = deque()
         try:
-            for number, worker in enumerate(self._crews[lane].workers):
+            for number, worker in enumerate(self._crews.workers(lane)):
                 waiting = deque(one for one in members if number in one.workers)
                 if waiting:
                     worker.send(Close(tuple(candidate.id for candidate in waiting)))
@@ -349,11 +318,11 @@ class DeviceSession:
                 self._blame(blamed, lost.ending)
                 del self._open[blamed.id]
             for candidate in going_on:
-                self._skip_recheck(candidate)
-            self._crews.pop(lane).kill()
+                skip_recheck(candidate)
+            self._crews.drop(lane)
         for candidate in going_on:
             if candidate.id in self._open:
-                self._complete(candidate)
+                self._results.complete(candidate)
 
     def _hear_closed(self, worker: WorkerProcess, waiting: deque[Candidate]) -> None:
         while True:
@@ -367,7 +336,7 @@ class DeviceSession:
                     candidate = waiting[0]
                     self._refuse(worker, flaw_of_closed(closed, self._settings))
                     if closed.failure is not None:
-                        self._heed(worker, candidate, closed.failure)
+                        self._results.heed(worker, candidate, closed.failure)
                     waiting.popleft()
                     if candidate.id in self._open:
                         self._take_closed(worker, candidate, closed)
@@ -378,25 +347,8 @@ class DeviceSession:
         if closed.failure is not None:
             self._blame(candidate, ending_of(closed.failure, worker.output_tail()))
             del self._open[candidate.id]
-        elif closed.check is not None and candidate.verdict is not None:
-            candidate.verdict = with_check(candidate.verdict, closed.check)
-            if closed.evidence_path is not None:
-                candidate.verdict = dataclasses.replace(
-                    candidate.verdict, evidence_path=closed.evidence_path
-                )
-            if candidate.verdict.status is Verification.FAILED:
-                reason = f"right when verified, wrong after timing: {closed.check.detail}"
-                self._end(candidate, Ending(Outcome.WRONG, reason, worker.output_tail()))
-                del self._open[candidate.id]
-
-    def _skip_recheck(self, candidate: Candidate) -> None:
-        check = CheckResult(
-            "after_timing",
-            CheckOutcome.NOT_APPLICABLE,
-            "the worker was lost before its outputs were looked at",
-        )
-        if candidate.verdict is not None and check.name not in candidate.verdict.checks:
-            candidate.verdict = with_check(candidate.verdict, check)
+        elif self._results.is_wrong_after_timing(candidate, closed, worker.output_tail()):
+            del self._open[candidate.id]
 
     def _hear(
         self, worker: WorkerProcess, kinds: tuple[type[Message], ...], waiting: deque[Candidate]
@@ -416,26 +368,6 @@ class DeviceSession:
 
     # -- outcomes ------------------------------------------------------------------------------
 
-    def _complete(self, candidate: Candidate) -> None:
-        measurement = None
-        if candidate.rounds and self._settings.measure:
-            measurement = summarize(
-                candidate.rounds,
-                stop_reason=self._policy.reason(candidate.rounds, candidate.seconds_spent),
-                regime=self._settings.regime,
-                target=candidate.lane.target,
-                settings=self._settings,
-            )
-            check = timing_check(
-                candidate.lane.target, candidate.operation, candidate.facts.declared, measurement
-            )
-            if candidate.verdict is not None:
-                candidate.verdict = with_check(candidate.verdict, check)
-            if check.outcome is CheckOutcome.FAILED:
-                self._end(candidate, Ending(Outcome.WRONG, check.detail))
-                return
-        self._finished[candidate.id] = self._records.done(candidate, measurement)
-
     def _blame(self, candidate: Candidate | None, ending: Ending) -> None:
         if candidate is None:
             return
@@ -444,76 +376,20 @@ class DeviceSession:
         if is_doubtful and beside_others:
             self._alone.append(candidate)
             return
-        self._end(candidate, ending)
+        self._results.end(candidate, ending)
 
     def _blame_for_loss(self, candidate: Candidate | None, ending: Ending) -> None:
         """A worker is lost: the one that it worked on is to blame or, after its last answer, the
         one that it answered for, unless that has ended already."""
-        if candidate is not None and candidate.id not in self._finished:
+        if candidate is not None and not self._results.has_ended(candidate):
             self._open.pop(candidate.id, None)
             self._blame(candidate, ending)
 
-    def _end(self, candidate: Candidate, ending: Ending) -> None:
-        if ending.outcome is Outcome.SKIPPED:
-            candidate.stage = Stage.BUILD  # a launch that was tried is no verification
-        self._finished[candidate.id] = self._records.ended(candidate, ending)
-
-    def _store_if_due(self) -> None:
-        """What comes quickly one after the other shares a transaction."""
-        if time.monotonic() - self._stored_at > STORE_EVERY_S:
-            self._store()
-
-    def _store(self) -> None:
-        """Make durable what is known: rounds, verdicts of those that go on, and records."""
-        finished, self._finished = self._finished, {}
-        rounds, self._unstored = self._unstored, []
-        verdicts, self._unstored_verdicts = self._unstored_verdicts, {}
-        going_on = {key: verdicts[key] for key in verdicts if key not in finished}
-        self._journal.add_rounds(rounds, going_on)
-        self._journal.finish(finished)
-        self._stored_at = time.monotonic()
-
-    def _heed(self, worker: WorkerProcess, candidate: Candidate, failure: Failure) -> None:
-        """Act on a failure of `candidate` that concerns more than itself."""
-        if failure.kind == DeviceLostError.__name__:
-            times = self._journal.experiment.count_device_loss(candidate.id)
-            if times >= MOST_DEVICE_LOSSES:
-                reason = f"device lost twice while {_DOING[candidate.stage]} it: {failure.message}"
-                self._end(candidate, Ending(Outcome.CRASH, reason, worker.output_tail()))
-            raise DeviceLostError(
-                failure.message,
-                hint="The same command resumes when the device is back.",
-            )
-        if failure.kind == StorageError.__name__:
-            # No fault of the dispatch, which has its turn again when there is room.
-            raise StorageError(failure.message, hint=failure.hint)
-        if failure.worker_is_spoiled:
-            ending = ending_of(failure, worker.output_tail())
-            worker.kill()
-            raise WorkerLost(ending)
-
     # -- workers -------------------------------------------------------------------------------
-
-    def _crew(self, candidate: Candidate) -> Crew:
-        lane = candidate.lane
-        crew = self._crews.get(lane.id)
-        if crew is not None:
-            return crew
-        if lane.id in self._broken:
-            raise WorkerLost(self._broken[lane.id])
-        try:
-            crew = Crew(lane, self._context, self._processes)
-        except WorkerLost as lost:
-            self._broken[lane.id] = lost.ending
-            raise
-        self._crews[lane.id] = crew
-        return crew
 
     def _drop_crew(self, lane: int) -> list[Candidate]:
         """Forget a lane's workers, one of which is lost; the candidates that they held open."""
-        crew = self._crews.pop(lane, None)
-        if crew is not None:
-            crew.kill()
+        self._crews.drop(lane)
         for candidate in [one for one in self._stale.values() if one.lane.id == lane]:
             del self._stale[candidate.id]
         held = [candidate for candidate in self._open.values() if candidate.lane.id == lane]
@@ -523,7 +399,7 @@ class DeviceSession:
         return held
 
     def _enter(self, worker: WorkerProcess, stage: Stage) -> None:
-        worker.set_deadline(stage, _DOING[stage])
+        worker.set_deadline(stage, DOING[stage])
 
     def _progress(self, stage: Stage, done: int, total: int, current: str) -> None:
         self._journal.tell(StageProgress(stage, done, total, current))
