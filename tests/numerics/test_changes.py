@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from gemmetry.numerics.changes import (
     changed_inputs,
     changed_reference,
     edits,
+    lines_of,
     part_with_lines,
     result_edits,
     split_lines,
@@ -94,3 +97,17 @@ def test_edits_of_a_column_major_operand_are_columns_of_its_memory():
     (edit,) = edits(operation, change)
     assert inputs[0].shape == (5, 9)
     assert inputs[0][edit.index].shape == edit.contents.shape == (5, 1)
+
+
+@pytest.mark.parametrize("axis", [-1, -2])
+def test_lines_of_a_transposed_array_are_taken_without_a_copy_of_all_of_it(axis):
+    whole = np.arange(1000 * 1000, dtype=np.int16).reshape(1000, 1000).T
+    wanted = np.take(whole, (7, 3), axis)
+    tracemalloc.start()
+    try:
+        found = lines_of(whole, (7, 3), axis)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert np.array_equal(found, wanted)
+    assert peak < whole.nbytes / 10

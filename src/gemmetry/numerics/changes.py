@@ -146,7 +146,7 @@ def undoing(operation: Operation, inputs: Sequence[Array], change: Change) -> li
     if not change.lines:
         return [Edit(change.place, (slice(None),), inputs[change.place])]
     spec, axis = operation.inputs[change.place], line_axis(operation, change.place)
-    before = np.take(to_logical(inputs[change.place], spec), change.lines, axis)
+    before = lines_of(to_logical(inputs[change.place], spec), change.lines, axis)
     return _line_edits(spec, axis, change.place, change.lines, before)
 
 
@@ -195,7 +195,7 @@ def part_with_lines(
             contents = np.concatenate([change.contents for change in changes], axis)
             taken.append(to_storage(contents, small))
         elif spec.role in followers and _has_lines(spec, operation.output, axis):
-            taken.append(to_storage(np.take(to_logical(array, spec), lines, axis), small))
+            taken.append(to_storage(lines_of(to_logical(array, spec), lines, axis), small))
         else:
             taken.append(array)
     return part, tuple(taken)
@@ -246,7 +246,13 @@ def with_lines(
 
 def take_lines(operation: Operation, whole: Array, change: Change) -> Array:
     """What `change` goes into of a result in logical shape."""
-    return np.take(whole, change.lines, line_axis(operation, change.place))
+    return lines_of(whole, change.lines, line_axis(operation, change.place))
+
+
+def lines_of(array: Array, lines: Sequence[int], axis: int) -> Array:
+    """A copy of some lines along `axis`. ``np.take`` first copies all of an array that is not
+    C-contiguous, as that of a transposed matrix is."""
+    return np.moveaxis(np.moveaxis(array, axis, 0)[list(lines)], 0, axis)
 
 
 def split_lines(
@@ -256,7 +262,7 @@ def split_lines(
     start, axis = 0, line_axis(operation, changes[0].place)
     for change in changes:
         stop = start + len(change.lines)
-        yield change, np.take(result, range(start, stop), axis)
+        yield change, lines_of(result, range(start, stop), axis)
         start = stop
 
 
@@ -274,6 +280,6 @@ def _line_edits(
     for number, line in enumerate(lines):
         index = [slice(None)] * len(spec.shape)
         index[stored_axis] = slice(line, line + 1)
-        part = np.take(contents, [number], axis)
+        part = lines_of(contents, [number], axis)
         found.append(Edit(place, tuple(index), to_storage(part, spec)))
     return found
