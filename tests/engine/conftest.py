@@ -24,7 +24,7 @@ from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import RunSummary, run
 from gemmetry.engine.protocol import Message, Reply
 from gemmetry.engine.worker_process import WorkerProcess
-from gemmetry.measurement.sampler import Round
+from gemmetry.measurement.rounds import Round
 from gemmetry.store.experiment import Experiment
 
 SIGNATURE = Signature(OperationKind.MATMUL, F32, F32, F32)

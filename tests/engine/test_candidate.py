@@ -14,7 +14,7 @@ from gemmetry.engine.candidate import Candidate, RecordMaker, merge_facts
 from gemmetry.engine.failures import Ending
 from gemmetry.hardware import roofline as roofline_module
 from gemmetry.hardware.detect import CpuFacts
-from gemmetry.measurement.sampler import Round
+from gemmetry.measurement.rounds import Round
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.rows import Lane
 

@@ -30,7 +30,7 @@ from gemmetry.engine.protocol import (
     Sampled,
 )
 from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
-from gemmetry.measurement.sampler import Round
+from gemmetry.measurement.rounds import Round
 from gemmetry.measurement.stopping import StopPolicy
 from gemmetry.store.rows import Lane
 from gemmetry.verification.checks import CheckOutcome, CheckResult

@@ -31,7 +31,7 @@ from gemmetry.engine.protocol import (
     Shutdown,
     WireDispatch,
 )
-from gemmetry.measurement.sampler import Round
+from gemmetry.measurement.rounds import Round
 from gemmetry.verification.checks import CheckOutcome, CheckResult
 
 WIRE = WireDispatch(7, "matmul_1x1x1_f32t_f32t_f32t", Configuration("x", {"a": 1, "b": True}))

@@ -28,7 +28,7 @@ from gemmetry.engine.protocol import (
     WireDispatch,
 )
 from gemmetry.engine.replies import flaw_of_closed, flaw_of_entered, flaw_of_opened, flaw_of_sampled
-from gemmetry.measurement.sampler import Round
+from gemmetry.measurement.rounds import Round
 from gemmetry.verification.checks import CheckOutcome, CheckResult
 from gemmetry.verification.protocol import CHECKS
 

@@ -4,7 +4,7 @@ import pytest
 
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.measurement.sampler import Round
+from gemmetry.measurement.rounds import Round
 from gemmetry.measurement.summary import summarize
 
 STEADY = tuple(1e6 + i for i in range(40))

@@ -8,7 +8,8 @@ from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.measurement import load
 from gemmetry.measurement import sampler as sampler_module
-from gemmetry.measurement.sampler import Round, Sampler
+from gemmetry.measurement.rounds import Round
+from gemmetry.measurement.sampler import Sampler
 from gemmetry.measurement.stopping import MIN_ROUNDS, MOST_ROUNDS, StopPolicy
 from gemmetry.numerics.changes import changed_inputs
 

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.domain.settings import MOST_PROCESSES, RunSettings, TraceSchedule
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.measurement.sampler import Round
+from gemmetry.measurement.rounds import Round
 from gemmetry.measurement.stopping import (
     GPU_PROCESSES,
     MIN_ROUNDS,
@@ -19,6 +21,7 @@ from gemmetry.measurement.stopping import (
     process_count,
     rounds_half_width,
 )
+from gemmetry.statistics.comparison import Difference, compare_rounds
 
 CPU = Target(TargetKind.CPU)
 GPU = Target(TargetKind.CUDA, "sm_90")
@@ -220,3 +223,42 @@ def test_rounds_are_as_long_as_changing_their_inputs_takes(renewal_s, fewest, mo
         spent += 5e-4 * size
     assert fewest <= len(rounds) <= most
     assert sum(len(item.samples_ns) for item in rounds) >= 590
+
+
+DIFFERENCES = (Difference.FASTER, Difference.SLOWER)
+Turns = list[dict[int, np.ndarray]]
+"""Of each dispatch: turn -> samples."""
+
+
+def _in_turns(rng: np.random.Generator, launches_ns: Sequence[float]) -> Turns:
+    """Dispatches on a busy CPU with 300 ms each: a quarter of the rounds takes up to 30 times as
+    long, and a quarter of the samples waits for time slices of some milliseconds."""
+    policy = StopPolicy(RunSettings(time_budget_s=0.3), CPU)
+    rounds: list[list[Round]] = [[] for _ in launches_ns]
+    turns: Turns = [{} for _ in launches_ns]
+    for turn in range(200):
+        for number, launch_ns in enumerate(launches_ns):
+            taken = rounds[number]
+            spent = sum(sum(item.samples_ns) for item in taken) / 1e9
+            count = policy.next_count(taken, spent, launch_ns / 1e9)
+            if not count:
+                continue
+            level = launch_ns * (1 + 0.03 * rng.standard_normal())
+            level *= 30 ** rng.random() if rng.random() < 0.25 else 1.0
+            held_up_ns = (rng.random(count) < 0.25) * np.minimum(rng.pareto(1.2, count), 20) * 1e6
+            turns[number][turn] = level * np.exp(0.03 * rng.random(count)) + held_up_ns
+            taken.append(_round(*turns[number][turn].tolist()))
+    return turns
+
+
+@pytest.mark.parametrize("family", [9, 60])
+def test_a_busy_machine_decides_what_is_gross_and_nothing_that_is_equal(family: int) -> None:
+    rng = np.random.default_rng(family)
+    alarms, shown = 0, 0
+    for _ in range(3):
+        first, *others = _in_turns(rng, [2e5] * 3 + [6e5, 8e5, 1e6])
+        found = [compare_rounds(first, one, relevant=0.02, family=family) for one in others]
+        alarms += sum(one.verdict in DIFFERENCES for one in found[:2])
+        shown += sum(one.verdict is Difference.SLOWER for one in found[2:])
+    assert alarms == 0
+    assert shown >= 7

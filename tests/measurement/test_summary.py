@@ -5,7 +5,7 @@ import pytest
 
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.measurement.sampler import Round
+from gemmetry.measurement.rounds import Round
 from gemmetry.measurement.summary import _differing, summarize
 
 CPU = Target(TargetKind.CPU)

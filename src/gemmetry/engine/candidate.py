@@ -20,7 +20,7 @@ from gemmetry.engine.failures import Ending, left_behind, with_left_behind
 from gemmetry.engine.protocol import WireDispatch
 from gemmetry.engine.reproduce import reproduction_command
 from gemmetry.hardware.roofline import roofline
-from gemmetry.measurement.sampler import Round
+from gemmetry.measurement.rounds import Round
 from gemmetry.store.rows import Lane, StoredRound
 
 _PATHS = ("source_path", "binary_path", "assembly_path", "tool_output_path")

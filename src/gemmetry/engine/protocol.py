@@ -25,7 +25,7 @@ from gemmetry.domain.outcome import Stage
 from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target
-from gemmetry.measurement.sampler import Round
+from gemmetry.measurement.rounds import Round
 from gemmetry.verification.checks import CheckResult
 
 _LENGTH = struct.Struct("<I")

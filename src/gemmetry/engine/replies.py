@@ -23,7 +23,7 @@ from gemmetry.engine.protocol import (
     Trying,
     WireDispatch,
 )
-from gemmetry.measurement.sampler import Round
+from gemmetry.measurement.rounds import Round
 from gemmetry.verification import after_timing
 from gemmetry.verification.protocol import missing_checks
 

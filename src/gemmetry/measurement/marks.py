@@ -14,7 +14,7 @@ from gemmetry.domain.units import format_bytes, format_ns, format_percent
 from gemmetry.measurement.buffers import CACHE_FACTOR
 from gemmetry.measurement.integrity import REMEMBERED_RATIO
 from gemmetry.measurement.quiet import RUN_DELAY_SHARE
-from gemmetry.measurement.sampler import Round
+from gemmetry.measurement.rounds import Round
 from gemmetry.measurement.stopping import asked_width, rounds_half_width
 from gemmetry.statistics.intervals import minimum_samples
 

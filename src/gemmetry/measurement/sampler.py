@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from gemmetry.domain.contracts import (
@@ -29,6 +29,7 @@ from gemmetry.measurement.launches import Call, Launches, back_to_back
 from gemmetry.measurement.load import RELOAD_S, Load, Loader
 from gemmetry.measurement.quiet import WAIT_SHARE, QuietGate
 from gemmetry.measurement.renewal import LeftOutput, Renewal
+from gemmetry.measurement.rounds import Round
 from gemmetry.numerics.changes import negates_result, negative, result_edits, take_lines
 from gemmetry.numerics.editing import prepared_edits
 from gemmetry.numerics.references import to_logical
@@ -87,49 +88,6 @@ _HELD_UP = 3
 """A round that takes so many times as long as expected ends with the samples that it has: threads
 that wait for each other's time slices make a launch of 50 µs one of 5 ms, sample after sample, and
 one such round of 16 samples is a quarter of a budget of 300 ms."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
-    """One round of samples; durations in ns per launch, in the order they were taken."""
-
-    samples_ns: tuple[float, ...]
-    method: str
-    """``wall_clock``, ``events``, ``graph`` or ``simulated``."""
-    telemetry: Mapping[str, float | str | tuple[str, ...]] = field(default_factory=dict)
-    """Fields of :class:`gemmetry.domain.record.Telemetry`."""
-    launches_per_sample: int = 1
-    input_sets: int = 1
-    first_launch_ns: float | None = None
-    overhead_ns: float | None = None
-    """What timing an empty call reports, per timed call."""
-    wall_launch_ns: float | None = None
-    """One launch by the host's clock, submission and waiting for the device included, where the
-    device itself is the clock of the samples."""
-    bytes_per_set: int = 0
-    last_level_cache_bytes: int = 0
-    seconds: float = 0.0
-    """What the samples took: counts against the time budget."""
-    renewal_s: float = 0.0
-    """Host time that changing the inputs took around the samples; not part of `seconds`."""
-    load_s: float = 0.0
-    """Continuous untimed load before this round (sustained regime); not part of `seconds`."""
-    is_settled: bool | None = None
-    """Whether the load ended because clock and speed had settled; None without one."""
-    unsettled_change: float = 0.0
-    """Relative range of clock or speed over the last second of a load that did not settle."""
-    quiet_wait_s: float = 0.0
-    """Spent before this round waiting for others to leave the processors; not in `seconds`."""
-    runs_on_s: float = 0.0
-    """Threads of the process worked on for so long after launches had returned (CPU)."""
-    new_inputs_ratio: float | None = None
-    """Times as long as on known inputs that a launch on new ones takes; None: not looked at."""
-    capture_failure: str = ""
-    """Why launches that should be timed as graphs could not be captured."""
-    turn: int = 0
-    """Of the engine: rounds of one turn were interleaved. 0: not known."""
-    process: int = 0
-    """Of the engine: when the process that took it was started, in ns since 1970. 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from gemmetry.domain.settings import USUAL_SAMPLES, RunSettings
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.measurement.sampler import Round
+from gemmetry.measurement.rounds import Round
 from gemmetry.statistics.intervals import half_width, rounds_interval
 
 GPU_INTERVAL_WIDTH = 0.005

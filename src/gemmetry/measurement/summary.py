@@ -11,7 +11,7 @@ from gemmetry.domain.record import Measurement, Telemetry
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target
 from gemmetry.measurement import marks
-from gemmetry.measurement.sampler import Round
+from gemmetry.measurement.rounds import Round
 from gemmetry.statistics.intervals import rounds_interval
 
 FEWEST_ROUNDS_OF_A_PROCESS = 2
