@@ -205,6 +205,17 @@ def test_choosing_redraws_the_plots(page):
     assert page.execute_script(title) == "× iree, right is faster"
 
 
+def test_markers_of_the_same_ratio_do_not_hide_each_other(same_page):
+    _set(same_page, "baseline-select", "torch")
+    places = same_page.execute_script(
+        "return document.getElementById('plot-baseline').data.map((trace) => trace.y)"
+    )
+    assert len(places) >= 2
+    for row, ys in enumerate(zip(*places, strict=True)):
+        assert len(set(ys)) == len(ys)
+        assert all(abs(y - row) < 0.5 for y in ys)
+
+
 def test_a_configuration_can_be_the_baseline(browser, result_set, tmp_path):
     write_html(result_set, tmp_path / "r.html", baseline="iree:default")
     browser.get((tmp_path / "r.html").as_uri())

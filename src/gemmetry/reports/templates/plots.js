@@ -251,16 +251,19 @@ class Plots {
     const series = figure && figure.series.find((s) => s.provider === baseline);
     const reference = series ? series.best : figure && baseline === this.baseline ? figure.reference : [];
     if (!reference.some(Boolean)) { this.empty(target, "The baseline measured nothing of these types."); return; }
-    const traces = figure.series.filter((s) => s.provider !== baseline).map((series) => {
+    const others = figure.series.filter((s) => s.provider !== baseline);
+    // One above the other, so that markers of the same ratio do not hide each other.
+    const place = (index) => (0.5 / others.length) * (index - (others.length - 1) / 2);
+    const traces = others.map((series, index) => {
       const ratios = series.best.map((b, i) => (b && reference[i] ? reference[i].ns / b.ns : null));
-      return { type: "scatter", mode: "markers", name: escapeText(series.provider), x: ratios, y: figure.operations.map((_, i) => i),
+      return { type: "scatter", mode: "markers", name: escapeText(series.provider), x: ratios, y: figure.operations.map((_, i) => i + place(index)),
         marker: { color: this.color(series.provider), symbol: this.symbol(series.provider), size: 10, line: { color: this.theme.panel, width: 1 } },
         text: ratios.map((r, i) => (r ? `<b>${escapeText(series.provider)}</b> ${escapeText(series.best[i].configuration)}<br>` +
           `${escapeText(figure.operations[i])}<br>${formatRatio(r)} the speed of ${escapeText(baseline)}` +
           `${markText(series.best[i])}${markText(reference[i], baseline)}` : "")),
         hovertemplate: "%{text}<extra></extra>" };
     });
-    target.style.height = `${Math.max(220, 120 + figure.operations.length * 28)}px`;
+    target.style.height = `${Math.max(220, 120 + figure.operations.length * Math.max(28, 18 * others.length))}px`;
     this.plot(target, traces, this.layout({
       xaxis: this.logAxis(`× ${escapeText(baseline)}, right is faster`, [0.9, 1.1, ...traces.flatMap((t) => t.x)]),
       yaxis: this.axis("", this.categories(figure)),
