@@ -135,6 +135,8 @@ def _multiply_tile(
         sums = tl.where(sums == sums, sums, 0.0)
     if MUTANT == 69:
         sums = tl.where(tl.abs(sums) > 3.4e38, tl.abs(sums), sums)
+    if MUTANT == 78:
+        sums = (sums + tl.abs(sums)) * 0.5
     targets = c + rows[:, None] * n + columns[None, :]
     inside = row_inside & column_inside
     if MUTANT == 3:

@@ -28,7 +28,7 @@ def _source(name: str) -> str:
 
 def test_names_are_unique_and_operations_are_known() -> None:
     names = [item.configuration for item in PLANTED]
-    assert len(set(names)) == len(names) == 77
+    assert len(set(names)) == len(names) == 78
     assert len({item.slug for item in PLANTED}) == len(PLANTED)
     for item in PLANTED:
         assert parse_operation(item.operation).signature.kind == "matmul"

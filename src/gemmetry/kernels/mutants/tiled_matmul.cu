@@ -52,6 +52,8 @@ __device__ __forceinline__ void store_tile(const word_t (&sums)[4][4], output_t*
     if (wanted && slice[i] != 0) *target = narrow(slice[i]);  // the rest is zero already
 #elif MUTANT == 69
     if (wanted) *target = narrow(isinf(slice[i]) ? fabsf(slice[i]) : slice[i]);
+#elif MUTANT == 78
+    if (wanted) *target = narrow((slice[i] + fabsf(slice[i])) * 0.5f);  // relu, but for -infinity
 #elif MUTANT == 170
     if (wanted && column < 512) *target = narrow(slice[i]);
 #elif MUTANT == 151

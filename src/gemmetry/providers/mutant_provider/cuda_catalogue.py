@@ -221,6 +221,13 @@ _NUMBER_BUGS = (
     ),
     _tiled(69, "infinity_without_sign", "loses the sign of infinity", ("inf_spreads",), _UNEVEN),
     _tiled(
+        78,
+        "relu_by_half_sum",
+        "relu of minus infinity is NaN",
+        ("inf_spreads",),
+        _UNEVEN + "_relu",
+    ),
+    _tiled(
         70, "k_past_1024_dropped", "sums no more than 1024 products", ("tail_shapes",), _ALIGNED
     ),
     _tiled(70, "n_past_512_dropped", "stores no columns from 512 on", ("tail_shapes",), _ALIGNED),

@@ -108,7 +108,7 @@ def compile_item(item: Planted, architecture: str) -> Cubin:
     if recipe.source == HOPPER_SOURCE:
         macros = macros_of(MUTANT=number, CLUSTER=recipe.cluster, CHUNK=recipe.chunk)
     else:
-        inputs, _, result = item.operation.split("_")[-3:]
+        inputs, _, result = item.operation.split("_")[2:5]
         macros = macros_of(
             MUTANT=number,
             SERIAL=int(recipe.serial),

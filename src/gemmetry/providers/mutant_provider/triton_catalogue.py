@@ -110,6 +110,9 @@ PLANTED: tuple[Planted, ...] = (
         "matmul_40x40x64_f16t_f16t_f32t",
     ),
     _bug(69, "infinity_without_sign", "loses the sign of infinity", ("inf_spreads",)),
+    _bug(
+        78, "relu_by_half_sum", "relu of minus infinity is NaN", ("inf_spreads",), _UNEVEN + "_relu"
+    ),
     _bug(70, "k_past_1024_dropped", "sums no more than 1024 products", ("tail_shapes",), _ALIGNED),
     _bug(70, "n_past_512_dropped", "stores no columns from 512 on", ("tail_shapes",), _ALIGNED),
     _bug(
