@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 SCRIPT = """
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"
 import torch
 from gemmetry.kernels.triton_matmul import matmul_kernel
 
@@ -54,15 +54,8 @@ print("all right")
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
-def test_every_layout_with_padding_between_rows() -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-    )
+def test_every_layout_with_padding_between_rows(forked) -> None:
+    run = forked(SCRIPT)
     assert run.returncode == 0, run.stderr[-2000:]
     assert run.stdout.strip() == "all right"
 

@@ -4,6 +4,7 @@ import itertools
 import sys
 import textwrap
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from gemmetry.providers._user_kernel import (
     load_kernel,
 )
 from gemmetry.providers.user_provider import UserProvider
+from gemmetry.testing import ProviderConformance
 
 CPU = Target(TargetKind.CPU)
 NAME = "matmul_17x13x11_f32t_f32t_f32t"
@@ -45,6 +47,22 @@ import numpy as np
 def f(a, b):
     return a @ b
 """
+
+
+class TestConformance(ProviderConformance):
+    """The example's kernel, which takes neither factors nor an epilogue."""
+
+    provider_class = UserProvider
+    options: ClassVar = {"kernel": f"{EXAMPLES / 'my_gemm.py'}:blocked"}
+    operations = (
+        "matmul_17x13x11_f32t_f32n_f32t",
+        "matmul_17x13x11_f64n_f64t_f64n",
+    )
+    refused = (
+        "matmul_17x13x11_f32t_f32t_f32t_beta1",
+        "matmul_17x13x11_f32t_f32t_f32t_bias",
+        "conv2d_1x8x8x3_3x3x4_f32nhwc_f32hwcf_f32nhwc",
+    )
 
 
 # Right kernels

@@ -6,8 +6,6 @@ Whether Triton interprets is decided when it is first imported, so this runs as 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -74,15 +72,10 @@ print("done")
 """
 
 
-def test_bugs_show_and_right_kernels_are_right(tmp_path) -> None:
+def test_bugs_show_and_right_kernels_are_right(forked, tmp_path) -> None:
     if problem := interpreter_problem():
         pytest.skip(problem)
-    finished = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"},
-    )
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    finished = forked(SCRIPT, str(tmp_path), env=environment)
     assert finished.returncode == 0, finished.stderr[-3000:]
     assert finished.stdout.strip() == "done"
