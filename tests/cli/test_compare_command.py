@@ -69,7 +69,7 @@ def test_what_is_undecided_fails_unless_it_may_pass(cli):
     assert 'failures="1"' in Path("c.xml").read_text()
     passed = cli("compare", "a", "b", "--undecided", "pass", "-o", "c.xml")
     assert passed.status == 0
-    assert "≷ 1 undecided: too little was measured to tell" in passed.stdout
+    assert "≷ 1 undecided: too little was measured to decide" in passed.stdout
     assert 'failures="0"' in Path("c.xml").read_text()
     refused = cli("compare", "a", "b", "--undecided", "maybe")
     assert refused.status == 2

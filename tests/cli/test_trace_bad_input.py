@@ -272,7 +272,7 @@ DAMAGED = {
     ),
     "a million million ranks": (
         lambda: document(kernel(), distributedInfo={"rank": 0, "world_size": 10**12}),
-        1, r"file: world_size 1000000000000 cannot be", False,
+        1, r"file: world_size 1000000000000 is impossible", False,
     ),
     "not UTF-8": (lambda: document(kernel("gemm?")).replace(b"?", b"\xff"), 1, "", False),
     "no event": (

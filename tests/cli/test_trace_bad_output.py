@@ -59,7 +59,7 @@ def test_an_unknown_suffix_is_refused_before_anything_is_read(cli, command, name
         assert "missing.json" in ended.stderr
         return
     assert ended.status == 2
-    assert f"cannot tell the format of {name}: unknown suffix" in ended.stderr
+    assert f"unknown format of {name}: unknown suffix" in ended.stderr
     assert "hint: Give a name that ends in one of " in ended.stderr
     assert "missing.json" not in ended.stderr
 

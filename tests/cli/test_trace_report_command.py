@@ -106,7 +106,7 @@ def test_a_trace_of_a_cpu_gives_every_kind_of_report(cli, tmp_path):
     options = [word for path in outputs for word in ("-o", str(path))]
     ended = cli("trace", "report", GRID, *options)
     assert ended.status == 0
-    assert "note: none of 3 traces holds work on a GPU" in ended.stderr
+    assert "note: none of 3 traces has work on a GPU" in ended.stderr
     assert "warning" not in ended.stderr
     document = json.loads((tmp_path / "r.json").read_text())
     assert set(document["sheets"]) == {"summary", "shapes", "host_operators"}

@@ -267,7 +267,7 @@ def test_a_trace_of_a_cpu_is_told_to_have_no_work_on_a_gpu(cli):
         ended = cli("trace", command, GRID)
         assert ended.status == 0
         assert told in ended.stdout
-        assert "note: none of 3 traces holds work on a GPU" in ended.stderr
+        assert "note: none of 3 traces has work on a GPU" in ended.stderr
         assert "gemmetry trace report" in ended.stderr
     document = json.loads(cli("trace", "gemms", GRID, "--json").stdout)
     assert document["gemms"] == []
@@ -276,7 +276,7 @@ def test_a_trace_of_a_cpu_is_told_to_have_no_work_on_a_gpu(cli):
 def test_from_a_trace_of_a_cpu_to_a_plan(cli):
     ended = cli("trace", "shapes", GRID, "-o", "shapes.yaml")
     assert ended.status == 0
-    assert "products that operators tell, with times of the host" in ended.stderr
+    assert "products that the operators record, with times of the host" in ended.stderr
     assert "256x256x256 f32 tn" in ended.stdout
     planned = cli("profile", "--spec", "shapes.yaml", "--providers", "numpy", "--dry-run")
     assert planned.status == 0
@@ -287,7 +287,7 @@ def test_kernels_are_the_workload_where_there_are_some(cli):
     ended = cli("trace", "shapes", MATMUL, GRID, "--no-cache", "--json")
     (row,) = json.loads(ended.stdout)["shapes"]
     assert row["m"] == 2048
-    assert "note: 3 of 4 traces hold no work on a GPU" in ended.stderr
+    assert "note: 3 of 4 traces have no work on a GPU" in ended.stderr
 
 
 def test_kernels_of_convolutions_are_reported_and_left_out(cli):

@@ -29,7 +29,7 @@ def test_a_quiet_measurement_has_no_mark() -> None:
 def test_noise_is_told_with_both_widths() -> None:
     [mark] = _marks([1e6 * (1 + 0.01 * i) for i in range(40)])
     assert mark.startswith("noisy: interval ±5.4")
-    assert "asked ±2 %" in mark
+    assert "requested ±2 %" in mark
     assert "--time-budget" in mark
 
 

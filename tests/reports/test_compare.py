@@ -115,7 +115,7 @@ def test_what_is_undecided_is_seen_on_the_console(few, console_text):
     text = console_text(lambda console: print_comparison(few, console), width=80)
     assert "85.000           n/a undecided" in text
     assert "0 faster, 0 slower, 1 no difference shown, 2 undecided" in text
-    assert "≷ 2 undecided: too little was measured to tell" in text
+    assert "≷ 2 undecided: too little was measured to decide" in text
     assert "1 × 3 samples a side: at least 6 are needed; raise --time-budget," in text
     assert "1 × raw samples are missing, so no interval is known" in text
     assert all(len(line) <= 80 for line in text.splitlines())

@@ -239,7 +239,7 @@ def test_what_has_no_interval_is_told_so(small_result_set, console_text):
     assert "±0" not in text
     assert " n/a" in text
     assert "×≷" in text
-    assert "≷ undecided: too little measured to tell which is faster" in text
+    assert "≷ undecided: too little measured to know which is faster" in text
     table = console_text(
         lambda console: print_table(few, console, columns=["ci_low_ns", "median_ns"]), width=80
     )

@@ -93,6 +93,14 @@ def test_appending_to_an_empty_file_writes_the_header(make_record, tmp_path):
     assert append_csv(results, path, ["provider"]) == "provider\ntorch\n"
 
 
+def test_a_file_that_cannot_be_read_is_not_appended_to(make_record, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"provider\n\xff\n")
+    results = ResultSet(title="t", records=[make_record("matmul_8x8x8_f32t_f32t_f32t")])
+    with pytest.raises(StorageError, match=r"to append to it: it is not UTF-8 text \(byte 10\)"):
+        append_csv(results, path, ["provider"])
+
+
 def test_appending_to_other_columns_is_refused_with_the_difference(make_record, tmp_path):
     path = tmp_path / "data.csv"
     results = ResultSet(title="t", records=[make_record(NAME)])

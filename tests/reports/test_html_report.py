@@ -160,7 +160,7 @@ def test_differences_that_are_not_shown_are_told(small_result_set, make_record):
     assert [row["sign"] for row in _data(page)["derived"]] == ["", "≈"]
     few = dataclasses.replace(same, samples=lambda _: [5000.0])
     page = render_html(few)
-    assert '<b class="noisy">≷</b> undecided: too little measured to tell which is faster' in page
+    assert '<b class="noisy">≷</b> undecided: too little measured to know which is faster' in page
     assert "no difference from the baseline shown" not in page
     assert [row["sign"] for row in _data(page)["derived"]] == ["", "≷"]
     page = render_html(small_result_set)

@@ -398,7 +398,7 @@ def test_a_hundred_thousand_kernels_are_drawn_in_a_moment(browser, report_of, tm
 def test_the_page_of_a_cpu_tells_operators_and_nothing_of_gpus(report_of):
     page = trace_page(report_of("cpu_grid"))
     for text in ("Where the time of the host goes", "Matrix products by shape", "other operators",
-                 "256x256x256 f32 tn", "none of 3 traces holds work on a GPU"):  # fmt: skip
+                 "256x256x256 f32 tn", "none of 3 traces has work on a GPU"):  # fmt: skip
         assert text in page
     for text in ("How the time divides", "other kernels", ">busy<"):
         assert text not in page

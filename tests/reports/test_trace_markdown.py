@@ -42,4 +42,4 @@ def test_a_trace_of_a_cpu_has_its_products_and_operators(report_of):
     assert "## Time\n" not in text
     assert "| aten::mm | 256 | 256 | 256 | 1 | f32 | tn | 2 |" in text
     assert "| aten::transpose | 256x256 f32, Scalar, Scalar |" in text
-    assert "none of 3 traces holds work on a GPU" in text
+    assert "none of 3 traces has work on a GPU" in text

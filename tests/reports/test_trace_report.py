@@ -133,7 +133,7 @@ def test_a_trace_of_a_cpu_has_a_sheet_of_its_operators(report_of):
                       for row in report.table("shapes").rows)  # fmt: skip
     assert {shape["operation"], other["operation"]} == {
         "matmul_256x256x256_f32t_f32n_f32t", "matmul_256x256x256_bf16t_bf16t_bf16t"}  # fmt: skip
-    assert "none of 3 traces holds work on a GPU" in report.notes[0]
+    assert "none of 3 traces has work on a GPU" in report.notes[0]
     assert report.warnings == []
 
 
@@ -143,7 +143,7 @@ def test_beside_traces_with_work_on_a_gpu_kernels_are_the_workload(report_of):
     assert report.table("shapes").rows == report_of(MATMUL).table("shapes").rows
     files = {row[0] for row in report.table("host_operators").rows}
     assert len(files) == 3 and not any("h200_matmul" in file for file in files)
-    assert "3 of 4 traces hold no work on a GPU" in report.notes[0]
+    assert "3 of 4 traces have no work on a GPU" in report.notes[0]
     assert report_of(MATMUL).table("host_operators") is None
 
 

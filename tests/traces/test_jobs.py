@@ -88,7 +88,7 @@ def test_traces_that_tell_no_rank_or_a_world_of_one_are_alone(rank):
     ]
     jobs = group_jobs(traces)
     assert ranks_of(jobs) == [[0], [0], [0], [0]]
-    assert "tells no rank" in jobs[0].notes[0]
+    assert "records no rank" in jobs[0].notes[0]
     assert jobs[2].notes == ()
 
 

@@ -95,7 +95,7 @@ def test_zstd(tmp_path):
         (b"PK\x03\x04", "a workbook"),
         (b"\x1f\x8b\x08\x00", "byte 0: the compressed data are cut short"),
         (b"\x28\xb5\x2f\xfd" + b"\xff" * 50, "byte 0: the compressed data are damaged"),
-        (b'"Correlation_Id","Start_Timestamp"\n1,2\n', "tells kernels"),
+        (b'"Correlation_Id","Start_Timestamp"\n1,2\n', "has kernels with their times"),
         ('{"traceEvents": []}'.encode("utf-16"), "it is text in UTF-16"),
     ],
 )
@@ -238,7 +238,7 @@ def test_tables_without_any_times_are_refused_with_the_reason(tmp_path):
     for table in ("hk_b64_bank_test_agent_info", "sdk2024_counter_collection"):
         path = tmp_path / f"{table}.csv"
         shutil.copy(SAMPLES / path.name, path)
-        with pytest.raises(RequestError, match="tells kernels and their times"):
+        with pytest.raises(RequestError, match="has kernels with their times"):
             read_trace(path)
 
 

@@ -114,7 +114,7 @@ def test_without_a_sheet_of_kernels_their_counts_are_not_known():
 @pytest.mark.parametrize(
     ("times", "told"),
     [
-        ((5, 1, None, 10, 2, 0), "tells no usable time for busy_time"),
+        ((5, 1, None, 10, 2, 0), "has no usable time for busy_time"),
         ((5, 1, "x", 10, 2, 0), "busy_time"),
         ((5, 1, float("inf"), 10, 2, 0), "busy_time"),
         ((5, 1, -1, 10, 2, 0), "busy_time"),

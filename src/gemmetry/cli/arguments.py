@@ -87,7 +87,7 @@ def normalize(
 
 
 def canonical_option(name: str, known: Mapping[str, object]) -> str:
-    """The option's present name; unknown ones unchanged, so that the parser tells the nearest."""
+    """The option's present name; unknown ones unchanged, for the parser to suggest the nearest."""
     hyphened = name.replace("_", "-")
     for candidate in (hyphened, hyphened.lower()):
         candidate = OPTION_ALIASES.get(candidate, candidate)

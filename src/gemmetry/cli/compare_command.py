@@ -55,8 +55,8 @@ def compare(
     undecided: Annotated[
         Undecided,
         typer.Option(
-            help="What an undecided dispatch, of which too little was measured to tell whether it "
-            "became slower, does to the exit status.",
+            help="What an undecided dispatch, of which too little was measured to know whether "
+            "it became slower, does to the exit status.",
         ),
     ] = Undecided.FAIL,
 ) -> None:

@@ -47,7 +47,7 @@ def compile_dispatches(
     """Compile dispatches, run nothing.
 
     Without options: the dispatch profiler's own set for IREE on CUDA sm_80, as `generate`. One
-    row a dispatch tells what became of it; a configuration that the compiler rejects is a row
+    row per dispatch shows what became of it; a configuration that the compiler rejects is a row
     too, and costs no other.
     """
     from gemmetry.cli.requests import Source, plan_request, read_request

@@ -15,7 +15,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command(cls=WorkbenchCommand)
 def doctor(json: Json = False, output: Outputs = None) -> None:
-    """Tell what this machine can do, and why not the rest. Nothing is run."""
+    """Report what this machine can do, and why not the rest. Nothing is run."""
     from gemmetry.hardware.doctor import doctor_rows
 
     rows: list[Row] = [

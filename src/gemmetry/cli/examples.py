@@ -172,12 +172,12 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
     ),
     "cache": (
         ("What your runs left:", "gemmetry cache clear"),
-        ("That of one trace too:", "gemmetry cache clear trace.json.gz"),
+        ("And that of one trace:", "gemmetry cache clear trace.json.gz"),
         ("That of a folder's traces:", "gemmetry cache clear job/"),
     ),
     "cache clear": (
         ("What your runs left:", "gemmetry cache clear"),
-        ("That of one trace too:", "gemmetry cache clear trace.json.gz"),
+        ("And that of one trace:", "gemmetry cache clear trace.json.gz"),
         ("That of a folder's traces:", "gemmetry cache clear job/"),
     ),
     "doctor": (

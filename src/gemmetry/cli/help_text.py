@@ -103,7 +103,7 @@ def _write_examples(examples: Sequence[Example], formatter: Any) -> None:
 
 
 def _write_records(records: Sequence[tuple[str, str]], formatter: Any) -> None:
-    """Names, and beside them what they mean. Unlike in the formatter's own lists names in the text
+    """Names, and next to them what they mean. Unlike in the formatter's own lists names in the text
     stay whole: their hyphens are no places to break at."""
     indent = formatter.current_indent
     column = min(max(len(name) for name, _ in records), _WIDEST_NAME) + 2

@@ -21,11 +21,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "trace": ("trace_command", "Record traces, and read any trace."),
     "list": ("list_command", "List providers, configurations, operations, dtypes, columns."),
     "report": ("report_command", "Render an experiment again."),
-    "show": ("show_command", "Tell everything about one dispatch of an experiment."),
+    "show": ("show_command", "Show everything about one dispatch of an experiment."),
     "merge": ("merge_command", "Join experiments into one folder."),
     "compare": ("compare_command", "Compare experiments; exit status 1 on a regression."),
     "cache": ("cache_command", "Remove what is kept of traces that were read."),
-    "doctor": ("doctor_command", "Tell what this machine can do, and why not the rest."),
+    "doctor": ("doctor_command", "Report what this machine can do, and why not the rest."),
     "schema": ("schema_command", "Print the JSON schema of spec files or of results."),
 }
 """Command -> its module and one line of help; the module is imported when the command is run."""
@@ -71,7 +71,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="A workbench for matrix-multiply performance: generate, prove, measure, explain and "
     "compare GEMM dispatches.",
-    epilog="gemmetry COMMAND --help tells a command's options. Exit status: 0 done, 1 something "
+    epilog="gemmetry COMMAND --help lists a command's options. Exit status: 0 done, 1 something "
     "was wrong or regressed, 2 the request was wrong, 3 the machine failed, 130 interrupted.",
     context_settings={"help_option_names": ["--help", "-h"]},
 )
@@ -95,7 +95,7 @@ def _root(
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run the command line and return its exit status; errors are told on stderr.
+    """Run the command line and return its exit status; errors are reported on stderr.
 
     An exception that gemmetry did not raise on purpose is a bug and keeps its traceback.
     """
@@ -109,7 +109,7 @@ def run(arguments: list[str] | None = None) -> int:
             # Not standalone: the parser's own errors come here, to look like all others.
             status = command.main(args=arguments, prog_name="gemmetry", standalone_mode=False) or 0
         finally:
-            # What cannot be written is told here, not by the interpreter when it ends.
+            # What cannot be written is reported here, not by the interpreter when it ends.
             sys.stdout.flush()
     except GemmetryError as error:
         tell(error)
@@ -149,6 +149,6 @@ def main() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        # It was told; what is left would make the interpreter tell it again, and exit with 120.
+        # It was reported; what is left would make the interpreter repeat it, and exit with 120.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(status)

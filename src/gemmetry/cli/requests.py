@@ -74,7 +74,7 @@ def plan_request(
     tell: bool = True,
     takes_generated: bool = True,
 ) -> Prepared:
-    """The plan of `spec`; what was chosen for the person is told on stderr."""
+    """The plan of `spec`; what was chosen for the person is reported on stderr."""
     from gemmetry.api.profile import prepare
 
     # Paths in a spec file are relative to it, those on the command line to where one stands.

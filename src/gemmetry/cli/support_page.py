@@ -18,7 +18,7 @@ This page is generated: `python -m gemmetry.cli.support_page > docs/support.md`.
 providers' own, the same that a run records as `unsupported` with the reason; a number refers to
 the reasons below. `gemmetry list support` prints them with the operation that stands for each row.
 
-Architectures are asked without their devices, so that the page is the
+Architectures are queried without their devices, so that the page is the
 same on every machine. The `user` provider can do what your function can; the `null` provider
 pretends.
 """

@@ -42,7 +42,7 @@ def collectives(
 ) -> None:
     """Collectives of all ranks side by side: latency, skew, stragglers, bandwidth.
 
-    Files are put together to jobs by the job that they tell, else by folder. Bandwidths are in
+    Files are grouped into jobs by the job that they name, else by folder. Bandwidths are in
     10^9 bytes/s as nccl-tests counts them. Exit status 1 if a file cannot be read and others can.
     """
     from gemmetry.cli.tables import check_outputs

@@ -26,7 +26,7 @@ _THREADS = "OPENBLAS_NUM_THREADS"
 
 
 class _Group(PlainGroup):
-    """Makes a command when it is asked for: the options of ``record`` alone cost the others a
+    """Makes a command when it is needed: the options of ``record`` alone cost the others a
     tenth of a second."""
 
     def list_commands(self, ctx: Any) -> list[str]:

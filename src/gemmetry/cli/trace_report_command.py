@@ -37,8 +37,8 @@ def report(
 ) -> None:
     """One report of traces: a workbook with TraceLens' sheets and ours, or a page with a timeline.
 
-    With several files, sheets of single traces get a column that tells the file; ranks of a job
-    are put together. Exit status 1 if a file cannot be read and others can.
+    With several files, sheets of single traces get a column that names the file; ranks of a job
+    are combined. Exit status 1 if a file cannot be read and others can.
     """
     from gemmetry.cli.console import command_line, note
     from gemmetry.reports.trace_report import build_report

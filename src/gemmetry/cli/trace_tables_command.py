@@ -30,10 +30,10 @@ Files = Annotated[
     ),
 ]
 NoCache = Annotated[
-    bool, typer.Option("--no-cache", help="Read the files anew, and keep nothing beside them.")
+    bool, typer.Option("--no-cache", help="Read the files anew, and keep nothing next to them.")
 ]
 Timings = Annotated[
-    bool, typer.Option("--timings", help="Tell on stderr how long each stage took.")
+    bool, typer.Option("--timings", help="Report on stderr how long each stage took.")
 ]
 Top = Annotated[int, typer.Option("--top", min=0, help="Show so many rows; 0: all.")]
 
@@ -52,7 +52,7 @@ T = TypeVar("T")
 _SPEC_SUFFIXES = (".yaml", ".yml")
 
 _MOST_PROBLEMS = 5
-"""Of one file that are told; `summary --json` has all."""
+"""Of one file that are shown; `summary --json` has all."""
 
 
 def summary(
@@ -206,7 +206,7 @@ def shapes(
         check_writable(path)
     run = TraceRun(files, use_cache=not no_cache, wants_timings=timings)
     rows = run.gemms(or_products=True)
-    told = "these are the products that operators tell, with times of the host"
+    told = "these are the products that the operators record, with times of the host"
     run.tell_without_gpu(told if rows else "")
     from gemmetry.reports.trace_tables import print_workload, shape_rows
     from gemmetry.traces.shapes import no_shape, workload
@@ -314,7 +314,7 @@ class TraceRun:
         """The table of all files that can be read.
 
         Args:
-            or_products: if none has or tells of work on a GPU, the products that operators tell.
+            or_products: if none has work on a GPU, the products that operators record.
         """
         from gemmetry.traces.gemms import gemm_table
         from gemmetry.traces.host_operators import product_table
@@ -346,7 +346,7 @@ class TraceRun:
         return rows
 
     def stage(self, name: str) -> AbstractContextManager[None]:
-        """Tells how long a block took, where ``--timings`` asks."""
+        """Reports how long a block took, with ``--timings``."""
         from gemmetry.traces.stages import stage
 
         return stage(self.times, name)
@@ -359,7 +359,7 @@ class TraceRun:
             raise all_failed(self.errors)
 
     def tell_without_gpu(self, instead: str = "") -> None:
-        """Say which files have no work on a GPU; `instead`: what is told if none has."""
+        """Say which files have no work on a GPU; `instead`: what is shown if none has."""
         files, count = self.without_gpu, len(self.names)
         if not files:
             return
@@ -368,9 +368,7 @@ class TraceRun:
 
         told = without_gpu_text(files, count)
         if not instead or len(files) < count:
-            instead = (
-                "`gemmetry trace report FILE... -o report.html` tells of operators on the host"
-            )
+            instead = "`gemmetry trace report FILE... -o report.html` reports operators on the host"
         note(f"note: {told}; {instead}")
 
     def note_convolutions(self) -> None:
@@ -386,7 +384,7 @@ class TraceRun:
         )
 
     def finish(self) -> int:
-        """Tell what could not be read; the exit status."""
+        """Report what could not be read; the exit status."""
         from gemmetry.cli.main import tell
 
         self._tell_problems()

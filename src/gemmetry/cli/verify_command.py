@@ -148,7 +148,7 @@ def _split(values: list[str] | None) -> tuple[str, ...]:
 
 
 def _facts(prepared: SelfTest, level: str) -> dict[str, Any]:
-    """What the documents tell beside the matrix."""
+    """What the documents hold in addition to the matrix."""
     from gemmetry.store.experiment import Experiment
 
     with Experiment.open(prepared.experiment) as stored:

@@ -48,7 +48,7 @@ def main() -> int:
     hello = request.hello
     provider = load_provider(hello.provider, hello.options)
     workspace = Workspace(generated=Path(hello.generated))
-    reason = "nothing was asked for"
+    reason = "no operation was requested"
     for name in request.operations:
         operation = parse_operation(name)
         try:

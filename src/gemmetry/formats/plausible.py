@@ -45,7 +45,9 @@ def plausible(rows: TraceRows) -> TraceRows:
     for key in ("rank", "world_size"):
         value = getattr(rows, key)
         if value is not None and value > MOST_RANKS:
-            problems.append(TraceProblem("file", f"{key} {value} cannot be: taken for not told"))
+            problems.append(
+                TraceProblem("file", f"{key} {value} is impossible and counts as not recorded")
+            )
             changed[key] = None
     names, base = changed.get("names", rows.names), changed.get("base_ns", rows.base_ns)
     for table, what in _TABLES.items():

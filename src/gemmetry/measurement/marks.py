@@ -71,7 +71,7 @@ _THROTTLE_ADVICE = {
     "at like clocks",
     "sw_thermal_slowdown": "let the device cool down and rerun",
     "hw_thermal_slowdown": "let the device cool down and rerun; check its cooling",
-    "hw_power_brake_slowdown": "the host's power supply asked for it: check the machine",
+    "hw_power_brake_slowdown": "the host's power supply requested it: check the machine",
     "hw_slowdown": "check the device's cooling and power supply",
 }
 
@@ -171,7 +171,7 @@ def _precision(
     asked = asked_width(settings, target)
     if width > asked:
         yield (
-            f"noisy: interval ±{format_percent(width)} is wider than the asked "
+            f"noisy: interval ±{format_percent(width)} is wider than the requested "
             f"±{format_percent(asked)}; rerun on a quiet machine or raise --time-budget"
         )
 

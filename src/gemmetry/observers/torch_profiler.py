@@ -192,7 +192,7 @@ def _check(counts: list[tuple[str, int, int]], schedule: TraceSchedule, on_gpu: 
     if len(counts) != schedule.repeats:
         raise LaunchError(
             f"torch's profiler ended {len(counts)} of {schedule.repeats} repeats",
-            hint="Run it again; what the profiler said is in the worker's log.",
+            hint="Run it again; the profiler's output is in the worker's log.",
         )
     for name, operators, kernels in counts:
         if on_gpu and kernels == 0:

@@ -216,13 +216,13 @@ def import_file(path: Path) -> ModuleType:
     ``import helper`` and ``from .helper import f`` both find ``helper.py`` in the same folder.
 
     Raises:
-        RequestError: it is no Python file, or executing it raises.
+        RequestError: it is not a Python file, or executing it raises.
     """
     folder = str(path.resolve().parent)
     name = f"gemmetry_user_kernel_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=[folder])
     if spec is None or spec.loader is None:
-        raise RequestError(f"{path} is no Python file", hint="Its name must end in .py.")
+        raise RequestError(f"{path} is not a Python file", hint="Its name must end in .py.")
     module = importlib.util.module_from_spec(spec)
     # Code that looks its own module up (dataclasses, triton) needs it to be registered.
     sys.modules[name] = module

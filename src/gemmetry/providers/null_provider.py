@@ -76,7 +76,7 @@ class NullDevice(HostDevice):
     def synchronize(self) -> None:
         if self.lost:
             raise DeviceLostError(
-                "the pretend device null is gone, as its configuration asked",
+                "the pretend device null is gone, as its configuration requires",
                 hint="Choose another configuration of the null provider.",
             )
 
@@ -316,7 +316,7 @@ def _chatter(_behaviour: Behaviour, launches: int) -> None:
 
 
 def _launch_error(_behaviour: Behaviour, launches: int) -> None:
-    raise LaunchError(f"launch {launches} was rejected, as its configuration asked")
+    raise LaunchError(f"launch {launches} was rejected, as its configuration requires")
 
 
 def _every_second_fails(behaviour: Behaviour, launches: int) -> None:
@@ -325,11 +325,11 @@ def _every_second_fails(behaviour: Behaviour, launches: int) -> None:
 
 
 def _raise_foreign(_behaviour: Behaviour, launches: int) -> None:
-    raise RuntimeError(f"launch {launches} raised, as its configuration asked")
+    raise RuntimeError(f"launch {launches} raised, as its configuration requires")
 
 
 def _out_of_memory(_behaviour: Behaviour, _launches: int) -> None:
-    raise OutOfMemoryError("the pretend device has no memory left, as its configuration asked")
+    raise OutOfMemoryError("the pretend device has no memory left, as its configuration requires")
 
 
 def _exit(behaviour: Behaviour, _launches: int) -> None:

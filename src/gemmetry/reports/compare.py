@@ -195,7 +195,7 @@ def _print_undecided(candidate: CandidateComparison, console: Console) -> None:
         return
     count = sum(why.values())
     console.print(
-        Text(f"≷ {count} undecided: too little was measured to tell", style="bold yellow")
+        Text(f"≷ {count} undecided: too little was measured to decide", style="bold yellow")
     )
     for note, many in why.most_common(_REASONS_SHOWN):
         line = Text(printable(f"{many} × {first_line(note)}"), style="yellow")

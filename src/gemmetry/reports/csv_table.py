@@ -13,6 +13,7 @@ from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.reports.tables import TableColumn, cell_text, select_columns, table_rows, tag_names
 from gemmetry.reports.texts import printable
+from gemmetry.specs.text_file import why_unreadable
 
 _FORMULA = re.compile("[\\s\x00-\x1f\ufeff\u200b-\u200f]*[-=+@\uff0d\uff1d\uff0b\uff20]|[\t\r\n]")
 """Beginnings that make a spreadsheet evaluate a cell (OWASP, "CSV Injection"): signs, full-width
@@ -58,7 +59,8 @@ def check_append(path: Path, columns: Sequence[str] | None, *, tags: Iterable[st
         old = path.read_text(encoding="utf-8") if path.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(
-            f"cannot read {path} to append to it: {error}", hint="Write to a new file instead."
+            f"cannot read {path} to append to it: {why_unreadable(error)}",
+            hint="Write to a new file instead.",
         ) from error
     if old.strip():
         chosen = select_columns(columns, tags=tags)

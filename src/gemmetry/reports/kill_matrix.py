@@ -183,7 +183,7 @@ def _print_rivals(matrix: KillMatrix, console: Console) -> None:
             f"{len(score.false_alarms)} of {score.correct_asked}",
         )
     console.print(table)
-    about = "  asked of each mutant's first result; crashes and hangs left none"
+    about = "  run on each mutant's first result; crashes and hangs left none"
     console.print(Text(about, style="dim"))
 
 

@@ -47,8 +47,8 @@ def kill_matrix_page(matrix: KillMatrix, facts: Mapping[str, Any]) -> str:
     if matrix.rivals:
         parts += [
             "## What other checks say of the same results",
-            "Each is asked of the first result of every mutant that left one, as these harnesses "
-            "ask. *Wrong at once* are the mutants whose first result has a wrong element; the "
+            "Each is run on the first result of every mutant that left one, as these harnesses "
+            "do. *Wrong at once* are the mutants whose first result has a wrong element; the "
             "others show their bug only to another shape, input or launch.",
             _rivals(matrix),
         ]

@@ -23,7 +23,7 @@ VERIFICATION_LEGEND = "✓ verified   ~ warned   ✗ wrong   ? not verified"
 
 DIFFERENCE_SIGNS = {
     Difference.NONE_SHOWN: ("≈", "no difference from the baseline shown"),
-    Difference.UNDECIDED: ("≷", "undecided: too little measured to tell which is faster"),
+    Difference.UNDECIDED: ("≷", "undecided: too little measured to know which is faster"),
 }
 """What stands behind a speed that was not shown to differ from the baseline's, and its meaning."""
 

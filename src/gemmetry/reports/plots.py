@@ -55,7 +55,7 @@ def render_picture(
     if not rooflines:
         raise RequestError(
             "there is nothing to draw: no dispatch was measured",
-            hint="gemmetry report tells what became of each.",
+            hint="gemmetry report shows what became of each.",
         )
     ticker = require("matplotlib.ticker", extra="plot")
     colours = require("matplotlib.colors", extra="plot")

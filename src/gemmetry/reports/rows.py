@@ -34,7 +34,7 @@ def check_suffix(path: Path, suffixes: Sequence[str] = SUFFIXES) -> str:
     suffix = path.suffix.lower()
     if suffix not in suffixes:
         raise RequestError(
-            f"cannot tell the format of {path}: unknown suffix {path.suffix!r}",
+            f"unknown format of {path}: unknown suffix {path.suffix!r}",
             hint=f"Give a name that ends in one of {', '.join(suffixes)}.",
         )
     return suffix

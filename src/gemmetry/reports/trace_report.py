@@ -46,7 +46,7 @@ OUR_SHEETS = {
     "shapes": "The distinct GEMMs of the workload; without work on a GPU, those of its operators.",
     "host_operators": "Operators of traces without work on a GPU, by input sizes and types: times "
     "in µs on the host, self_us without the operators nested in them; of matrix products, each "
-    "told of one operator alone, the sizes, and 10¹² FLOP/s of the median call.",
+    "recorded for one operator alone, the sizes, and 10¹² FLOP/s of the median call.",
     "collectives": "Matched collectives by kind; bandwidths in 10⁹ bytes/s.",
     "matched": "Every matched collective.",
     "ranks": "Who came last, who waited, and whose clock differs.",
@@ -65,7 +65,7 @@ NOTES = (
      "and matched they are 10⁹ bytes/s, as nccl-tests counts: a number there is 1.0737 times as "
      "large."),
     ("GEMM", "Kernel times of the GEMM sheet are those of all that a call launched, fills, copies "
-     "and helper passes too, as TraceLens counts; GEMMs that no operator tells of are not in it. "
+     "and helper passes too, as TraceLens counts; GEMMs that no operator records are not in it. "
      "The sheet gemms has all of them, by kernel."),
     ("kernel lists", "The first kernel of a list is one that multiplies, if the operator launched "
      "one; TraceLens' lists begin with the shortest, often a fill, and have an entry for each "
@@ -79,7 +79,7 @@ NOTES = (
      "gives them 0 µs. A copy counts one FLOP an element, as there."),
     ("corrected models", "Where TraceLens' amounts are not those of the operator, ours are: the "
      "bias of a convolution counts, groups of a transposed one do, and backward only the gradients "
-     "that were asked for; attention moves elements as wide as their type, not always 2 bytes, and "
+     "that were requested; attention moves elements as wide as their type, not always 2 bytes, and "
      "arguments of flash_attn's backward are read at their own places; whether a normalization "
      "trains, has weights or wants a gradient is read as it is written, and cuDNN and MIOpen go "
      "backward only after training; of group_norm backward all channels have weights; reductions "
@@ -96,9 +96,9 @@ NOTES = (
      "TraceLens calls other have one here (attention, optimisers)."),
     ("UID", "ex_UID and UID_first are External id of the trace, not TraceLens' event number."),
     ("collectives", "All kinds of collectives are matched, compared and counted, not only the four "
-     "of TraceLens; what a kernel does not tell is taken from the operators around its launch. "
-     "A kernel that tells no group has that of its stream, if that leaves one only. Times are as "
-     "recorded; the sheet ranks tells where clocks differ."),
+     "of TraceLens; what a kernel does not record is taken from the operators around its launch. "
+     "A kernel that names no group has that of its stream, if that leaves one only. Times are as "
+     "recorded; the sheet ranks shows where clocks differ."),
     ("not made", "Models of operators of other libraries (vLLM, AITER, Transformer Engine, Primus, "
      "Triton, attention of several lengths, experts), whose time is in ops_unique_args, and sheets "
      "of uneven all-to-alls by themselves."),
@@ -125,7 +125,7 @@ class TraceReport:
     devices: list[str]
     """Products of the GPUs that worked, as far as the traces tell."""
     lanes: list[Lane]
-    """Of the timeline; [] unless it was asked for."""
+    """Of the timeline; [] unless it was requested."""
     errors: dict[str, str]
     """Files that could not be read."""
 
@@ -187,7 +187,7 @@ class TraceReport:
     @property
     def job_warnings(self) -> list[str]:
         """Of what is missing or doubtful between ranks."""
-        # What a single trace without communication tells of ranks changes no number.
+        # What a single trace without communication shows of ranks changes no number.
         jobs = [j for j in self.jobs if len(j.job.ranks) > 1 or j.job.ranks[0].collectives]
         several = len(jobs) > 1
         return [
@@ -321,7 +321,7 @@ def _tracelens_tables(gathered: _Gathered, jobs: Sequence[JobCollectives]) -> li
 
 
 def _joined(name: str, parts: Sequence[tuple[str, Table]], column: str) -> Table:
-    """One table of those of several files or jobs, which `column` tells apart ("": there is but
+    """One table of those of several files or jobs, which `column` distinguishes ("": there is but
     one)."""
     first = parts[0][1]
     if not column:

@@ -28,7 +28,7 @@ def check_reports(paths: Iterable[Path]) -> None:
             continue
         if path.suffix.lower() not in SUFFIXES:
             raise RequestError(
-                f"cannot tell the format of {path}: unknown suffix {path.suffix!r}",
+                f"unknown format of {path}: unknown suffix {path.suffix!r}",
                 hint=f"Give a name that ends in one of {', '.join(SUFFIXES)}, or a folder "
                 "for one csv a sheet.",
             )

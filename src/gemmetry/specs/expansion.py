@@ -179,7 +179,7 @@ def divide(signatures: Iterable[Signature], shapes: Shapes) -> tuple[list[Block]
         blocks.append(Block((signature,), fitting))
     if not any(len(block) for block in blocks):
         raise EmptySelectionError(
-            "no K divides into the asked slices", hint="Choose slices that divide K."
+            "no K divides into the requested slices", hint="Choose slices that divide K."
         )
     return blocks, tuple(dict.fromkeys(notes))
 

@@ -22,6 +22,7 @@ from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import TargetKind, parse_target
 from gemmetry.specs.keys import GRID, KEYS, WHAT
 from gemmetry.specs.model import ProfileSpec
+from gemmetry.specs.text_file import why_unreadable
 
 FILE_NAME = "dispatches.json"
 
@@ -73,7 +74,7 @@ def read_generated(folder: Path) -> tuple[Generated, ...]:
         return ()
     except (OSError, ValueError, KeyError, TypeError, RequestError) as error:
         raise RequestError(
-            f"cannot read {path}, the list of what was generated: {error}",
+            f"cannot read {path}, the list of what was generated: {why_unreadable(error)}",
             hint="Remove the file and run `gemmetry generate` once more, or give --shapes.",
         ) from error
     return tuple(entry for entry in found if (folder / entry.source).is_file())

@@ -133,8 +133,8 @@ _ROWS = (
         metavar="NAME", default="standard"),
     Key("sanitizers", HOW, _L, "Tools of compute-sanitizer to run each verified CUDA dispatch "
         "under: memcheck, racecheck, synccheck, initcheck, all.", metavar="TOOLS", unset="none"),
-    Key("judge_rivals", HOW, Form.SPEC_ONLY, "Also tell what the checks of other harnesses would "
-        "have said of each result (the self-test does).", default=False),
+    Key("judge_rivals", HOW, Form.SPEC_ONLY, "Also record what the checks of other harnesses would "
+        "have found of each result (the self-test does).", default=False),
     Key("profiling_enabled", HOW, _F, "Measure.", ("benchmark",), default=True),
     Key("benchmark_repetitions", HOW, _T, "Exactly this many samples. Default: until the "
         "interval is narrow.", ("repeat_count",), metavar="COUNT"),

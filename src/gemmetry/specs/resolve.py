@@ -152,7 +152,7 @@ def resolve_providers(
     if not chosen:
         raise RequestError(
             f"no available provider serves {', '.join(t.device or t.name for t in targets)}",
-            hint="`gemmetry list providers` tells what each needs.",
+            hint="`gemmetry list providers` lists what each needs.",
         )
     names = ", ".join(request.name for request in chosen)
     return chosen, [f"providers: {names} (--providers picks others)"]

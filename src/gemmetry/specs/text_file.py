@@ -30,14 +30,18 @@ def read_text_file(path: Path, what: str, *, hint: str, standard_input: bool = F
     except (FileNotFoundError, NotADirectoryError) as error:
         raise RequestError(f"{what} {name} does not exist", hint=hint) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"cannot read {what} {name}: {_cause(error)}", hint=hint) from error
+        raise RequestError(
+            f"cannot read {what} {name}: {why_unreadable(error)}", hint=hint
+        ) from error
 
 
-def _cause(error: OSError | UnicodeDecodeError) -> str:
+def why_unreadable(error: Exception) -> str:
+    """The cause of an OSError or UnicodeDecodeError in words, without error numbers; else its
+    text."""
     if isinstance(error, UnicodeDecodeError):
         return f"it is not UTF-8 text (byte {error.start + 1})"
     if isinstance(error, IsADirectoryError):
         return "it is a folder, not a file"
     if isinstance(error, PermissionError):
         return "you have no permission to read it"
-    return error.strerror or str(error)
+    return getattr(error, "strerror", None) or str(error)

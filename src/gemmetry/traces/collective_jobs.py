@@ -175,8 +175,8 @@ def _clocks(clocks: Sequence[ClockOffset]) -> list[str]:
         return []
     texts = ", ".join(f"rank {one.rank} by {one.applied_ns / 1000:+.1f} µs" for one in applied[:8])
     more = f" and {len(applied) - 8} more" if len(applied) > 8 else ""
-    return [f"clocks differ from rank {clocks[0].rank}'s: {texts}{more}; corrected values are told "
-            "beside those as recorded"]  # fmt: skip
+    return [f"clocks differ from rank {clocks[0].rank}'s: {texts}{more}; corrected values stand "
+            "next to those as recorded"]  # fmt: skip
 
 
 def _apart(found: JobCollectives) -> list[str]:

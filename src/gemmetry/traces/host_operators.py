@@ -246,10 +246,10 @@ def product_table(traces: Iterable[Trace]) -> list[GemmRow]:
 def without_gpu_text(files: Sequence[Path], count: int) -> str:
     """That `files`, of `count` traces, have no work on a GPU; the beginning of a sentence."""
     if len(files) == 1:
-        return f"{files[0]} holds no work on a GPU"
+        return f"{files[0]} has no work on a GPU"
     if len(files) == count:
-        return f"none of {count} traces holds work on a GPU"
-    return f"{len(files)} of {count} traces hold no work on a GPU"
+        return f"none of {count} traces has work on a GPU"
+    return f"{len(files)} of {count} traces have no work on a GPU"
 
 
 def _list(text: str) -> list[Any]:

@@ -168,11 +168,11 @@ def _job(traces: Sequence[RankTrace]) -> Job:
     sizes = sorted({one.world_size for one in ranks if one.world_size})
     notes = []
     if len(sizes) > 1:
-        notes.append(f"the traces tell different world sizes: {', '.join(map(str, sizes))}")
+        notes.append(f"the traces record different world sizes: {', '.join(map(str, sizes))}")
     if any(one.rank_source == "name" for one in ranks):
-        notes.append("ranks are taken from the names of the files, as the traces tell none")
+        notes.append("ranks are taken from the names of the files, as the traces record none")
     elif any(not one.rank_source for one in ranks):
-        notes.append("the trace tells no rank; it is taken for rank 0")
+        notes.append("the trace records no rank; rank 0 is assumed")
     notes += [
         f"{one.file.name} ends early: collectives of rank {one.rank} are missing"
         for one in ranks

@@ -203,7 +203,7 @@ def _reason(path: Path, kind: Kind) -> tuple[str, str]:
             "trace that it was made from.",
         )
     if kind is Kind.ROCPROFV3_CSV:
-        told = "neither it nor a file of the same process beside it tells kernels and their times"
+        told = "neither it nor a file of the same process next to it has kernels with their times"
         return told, _SUPPORTED
     if kind is Kind.JSON:
         return 'it is a JSON document without "traceEvents"', _SUPPORTED

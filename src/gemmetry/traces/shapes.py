@@ -156,7 +156,7 @@ def no_shape(sources: Sequence[str]) -> RequestError:
     """The end of a request for shapes of traces that have none."""
     return RequestError(
         f"no GEMM of {_told(sources)} has a known shape that gemmetry computes",
-        hint="Record with torch.profiler and record_shapes=True: operators then tell shapes.",
+        hint="Record with torch.profiler and record_shapes=True: operators then record shapes.",
     )
 
 

@@ -70,7 +70,7 @@ def _summary(
     missing = [name for name, field in _TIMES.items() if ns[field] is None]
     if missing:
         raise RequestError(
-            f"sheet 'gpu_timeline' of {path} tells no usable time for {', '.join(missing)}",
+            f"sheet 'gpu_timeline' of {path} has no usable time for {', '.join(missing)}",
             hint="Give a workbook as TraceLens or gemmetry trace report wrote it.",
         )
     known = {field: value for field, value in ns.items() if value is not None}

@@ -76,7 +76,7 @@ PERFORMANCE_SHEETS = (
             ("bias", "whether something is added"), ("stride_A", "strides of A, in elements"),
             ("stride_B", "strides of B, in elements"), ("dtype_A_B", "types of A and B"),
             ("B", "batch"),
-            ("transpose", "of the kernel's operands (column-major), where its name tells"),
+            ("transpose", "of the kernel's operands (column-major), where its name shows it"),
         ),
     ),
     _performance(
@@ -98,7 +98,7 @@ PERFORMANCE_SHEETS = (
     ),
     _performance(
         "CONV_bwd", "Backward passes of convolutions.",
-        "for the gradients of input and of weights, if asked for, as many each as forward without "
+        "for the gradients of input and of weights, if requested, as many each as forward without "
         "bias; 1 an element of the result for the bias'",
         "input, weights and result once for each of the two gradients; result and bias for the "
         "bias'", _CONVOLUTION,
@@ -106,18 +106,18 @@ PERFORMANCE_SHEETS = (
     _performance(
         "BinaryElementwise", "Sums, products and the like of two tensors.",
         "1 an element of the result, whatever is computed",
-        "both inputs and the result, which has the wider type if the call does not tell it",
+        "both inputs and the result, which has the wider type if the call does not record it",
         (
             ("shape_in1", "of the first input"), ("shape_in2", "of the second"),
-            ("dtype_in1_in2_out", "types of both and of the result, if told"),
+            ("dtype_in1_in2_out", "types of both and of the result, if recorded"),
             ("stride_input1", "strides of the first, in elements"),
-            ("stride_input2", "of the second"), ("stride_output", "of the result, if told"),
+            ("stride_input2", "of the second"), ("stride_output", "of the result, if recorded"),
         ),
     ),
     _performance(
         "UnaryElementwise", "Copies and functions of one tensor.",
         "1 an element of the result, copies too",
-        "input and result, which has the input's type if the call does not tell it",
+        "input and result, which has the input's type if the call does not record it",
         (
             ("op_shape", "of the result"),
             ("dtype_in_out", "types of first and second tensor; of copies target and source"),
@@ -144,7 +144,7 @@ PERFORMANCE_SHEETS = (
             ("has_bias", "whether a bias is added; backward, whether its gradient is made"),
             ("is_affine", "whether it is multiplied with weights"),
             ("is_training", "whether mean and variance are made"),
-            ("output_mask", "gradients that were asked for; empty of forward passes"),
+            ("output_mask", "gradients that were requested; empty for forward passes"),
         ),
     ),
     _performance(

@@ -84,8 +84,8 @@ def _four(name: str, unit: str, of: str) -> list[Column]:
 
 SHEETS = (
     SheetKind("gpu_timeline", "How the time of the trace divides.", (
-        Column("type", "", "computation_time, exposed_comm_time (not beside computation), "
-               "exposed_memcpy_time (beside neither), busy_time, idle_time, total_time, "
+        Column("type", "", "computation_time, exposed_comm_time (not overlapping computation), "
+               "exposed_memcpy_time (overlapping neither), busy_time, idle_time, total_time, "
                "total_comm_time, total_memcpy_time"),
         Column("time ms", "ms", "union of the intervals, exact to the nanosecond"),
         Column("percent", "%", "of total_time, the first start to the last end"),

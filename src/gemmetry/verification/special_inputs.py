@@ -61,7 +61,7 @@ def objection(name: str, operation: Operation, declared: Collection[Trait]) -> s
         if Trait.FLUSHES_SUBNORMALS in declared:
             return "declared to flush subnormal numbers"
     if name in ("wide_range", "overflow", "scaled_along_k") and Trait.NORMWISE in declared:
-        return "declared normwise: small elements beside large ones have no relative accuracy"
+        return "declared normwise: small elements next to large ones have no relative accuracy"
     return ""
 
 

@@ -296,7 +296,7 @@ def _general_reason(messages: str) -> str:
         if match and match["text"].strip():
             return _shorten(match["text"])
     meaningful = (line.strip() for line in messages.splitlines() if line.strip())
-    return _shorten(next(meaningful, "it said nothing"))
+    return _shorten(next(meaningful, "it printed nothing"))
 
 
 def _shorten(text: str) -> str:

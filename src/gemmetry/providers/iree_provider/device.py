@@ -81,7 +81,7 @@ class IreeDevice:
         except (RuntimeError, ValueError) as error:
             raise DeviceLostError(
                 f"IREE cannot open {device_uri(target)}: {first_line(error)}",
-                hint="`gemmetry doctor` tells which devices IREE finds on this machine.",
+                hint="`gemmetry doctor` lists the devices that IREE finds on this machine.",
             ) from error
         self.instance = iree.runtime.VmInstance()
         self.hal_module = iree.runtime.create_hal_module(self.instance, self.hal)

@@ -354,7 +354,7 @@ _CORRECT = (
     _right(4, "pairwise_sum", "sums in pairs", _DEEP),
     _right(5, "truncating_sums", "truncates sums of 65536 positive products",
            "matmul_16x16x65536_bf16t_bf16n_f32t", tile=(16, 16, 512)),
-    _right(6, "tf32_tensor_core", "tf32 as asked for, truncating sums",
+    _right(6, "tf32_tensor_core", "tf32 as requested, truncating sums",
            "matmul_128x128x512_tf32t_tf32n_f32t"),
     _right(6, "tf32_by_policy", "rounds f32 to tf32, as declared", _F32, Trait.TF32),
     _right(7, "bf16x9", "f32 as nine products of bf16 parts", _F32),

@@ -21,7 +21,7 @@ Row = tuple[str, str, str]
 
 _WRONG: tuple[Row, ...] = (
     ("shared_exponents",
-     "small numbers beside a large one in 32 of A's lose their bits", _F16),
+     "small numbers next to a large one in 32 of A's lose their bits", _F16),
     ("fixed_point",
      "rows of A that are small against the whole matrix lose their bits", _BF16),
     ("epsilon_added",
