@@ -96,7 +96,7 @@ def test_a_file_that_cannot_be_imported_says_why(tmp_path, source, words):
 def test_a_file_that_is_not_python_is_refused(tmp_path):
     path = tmp_path / "kernel.cu"
     path.write_text("")
-    with pytest.raises(RequestError, match="no Python file"):
+    with pytest.raises(RequestError, match="not a Python file"):
         import_file(path)
 
 
