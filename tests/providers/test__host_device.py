@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gemmetry.domain.contracts import GuardedDevice, OrderedDevice
+from gemmetry.domain.contracts import GuardedDevice, OrderedDevice, ThreadDevice
 from gemmetry.domain.dtypes import DTYPES, F32
 from gemmetry.domain.errors import LaunchError, OutOfMemoryError
 from gemmetry.domain.operation import Layout, TensorSpec
@@ -61,7 +61,7 @@ def test_a_write_beyond_the_buffer_is_seen(device, side, end):
     assert not device.red_zones_intact(buffer)
 
 
-@pytest.mark.parametrize("offset", [0, 16, 48])
+@pytest.mark.parametrize("offset", [0, 4, 16, 60])
 @pytest.mark.parametrize("zone_bytes", [1, 4096])
 def test_guarded_buffers_begin_where_asked(device, offset, zone_bytes):
     assert isinstance(device, GuardedDevice)
@@ -131,3 +131,9 @@ def test_the_real_machine_tells_plausible_numbers(device):
     assert device.last_level_cache_bytes >= 2**18
     assert 2**20 < device.free_memory_bytes() < 2**50
     assert device.float64_matmul() is None
+
+
+def test_any_thread_and_any_address_will_do(device):
+    assert isinstance(device, ThreadDevice)
+    device.enter_thread()
+    assert device.alignment_bytes == 1

@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 import torch
 
-from gemmetry.domain.contracts import GuardedDevice, OrderedDevice, StressDevice
+from gemmetry.domain.contracts import GuardedDevice, OrderedDevice, StressDevice, ThreadDevice
 from gemmetry.domain.dtypes import BF16, DTYPES, F32, DType
 from gemmetry.domain.errors import DeviceLostError, LaunchError, OutOfMemoryError
 from gemmetry.domain.operation import Layout, TensorSpec
@@ -132,7 +132,7 @@ def test_threads_are_set_when_asked() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
-@pytest.mark.parametrize("offset", [0, 16])
+@pytest.mark.parametrize("offset", [0, 8, 16])
 def test_guarded_buffers_hold_what_is_written(device: TorchDevice, dtype: DType, offset: int):
     assert isinstance(device, GuardedDevice)
     spec = TensorSpec("lhs", (3, 5), dtype)
@@ -200,3 +200,12 @@ def test_float64_product_of_any_format_and_order(
     expected = to_float64(lhs) @ to_float64(rhs)
     assert (device._float64_product(lhs, rhs) == expected).all()
     assert (device._float64_product(lhs[1], rhs[1]) == expected[1]).all()
+
+
+def test_another_thread_may_launch(device: TorchDevice) -> None:
+    assert isinstance(device, ThreadDevice)
+    assert device.alignment_bytes == 1
+    thread = threading.Thread(target=device.enter_thread)
+    thread.start()
+    thread.join()
+    assert bool(torch.ones(3).all())

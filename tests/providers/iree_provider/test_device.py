@@ -64,6 +64,7 @@ def test_guarded_buffers_keep_the_alignment_that_code_was_promised(
     device: IreeDevice, offset: int, rounded: int
 ):
     assert isinstance(device, GuardedDevice)
+    assert device.alignment_bytes == 64
     spec = TensorSpec("lhs", (3, 5), DTYPES["f32"])
     buffer = device.allocate_guarded(spec, zone_bytes=4096, offset_bytes=offset)
     assert buffer.memory.ctypes.data % 256 == rounded

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import math
+from collections.abc import Iterator
 
 from gemmetry.verification.checks import exact, shapes
 from gemmetry.verification.checks.results import CheckResult, not_applicable, passed
@@ -12,21 +12,13 @@ from gemmetry.verification.context import Context
 
 NAME = "long_axes"
 
-FOUR_BITS, EIGHT_BITS, TEN_BITS, TWELVE_BITS, SIXTEEN_BITS = 2**4, 2**8, 2**10, 2**12, 2**16
+FOUR_BITS, EIGHT_BITS, TEN_BITS, SIXTEEN_BITS = 2**4, 2**8, 2**10, 2**16
 """Tiles and elements that a counter of so many bits begins anew after; 1024 is also the most
 threads of a block (CUDA C++ Programming Guide, compute capabilities)."""
 
 LONGEST_S = {False: 1.0, True: 10.0}
-"""Thorough or not -> seconds that a launch of one of the longest shapes may take, as shorter ones
-predict it. A kernel in numpy takes 20 ms for 65536 products, a GPU a few milliseconds."""
-
-
-class _Step(NamedTuple):
-    """A shape, and one that is so much longer; None: none."""
-
-    sizes: Sizes
-    longer: Sizes | None = None
-    times: float = 0.0
+"""Thorough or not -> seconds that a launch may take, as the operation's own predicts it. One of
+65536 products takes a kernel in numpy 20 ms, Triton's interpreter 4 s, a GPU a few milliseconds."""
 
 
 def check_long_axes(context: Context) -> CheckResult:
@@ -45,31 +37,34 @@ def check_long_axes(context: Context) -> CheckResult:
     return companions.known[key]
 
 
-def _steps(tile: tuple[int, int, int], *, thorough: bool) -> Sequence[_Step]:
+def _sizes(tile: tuple[int, int, int], *, thorough: bool) -> Iterator[Sizes]:
     bm, bn, _ = tile
-    rows, columns = (max(FOUR_BITS * size, TEN_BITS) + 5 for size in (bm, bn))
-    more_rows, more_columns = (max(EIGHT_BITS * size, SIXTEEN_BITS) + 5 for size in (bm, bn))
-    few, many = TWELVE_BITS + 6, SIXTEEN_BITS + 6
-    found = [
-        _Step(Sizes(rows, 3, 5), Sizes(more_rows, 3, 5), more_rows / rows),
-        _Step(Sizes(3, columns, 5), Sizes(3, more_columns, 5), more_columns / columns),
-    ]
-    if not thorough:
-        found = [_Step(step.sizes) for step in found]
-    return [*found, _Step(Sizes(3, 8, few), Sizes(3, 8, many), many / few)]
+    yield Sizes(max(FOUR_BITS * bm, TEN_BITS) + 5, 3, 5)
+    yield Sizes(3, max(FOUR_BITS * bn, TEN_BITS) + 5, 5)
+    yield Sizes(3, 8, SIXTEEN_BITS + 6)
+    if thorough:
+        yield Sizes(max(EIGHT_BITS * bm, SIXTEEN_BITS) + 5, 3, 5)
+        yield Sizes(3, max(EIGHT_BITS * bn, SIXTEEN_BITS) + 5, 5)
 
 
 def _try_all(context: Context, companions: Companions) -> CheckResult:
+    tile = companions.tile or DEFAULT_TILE
+    own = context.operation.matmul_shape
+    # The first launch may compile.
+    seconds = min(context.first.seconds, context.second.seconds)
+    seconds /= own.batch * _steps(Sizes(*own[:3]), tile)
     tried, left_out = 0, []
-    for step in _steps(companions.tile or DEFAULT_TILE, thorough=context.thorough):
-        found, seconds = _try(context, companions, step.sizes, is_timed=step.longer is not None)
-        if found is not None and found.failure is None and not found.refusal and step.longer:
-            tried += 1
-            predicted_s = seconds * step.times
-            if predicted_s > LONGEST_S[context.thorough]:
-                left_out.append(f"{_text(step.longer)}, which would take {predicted_s:.1f} s")
-                continue
-            found, _ = _try(context, companions, step.longer)
+    for sizes in _sizes(tile, thorough=context.thorough):
+        predicted_s = seconds * _steps(sizes, tile)
+        if predicted_s > LONGEST_S[context.thorough]:
+            text = "x".join(map(str, sizes))
+            left_out.append(f"{text}, which would take {predicted_s:.1f} s")
+            continue
+        found = None
+        for operation in rounded_options(context.operation, sizes):
+            found = shapes.attempt(context, companions, NAME, operation, (exact.check_integers,))
+            if not found.refusal:
+                break
         if found is None:
             continue
         if found.failure is not None:
@@ -81,26 +76,6 @@ def _try_all(context: Context, companions: Companions) -> CheckResult:
     return passed(NAME, detail) if tried else not_applicable(NAME, detail or "there are none")
 
 
-def _text(sizes: Sizes) -> str:
-    return "x".join(map(str, sizes))
-
-
-def _try(
-    context: Context, companions: Companions, sizes: Sizes, *, is_timed: bool = False
-) -> tuple[shapes.Attempt | None, float]:
-    """What became of the first shape that is not refused, and, if `is_timed`, the least seconds of
-    a few more launches of it: a first one may compile, and others may have been disturbed."""
-    seconds = [0.0]
-
-    def timed(inner: Context) -> CheckResult:
-        launches = (inner.first, *(inner.launcher.launch(inner.main, sentinel=0) for _ in range(2)))
-        seconds.append(min(launch.seconds for launch in launches))
-        return passed("timed")
-
-    found = None
-    for operation in rounded_options(context.operation, sizes):
-        checks = (exact.check_integers, *([timed] if is_timed else []))
-        found = shapes.attempt(context, companions, NAME, operation, checks)
-        if not found.refusal:
-            break
-    return found, seconds[-1]
+def _steps(sizes: Sizes, tile: tuple[int, int, int]) -> int:
+    """Steps along K of all tiles."""
+    return math.prod(-(-size // step) for size, step in zip(sizes, tile, strict=True))
