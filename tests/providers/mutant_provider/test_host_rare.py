@@ -52,9 +52,9 @@ REASONS = {
     "steps_in_eleven_bits": "matmul_3x8x65542_",
     "products_in_signed_16": "matmul_3x8x65542_",
     "rows_of_b_in_16_bits": "matmul_3x8x65542_",
-    "columns_past_1024": "only columns from 1024 on are wrong",
-    "column_tiles_in_four_bits": "only columns from 1024 on are wrong",
-    "rows_in_16_bits": "only rows from 65536 on are wrong",
+    "columns_past_1024": "matmul_3x1029x5_",
+    "column_tiles_in_four_bits": "matmul_3x1029x5_",
+    "rows_in_16_bits": "matmul_65541x3x5_",
 }
 """Slug -> what the reason says of the bug."""
 
