@@ -251,14 +251,16 @@ def _in_turns(rng: np.random.Generator, launches_ns: Sequence[float]) -> Turns:
     return turns
 
 
-@pytest.mark.parametrize("family", [9, 60])
-def test_a_busy_machine_decides_what_is_gross_and_nothing_that_is_equal(family: int) -> None:
-    rng = np.random.default_rng(family)
-    alarms, shown = 0, 0
-    for _ in range(3):
-        first, *others = _in_turns(rng, [2e5] * 3 + [6e5, 8e5, 1e6])
-        found = [compare_rounds(first, one, relevant=0.02, family=family) for one in others]
-        alarms += sum(one.verdict in DIFFERENCES for one in found[:2])
-        shown += sum(one.verdict is Difference.SLOWER for one in found[2:])
-    assert alarms == 0
-    assert shown >= 7
+def test_a_busy_machine_decides_what_is_gross_and_nothing_that_is_equal() -> None:
+    """Of the first 72 such gross differences 69 and 68 are shown among 9 and 60 comparisons. Where
+    rounds are sized by their median sample alone, the budget goes into 20 of them: 58 and 42."""
+    rng = np.random.default_rng(11)
+    groups = [_in_turns(rng, [2e5] * 3 + [6e5, 8e5, 1e6]) for _ in range(5)]
+    for family in (9, 60):
+        alarms, shown = 0, 0
+        for first, *others in groups:
+            found = [compare_rounds(first, one, relevant=0.02, family=family) for one in others]
+            alarms += sum(one.verdict in DIFFERENCES for one in found[:2])
+            shown += sum(one.verdict is Difference.SLOWER for one in found[2:])
+        assert alarms == 0
+        assert shown >= 12

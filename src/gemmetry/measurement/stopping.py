@@ -111,7 +111,7 @@ class StopPolicy:
             sample_s = max(seconds_spent, 1e-9) / taken
         affordable = max(int((settings.time_budget_s - seconds_spent) / sample_s), taken == 0)
         room = max(owed, min(affordable, settings.max_samples - taken))
-        size = self._round_size(rounds, sample_s)
+        size = self._round_size(rounds, seconds_spent, sample_s)
         if taken < self._least or len(rounds) < self._rounds:
             left = max(1, self._rounds - len(rounds))
             return min(max(min(size, room // left), self._first_size), room)
@@ -122,19 +122,22 @@ class StopPolicy:
         share = missing / max(1, self._most_rounds - len(rounds))
         return min(max(size, math.ceil(share)), room)
 
-    def _round_size(self, rounds: Sequence[Round], sample_s: float) -> int:
-        """Samples of a round that is long enough to be worth taking a turn."""
-        length_s, most_rounds = self._round_s, self._most_rounds
+    def _round_size(self, rounds: Sequence[Round], seconds_spent: float, sample_s: float) -> int:
+        """Samples of a round that is long enough to be worth taking a turn; fewer where they are
+        held up so often that the budget would not hold all rounds."""
+        budget_s = self._settings.time_budget_s
+        length_s, most_rounds, usual_s, mean_s = self._round_s, self._most_rounds, sample_s, 0.0
         if rounds:
-            sample_s = _sample_s(rounds)
+            usual_s, mean_s = _sample_s(rounds)
             renewal_s = float(np.median([item.renewal_s for item in rounds]))
-            longest_s = self._settings.time_budget_s / self._rounds
+            longest_s = budget_s / self._rounds
             if renewal_s > length_s and longest_s > length_s:
                 length_s = min(renewal_s, longest_s)
-                fitting = int(self._settings.time_budget_s / length_s)
-                most_rounds = min(max(fitting, self._rounds), most_rounds)
+                most_rounds = min(max(int(budget_s / length_s), self._rounds), most_rounds)
         most = max(self._first_size, self._settings.max_samples // most_rounds)
-        return min(max(int(length_s / sample_s), self._first_size), most)
+        share_s = (budget_s - seconds_spent) / max(1, most_rounds - len(rounds))
+        size = min(length_s / usual_s, max(length_s, share_s) / max(mean_s, usual_s))
+        return min(max(int(size), self._first_size), most)
 
     def reason(self, rounds: Sequence[Round], seconds_spent: float) -> str:
         """Why sampling ended: ``interval``, ``time_budget`` or ``max_samples``."""
@@ -153,11 +156,15 @@ class StopPolicy:
         return max(self._least, min(missing, _MAX_GROWTH * taken))
 
 
-def _sample_s(rounds: Sequence[Round]) -> float:
-    """What one sample takes on average: where some are held up, rounds of fewer samples leave the
-    budget for more of them."""
-    spent_ns = sum(math.fsum(item.samples_ns) * item.launches_per_sample for item in rounds)
-    return max(spent_ns / max(_taken(rounds), 1) / 1e9, 1e-9)
+def _sample_s(rounds: Sequence[Round]) -> tuple[float, float]:
+    """What one sample takes: the median over the rounds, and the mean, which has those that were
+    held up in it."""
+    scales = [item.launches_per_sample / 1e9 for item in rounds]
+    usual = [float(np.median(item.samples_ns)) for item in rounds]
+    means = [math.fsum(item.samples_ns) / len(item.samples_ns) for item in rounds]
+    usual_s = float(np.median(np.multiply(usual, scales)))
+    mean_s = float(np.mean(np.multiply(means, scales)))
+    return max(usual_s, 1e-9), max(mean_s, 1e-9)
 
 
 def _taken(rounds: Sequence[Round]) -> int:
