@@ -13,6 +13,7 @@ from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.errors import LaunchError, UnsupportedError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
+from gemmetry.domain.traits import Trait
 from gemmetry.numerics.bounds import error_bounds
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.torch_provider import PROVIDER, TorchProvider
@@ -181,3 +182,23 @@ def test_a_provider_is_complete() -> None:
     assert provider.targets()[0] == CPU
     assert "torch" in provider.versions()
     assert not provider.compiles_ahead(CPU)
+
+
+@pytest.mark.parametrize(
+    ("name", "declares"),
+    [
+        ("matmul_16x16x16_e4m3t_e4m3n_bf16t_beta1", True),
+        ("matmul_16x16x16_e4m3t_e4m3n_bf16t", False),
+        ("matmul_16x16x16_bf16t_bf16n_bf16t_beta1", False),
+    ],
+)
+def test_a_scaled_product_declares_that_c_is_added_later(
+    name: str, declares: bool, workspace: Workspace
+) -> None:
+    operation = parse_operation(name)
+    if TorchProvider().supports(operation, CPU) is not None:
+        pytest.skip("torch has no such product here")
+    executable = TorchProvider().build(
+        Dispatch(operation, Configuration(), "torch", CPU), workspace
+    )
+    assert (Trait.ROUNDS_BEFORE_ADDING in executable.facts.declared) is declares
