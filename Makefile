@@ -22,6 +22,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 DEMO_FOLDER := gemmetry-out/demo
 DEMO_TRACES := $(DEMO_FOLDER)-traces
 
+# With it every process of the tests would compile their sources and gemmetry's again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-masked test-loaded lint types docs bench clean
 
