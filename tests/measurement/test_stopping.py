@@ -12,6 +12,7 @@ from gemmetry.domain.settings import MOST_PROCESSES, RunSettings, TraceSchedule
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.measurement.rounds import Round
 from gemmetry.measurement.stopping import (
+    DISTURBED_ROUNDS,
     GPU_PROCESSES,
     MIN_ROUNDS,
     MOST_ROUNDS,
@@ -90,6 +91,23 @@ def test_stops_when_the_interval_is_narrow() -> None:
     rounds = _spread(24, 0.01)
     assert policy.next_count(rounds, 0.1) == 0
     assert policy.reason(rounds, 0.1) == "interval"
+
+
+def test_a_round_that_is_off_asks_for_more_of_them() -> None:
+    """One contrary pair of twelve decides nothing among sixty comparisons, seven of 36 do."""
+    policy, steady = StopPolicy(RunSettings(), CPU), _round(*[1000.0, 1001.0] * 8)
+    off = _round(*[20_000.0] * 16)
+    assert policy.next_count([steady] * 12, 0.01) == 0
+    rounds = [off, *[steady] * 11]
+    assert rounds_half_width(rounds) < 0.02
+    assert policy.next_count(rounds, 0.01) > 0
+    assert policy.next_count([off, *[steady] * (DISTURBED_ROUNDS - 1)], 0.01) == 0
+    slow = _round(*[3000.0, 3001.0] * 8)
+    a, b = (
+        {turn: one.samples_ns for turn, one in enumerate(some)}
+        for some in ([off] * 7 + [steady] * 29, [slow] * 36)
+    )
+    assert compare_rounds(a, b, relevant=0.02, family=60).verdict is Difference.SLOWER
 
 
 def test_rounds_that_differ_are_no_narrow_interval() -> None:

@@ -40,6 +40,14 @@ GPU_PROCESSES = 3
 are steady within a process differ from one to the next: those of torch's products in bf16 by 0.1 to
 1.9 % (standard deviation, on one H200; ``benchmarks/process_times.py``)."""
 
+DISTURBED_ROUNDS = 3 * MIN_ROUNDS
+"""Rounds at least where one of them is off by :data:`OFF`, however narrow the interval: among sixty
+comparisons the sign test allows no contrary pair of twelve, and seven of 36."""
+
+OFF = 1.5
+"""Ratio of a round's median to that of all rounds beyond which something else than the dispatch
+decided it."""
+
 _MAX_GROWTH = 2
 """Another set of rounds takes at most this many times the samples there are: estimates from few
 are poor."""
@@ -84,6 +92,7 @@ class StopPolicy:
         self._least = min(asked or USUAL_SAMPLES, settings.max_samples)
         drifts = target.kind is not TargetKind.NULL
         self._rounds, self._most_rounds = (MIN_ROUNDS, MOST_ROUNDS) if drifts else (1, 2)
+        self._disturbed_rounds = DISTURBED_ROUNDS if drifts else 1
         self._first_size = max(1, math.ceil(self._least / self._rounds))
 
     def next_count(
@@ -116,7 +125,7 @@ class StopPolicy:
             left = max(1, self._rounds - len(rounds))
             return min(max(min(size, room // left), self._first_size), room)
         width = rounds_half_width(rounds)
-        if width <= self._width:
+        if width <= self._width and (len(rounds) >= self._disturbed_rounds or _agree(rounds)):
             return 0
         missing = min(self._missing(taken, width), room)
         share = missing / max(1, self._most_rounds - len(rounds))
@@ -165,6 +174,13 @@ def _sample_s(rounds: Sequence[Round]) -> tuple[float, float]:
     usual_s = float(np.median(np.multiply(usual, scales)))
     mean_s = float(np.mean(np.multiply(means, scales)))
     return max(usual_s, 1e-9), max(mean_s, 1e-9)
+
+
+def _agree(rounds: Sequence[Round]) -> bool:
+    """Whether no round is off."""
+    medians = np.array([np.median(item.samples_ns) for item in rounds])
+    middle = float(np.median(medians))
+    return bool((medians <= OFF * middle).all() and (OFF * medians >= middle).all())
 
 
 def _taken(rounds: Sequence[Round]) -> int:
