@@ -64,10 +64,10 @@ def wrong_shape(a, b):
 def allocates_without_end(a, b):
     import resource
     pages = int(open("/proc/self/statm").read().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + (512 << 20),) * 2)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + (128 << 20),) * 2)
     kept = []
     while True:
-        kept.append(np.ones(16 << 20, np.uint8))
+        kept.append(np.ones(4 << 20, np.uint8))
 
 
 def never_returns(a, b):
