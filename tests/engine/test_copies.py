@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -22,7 +23,6 @@ pytestmark = pytest.mark.skipif(
 
 _libc = ctypes.CDLL(None)
 _CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
-_CLONE_PARENT = 0x8000
 
 
 def clone(flags):
@@ -37,6 +37,13 @@ def forks_twice():
         if os.fork() > 0:
             os._exit(0)
         os.setsid()
+
+
+def forks_in_a_chain():
+    if os.fork() == 0:
+        for _ in range(4):
+            if os.fork() > 0:
+                os._exit(0)
 
 
 def forks_and_comes_back_late():
@@ -89,6 +96,7 @@ RETURNING = {
     "clone": lambda: clone(signal.SIGCHLD),
     "clone without a signal": lambda: clone(0),
     "double fork": forks_twice,
+    "chain": forks_in_a_chain,
     "late": forks_and_comes_back_late,
     "raises": forks_and_raises,
     "a dozen": forks_a_dozen,
@@ -131,17 +139,26 @@ def test_a_copy_that_comes_back_is_always_found(look, how):
 def test_a_slow_copy_is_waited_for(look, monkeypatch):
     """Looks that find it waiting for a processor do not count, however many they are."""
     real, looks = copies.descendants, []
+    go_on, gone_on = os.pipe()
+
+    def forks_and_comes_back_when_let():
+        if os.fork() == 0:
+            os.read(go_on, 1)
 
     def waiting_for_a_processor(*arguments, **options):
         found = real(*arguments, **options)
         looks.append(len(found))
-        return [guardian.Process(p.pid, p.session, p.name, "R", 0.0, p.image) for p in found]
+        if len(looks) == 5:
+            os.write(gone_on, b"x")
+        return [replace(one, state="R") if one.is_alive else one for one in found]
 
     monkeypatch.setattr(copies, "MOST_IDLE_LOOKS", 1)
     monkeypatch.setattr(copies, "descendants", waiting_for_a_processor)
     with pytest.raises(LaunchError, match="returns twice"):
-        look(forks_and_comes_back_late)
-    assert len(looks) > 3
+        look(forks_and_comes_back_when_let)
+    assert len(looks) >= 5
+    os.close(go_on)
+    os.close(gone_on)
 
 
 @pytest.mark.parametrize("how", STAYING)

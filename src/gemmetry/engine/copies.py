@@ -52,6 +52,8 @@ class Copies:
     def __init__(self) -> None:
         self._owner = os.getpid()
         self._seen = mmap.mmap(-1, 1)  # shared with copies
+        self._below: set[int] = set()
+        """What the last look found below this process, dead or alive."""
         self._others: set[int] = set()
         self._others = {process.pid for process in self._running()}
 
@@ -101,14 +103,18 @@ class Copies:
 
     def _running(self) -> list[Process]:
         """The copies that live, but for those that were there before any kernel."""
-        if not has_children():
-            return []
-        # Where nothing of it was imported, it has no processes.
-        module = sys.modules.get("multiprocessing")
-        known = {child.pid for child in module.active_children()} if module else set()
-        found = descendants(self._owner, without=self._others | known)
-        image = own_image() if found else ""
-        return [process for process in found if process.image == image]
+        while has_children():
+            # Where nothing of it was imported, it has no processes.
+            module = sys.modules.get("multiprocessing")
+            known = {child.pid for child in module.active_children()} if module else set()
+            found = descendants(self._owner, without=self._others | known, dead=True)
+            image = own_image() if found else ""
+            running = [process for process in found if process.is_alive and process.image == image]
+            before, self._below = self._below, {process.pid for process in found}
+            # A copy that ended during the look may have made another one, too late to be seen.
+            if running or self._below == before:
+                return running
+        return []
 
     def _end_all(self) -> None:
         while running := self._running():

@@ -59,6 +59,11 @@ class Process:
     image: str
     """What tells programs that were executed apart; a fork that executes nothing shares it."""
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it had not ended yet."""
+        return self.state not in "ZX"
+
     def __str__(self) -> str:
         return f"{self.name} (process {self.pid})"
 
@@ -116,9 +121,14 @@ def has_children() -> bool:
     return True
 
 
-def descendants(ancestor: int, without: Collection[int] = ()) -> list[Process]:
-    """The living processes below `ancestor`, but for those `without` and what is below them; none
-    where there is no /proc."""
+def descendants(
+    ancestor: int, without: Collection[int] = (), *, dead: bool = False
+) -> list[Process]:
+    """The living processes below `ancestor`, and the `dead` that nobody has waited for if asked,
+    but for those `without` and what is below them; none where there is no /proc.
+
+    A process that is started meanwhile may be missing, even if its parent has ended by then.
+    """
     children: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
     for entry in os.scandir("/proc") if Path("/proc/self/stat").exists() else ():
         if entry.name.isdigit():
@@ -134,7 +144,7 @@ def descendants(ancestor: int, without: Collection[int] = ()) -> list[Process]:
                 waiting.append(pid)
                 with contextlib.suppress(OSError):  # it ended meanwhile
                     found.append(_process(pid, stat))
-    return [process for process in found if process.state not in "ZX"]
+    return [process for process in found if dead or process.is_alive]
 
 
 def own_image() -> str:
