@@ -97,7 +97,7 @@ class Recorder:
         self.sent.append(message)
 
 
-@pytest.mark.parametrize(("configuration", "is_skipped"), [("slow_300", True), ("slow_20", False)])
+@pytest.mark.parametrize(("configuration", "is_skipped"), [("slow_300", True), ("slow_10", False)])
 def test_a_doubtful_prediction_is_settled_by_one_launch(tmp_path, configuration, is_skipped):
     settings = RunSettings(
         deadlines_s={**RunSettings().deadlines_s, Stage.VERIFY: 1.0}, repetitions=1

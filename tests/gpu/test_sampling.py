@@ -210,14 +210,14 @@ def test_a_launch_that_cannot_be_captured_is_timed_by_events(gpu: Target) -> Non
         _product(a, b, out)
         torch.cuda.current_stream().synchronize()
 
-    sampler = _sampler(gpu, waits, 256)
+    sampler = _sampler(gpu, waits, 256, timing_method="graph")
     sampler.prepare()
     found = sampler.sample_round(5)
     assert found.method == "events"
     assert "cannot be captured" in found.capture_failure
     sampler.close()
     torch.cuda.empty_cache()  # the allocator must have forgotten the capture
-    again = _sampler(gpu, _product, 256)
+    again = _sampler(gpu, _product, 256, timing_method="graph")
     again.prepare()
     assert again.sample_round(5).method == "graph"
     again.close()

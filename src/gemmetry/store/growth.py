@@ -17,8 +17,9 @@ from gemmetry.store.creation import INSERT_RECORD, decode_lane, lane_row, record
 from gemmetry.store.rows import Lane, PlanBatch
 
 _INSERT = (
-    "INSERT INTO plan(operation, lane, configuration) SELECT ?1, ?2, ?3 WHERE NOT EXISTS"
-    " (SELECT 1 FROM temp.known WHERE operation = ?1 AND lane = ?2 AND configuration = ?3)"
+    "INSERT INTO plan(operation, lane, configuration) SELECT :operation, :lane, :configuration"
+    " WHERE NOT EXISTS (SELECT 1 FROM temp.known WHERE operation = :operation AND lane = :lane"
+    " AND configuration = :configuration)"
 )
 
 
@@ -61,7 +62,11 @@ def add_plan(
         finished = dict(batch.finished)
         rows = []
         for number, operation, lane, configuration in batch.dispatches:
-            row = (operations[operation], numbers[lane], configurations[configuration])
+            row = {
+                "operation": operations[operation],
+                "lane": numbers[lane],
+                "configuration": configurations[configuration],
+            }
             if number not in finished:
                 rows.append(row)
                 continue

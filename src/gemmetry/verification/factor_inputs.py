@@ -7,6 +7,7 @@ factors kept in a narrow format, or a product that is rounded before C is added.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -91,11 +92,7 @@ def cancelled(
     if not _SUMS.isdisjoint(s.epilogue) or exact_integer_limit(operation) == 0:
         return None
     inputs = list(make_inputs(operation, distribution="integers", seed=seed))
-    tensors = logical_tensors(operation, inputs)
-    due = to_float64(exact_product(operation, inputs, matmul)) * s.alpha
-    for role in ("scale_a", "scale_b"):
-        if role in tensors:
-            due = due * to_float64(tensors[role])
+    due = _scaled_product(operation, inputs, matmul)
     (place,) = (i for i, spec in enumerate(operation.inputs) if spec.role == "addend")
     spec = operation.inputs[place]
     addend = _rounded(-due / s.beta, spec.dtype)
@@ -106,6 +103,25 @@ def cancelled(
     assert case.reference is not None
     # Nothing but the result is rounded to its format.
     return replace(case, reference=replace(case.reference, extra_rounding=None))
+
+
+def added_late(operation: Operation, inputs: Sequence[Array], matmul: Matmul) -> Array:
+    """The result, in its format and logical shape, of two kernels: the first one stores alpha·A·B,
+    the second one adds beta·C."""
+    s, tensors = operation.signature, logical_tensors(operation, inputs)
+    stored = _rounded(_scaled_product(operation, inputs, matmul), s.result)
+    sums = to_float64(stored) + s.beta * to_float64(tensors["addend"])
+    return _rounded(np.maximum(sums, 0) if EpilogueStep.RELU in s.epilogue else sums, s.result)
+
+
+def _scaled_product(operation: Operation, inputs: Sequence[Array], matmul: Matmul) -> Float64Array:
+    """alpha·A·B of whole numbers, with the scale factors, in logical shape."""
+    tensors = logical_tensors(operation, inputs)
+    product = to_float64(exact_product(operation, inputs, matmul)) * operation.signature.alpha
+    for role in ("scale_a", "scale_b"):
+        if role in tensors:
+            product = product * to_float64(tensors[role])
+    return product
 
 
 def _rounded(values: Float64Array, dtype: DType) -> Array:

@@ -71,6 +71,15 @@ class StoresBeforeAdding(OrdersFactors):
         return np.asarray(stored + values.dtype.type(self.beta()) * self.addend(tile, values.dtype))
 
 
+class StoresFirstTilesBeforeAdding(StoresBeforeAdding):
+    """Does so in the first row of tiles, which another kernel finishes."""
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        if tile.row == 0:
+            return super().scaled(tile, values)
+        return OrdersFactors.scaled(self, tile, values)
+
+
 class StoresLastTilesBeforeAdding(StoresBeforeAdding):
     """Does so in the last column of tiles, which another kernel finishes."""
 
@@ -329,7 +338,7 @@ KERNELS: Mapping[str, type[TiledGemm]] = {
     "factors_in_bf16": FactorsInBf16,
     "small_factors_clamped": FactorsClamped,
     "rows_scaled_in_f16": RowsScaledInF16,
-    "stored_before_adding": StoresBeforeAdding,
+    "first_tiles_stored_before": StoresFirstTilesBeforeAdding,
     "last_tiles_stored_before": StoresLastTilesBeforeAdding,
     "close_by_norm": CloseByNorm,
     "close_by_half": CloseByHalf,
