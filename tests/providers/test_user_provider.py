@@ -216,7 +216,8 @@ def test_modules_beside_the_file_can_be_imported(tmp_path, launch):
     assert "with_helper" not in sys.modules
 
 
-def test_an_edited_file_is_another_kernel(tmp_path):
+def test_an_edited_file_is_another_kernel(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     path = tmp_path / "edited.py"
     digests = []
     for factor in (1, 2):

@@ -160,7 +160,7 @@ def test_a_finished_run_asked_for_again_draws_no_bar():
 def test_a_long_run_keeps_the_records_alone_that_it_shows(make_record):
     def living():
         gc.collect()
-        return sum(isinstance(one, Record) for one in gc.get_objects())
+        return sum(type(one) is Record for one in gc.get_objects())
 
     with ProgressListener(_console(force_terminal=True)) as listener:
         listener(PlanReady(total=80, kept=0, samples_kept=0, experiment="e"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.machinery
 import importlib.util
 import inspect
 import math
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Parameter
@@ -210,6 +211,15 @@ def call_user_code(
         raise explain(error) from error
 
 
+class _SourceLoader(importlib.machinery.SourceFileLoader):
+    """Compiles the source each time: compiled code that Python keeps next to it is taken for that
+    of a file which was edited within a second and has as many bytes as before."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
 def import_file(path: Path) -> ModuleType:
     """Execute a file as a module under a private name; modules beside it can be imported.
 
@@ -220,7 +230,10 @@ def import_file(path: Path) -> ModuleType:
     """
     folder = str(path.resolve().parent)
     name = f"gemmetry_user_kernel_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
-    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=[folder])
+    loader = _SourceLoader(name, str(path)) if path.suffix == ".py" else None
+    spec = importlib.util.spec_from_file_location(
+        name, path, loader=loader, submodule_search_locations=[folder]
+    )
     if spec is None or spec.loader is None:
         raise RequestError(f"{path} is not a Python file", hint="Its name must end in .py.")
     module = importlib.util.module_from_spec(spec)
