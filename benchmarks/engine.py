@@ -22,7 +22,7 @@ from gemmetry.domain.plan import Plan, ProviderRequest
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import run
-from gemmetry.engine.candidate import RecordMaker
+from gemmetry.engine.dispatches.candidate import RecordMaker
 from gemmetry.engine.planning import enumerate_plan, make_lanes
 from gemmetry.hardware.host import usable_cores
 from gemmetry.providers.registry import load_provider

@@ -22,10 +22,10 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.hardware.host import usable_cores
 from gemmetry.providers.iree_provider import PROVIDER
-from gemmetry.providers.iree_provider.cpu import CpuTile
-from gemmetry.providers.iree_provider.sources import dispatch_function
+from gemmetry.providers.iree_provider.compiling.sources import dispatch_function
 from gemmetry.providers.iree_provider.targets import target_flags
-from gemmetry.providers.iree_provider.tiles import configuration
+from gemmetry.providers.iree_provider.tiling.cpu import CpuTile
+from gemmetry.providers.iree_provider.tiling.tiles import configuration
 
 CPU = Target(TargetKind.CPU)
 SHAPES = [(m, n) for m in (256, 512) for n in (256, 384, 512, 768, 1024)]

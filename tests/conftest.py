@@ -3,17 +3,20 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from gemmetry.engine import worker_process
-from gemmetry.providers import _user_probe
-from gemmetry.providers._blas_threads import set_blas_threads
+from gemmetry.devices.blas_threads import set_blas_threads
+from gemmetry.domain.contracts import StressDevice
+from gemmetry.engine.workers import process as worker_process
+from gemmetry.providers.user_provider import probe as _user_probe
 
 # The suite's products are small. OpenBLAS wakes all its threads for most of them, and each then
 # spins for 2²⁶ cycles (driver/others/blas_server.c): most of what a test of verification computes.
@@ -59,3 +62,19 @@ def forked_workers() -> Iterator[None]:
 def fresh_workers(monkeypatch) -> None:
     """Workers are started afresh, as they are everywhere else."""
     monkeypatch.setattr(worker_process, "subprocess", subprocess)
+
+
+@pytest.fixture
+def stress_host():
+    """Asserts that a device that computes on the host can be put under stress, and lets go."""
+
+    def stress(device):
+        assert isinstance(device, StressDevice)
+        assert device.stress_limits() == ""
+        before = threading.active_count()
+        with device.spoiled_scratch(100_000), device.load():
+            assert (np.empty(100_000, np.uint8) == 0xFF).all()
+            assert threading.active_count() > before
+        assert threading.active_count() == before
+
+    return stress

@@ -1,12 +1,12 @@
 """Processes for the tests, forked from one that has imported torch and gemmetry already.
 
 Nine tenths of what a worker or a command costs the suite are imports. While tests run in this
-process, ``python -m gemmetry.engine.worker ...`` is therefore not started afresh: a server process
-that has imported what workers import forks, and the copy goes on as a started one does, with its
-arguments, descriptors, environment, working directory, session and output. Nothing else differs
-but what a library reads of the environment when it is loaded: each environment that libraries read
-has a server of its own. Files of users' kernels are looked into in the same way, and the fixture
-``forked`` runs Python programs, mostly commands.
+process, ``python -m gemmetry.engine.workers.main ...`` is therefore not started afresh: a server
+process that has imported what workers import forks, and the copy goes on as a started one does,
+with its arguments, descriptors, environment, working directory, session and output. Nothing else
+differs but what a library reads of the environment when it is loaded: each environment that
+libraries read has a server of its own. Files of users' kernels are looked into in the same way, and
+the fixture ``forked`` runs Python programs, mostly commands.
 
 A fork costs what the server's memory costs, and a worker is two of them: with torch 27 ms of a
 processor, without it 6 ms. So workers of providers that need no torch have a server without it.
@@ -38,13 +38,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-COMMAND = [sys.executable, "-m", "gemmetry.engine.worker"]
-"""What a guardian starts, see ``gemmetry.engine.guardian``."""
+COMMAND = [sys.executable, "-m", "gemmetry.engine.workers.main"]
+"""What a guardian starts, see ``gemmetry.engine.workers.guardian``."""
 
 BEFORE_COMMAND = 3
 """Arguments of a guardian before the command."""
 
-PROBE = [sys.executable, "-m", "gemmetry.providers._user_probe"]
+PROBE = [sys.executable, "-m", "gemmetry.providers.user_provider.probe"]
 """What looks into a file of kernels."""
 
 WITHOUT_TORCH = ("null", "numpy", "iree")
@@ -154,7 +154,7 @@ class ForkServers:
 
     def popen(self, command: Any, *arguments: Any, **options: Any) -> Any:
         """A worker, or any other process as ever."""
-        from gemmetry.engine import worker_process
+        from gemmetry.engine.workers import process as worker_process
 
         if list(command) == PROBE:
             return ForkedPipes(self)
@@ -367,9 +367,9 @@ def _end_with(run: Callable[[list[str]], int], arguments: list[str]) -> None:
 
 
 def _worker_status(command: list[str]) -> int:
-    from gemmetry.engine.worker import main
+    from gemmetry.engine.workers.main import main
 
-    sys.argv = ["gemmetry.engine.worker", *command[len(COMMAND) :]]
+    sys.argv = ["gemmetry.engine.workers.main", *command[len(COMMAND) :]]
     return main(sys.argv[1:])
 
 
@@ -380,7 +380,7 @@ def _status_of(arguments: list[str]) -> int:
         importlib.import_module(arguments[1]).main()
         return 0
     if arguments[0] != "-c":
-        from gemmetry.engine import guardian
+        from gemmetry.engine.workers import guardian
 
         status = guardian.main(arguments, lambda command: _end_with(_worker_status, command))
         return guardian.end_like(status)
@@ -398,13 +398,13 @@ def _status_of(arguments: list[str]) -> int:
 
 def _import_plain() -> None:
     """What every worker imports."""
-    import gemmetry.engine.bench
-    import gemmetry.engine.guardian
-    import gemmetry.engine.worker
-    import gemmetry.providers.null_provider
+    import gemmetry.engine.dispatches.bench
+    import gemmetry.engine.workers.guardian
+    import gemmetry.engine.workers.main
+    import gemmetry.providers.null_provider.provider
     import gemmetry.providers.numpy_provider
     import gemmetry.providers.registry  # noqa: F401
-    from gemmetry.providers._blas_threads import set_blas_threads
+    from gemmetry.devices.blas_threads import set_blas_threads
 
     set_blas_threads(1)  # as in the tests' process, see conftest.py; copies inherit it
 
@@ -415,7 +415,7 @@ def _import_torch() -> None:
     try:
         import torch
 
-        import gemmetry.providers.torch_provider  # noqa: F401
+        import gemmetry.providers.torch_provider.provider  # noqa: F401
 
         if "KINETO_LOG_LEVEL" in os.environ:  # its workers trace; the profiler imports these
             import torch._inductor  # noqa: F401

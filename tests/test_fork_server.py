@@ -14,8 +14,8 @@ import pytest
 
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine import worker_process
-from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
+from gemmetry.engine.workers import process as worker_process
+from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
 from gemmetry.store.rows import Lane
 
 ELSEWHERE = Path(__file__).with_name("elsewhere.py")

@@ -14,7 +14,7 @@ from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.iree_provider import PROVIDER as IREE
-from gemmetry.providers.null_provider import PROVIDER as NULL
+from gemmetry.providers.null_provider.provider import PROVIDER as NULL
 from gemmetry.providers.numpy_provider import NumpyProvider
 from gemmetry.testing import EVERY_KIND, ProviderConformance
 
@@ -46,7 +46,7 @@ class TestIree(ProviderConformance):
 class TestTorch(ProviderConformance):
     @staticmethod
     def provider_class(options):
-        from gemmetry.providers.torch_provider import PROVIDER
+        from gemmetry.providers.torch_provider.provider import PROVIDER
 
         return PROVIDER(options)
 

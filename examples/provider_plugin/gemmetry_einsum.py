@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gemmetry.devices import host_device
 from gemmetry.domain.contracts import Executable, Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.dtypes import F32, F64
@@ -15,7 +16,6 @@ from gemmetry.domain.operation import Layout, Operation, OperationKind, Scaling
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.base import BaseProvider
-from gemmetry.providers.devices import host_device
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

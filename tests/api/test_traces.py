@@ -6,7 +6,7 @@ import pytest
 
 from gemmetry.api.traces import load
 from gemmetry.domain.errors import RequestError
-from gemmetry.reports.trace_columns import COLUMNS
+from gemmetry.reports.traces.columns import COLUMNS
 
 DATA = Path(__file__).parents[1] / "data" / "traces"
 MATMUL = DATA / "h200_matmul.pt.trace.json.gz"

@@ -4,7 +4,7 @@ import json
 
 from rich.console import Console
 
-from gemmetry.providers.null_provider import NullProvider
+from gemmetry.providers.null_provider.provider import NullProvider
 
 
 def test_doctor_tells_machine_and_providers(cli):

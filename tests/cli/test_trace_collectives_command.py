@@ -10,8 +10,8 @@ from pathlib import Path
 import polars
 import pytest
 
-from gemmetry.reports.rows import SUFFIXES
-from gemmetry.reports.trace_columns import COLUMNS
+from gemmetry.reports.tables.rows import SUFFIXES
+from gemmetry.reports.traces.columns import COLUMNS
 
 SAMPLES = Path(__file__).parents[1] / "data" / "collectives"
 H200 = sorted((SAMPLES / "h200x4").glob("*.json.gz"))

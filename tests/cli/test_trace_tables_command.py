@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.reports.trace_columns import COLUMNS
+from gemmetry.reports.traces.columns import COLUMNS
 from gemmetry.traces.summary import KEYS
 
 DATA = Path(__file__).parents[1] / "data" / "traces"

@@ -22,8 +22,8 @@ from gemmetry.domain.record import Record
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import RunSummary, run
-from gemmetry.engine.protocol import Message, Reply
-from gemmetry.engine.worker_process import WorkerProcess
+from gemmetry.engine.workers.process import WorkerProcess
+from gemmetry.engine.workers.protocol import Message, Reply
 from gemmetry.measurement.rounds import Round
 from gemmetry.store.experiment import Experiment
 

@@ -7,10 +7,10 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.candidate import Candidate
 from gemmetry.engine.compiling import MAX_BATCH, CompilePool, split
-from gemmetry.engine.protocol import Compile
-from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
+from gemmetry.engine.dispatches.candidate import Candidate
+from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
+from gemmetry.engine.workers.protocol import Compile
 from gemmetry.store.rows import Lane
 
 

@@ -157,7 +157,7 @@ def test_more_repeats_are_added_to_those_that_are_there(grown):
 
 
 def test_what_other_limits_gave_up_is_tried_again(grown, monkeypatch):
-    monkeypatch.setattr("gemmetry.engine.launch_budget.LEAST_TRIAL_S", 0.0)
+    monkeypatch.setattr("gemmetry.engine.dispatches.launch_budget.LEAST_TRIAL_S", 0.0)
     _, _, records, _ = grown(["slow_300"], max_seconds_per_launch=0.1)
     assert records[name(8, "slow_300")].outcome is Outcome.SKIPPED
     summary, _, records, _ = grown(["slow_300"], max_seconds_per_launch=20.0, repetitions=1)

@@ -44,7 +44,7 @@ def workers_with(marker: bytes) -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if b"gemmetry.engine.worker" not in (folder / "cmdline").read_bytes():
+            if b"gemmetry.engine.workers.main" not in (folder / "cmdline").read_bytes():
                 continue
             if marker in (folder / "environ").read_bytes():
                 found.append(int(folder.name))

@@ -21,9 +21,10 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.plan import NamedDispatch, ProviderRequest
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine import device, launch_budget, results, run, session
-from gemmetry.engine.protocol import Sample, Trying
-from gemmetry.engine.worker_process import WorkerProcess
+from gemmetry.engine import run, session
+from gemmetry.engine.dispatches import device, launch_budget, results
+from gemmetry.engine.workers.process import WorkerProcess
+from gemmetry.engine.workers.protocol import Sample, Trying
 from gemmetry.store.experiment import Experiment
 
 

@@ -16,25 +16,25 @@ from pathlib import Path
 from typing import Any
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.reports.collective_tables import collectives_document
-from gemmetry.reports.collective_text import print_jobs
-from gemmetry.reports.trace_html import trace_page
-from gemmetry.reports.trace_markdown import trace_markdown
-from gemmetry.reports.trace_report import TraceReport, build_report
-from gemmetry.reports.trace_steps import print_steps
-from gemmetry.reports.trace_tables import (
+from gemmetry.reports.traces.collective_tables import collectives_document
+from gemmetry.reports.traces.collective_text import print_jobs
+from gemmetry.reports.traces.html import trace_page
+from gemmetry.reports.traces.markdown import trace_markdown
+from gemmetry.reports.traces.report import TraceReport, build_report
+from gemmetry.reports.traces.steps import print_steps
+from gemmetry.reports.traces.tables import (
     gemm_rows,
     print_gemms,
     print_summaries,
     print_summary,
     print_workload,
 )
-from gemmetry.reports.trace_workbook import trace_workbook
-from gemmetry.reports.trace_writers import report_json, write_report
-from gemmetry.traces.collective_jobs import analyse_jobs
+from gemmetry.reports.traces.workbook import trace_workbook
+from gemmetry.reports.traces.writers import report_json, write_report
+from gemmetry.traces.collectives.jobs import analyse_jobs
+from gemmetry.traces.gemms.shapes import spec_text, workload
 from gemmetry.traces.jobs import rank_trace
 from gemmetry.traces.loading import read_all
-from gemmetry.traces.shapes import spec_text, workload
 from gemmetry.traces.summary import outside_steps, summarize, summarize_steps, summary_document
 
 SCRIPTS = (

@@ -26,7 +26,7 @@ def gpu() -> Target:
     """The first GPU of this machine."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
-    from gemmetry.providers._torch_device import gpu_targets
+    from gemmetry.devices.torch import gpu_targets
 
     targets = gpu_targets()
     if not targets:

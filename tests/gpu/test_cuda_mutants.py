@@ -25,7 +25,7 @@ from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.mutant_provider import PROVIDER
 from gemmetry.providers.mutant_provider.catalogue import Planted
-from gemmetry.providers.mutant_provider.cuda_catalogue import HOPPER_SOURCE, PLANTED, recipe_of
+from gemmetry.providers.mutant_provider.cuda.catalogue import HOPPER_SOURCE, PLANTED, recipe_of
 from gemmetry.verification.companions import Companions
 from gemmetry.verification.protocol import verify
 

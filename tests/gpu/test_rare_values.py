@@ -14,7 +14,7 @@ from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target
-from gemmetry.engine.companion_builder import CompanionBuilder
+from gemmetry.engine.dispatches.companion_builder import CompanionBuilder
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.registry import load_provider

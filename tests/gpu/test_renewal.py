@@ -35,7 +35,7 @@ LONG = "matmul_4096x4096x8192_f32t_f32t_f32t"
 
 @pytest.fixture
 def device(gpu: Target) -> Any:
-    from gemmetry.providers._torch_device import open_device
+    from gemmetry.devices.torch import open_device
 
     return open_device(gpu)
 

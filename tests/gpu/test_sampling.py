@@ -23,7 +23,7 @@ from gemmetry.measurement.stopping import StopPolicy
 from gemmetry.measurement.summary import summarize
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.observers import make_observers
-from gemmetry.providers.torch_provider import PROVIDER
+from gemmetry.providers.torch_provider.provider import PROVIDER
 
 pytestmark = pytest.mark.gpu
 
@@ -125,7 +125,7 @@ class Kernel:
     facts = BuildFacts()
 
     def __init__(self, gpu: Target, function: Callable[..., object]) -> None:
-        from gemmetry.providers._torch_device import open_device
+        from gemmetry.devices.torch import open_device
 
         self.device = open_device(gpu)
         self._function = function

@@ -19,7 +19,7 @@ from gemmetry.domain.target import Target, TargetKind
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.mutant_provider import PROVIDER as MUTANTS
-from gemmetry.providers.mutant_provider.cuda_catalogue import HOPPER_SOURCE, PLANTED, recipe_of
+from gemmetry.providers.mutant_provider.cuda.catalogue import HOPPER_SOURCE, PLANTED, recipe_of
 from gemmetry.providers.registry import load_provider
 from gemmetry.verification.checks import stress
 from gemmetry.verification.context import Context
@@ -56,7 +56,7 @@ extern "C" __global__ void look(int words, unsigned pattern, unsigned* counts, u
 
 @pytest.fixture(scope="module")
 def device(gpu: Target) -> Any:
-    from gemmetry.providers._torch_device import open_device
+    from gemmetry.devices.torch import open_device
 
     return open_device(gpu)
 
@@ -68,7 +68,7 @@ class Probe:
         import torch
         from cuda.bindings import nvrtc
 
-        from gemmetry.providers import _cuda_driver as driver
+        from gemmetry.devices import cuda_driver as driver
 
         status, program = nvrtc.nvrtcCreateProgram(SOURCE, b"probe.cu", 0, [], [])
         assert status == nvrtc.nvrtcResult.NVRTC_SUCCESS

@@ -10,7 +10,7 @@ import pytest
 
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.target import Target
-from gemmetry.providers.user_provider import UserProvider
+from gemmetry.providers.user_provider.provider import UserProvider
 
 pytestmark = pytest.mark.gpu
 

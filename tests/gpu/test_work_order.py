@@ -16,7 +16,7 @@ from gemmetry.domain.outcome import Verification
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.numerics.storage import numpy_dtype
-from gemmetry.providers.torch_provider import PROVIDER
+from gemmetry.providers.torch_provider.provider import PROVIDER
 from gemmetry.verification.protocol import verify
 
 pytestmark = pytest.mark.gpu
@@ -26,7 +26,7 @@ SPEC = TensorSpec("result", (512, 512), F32)
 
 @pytest.fixture
 def device(gpu: Any) -> Any:
-    from gemmetry.providers._torch_device import open_device
+    from gemmetry.devices.torch import open_device
 
     return open_device(gpu)
 

@@ -18,7 +18,7 @@ from triton.compiler import ASTSource
 from gemmetry.domain.names import parse_operation
 from gemmetry.kernels.triton_mutants import planted_matmul
 from gemmetry.providers.mutant_provider import torch_callers
-from gemmetry.providers.mutant_provider.triton_catalogue import (
+from gemmetry.providers.mutant_provider.triton.catalogue import (
     PLANTED, TILE, mutant_code, recipe_of,
 )
 

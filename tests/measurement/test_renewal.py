@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gemmetry.devices.host import HostDevice
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.settings import RunSettings
@@ -14,7 +15,6 @@ from gemmetry.measurement.sampler import Sampler
 from gemmetry.numerics.changes import changed_inputs
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.providers._host_device import HostDevice
 from gemmetry.verification.after_timing import recheck
 
 torch = pytest.importorskip("torch")
@@ -35,7 +35,7 @@ class Kernel:
     """Keeps results by what `key` makes of each operand; computes everything before `since`."""
 
     def __init__(self, key, *, writes_output, since=0):
-        from gemmetry.providers._torch_device import TorchDevice
+        from gemmetry.devices.torch import TorchDevice
 
         self.device, self.facts = TorchDevice("cpu"), BuildFacts()
         self.writes_output = writes_output

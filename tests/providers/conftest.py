@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmetry.domain.contracts import Executable, Provider, StressDevice, Workspace
+from gemmetry.domain.contracts import Executable, Provider, Workspace
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
@@ -98,19 +97,3 @@ def launch(build: Callable[..., Executable]) -> Launch:
         return Launched(parsed, executable, arrays, buffers, output, result)
 
     return run
-
-
-@pytest.fixture
-def stress_host():
-    """Asserts that a device that computes on the host can be put under stress, and lets go."""
-
-    def stress(device):
-        assert isinstance(device, StressDevice)
-        assert device.stress_limits() == ""
-        before = threading.active_count()
-        with device.spoiled_scratch(100_000), device.load():
-            assert (np.empty(100_000, np.uint8) == 0xFF).all()
-            assert threading.active_count() > before
-        assert threading.active_count() == before
-
-    return stress

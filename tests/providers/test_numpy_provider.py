@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gemmetry.devices.blas_threads import blas_threads, set_blas_threads
 from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.errors import RequestError, UnsupportedError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers._blas_threads import blas_threads, set_blas_threads
 from gemmetry.providers.numpy_provider import NumpyProvider, _launch_on_ones
 
 CPU = Target(TargetKind.CPU)

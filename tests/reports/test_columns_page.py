@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.reports.columns_page import columns_page
-from gemmetry.reports.tables import PRESETS
+from gemmetry.reports.tables.columns import PRESETS
 
 PAGE = Path(__file__).parents[2] / "docs" / "columns.md"
 

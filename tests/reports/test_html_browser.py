@@ -11,7 +11,7 @@ import time
 import pytest
 
 from gemmetry.domain.resultset import ResultSet
-from gemmetry.reports.html_report import write_html
+from gemmetry.reports.dispatches.html import write_html
 from gemmetry.reports.palette import colour_at, contrast
 
 pytest.importorskip("plotly")

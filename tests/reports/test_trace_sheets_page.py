@@ -5,9 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gemmetry.reports.trace_report import OUR_SHEETS
 from gemmetry.reports.trace_sheets_page import sheets_page
-from gemmetry.traces.tracelens_sheets import SHEETS
+from gemmetry.reports.traces.report import OUR_SHEETS
+from gemmetry.traces.tracelens.sheets import SHEETS
 
 PAGE = Path(__file__).parents[2] / "docs" / "trace-report-sheets.md"
 

@@ -6,9 +6,9 @@ import pytest
 
 from gemmetry.domain.errors import EmptySelectionError, RequestError
 from gemmetry.domain.names import operation_name, parse_operation
-from gemmetry.specs.defaults import LEGACY
 from gemmetry.specs.generated import Generated, add_generated
 from gemmetry.specs.loader import make_spec
+from gemmetry.specs.operations.defaults import LEGACY
 from gemmetry.specs.planning import make_plan
 
 NAME = "matmul_768x512x1024_f16t_f16t_f16t"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.traces.collectives import Group
+from gemmetry.traces.collectives.summary import Group
 from gemmetry.traces.jobs import APART_NS, group_jobs, rank_trace
 
 

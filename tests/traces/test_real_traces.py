@@ -16,13 +16,13 @@ import pytest
 
 from gemmetry.formats import host_rows, mapping, spool
 from gemmetry.kernel_names import KernelKind, is_gemm
-from gemmetry.traces.gemm_links import link_gemms
-from gemmetry.traces.gemms import gemm_table, row_major_layout
+from gemmetry.traces.gemms.links import link_gemms
+from gemmetry.traces.gemms.shapes import workload
+from gemmetry.traces.gemms.summary import gemm_table, row_major_layout
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
-from gemmetry.traces.shapes import workload
 from gemmetry.traces.summary import outside_steps, summarize, summarize_steps
-from gemmetry.traces.tracelens_tables import trace_tables
+from gemmetry.traces.tracelens.tables import trace_tables
 
 DATA = Path(__file__).parents[1] / "data"
 LARGER = Path(os.environ.get("GEMMETRY_TRACES", "") or DATA.parents[2] / "shared" / "data")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.traces import timeline
-from gemmetry.traces.gemm_operators import GemmShape
+from gemmetry.traces.operators.gemms import GemmShape
 from gemmetry.traces.timeline import KINDS, Work, operator_kind, trace_lanes
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmetry.verification.exact_inputs import integers, selects_lhs
+from gemmetry.verification.inputs.exact import integers, selects_lhs
 
 NAME = "matmul_8x6x16_f32t_f32t_f32t"
 

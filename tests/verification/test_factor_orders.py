@@ -9,7 +9,7 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import EpilogueStep
 from gemmetry.numerics.gelu import gelu
 from gemmetry.numerics.storage import numpy_dtype, quantize, to_float32, to_float64
-from gemmetry.verification import exact_inputs
+from gemmetry.verification.inputs import exact as exact_inputs
 
 FORMATS = ("f16t_f16t_f16t", "bf16t_bf16t_bf16t", "f32t_f32t_f32t", "f64t_f64t_f64t")
 FACTORS = ("alpha0p1", "alpha0p3333_beta1p7", "alpha1p7_betam2", "alpham2", "alpham2_beta0p1")

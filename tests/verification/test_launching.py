@@ -5,9 +5,9 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from gemmetry.devices.host import red_zones
 from gemmetry.domain.names import parse_operation
 from gemmetry.numerics.inputs import make_inputs
-from gemmetry.providers._host_device import red_zones
 from gemmetry.verification.launching import Launcher, Offset, sentinel_mask
 
 

@@ -1,1 +1,1 @@
-"""L3: pure functions, table -> table."""
+"""Pure functions, table -> table."""

@@ -1,4 +1,4 @@
-"""L5: the public Python surface. Start at ``results.py``."""
+"""The public Python surface. Start at ``results.py``."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gemmetry.domain.plan import Plan
 from gemmetry.domain.target import Target
-from gemmetry.engine.candidate import RecordMaker
+from gemmetry.engine.dispatches.candidate import RecordMaker
 from gemmetry.engine.planning import enumerate_plan, make_lanes
 from gemmetry.providers.registry import load_provider
 

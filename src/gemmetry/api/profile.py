@@ -15,10 +15,10 @@ from gemmetry.domain.columns import COLUMNS_BY_NAME
 from gemmetry.domain.errors import StorageError
 from gemmetry.domain.events import Listener, ignore_events
 from gemmetry.domain.plan import Plan
-from gemmetry.reports.files import write_atomically
-from gemmetry.specs.defaults import Defaults
+from gemmetry.reports.tables.files import write_atomically
 from gemmetry.specs.loader import Known, Place, key_place, load_spec, make_spec
 from gemmetry.specs.model import ProfileSpec
+from gemmetry.specs.operations.defaults import Defaults
 from gemmetry.specs.planning import make_plan
 from gemmetry.store.places import DEFAULT_FOLDER
 

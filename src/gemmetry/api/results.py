@@ -73,7 +73,7 @@ class Results(Sequence[Record]):
             RequestError: polars is not installed (extra ``analysis``).
             UnknownNameError: no such column.
         """
-        from gemmetry.reports.frames import to_polars
+        from gemmetry.reports.tables.frames import to_polars
 
         frame: polars.DataFrame = to_polars(self.result_set, columns)
         return frame
@@ -105,7 +105,7 @@ class Results(Sequence[Record]):
         Raises:
             RequestError: unknown suffix or column. StorageError: the file cannot be written.
         """
-        from gemmetry.reports.writers import write
+        from gemmetry.reports.dispatches.writers import write
 
         write(self.result_set, Path(path), columns=columns, append=append)
 
@@ -129,7 +129,7 @@ class Results(Sequence[Record]):
         return f"<Results {self.result_set.title!r}: {len(self)} dispatches, {ok} ok>"
 
     def _repr_html_(self) -> str:
-        from gemmetry.reports.html_report import render_notebook_table
+        from gemmetry.reports.dispatches.html import render_notebook_table
 
         return render_notebook_table(self.result_set)
 

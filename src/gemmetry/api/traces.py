@@ -14,7 +14,7 @@ from gemmetry.traces.model import Trace
 if TYPE_CHECKING:
     import polars
 
-    from gemmetry.traces.collective_jobs import JobCollectives
+    from gemmetry.traces.collectives.jobs import JobCollectives
 
 
 class Traces(Sequence[Trace]):
@@ -35,7 +35,7 @@ class Traces(Sequence[Trace]):
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
         """
-        from gemmetry.reports.trace_tables import summary_rows
+        from gemmetry.reports.traces.tables import summary_rows
         from gemmetry.traces.summary import summarize
 
         return _frame("trace_summary", summary_rows(map(summarize, self.traces)))
@@ -46,7 +46,7 @@ class Traces(Sequence[Trace]):
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
         """
-        from gemmetry.reports.trace_steps import step_rows
+        from gemmetry.reports.traces.steps import step_rows
         from gemmetry.traces.summary import summarize_steps
 
         steps = [step for trace in self.traces for step in summarize_steps(trace)]
@@ -58,8 +58,8 @@ class Traces(Sequence[Trace]):
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
         """
-        from gemmetry.reports.trace_tables import gemm_rows
-        from gemmetry.traces.gemms import gemm_table
+        from gemmetry.reports.traces.tables import gemm_rows
+        from gemmetry.traces.gemms.summary import gemm_table
 
         return _frame("gemms", gemm_rows(gemm_table(self.traces)))
 
@@ -70,9 +70,9 @@ class Traces(Sequence[Trace]):
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
         """
-        from gemmetry.reports.trace_tables import shape_rows
-        from gemmetry.traces.host_operators import product_table
-        from gemmetry.traces.shapes import workload
+        from gemmetry.reports.traces.tables import shape_rows
+        from gemmetry.traces.gemms.shapes import workload
+        from gemmetry.traces.operators.host import product_table
 
         return _frame("shapes", shape_rows(workload(product_table(self.traces))))
 
@@ -83,7 +83,7 @@ class Traces(Sequence[Trace]):
         Raises:
             RequestError: a rank occurs twice in a job.
         """
-        from gemmetry.traces.collective_jobs import analyse_jobs
+        from gemmetry.traces.collectives.jobs import analyse_jobs
         from gemmetry.traces.jobs import rank_trace
 
         return analyse_jobs(map(rank_trace, self.traces))
@@ -95,8 +95,8 @@ class Traces(Sequence[Trace]):
         Raises:
             RequestError: no GEMM has a known shape.
         """
-        from gemmetry.traces.host_operators import product_table
-        from gemmetry.traces.shapes import spec_text, workload
+        from gemmetry.traces.gemms.shapes import spec_text, workload
+        from gemmetry.traces.operators.host import product_table
 
         names = [str(trace.file) for trace in self.traces]
         return spec_text(workload(product_table(self.traces)), names, top=top)
@@ -116,7 +116,7 @@ class Traces(Sequence[Trace]):
         return f"<Traces: {len(self)} files{failed}>"
 
     def _repr_html_(self) -> str:
-        from gemmetry.reports.trace_tables import notebook_table
+        from gemmetry.reports.traces.tables import notebook_table
         from gemmetry.traces.summary import summarize
 
         return notebook_table([summarize(trace) for trace in self.traces], self.errors)
@@ -138,7 +138,7 @@ def load(*paths: str | PathLike[str], use_cache: bool = True) -> Traces:
 def _frame(table: str, rows: Sequence[dict[str, Any]]) -> Any:
     """`rows` of a `table` of :data:`COLUMNS`, whose columns are there also without rows."""
     from gemmetry.reports.extras import require
-    from gemmetry.reports.trace_columns import COLUMNS
+    from gemmetry.reports.traces.columns import COLUMNS
 
     schema = None if rows else COLUMNS[table]
     return require("polars", extra="analysis").DataFrame(rows, schema, infer_schema_length=None)

@@ -1,4 +1,4 @@
-"""L6: the command `gemmetry`, one file a command: parse, call, print.
+"""The command `gemmetry`, one file a command: parse, call, print.
 
-May import everything below. Start at ``main.py`` (commands by name), then ``options.py``.
+Start at ``main.py`` (commands by name), then ``options.py``.
 """

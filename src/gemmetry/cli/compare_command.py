@@ -73,7 +73,7 @@ def compare(
     from gemmetry.cli.tables import check_outputs
     from gemmetry.domain.errors import RequestError
     from gemmetry.domain.units import parse_share
-    from gemmetry.reports.compare import (
+    from gemmetry.reports.comparisons.report import (
         COMPARISON_SUFFIXES,
         comparison_document,
         print_comparison,

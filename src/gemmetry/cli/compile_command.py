@@ -53,7 +53,7 @@ def compile_dispatches(
     from gemmetry.cli.requests import Source, plan_request, read_request
     from gemmetry.cli.run import run_and_report
     from gemmetry.engine import compile_plan
-    from gemmetry.specs.defaults import LEGACY
+    from gemmetry.specs.operations.defaults import LEGACY
 
     source = Source(given=given, spec=spec, settings=set or (), save=save_spec)
     request = read_request(source, **DEFAULTS)

@@ -51,7 +51,7 @@ def _distributions() -> Sequence[str]:
 
 
 def _presets() -> Sequence[str]:
-    from gemmetry.specs.shapes import PRESETS
+    from gemmetry.specs.operations.shapes import PRESETS
 
     return list(PRESETS)
 

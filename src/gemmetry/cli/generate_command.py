@@ -56,7 +56,7 @@ def generate(
     """
     from gemmetry.cli.console import note
     from gemmetry.cli.requests import Source, plan_request, read_request
-    from gemmetry.specs.defaults import LEGACY
+    from gemmetry.specs.operations.defaults import LEGACY
 
     source = Source(given=given, spec=spec, settings=set or (), save=save_spec)
     request = read_request(source, **DEFAULTS)

@@ -14,7 +14,7 @@ from gemmetry.cli.completion import COMPLETERS
 from gemmetry.cli.console import note
 from gemmetry.domain.errors import RequestError
 from gemmetry.specs.keys import KEYS, PANELS, RETIRED, Form, Key
-from gemmetry.specs.ranges import split_files
+from gemmetry.specs.operations.ranges import split_files
 
 SPEC_PANEL = "Spec files"
 

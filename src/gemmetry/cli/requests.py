@@ -12,8 +12,8 @@ from gemmetry.cli.options import given_values
 
 if TYPE_CHECKING:
     from gemmetry.api.profile import Prepared
-    from gemmetry.specs.defaults import Defaults
     from gemmetry.specs.model import ProfileSpec
+    from gemmetry.specs.operations.defaults import Defaults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

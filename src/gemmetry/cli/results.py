@@ -61,11 +61,11 @@ def check_rendering(rendering: Rendering, *, tags: Iterable[str] | None = None) 
         RequestError: unknown suffix or column, or a file to append to that has other columns.
         StorageError: a file cannot be written.
     """
-    from gemmetry.reports.csv_table import check_append
-    from gemmetry.reports.files import check_writable
-    from gemmetry.reports.rows import check_suffix
-    from gemmetry.reports.tables import select_columns
-    from gemmetry.reports.writers import SUFFIXES, check_libraries
+    from gemmetry.reports.dispatches.writers import SUFFIXES, check_libraries
+    from gemmetry.reports.tables.columns import select_columns
+    from gemmetry.reports.tables.csv import check_append
+    from gemmetry.reports.tables.files import check_writable
+    from gemmetry.reports.tables.rows import check_suffix
 
     select_columns(rendering.columns)
     for path in (*rendering.outputs, *((rendering.html,) if rendering.html else ())):
@@ -83,7 +83,7 @@ def render(result_set: ResultSet, rendering: Rendering) -> None:
         RequestError: a column does not exist or a library is missing.
         StorageError: a file cannot be written.
     """
-    from gemmetry.reports.writers import to_json_document, write
+    from gemmetry.reports.dispatches.writers import to_json_document, write
 
     if rendering.json:
         document = {**to_json_document(result_set), "command": result_set.command}
@@ -111,18 +111,18 @@ def render(result_set: ResultSet, rendering: Rendering) -> None:
 def _print(result_set: ResultSet, rendering: Rendering) -> None:
     columns = rendering.columns or None
     if rendering.format == "block":
-        from gemmetry.reports.console import format_block
+        from gemmetry.reports.dispatches.console import format_block
 
         typer.echo(format_block(result_set.records))
     elif rendering.format == "csv":
-        from gemmetry.reports.csv_table import to_csv
+        from gemmetry.reports.tables.csv import to_csv
 
         typer.echo(to_csv(result_set, columns), nl=False)
     elif rendering.format == "md":
-        from gemmetry.reports.markdown_table import to_markdown
+        from gemmetry.reports.tables.markdown import to_markdown
 
         typer.echo(to_markdown(result_set, columns), nl=False)
     elif rendering.format == "table":
-        from gemmetry.reports.console import print_table
+        from gemmetry.reports.dispatches.console import print_table
 
         print_table(result_set, stdout_console(), columns=columns, baseline=rendering.baseline)

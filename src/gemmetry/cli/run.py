@@ -34,7 +34,7 @@ def default_html(experiment: Path) -> Path | None:
     """Where the HTML report goes when no place was given; None if it cannot be made here."""
     from gemmetry.cli.console import note
     from gemmetry.domain.errors import RequestError
-    from gemmetry.reports.writers import check_libraries
+    from gemmetry.reports.dispatches.writers import check_libraries
 
     try:
         check_libraries(".html")

@@ -35,7 +35,7 @@ def schema(
 ) -> None:
     """Print the JSON schema of spec files, with which editors complete and check them."""
     from gemmetry.domain.errors import UnknownNameError
-    from gemmetry.reports.files import write_atomically
+    from gemmetry.reports.tables.files import write_atomically
     from gemmetry.specs.schema import result_schema, spec_schema
 
     if kind not in _KINDS:

@@ -31,7 +31,7 @@ def show(
 
     from gemmetry.cli.console import stdout_console
     from gemmetry.cli.results import Rendering, check_rendering, render
-    from gemmetry.reports.show import matching_records, show_dispatch
+    from gemmetry.reports.dispatches.show import matching_records, show_dispatch
     from gemmetry.store.experiment import Experiment as StoredExperiment
 
     outputs: tuple[Path, ...] = tuple(output or ())

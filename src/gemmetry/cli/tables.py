@@ -27,7 +27,7 @@ def emit(
     Raises:
         RequestError: a suffix is unknown or a library is missing. StorageError: not writable.
     """
-    from gemmetry.reports.rows import rows_document, write_rows
+    from gemmetry.reports.tables.rows import rows_document, write_rows
 
     check_outputs(outputs)
     if as_json:
@@ -47,9 +47,9 @@ def check_outputs(outputs: Sequence[Path], suffixes: Sequence[str] = ()) -> None
     Raises:
         RequestError: a suffix is unknown or a library is missing. StorageError: not writable.
     """
-    from gemmetry.reports.files import check_writable
-    from gemmetry.reports.rows import SUFFIXES, check_suffix
-    from gemmetry.reports.writers import check_libraries
+    from gemmetry.reports.dispatches.writers import check_libraries
+    from gemmetry.reports.tables.files import check_writable
+    from gemmetry.reports.tables.rows import SUFFIXES, check_suffix
 
     for path in outputs:
         suffix = check_suffix(path, suffixes or SUFFIXES)
@@ -59,8 +59,8 @@ def check_outputs(outputs: Sequence[Path], suffixes: Sequence[str] = ()) -> None
 
 
 def _print(rows: Sequence[Row]) -> None:
-    from gemmetry.reports.grouped import print_rows
-    from gemmetry.reports.rows import row_text
+    from gemmetry.reports.dispatches.grouped import print_rows
+    from gemmetry.reports.tables.rows import row_text
 
     texts = [[row_text(value) for value in row.values()] for row in rows]
     print_rows(list(rows[0]) if rows else [], texts, stdout_console())

@@ -13,7 +13,7 @@ from gemmetry.cli.options import Json, Outputs
 from gemmetry.cli.trace_tables_command import Files, NoCache, Timings
 
 if TYPE_CHECKING:
-    from gemmetry.traces.collective_jobs import JobCollectives
+    from gemmetry.traces.collectives.jobs import JobCollectives
 
 
 class Rows(StrEnum):
@@ -48,8 +48,8 @@ def collectives(
     from gemmetry.cli.tables import check_outputs
     from gemmetry.cli.trace_tables_command import TraceRun
     from gemmetry.formats.naming import encodable
-    from gemmetry.reports.collective_tables import collectives_document
-    from gemmetry.traces.collective_jobs import analyse_jobs
+    from gemmetry.reports.traces.collective_tables import collectives_document
+    from gemmetry.traces.collectives.jobs import analyse_jobs
     from gemmetry.traces.jobs import rank_trace
 
     check_outputs(output or ())
@@ -68,7 +68,7 @@ def collectives(
             typer.echo(encodable(dumps(document, allow_nan=False, ensure_ascii=False)))
         else:
             from gemmetry.cli.console import stdout_console
-            from gemmetry.reports.collective_text import print_jobs
+            from gemmetry.reports.traces.collective_text import print_jobs
 
             print_jobs(jobs, stdout_console())
         for path in output or ():
@@ -78,9 +78,9 @@ def collectives(
 
 def _write(jobs: list[JobCollectives], failed: dict[str, str], kind: Rows, path: Path) -> None:
     from gemmetry.cli.console import note
-    from gemmetry.reports import collective_tables as tables
-    from gemmetry.reports.rows import write_rows
-    from gemmetry.reports.trace_columns import COLUMNS
+    from gemmetry.reports.tables.rows import write_rows
+    from gemmetry.reports.traces import collective_tables as tables
+    from gemmetry.reports.traces.columns import COLUMNS
 
     makers = {
         Rows.MATCHED: tables.matched_rows,

@@ -41,8 +41,8 @@ def report(
     are combined. Exit status 1 if a file cannot be read and others can.
     """
     from gemmetry.cli.console import command_line, note
-    from gemmetry.reports.trace_report import build_report
-    from gemmetry.reports.trace_writers import check_reports, write_report
+    from gemmetry.reports.traces.report import build_report
+    from gemmetry.reports.traces.writers import check_reports, write_report
 
     check_reports(output)
     run = TraceRun(files, use_cache=not no_cache, wants_timings=timings)

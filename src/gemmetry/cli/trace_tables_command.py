@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from gemmetry.domain.errors import RequestError
     from gemmetry.formats.events import TraceProblem
     from gemmetry.formats.tracelens import TraceLensReport
-    from gemmetry.traces.gemms import GemmRow
+    from gemmetry.traces.gemms.shapes import Workload
+    from gemmetry.traces.gemms.summary import GemmRow
     from gemmetry.traces.model import Trace
-    from gemmetry.traces.shapes import Workload
     from gemmetry.traces.summary import Outside, Summary
 
 Files = Annotated[
@@ -88,7 +88,7 @@ def summary(
                     of_steps += summarize_steps(found)
                     outside.append(outside_steps(found))
             else:
-                from gemmetry.traces.tracelens_input import workbook_summaries
+                from gemmetry.traces.tracelens.input import workbook_summaries
 
                 summaries += run.of_workbook(found, workbook_summaries)
     run.check_any()
@@ -114,7 +114,7 @@ def _tell_summaries(
         _print_json(summary_document(summaries, errors=texts, steps=of_steps, outside=outside))
     else:
         from gemmetry.cli.console import stdout_console
-        from gemmetry.reports.trace_tables import print_summaries, print_summary
+        from gemmetry.reports.traces.tables import print_summaries, print_summary
 
         console = stdout_console()
         if len(summaries) == 1:
@@ -122,12 +122,12 @@ def _tell_summaries(
         else:
             print_summaries(summaries, console)
         if of_steps:
-            from gemmetry.reports.trace_steps import print_steps
+            from gemmetry.reports.traces.steps import print_steps
 
             print_steps(summaries, of_steps, outside, console)
     if outputs:
-        from gemmetry.reports.trace_steps import step_rows
-        from gemmetry.reports.trace_tables import summary_rows
+        from gemmetry.reports.traces.steps import step_rows
+        from gemmetry.reports.traces.tables import summary_rows
 
         rows = summary_rows(summaries) if of_steps is None else step_rows(of_steps)
         _write("trace_summary" if of_steps is None else "trace_steps", rows, outputs)
@@ -151,7 +151,7 @@ def gemms(
         check_outputs(output)
     run = TraceRun(files, use_cache=not no_cache, wants_timings=timings)
     rows = run.gemms()
-    from gemmetry.reports.trace_tables import gemm_rows, print_gemms
+    from gemmetry.reports.traces.tables import gemm_rows, print_gemms
 
     if json:
         _print_json(_document("gemms", gemm_rows(rows), run))
@@ -201,15 +201,15 @@ def shapes(
     if tables:
         check_outputs(tables)
     for path in specs:
-        from gemmetry.reports.files import check_writable
+        from gemmetry.reports.tables.files import check_writable
 
         check_writable(path)
     run = TraceRun(files, use_cache=not no_cache, wants_timings=timings)
     rows = run.gemms(or_products=True)
     told = "these are the products that the operators record, with times of the host"
     run.tell_without_gpu(told if rows else "")
-    from gemmetry.reports.trace_tables import print_workload, shape_rows
-    from gemmetry.traces.shapes import no_shape, workload
+    from gemmetry.reports.traces.tables import print_workload, shape_rows
+    from gemmetry.traces.gemms.shapes import no_shape, workload
 
     load = workload(rows)
     failure = no_shape(run.names) if tables and not load.gemms else None
@@ -226,7 +226,7 @@ def shapes(
         print_workload(load, stdout_console(), top=top)
     if specs and text:
         from gemmetry.cli.console import note
-        from gemmetry.reports.files import write_atomically
+        from gemmetry.reports.tables.files import write_atomically
 
         for path in specs:
             write_atomically(path, text.encode())
@@ -242,7 +242,7 @@ def shapes(
 def _spec(load: Workload, names: Sequence[str], top: int) -> tuple[str, RequestError | None]:
     """The text of the spec; "" and the error where no GEMM can be in it."""
     from gemmetry.domain.errors import RequestError
-    from gemmetry.traces.shapes import spec_text
+    from gemmetry.traces.gemms.shapes import spec_text
 
     try:
         return spec_text(load, names, top=top), None
@@ -316,9 +316,9 @@ class TraceRun:
         Args:
             or_products: if none has work on a GPU, the products that operators record.
         """
-        from gemmetry.traces.gemms import gemm_table
-        from gemmetry.traces.host_operators import product_table
+        from gemmetry.traces.gemms.summary import gemm_table
         from gemmetry.traces.model import Trace
+        from gemmetry.traces.operators.host import product_table
 
         workbooks: list[TraceLensReport] = []
 
@@ -335,7 +335,7 @@ class TraceRun:
         with self.stage("gemms"):
             rows = (product_table if or_products else gemm_table)(traces())
             if workbooks:
-                from gemmetry.traces.tracelens_input import workbook_gemms
+                from gemmetry.traces.tracelens.input import workbook_gemms
 
                 are_products = or_products and len(self.without_gpu) == len(self.names)
                 told = [row for one in workbooks for row in self.of_workbook(one, workbook_gemms)]
@@ -364,7 +364,7 @@ class TraceRun:
         if not files:
             return
         from gemmetry.cli.console import note
-        from gemmetry.traces.host_operators import without_gpu_text
+        from gemmetry.traces.operators.host import without_gpu_text
 
         told = without_gpu_text(files, count)
         if not instead or len(files) < count:
@@ -427,15 +427,15 @@ def _document(name: str, rows: Sequence[Mapping[str, Any]], run: TraceRun) -> di
 
 def _print_json(document: Mapping[str, Any]) -> None:
     """Times are Decimals with three places, and stay so."""
-    from gemmetry.reports.json_encoding import encoded
+    from gemmetry.reports.tables.json_encoding import encoded
 
     typer.echo(encoded(document).decode())
 
 
 def _write(name: str, rows: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> None:
     from gemmetry.cli.console import note
-    from gemmetry.reports.rows import write_rows
-    from gemmetry.reports.trace_columns import COLUMNS
+    from gemmetry.reports.tables.rows import write_rows
+    from gemmetry.reports.traces.columns import COLUMNS
 
     for path in paths:
         write_rows(name, rows, path, columns=COLUMNS[name])

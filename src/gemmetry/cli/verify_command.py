@@ -112,12 +112,12 @@ def self_test(
     from gemmetry.cli.console import command_line, note, stderr_console, stdout_console
     from gemmetry.cli.run import says_what_is_kept, tell_failure
     from gemmetry.cli.tables import check_outputs
-    from gemmetry.reports.kill_matrix import (
+    from gemmetry.reports.progress import ProgressListener
+    from gemmetry.reports.self_test.matrix import (
         kill_matrix_document,
         print_kill_matrix,
         write_kill_matrix,
     )
-    from gemmetry.reports.progress import ProgressListener
 
     check_outputs(output or ())
     prepared = prepare_self_test(

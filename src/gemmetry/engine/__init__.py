@@ -1,8 +1,8 @@
-"""L3: plan -> isolated workers -> journal -> resume.
+"""Plan -> isolated workers -> journal -> resume.
 
-May import L0 to L2. ``session.py`` is a run from above; ``device.py`` measures one device's
-dispatches through ``worker_process.py``; ``worker.py`` and ``bench.py`` run inside the workers;
-``protocol.py`` is what they say to each other.
+``session.py`` is a run from above; ``dispatches/device.py`` measures one device's dispatches
+through ``workers/process.py``; ``workers/main.py`` and ``dispatches/bench.py`` run inside the
+workers, and ``workers/protocol.py`` holds the messages between them.
 
 The functions load when they are first used, so that a worker imports only what it needs.
 """

@@ -18,11 +18,11 @@ from itertools import pairwise
 
 from gemmetry.domain.errors import DeviceLostError
 from gemmetry.domain.outcome import Outcome, Stage
-from gemmetry.engine.candidate import Candidate
+from gemmetry.engine.dispatches.candidate import Candidate
 from gemmetry.engine.failures import Ending, WorkerLost, ending_of
-from gemmetry.engine.protocol import Answered, Compile, Compiled
-from gemmetry.engine.replies import out_of_turn
-from gemmetry.engine.worker_process import WorkerContext, WorkerProcess
+from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
+from gemmetry.engine.workers.protocol import Answered, Compile, Compiled
+from gemmetry.engine.workers.replies import out_of_turn
 from gemmetry.hardware.host import usable_cores
 
 MAX_BATCH = 24

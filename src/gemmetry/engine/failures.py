@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from gemmetry.domain import errors
 from gemmetry.domain.errors import GemmetryError
 from gemmetry.domain.outcome import Outcome, Stage
-from gemmetry.engine.protocol import Failure
+from gemmetry.engine.workers.protocol import Failure
 
 TAIL_BYTES = 4000
 """Of a worker's output, kept with an outcome that it may explain."""

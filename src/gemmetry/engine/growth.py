@@ -10,7 +10,7 @@ from typing import Any
 from gemmetry.domain.outcome import Outcome, Verification
 from gemmetry.domain.plan import Plan
 from gemmetry.domain.record import Record, TraceFacts, Verdict
-from gemmetry.engine.candidate import restored
+from gemmetry.engine.dispatches.candidate import restored
 from gemmetry.measurement.stopping import StopPolicy
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.growth import Again

@@ -10,7 +10,7 @@ from pathlib import Path
 from gemmetry.domain.events import DispatchFinished, Event, Listener, Message
 from gemmetry.domain.record import Record, Verdict
 from gemmetry.engine.commands import save_commands
-from gemmetry.engine.evidence_folders import complete_text
+from gemmetry.engine.dispatches.evidence_folders import complete_text
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.rows import StoredRound
 

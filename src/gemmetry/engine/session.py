@@ -22,18 +22,18 @@ from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.domain.plan import Plan
 from gemmetry.domain.record import Record
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.candidate import Candidate, RecordMaker
-from gemmetry.engine.candidates import Resolver
 from gemmetry.engine.compiling import CompilePool, Failed, Progress, collect
-from gemmetry.engine.device import DeviceSession
-from gemmetry.engine.evidence_folders import FAILURES
+from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker
+from gemmetry.engine.dispatches.candidates import Resolver
+from gemmetry.engine.dispatches.device import DeviceSession
+from gemmetry.engine.dispatches.evidence_folders import FAILURES
 from gemmetry.engine.failures import Ending
 from gemmetry.engine.growth import obstacles, wanted_again, with_known_configurations
 from gemmetry.engine.journal import Journal
 from gemmetry.engine.planning import LaneProvider, enumerate_plan, make_lanes
+from gemmetry.engine.recording.folders import TraceFolders
 from gemmetry.engine.summary import RunSummary, summarize_run
-from gemmetry.engine.trace_folders import TraceFolders
-from gemmetry.engine.worker_process import WorkerContext, thread_variables
+from gemmetry.engine.workers.process import WorkerContext, thread_variables
 from gemmetry.hardware.bandwidth import measure_host_bandwidth
 from gemmetry.hardware.environment import capture_environment
 from gemmetry.providers.registry import load_provider

@@ -15,8 +15,8 @@ from gemmetry.domain.outcome import Stage
 from gemmetry.domain.plan import Plan
 from gemmetry.domain.record import Record
 from gemmetry.domain.settings import TraceSchedule
-from gemmetry.engine.candidate import RecordMaker
-from gemmetry.engine.candidates import Resolver
+from gemmetry.engine.dispatches.candidate import RecordMaker
+from gemmetry.engine.dispatches.candidates import Resolver
 from gemmetry.engine.planning import enumerate_plan, make_lanes
 from gemmetry.engine.session import run
 from gemmetry.engine.summary import RunSummary

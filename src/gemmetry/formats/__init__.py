@@ -1,1 +1,1 @@
-"""L1: foreign files -> neutral rows. ``events.py`` holds the rows; one reader a file format."""
+"""Foreign files -> neutral rows. ``events.py`` holds the rows; one reader a file format."""

@@ -14,7 +14,7 @@ from typing import BinaryIO, TypeAlias
 import msgspec
 
 from gemmetry.formats.events import NOT_TOLD, OperatorArguments, TraceProblem
-from gemmetry.formats.json_array import CHUNK_BYTES, DECODE_ERRORS, ArrayReader, outer_object
+from gemmetry.formats.json.array import CHUNK_BYTES, DECODE_ERRORS, ArrayReader, outer_object
 from gemmetry.formats.naming import short_name
 
 NOTHING = msgspec.Raw(b"")

@@ -29,8 +29,8 @@ from gemmetry.formats.events import (
     TraceRows,
 )
 from gemmetry.formats.host_rows import host_rows
-from gemmetry.formats.json_array import CHUNK_BYTES, DECODE_ERRORS, ArrayReader, outer_object
-from gemmetry.formats.json_repair import repaired
+from gemmetry.formats.json.array import CHUNK_BYTES, DECODE_ERRORS, ArrayReader, outer_object
+from gemmetry.formats.json.repair import repaired
 from gemmetry.formats.kineto_grids import Launches, workgroups
 from gemmetry.formats.naming import Names, Numbers, short_name
 from gemmetry.formats.nanoseconds import nanoseconds, texts

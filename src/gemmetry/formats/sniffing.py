@@ -6,7 +6,7 @@ import re
 from enum import Enum
 from pathlib import Path
 
-from gemmetry.formats.json_array import key_pattern
+from gemmetry.formats.json.array import key_pattern
 from gemmetry.formats.opening import SQLITE_MAGIC, XLSX_MAGIC, open_decompressed
 
 FIRST_BYTES = 64 << 10
@@ -58,7 +58,7 @@ def kind_of(path: Path) -> Kind:
         try:
             text = file.read(FIRST_BYTES)
             if text.startswith(SQLITE_MAGIC):
-                from gemmetry.formats import rocpd
+                from gemmetry.formats.rocm import rocpd
 
                 return Kind.ROCPD if rocpd.is_rocpd(path) else Kind.OTHER
             if text.startswith(XLSX_MAGIC):

@@ -1,2 +1,2 @@
-"""L1: what processors can do at best (``devices.py``, ``cpu.py``, ``roofline.py``) and what this
+"""What processors can do at best (``devices.py``, ``cpu.py``, ``roofline.py``) and what this
 machine has (``detect.py``, ``doctor.py``, ``environment.py``)."""

@@ -1,4 +1,4 @@
-"""L1: what the name of a GPU kernel tells. Pure text: no file, no device, no other layer.
+"""What the name of a GPU kernel tells. Pure text: no file, no device, no other layer.
 
 ``docs/kernel-names.md`` lists the families and says what counts as a GEMM.
 """

@@ -1,4 +1,4 @@
-"""L2: how a dispatch is timed: cold inputs, warm-up, samples, when to stop, what it amounts to.
+"""How a dispatch is timed: cold inputs, warm-up, samples, when to stop, what it amounts to.
 
 Start at ``sampler.py`` (takes the samples), then ``stopping.py`` and ``summary.py``.
 """

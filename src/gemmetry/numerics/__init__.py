@@ -1,1 +1,1 @@
-"""L1: seeded inputs, references, error bounds, number formats."""
+"""Seeded inputs, references, error bounds, number formats."""

@@ -1,4 +1,4 @@
-"""L2: observers attached to a sampling round, one file each; they see the device, not the kernel.
+"""Observers attached to a sampling round, one file each; they see the device, not the kernel.
 
 An observer that cannot see its device reports nothing: telemetry never fails a run.
 """

@@ -1,6 +1,6 @@
-"""L2: providers turn dispatches into executables; one file (or folder) each.
+"""Providers turn dispatches into executables; one file (or folder) each.
 
-May import L0 and L1. A provider ``foo`` is the module or package ``foo_provider`` here with a
+A provider ``foo`` is the module or package ``foo_provider`` here with a
 class bound to ``PROVIDER``, or an entry point ``foo`` in the group ``gemmetry.providers``.
 Start at ``base.py``; ``registry.py`` finds them.
 """

@@ -3,7 +3,7 @@
 A single probe may be disturbed: another program takes the processor for some milliseconds, and a
 product of 0.2 ms passes for one of 20 ms. So each size is timed a few times, several sizes are
 timed, and the least prediction counts. It errs towards short, which costs one launch under a
-deadline (``gemmetry.engine.launch_budget``), and never leaves out what would run.
+deadline (``gemmetry.engine.dispatches.launch_budget``), and never leaves out what would run.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gemmetry.devices.blas_threads import blas_name, blas_threads, set_blas_threads
+from gemmetry.devices.host import HostBuffer, HostDevice
 from gemmetry.domain.contracts import Device, Executable, Workspace
 from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Dispatch
 from gemmetry.domain.dtypes import F32, F64, S8, TF32
@@ -14,10 +16,8 @@ from gemmetry.domain.errors import OutOfMemoryError, RequestError, UnsupportedEr
 from gemmetry.domain.operation import EpilogueStep, Operation, OperationKind
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.target import Target, TargetKind
+from gemmetry.numerics.host_products import compute_dtype_of_accumulator, evaluate, plain_product
 from gemmetry.numerics.storage import numpy_dtype
-from gemmetry.providers._blas_threads import blas_name, blas_threads, set_blas_threads
-from gemmetry.providers._host_device import HostBuffer, HostDevice
-from gemmetry.providers._host_math import compute_dtype_of_accumulator, evaluate, plain_product
 from gemmetry.providers.base import BaseProvider
 from gemmetry.providers.cost_probe import CostProbe
 

@@ -1,1 +1,1 @@
-"""L4: results -> console, files, HTML."""
+"""Results -> console, files, HTML."""

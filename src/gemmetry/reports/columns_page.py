@@ -6,8 +6,8 @@ import sys
 from textwrap import fill
 
 from gemmetry.domain.columns import COLUMNS, Column, Direction
-from gemmetry.reports.markdown_table import escape
-from gemmetry.reports.tables import PRESETS
+from gemmetry.reports.tables.columns import PRESETS
+from gemmetry.reports.tables.markdown import escape
 
 _HEAD = """\
 # Columns

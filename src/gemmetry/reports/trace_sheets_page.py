@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import sys
 
-from gemmetry.reports.markdown_table import escape
-from gemmetry.reports.trace_report import NOTES, OUR_SHEETS
-from gemmetry.traces.tracelens_columns import SheetKind
-from gemmetry.traces.tracelens_sheets import SHEETS
+from gemmetry.reports.tables.markdown import escape
+from gemmetry.reports.traces.report import NOTES, OUR_SHEETS
+from gemmetry.traces.tracelens.columns import SheetKind
+from gemmetry.traces.tracelens.sheets import SHEETS
 
 _HEAD = """\
 # Sheets of a trace report

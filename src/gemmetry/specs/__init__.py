@@ -1,6 +1,5 @@
-"""L1: YAML and command line -> domain: shapes, ranges, selections, operations, plans.
+"""YAML and command line -> domain: shapes, ranges, selections, operations, plans.
 
-May import L0 only; what exists (providers, devices, columns) is passed in by the caller.
 Start at ``model.py`` (the keys), then ``planning.py`` (spec -> plan).
 """
 

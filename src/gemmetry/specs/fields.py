@@ -16,9 +16,9 @@ from gemmetry.domain.errors import GemmetryError, RequestError, UnknownNameError
 from gemmetry.domain.operation import EpilogueStep, OperationKind
 from gemmetry.domain.settings import SANITIZERS
 from gemmetry.domain.target import parse_target
-from gemmetry.specs.ranges import parse_sizes, split_list
+from gemmetry.specs.operations.ranges import parse_sizes, split_list
+from gemmetry.specs.operations.shapes import parse_shape
 from gemmetry.specs.selection import parse_pattern, split_patterns
-from gemmetry.specs.shapes import parse_shape
 
 _RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 _CUDA_ARCHITECTURE = r"sm_[0-9]+a?"

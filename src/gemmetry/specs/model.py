@@ -25,7 +25,7 @@ from gemmetry.domain.settings import DISTRIBUTIONS, MOST_PROCESSES
 from gemmetry.specs import fields as f
 from gemmetry.specs.fields import told
 from gemmetry.specs.keys import KEYS
-from gemmetry.specs.ranges import split_files
+from gemmetry.specs.operations.ranges import split_files
 
 
 def _known(what: str, name: str, known: Any) -> str:

@@ -13,11 +13,11 @@ from gemmetry.domain.outcome import Stage
 from gemmetry.domain.plan import NamedDispatch, Plan, ProviderRequest, Selection
 from gemmetry.domain.settings import USUAL_SAMPLES, RunSettings
 from gemmetry.domain.target import Target
-from gemmetry.specs.axes import expand
 from gemmetry.specs.catalogue import Catalogue
-from gemmetry.specs.defaults import Defaults, first_run
 from gemmetry.specs.generated import Generated, names_a_problem, read_generated, wanted_of
 from gemmetry.specs.model import ProfileSpec
+from gemmetry.specs.operations.axes import expand
+from gemmetry.specs.operations.defaults import Defaults, first_run
 from gemmetry.specs.resolve import provider_options, resolve_providers, resolve_targets
 from gemmetry.specs.reuse import Reused, WithoutReused, nothing_left, reuse
 from gemmetry.specs.selection import (

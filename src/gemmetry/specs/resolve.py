@@ -9,9 +9,9 @@ from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.domain.plan import ProviderRequest
 from gemmetry.domain.target import Target, TargetKind, parse_target
 from gemmetry.specs.catalogue import Catalogue
-from gemmetry.specs.defaults import Defaults
 from gemmetry.specs.generated import Generated
 from gemmetry.specs.model import ProfileSpec
+from gemmetry.specs.operations.defaults import Defaults
 
 ONLY_WHEN_NAMED = frozenset({"null", "user", "mutant"})
 """Providers that no default run takes: a pretend device, kernels that must be given, and kernels

@@ -16,7 +16,7 @@ from gemmetry.domain.errors import (
 from gemmetry.domain.names import operation_name, split_dispatch_name
 from gemmetry.domain.operation import Operation, OperationKind
 from gemmetry.domain.plan import NamedDispatch
-from gemmetry.specs.ranges import parse_sizes
+from gemmetry.specs.operations.ranges import parse_sizes
 
 _Test = Callable[[str, str, Operation], bool]
 _Get = Callable[[str, str, Operation], str]

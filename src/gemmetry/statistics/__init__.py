@@ -1,1 +1,1 @@
-"""L1: quantiles, intervals, comparison of two samples."""
+"""Quantiles, intervals, comparison of two samples."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gemmetry.formats.events import MOST_ELEMENTS, OperatorArguments
-from gemmetry.traces.bandwidth import ELEMENT_BYTES, element_type
+from gemmetry.traces.collectives.bandwidth import ELEMENT_BYTES, element_type
 
 _MOST_DIMENSIONS = 64
 """PyTorch's own limit."""

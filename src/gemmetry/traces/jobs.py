@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.traces.collectives import Collective, collectives_of
+from gemmetry.traces.collectives.summary import Collective, collectives_of
 from gemmetry.traces.model import Trace
 
 APART_NS = 3600 * 10**9

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from gemmetry.formats.events import GpuKind, Int32, Int64, TraceRows
 from gemmetry.formats.mapping import let_go
 from gemmetry.kernel_names import KernelName, classify, is_communication, is_gemm
-from gemmetry.traces.convolutions import is_convolution_operator, launched_by_convolution
+from gemmetry.traces.gemms.joins import Launches, join_launches
 from gemmetry.traces.intervals import Intervals, union
-from gemmetry.traces.joins import Launches, join_launches
+from gemmetry.traces.operators.convolutions import is_convolution_operator, launched_by_convolution
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 

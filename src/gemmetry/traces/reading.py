@@ -127,7 +127,7 @@ def _is_trace(file: Path) -> bool:
     except (RequestError, OSError):
         return ".csv" not in name or _tells_kernels(name)
     if kind is Kind.ROCPROFV3_CSV:
-        from gemmetry.formats.rocprofv3_csv import kernel_tables
+        from gemmetry.formats.rocm.rocprofv3_csv import kernel_tables
 
         return file in kernel_tables(file)
     # A damaged one is not passed over, so that nobody misses a rank without being told.
@@ -136,7 +136,7 @@ def _is_trace(file: Path) -> bool:
 
 
 def _tells_kernels(name: str) -> bool:
-    from gemmetry.formats.rocprofv3_tables import table_of
+    from gemmetry.formats.rocm.rocprofv3_tables import table_of
 
     found = table_of(name)
     return found is not None and found[1] in ("kernel_trace", "counter_collection")
@@ -155,7 +155,7 @@ def _key(path: Path) -> str | None:
         return None
     if ".csv" not in path.name:
         return cache_key([path])
-    from gemmetry.formats.rocprofv3_tables import siblings
+    from gemmetry.formats.rocm.rocprofv3_tables import siblings
 
     beside = siblings(path)
     return cache_key([beside[table] for table in sorted(beside)] if beside else [path])
@@ -233,11 +233,11 @@ def _read_as(path: Path, kind: Kind) -> TraceRows | None:
     from gemmetry.formats.sniffing import Kind
 
     if kind is Kind.ROCPD:
-        from gemmetry.formats.rocpd import read_rocpd
+        from gemmetry.formats.rocm.rocpd import read_rocpd
 
         return read_rocpd(path)
     if kind is Kind.ROCPROFV3_CSV:
-        from gemmetry.formats.rocprofv3_csv import read_rocprofv3_csv
+        from gemmetry.formats.rocm.rocprofv3_csv import read_rocprofv3_csv
 
         return read_rocprofv3_csv(path)
     if kind in (Kind.CHAKRA, Kind.WORKBOOK):
@@ -245,7 +245,7 @@ def _read_as(path: Path, kind: Kind) -> TraceRows | None:
     with open_decompressed(path) as file:
         try:
             if kind is Kind.ROCPROFV3_JSON:
-                from gemmetry.formats.rocprofv3_json import read_rocprofv3_json
+                from gemmetry.formats.rocm.rocprofv3_json import read_rocprofv3_json
 
                 return read_rocprofv3_json(file)
             from gemmetry.formats.kineto import read_kineto

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gemmetry.formats.events import NOT_TOLD, Int64
-from gemmetry.traces.joins import NONE
+from gemmetry.traces.gemms.joins import NONE
 from gemmetry.traces.model import Bools, Trace
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})")

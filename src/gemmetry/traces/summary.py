@@ -25,8 +25,8 @@ import numpy as np
 
 from gemmetry.formats.events import Int64, TraceProblem
 from gemmetry.traces import TRACE_SCHEMA_VERSION
+from gemmetry.traces.gemms.joins import NONE
 from gemmetry.traces.intervals import Intervals, intersect, subtract, within
-from gemmetry.traces.joins import NONE
 from gemmetry.traces.model import Trace
 from gemmetry.traces.steps import Step, find_steps
 

@@ -8,7 +8,7 @@ import numpy as np
 from gemmetry.domain.units import format_ns
 from gemmetry.formats.events import Int64, TraceProblem, TraceRows
 from gemmetry.formats.naming import short_name
-from gemmetry.traces.joins import NONE, calls_of
+from gemmetry.traces.gemms.joins import NONE, calls_of
 
 APART_NS = 3600 * 10**9
 """Gap between pieces of work, and time between a launch and its work, above which they are taken

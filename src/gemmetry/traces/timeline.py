@@ -11,13 +11,13 @@ import numpy as np
 
 from gemmetry.formats.events import NOT_TOLD, GpuKind, Int64
 from gemmetry.kernel_names import GEMM_KINDS, KernelKind
-from gemmetry.traces.gemm_links import link_gemms, operator_shapes
-from gemmetry.traces.gemm_operators import GemmShape, is_gemm_operator
-from gemmetry.traces.grouped import distinct_rows
-from gemmetry.traces.host_operators import find_nesting, innermost_pieces
-from gemmetry.traces.joins import NONE
-from gemmetry.traces.launchers import operator_category
+from gemmetry.traces.gemms.joins import NONE
+from gemmetry.traces.gemms.links import link_gemms, operator_shapes
 from gemmetry.traces.model import Trace
+from gemmetry.traces.operators.gemms import GemmShape, is_gemm_operator
+from gemmetry.traces.operators.grouped import distinct_rows
+from gemmetry.traces.operators.host import find_nesting, innermost_pieces
+from gemmetry.traces.operators.launchers import operator_category
 
 KINDS = ("gemm", "attention", "other", "communication", "copy")
 """What a piece of work is; its number is its place here."""

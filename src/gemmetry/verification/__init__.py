@@ -1,1 +1,1 @@
-"""L2: proves an executable right."""
+"""Proves an executable right."""

@@ -35,8 +35,8 @@ from gemmetry.numerics.storage import (
 )
 from gemmetry.verification.checks.results import CheckResult, failed, passed
 from gemmetry.verification.comparison import compare
-from gemmetry.verification.diagnosis import guess_bug
-from gemmetry.verification.freivalds import freivalds
+from gemmetry.verification.diagnosis.guess import guess_bug
+from gemmetry.verification.references.freivalds import freivalds
 
 NAME = "after_timing"
 

@@ -16,7 +16,6 @@ from gemmetry.domain.operation import Operation
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.references import Matmul, Reference, compute_reference, to_logical
 from gemmetry.numerics.storage import Array, same_bytes
-from gemmetry.verification.case_cache import CaseCache
 from gemmetry.verification.checks.results import (
     CheckOutcome,
     CheckResult,
@@ -26,12 +25,13 @@ from gemmetry.verification.checks.results import (
 )
 from gemmetry.verification.companions import Companions
 from gemmetry.verification.comparison import compare, compare_exactly
-from gemmetry.verification.diagnosis import guess_bug
+from gemmetry.verification.diagnosis.guess import guess_bug
 from gemmetry.verification.error_statistics import ErrorStatistics, Mask
 from gemmetry.verification.evidence import Evidence
-from gemmetry.verification.exact_inputs import ExactCase, ExactInputs, case_of
-from gemmetry.verification.freivalds import FreivaldsResult, freivalds
+from gemmetry.verification.inputs.case_cache import CaseCache
+from gemmetry.verification.inputs.exact import ExactCase, ExactInputs, case_of
 from gemmetry.verification.launching import PLAUSIBLE, Launch, Launcher, Placed, sentinel_mask
+from gemmetry.verification.references.freivalds import FreivaldsResult, freivalds
 
 HOST_PRODUCT_FLOPS = 1e10
 """Above this many FLOPs a check's own product is left to the device's float64, where it has one:
@@ -195,7 +195,7 @@ class Context:
         return compare(self.operation, output, reference, declared=self.declared)
 
     def freivalds(self, launch: Launch) -> FreivaldsResult:
-        """As :func:`gemmetry.verification.freivalds.freivalds`, by what is declared."""
+        """As :func:`gemmetry.verification.references.freivalds.freivalds`, by what is declared."""
         return freivalds(
             self.operation, launch.inputs, launch.output, seed=self.seed, declared=self.declared
         )

@@ -48,7 +48,7 @@ from gemmetry.verification.checks import (
 from gemmetry.verification.checks.results import CheckOutcome, CheckResult
 from gemmetry.verification.companions import Companions
 from gemmetry.verification.context import Context
-from gemmetry.verification.error_map import error_map
+from gemmetry.verification.diagnosis.error_map import error_map
 from gemmetry.verification.evidence import Evidence
 from gemmetry.verification.launching import Launcher
 from gemmetry.verification.rivals import judge

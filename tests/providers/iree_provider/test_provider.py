@@ -25,8 +25,8 @@ from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.numerics.storage import to_float64
 from gemmetry.providers.iree_provider import PROVIDER
-from gemmetry.providers.iree_provider.compiler import IreeCompiler
-from gemmetry.providers.iree_provider.nvidia import find_ptxas
+from gemmetry.providers.iree_provider.compiling.compiler import IreeCompiler
+from gemmetry.providers.iree_provider.compiling.nvidia import find_ptxas
 
 CPU = Target(TargetKind.CPU)
 

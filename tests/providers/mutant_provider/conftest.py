@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from gemmetry.devices.host import HostBuffer, HostDevice
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.names import parse_operation
@@ -17,11 +18,10 @@ from gemmetry.domain.target import Target, TargetKind
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference
 from gemmetry.numerics.storage import Array
-from gemmetry.providers._host_device import HostBuffer, HostDevice
 from gemmetry.providers.mutant_provider import MutantProvider
 from gemmetry.providers.mutant_provider.catalogue import Vehicle, planted
-from gemmetry.providers.mutant_provider.host_emulator import TiledGemm
-from gemmetry.providers.mutant_provider.host_kernels import HostExecutable
+from gemmetry.providers.mutant_provider.host.emulator import TiledGemm
+from gemmetry.providers.mutant_provider.host.kernels import HostExecutable
 from gemmetry.verification.comparison import compare
 
 DEVICE = HostDevice()

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.devices.blas_threads import blas_threads, set_blas_threads
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.errors import UnknownNameError, UnsupportedError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers._blas_threads import blas_threads, set_blas_threads
 from gemmetry.providers.mutant_provider import MutantProvider, provider
 from gemmetry.providers.mutant_provider.catalogue import Vehicle, planted, planted_by_configuration
 from gemmetry.providers.mutant_provider.provider import vehicle_problem

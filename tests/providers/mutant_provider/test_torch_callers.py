@@ -8,8 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gemmetry.providers.mutant_provider import cuda_catalogue, triton_catalogue  # noqa: E402
+from gemmetry.providers.mutant_provider.cuda import catalogue as cuda_catalogue  # noqa: E402
 from gemmetry.providers.mutant_provider.torch_callers import GIVEN, SLUGS, wrapped  # noqa: E402
+from gemmetry.providers.mutant_provider.triton import catalogue as triton_catalogue  # noqa: E402
 
 
 @pytest.fixture

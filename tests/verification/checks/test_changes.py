@@ -8,9 +8,9 @@ from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.verification import exact_inputs
 from gemmetry.verification.checks import CheckOutcome, changes
 from gemmetry.verification.context import Context
+from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.launching import Launcher
 
 NAME = "matmul_24x16x32_f32t_f32t_f32t"
@@ -239,7 +239,7 @@ def test_convolutions_change_filters_and_images():
     inputs = make_inputs(operation, distribution="normal", seed=42)
 
     class Executable:
-        from gemmetry.providers._host_device import HostDevice
+        from gemmetry.devices.host import HostDevice
 
         device, facts, writes_output = HostDevice(), BuildFacts(), True
 
@@ -264,7 +264,7 @@ class TestVersions:
     @pytest.fixture
     def executable(self):
         torch = pytest.importorskip("torch")
-        from gemmetry.providers._torch_device import TorchDevice
+        from gemmetry.devices.torch import TorchDevice
 
         class ByVersion:
             device, facts, writes_output = TorchDevice("cpu"), BuildFacts(), True

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.providers._host_device import HostDevice
+from gemmetry.devices.host import HostDevice
 from gemmetry.verification.checks import CheckOutcome, memory, values
 
 NAME = "matmul_8x6x16_f32t_f32t_f32t"

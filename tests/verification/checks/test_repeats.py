@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from gemmetry.devices import late_work
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.storage import to_float32, to_float64
-from gemmetry.providers import _late_work
-from gemmetry.verification import exact_inputs
 from gemmetry.verification.checks import CheckOutcome, repeats
+from gemmetry.verification.inputs import exact as exact_inputs
 
 NAME = "matmul_8x6x16_f32t_f32t_f32t"
 
@@ -153,8 +153,8 @@ def test_a_thread_that_writes_later_is_failed(context_of, monkeypatch):
         time.sleep(seconds)
 
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=wait)
-    monkeypatch.setattr(_late_work, "time", clock)
-    monkeypatch.setattr(_late_work, "LONGEST_WAIT_S", 60.0)
+    monkeypatch.setattr(late_work, "time", clock)
+    monkeypatch.setattr(late_work, "LONGEST_WAIT_S", 60.0)
 
     def later(inputs, output, launch):
         value = output[0, 0].copy()

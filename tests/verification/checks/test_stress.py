@@ -5,9 +5,9 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from gemmetry.devices.host import HostDevice
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.traits import Trait
-from gemmetry.providers._host_device import HostDevice
 from gemmetry.verification.checks import CheckOutcome, repeats, stress
 
 NAME = "matmul_8x6x16_f32t_f32t_f32t"

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmetry.devices.host import ALIGNMENT_BYTES, HostDevice
 from gemmetry.domain.contracts import HostArray
 from gemmetry.domain.errors import (
     DeviceLostError,
@@ -22,7 +23,6 @@ from gemmetry.domain.operation import TensorSpec
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.hardware.host import usable_cores
 from gemmetry.numerics.storage import numpy_dtype, same_bytes
-from gemmetry.providers._host_device import ALIGNMENT_BYTES, HostDevice
 from gemmetry.providers.iree_provider.targets import cuda_free_bytes, cuda_l2_bytes, device_uri
 
 FALLBACK_L2_BYTES = 256 << 20

@@ -15,11 +15,13 @@ from gemmetry.domain.errors import DispatchError, UnsupportedError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.base import BaseProvider
-from gemmetry.providers.iree_provider import batches, sources, targets, tiles, vectors
-from gemmetry.providers.iree_provider.compiler import IreeCompiler, find_program
-from gemmetry.providers.iree_provider.configurations import parse_tile, tiles_for
+from gemmetry.providers.iree_provider import targets
+from gemmetry.providers.iree_provider.compiling import batches, sources
+from gemmetry.providers.iree_provider.compiling.compiler import IreeCompiler, find_program
 from gemmetry.providers.iree_provider.support import unsupported_reason
-from gemmetry.providers.iree_provider.tuning_spec import write_tuning_specs
+from gemmetry.providers.iree_provider.tiling import tiles, vectors
+from gemmetry.providers.iree_provider.tiling.configurations import parse_tile, tiles_for
+from gemmetry.providers.iree_provider.tiling.tuning_spec import write_tuning_specs
 
 if TYPE_CHECKING:
     from gemmetry.providers.iree_provider.device import IreeDevice, LoadedModule

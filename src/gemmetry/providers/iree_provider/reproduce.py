@@ -12,7 +12,7 @@ from gemmetry.domain.contracts import HostArray
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.names import operation_name
 from gemmetry.domain.operation import Operation, TensorSpec
-from gemmetry.providers.iree_provider.linalg import storage_type
+from gemmetry.providers.iree_provider.compiling.linalg import storage_type
 from gemmetry.providers.iree_provider.targets import device_uri
 
 _INPUTS_MODULE = "gemmetry.providers.iree_provider.input_files"

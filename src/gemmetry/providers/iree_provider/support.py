@@ -8,7 +8,7 @@ from __future__ import annotations
 from gemmetry.domain.dtypes import BF16, E4M3FNUZ, E5M2FNUZ, F16, F64, DType
 from gemmetry.domain.operation import EpilogueStep, Operation, Scaling
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.iree_provider.linalg import MLIR_TYPES
+from gemmetry.providers.iree_provider.compiling.linalg import MLIR_TYPES
 from gemmetry.providers.iree_provider.targets import cuda_number, uses_fp8, uses_ocp_fp8
 
 

@@ -22,7 +22,7 @@ class Vehicle(StrEnum):
     """What carries a planted kernel."""
 
     HOST = "host"
-    """The tiled GEMM emulator of ``host_emulator.py``, in numpy."""
+    """The tiled GEMM emulator of ``host/emulator.py``, in numpy."""
     TRITON = "triton"
     """Triton, on a GPU or in its interpreter on the CPU."""
     CUDA = "cuda"
@@ -83,14 +83,12 @@ NOT_PLANTED: Mapping[int, str] = {
 @cache
 def planted() -> tuple[Planted, ...]:
     """All planted kernels, by vehicle and in the order of their numbers."""
-    from gemmetry.providers.mutant_provider import (
-        cuda_catalogue,
-        host_cache_catalogue,
-        host_catalogue,
-        host_rare_catalogue,
-        triton_catalogue,
-        unseen_catalogue,
-    )
+    from gemmetry.providers.mutant_provider.cuda import catalogue as cuda_catalogue
+    from gemmetry.providers.mutant_provider.host import cache_catalogue as host_cache_catalogue
+    from gemmetry.providers.mutant_provider.host import catalogue as host_catalogue
+    from gemmetry.providers.mutant_provider.host import rare_catalogue as host_rare_catalogue
+    from gemmetry.providers.mutant_provider.triton import catalogue as triton_catalogue
+    from gemmetry.providers.mutant_provider.unseen import catalogue as unseen_catalogue
 
     on_host = sorted(
         (*host_catalogue.PLANTED, *host_cache_catalogue.PLANTED, *host_rare_catalogue.PLANTED),

@@ -8,13 +8,13 @@ from functools import cache
 from importlib.util import find_spec
 from typing import ClassVar
 
+from gemmetry.devices.blas_threads import set_blas_threads
 from gemmetry.domain.contracts import Executable, Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.errors import UnknownNameError, UnsupportedError
 from gemmetry.domain.names import operation_name
 from gemmetry.domain.operation import Operation, Signature
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers._blas_threads import set_blas_threads
 from gemmetry.providers.base import BaseProvider
 from gemmetry.providers.mutant_provider.catalogue import (
     Planted,
@@ -23,7 +23,7 @@ from gemmetry.providers.mutant_provider.catalogue import (
     planted_by_configuration,
     signature_of,
 )
-from gemmetry.providers.mutant_provider.triton_catalogue import interpreter_problem
+from gemmetry.providers.mutant_provider.triton.catalogue import interpreter_problem
 
 _KINDS = {
     Vehicle.HOST: (TargetKind.CPU,),
@@ -77,7 +77,7 @@ class MutantProvider(BaseProvider):
     def targets(self) -> Sequence[Target]:
         targets = [Target(TargetKind.CPU)]
         if _is_installed("torch"):
-            from gemmetry.providers._torch_device import gpu_targets
+            from gemmetry.devices.torch import gpu_targets
 
             targets += [target for target in gpu_targets() if target.kind is TargetKind.CUDA]
         return targets
@@ -148,15 +148,15 @@ def _without_factors(signature: Signature) -> Signature:
 def _build(item: Planted, dispatch: Dispatch) -> Executable:
     match item.vehicle:
         case Vehicle.HOST:
-            from gemmetry.providers.mutant_provider import host_kernels
+            from gemmetry.providers.mutant_provider.host import kernels as host_kernels
 
             return host_kernels.build(item, dispatch)
         case Vehicle.TRITON:
-            from gemmetry.providers.mutant_provider import triton_kernels
+            from gemmetry.providers.mutant_provider.triton import kernels as triton_kernels
 
             return triton_kernels.build(item, dispatch)
         case Vehicle.CUDA:
-            from gemmetry.providers.mutant_provider import cuda_kernels
+            from gemmetry.providers.mutant_provider.cuda import kernels as cuda_kernels
 
             return cuda_kernels.build(item, dispatch)
 

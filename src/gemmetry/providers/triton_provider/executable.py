@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
+from gemmetry.devices.torch import TORCH_ERRORS, TorchDevice
 from gemmetry.domain.contracts import Buffer, Device, Executable
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.record import BuildFacts
 from gemmetry.kernels.triton_matmul import matmul_kernel
-from gemmetry.providers._torch_device import TORCH_ERRORS, TorchDevice
 from gemmetry.providers.triton_provider.compiling import Built, as_compile_error
 from gemmetry.providers.triton_provider.plan import ALIGNMENT, KernelPlan
 

@@ -52,7 +52,7 @@ class TritonProvider(BaseProvider):
             return [Target(TargetKind.CPU)]
         if self.available() is not None:
             return cross_targets()
-        from gemmetry.providers._torch_device import gpu_targets
+        from gemmetry.devices.torch import gpu_targets
 
         return [*gpu_targets(), *cross_targets()]
 
@@ -114,7 +114,7 @@ class TritonProvider(BaseProvider):
             raise UnsupportedError(
                 f"no {dispatch.target} device is here, so {dispatch.name} can only be compiled"
             )
-        from gemmetry.providers._torch_device import open_device
+        from gemmetry.devices.torch import open_device
         from gemmetry.providers.triton_provider.executable import load
 
         device = open_device(dispatch.target)
@@ -161,7 +161,7 @@ class TritonProvider(BaseProvider):
 
     def _build_interpreted(self, dispatch: Dispatch) -> Executable:
         _require_interpreter()
-        from gemmetry.providers._torch_device import open_device
+        from gemmetry.devices.torch import open_device
         from gemmetry.providers.triton_provider.executable import interpreted
 
         plan = make_plan(dispatch.operation, self._tile(dispatch))

@@ -16,7 +16,6 @@ import numpy as np
 
 from gemmetry.domain.contracts import Buffer
 from gemmetry.domain.errors import DispatchError
-from gemmetry.verification import exact_inputs
 from gemmetry.verification.checks.results import (
     BUGS,
     CheckOutcome,
@@ -28,7 +27,8 @@ from gemmetry.verification.checks.results import (
 )
 from gemmetry.verification.companions import whole_tile
 from gemmetry.verification.context import Context
-from gemmetry.verification.exact_inputs import ExactCase
+from gemmetry.verification.inputs import exact as exact_inputs
+from gemmetry.verification.inputs.exact import ExactCase
 from gemmetry.verification.launching import Launch, Launcher
 
 NAME = "many_calls"

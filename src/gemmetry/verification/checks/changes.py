@@ -23,13 +23,13 @@ from gemmetry.numerics.changes import (
 from gemmetry.numerics.editing import prepared_edits
 from gemmetry.numerics.references import Reference, to_logical
 from gemmetry.numerics.storage import Array, same_bytes, to_float64
-from gemmetry.verification import exact_inputs
 from gemmetry.verification.checks.repeats import calls
 from gemmetry.verification.checks.results import CheckResult, failed, not_applicable, passed
 from gemmetry.verification.context import INTEGERS, Context, ExactRun
-from gemmetry.verification.exact_inputs import ExactCase
+from gemmetry.verification.inputs import exact as exact_inputs
+from gemmetry.verification.inputs.exact import ExactCase
+from gemmetry.verification.inputs.small_changes import Step, changes_of, draw_steps
 from gemmetry.verification.launching import Launch
-from gemmetry.verification.small_changes import Step, changes_of, draw_steps
 
 NAME = "follows_changes"
 
@@ -48,7 +48,7 @@ def check_follows_changes(context: Context) -> CheckResult:
     Inputs are integers whose sums are exact, so that each result is known to the bit: it is the one
     before but for the lines that the change goes into, which are computed apart. All launches write
     the same output, which holds the result before; results that a function returns are looked at
-    when all have run. See :mod:`gemmetry.verification.small_changes` for what changes.
+    when all have run. See :mod:`gemmetry.verification.inputs.small_changes` for what changes.
     """
     run = context.exact(INTEGERS, exact_inputs.integers)
     if run is None and context.reference is None:

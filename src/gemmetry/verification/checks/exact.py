@@ -11,7 +11,6 @@ from gemmetry.domain.operation import Scaling
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.inputs import exact_integer_limit
 from gemmetry.numerics.references import to_logical
-from gemmetry.verification import exact_inputs, factor_inputs
 from gemmetry.verification.checks.results import (
     CheckResult,
     failed,
@@ -20,7 +19,9 @@ from gemmetry.verification.checks.results import (
     warned,
 )
 from gemmetry.verification.context import INTEGERS, Context
-from gemmetry.verification.exact_inputs import LADDER, ExactInputs
+from gemmetry.verification.inputs import exact as exact_inputs
+from gemmetry.verification.inputs import factors as factor_inputs
+from gemmetry.verification.inputs.exact import LADDER, ExactInputs
 
 _IN_PLACE = ("selects_lhs", "selects_rhs")
 

@@ -9,7 +9,6 @@ from gemmetry.domain.contracts import OrderedDevice, ThreadDevice
 from gemmetry.domain.errors import DispatchError
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.storage import Array, to_float64
-from gemmetry.verification import exact_inputs
 from gemmetry.verification.checks.memory import zone_problem
 from gemmetry.verification.checks.results import (
     BUGS,
@@ -21,6 +20,7 @@ from gemmetry.verification.checks.results import (
     warned,
 )
 from gemmetry.verification.context import INTEGERS, Context, ExactRun
+from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.launching import Launch
 from gemmetry.verification.threads import in_new_thread
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gemmetry.domain.operation import Operation
-from gemmetry.verification import exact_inputs
 from gemmetry.verification.checks import values
 from gemmetry.verification.checks.results import CheckResult, failed, not_applicable, passed
 from gemmetry.verification.context import INTEGERS, Context
-from gemmetry.verification.exact_inputs import ExactCase
-from gemmetry.verification.scaled_inputs import overflowing, scaled_along_k, subnormal
-from gemmetry.verification.special_inputs import objection
+from gemmetry.verification.inputs import exact as exact_inputs
+from gemmetry.verification.inputs.exact import ExactCase
+from gemmetry.verification.inputs.scaled import overflowing, scaled_along_k, subnormal
+from gemmetry.verification.inputs.special import objection
 
 _NO_ROOM = "these formats have no room for such inputs"
 

@@ -20,8 +20,8 @@ from gemmetry.verification.checks.results import (
 )
 from gemmetry.verification.comparison import outside_bound
 from gemmetry.verification.context import Context
+from gemmetry.verification.inputs.special import Positions, Spread, objection, spread
 from gemmetry.verification.launching import Launch
-from gemmetry.verification.special_inputs import Positions, Spread, objection, spread
 
 Mask = npt.NDArray[np.bool_]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from gemmetry.domain.operation import Operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.storage import Array
-from gemmetry.verification import special_inputs
 from gemmetry.verification.checks.results import CheckResult, not_applicable, passed
 from gemmetry.verification.context import Context
+from gemmetry.verification.inputs import special as special_inputs
 
 Inputs = tuple[Array, ...]
 

@@ -1,0 +1,448 @@
+"""Memory and time of a CPU or GPU through torch; shared by the torch, triton and user providers.
+
+torch calls CUDA and ROCm devices both "cuda"; a :class:`TorchDevice` is told which one it is only
+for its messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from gemmetry.devices.host_stress import busy_processors, spoiled_heap
+from gemmetry.devices.torch_order import same_bits, unordered_on_host, unordered_on_stream
+from gemmetry.devices.torch_stress import GpuStress
+from gemmetry.devices.torch_timing import StreamTimer, time_on_host
+from gemmetry.domain.contracts import Buffer, HostArray
+from gemmetry.domain.dtypes import (
+    BF16,
+    E4M3,
+    E4M3FNUZ,
+    E5M2,
+    E5M2FNUZ,
+    F16,
+    F32,
+    F64,
+    S8,
+    S32,
+    TF32,
+    DType,
+)
+from gemmetry.domain.errors import (
+    DeviceLostError,
+    GemmetryError,
+    LaunchError,
+    OutOfMemoryError,
+)
+from gemmetry.domain.operation import TensorSpec
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.hardware.host import free_memory_bytes, last_level_cache_bytes
+
+_FORMATS: dict[DType, tuple[torch.dtype, type[Any], torch.dtype, type[Any]]] = {
+    # dtype -> torch's, numpy's, and the integers of the same size through which they exchange bytes
+    F64: (torch.float64, np.float64, torch.int64, np.int64),
+    F32: (torch.float32, np.float32, torch.int32, np.int32),
+    TF32: (torch.float32, np.float32, torch.int32, np.int32),
+    F16: (torch.float16, np.float16, torch.int16, np.int16),
+    BF16: (torch.bfloat16, ml_dtypes.bfloat16, torch.int16, np.int16),
+    E4M3: (torch.float8_e4m3fn, ml_dtypes.float8_e4m3fn, torch.uint8, np.uint8),
+    E5M2: (torch.float8_e5m2, ml_dtypes.float8_e5m2, torch.uint8, np.uint8),
+    E4M3FNUZ: (torch.float8_e4m3fnuz, ml_dtypes.float8_e4m3fnuz, torch.uint8, np.uint8),
+    E5M2FNUZ: (torch.float8_e5m2fnuz, ml_dtypes.float8_e5m2fnuz, torch.uint8, np.uint8),
+    S8: (torch.int8, np.int8, torch.int8, np.int8),
+    S32: (torch.int32, np.int32, torch.int32, np.int32),
+}
+
+_BY_STORAGE = {np.dtype(numpy_type): dtype for dtype, (_, numpy_type, _, _) in _FORMATS.items()}
+"""A format stored as the numpy type (tf32 is stored as float32, whose values include it)."""
+
+TORCH_ERRORS = (RuntimeError, ValueError, MemoryError)
+"""What torch raises for failed launches, refused arguments and exhausted memory."""
+
+_LOST_CODES = frozenset({46, 100, 214, 220, 802, 999})
+"""cudaErrorDevicesUnavailable, NoDevice, ECCUncorrectable, NvlinkUncorrectable, SystemNotReady and
+Unknown, from the enumeration cudaError of the CUDA Runtime API."""
+_LOST_TEXTS = ("uncorrectable ECC", "no CUDA-capable device", "no ROCm-capable device",
+               "busy or unavailable", "NVLink error", "system not yet initialized")  # fmt: skip
+
+_AMD_INFINITY_CACHE_BYTES = {"gfx942": 256 * 2**20, "gfx950": 256 * 2**20}
+"""The level behind the L2 that torch reports; AMD CDNA 3 and CDNA 4 architecture white papers."""
+_ZONE_PATTERN = 0xFF
+_GUARDED_ALIGNMENT_BYTES = 256
+"""What cudaMalloc promises at least (CUDA C++ Programming Guide, device memory accesses)."""
+
+
+def torch_dtype(dtype: DType) -> torch.dtype:
+    """torch's name for `dtype` (tf32 is stored as float32)."""
+    return _FORMATS[dtype][0]
+
+
+def to_tensor(array: HostArray, dtype: DType) -> torch.Tensor:
+    """A CPU tensor holding a copy of the host array `array` of `dtype`, same shape."""
+    torch_type, _, torch_int, numpy_int = _FORMATS[dtype]
+    tensor = torch.empty(array.shape, dtype=torch_type)
+    if tensor.numel():
+        np.copyto(tensor.view(torch_int).numpy(), np.ascontiguousarray(array).view(numpy_int))
+    return tensor
+
+
+def _host_bits(array: HostArray, dtype: DType) -> torch.Tensor:
+    """The bytes of a host array as a CPU tensor of integers, without a copy where that works."""
+    _, _, torch_int, numpy_int = _FORMATS[dtype]
+    bits = np.ascontiguousarray(array).view(numpy_int)
+    if bits.flags.writeable:
+        return torch.from_numpy(bits)
+    # torch has no read-only tensors, and warns where it is given a read-only array.
+    return to_tensor(array, dtype).view(torch_int)
+
+
+def to_host(tensor: torch.Tensor, dtype: DType) -> HostArray:
+    """A host array of `dtype` with a copy of the tensor's content; waits for its device.
+
+    Raises:
+        LaunchError: the tensor is not of `dtype`.
+    """
+    torch_type, numpy_type, torch_int, _ = _FORMATS[dtype]
+    if tensor.dtype != torch_type:
+        raise LaunchError(
+            f"the result is {tensor.dtype}, the operation asks for {torch_type}",
+            hint="Return a tensor of the result's dtype.",
+        )
+    on_host = tensor.detach().contiguous().view(torch_int).to("cpu", copy=True)
+    return on_host.numpy().view(numpy_type)
+
+
+class TorchDevice:
+    """:class:`gemmetry.domain.contracts.Device` on torch; buffers are contiguous tensors."""
+
+    def __init__(self, kind: str, index: int = 0) -> None:
+        """
+        Args:
+            kind: ``cpu``, ``cuda`` or ``hip`` (a TargetKind will do).
+            index: which GPU.
+        """
+        self.kind = str(kind)
+        self.is_gpu = self.kind != "cpu"
+        self.index = index
+        self.torch_device = torch.device("cuda", index) if self.is_gpu else torch.device("cpu")
+        self._stream_timer = StreamTimer(index)
+        self._stress = GpuStress(self.torch_device)
+        if self.is_gpu:
+            with self.errors("opening the device"):
+                torch.cuda.set_device(index)
+                properties = torch.cuda.get_device_properties(index)
+            self.multiprocessors = int(properties.multi_processor_count)
+            beyond_l2 = _AMD_INFINITY_CACHE_BYTES.get(_architecture(properties), 0)
+            self.last_level_cache_bytes = max(int(properties.L2_cache_size), beyond_l2)
+        else:
+            self.last_level_cache_bytes = last_level_cache_bytes()
+
+    @property
+    def alignment_bytes(self) -> int:
+        """On a GPU what the widest vector load and a tensor map ask for (PTX ISA, ld.v4 and
+        tensormap), on a CPU 1, as BLAS takes any address of an element."""
+        return 16 if self.is_gpu else 1
+
+    def enter_thread(self) -> None:
+        """See :class:`gemmetry.domain.contracts.ThreadDevice`."""
+        if self.is_gpu:
+            with self.errors("entering a thread"):
+                torch.cuda.set_device(self.index)
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.index}" if self.is_gpu else self.kind
+
+    @contextmanager
+    def errors(self, doing: str) -> Iterator[None]:
+        """Turn what torch raises inside into LaunchError, OutOfMemoryError or DeviceLostError."""
+        try:
+            yield
+        except TORCH_ERRORS as error:
+            raise self.translate(error, doing) from error
+
+    def translate(self, error: BaseException, doing: str) -> GemmetryError:
+        """The error of our tree for one that torch or the driver raised while `doing` something.
+
+        After a LaunchError whose text is a CUDA or HIP error, the process cannot use the device
+        any more (such errors stick to the context); its owner starts a fresh one.
+        """
+        text = str(error).strip()
+        line = next(
+            (part.strip() for part in text.splitlines() if part.strip()), type(error).__name__
+        )
+        code = getattr(error, "error_code", None)
+        if code in _LOST_CODES or any(part in text for part in _LOST_TEXTS):
+            return DeviceLostError(
+                f"{self} was lost while {doing}: {line}",
+                hint="Check the driver's log (nvidia-smi, dmesg), then run the same command again.",
+            )
+        if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in text:
+            return OutOfMemoryError(
+                f"{self} ran out of memory while {doing}: {line}",
+                hint="Use a smaller shape, or free memory that other processes hold.",
+            )
+        return LaunchError(f"{self} failed while {doing}: {line}")
+
+    def allocate(self, spec: TensorSpec) -> Buffer:
+        with self.errors(f"allocating {spec.bytes} bytes for {spec.role}"):
+            return torch.empty(
+                spec.storage_shape, dtype=torch_dtype(spec.dtype), device=self.torch_device
+            )
+
+    def allocate_guarded(
+        self, spec: TensorSpec, *, zone_bytes: int, offset_bytes: int = 0
+    ) -> Buffer:
+        """See :class:`gemmetry.domain.contracts.GuardedDevice`; the buffer begins `offset_bytes`
+        behind a multiple of 256 bytes."""
+        size = spec.bytes + 2 * zone_bytes + _GUARDED_ALIGNMENT_BYTES + offset_bytes
+        with self.errors(f"allocating {size} bytes for {spec.role} and its red zones"):
+            memory = torch.empty(size, dtype=torch.uint8, device=self.torch_device)
+            start = zone_bytes + offset_bytes
+            start += -(memory.data_ptr() + zone_bytes) % _GUARDED_ALIGNMENT_BYTES
+            memory[:start].fill_(_ZONE_PATTERN)
+            memory[start + spec.bytes :].fill_(_ZONE_PATTERN)
+            inner = memory[start : start + spec.bytes]
+            return inner.view(torch_dtype(spec.dtype)).view(spec.storage_shape)
+
+    def red_zones_intact(self, buffer: Buffer) -> bool:
+        """Whether the rest of the buffer's memory still holds what :meth:`allocate_guarded` wrote
+        there."""
+        with self.errors("looking at red zones"):
+            memory = torch.empty(0, dtype=torch.uint8, device=buffer.device)
+            memory.set_(buffer.untyped_storage())
+            start = buffer.storage_offset() * buffer.element_size()
+            zones = memory[:start], memory[start + buffer.nbytes :]
+            return all(bool((zone == _ZONE_PATTERN).all()) for zone in zones)
+
+    def unordered_work(self, launch: Callable[[], object], output: Buffer) -> str:
+        """See :class:`gemmetry.domain.contracts.OrderedDevice`; the order is that of the current
+        stream, on a CPU that of the calling thread."""
+        with self.errors("looking for work outside the timed order"):
+            look = unordered_on_stream if self.is_gpu else unordered_on_host
+            return look(launch, output)
+
+    @contextmanager
+    def spoiled_scratch(self, size_bytes: int) -> Iterator[None]:
+        """See :class:`gemmetry.domain.contracts.StressDevice`."""
+        if not self.is_gpu:
+            with spoiled_heap(size_bytes, lambda size: torch.empty(size, dtype=torch.uint8)):
+                yield
+            return
+        with self.errors("spoiling scratch memory"):
+            self._stress.spoil(size_bytes, self.free_memory_bytes())
+        yield
+        with self.errors("cleaning scratch memory"):
+            self._stress.clean()
+
+    @contextmanager
+    def load(self) -> Iterator[None]:
+        """See :class:`gemmetry.domain.contracts.StressDevice`."""
+        if not self.is_gpu:
+            with busy_processors(self.last_level_cache_bytes):
+                yield
+            return
+        copy_bytes = min(2 * self.last_level_cache_bytes, self.free_memory_bytes() // 8)
+        with self.errors("keeping the device busy"), self._stress.load(copy_bytes):
+            yield
+
+    def stress_limits(self) -> str:
+        """See :class:`gemmetry.domain.contracts.StressDevice`."""
+        return self._stress.limits if self.is_gpu else ""
+
+    def upload(self, array: HostArray, spec: TensorSpec) -> Buffer:
+        with self.errors(f"uploading {spec.role}"):
+            if self.is_gpu:
+                bits = _host_bits(array, spec.dtype).to(self.torch_device)
+                return bits.view(torch_dtype(spec.dtype))
+            return to_tensor(array, spec.dtype)
+
+    def write(self, buffer: Buffer, array: HostArray, spec: TensorSpec) -> None:
+        with self.errors(f"overwriting {spec.role}"):
+            buffer.view(_FORMATS[spec.dtype][2]).copy_(_host_bits(array, spec.dtype))
+
+    def prepared_edit(
+        self, buffer: Buffer, index: tuple[slice, ...], array: HostArray
+    ) -> Callable[[], None]:
+        """See :class:`gemmetry.domain.contracts.EditableDevice`; written through a second tensor
+        of the same memory, whose versions torch counts apart (``Tensor.data``). Preparing waits
+        for nothing either, as rounds are queued behind each other."""
+        dtype = _BY_STORAGE[array.dtype]
+        with self.errors("preparing a change in place"):
+            part = buffer.data.view(_FORMATS[dtype][2])[index]
+            contents = _host_bits(np.array(array), dtype)
+            if self.is_gpu:
+                # From pageable memory torch would wait for all that is queued.
+                contents = contents.pin_memory().to(self.torch_device, non_blocking=True)
+
+        def edit() -> None:
+            with self.errors("changing a buffer in place"):
+                part.copy_(contents)
+
+        return edit
+
+    def fill_repeating(self, buffer: Buffer, values: HostArray) -> None:
+        """See :class:`gemmetry.domain.contracts.EditableDevice`."""
+        dtype = _BY_STORAGE[values.dtype]
+        with self.errors("filling a buffer"):
+            bits = _host_bits(values, dtype).to(self.torch_device)
+            flat = buffer.view(_FORMATS[dtype][2]).view(-1)
+            whole = flat.numel() - flat.numel() % bits.numel()
+            flat[:whole].view(-1, bits.numel()).copy_(bits)
+            flat[whole:].copy_(bits[: flat.numel() - whole])
+
+    def same_bytes(self, left: Buffer, right: Buffer) -> bool:
+        if left.shape != right.shape or left.dtype != right.dtype:
+            return False
+        with self.errors("comparing two buffers"):
+            return same_bits(left, right)
+
+    def download(self, buffer: Buffer, spec: TensorSpec) -> HostArray:
+        if tuple(buffer.shape) != spec.storage_shape:
+            raise LaunchError(
+                f"the {spec.role} has the shape {tuple(buffer.shape)}, "
+                f"the operation asks for {spec.storage_shape}",
+                hint="Return the result as it is stored: a column-major C is an (N, M) array.",
+            )
+        with self.errors(f"downloading {spec.role}"):
+            return to_host(buffer, spec.dtype)
+
+    def fill_bytes(self, buffer: Buffer, pattern: int) -> None:
+        with self.errors("filling a buffer"):
+            buffer.view(torch.uint8).fill_(pattern)
+
+    def clone(self, buffer: Buffer) -> Buffer:
+        with self.errors("copying a buffer"):
+            return buffer.clone()
+
+    def synchronize(self) -> None:
+        if self.is_gpu:
+            with self.errors("running what was submitted before"):
+                torch.cuda.synchronize(self.index)
+
+    def free_memory_bytes(self) -> int:
+        if not self.is_gpu:
+            return free_memory_bytes()
+        with self.errors("asking for free memory"):
+            free, _ = torch.cuda.mem_get_info(self.index)
+            cached = torch.cuda.memory_reserved(self.index) - torch.cuda.memory_allocated(
+                self.index
+            )
+        return int(free + cached)
+
+    def release(self) -> None:
+        if self.is_gpu:
+            torch.cuda.empty_cache()
+
+    def time_calls(self, calls: Sequence[Callable[[], object]]) -> tuple[list[float], str]:
+        """Durations in ns and the method, ``wall_clock`` on a CPU, ``events`` on a GPU; see
+        :mod:`gemmetry.devices.torch_timing`."""
+        if not self.is_gpu:
+            return time_on_host(calls), "wall_clock"
+        with self.errors("timing"):
+            return self._stream_timer.time_calls(calls), "events"
+
+    def time_in_load(
+        self,
+        lead: Sequence[Callable[[], object]],
+        calls: Sequence[Callable[[], object]],
+        tail: Sequence[Callable[[], object]],
+        lead_ns: float,
+    ) -> list[float]:
+        """See :class:`gemmetry.domain.contracts.StreamDevice`; on a CPU nothing is left running."""
+        if not self.is_gpu:
+            durations = time_on_host([*lead, *calls, *tail])
+            return durations[len(lead) : len(lead) + len(calls)]
+        with self.errors("timing"):
+            return self._stream_timer.time_in_load(lead, calls, tail, lead_ns)
+
+    def captured(
+        self, call: Callable[[], object], *, keeps_result: bool = False
+    ) -> Callable[[], object]:
+        """See :class:`gemmetry.domain.contracts.StreamDevice`."""
+        if not self.is_gpu:
+            raise LaunchError("a CPU has no graphs to capture launches in")
+        with self.errors("capturing a launch"):
+            return self._stream_timer.captured(call, keeps_result=keeps_result)
+
+    def stream_and_wall_ns(self, calls: Sequence[Callable[[], object]]) -> tuple[float, float]:
+        """See :class:`gemmetry.domain.contracts.StreamDevice`; on a CPU both are the host's."""
+        if not self.is_gpu:
+            wall_ns = sum(time_on_host(calls))
+            return wall_ns, wall_ns
+        with self.errors("checking the clock"):
+            return self._stream_timer.stream_and_wall_ns(calls)
+
+    def float64_matmul(self) -> Callable[[HostArray, HostArray], HostArray] | None:
+        """``f(A, B)`` for (…, M, K) and (…, K, N) arrays, cut into tiles that fit the device;
+        None on a CPU, where numpy is as good."""
+        return self._float64_product if self.is_gpu else None
+
+    def _float64_product(self, lhs: HostArray, rhs: HostArray) -> HostArray:
+        if lhs.ndim > 2:
+            return np.stack([self._float64_product(a, b) for a, b in zip(lhs, rhs, strict=True)])
+        (m, k), n = lhs.shape, rhs.shape[1]
+        # A third of what is free for B, one for A and C together, one for the library's workspace.
+        budget = max(self.free_memory_bytes() // 3, 8 * (2 * k + 1))
+        columns = min(n, max(1, budget // (8 * k)))
+        rows = min(m, max(1, budget // (8 * (k + columns))))
+        with self.errors(f"computing the float64 reference of {m}x{n}x{k}"):
+            if (rows, columns) == (m, n):
+                return (self._as_float64(lhs) @ self._as_float64(rhs)).cpu().numpy()
+            result = np.empty((m, n), np.float64)
+            for j in range(0, n, columns):
+                b = self._as_float64(rhs[:, j : j + columns])
+                for i in range(0, m, rows):
+                    product = self._as_float64(lhs[i : i + rows]) @ b
+                    result[i : i + rows, j : j + columns] = product.cpu().numpy()
+        return result
+
+    def _as_float64(self, array: HostArray) -> torch.Tensor:
+        """The matrix in float64 on the device, which widens it; the narrow bytes are uploaded in
+        the order in which they lie."""
+        if array.flags.f_contiguous and not array.flags.c_contiguous:
+            return self._as_float64(array.T).T
+        narrow = to_tensor(array, _BY_STORAGE[array.dtype]).to(self.torch_device)
+        if narrow.dtype.itemsize == 1 and narrow.dtype.is_floating_point:
+            narrow = narrow.to(torch.float32)  # fp8 converts to float32 everywhere.
+        return narrow.to(torch.float64)
+
+
+def gpu_targets() -> list[Target]:
+    """The GPUs that torch sees on this machine."""
+    if not torch.cuda.is_available():
+        return []
+    found = []
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        if torch.version.hip:
+            kind, architecture = TargetKind.HIP, _architecture(properties)
+        else:
+            kind, architecture = TargetKind.CUDA, f"sm_{properties.major}{properties.minor}"
+        found.append(Target(kind, architecture, index, product=properties.name))
+    return found
+
+
+def open_device(target: Target, *, threads: int = 0) -> TorchDevice:
+    """The device of `target`, with torch's CPU threads set (0: left as they are).
+
+    Raises:
+        LaunchError: torch does not see that device.
+    """
+    if threads > 0 and threads != torch.get_num_threads():
+        torch.set_num_threads(threads)
+    return _opened_device(target.kind, target.index or 0)
+
+
+@cache
+def _opened_device(kind: TargetKind, index: int) -> TorchDevice:
+    return TorchDevice(kind, index)
+
+
+def _architecture(properties: Any) -> str:
+    return str(getattr(properties, "gcnArchName", "")).partition(":")[0]

@@ -1,0 +1,119 @@
+"""Finds work that does not keep to the order in which launches are timed: the current stream of a
+GPU, the calling thread of a CPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from gemmetry.devices.late_work import WAIT_S, late_work
+
+_BLOCK_CYCLES = 24_000_000
+"""Clock cycles that the stream is kept busy: 12 ms at 2 GHz, more than a launch takes to submit.
+How long it really is does not matter: an event tells whether the stream was still blocked."""
+
+_LEAD_S = 0.003
+"""Time given to work that runs ahead; a bf16 kernel of 8192³ takes 1.6 ms on an H200."""
+
+_UNTOUCHED = 0xFF
+
+_ATTEMPTS = 3
+"""Work on another stream races with the copy that must come first; a tie is unlikely thrice."""
+
+_OTHER_STREAM = 1
+"""The look at which a stream of its own is the current one."""
+
+
+def unordered_on_host(launch: Callable[[], object], output: torch.Tensor) -> str:
+    """For a CPU: whether a launch goes on writing after it returned."""
+    _bytes(output).fill_(_UNTOUCHED)
+    holder = [output]
+
+    def run() -> None:
+        holder[0] = _result(launch(), output)
+
+    return late_work(run, lambda: holder[0].detach().clone(), same_bits)
+
+
+def unordered_on_stream(launch: Callable[[], object], output: torch.Tensor) -> str:
+    """For a GPU: whether a launch runs ahead of the current stream or is not waited for by it.
+
+    A spinning kernel blocks the current stream. What a launch behind it writes meanwhile does not
+    follow the stream. A copy of the result queued behind the launch must then hold the final
+    result; where it does not, the stream went on before the work was done, and so do events.
+    A launch that itself waits for the device cannot be seen running ahead. One look is made with a
+    new stream as the current one, as callers may use any: work on the default stream is on another
+    one then, and does not wait for it.
+    """
+    for attempt in range(_ATTEMPTS):
+        if attempt == _OTHER_STREAM:
+            with torch.cuda.stream(torch.cuda.Stream(output.device)):
+                problem = _look(launch, output, wait_s=0.0)
+            if problem:
+                return f"launched while another stream than the default one is current: {problem}"
+            continue
+        problem = _look(launch, output, wait_s=WAIT_S if attempt == 0 else 0.0)
+        if problem:
+            return problem
+    return ""
+
+
+def _look(launch: Callable[[], object], output: torch.Tensor, *, wait_s: float) -> str:
+    stream = torch.cuda.current_stream(output.device)
+    other = torch.cuda.Stream(output.device)
+    _bytes(output).fill_(_UNTOUCHED)
+    before, copy = output.clone(), torch.empty_like(output)
+    torch.cuda.synchronize(output.device)
+    with torch.cuda.stream(other):
+        same_bits(output, before)  # Allocates what the look below needs, while nothing is blocked.
+    torch.cuda.synchronize(output.device)
+
+    torch.cuda._sleep(_BLOCK_CYCLES)
+    unblocked = torch.cuda.Event()
+    unblocked.record(stream)
+    result = _result(launch(), output)
+    is_given = result.data_ptr() == output.data_ptr()
+    copy = copy.copy_(result) if is_given else result.detach().clone()
+    if is_given and not unblocked.query():
+        time.sleep(_LEAD_S)
+        with torch.cuda.stream(other):
+            is_early = not same_bits(output, before)
+        if is_early and not unblocked.query():
+            torch.cuda.synchronize(output.device)
+            return (
+                "the result was written while the timed stream was still blocked: the work runs on "
+                "another stream that does not wait for it"
+            )
+    torch.cuda.synchronize(output.device)
+    if not same_bits(copy, result):
+        return (
+            "the result changed after the timed stream was done: it does not wait for all of the "
+            "work, which runs on another stream"
+        )
+    time.sleep(wait_s)
+    torch.cuda.synchronize(output.device)
+    if not same_bits(copy, result):
+        return "the result changed after the device was idle: another thread goes on launching"
+    return ""
+
+
+def _result(returned: object, output: torch.Tensor) -> torch.Tensor:
+    """What a launch returned, where it is on the same device, else the output it was given."""
+    if isinstance(returned, torch.Tensor) and returned.device == output.device:
+        return returned
+    return output
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().view(torch.uint8)
+
+
+def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors of one shape and dtype hold the same bytes; compared eight at a time
+    where they can be, which is several times faster on a CPU."""
+    pair = [_bytes(part).reshape(-1) for part in (left, right)]
+    if all(part.numel() % 8 == 0 and part.data_ptr() % 8 == 0 for part in pair):
+        pair = [part.view(torch.int64) for part in pair]
+    return bool(torch.equal(*pair))

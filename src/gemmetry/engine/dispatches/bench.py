@@ -1,0 +1,419 @@
+"""What a worker does with dispatches: open (build, verify, prepare), sample, close."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+
+from gemmetry.domain.contracts import Executable, HostArray, Provider, Workspace
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.errors import DeviceLostError, GemmetryError, OutOfMemoryError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import Operation
+from gemmetry.domain.outcome import Stage, Verification
+from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import TargetKind
+from gemmetry.domain.units import format_bytes
+from gemmetry.engine.dispatches.companion_builder import CompanionBuilder
+from gemmetry.engine.dispatches.copies import Copies, ReturnsOnce
+from gemmetry.engine.dispatches.evidence_folders import EvidenceFolders
+from gemmetry.engine.dispatches.launch_budget import LaunchBudget
+from gemmetry.engine.dispatches.sanitizing import sanitize, with_sanitizer
+from gemmetry.engine.failures import describe
+from gemmetry.engine.workers.protocol import (
+    Channel,
+    ChannelClosed,
+    Close,
+    Closed,
+    Entered,
+    Failure,
+    Hello,
+    LeftBehind,
+    Open,
+    Opened,
+    Sample,
+    Sampled,
+    Trying,
+    WireDispatch,
+)
+from gemmetry.engine.workers.strays import Strays
+from gemmetry.hardware.pinning import pin_process
+from gemmetry.measurement.buffers import Uploads
+from gemmetry.measurement.renewal import LeftOutput
+from gemmetry.measurement.sampler import Sampler
+from gemmetry.numerics.changes import changed_inputs, changed_reference
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.references import Reference, compute_reference
+from gemmetry.observers import make_observers
+from gemmetry.providers.cost_probe import least_seconds
+from gemmetry.verification.after_timing import digest, recheck
+from gemmetry.verification.checks import CheckResult
+from gemmetry.verification.diagnosis.accumulator_hint import with_accumulator_hint
+from gemmetry.verification.evidence import Evidence
+from gemmetry.verification.protocol import verify
+from gemmetry.verification.references.cache import ReferenceCache
+
+HOST_REFERENCE_FLOPS = 2e11
+"""Products up to this size get their float64 reference from the host, larger ones from the device
+where it can: two cores of a small machine need about 5 s for it (measured, 40 GFLOP/s)."""
+
+REFERENCE_SECONDS = 30.0
+"""A float64 reference that the host would compute for longer is not made: Freivalds' test stands in
+for it. Two cores of a small machine (40 GFLOP/s) get to 1.2e12 FLOPs, a product of 8192³."""
+
+_PROBE_SIZE = 768
+"""Edge of the float64 product whose time tells how fast the host is: about 20 ms on two cores."""
+
+KEPT_BYTES = 2 << 30
+"""Host memory for inputs of recent operations; the latest are kept in any case."""
+
+
+@dataclass(slots=True)
+class OpenDispatch:
+    """An executable with its sampler, between Open and Close."""
+
+    dispatch: Dispatch
+    executable: Executable
+    sampler: Sampler | None
+    is_verified: bool
+    right_output: str
+    """Digest of an output that was verified; "" if none is known."""
+
+
+class Answers:
+    """Inputs and references of operations, those last used kept in memory."""
+
+    def __init__(self, references: Path, settings: RunSettings) -> None:
+        self._cache = ReferenceCache(references)
+        self._settings = settings
+        self._inputs: OrderedDict[Operation, tuple[HostArray, ...]] = OrderedDict()
+        self._held_bytes = 0
+
+    def inputs(self, operation: Operation) -> tuple[HostArray, ...]:
+        """Host arrays of the operation's inputs."""
+        found = self._inputs.get(operation)
+        if found is not None:
+            self._inputs.move_to_end(operation)
+            return found
+        settings = self._settings
+        found = make_inputs(operation, distribution=settings.distribution, seed=settings.seed)
+        self._inputs[operation] = found
+        self._held_bytes += _bytes(found)
+        while self._held_bytes > KEPT_BYTES and len(self._inputs) > 1:
+            _, dropped = self._inputs.popitem(last=False)
+            self._held_bytes -= _bytes(dropped)
+        return found
+
+    def reference(self, operation: Operation, executable: Executable) -> Reference | None:
+        """The operation's reference: from memory, from the experiment, or computed now; None
+        where only the host could compute it, and for too long."""
+        settings = self._settings
+        if operation.flops > HOST_REFERENCE_FLOPS and self._takes_too_long(operation, executable):
+            return None
+
+        def compute() -> Reference:
+            matmul = None
+            large = operation.flops > HOST_REFERENCE_FLOPS
+            if large or settings.verification_providers[:1] == ("device",):
+                matmul = executable.device.float64_matmul()
+            return compute_reference(operation, self.inputs(operation), matmul=matmul)
+
+        return self._cache.get(operation, settings.distribution, settings.seed, compute)
+
+    def _takes_too_long(self, operation: Operation, executable: Executable) -> bool:
+        if executable.device.float64_matmul() is not None:
+            return False
+        return operation.flops / host_flops_per_second() > REFERENCE_SECONDS
+
+
+@cache
+def host_flops_per_second() -> float:
+    """What numpy's float64 product does on this host, from some of :data:`_PROBE_SIZE`³."""
+    matrix = np.ones((_PROBE_SIZE, _PROBE_SIZE))
+    return 2 * _PROBE_SIZE**3 / least_seconds(lambda: np.matmul(matrix, matrix))
+
+
+class Bench:
+    """Serves Open, Sample and Close for one provider on one device."""
+
+    def __init__(
+        self, channel: Channel, provider: Provider, hello: Hello, workspace: Workspace
+    ) -> None:
+        self._channel = channel
+        self._provider = provider
+        self._hello = hello
+        self._workspace = workspace
+        self._answers = Answers(Path(hello.references), hello.settings)
+        self._evidence = EvidenceFolders(Path(hello.failures), hello.settings)
+        if hello.target.kind is TargetKind.CPU:
+            pin_process(int(hello.options.get("threads", 0)))
+        self._observers = make_observers(hello.target)
+        # On the host a copy costs as much as an upload.
+        self._uploads = Uploads() if hello.target.is_gpu else None
+        self._open: dict[int, OpenDispatch] = {}
+        self._strays = Strays()
+        self._copies = Copies()
+        self._companions = CompanionBuilder(provider, workspace, self._returns_once)
+
+    def handle(self, request: Open | Sample | Close) -> None:
+        """Answer each part of the request with one reply."""
+        try:
+            match request:
+                case Open():
+                    for wire in request.dispatches:
+                        self._answer(wire.id, self._open_one(wire))
+                case Sample():
+                    for dispatch_id, count in request.requests:
+                        self._answer(dispatch_id, self._sample_one(dispatch_id, count))
+                case Close():
+                    for dispatch_id in request.ids:
+                        self._answer(dispatch_id, self._close_one(dispatch_id))
+        finally:
+            self._copies.end_copy()
+
+    def _answer(self, dispatch_id: int, answer: Opened | Sampled | Closed) -> None:
+        """Answer, and where the dispatch has come to its end, end what it left running."""
+        if not isinstance(answer, Sampled):
+            left = self._strays.look(dispatch_id)
+            if left:
+                self._channel.send(LeftBehind(dispatch_id, left))
+        if dispatch_id not in self._open:
+            self._strays.end(dispatch_id)
+        self._channel.send(answer)
+
+    def _returns_once(self, executable: Executable) -> ReturnsOnce:
+        return ReturnsOnce(executable, self._copies)
+
+    def _open_one(self, wire: WireDispatch) -> Opened:
+        self._channel.send(Entered(wire.id, Stage.BUILD))
+        dispatch = Dispatch(
+            parse_operation(wire.operation),
+            wire.configuration,
+            self._hello.provider,
+            self._hello.target,
+        )
+        executable: Executable | None = None
+        self._copies.forget()
+        try:
+            executable = self._provider.build(dispatch, self._workspace)
+            slow = self._try(wire, dispatch, executable)
+            if slow:
+                executable.close()
+                return Opened(wire.id, executable.facts, None, None, slow, 0)
+            verdict, right_output = self._verify(wire, dispatch, executable)
+            verdict = self._sanitize(wire, dispatch, verdict)
+            if verdict is not None and verdict.status is Verification.FAILED:
+                executable.close()
+                return Opened(wire.id, executable.facts, verdict, None, "", 0)
+            if self._hello.target.is_gpu:
+                # What verification leaves cached is memory that the other processes do not get.
+                executable.device.release()
+            trace = self._trace(wire, dispatch, executable)
+            sampler = self._prepare(wire, dispatch, executable)
+            is_verified = verdict is not None or not wire.verify
+            self._copies.look()
+            self._open[wire.id] = OpenDispatch(
+                dispatch, executable, sampler, is_verified, right_output or wire.right_output
+            )
+            free = executable.device.free_memory_bytes()
+            sample_s = 0.0 if sampler is None else sampler.sample_s
+            return Opened(
+                wire.id, executable.facts, verdict, None, "", free, trace, right_output, sample_s
+            )
+        except ChannelClosed:
+            raise
+        except Exception as error:  # noqa: BLE001  # the isolation boundary
+            facts = BuildFacts() if executable is None else executable.facts
+            return Opened(wire.id, facts, None, self._failure(error, executable), "", 0)
+
+    def _try(self, wire: WireDispatch, dispatch: Dispatch, executable: Executable) -> str:
+        """Why the dispatch is not worth going on with; "" if it is.
+
+        A prediction decides nothing but whether a launch is timed before all others, under a
+        deadline that the parent keeps.
+        """
+        budget = LaunchBudget(self._hello.settings, verifies=wire.verify)
+        if not wire.is_new or not budget.is_doubtful(self._provider.seconds_per_launch(dispatch)):
+            return ""
+        self._channel.send(Entered(wire.id, Stage.VERIFY))
+        device, operation = executable.device, dispatch.operation
+        _require_memory(operation, device.free_memory_bytes())
+        arrays = self._answers.inputs(operation)
+        buffers = [device.upload(a, s) for a, s in zip(arrays, operation.inputs, strict=True)]
+        output = device.allocate(operation.output)
+        device.synchronize()
+        self._channel.send(Trying(wire.id))
+        began = time.monotonic()
+        self._returns_once(executable).run(buffers, output)
+        device.synchronize()
+        return budget.objection(time.monotonic() - began)
+
+    def _verify(
+        self, wire: WireDispatch, dispatch: Dispatch, executable: Executable
+    ) -> tuple[Verdict | None, str]:
+        """The verdict, and the digest of the output that it found right, for what is timed."""
+        settings = self._hello.settings
+        if not (settings.verify and wire.verify):
+            return None, ""
+        self._channel.send(Entered(wire.id, Stage.VERIFY))
+        operation, level = dispatch.operation, settings.verification_level
+        inputs = self._answers.inputs(operation)
+        reference = self._answers.reference(operation, executable)
+        companions = self._companions.companions(dispatch, level)
+        right = ""
+
+        def note_right(output: HostArray) -> None:
+            nonlocal right
+            right = digest(output) if settings.measure else ""
+
+        verdict = verify(
+            self._returns_once(executable),
+            operation,
+            inputs,
+            reference,
+            level=level,
+            seed=settings.seed,
+            companions=companions,
+            judge_rivals=settings.judge_rivals,
+            on_failure=self._evidence.keeper(dispatch),
+            on_right=note_right,
+        )
+        self._copies.look()
+        verdict = with_accumulator_hint(
+            verdict, operation, inputs, reference, companions, level=level, seed=settings.seed
+        )
+        return verdict, right
+
+    def _sanitize(
+        self, wire: WireDispatch, dispatch: Dispatch, verdict: Verdict | None
+    ) -> Verdict | None:
+        """`verdict` with the checks of the sanitizers that were asked for."""
+        if verdict is None:
+            return None
+        for tool in self._hello.settings.sanitizers:
+            self._channel.send(Entered(wire.id, Stage.VERIFY))
+            verdict = with_sanitizer(verdict, sanitize(dispatch, self._hello, tool))
+        return verdict
+
+    def _trace(
+        self, wire: WireDispatch, dispatch: Dispatch, executable: Executable
+    ) -> TraceFacts | None:
+        settings = self._hello.settings
+        if settings.trace is None:
+            return None
+        self._channel.send(Entered(wire.id, Stage.TRACE))
+        from gemmetry.engine.recording.tracing import record_traces
+
+        inputs = self._answers.inputs(dispatch.operation)
+        return record_traces(
+            executable, dispatch, inputs, settings, Path(wire.trace_folder), wire.trace_kept
+        )
+
+    def _prepare(
+        self, wire: WireDispatch, dispatch: Dispatch, executable: Executable
+    ) -> Sampler | None:
+        settings = self._hello.settings
+        if not settings.measure:
+            return None
+        self._channel.send(Entered(wire.id, Stage.MEASURE))
+        inputs: Sequence[HostArray] = self._answers.inputs(dispatch.operation)
+        sampler = Sampler(
+            executable, dispatch.operation, inputs, settings, self._observers, self._uploads,
+            self._copies.end_copy,
+        )  # fmt: skip
+        sampler.prepare()
+        return sampler
+
+    def _sample_one(self, dispatch_id: int, count: int) -> Sampled:
+        item = self._open[dispatch_id]
+        try:
+            assert item.sampler is not None
+            taken = item.sampler.sample_round(count)
+            self._copies.look()
+            return Sampled(dispatch_id, taken, None)
+        except Exception as error:  # noqa: BLE001  # the isolation boundary
+            failure = self._failure(error, item.executable)
+            del self._open[dispatch_id]
+            return Sampled(dispatch_id, None, failure)
+
+    def _close_one(self, dispatch_id: int) -> Closed:
+        item = self._open.pop(dispatch_id)
+        try:
+            check, evidence_path = self._recheck(item)
+            if item.sampler is not None:
+                item.sampler.close()
+            item.executable.close()
+            self._copies.look()
+            return Closed(dispatch_id, check, None, evidence_path)
+        except Exception as error:  # noqa: BLE001  # the isolation boundary
+            return Closed(dispatch_id, None, self._failure(error, item.executable))
+
+    def _recheck(self, item: OpenDispatch) -> tuple[CheckResult | None, str | None]:
+        """Judge the outputs that the timed launches left, and keep the first that is wrong; None
+        where nothing is verified."""
+        if item.sampler is None or not (self._hello.settings.verify and item.is_verified):
+            return None, None
+        operation = item.dispatch.operation
+        inputs = self._answers.inputs(operation)
+        find_reference = partial(self._answers.reference, operation, item.executable)
+        last: list[LeftOutput] = []
+        check = recheck(
+            operation,
+            _watched(item.sampler.recheck(), last),
+            find_reference,
+            inputs=inputs,
+            right=item.right_output,
+            declared=item.executable.facts.declared,
+            seed=self._hello.settings.seed,
+        )
+        if not check.is_failure:
+            return check, None
+        output, change = last[0].array, last[0].change
+        reference = find_reference()
+        if change is not None:
+            if reference is not None:
+                reference = changed_reference(operation, inputs, reference, change)
+            inputs = changed_inputs(operation, inputs, change)
+        expected = None if reference is None else reference.value
+        evidence = Evidence(check.name, operation, inputs, output, expected, None)
+        return check, self._evidence.keeper(item.dispatch)(evidence)
+
+    def _failure(self, error: Exception, executable: Executable | None) -> Failure:
+        """Describe `error`, end what the kernel forked, and find out whether the device still
+        answers after it."""
+        self._copies.forget()
+        spoiled = False
+        if executable is not None and not isinstance(error, DeviceLostError):
+            try:
+                executable.device.synchronize()
+            except GemmetryError:
+                spoiled = True
+        return describe(error, worker_is_spoiled=spoiled)
+
+
+def _require_memory(operation: Operation, free_bytes: int) -> None:
+    """Raise OutOfMemoryError for what cannot fit, before it takes the machine's memory."""
+    if operation.bytes > free_bytes:
+        raise OutOfMemoryError(
+            f"inputs and result of {operation} take {format_bytes(operation.bytes)}, "
+            f"of which {format_bytes(free_bytes)} are free",
+            hint="Choose a smaller shape.",
+        )
+
+
+def _watched(outputs: Iterable[LeftOutput], last: list[LeftOutput]) -> Iterator[LeftOutput]:
+    """`outputs` as they come; `last` holds the one that came last."""
+    for output in outputs:
+        last[:] = [output]
+        yield output
+
+
+def _bytes(arrays: Sequence[HostArray]) -> int:
+    return sum(int(array.nbytes) for array in arrays)

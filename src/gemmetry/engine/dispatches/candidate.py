@@ -1,0 +1,263 @@
+"""A dispatch on its way through the engine, and the record it ends as."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.operation import Operation
+from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.record import BuildFacts, Measurement, Record, TraceFacts, Verdict
+from gemmetry.domain.settings import RunSettings
+from gemmetry.engine.failures import Ending, left_behind, with_left_behind
+from gemmetry.engine.reproduce import reproduction_command
+from gemmetry.engine.workers.protocol import WireDispatch
+from gemmetry.hardware.roofline import roofline
+from gemmetry.measurement.rounds import Round
+from gemmetry.store.rows import Lane, StoredRound
+
+_PATHS = ("source_path", "binary_path", "assembly_path", "tool_output_path")
+
+
+@dataclass(slots=True)
+class Candidate:
+    """What is known of one dispatch so far."""
+
+    id: int
+    lane: Lane
+    operation: Operation
+    operation_name: str
+    configuration: Configuration
+    facts: BuildFacts = BuildFacts()
+    verdict: Verdict | None = None
+    rounds: list[Round] = field(default_factory=list)
+    seconds_spent: float = 0.0
+    """Samples alone: warming up again, loading the device or changing the inputs between rounds is
+    not charged to the time budget."""
+    sample_s: float = 0.0
+    """What one sample takes by the warm-up; 0: not known."""
+    stage: Stage = Stage.BUILD
+    trace: TraceFacts | None = None
+    trace_folder: str = ""
+    """Where its traces go, absolute."""
+    trace_kept: int = 0
+    """Repeats that lie there and stay."""
+    right_output: str = ""
+    """Digest of the output that was verified in this run."""
+    workers: list[int] = field(default_factory=list)
+    """Numbers of the workers, of its lane's, that hold it open."""
+    left_behind: tuple[str, ...] = ()
+    """Processes that it left running and that were ended."""
+    was_launched: bool = False
+    """In this run."""
+    runs_alone: bool = False
+    """It ran out of memory beside others, or what it was blamed for may be another's fault, or the
+    device was lost while it ran; it gets a second chance without them."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.operation_name}_{self.configuration.name}"
+
+    def __str__(self) -> str:
+        return f"{self.lane.provider}:{self.name}"
+
+    @property
+    def wire(self) -> WireDispatch:
+        """As it travels; a dispatch that was verified is not verified again when it is reopened
+        in a fresh worker."""
+        verify = self.verdict is None
+        is_new = verify and not (self.rounds or self.was_launched)
+        return WireDispatch(
+            self.id, self.operation_name, self.configuration, verify, is_new, self.trace_folder,
+            self.trace_kept, self.right_output,
+        )  # fmt: skip
+
+    @property
+    def next_worker(self) -> int:
+        """Number of the worker that takes the next round: they take turns."""
+        return self.workers[len(self.rounds) % len(self.workers)]
+
+    def add_round(self, taken: Round) -> StoredRound:
+        """Take in a round; what the store keeps of it."""
+        number = len(self.rounds)
+        self._count(taken)
+        document = msgspec.to_builtins(taken)
+        samples = document.pop("samples_ns")
+        return StoredRound(self.id, number, samples, taken.seconds, document)
+
+    def restore(self, stored: Sequence[StoredRound]) -> None:
+        """Take in rounds of an earlier run."""
+        for taken in restored(stored):
+            self._count(taken)
+
+    def _count(self, taken: Round) -> None:
+        self.rounds.append(taken)
+        self.seconds_spent += taken.seconds
+
+
+def restored(stored: Iterable[StoredRound]) -> list[Round]:
+    """Rounds as they were taken, of what the store keeps of them."""
+    return [
+        msgspec.convert({**one.document, "samples_ns": one.samples.tolist()}, Round)
+        for one in stored
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordMaker:
+    """Makes records of one run."""
+
+    settings: RunSettings
+    environment_id: str
+    folder: Path
+    """Of the experiment, absolute."""
+    generated: Path | None = None
+    """Where providers write, absolute."""
+    host_bytes_per_s: float | None = None
+    """Memory bandwidth of the host, where it was measured for the roofline of CPU targets."""
+
+    def failed(
+        self,
+        lane: Lane,
+        operation: Operation,
+        configuration: Configuration,
+        outcome: Outcome,
+        reason: str,
+    ) -> Record:
+        """A dispatch that ended before anything was done with it."""
+        name = str(operation)
+        candidate = Candidate(0, lane, operation, name, configuration)
+        return self._record(candidate, outcome=outcome, reason=reason)
+
+    def ended(self, candidate: Candidate, ending: Ending) -> Record:
+        """A dispatch that did not come through."""
+        ending = with_left_behind(ending, candidate.left_behind)
+        return self._record(
+            candidate,
+            outcome=ending.outcome,
+            stage=candidate.stage,
+            reason=ending.reason,
+            output_tail=ending.output_tail,
+        )
+
+    def done(self, candidate: Candidate, measurement: Measurement | None) -> Record:
+        """A dispatch that is ok."""
+        text = left_behind(candidate.left_behind)
+        if text and measurement is not None:
+            marks = (
+                *measurement.marks,
+                f"left running: {text}: they may disturb it and others; end them in the kernel",
+            )
+            measurement = dataclasses.replace(measurement, marks=marks)
+        elif text:
+            notes = (*candidate.facts.notes, text)
+            candidate.facts = dataclasses.replace(candidate.facts, notes=notes)
+        fraction, source = None, ""
+        if measurement is not None and measurement.median_ns > 0:
+            roof = roofline(
+                candidate.lane.target,
+                candidate.operation,
+                host_bytes_per_s=self.host_bytes_per_s,
+            )
+            if roof is not None:
+                speed = candidate.operation.flops / (measurement.median_ns / 1e9)
+                fraction, source = speed / roof.attainable_flops_per_s, roof.source
+        return self._record(
+            candidate,
+            outcome=Outcome.OK,
+            measurement=measurement,
+            roofline_fraction=fraction,
+            roofline_source=source,
+        )
+
+    def _record(
+        self,
+        candidate: Candidate,
+        *,
+        outcome: Outcome,
+        stage: Stage | None = None,
+        reason: str = "",
+        output_tail: str = "",
+        measurement: Measurement | None = None,
+        roofline_fraction: float | None = None,
+        roofline_source: str = "",
+    ) -> Record:
+        lane, operation, settings = candidate.lane, candidate.operation, self.settings
+        parameters: Mapping[str, object] = candidate.configuration.parameters
+        return Record(
+            dispatch=candidate.name,
+            provider=lane.provider,
+            target=lane.target.name,
+            device=lane.target.device,
+            operation=candidate.operation_name,
+            configuration=candidate.configuration.name,
+            outcome=outcome,
+            stage=stage,
+            reason=reason,
+            output_tail=output_tail,
+            distribution=settings.distribution,
+            seed=settings.seed,
+            flops=operation.flops,
+            bytes=operation.bytes,
+            configuration_parameters=parameters,
+            verdict=candidate.verdict or Verdict(status=Verification.NOT_VERIFIED),
+            measurement=measurement,
+            trace=self._trace(candidate) if outcome is Outcome.OK else None,
+            facts=self._of_this_run(candidate.facts),
+            roofline_fraction=roofline_fraction,
+            roofline_source=roofline_source,
+            reproduce=reproduction_command(
+                lane,
+                candidate.name,
+                settings,
+                verify_only=outcome is Outcome.WRONG and stage is Stage.VERIFY,
+            ),
+            tags=settings.tags,
+            environment_id=self.environment_id,
+        )
+
+    def _trace(self, candidate: Candidate) -> TraceFacts | None:
+        """What was recorded, its folder relative to the experiment's."""
+        trace = candidate.trace
+        if trace is None:
+            return None
+        folder = Path(trace.folder).relative_to(self.folder)
+        return dataclasses.replace(trace, folder=str(folder))
+
+    def _of_this_run(self, facts: BuildFacts) -> BuildFacts:
+        """Paths relative to the experiment, so that the folder can move; absolute ones for files
+        outside it. Providers tell them absolute, or relative to the folder above
+        ``Workspace.generated``. The provider's own benchmark gets this run's seed and
+        distribution, which the provider does not know."""
+        changed: dict[str, Any] = {}
+        for name in _PATHS:
+            text = getattr(facts, name)
+            if text:
+                path = (self.generated or self.folder).parent / text
+                inside = path.is_relative_to(self.folder)
+                changed[name] = str(path.relative_to(self.folder) if inside else path)
+        if facts.run_command:
+            command = facts.run_command.replace("{seed}", str(self.settings.seed))
+            changed["run_command"] = command.replace(
+                "{distribution}", shlex.quote(self.settings.distribution)
+            )
+        return dataclasses.replace(facts, **changed) if changed else facts
+
+
+def merge_facts(compiled: BuildFacts, built: BuildFacts) -> BuildFacts:
+    """What building told, completed by what compiling told."""
+    if compiled == BuildFacts():
+        return built
+    values = {
+        item.name: getattr(built, item.name)
+        for item in dataclasses.fields(built)
+        if getattr(built, item.name) not in (None, ())
+    }
+    return dataclasses.replace(compiled, **values)

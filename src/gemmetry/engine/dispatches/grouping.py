@@ -1,0 +1,87 @@
+"""Which dispatches are open side by side: one operation's, or those of several small operations,
+as far as the device's memory allows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target
+from gemmetry.engine.dispatches.candidate import Candidate
+from gemmetry.hardware.host import free_memory_bytes
+from gemmetry.measurement.buffers import CACHE_FACTOR, FEWEST_SETS, MAX_SETS
+
+MAX_GROUP = 64
+"""Dispatches open at once. More would stretch a round, and with it the drift between the first
+and the last candidate, beyond the seconds over which a machine is steady."""
+
+SMALL_OPERATION_FLOPS = 1e8
+"""Operations up to this size share a group: a launch takes at most milliseconds, and starting a
+group costs as much."""
+
+ASSUMED_CACHE_BYTES = 256 << 20
+"""Last-level cache assumed while grouping, the largest of today's devices (AMD MI300X Infinity
+Cache); input sets are sized by the device's real one."""
+
+UNKNOWN_GPU_BUDGET_BYTES = 4 << 30
+"""For the first group on a GPU, before the device has told how much memory is free."""
+
+
+class Budget:
+    """Memory that open executables of one device may take together, each in `processes`
+    processes."""
+
+    def __init__(self, target: Target, settings: RunSettings, processes: int = 1) -> None:
+        self._settings = settings
+        self._processes = processes
+        self._free_bytes: int | None = None
+        if not target.is_gpu:
+            self._free_bytes = free_memory_bytes()
+
+    def observe(self, free_bytes: int) -> None:
+        """Take note of what the device has free; the most seen is what it has when idle."""
+        if free_bytes > 0:
+            self._free_bytes = max(self._free_bytes or 0, free_bytes)
+
+    @property
+    def limit_bytes(self) -> int:
+        """``settings.memory_budget_bytes``, or half of what is free."""
+        if self._settings.memory_budget_bytes > 0:
+            return self._settings.memory_budget_bytes
+        if self._free_bytes is None:
+            return UNKNOWN_GPU_BUDGET_BYTES * self._processes
+        return self._free_bytes // 2
+
+    def needed_bytes(self, candidate: Candidate) -> int:
+        """Estimate for one open dispatch: its rotating input sets, see measurement/buffers.py."""
+        one_set = max(1, candidate.operation.bytes)
+        sets = 1
+        if self._settings.cold_cache and self._settings.measure:
+            wanted = math.ceil(CACHE_FACTOR * ASSUMED_CACHE_BYTES / one_set)
+            sets = min(max(FEWEST_SETS, wanted), MAX_SETS)
+        return one_set * sets * self._processes
+
+
+def groups(candidates: Iterable[Candidate], budget: Budget) -> Iterator[list[Candidate]]:
+    """Split candidates (in plan order) into groups, keeping each operation's together."""
+    group: list[Candidate] = []
+    used = 0
+    for candidate in candidates:
+        needed = budget.needed_bytes(candidate)
+        full = len(group) >= MAX_GROUP or used + needed > budget.limit_bytes
+        if group and (full or not _share(group[-1], candidate)):
+            yield group
+            group, used = [], 0
+        group.append(candidate)
+        used += needed
+    if group:
+        yield group
+
+
+def _share(last: Candidate, candidate: Candidate) -> bool:
+    if candidate.runs_alone or last.runs_alone:
+        return False
+    same = candidate.operation_name == last.operation_name
+    small = max(candidate.operation.flops, last.operation.flops) <= SMALL_OPERATION_FLOPS
+    return same or small

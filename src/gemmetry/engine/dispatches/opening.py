@@ -1,0 +1,36 @@
+"""Counts a group's dispatches through verification for the listener."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gemmetry.domain.events import StageProgress
+from gemmetry.domain.outcome import Stage
+from gemmetry.engine.dispatches.candidate import Candidate
+
+_VERIFIED = (Stage.VERIFY, Stage.MEASURE, Stage.TRACE)
+
+
+class Opening:
+    """Of those to be verified (or, without verification, built), how many are through.
+
+    Each counts once, however often a lost worker has it opened again. One that ends before it is
+    verified (skipped, rejected) and one that was verified in an earlier run do not count at all.
+    """
+
+    def __init__(self, group: Iterable[Candidate], *, verifies: bool) -> None:
+        self._stage = Stage.VERIFY if verifies else Stage.BUILD
+        self._waiting = {c.id for c in group if not verifies or c.verdict is None}
+        self._done = 0
+
+    def count(self, candidate: Candidate) -> StageProgress | None:
+        """`candidate` was opened or ended; what to tell of it, if anything."""
+        if candidate.id not in self._waiting:
+            return None
+        self._waiting.remove(candidate.id)
+        was_reached = self._stage is Stage.BUILD or candidate.stage in _VERIFIED
+        self._done += was_reached
+        if self._done == 0 or (not was_reached and self._waiting):
+            return None
+        total = self._done + len(self._waiting)
+        return StageProgress(self._stage, self._done, total, str(candidate))

@@ -1,0 +1,160 @@
+"""What is known of one device's dispatches and not stored yet, and what makes it durable."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+from gemmetry.domain.errors import DeviceLostError, StorageError
+from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.record import Record, Verdict
+from gemmetry.domain.settings import RunSettings
+from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker
+from gemmetry.engine.dispatches.timing_sanity import timing_check
+from gemmetry.engine.failures import Ending, WorkerLost, ending_of
+from gemmetry.engine.journal import Journal
+from gemmetry.engine.workers.process import WorkerProcess
+from gemmetry.engine.workers.protocol import Closed, Failure
+from gemmetry.measurement.stopping import StopPolicy
+from gemmetry.measurement.summary import summarize
+from gemmetry.store.rows import StoredRound
+from gemmetry.verification.checks import CheckOutcome, CheckResult
+from gemmetry.verification.protocol import with_check
+
+DOING = {
+    Stage.BUILD: "building", Stage.VERIFY: "verifying", Stage.MEASURE: "measuring",
+    Stage.TRACE: "tracing",
+}  # fmt: skip
+"""A stage, for messages about it."""
+
+STORE_EVERY_S = 0.2
+"""A verdict, failure or round that comes later than this after the last commit is stored at once.
+A commit takes below a millisecond on a solid-state disk, so that this costs little, and it bounds
+what a kill loses."""
+
+MOST_DEVICE_LOSSES = 2
+"""A device that is lost may have been pulled out; lost again while the same dispatch runs, it is
+taken to be that dispatch's doing, so that a plan that holds it can come to its end."""
+
+
+class Results:
+    """Collects rounds, verdicts and records, and stores them together."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        policy: StopPolicy,
+        journal: Journal,
+        records: RecordMaker,
+    ) -> None:
+        self._settings = settings
+        self._journal = journal
+        self._records = records
+        self._policy = policy
+        self._finished: dict[int, Record] = {}
+        self._rounds: list[StoredRound] = []
+        self._verdicts: dict[int, Verdict] = {}
+        self._stored_at = 0.0
+
+    def has_ended(self, candidate: Candidate) -> bool:
+        """Whether its record waits to be stored."""
+        return candidate.id in self._finished
+
+    def add_round(self, taken: StoredRound) -> None:
+        """Of a candidate that goes on."""
+        self._rounds.append(taken)
+
+    def add_verdict(self, candidate: Candidate, verdict: Verdict) -> None:
+        """Of a candidate that goes on."""
+        self._verdicts[candidate.id] = verdict
+
+    def complete(self, candidate: Candidate) -> None:
+        """The candidate is through: its record, of what was measured."""
+        measurement = None
+        if candidate.rounds and self._settings.measure:
+            measurement = summarize(
+                candidate.rounds,
+                stop_reason=self._policy.reason(candidate.rounds, candidate.seconds_spent),
+                regime=self._settings.regime,
+                target=candidate.lane.target,
+                settings=self._settings,
+            )
+            check = timing_check(
+                candidate.lane.target, candidate.operation, candidate.facts.declared, measurement
+            )
+            if candidate.verdict is not None:
+                candidate.verdict = with_check(candidate.verdict, check)
+            if check.outcome is CheckOutcome.FAILED:
+                self.end(candidate, Ending(Outcome.WRONG, check.detail))
+                return
+        self._finished[candidate.id] = self._records.done(candidate, measurement)
+
+    def is_wrong_after_timing(self, candidate: Candidate, closed: Closed, output_tail: str) -> bool:
+        """Take in what the timed launches of `candidate` left; its record, if that was wrong."""
+        if closed.check is None or candidate.verdict is None:
+            return False
+        candidate.verdict = with_check(candidate.verdict, closed.check)
+        if closed.evidence_path is not None:
+            candidate.verdict = dataclasses.replace(
+                candidate.verdict, evidence_path=closed.evidence_path
+            )
+        if candidate.verdict.status is not Verification.FAILED:
+            return False
+        reason = f"right when verified, wrong after timing: {closed.check.detail}"
+        self.end(candidate, Ending(Outcome.WRONG, reason, output_tail))
+        return True
+
+    def end(self, candidate: Candidate, ending: Ending) -> None:
+        """The candidate did not come through: its record."""
+        if ending.outcome is Outcome.SKIPPED:
+            candidate.stage = Stage.BUILD  # a launch that was tried is no verification
+        self._finished[candidate.id] = self._records.ended(candidate, ending)
+
+    def store_if_due(self) -> None:
+        """What comes quickly one after the other shares a transaction."""
+        if time.monotonic() - self._stored_at > STORE_EVERY_S:
+            self.store()
+
+    def store(self) -> None:
+        """Make durable what is known: rounds, verdicts of those that go on, and records."""
+        finished, self._finished = self._finished, {}
+        rounds, self._rounds = self._rounds, []
+        verdicts, self._verdicts = self._verdicts, {}
+        going_on = {key: verdicts[key] for key in verdicts if key not in finished}
+        self._journal.add_rounds(rounds, going_on)
+        self._journal.finish(finished)
+        self._stored_at = time.monotonic()
+
+    def heed(self, worker: WorkerProcess, candidate: Candidate, failure: Failure) -> None:
+        """Act on a failure of `candidate` that concerns more than itself.
+
+        Raises:
+            DeviceLostError, StorageError: the run cannot go on. WorkerLost: its worker cannot.
+        """
+        if failure.kind == DeviceLostError.__name__:
+            times = self._journal.experiment.count_device_loss(candidate.id)
+            if times >= MOST_DEVICE_LOSSES:
+                reason = f"device lost twice while {DOING[candidate.stage]} it: {failure.message}"
+                self.end(candidate, Ending(Outcome.CRASH, reason, worker.output_tail()))
+            raise DeviceLostError(
+                failure.message,
+                hint="The same command resumes when the device is back.",
+            )
+        if failure.kind == StorageError.__name__:
+            # No fault of the dispatch, which has its turn again when there is room.
+            raise StorageError(failure.message, hint=failure.hint)
+        if failure.worker_is_spoiled:
+            ending = ending_of(failure, worker.output_tail())
+            worker.kill()
+            raise WorkerLost(ending)
+
+
+def skip_recheck(candidate: Candidate) -> None:
+    """Note that nobody could look at what the timed launches left."""
+    check = CheckResult(
+        "after_timing",
+        CheckOutcome.NOT_APPLICABLE,
+        "the worker was lost before its outputs were looked at",
+    )
+    if candidate.verdict is not None and check.name not in candidate.verdict.checks:
+        candidate.verdict = with_check(candidate.verdict, check)

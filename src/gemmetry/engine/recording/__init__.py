@@ -1,0 +1,1 @@
+"""Recording the traces of a plan's dispatches, and folders of them that grow."""

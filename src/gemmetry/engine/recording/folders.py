@@ -1,0 +1,60 @@
+"""Folders of traces during a run: who gets which, and the manifest that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gemmetry.domain.events import DispatchFinished, Event, Listener
+from gemmetry.domain.settings import TraceSchedule
+from gemmetry.engine.dispatches.candidate import Candidate
+from gemmetry.store.experiment import Experiment
+from gemmetry.store.trace_manifest import Key, TraceManifest
+
+
+class TraceFolders:
+    """Used by the one thread that journals; see :mod:`gemmetry.store.trace_manifest`."""
+
+    def __init__(
+        self, store: Experiment, schedule: TraceSchedule, *, kept_of: str | None = None
+    ) -> None:
+        """Number the plan's dispatches and write the manifest.
+
+        Args:
+            kept_of: repeats that were recorded in the environment of this id stay where only
+                further ones are asked for; None: none stay.
+
+        Raises:
+            StorageError, JournalDamagedError: the manifest cannot be read or written.
+        """
+        self._store = store
+        self._manifest = TraceManifest(store.path)
+        self._manifest.begin(self._keys(), store.records(), schedule, kept_of=kept_of)
+
+    def assign(self, candidate: Candidate) -> None:
+        """Give a candidate its folder, and what stays there."""
+        target = candidate.lane.target
+        key = (target.device or target.name, candidate.lane.provider, candidate.name)
+        candidate.trace_folder = str(self._store.path.resolve() / self._manifest.folder(key))
+        candidate.trace_kept = self._manifest.kept(key)
+
+    def noting(self, listener: Listener) -> Listener:
+        """`listener`, with the manifest kept up to date by what it is told."""
+
+        def listen(event: Event) -> None:
+            if isinstance(event, DispatchFinished):
+                self._manifest.add(event.record)
+            listener(event)
+
+        return listen
+
+    def close(self) -> None:
+        """Write the manifest a last time."""
+        self._manifest.add_environments(self._store.environments())
+        self._manifest.write()
+
+    def _keys(self) -> Iterator[Key]:
+        targets = {lane.id: lane.target for lane in self._store.lanes()}
+        providers = {lane.id: lane.provider for lane in self._store.lanes()}
+        for row in self._store.planned():
+            target = targets[row.lane]
+            yield target.device or target.name, providers[row.lane], row.name

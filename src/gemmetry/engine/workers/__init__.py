@@ -1,0 +1,1 @@
+"""Worker processes: how they are started, addressed, watched and ended."""

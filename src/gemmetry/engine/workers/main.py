@@ -1,0 +1,125 @@
+"""The worker process: one provider on one target, apart from everything that must survive it.
+
+Started as ``python -m gemmetry.engine.workers.main SOCKET`` in a session of its own, with the
+descriptor of its socket, by a guardian (:mod:`gemmetry.engine.workers.guardian`), which ends this
+process and all that it started, whatever happens to the parent.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from gemmetry.domain.contracts import Provider, Workspace
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.errors import UnsupportedError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.record import BuildFacts
+from gemmetry.engine.failures import describe
+from gemmetry.engine.workers.guardian import become_subreaper
+from gemmetry.engine.workers.protocol import (
+    Answered,
+    Channel,
+    ChannelClosed,
+    Close,
+    Compile,
+    Compiled,
+    Hello,
+    Open,
+    Ready,
+    Request,
+    Sample,
+    Shutdown,
+    WireDispatch,
+)
+from gemmetry.providers.registry import load_provider
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until the parent says so or is gone."""
+    faulthandler.enable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection = socket.socket(fileno=int(arguments[0]))
+    # What a kernel forks has no part in the conversation. A copy that native code makes keeps its
+    # descriptor and is refused by the channel.
+    os.register_at_fork(after_in_child=connection.close)
+    channel = Channel(connection, Request)
+    worker = os.getpid()
+    try:
+        become_subreaper()
+        hello = channel.receive()
+        if isinstance(hello, Hello):
+            _serve(channel, hello)
+    except ChannelClosed:
+        if os.getpid() != worker:
+            os._exit(0)  # of a copy nothing is left to do, least of all what the worker does last
+        return 0
+    return 0
+
+
+def _serve(channel: Channel, hello: Hello) -> None:
+    try:
+        provider = load_provider(hello.provider, hello.options)
+        reason = provider.available()
+        if reason is not None:
+            raise UnsupportedError(reason)
+    except Exception as error:  # noqa: BLE001  # the isolation boundary
+        channel.send(Ready(describe(error)))
+        return
+    channel.send(Ready())
+    workspace = Workspace(
+        generated=Path(hello.generated), jobs=hello.jobs, force=hello.force_compile
+    )
+    bench = None
+    while True:
+        request = channel.receive()
+        match request:
+            case Shutdown():
+                return
+            case Compile():
+                _compile(channel, provider, hello, workspace, request)
+            case Open() | Sample() | Close():
+                if bench is None:
+                    # Compile workers do without numpy, inputs and verification.
+                    from gemmetry.engine.dispatches.bench import Bench
+
+                    bench = Bench(channel, provider, hello, workspace)
+                bench.handle(request)
+        channel.send(Answered())
+
+
+def make_dispatch(wire: WireDispatch, hello: Hello) -> Dispatch:
+    """The dispatch that a frame names."""
+    return Dispatch(
+        parse_operation(wire.operation), wire.configuration, hello.provider, hello.target
+    )
+
+
+def _compile(
+    channel: Channel, provider: Provider, hello: Hello, workspace: Workspace, request: Compile
+) -> None:
+    ids = {}
+    dispatches = []
+    for wire in request.dispatches:
+        dispatch = make_dispatch(wire, hello)
+        ids[dispatch.name] = wire.id
+        dispatches.append(dispatch)
+    try:
+        for compiled in provider.compile(dispatches, workspace):
+            failure = None if compiled.error is None else describe(compiled.error)
+            channel.send(Compiled(ids.pop(compiled.dispatch.name), compiled.facts, failure))
+    except ChannelClosed:
+        raise
+    except Exception as error:  # noqa: BLE001  # the isolation boundary
+        # Those without a result are halved and tried again until the culprit stands alone.
+        if len(ids) == 1:
+            (left,) = ids.values()
+            channel.send(Compiled(left, BuildFacts(), describe(error)))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

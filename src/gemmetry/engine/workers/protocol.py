@@ -1,0 +1,303 @@
+"""What parent and worker say to each other: length-prefixed msgpack frames over a socket pair.
+
+Never the standard output (a provider's libraries print there) and never pickle. The parent sends
+one request and reads replies until the request is answered; a worker answers the dispatches of a
+request in order, so the one that is running is always the first without an answer.
+
+A worker runs other people's kernels, which may write to its end of the socket, so the parent
+trusts nothing that comes from there: here what is no frame is a :class:`BadFrame`, and
+:mod:`gemmetry.engine.workers.replies` refuses frames that answer no question.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.outcome import Stage
+from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target
+from gemmetry.measurement.rounds import Round
+from gemmetry.verification.checks import CheckResult
+
+_LENGTH = struct.Struct("<I")
+_CHUNK = 1 << 20
+
+MAX_FRAME_BYTES = 64 << 20
+"""No frame is longer: a round of a million samples has 9 MB."""
+
+FRAME_PAUSE_S = 30.0
+"""A frame that has begun goes on sooner: it is sent in one piece, and only a writer without a
+processor or one that is no worker pauses in the middle."""
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Base of all frames."""
+
+
+class WireDispatch(msgspec.Struct, frozen=True, array_like=True):
+    """A dispatch as it travels; `operation` is the canonical name, which parses back."""
+
+    id: int
+    operation: str
+    configuration: Configuration
+    verify: bool = True
+    is_new: bool = True
+    """Nothing of it was launched yet, in this worker or another, so that one launch may have to be
+    tried."""
+    trace_folder: str = ""
+    """Where its traces go."""
+    trace_kept: int = 0
+    """Repeats that lie there and stay; those beyond are recorded."""
+    right_output: str = ""
+    """Digest of the output that was verified, in this worker or another; "" if none was."""
+
+
+class Failure(msgspec.Struct, frozen=True, array_like=True):
+    """An exception in a worker."""
+
+    kind: str
+    """Its place in the tree of domain/errors.py (``CompileError`` ...), ``MemoryError``, or the
+    name of an exception that nobody raised on purpose."""
+    message: str
+    hint: str = ""
+    trace: str = ""
+    """Traceback of an exception that nobody raised on purpose."""
+    worker_is_spoiled: bool = False
+    """True where the device did not answer after the failure, as after an illegal access on a
+    GPU: nothing that the worker does from here on can be believed."""
+
+
+class Hello(Message, frozen=True):
+    """First request: who the worker is."""
+
+    provider: str
+    options: Mapping[str, Any]
+    target: Target
+    settings: RunSettings
+    generated: str
+    references: str
+    failures: str
+    """Folder for the evidence of failed verifications."""
+    jobs: int
+    force_compile: bool
+
+
+class Compile(Message, frozen=True):
+    """Compile dispatches, of several operations perhaps; one Compiled each, in any order."""
+
+    dispatches: tuple[WireDispatch, ...]
+
+
+class Open(Message, frozen=True):
+    """Build, verify and prepare dispatches for sampling; one Opened each."""
+
+    dispatches: tuple[WireDispatch, ...]
+
+
+class Sample(Message, frozen=True):
+    """Take a round of samples of open dispatches: (id, count) each; one Sampled each."""
+
+    requests: tuple[tuple[int, int], ...]
+
+
+class Close(Message, frozen=True):
+    """Check what the timed launches left, free everything; one Closed each."""
+
+    ids: tuple[int, ...]
+
+
+class Shutdown(Message, frozen=True):
+    """End the process."""
+
+
+class Ready(Message, frozen=True):
+    """Answer to Hello; `failure` says why the provider does not work here."""
+
+    failure: Failure | None = None
+
+
+class Entered(Message, frozen=True):
+    """The dispatch enters a stage, which starts that stage's deadline."""
+
+    id: int
+    stage: Stage
+
+
+class Trying(Message, frozen=True):
+    """The dispatch begins one launch that may take too long, whose deadline the parent knows."""
+
+    id: int
+
+
+class LeftBehind(Message, frozen=True):
+    """The dispatch left processes running in sessions of their own, which end with it."""
+
+    id: int
+    processes: tuple[str, ...]
+
+
+class Compiled(Message, frozen=True):
+    """One dispatch is through its compiler."""
+
+    id: int
+    facts: BuildFacts
+    failure: Failure | None
+
+
+class Opened(Message, frozen=True):
+    """One dispatch is ready to be sampled, or `failure` says why not."""
+
+    id: int
+    facts: BuildFacts
+    verdict: Verdict | None
+    failure: Failure | None
+    skip_reason: str
+    """Why it is not worth going on with (a launch that was tried is too slow); empty otherwise."""
+    free_memory_bytes: int
+    trace: TraceFacts | None = None
+    right_output: str = ""
+    """Digest of the output that was verified now; "" if none was."""
+    sample_s: float = 0.0
+    """What one sample takes by the warm-up; 0: not known."""
+
+
+class Sampled(Message, frozen=True):
+    """One round of one dispatch."""
+
+    id: int
+    round: Round | None
+    failure: Failure | None
+
+
+class Closed(Message, frozen=True):
+    """One dispatch is closed; `check` judges what its timed launches left, where there is a
+    reference to judge by."""
+
+    id: int
+    check: CheckResult | None
+    failure: Failure | None
+    evidence_path: str | None = None
+    """Of the wrong output, where `check` failed and it could be kept."""
+
+
+class Answered(Message, frozen=True):
+    """Every part of the request is answered."""
+
+
+Request: TypeAlias = Hello | Compile | Open | Sample | Close | Shutdown
+Reply: TypeAlias = (
+    Ready | Entered | Trying | LeftBehind | Compiled | Opened | Sampled | Closed | Answered
+)
+
+
+class ChannelClosed(Exception):
+    """The other side is gone, or this process is a copy that may not speak for the worker."""
+
+
+class BadFrame(Exception):
+    """What the other side sent is no message; the text says why."""
+
+
+class Channel:
+    """One end of the socket pair, of the process that made it.
+
+    A kernel that forks and returns twice leaves a copy of the worker that would answer, too. A copy
+    finds its socket closed where Python forked, and is refused by its process number elsewhere.
+    """
+
+    def __init__(self, connection: socket.socket, incoming: Any) -> None:
+        """`incoming` is the union of messages that this side reads."""
+        self._socket = connection
+        self._owner = os.getpid()
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(incoming)
+        self._buffer = bytearray()
+        self._heard = 0.0
+        """When bytes came last."""
+
+    def send(self, message: Message) -> None:
+        """Send one frame.
+
+        Raises:
+            ChannelClosed: the other side is gone.
+        """
+        self._refuse_copies()
+        payload = self._encoder.encode(message)
+        try:
+            self._socket.settimeout(None)
+            self._socket.sendall(_LENGTH.pack(len(payload)) + payload)
+        except OSError as error:
+            raise ChannelClosed from error
+
+    def receive(self, timeout_s: float | None = None) -> Any:
+        """The next message.
+
+        Raises:
+            ChannelClosed: the other side is gone. TimeoutError: nothing came in time.
+            BadFrame: what came is no message; nothing that follows can be read either.
+        """
+        ends = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            self._refuse_copies()
+            if len(self._buffer) >= _LENGTH.size:
+                (length,) = _LENGTH.unpack_from(self._buffer)
+                if length > MAX_FRAME_BYTES:
+                    raise BadFrame(f"a frame of {length} bytes, more than {MAX_FRAME_BYTES}")
+                end = _LENGTH.size + length
+                if len(self._buffer) >= end:
+                    return self._take(end)
+            self._fill(ends)
+
+    def is_idle(self) -> bool:
+        """True if nothing has come that was not received yet."""
+        if not self._buffer:
+            try:
+                self._fill(time.monotonic())
+            except (TimeoutError, ChannelClosed):
+                return True
+        return False
+
+    def _take(self, end: int) -> Any:
+        try:
+            with memoryview(self._buffer) as view:
+                message = self._decoder.decode(view[_LENGTH.size : end])
+        except (msgspec.MsgspecError, ValueError, RecursionError, MemoryError) as error:
+            length = end - _LENGTH.size
+            raise BadFrame(f"a frame of {length} bytes that is no message: {error}") from error
+        del self._buffer[:end]
+        return message
+
+    def _fill(self, ends: float | None) -> None:
+        left = None if ends is None else ends - time.monotonic()
+        try:
+            self._socket.settimeout(left if left is None else max(left, 0.0))
+            data = self._socket.recv(_CHUNK)
+        except (TimeoutError, BlockingIOError):
+            if self._buffer and time.monotonic() - self._heard > FRAME_PAUSE_S:
+                raise BadFrame(
+                    f"{len(self._buffer)} bytes of a frame that does not go on"
+                ) from None
+            raise TimeoutError from None
+        except OSError as error:
+            raise ChannelClosed from error
+        if not data:
+            raise ChannelClosed
+        self._heard = time.monotonic()
+        self._buffer += data
+
+    def _refuse_copies(self) -> None:
+        if os.getpid() != self._owner:
+            raise ChannelClosed
+
+    def close(self) -> None:
+        """Close this end."""
+        self._socket.close()

@@ -1,0 +1,129 @@
+"""What a parent takes for an answer: replies that came when they were due and hold what they may.
+
+A worker runs other people's kernels in its own process. Some write to descriptors at random, some
+fork and return twice; what then arrives may decode and still mean nothing. A flaw is the crash of
+the dispatch that ran.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import PurePath
+
+from gemmetry.domain.outcome import Stage, Verification
+from gemmetry.domain.settings import RunSettings
+from gemmetry.engine.workers.protocol import (
+    Closed,
+    Entered,
+    LeftBehind,
+    Message,
+    Opened,
+    Sampled,
+    Trying,
+    WireDispatch,
+)
+from gemmetry.measurement.rounds import Round
+from gemmetry.verification import after_timing
+from gemmetry.verification.protocol import missing_checks
+
+ON_THE_WAY = (Entered, Trying, LeftBehind)
+"""What comes before an answer."""
+
+OPENING = (*ON_THE_WAY, Opened)
+SAMPLING = (Sampled,)
+CLOSING = (LeftBehind, Closed)
+"""What answers each request, ``Answered`` apart."""
+
+OPENING_STAGES = (Stage.BUILD, Stage.VERIFY, Stage.MEASURE, Stage.TRACE)
+
+MOST_ON_THE_WAY = 16
+"""Fewer come before an answer: three stages, one launch that is tried, one for each sanitizer, and
+the processes that are left."""
+
+MOST_LEFT = 20
+"""Names of processes of one dispatch that are kept."""
+
+LONGEST_NS = 1e15
+"""No sample is longer: eleven days."""
+
+
+def out_of_turn(reply: Message) -> str:
+    """The flaw of a reply that answers no question."""
+    return f"a reply out of turn ({type(reply).__name__})"
+
+
+def flaw_of_entered(entered: Entered) -> str:
+    """What is wrong with entering a stage while a dispatch is opened; "" if nothing is."""
+    return "" if entered.stage in OPENING_STAGES else f"the stage {entered.stage} out of turn"
+
+
+def flaw_of_opened(opened: Opened, wire: WireDispatch, settings: RunSettings) -> str:
+    """What is wrong with the answer to a request to open `wire`; "" if nothing is."""
+    if opened.failure is not None or opened.skip_reason:
+        return ""
+    if not _are_sane([1e9 * opened.sample_s]):
+        return "the time of a sample that is no time"
+    verdict = opened.verdict
+    if settings.verify and wire.verify and verdict is None:
+        return "a dispatch without the verdict that was due"
+    if verdict is not None and not _is_inside(verdict.evidence_path):
+        return "evidence outside the experiment"
+    if verdict is not None and verdict.status is Verification.FAILED:
+        return ""
+    if verdict is not None and (missing := missing_checks(verdict, settings.verification_level)):
+        others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
+        return f"a verdict without a result of the check {missing[0]}{others}"
+    if settings.trace is not None and (
+        opened.trace is None or opened.trace.folder != wire.trace_folder
+    ):
+        return "traces in a folder that is not the dispatch's"
+    return ""
+
+
+def flaw_of_sampled(sampled: Sampled) -> str:
+    """What is wrong with the answer to a request for samples; "" if nothing is."""
+    if (sampled.round is None) == (sampled.failure is None):
+        return "samples and a failure at once, or neither"
+    return "" if sampled.round is None else _flaw_of_round(sampled.round)
+
+
+def flaw_of_closed(closed: Closed, settings: RunSettings) -> str:
+    """What is wrong with the answer to a request to close; "" if nothing is."""
+    if not _is_inside(closed.evidence_path):
+        return "evidence outside the experiment"
+    is_due = settings.verify and settings.measure and closed.failure is None
+    name = None if closed.check is None else closed.check.name
+    if is_due and name != after_timing.NAME:
+        return f"no result of the check {after_timing.NAME}"
+    return ""
+
+
+def _flaw_of_round(taken: Round) -> str:
+    if not taken.samples_ns or not _are_sane(taken.samples_ns):
+        return "samples that are no times"
+    others = (
+        taken.first_launch_ns, taken.overhead_ns, taken.wall_launch_ns, taken.unsettled_change,
+        taken.new_inputs_ratio, 1e9 * taken.seconds, 1e9 * taken.load_s,
+        1e9 * taken.renewal_s, 1e9 * taken.quiet_wait_s, 1e9 * taken.runs_on_s,
+    )  # fmt: skip
+    if not _are_sane(value for value in others if value is not None):
+        return "times of a round that are no times"
+    counts = (taken.launches_per_sample, taken.input_sets)
+    sizes = (taken.bytes_per_set, taken.last_level_cache_bytes)
+    if min(counts) < 1 or min(sizes) < 0 or max(*counts, *sizes) > LONGEST_NS:
+        return "counts of a round that are no counts"
+    readings = (value for value in taken.telemetry.values() if isinstance(value, float))
+    return "" if all(map(math.isfinite, readings)) else "telemetry that is no number"
+
+
+def _are_sane(values: Iterable[float]) -> bool:
+    return all(0 <= value <= LONGEST_NS for value in values)
+
+
+def _is_inside(path: str | None) -> bool:
+    """Whether `path`, relative to the experiment, stays in it."""
+    if path is None:
+        return True
+    found = PurePath(path)
+    return not found.is_absolute() and ".." not in found.parts and "\0" not in path

@@ -1,0 +1,90 @@
+"""Reads a JSON document whose long arrays are nested anywhere in it, in bounded memory.
+
+The arrays are given object by object; what is around them stays as a document in which they are
+empty.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO
+
+from gemmetry.formats.json.array import CHUNK_BYTES, MOST_HEAD_BYTES, Keys, Objects, Text
+
+# Possessive: a text of 64 MiB would be remembered character by character else.
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|"|[{}\[\],]', re.DOTALL)
+
+
+class SectionReader:
+    """Iterate to get (key, objects) pairs, a piece of one array each; then `frame` is known.
+
+    Args:
+        file: opened at its beginning, decompressed.
+        decoders: for each array's key its decode and rescue functions, as of
+            :class:`~.json_array.Objects`.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        decoders: Mapping[str, tuple[Callable[[bytes], list[Any]], Callable[[bytes], Any]]],
+        *,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
+        self.text = Text(file, chunk_bytes)
+        self.frame = b""
+        """The document without the content of the arrays; closed where the file ends early."""
+        self._decoders = decoders
+        self._keys = Keys(decoders)
+
+    def __iter__(self) -> Iterator[tuple[str, list[Any]]]:
+        text = self.text
+        while True:
+            match = self._keys.whole.search(text.buffer)
+            if match is None:
+                if len(self.frame) + len(text.buffer) > MOST_HEAD_BYTES + text.chunk_bytes:
+                    text.note(text.offset, "too much stands between the records: not read on")
+                    text.is_partial = True
+                    break
+                if text.at_end:
+                    break
+                self._frame(self._keys.unread_from(text.buffer, 0))
+                text.fill()
+                continue
+            self._frame(match.end())
+            key = match[1].decode()
+            decode, rescue = self._decoders[key]
+            yield key, []
+            for objects in Objects(text, decode, rescue):
+                yield key, objects
+            self.frame += b"]"
+        self._frame(len(text.buffer))
+        self.frame = closed(self.frame)
+
+    def _frame(self, count: int) -> None:
+        self.frame += self.text.buffer[:count]
+        self.text.advance(count)
+
+
+def closed(text: bytes) -> bytes:
+    """`text`, a JSON document or the beginning of one, up to its last complete value and with the
+    brackets that are missing at its end."""
+    opened: list[bytes] = []
+    complete = 0
+    for token in _TOKEN.finditer(text):
+        sign = token[0]
+        if sign in (b"{", b"["):
+            opened.append(b"}" if sign == b"{" else b"]")
+            complete = token.end()
+        elif sign in (b"}", b"]"):
+            complete = token.end()
+            if opened:
+                opened.pop()
+            if not opened:
+                break
+        elif sign == b",":
+            complete = token.start()
+        elif sign == b'"':
+            break
+    return text[:complete] + b"".join(reversed(opened))

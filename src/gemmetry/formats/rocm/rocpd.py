@@ -1,0 +1,392 @@
+"""rocpd, the SQLite database that rocprofv3 writes by default -> :class:`TraceRows`.
+
+Tables are named ``rocpd_<what>_<process>`` (views without the last part join them). Two layouts of
+schema version 3 exist in rocprofiler-sdk's ``rocpd_tables.sql``: dispatches, copies and regions
+hold their times, agent, queue and thread themselves, or refer to ``rocpd_timestamp`` and
+``rocpd_track``. Which one it is, the columns tell. Kernels and the calls that launched them share
+``rocpd_event.stack_id``. Grid sizes are work-items there; here they are workgroups.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from gemmetry.formats.events import (
+    NOT_TOLD,
+    AnnotationRows,
+    CallRows,
+    GpuKind,
+    GpuRows,
+    Int32,
+    Int64,
+    OperatorArguments,
+    OperatorRows,
+    TraceProblem,
+    TraceRows,
+)
+from gemmetry.formats.naming import Names, Numbers
+from gemmetry.formats.rocm.rows import (
+    LATEST_NS,
+    Agents,
+    annotation_rows,
+    call_rows,
+    gpu_rows,
+    integers,
+    kernel_name,
+    operator_rows,
+    rank_of,
+)
+from gemmetry.formats.spool import Spool
+
+_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""Of a damaged database; the messages themselves may hold bytes of it that are no text."""
+
+_ROWS_A_BLOCK = 50_000
+_DISPATCH = "rocpd_kernel_dispatch"
+_COPY = "rocpd_memory_copy"
+_REGION = "rocpd_region"
+
+_SIZES = tuple(f"d.{what}_size_{axis}" for what in ("workgroup", "grid") for axis in "xyz")
+_CALL, _RCCL, _RANGE = 0, 1, 2
+
+_Texts: TypeAlias = dict[Any, str]
+
+
+def read_rocpd(path: Path) -> TraceRows | None:
+    """The rows of a rocpd database.
+
+    Args:
+        path: the ``.db`` file; it is opened for reading only.
+
+    Returns:
+        None if it is another database, or one that cannot be read at all.
+    """
+    opened = _opened(path)
+    if opened is None:
+        return None
+    database, tables = opened
+    with closing(database):
+        suffixes = sorted(_suffixes(tables))
+        if not suffixes:
+            return None
+        builder = _Builder(database, tables)
+        for suffix in suffixes:
+            builder.add(suffix)
+        return builder.rows()
+
+
+def is_rocpd(path: Path) -> bool:
+    """Whether a SQLite database has tables of rocpd."""
+    opened = _opened(path)
+    if opened is None:
+        return False
+    database, tables = opened
+    database.close()
+    return bool(_suffixes(tables))
+
+
+def _opened(path: Path) -> tuple[sqlite3.Connection, dict[str, set[str]]] | None:
+    """The database and the columns of its tables; None if it cannot be opened or read."""
+    try:
+        database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    except _ERRORS:
+        return None
+    database.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    try:
+        # What the file's own schema calls is not to be believed.
+        database.execute("PRAGMA trusted_schema = OFF")
+        return database, _tables(database)
+    except _ERRORS:
+        database.close()
+        return None
+
+
+def _tables(database: sqlite3.Connection) -> dict[str, set[str]]:
+    """Columns of each table."""
+    names = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    return {
+        name: {row[1] for row in database.execute(f"PRAGMA table_info({_quoted(name)})")}
+        for (name,) in names
+        if str(name).startswith("rocpd_")
+    }
+
+
+def _suffixes(tables: dict[str, set[str]]) -> set[str]:
+    return {
+        name.removeprefix(_DISPATCH)
+        for name in tables
+        if name == _DISPATCH or name.startswith(f"{_DISPATCH}_")
+    }
+
+
+class _Builder:
+    def __init__(self, database: sqlite3.Connection, tables: dict[str, set[str]]) -> None:
+        self._database = database
+        self._tables = tables
+        self._events = 0
+        self._no_time = 0
+        self._names = Names()
+        self._threads: Numbers[tuple[str, str]] = Numbers()
+        self._agents = Agents()
+        self._host: str | None = None
+        self._environments: list[dict[str, Any]] = []
+        self._gpu = Spool(GpuRows)
+        self._calls = Spool(CallRows)
+        self._operators = Spool(OperatorRows)
+        self._annotations = Spool(AnnotationRows)
+        self._problems: list[TraceProblem] = []
+        self._partial = False
+
+    def add(self, suffix: str) -> None:
+        """The tables of one process."""
+        try:
+            self._add_information(suffix)
+            self._add_kernels(suffix)
+            if f"{_COPY}{suffix}" in self._tables:
+                self._add_copies(suffix)
+            if f"{_REGION}{suffix}" in self._tables:
+                self._add_regions(suffix)
+        except _ERRORS as error:
+            where = f"tables {suffix.lstrip('_') or 'of the process'}"
+            self._problems.append(TraceProblem(where, f"cannot be read any further: {error}"))
+            self._partial = True
+
+    def _add_information(self, suffix: str) -> None:
+        columns = "id, type, type_index, product_name, name"
+        for key, kind, index, product, name in self._select(
+            f"SELECT {columns} FROM {_quoted('rocpd_info_agent' + suffix)} ORDER BY id"
+        ):
+            self._agents.add(
+                (suffix, key),
+                is_gpu=kind == "GPU",
+                index=index if isinstance(index, int) else None,
+                product=str(product or name or ""),
+                group=suffix,
+            )
+        nodes = self._select(f"SELECT hostname FROM {_quoted('rocpd_info_node' + suffix)}")
+        self._host = next((str(name) for (name,) in nodes if name), self._host)
+        for (text,) in self._select(
+            f"SELECT environment FROM {_quoted('rocpd_info_process' + suffix)}"
+        ):
+            self._environments.append(_object(text))
+
+    def _add_kernels(self, suffix: str) -> None:
+        query = _query(_DISPATCH, suffix, self._tables, ("d.kernel_id", *_SIZES))
+        symbols = self._symbols(suffix)
+        for rows in self._blocks(query):
+            start, duration, rest = self._timed(rows)
+            _, _, stack, agent, stream, queue, _, _, kernel, *sizes = rest
+            self._gpu.add(
+                gpu_rows(
+                    start,
+                    duration,
+                    self._numbered([symbols.get(k, f"kernel {k}") for k in kernel]),
+                    GpuKind.KERNEL,
+                    device=self._devices(suffix, agent),
+                    stream=_first(stream, queue),
+                    correlation=_whole(stack),
+                    block=_triples(sizes[:3]),
+                    work_items=_triples(sizes[3:]),
+                )
+            )
+
+    def _add_copies(self, suffix: str) -> None:
+        more = ("d.name_id", "d.dst_agent_id", "d.src_agent_id", "d.size")
+        query = _query(_COPY, suffix, self._tables, more)
+        strings = self._strings(suffix)
+        for rows in self._blocks(query):
+            start, duration, rest = self._timed(rows)
+            _, _, stack, _, stream, queue, _, _, name, target, source, size = rest
+            to, origin = self._devices(suffix, target), self._devices(suffix, source)
+            self._gpu.add(
+                gpu_rows(
+                    start,
+                    duration,
+                    self._numbered([strings.get(n, "") for n in name]),
+                    GpuKind.MEMCPY,
+                    device=[t if t >= 0 else s for t, s in zip(to, origin, strict=True)],
+                    stream=_first(stream, queue),
+                    correlation=_whole(stack),
+                    size=_whole(size).tolist(),
+                )
+            )
+
+    def _add_regions(self, suffix: str) -> None:
+        """Calls, by their category: HIP and HSA, RCCL, and ranges of ROCTx."""
+        query = _query(_REGION, suffix, self._tables, ("d.name_id", "e.category_id", "e.extdata"))
+        strings, categories = self._strings(suffix), self._categories(suffix)
+        for rows in self._blocks(query):
+            start, duration, rest = self._timed(rows)
+            _, _, stack, _, _, _, process, thread, name, category, told = rest
+            kinds = np.array([_kind(categories.get(c, "")) for c in category], np.int8)
+            texts = [_message(t) or strings.get(n, "") for n, t in zip(name, told, strict=True)]
+            named = self._numbered(texts)
+            threads = self._threads
+            pairs = zip(process, thread, strict=True)
+            on = np.array([threads[str(p), str(t)] for p, t in pairs], np.int32)
+            numbers = _whole(stack)
+            for kind in np.unique(kinds):
+                these = kinds == kind
+                columns = start[these], duration[these], named[these], on[these]
+                if kind == _RANGE:
+                    self._annotations.add(annotation_rows(*columns))
+                elif kind == _RCCL:
+                    self._operators.add(operator_rows(*columns))
+                else:
+                    self._calls.add(call_rows(*columns, numbers[these]))
+
+    def _timed(self, rows: list[tuple[Any, ...]]) -> tuple[Int64, Int64, list[list[Any]]]:
+        good = [
+            row
+            for row in rows
+            if isinstance(row[0], int)
+            and isinstance(row[1], int)
+            and 0 <= row[0] <= row[1] < LATEST_NS
+        ]
+        self._events += len(rows)
+        self._no_time += len(rows) - len(good)
+        columns = [list(column) for column in zip(*good, strict=True)] if good else []
+        if not columns:
+            columns = [[] for _ in rows[0]]
+        start = np.array(columns[0], np.int64)
+        return start, np.array(columns[1], np.int64) - start, columns
+
+    def _numbered(self, texts: list[str]) -> Int32:
+        names = self._names
+        return np.array([names[text] for text in texts], np.int32)
+
+    def _devices(self, suffix: str, agents: list[Any]) -> list[int]:
+        found: list[int] = self._agents.numbers([(suffix, agent) for agent in agents]).tolist()
+        return found
+
+    def _strings(self, suffix: str, table: str = "rocpd_string", text: str = "string") -> _Texts:
+        query = f"SELECT id, {text} FROM {_quoted(table + suffix)}"
+        return {key: str(found) for key, found in self._select(query)}
+
+    def _categories(self, suffix: str) -> _Texts:
+        """One layout has them in a table of their own, the others among all texts."""
+        if f"rocpd_info_category{suffix}" in self._tables:
+            return self._strings(suffix, "rocpd_info_category", "name")
+        return self._strings(suffix)
+
+    def _symbols(self, suffix: str) -> dict[Any, str]:
+        """Names of those kernels that ran; a code object may hold thousands that did not."""
+        symbols, ran = f"rocpd_info_kernel_symbol{suffix}", f"{_DISPATCH}{suffix}"
+        query = (
+            f"SELECT id, display_name, kernel_name FROM {_quoted(symbols)} "
+            f"WHERE id IN (SELECT kernel_id FROM {_quoted(ran)})"
+        )
+        return {
+            key: kernel_name(str(shown or name or "")) for key, shown, name in self._select(query)
+        }
+
+    def _select(self, query: str) -> list[tuple[Any, ...]]:
+        try:
+            return self._database.execute(query).fetchall()
+        except sqlite3.OperationalError:
+            # A table or column that this database does not have: it tells nothing.
+            return []
+
+    def _blocks(self, query: str) -> Iterator[list[tuple[Any, ...]]]:
+        cursor = self._database.execute(query)
+        while rows := cursor.fetchmany(_ROWS_A_BLOCK):
+            yield rows
+
+    def rows(self) -> TraceRows:
+        """Everything gathered."""
+        if self._no_time:
+            what = f"{self._no_time} have no usable time: left out"
+            self._problems.append(TraceProblem("rows", what))
+        rank, world = rank_of(self._environments)
+        return TraceRows(
+            format="rocpd",
+            events=self._events,
+            base_ns=0,
+            names=tuple(self._names),
+            arguments=(OperatorArguments(),),
+            collectives=(),
+            threads=tuple(f"{process}/{thread}" for process, thread in self._threads),
+            gpu=self._gpu.all(),
+            calls=self._calls.all(),
+            operators=self._operators.all(),
+            annotations=self._annotations.all(),
+            rank=rank,
+            world_size=world,
+            host=self._host,
+            devices=self._agents.products(),
+            problems=tuple(self._problems),
+            partial=self._partial,
+        )
+
+
+def _query(table: str, suffix: str, tables: dict[str, set[str]], more: tuple[str, ...]) -> str:
+    """Start, end, stack, agent, stream, queue, process, thread and the columns `more` of the rows
+    of `table`, in either layout."""
+    columns = tables[f"{table}{suffix}"]
+    joins = [_join(suffix, "rocpd_event", "e", "d.event_id")]
+    has_track = "track_id" in columns and f"rocpd_track{suffix}" in tables
+    track = tables[f"rocpd_track{suffix}"] if has_track else set()
+    if has_track:
+        joins.append(_join(suffix, "rocpd_track", "k", "d.track_id"))
+    times = ["d.start", 'd."end"']
+    if "start_id" in columns:
+        joins.append(_join(suffix, "rocpd_timestamp", "b", "d.start_id"))
+        joins.append(_join(suffix, "rocpd_timestamp", "f", "d.end_id"))
+        times = ["b.value", "f.value"]
+    places = [
+        f"d.{name}" if name in columns else f"k.{name}" if name in track else "NULL"
+        for name in ("agent_id", "stream_id", "queue_id", "pid", "tid")
+    ]
+    chosen = ", ".join((*times, "e.stack_id", *places, *more))
+    return f"SELECT {chosen} FROM {_quoted(table + suffix)} d {' '.join(joins)} ORDER BY d.id"
+
+
+def _join(suffix: str, table: str, letter: str, key: str) -> str:
+    return f"LEFT JOIN {_quoted(table + suffix)} {letter} ON {letter}.id = {key}"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _kind(category: str) -> int:
+    if "RCCL" in category.upper():
+        return _RCCL
+    return _RANGE if "MARKER" in category.upper() else _CALL
+
+
+def _message(told: object) -> str:
+    """Of a range of ROCTx."""
+    found = _object(told).get("message")
+    return found if isinstance(found, str) else ""
+
+
+def _object(text: object) -> dict[str, Any]:
+    if not isinstance(text, str) or len(text) < len('{"":0}'):
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _whole(values: list[Any]) -> Int64:
+    return integers([v if isinstance(v, int) else NOT_TOLD for v in values])
+
+
+def _first(stream: list[Any], queue: list[Any]) -> list[int]:
+    found: list[int] = np.where(_whole(stream) >= 0, _whole(stream), _whole(queue)).tolist()
+    return found
+
+
+def _triples(columns: list[list[Any]]) -> list[tuple[int, int, int]]:
+    x, y, z = (_whole(column).tolist() for column in columns)
+    return list(zip(x, y, z, strict=True))

@@ -1,0 +1,276 @@
+"""The CSV files of one process that rocprofv3 wrote -> :class:`TraceRows`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from gemmetry.formats.events import (
+    AnnotationRows,
+    CallRows,
+    GpuKind,
+    GpuRows,
+    Int32,
+    Int64,
+    OperatorArguments,
+    OperatorRows,
+    TraceProblem,
+    TraceRows,
+)
+from gemmetry.formats.naming import Names, Numbers
+from gemmetry.formats.rocm.rocprofv3_tables import (
+    Block,
+    agent_number,
+    blocks,
+    columns,
+    siblings,
+)
+from gemmetry.formats.rocm.rows import (
+    LATEST_NS,
+    Agents,
+    annotation_rows,
+    call_rows,
+    gpu_rows,
+    integers,
+    kernel_name,
+    operator_rows,
+)
+from gemmetry.formats.spool import Spool
+
+_NEEDED = {
+    "kernel_trace": {"Kernel_Name", "Start_Timestamp", "End_Timestamp", "Grid_Size_X"},
+    "counter_collection": {"Kernel_Name", "Start_Timestamp", "End_Timestamp", "Dispatch_Id"},
+}
+_XYZ = ("X", "Y", "Z")
+
+
+def read_rocprofv3_csv(path: Path) -> TraceRows | None:
+    """The rows of a process: of `path` and of the files beside it that share its prefix.
+
+    Kernels come from ``kernel_trace.csv``; where there is none, from ``counter_collection.csv``,
+    if that tells times (those of a serialised run).
+
+    Args:
+        path: any of the process's CSV files; one of another name is read alone, as what its
+            columns tell.
+
+    Returns:
+        None if there are no kernels of rocprofv3 in them.
+
+    Raises:
+        RequestError: a file cannot be opened.
+    """
+    found = kernel_tables(path)
+    if not found:
+        return None
+    files = siblings(path)
+    builder = _Builder(_agents(files.get("agent_info")))
+    for file, table in found.items():
+        is_trace = table == "kernel_trace"
+        builder.read(file, builder.kernels if is_trace else builder.counted_kernels)
+    for table, add in {
+        "memory_copy_trace": builder.copies,
+        "hip_api_trace": builder.calls,
+        "hsa_api_trace": builder.calls,
+        "rccl_api_trace": builder.operators,
+        "marker_api_trace": builder.ranges,
+    }.items():
+        if table in files:
+            builder.read(files[table], add)
+    return builder.rows()
+
+
+def kernel_tables(path: Path) -> dict[Path, str]:
+    """The file, of `path` and those beside it with the same prefix, that tells the kernels of the
+    process with their times, and what table it is; {} if there is none.
+
+    Raises:
+        RequestError: a file cannot be opened.
+    """
+    files = siblings(path) or {"kernel_trace": path, "counter_collection": path}
+    for table, needed in _NEEDED.items():
+        if table in files and needed <= columns(files[table]):
+            return {files[table]: table}
+    return {}
+
+
+class _Builder:
+    def __init__(self, agents: Agents) -> None:
+        self._agents = agents
+        self._events = 0
+        self._no_time = 0
+        self._names = Names()
+        self._threads: Numbers[tuple[str, str]] = Numbers()
+        self._seen: set[str] = set()
+        self._gpu = Spool(GpuRows)
+        self._calls = Spool(CallRows)
+        self._operators = Spool(OperatorRows)
+        self._annotations = Spool(AnnotationRows)
+        self._problems: list[TraceProblem] = []
+        self._partial = False
+
+    def read(self, path: Path, add: Callable[[Block], None]) -> None:
+        """All rows of a file."""
+        for block in blocks(path):
+            self._events += len(block)
+            for problem in block.problems:
+                self._partial |= "any further" in problem.what
+                self._problems.append(TraceProblem(f"{path.name} {problem.where}", problem.what))
+            add(block)
+
+    def kernels(self, block: Block) -> None:
+        """Of ``kernel_trace.csv``."""
+        block, start, duration = self._timed(block)
+        self._gpu.add(
+            gpu_rows(
+                start,
+                duration,
+                self._numbered([kernel_name(name) for name in block.texts("Kernel_Name")]),
+                GpuKind.KERNEL,
+                device=self._devices(block.texts("Agent_Id")),
+                stream=self._streams(block),
+                correlation=integers(block.integers("Correlation_Id")),
+                work_items=_triples(block, "Grid_Size"),
+                block=_triples(block, "Workgroup_Size"),
+            )
+        )
+
+    def counted_kernels(self, block: Block) -> None:
+        """Of ``counter_collection.csv``: one row a counter, so each dispatch once."""
+        first = []
+        for index, number in enumerate(block.texts("Dispatch_Id")):
+            if number not in self._seen:
+                self._seen.add(number)
+                first.append(index)
+        block, start, duration = self._timed(_chosen(block, first))
+        self._gpu.add(
+            gpu_rows(
+                start,
+                duration,
+                self._numbered([kernel_name(name) for name in block.texts("Kernel_Name")]),
+                GpuKind.KERNEL,
+                device=self._devices(block.texts("Agent_Id")),
+                stream=self._streams(block),
+                correlation=integers(block.integers("Correlation_Id")),
+                work_items=[(max(0, n), 1, 1) for n in block.integers("Grid_Size")],
+                block=[(max(0, n), 1, 1) for n in block.integers("Workgroup_Size")],
+            )
+        )
+
+    def copies(self, block: Block) -> None:
+        """Of ``memory_copy_trace.csv``."""
+        block, start, duration = self._timed(block)
+        target = self._devices(block.texts("Destination_Agent_Id"))
+        source = self._devices(block.texts("Source_Agent_Id"))
+        self._gpu.add(
+            gpu_rows(
+                start,
+                duration,
+                self._numbered(block.texts("Direction")),
+                GpuKind.MEMCPY,
+                device=[t if t >= 0 else s for t, s in zip(target, source, strict=True)],
+                stream=self._streams(block),
+                correlation=integers(block.integers("Correlation_Id")),
+            )
+        )
+
+    def calls(self, block: Block) -> None:
+        """Of ``hip_api_trace.csv`` and ``hsa_api_trace.csv``."""
+        block, start, duration = self._timed(block)
+        correlation = integers(block.integers("Correlation_Id"))
+        name = self._numbered(block.texts("Function"))
+        self._calls.add(call_rows(start, duration, name, self._on(block), correlation))
+
+    def operators(self, block: Block) -> None:
+        """Of ``rccl_api_trace.csv``."""
+        block, start, duration = self._timed(block)
+        name = self._numbered(block.texts("Function"))
+        self._operators.add(operator_rows(start, duration, name, self._on(block)))
+
+    def ranges(self, block: Block) -> None:
+        """Of ``marker_api_trace.csv``."""
+        block, start, duration = self._timed(block)
+        name = self._numbered(block.texts("Function"))
+        self._annotations.add(annotation_rows(start, duration, name, self._on(block)))
+
+    def _timed(self, block: Block) -> tuple[Block, Int64, Int64]:
+        """The rows that have a time, with start and duration in ns."""
+        start = integers(block.integers("Start_Timestamp"))
+        end = integers(block.integers("End_Timestamp"))
+        good = np.flatnonzero((start >= 0) & (end >= start) & (end < LATEST_NS))
+        self._no_time += len(start) - len(good)
+        return _chosen(block, good.tolist()), start[good], (end - start)[good]
+
+    def _numbered(self, texts: list[str]) -> Int32:
+        names = self._names
+        return np.array([names[text] for text in texts], np.int32)
+
+    def _on(self, block: Block) -> Int32:
+        threads = self._threads
+        process, thread = block.texts("Process_Id"), block.texts("Thread_Id")
+        pairs = zip(process, thread, strict=True)
+        return np.array([threads[pair] for pair in pairs], np.int32)
+
+    def _devices(self, texts: list[str]) -> list[int]:
+        distinct = {text: self._device(text) for text in set(texts)}
+        return [distinct[text] for text in texts]
+
+    def _device(self, text: str) -> int:
+        number = agent_number(text)
+        if text.startswith("GPU"):
+            return number
+        known = int(self._agents.numbers([number])[0])
+        # Without agent_info.csv the agent's own number is the best name for it.
+        return known if self._agents.products() else number
+
+    @staticmethod
+    def _streams(block: Block) -> list[int]:
+        return block.integers("Stream_Id" if "Stream_Id" in block.columns else "Queue_Id")
+
+    def rows(self) -> TraceRows:
+        """Everything gathered."""
+        if self._no_time:
+            what = f"{self._no_time} have no usable time: left out"
+            self._problems.append(TraceProblem("rows", what))
+        return TraceRows(
+            format="rocprofv3-csv",
+            events=self._events,
+            base_ns=0,
+            names=tuple(self._names),
+            arguments=(OperatorArguments(),),
+            collectives=(),
+            threads=tuple(f"{process}/{thread}" for process, thread in self._threads),
+            gpu=self._gpu.all(),
+            calls=self._calls.all(),
+            operators=self._operators.all(),
+            annotations=self._annotations.all(),
+            devices=self._agents.products(),
+            problems=tuple(self._problems),
+            partial=self._partial,
+        )
+
+
+def _agents(path: Path | None) -> Agents:
+    agents = Agents()
+    for block in blocks(path) if path is not None else ():
+        nodes = block.integers("Node_Id")
+        kinds = block.texts("Agent_Type")
+        products = block.texts("Product_Name")
+        names = block.texts("Name")
+        for node, kind, product, name in zip(nodes, kinds, products, names, strict=True):
+            agents.add(node, is_gpu=kind == "GPU", index=None, product=product or name)
+    return agents
+
+
+def _chosen(block: Block, rows: list[int]) -> Block:
+    if len(rows) == len(block):
+        return block
+    columns = {name: [column[i] for i in rows] for name, column in block.columns.items()}
+    return Block(columns, block.first_line)
+
+
+def _triples(block: Block, name: str) -> list[tuple[int, int, int]]:
+    x, y, z = (block.integers(f"{name}_{axis}") for axis in _XYZ)
+    return [(max(0, a), max(0, b), max(0, c)) for a, b, c in zip(x, y, z, strict=True)]

@@ -1,0 +1,359 @@
+"""rocprofv3's ``results.json`` (the "rocprofiler-sdk-tool" document) -> :class:`TraceRows`.
+
+The layout is that of rocprofiler-sdk's ``rocprofv3_output_schema.json`` and of real files: one
+element a process, in it names first, then ``buffer_records`` with one array a kind of record. The
+arrays are streamed. Grid sizes are work-items there; here they are workgroups.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+import msgspec
+import numpy as np
+
+from gemmetry.formats.events import (
+    NOT_TOLD,
+    AnnotationRows,
+    CallRows,
+    GpuKind,
+    GpuRows,
+    OperatorArguments,
+    OperatorRows,
+    TraceProblem,
+    TraceRows,
+)
+from gemmetry.formats.json.array import CHUNK_BYTES
+from gemmetry.formats.json.repair import repaired
+from gemmetry.formats.json.sections import SectionReader
+from gemmetry.formats.naming import Numbers, short_name
+from gemmetry.formats.rocm.rows import (
+    LATEST_NS,
+    Agents,
+    annotation_rows,
+    call_rows,
+    gpu_rows,
+    integers,
+    kernel_name,
+    operator_rows,
+    rank_of,
+    renumbered,
+)
+from gemmetry.formats.sniffing import ROCPROFV3_KEY
+from gemmetry.formats.spool import Spool
+
+_GPU_AGENT = 2
+"""``type`` of an agent; 1 is a CPU."""
+
+_CALLS = ("hip_api", "hsa_api")
+_RANGES = ("marker_api",)
+_OPERATORS = ("rccl_api",)
+_SKIPPED = (
+    "memory_allocation", "scratch_memory", "rocdecode_api", "rocjpeg_api", "pc_sample_host_trap",
+    "pc_sample_stochastic", "counter_collection", "code_objects", "host_functions",
+)  # fmt: skip
+
+
+class _Id(msgspec.Struct, gc=False):
+    handle: int = 0
+
+
+class _Correlation(msgspec.Struct, gc=False):
+    internal: int = NOT_TOLD
+
+
+class _Size(msgspec.Struct, gc=False):
+    x: int = 0
+    y: int = 0
+    z: int = 0
+
+
+class _Info(msgspec.Struct, gc=False):
+    agent_id: _Id | None = None
+    queue_id: _Id | None = None
+    kernel_id: int = 0
+    workgroup_size: _Size | None = None
+    grid_size: _Size | None = None
+
+
+class _Record(msgspec.Struct, gc=False):
+    """Any entry of ``buffer_records``."""
+
+    kind: int = 0
+    operation: int = 0
+    thread_id: int = 0
+    correlation_id: _Correlation | None = None
+    start_timestamp: int = NOT_TOLD
+    end_timestamp: int = NOT_TOLD
+    dispatch_info: _Info | None = None
+    stream_id: _Id | None = None
+    dst_agent_id: _Id | None = None
+    src_agent_id: _Id | None = None
+    bytes: int = NOT_TOLD
+
+
+class _Symbol(msgspec.Struct, gc=False):
+    kernel_id: int = NOT_TOLD
+    formatted_kernel_name: str = ""
+    demangled_kernel_name: str = ""
+    kernel_name: str = ""
+
+
+class _Skipped(msgspec.Struct, gc=False):
+    """An entry of an array of which nothing is kept."""
+
+
+class _MarkerRecord(_Record, gc=False):
+    """Of ``buffer_records.marker_api`` or of ``strings.marker_api``, which tells their texts."""
+
+    key: int = NOT_TOLD
+    value: str = ""
+
+
+def read_rocprofv3_json(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> TraceRows | None:
+    """The rows of a ``results.json``; several processes in one file become one set of rows.
+
+    Args:
+        file: opened at its beginning, decompressed.
+        chunk_bytes: read at a time; the rows are the same whatever it is.
+
+    Returns:
+        None if it is another document.
+    """
+    decoders = {
+        **{key: _decoders(_Record) for key in ("kernel_dispatch", "memory_copy")},
+        **{key: _decoders(_Record) for key in (*_CALLS, *_OPERATORS)},
+        **{key: _decoders(_MarkerRecord) for key in _RANGES},
+        "kernel_symbols": _decoders(_Symbol),
+        "agents": _decoders(dict),
+        **{key: _decoders(_Skipped) for key in _SKIPPED},
+    }
+    reader = SectionReader(file, decoders, chunk_bytes=chunk_bytes)
+    builder = _Builder()
+    for key, records in reader:
+        builder.add(key, records)
+    try:
+        document = json.loads(reader.frame.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        document = None
+        reader.text.note(reader.text.offset, "what stands around the records is damaged")
+    processes = document.get(ROCPROFV3_KEY) if isinstance(document, dict) else None
+    if not isinstance(processes, list) and not builder.events:
+        return None
+    processes = [p if isinstance(p, dict) else {} for p in processes or []]
+    return builder.rows(processes, reader)
+
+
+def _decoders(kind: type) -> tuple[Callable[[bytes], list[Any]], Callable[[bytes], Any]]:
+    one: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
+
+    def rescue(text: bytes) -> Any:
+        found = repaired(text, one.decode)
+        return f"left out, as it is no record: {found}" if isinstance(found, str) else found
+
+    return msgspec.json.Decoder(list[kind]).decode, rescue  # type: ignore[valid-type]
+
+
+class _Builder:
+    """Gathers columns; names and devices are keys until the frame of the document is known."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self._no_time = 0
+        self._process = 0
+        self._begun: set[str] = set()
+        self._agents = Agents()
+        self._names: Numbers[tuple[Any, ...]] = Numbers()
+        self._threads: Numbers[tuple[int, int]] = Numbers()
+        self._devices: Numbers[tuple[int, int]] = Numbers()
+        self._symbols: dict[tuple[int, int], str] = {}
+        self._markers: dict[tuple[int, int], str] = {}
+        self._gpu = Spool(GpuRows)
+        self._calls = Spool(CallRows)
+        self._operators = Spool(OperatorRows)
+        self._annotations = Spool(AnnotationRows)
+
+    def add(self, key: str, records: list[Any]) -> None:
+        """Take in one piece; an empty one announces the array `key`."""
+        if key in ("agents", "kernel_symbols") and not records:
+            # Each process has both once, before its records.
+            if key in self._begun:
+                self._process += 1
+                self._begun.clear()
+            self._begun.add(key)
+        elif key == "agents":
+            for agent in records:
+                self._add_agent(agent)
+        elif key == "kernel_symbols":
+            for symbol in records:
+                name = symbol.formatted_kernel_name or symbol.demangled_kernel_name
+                self._symbols[self._process, symbol.kernel_id] = kernel_name(
+                    name or symbol.kernel_name
+                )
+        elif key not in _SKIPPED and records:
+            if key == "marker_api":
+                records = self._without_texts(records)
+            self.events += len(records)
+            timed = [r for r in records if 0 <= r.start_timestamp <= r.end_timestamp < LATEST_NS]
+            self._no_time += len(records) - len(timed)
+            self._add(key, timed)
+
+    def _without_texts(self, markers: list[_MarkerRecord]) -> list[_MarkerRecord]:
+        """Two arrays are called ``marker_api``: texts, which are kept here, and records."""
+        for marker in markers:
+            if marker.key != NOT_TOLD:
+                self._markers[self._process, marker.key] = short_name(marker.value)
+        return [marker for marker in markers if marker.key == NOT_TOLD]
+
+    def _add_agent(self, agent: dict[str, Any]) -> None:
+        index = agent.get("gpu_index", agent.get("logical_node_type_id"))
+        handle = _dict(agent.get("id")).get("handle")
+        self._agents.add(
+            (self._process, handle if isinstance(handle, int) else NOT_TOLD),
+            is_gpu=agent.get("type") == _GPU_AGENT,
+            index=index if isinstance(index, int) else None,
+            product=str(agent.get("product_name") or agent.get("name") or ""),
+            group=self._process,
+        )
+
+    def _add(self, key: str, records: list[_Record]) -> None:
+        process = self._process
+        start = np.array([r.start_timestamp for r in records], np.int64)
+        duration = np.array([r.end_timestamp for r in records], np.int64) - start
+        correlation = integers(
+            [c.internal if (c := r.correlation_id) is not None else NOT_TOLD for r in records]
+        )
+        threads = self._threads
+        thread = np.array([threads[process, r.thread_id] for r in records], np.int32)
+        if key == "kernel_dispatch":
+            self._add_kernels(records, start, duration, correlation)
+        elif key == "memory_copy":
+            self._add_copies(records, start, duration, correlation)
+        elif key in _RANGES:
+            name = self._numbered([("marker", process, c) for c in correlation.tolist()])
+            self._annotations.add(annotation_rows(start, duration, name, thread))
+        else:
+            name = self._numbered([("call", process, r.kind, r.operation) for r in records])
+            if key in _OPERATORS:
+                self._operators.add(operator_rows(start, duration, name, thread))
+            else:
+                self._calls.add(call_rows(start, duration, name, thread, correlation))
+
+    def _add_kernels(self, records: list[_Record], start: Any, duration: Any, corr: Any) -> None:
+        process, devices = self._process, self._devices
+        infos = [r.dispatch_info or _Info() for r in records]
+        self._gpu.add(
+            gpu_rows(
+                start,
+                duration,
+                self._numbered([("kernel", process, info.kernel_id) for info in infos]),
+                GpuKind.KERNEL,
+                device=[devices[process, (i.agent_id or _Id()).handle] for i in infos],
+                stream=[
+                    (r.stream_id or i.queue_id or _Id()).handle
+                    for r, i in zip(records, infos, strict=True)
+                ],
+                correlation=corr,
+                work_items=[_sizes(info.grid_size) for info in infos],
+                block=[_sizes(info.workgroup_size) for info in infos],
+            )
+        )
+
+    def _add_copies(self, records: list[_Record], start: Any, duration: Any, corr: Any) -> None:
+        process, devices = self._process, self._devices
+        self._gpu.add(
+            gpu_rows(
+                start,
+                duration,
+                self._numbered([("call", process, r.kind, r.operation) for r in records]),
+                GpuKind.MEMCPY,
+                device=[
+                    devices[process, (r.dst_agent_id or r.src_agent_id or _Id()).handle]
+                    for r in records
+                ],
+                stream=[(r.stream_id or _Id()).handle for r in records],
+                correlation=corr,
+                size=[r.bytes for r in records],
+            )
+        )
+
+    def _numbered(self, keys: list[tuple[Any, ...]]) -> Any:
+        names = self._names
+        return np.array([names[key] for key in keys], np.int32)
+
+    def rows(self, processes: list[dict[str, Any]], reader: SectionReader) -> TraceRows:
+        """Everything gathered, with the names that the frame tells."""
+        texts: Numbers[str] = Numbers()
+        of_name = np.array([texts[text] for text in self._texts(processes)], np.int32)
+        metadata = [_dict(process.get("metadata")) for process in processes]
+        pids = [told.get("pid", number) for number, told in enumerate(metadata)]
+        rank, world = rank_of([_dict(told.get("environment")) for told in metadata])
+        hosts = [str(_dict(told.get("node")).get("hostname") or "") for told in metadata]
+        return TraceRows(
+            format="rocprofv3-json",
+            events=self.events + reader.text.left_out,
+            base_ns=0,
+            names=tuple(texts),
+            arguments=(OperatorArguments(),),
+            collectives=(),
+            threads=tuple(
+                f"{pids[process] if 0 <= process < len(pids) else process}/{thread}"
+                for process, thread in self._threads
+            ),
+            gpu=renumbered(self._gpu.all(), of_name, self._agents.numbers(self._devices)),
+            calls=renumbered(self._calls.all(), of_name),
+            operators=renumbered(self._operators.all(), of_name),
+            annotations=renumbered(self._annotations.all(), of_name),
+            rank=rank,
+            world_size=world,
+            host=next(filter(None, hosts), None),
+            devices=self._agents.products(),
+            problems=(*reader.text.all_problems(), *self._problems()),
+            partial=reader.text.is_partial,
+        )
+
+    def _texts(self, processes: list[dict[str, Any]]) -> list[str]:
+        """The name of each numbered key."""
+        operations = [
+            _list(_dict(process.get("strings")).get("buffer_records")) for process in processes
+        ]
+        texts = []
+        for what, process, *rest in self._names:
+            if what == "kernel":
+                text = self._symbols.get((process, rest[0]), f"kernel {rest[0]}")
+            elif what == "marker":
+                text = self._markers.get((process, rest[0]), "")
+            else:
+                text = _operation(operations, process, *rest)
+            texts.append(text)
+        return texts
+
+    def _problems(self) -> list[TraceProblem]:
+        if not self._no_time:
+            return []
+        what = f"{self._no_time} have no usable time: left out"
+        return [TraceProblem("records", what)]
+
+
+def _operation(operations: list[list[Any]], process: int, kind: int, operation: int) -> str:
+    """Of ``strings.buffer_records``: one entry a kind of record, its operations by number."""
+    with contextlib.suppress(IndexError):
+        if process >= 0 <= kind and operation >= 0:
+            told = _dict(operations[process][kind])
+            return short_name(str(_list(told.get("operations"))[operation]))
+    return f"kind {kind} operation {operation}"
+
+
+def _sizes(size: _Size | None) -> tuple[int, int, int]:
+    return (size.x, size.y, size.z) if size is not None else (0, 0, 0)
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

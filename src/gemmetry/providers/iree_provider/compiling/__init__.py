@@ -1,0 +1,1 @@
+"""From operations to binaries: linalg sources, iree-compile, artefacts, machine code."""

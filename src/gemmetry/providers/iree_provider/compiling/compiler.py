@@ -1,0 +1,326 @@
+"""Runs ``iree-compile`` over many functions at once, and finds out which ones it rejects.
+
+Starting the compiler costs more than compiling a small matmul does, so functions of equal flags
+go into one call. IREE lowers every function of a call even after one has failed and names each
+failure's function, so the good rest needs one more call only. If the compiler crashes, or fails
+without naming a function, the call is halved until the culprit stands alone.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import perf_counter_ns
+from typing import TypeVar
+
+from gemmetry.domain.errors import CompileError
+from gemmetry.providers.iree_provider.compiling.machine_code import (
+    MachineCode,
+    Usage,
+    read_machine_code,
+)
+from gemmetry.providers.iree_provider.compiling.nvidia import (
+    assemble,
+    find_ptxas,
+    ptxas_usage,
+    shared_memory,
+)
+
+CALL_TIMEOUT_S = 60.0
+"""Given to a call, plus ``FUNCTION_TIMEOUT_S`` for each function in it; a small matmul takes
+0.05 to 0.5 s, so that this is reached only by a compiler that hangs."""
+FUNCTION_TIMEOUT_S = 10.0
+
+MAX_FUNCTIONS = 24
+"""Functions of one call. Starting up is amortised by then, and what is lost when the compiler
+crashes stays small."""
+
+_LOCATED = re.compile(r"^(?P<file>[^\n]*?):(?P<line>\d+):\d+: error: (?P<text>.*)$")
+_UNLOCATED = re.compile(r"^(?:.*?: )?(?:fatal )?(?:error|ERROR|LLVM ERROR): ?(?P<text>.*)$")
+_DUMPED = re.compile(r"configured_module_(?P<name>.+)\.mlir$")
+_MAX_REASON = 300
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Functions of equal flags to be compiled in one call."""
+
+    functions: Mapping[str, str]
+    """Symbol -> text."""
+    flags: tuple[str, ...]
+    architecture: str = ""
+    """Of the device. PTX is older than a newer device: its registers are counted as the device's
+    driver would have them."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What came of a job: some functions in one binary, an error for each of the others."""
+
+    names: tuple[str, ...] = ()
+    """Functions in `binary`."""
+    binary: bytes = b""
+    errors: Mapping[str, CompileError] = field(default_factory=dict)
+    configured: Mapping[str, str] = field(default_factory=dict)
+    """Function -> IR in which the compiler has chosen how to lower it."""
+    machine_code: Mapping[str, MachineCode] = field(default_factory=dict)
+    logs: Mapping[str, str] = field(default_factory=dict)
+    """Function, also a failed one -> the call that settled it and what was printed there."""
+    duration_ns: int = 0
+    """Of all calls, failed ones too."""
+
+
+class IreeCompiler:
+    """Compiles jobs with one ``iree-compile`` program; what it chose is dumped on the way.
+
+    Args:
+        program: path of ``iree-compile``.
+        timeout_s: overrides the deadline of a call (of any number of functions).
+    """
+
+    def __init__(self, program: Path, timeout_s: float | None = None) -> None:
+        self.program = program
+        self._timeout_s = timeout_s
+
+    def run(self, jobs: Sequence[Job], parallel: int = 1) -> Iterator[tuple[Job, list[JobResult]]]:
+        """Compile jobs, `parallel` at a time; each job with its results as soon as it is done."""
+        if parallel <= 1 or len(jobs) == 1:
+            for job in jobs:
+                yield job, list(self._compile(job, threads=len(jobs) == 1 and parallel > 1))
+            return
+        with ThreadPoolExecutor(parallel) as pool:
+            # Several calls fill the processors better than the threads of one do.
+            futures = {pool.submit(lambda j: list(self._compile(j)), job): job for job in jobs}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+
+    def _compile(self, job: Job, *, threads: bool = False) -> Iterator[JobResult]:
+        """Compile a job; at least one result, more where it had to be halved."""
+        rest = dict(job.functions)
+        errors: dict[str, CompileError] = {}
+        logs: dict[str, str] = {}
+        began = perf_counter_ns()
+        while rest:
+            attempt = self._call(rest, job, threads=threads)
+            if attempt.is_ok:
+                logs.update(dict.fromkeys(rest, attempt.log))
+                yield JobResult(
+                    names=tuple(rest),
+                    binary=attempt.binary,
+                    errors=errors,
+                    configured=attempt.configured,
+                    machine_code=attempt.machine_code,
+                    logs=logs,
+                    duration_ns=perf_counter_ns() - began,
+                )
+                return
+            found = attempt.errors
+            if not found and len(rest) == 1:
+                found = dict.fromkeys(rest, attempt.general_reason)
+            if not found:
+                names = tuple(rest)
+                half = len(names) // 2
+                if errors:
+                    spent = perf_counter_ns() - began
+                    yield JobResult(errors=errors, logs=logs, duration_ns=spent)
+                for part in (names[:half], names[half:]):
+                    functions = {name: rest[name] for name in part}
+                    yield from self._compile(replace(job, functions=functions), threads=threads)
+                return
+            for name, reason in found.items():
+                errors[name] = _compile_error(name, reason)
+                logs[name] = attempt.log
+                del rest[name]
+        yield JobResult(errors=errors, logs=logs, duration_ns=perf_counter_ns() - began)
+
+    def _call(self, functions: Mapping[str, str], job: Job, *, threads: bool) -> _Attempt:
+        with tempfile.TemporaryDirectory(prefix="gemmetry-iree-") as temporary:
+            folder = Path(temporary)
+            output, dumps = folder / "out.vmfb", folder / "dumped"
+            # PTX counts as a binary, assembly lies among the intermediates.
+            code = "binaries" if "--iree-hal-target-device=cuda" in job.flags else "intermediates"
+            command = [
+                str(self.program), "-", "-o", str(output), *job.flags,
+                f"--iree-hal-dump-executable-configurations-to={dumps}",
+                f"--iree-hal-dump-executable-{code}-to={dumps}",
+            ]  # fmt: skip
+            if not threads:
+                command.append("--mlir-disable-threading")
+            deadline = self._timeout_s or CALL_TIMEOUT_S + FUNCTION_TIMEOUT_S * len(functions)
+            status, messages, reason = _start(command, "\n".join(functions.values()), deadline)
+            shown = shlex.join(["iree-compile", *command[1:]]).replace(f"{folder}/", "")
+            log = call_log(shown, tuple(functions), status, messages.replace(f"{folder}/", ""))
+            if status is None:
+                return _Attempt(general_reason=reason, log=log)
+            if status == 0 and output.exists():
+                binary = output.read_bytes()
+                usage, printed = _gpu_usage(dumps, job.architecture, binary)
+                machine_code = read_machine_code(dumps, tuple(functions), usage)
+                return _Attempt(
+                    is_ok=True,
+                    binary=binary,
+                    configured=with_twins(_read_configured(dumps, functions), functions),
+                    machine_code=with_twins(machine_code, functions),
+                    log=log + printed,
+                )
+            if status < 0:
+                # A crash may have cut off what it said about others, so nothing is attributed.
+                reason = f"iree-compile crashed (signal {-status})"
+                general = f"{reason}: {_general_reason(messages)}"
+                return _Attempt(general_reason=general, log=log)
+            return _Attempt(
+                errors=attribute_errors(messages, functions),
+                general_reason=_general_reason(messages),
+                log=log,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    is_ok: bool = False
+    binary: bytes = b""
+    configured: Mapping[str, str] = field(default_factory=dict)
+    machine_code: Mapping[str, MachineCode] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)
+    general_reason: str = ""
+    log: str = ""
+
+
+def _start(command: Sequence[str], text: str, deadline: float) -> tuple[int | None, str, str]:
+    """Run the compiler on `text`: exit status, what it printed, and why there is no status."""
+    try:
+        done = subprocess.run(
+            command,
+            input=text.encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=deadline,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        printed = (error.stdout or b"").decode(errors="replace")
+        return None, printed, f"iree-compile did not end within {deadline:.0f} s"
+    except OSError as error:
+        return None, "", f"cannot start {command[0]}: {error}"
+    return done.returncode, done.stdout.decode(errors="replace"), ""
+
+
+def _gpu_usage(dumps: Path, architecture: str, binary: bytes) -> tuple[dict[str, Usage], str]:
+    """Kernel -> what it takes of an NVIDIA GPU, and what ptxas printed; both empty for others."""
+    usage: dict[str, Usage] = {}
+    printed = ""
+    program = find_ptxas() if architecture else None
+    for ptx in sorted(dumps.glob("*.ptx")):
+        if program is not None:
+            printed += assemble(ptx, architecture, program)
+            usage.update(ptxas_usage(printed))
+    for symbol, dynamic in shared_memory(binary).items():
+        known = usage.get(symbol, Usage())
+        total = (known.shared_memory_bytes or 0) + dynamic
+        usage[symbol] = replace(known, shared_memory_bytes=total)
+    return usage, printed
+
+
+def call_log(command: str, functions: Sequence[str], status: int | None, printed: str) -> str:
+    """A call as text: comments of MLIR, then what was printed as it was."""
+    named = "".join(f"//   @{name}\n" for name in functions)
+    end = "did not end in time or did not start" if status is None else f"exit status {status}"
+    printed = printed if not printed or printed.endswith("\n") else f"{printed}\n"
+    return f"// $ {command}\n// with these functions on standard input:\n{named}// {end}\n{printed}"
+
+
+def attribute_errors(messages: str, functions: Mapping[str, str]) -> dict[str, str]:
+    """Which of `functions` (joined by newlines, on standard input) failed, each with the first
+    useful error line; empty if the messages name none."""
+    starts: list[tuple[int, str]] = []
+    line = 1
+    for name, text in functions.items():
+        starts.append((line, name))
+        line += text.count("\n") + 1
+    found: dict[str, str] = {}
+    for message in messages.splitlines():
+        match = _LOCATED.match(message)
+        if match is None:
+            continue
+        culprit = _named(match["file"], int(match["line"]), starts)
+        if culprit is not None:
+            found.setdefault(culprit, _shorten(match["text"]))
+    return found
+
+
+def _named(file: str, line: int, starts: Sequence[tuple[int, str]]) -> str | None:
+    """The function that an error's location lies in: on standard input, or in a dumped file."""
+    if file in ("<stdin>", "-"):
+        return next((name for start, name in reversed(starts) if start <= line), None)
+    dumped = _DUMPED.search(file)
+    return None if dumped is None else _longest(dumped["name"], [name for _, name in starts])
+
+
+def _longest(dumped: str, names: Sequence[str]) -> str | None:
+    """The longest name that the dumped executable's name (``<function>_dispatch_0`` ...) begins
+    with; of an asynchronous function it is ``<function>_async_dispatch_0``."""
+    stem = re.sub(r"[_$]+(?:async_)?dispatch_\d+$", "", dumped)
+    matches = [name for name in names if stem == name or stem.rstrip("_$").endswith(name)]
+    return max(matches, key=len, default=None)
+
+
+def _read_configured(folder: Path, functions: Mapping[str, str]) -> dict[str, str]:
+    """Function -> its executables after configuration, concatenated in the order of dispatch."""
+    found: dict[str, str] = {}
+    for path in sorted(folder.glob("*.mlir")):
+        match = _DUMPED.search(path.name)
+        name = _longest(match["name"], list(functions)) if match else None
+        if name is not None:
+            found[name] = found.get(name, "") + path.read_text(errors="replace")
+    return found
+
+
+def with_twins(found: Mapping[str, _Value], functions: Mapping[str, str]) -> dict[str, _Value]:
+    """`found` with what is missing for functions that differ from another in their name alone: the
+    compiler keeps the code of one of them only."""
+    by_body: dict[str, _Value] = {}
+    for name, value in found.items():
+        by_body.setdefault(functions[name].replace(f"@{name}(", "@("), value)
+    bodies = {name: text.replace(f"@{name}(", "@(") for name, text in functions.items()}
+    return {name: by_body[body] for name, body in bodies.items() if body in by_body} | dict(found)
+
+
+def _general_reason(messages: str) -> str:
+    for line in messages.splitlines():
+        match = _UNLOCATED.match(line)
+        if match and match["text"].strip():
+            return _shorten(match["text"])
+    meaningful = (line.strip() for line in messages.splitlines() if line.strip())
+    return _shorten(next(meaningful, "it printed nothing"))
+
+
+def _shorten(text: str) -> str:
+    text = text.strip().removesuffix("were found:").rstrip(" :")
+    return text if len(text) <= _MAX_REASON else f"{text[: _MAX_REASON - 1]}…"
+
+
+def _compile_error(name: str, reason: str) -> CompileError:
+    return CompileError(
+        f"iree-compile: {reason}",
+        hint=f"The function is @{name} of the generated .mlir; `gemmetry show` has the command.",
+    )
+
+
+def find_program(name: str, bin_dir: str | None, packaged: Path | None) -> Path | None:
+    """An IREE tool: in the folder the user named, else in the package, else on PATH."""
+    if bin_dir:
+        candidate = Path(bin_dir).expanduser() / name
+        return candidate if candidate.is_file() else None
+    if packaged is not None and packaged.is_file():
+        return packaged
+    found = shutil.which(name)
+    return Path(found) if found else None

@@ -1,0 +1,118 @@
+"""What NVIDIA kernels take, beyond what PTX says: ptxas tells registers and spills, the binary of
+IREE the dynamic shared memory of a launch."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+import zipfile
+from pathlib import Path
+
+from gemmetry.providers.iree_provider.compiling.machine_code import Usage
+
+PTXAS_TIMEOUT_S = 60.0
+"""A kernel of usual size takes 20 to 500 ms; this is reached by a ptxas that hangs."""
+
+_HEADER_BYTES = 64
+"""IREE 3.13 puts a header (magic, version, size) before the flatbuffer of an executable."""
+_MAGIC = b"CDA1"
+_EXPORTS, _KERNEL_NAME, _SHARED_MEMORY = 0, 1, 3
+"""Fields of ExecutableDef and ExportDef in iree/schemas/cuda_executable_def.fbs of IREE 3.13."""
+
+
+def find_ptxas() -> Path | None:
+    """ptxas of a CUDA toolkit on PATH, else the one that Triton's package brings along."""
+    on_path = shutil.which("ptxas")
+    if on_path:
+        return Path(on_path)
+    triton = importlib.util.find_spec("triton")
+    for folder in triton.submodule_search_locations or () if triton else ():
+        packaged = Path(folder) / "backends" / "nvidia" / "bin" / "ptxas"
+        if packaged.is_file():
+            return packaged
+    return None
+
+
+def assemble(ptx: Path, architecture: str, program: Path) -> str:
+    """What ``ptxas -v`` prints about all kernels of a PTX file, as it would be assembled for
+    `architecture` (the driver does the same when it loads older PTX); with the command in front."""
+    with tempfile.TemporaryDirectory(prefix="gemmetry-ptxas-") as temporary:
+        output = str(Path(temporary) / "out.cubin")
+        command = [str(program), "-v", f"-arch={architecture}", str(ptx), "-o", output]
+        shown = f"ptxas -v -arch={architecture} {ptx.name}"
+        try:
+            done = subprocess.run(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=PTXAS_TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"// $ {shown}\n{type(error).__name__}: {error}\n"
+    return f"// $ {shown}\n{done.stdout.decode(errors='replace')}"
+
+
+def ptxas_usage(printed: str) -> dict[str, Usage]:
+    """Symbol -> registers and spilled bytes per thread, and static shared memory, out of the lines
+    of ``ptxas -v``."""
+    found = {}
+    for part in re.split(r"Compiling entry function '", printed)[1:]:
+        symbol = part.partition("'")[0]
+        registers = re.search(r"Used (\d+) registers", part)
+        spilled = re.search(r"(\d+) bytes spill stores", part)
+        static = re.search(r"(\d+) bytes smem", part)
+        if registers and spilled:
+            shared = int(static[1]) if static else 0
+            found[symbol] = Usage(int(registers[1]), int(spilled[1]), shared)
+    return found
+
+
+def shared_memory(binary: bytes) -> dict[str, int]:
+    """Symbol -> dynamic shared memory in bytes of a launch, out of a ``.vmfb`` for CUDA; empty if
+    the file is laid out in another way than IREE 3.13 does."""
+    found: dict[str, int] = {}
+    try:
+        with zipfile.ZipFile(io.BytesIO(binary)) as archive:
+            parts = [archive.read(name) for name in archive.namelist()]
+        for part in parts:
+            if part.startswith(_MAGIC):
+                found.update(_exports(part[_HEADER_BYTES:]))
+    except (zipfile.BadZipFile, struct.error, IndexError, UnicodeDecodeError):
+        return {}
+    return found
+
+
+def _exports(data: bytes) -> dict[str, int]:
+    """Kernel name -> shared memory, from the flatbuffer of a CUDA executable."""
+
+    def u32(at: int) -> int:
+        return int(struct.unpack_from("<I", data, at)[0])
+
+    def field(table: int, index: int) -> int | None:
+        """Where a table's field is; None where it has its default."""
+        vtable = table - int(struct.unpack_from("<i", data, table)[0])
+        if 4 + 2 * index >= struct.unpack_from("<H", data, vtable)[0]:
+            return None
+        offset = struct.unpack_from("<H", data, vtable + 4 + 2 * index)[0]
+        return table + offset if offset else None
+
+    exports = field(u32(0), _EXPORTS)
+    if exports is None:
+        return {}
+    vector = exports + u32(exports)
+    found = {}
+    for number in range(u32(vector)):
+        entry = vector + 4 + 4 * number
+        export = entry + u32(entry)
+        name, size = field(export, _KERNEL_NAME), field(export, _SHARED_MEMORY)
+        if name is not None:
+            start = name + u32(name)
+            text = data[start + 4 : start + 4 + u32(start)].decode("ascii")
+            found[text] = u32(size) if size is not None else 0
+    return found

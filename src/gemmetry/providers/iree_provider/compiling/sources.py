@@ -1,0 +1,112 @@
+"""The reviewable ``.mlir`` files: one per operation, one function per configuration.
+
+A file gathers every configuration asked for so far, also of other targets, so that several runs
+can share a folder; it is replaced in one step, so a reader never sees half of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.errors import StorageError
+from gemmetry.domain.names import operation_name
+from gemmetry.domain.operation import Operation
+from gemmetry.providers.iree_provider.compiling.linalg import function_text
+from gemmetry.providers.iree_provider.tiling.configurations import parse_tile
+from gemmetry.providers.iree_provider.tiling.tiles import Lowering
+
+DIALECT = "linalg"
+
+_FUNCTION = re.compile(r"^func\.func @(?P<name>\w+)\(\n.*?^\}\n", re.MULTILINE | re.DOTALL)
+
+
+def operation_folder(generated: Path, operation: Operation) -> Path:
+    """``<generated>/linalg/<kind>/<operation>``, as the old dispatch profiler laid it out."""
+    return generated / DIALECT / operation.kind.value / operation_name(operation)
+
+
+def source_path(generated: Path, operation: Operation) -> Path:
+    """Where the operation's functions are."""
+    name = operation_name(operation)
+    return operation_folder(generated, operation) / f"{name}.mlir"
+
+
+def lowering_of(dispatch: Dispatch) -> Lowering:
+    """What the dispatch's configuration means to the compiler; empty for an unknown name."""
+    tile = parse_tile(dispatch.configuration.name, dispatch.target)
+    return Lowering() if tile is None else tile.lowering(dispatch.operation)
+
+
+def dispatch_function(dispatch: Dispatch) -> str:
+    """The function of one dispatch; its symbol is the dispatch's name."""
+    info = lowering_of(dispatch).compilation_info
+    return function_text(dispatch.operation, dispatch.name, info)
+
+
+def parse_functions(text: str) -> dict[str, str]:
+    """Function name -> its text, in the order of the file."""
+    return {match["name"]: match[0] for match in _FUNCTION.finditer(text)}
+
+
+def source_text(operation: Operation, functions: Mapping[str, str]) -> str:
+    """The whole file."""
+    header = (
+        f"// {operation_name(operation)}\n"
+        "// One function per tuning configuration; all compute the same.\n"
+    )
+    return "\n".join([header, *functions.values()])
+
+
+def write_source(generated: Path, dispatches: Iterable[Dispatch]) -> Path:
+    """Add the functions of dispatches of one operation to its file; unchanged files stay.
+
+    Raises:
+        StorageError: the folder cannot be written.
+    """
+    wanted = list(dispatches)
+    operation = wanted[0].operation
+    path = source_path(generated, operation)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with locked(path.parent):
+            before = path.read_text() if path.exists() else ""
+            functions = parse_functions(before)
+            functions.update((dispatch.name, dispatch_function(dispatch)) for dispatch in wanted)
+            text = source_text(operation, functions)
+            if text != before:
+                write_atomically(path, text.encode())
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {path}: {error.strerror or error}",
+            hint="Free some space, or choose another folder with --generated-dir.",
+        ) from error
+    return path
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Alone among the processes that change the files of an operation's folder."""
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write beside `path`, then rename: at any moment the file is whole or not there."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        # mkstemp makes files that only their owner may read.
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,54 @@
+"""Which tiles an operation is tried with on a target, and names back to tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gemmetry.domain.operation import Operation
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers.iree_provider.targets import compile_architecture
+from gemmetry.providers.iree_provider.tiling.cpu import cpu_tiles, parse_cpu_tile
+from gemmetry.providers.iree_provider.tiling.gpu import (
+    cuda_tiles,
+    hip_tiles,
+    parse_cuda_tile,
+    parse_hip_tile,
+)
+from gemmetry.providers.iree_provider.tiling.legacy import legacy_tiles, parse_legacy_tile
+from gemmetry.providers.iree_provider.tiling.tiles import DEFAULT, LEGACY_DEFAULT, Tile
+
+
+def tiles_for(
+    operation: Operation, target: Target, vector_limit_bytes: int | None = None
+) -> Iterator[Tile]:
+    """Tiles worth trying, the compiler's own choice first, those that cannot fit left out.
+
+    Args:
+        operation: what is computed.
+        target: where.
+        vector_limit_bytes: on a CPU, see :func:`cpu_tiles`.
+    """
+    yield DEFAULT
+    if target.kind is TargetKind.CPU:
+        yield from cpu_tiles(operation, vector_limit_bytes)
+    elif target.kind is TargetKind.HIP:
+        yield from hip_tiles(operation)
+    elif target.kind is TargetKind.CUDA:
+        for tile in legacy_tiles(operation, compile_architecture(target, operation)):
+            if tile.problem(operation) is None:
+                yield tile
+        yield from cuda_tiles(operation)
+
+
+def parse_tile(name: str, target: Target) -> Tile | None:
+    """The tile called `name` in the grammar of the target, listed or not; else None."""
+    for choice in (DEFAULT, LEGACY_DEFAULT):
+        if name == choice.name:
+            return choice
+    if target.kind is TargetKind.CPU:
+        return parse_cpu_tile(name)
+    if target.kind is TargetKind.HIP:
+        return parse_hip_tile(name)
+    if target.kind is TargetKind.CUDA:
+        return parse_legacy_tile(name) or parse_cuda_tile(name)
+    return None

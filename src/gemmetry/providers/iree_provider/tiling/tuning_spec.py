@@ -1,0 +1,132 @@
+"""The same configuration as a tuning spec: a transform library that annotates matching
+contractions, given to ``iree-compile --iree-codegen-tuning-spec-path``, without an edit of the
+input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.errors import StorageError, UnsupportedError
+from gemmetry.domain.operation import OperationKind
+from gemmetry.domain.target import TargetKind
+from gemmetry.providers.iree_provider.compiling.linalg import (
+    MLIR_TYPES,
+    contraction_indexing_maps,
+    contraction_types,
+)
+from gemmetry.providers.iree_provider.compiling.sources import (
+    lowering_of,
+    operation_folder,
+    write_atomically,
+)
+from gemmetry.providers.iree_provider.tiling.tiles import loop_sizes
+
+_TEMPLATE = """\
+// Tuning spec: {name}
+module @{name}_spec attributes {{
+  transform.with_named_sequence, iree_codegen.tuning_spec_with_default_entrypoint
+}} {{
+  transform.named_sequence @annotate(
+      %op: !transform.any_op {{transform.readonly}},
+      %info: !transform.any_param {{transform.readonly}}) {{
+    transform.annotate %op "compilation_info" = %info
+        : !transform.any_op, !transform.any_param
+    transform.yield
+  }}
+
+  transform.named_sequence @match(
+      %op: !transform.any_op {{transform.readonly}})
+      -> (!transform.any_op, !transform.any_param) {{
+    %batch, %m, %n, %k = transform.iree.match.contraction %op,
+        lhs_type = {lhs}, rhs_type = {rhs}, output_type = {output},
+        indexing_maps = [{maps}]
+        : !transform.any_op -> !transform.param<i64>
+{sizes}
+    %info = transform.param.constant {info}
+        -> !transform.any_param
+    transform.yield %op, %info : !transform.any_op, !transform.any_param
+  }}
+
+  transform.named_sequence @__kernel_config(
+      %op: !transform.any_op {{transform.consumed}}) -> !transform.any_op
+      attributes {{iree_codegen.tuning_spec_entrypoint}} {{
+    %done = transform.foreach_match in %op @match -> @annotate
+        : (!transform.any_op) -> !transform.any_op
+    transform.yield %done : !transform.any_op
+  }}
+}}
+"""
+
+
+def tuning_spec(dispatch: Dispatch) -> str:
+    """The spec's text; it applies to contractions of exactly this size, types and layout.
+
+    Raises:
+        UnsupportedError: the operation is no contraction that the spec language matches, the
+            configuration is no attribute, or the target's backend reads no spec.
+    """
+    operation = dispatch.operation
+    info = lowering_of(dispatch).compilation_info
+    if operation.kind is OperationKind.CONV2D or info is None:
+        what = "convolutions" if info is not None else "configurations without attributes"
+        raise UnsupportedError(
+            f"{dispatch.name}: no tuning spec for {what}",
+            hint="Specs are written for matmuls with a tile_config_... configuration.",
+        )
+    if dispatch.target.kind is TargetKind.CUDA:
+        raise UnsupportedError(
+            f"{dispatch.name}: IREE 3.13 hands tuning specs to its CPU and ROCm backends only",
+            hint="On CUDA the attribute in the generated .mlir is the way.",
+        )
+    m, n, k = loop_sizes(operation)
+    sizes = {"m": [m], "n": [n], "k": [k]}
+    if operation.kind is OperationKind.BATCH_MATMUL:
+        sizes["batch"] = [operation.matmul_shape.batch]
+    elif operation.kind is OperationKind.MATMUL_SPLITK:
+        sizes["batch"] = [operation.signature.split_k_slices]
+    lhs, rhs = contraction_types(operation)
+    return _TEMPLATE.format(
+        name=dispatch.name,
+        lhs=lhs,
+        rhs=rhs,
+        output=MLIR_TYPES[operation.signature.accumulator.name],
+        maps=", ".join(contraction_indexing_maps(operation)),
+        sizes="\n".join(
+            f"    transform.iree.match.dims_equal %{dim}, {size} : !transform.param<i64>"
+            for dim, size in sizes.items()
+        ),
+        info=info,
+    )
+
+
+def write_tuning_spec(dispatch: Dispatch, generated: Path) -> Path:
+    """Write ``<operation>_<configuration>_spec.mlir`` beside the operation's source.
+
+    Raises:
+        UnsupportedError: see :func:`tuning_spec`. StorageError: the folder cannot be written.
+    """
+    folder = operation_folder(generated, dispatch.operation)
+    path = folder / f"{dispatch.name}_spec.mlir"
+    text = tuning_spec(dispatch)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {path}: {error.strerror or error}",
+            hint="Free some space, or choose another folder with --generated-dir.",
+        ) from error
+    return path
+
+
+def write_tuning_specs(dispatches: Iterable[Dispatch], generated: Path) -> list[Path]:
+    """:func:`write_tuning_spec` for those that have one; the files written."""
+    paths = []
+    for dispatch in dispatches:
+        try:
+            paths.append(write_tuning_spec(dispatch, generated))
+        except UnsupportedError:
+            continue  # `default`, convolutions, CUDA: there is nothing to write
+    return paths

@@ -1,0 +1,1 @@
+"""Planted kernels in CUDA C++."""

@@ -1,0 +1,284 @@
+"""Planted kernels in CUDA C++: compiled, loaded and launched on torch's memory and stream."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from gemmetry.devices.cuda_driver import Cubin, CudaError, Kernel, compile_source, macros_of
+from gemmetry.devices.torch import TorchDevice, open_device
+from gemmetry.domain.contracts import Buffer, Device, Executable
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.errors import LaunchError, UnsupportedError
+from gemmetry.domain.operation import Operation
+from gemmetry.domain.record import BuildFacts
+from gemmetry.providers.mutant_provider.catalogue import Planted
+from gemmetry.providers.mutant_provider.cuda.catalogue import (
+    HOPPER_SOURCE,
+    SPLIT_SOURCE,
+    Recipe,
+    mutant_number,
+    recipe_of,
+)
+from gemmetry.providers.mutant_provider.cuda.driver import TensorMap, create_stream, fill_zeros
+from gemmetry.providers.mutant_provider.torch_callers import wrapped
+
+TILED_THREADS, TILED_BYTES = 256, 4 * (64 * 16 + 16 * 64 + 64 * 64)
+"""tiled_matmul.cu: threads of a block, bytes of its two tiles and its staging memory."""
+SPLIT_BYTES = 4 * (64 * 16 + 16 * 64)
+SLICES = 4
+HOPPER_THREADS, HOPPER_RING_BYTES = 288, 4 * (128 * 64 + 64 * 64) * 2
+"""hopper_matmul.cu: threads of a block, bytes of its four stages."""
+_TENSOR_MAP_ALIGNMENT = 16
+"""Bytes to which the copy engine wants addresses and rows aligned (cuTensorMapEncodeTiled)."""
+_UNCHECKED_BYTES = 100 * 1024
+"""More than the 48 KiB of dynamic shared memory that need no permission."""
+_SKIPPED_CALL = 8
+
+Submit = Callable[[Sequence[torch.Tensor], torch.Tensor, int], None]
+"""(inputs, output, stream): puts one launch on the stream."""
+
+
+class CudaExecutable:
+    """A planted kernel, prepared for one shape."""
+
+    def __init__(
+        self, name: str, slug: str, device: TorchDevice, facts: BuildFacts, submit: Submit
+    ) -> None:
+        self.device: Device = device
+        self.facts = facts
+        self._name = name
+        self._torch_device = device
+
+        def on_current_stream(inputs: Sequence[Buffer], output: Buffer) -> None:
+            submit(inputs, output, torch.cuda.current_stream(device.index).cuda_stream)
+
+        self._submit, self.writes_output = wrapped(slug, on_current_stream)
+
+    def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
+        try:
+            return self._submit(inputs, output)
+        except CudaError as error:
+            raise self._torch_device.translate(error, f"running {self._name}") from error
+
+    def close(self) -> None:
+        del self._submit
+        self._torch_device.release()
+
+
+def build(item: Planted, dispatch: Dispatch) -> Executable:
+    """Compile `item` (the machine code is kept by the process) and prepare it for a shape.
+
+    Raises:
+        UnsupportedError: the device or the shape does not suit the kernel.
+        CompileError: NVRTC rejected the source. LaunchError: the driver refused the kernel.
+    """
+    recipe = recipe_of(item)
+    if reason := why_unsupported(recipe, dispatch):
+        raise UnsupportedError(f"{dispatch}: {reason}")
+    device = open_device(dispatch.target)
+    architecture = code_architecture(recipe, dispatch.target.architecture)
+    cubin = compile_item(item, architecture)
+    try:
+        kernel = _loaded(cubin, recipe.source, device.index)
+        submit = _SUBMITTERS[recipe.source](item, recipe, kernel, dispatch.operation, device)
+        facts = _facts(item, recipe, kernel, architecture)
+    except CudaError as error:
+        raise device.translate(error, f"loading {dispatch.name}") from error
+    submit = _with_host_bug(item, submit)
+    return CudaExecutable(dispatch.name, item.slug, device, facts, submit)
+
+
+def code_architecture(recipe: Recipe, device_architecture: str) -> str:
+    """What to compile for: Hopper's matrix instructions need the variant with an ``a``."""
+    return f"{device_architecture}a" if recipe.source == HOPPER_SOURCE else device_architecture
+
+
+def compile_item(item: Planted, architecture: str) -> Cubin:
+    """The machine code of `item`; needs no GPU.
+
+    Raises:
+        CompileError: NVRTC rejected it.
+    """
+    recipe, number = recipe_of(item), mutant_number(item)
+    if recipe.source == HOPPER_SOURCE:
+        macros = macros_of(MUTANT=number, CLUSTER=recipe.cluster, CHUNK=recipe.chunk)
+    else:
+        inputs, _, result = item.operation.split("_")[2:5]
+        macros = macros_of(
+            MUTANT=number,
+            SERIAL=int(recipe.serial),
+            INPUT_BF16=int(inputs.startswith("bf16")),
+            INPUT_S8=int(inputs.startswith("s8")),
+            INPUT_E4M3=int(inputs.startswith("e4m3")),
+            OUTPUT_BF16=int(result.startswith("bf16")),
+            OUTPUT_S32=int(result.startswith("s32")),
+        )
+    return compile_source(f"mutants/{recipe.source}", macros, architecture)
+
+
+def why_unsupported(recipe: Recipe, dispatch: Dispatch) -> str | None:
+    """None if the kernel runs on the dispatch's target and shape, else the reason."""
+    if recipe.source != HOPPER_SOURCE:
+        return None
+    if dispatch.target.architecture != "sm_90":
+        return f"its matrix instructions are those of sm_90, this is {dispatch.target}"
+    shape = dispatch.operation.matmul_shape
+    if shape.k % 8 or shape.n % 4:
+        return "the copy engine takes rows of multiples of 16 bytes: K in steps of 8, N of 4"
+    return None
+
+
+@cache
+def _loaded(cubin: Cubin, name: str, device_index: int) -> Kernel:
+    return Kernel(cubin, name)
+
+
+def _facts(item: Planted, recipe: Recipe, kernel: Kernel, architecture: str) -> BuildFacts:
+    return BuildFacts(
+        registers=kernel.attribute("NUM_REGS"),
+        # No kernel has arrays that need local memory, so it holds spilled registers only.
+        spill_bytes=kernel.attribute("LOCAL_SIZE_BYTES"),
+        shared_memory_bytes=kernel.attribute("SHARED_SIZE_BYTES") + _dynamic_bytes(recipe),
+        matrix_instruction="wgmma" if recipe.source == HOPPER_SOURCE else "none",
+        compiled_for=architecture,
+        declared=item.declared,
+    )
+
+
+def _dynamic_bytes(recipe: Recipe) -> int:
+    if recipe.source == HOPPER_SOURCE:
+        return HOPPER_RING_BYTES + 2 * 64 * recipe.chunk * 4
+    return SPLIT_BYTES if recipe.source == SPLIT_SOURCE else TILED_BYTES + recipe.extra_bytes
+
+
+def _tiled(
+    item: Planted, recipe: Recipe, kernel: Kernel, operation: Operation, device: TorchDevice
+) -> Submit:
+    m, n, k, _ = operation.matmul_shape
+    tiles = -(-m // 64) * -(-n // 64)
+    blocks = min(recipe.blocks, tiles) if recipe.blocks else tiles
+    unchecked = item.slug == "unchecked_launch"
+    dynamic_bytes = _UNCHECKED_BYTES if unchecked else _dynamic_bytes(recipe)
+
+    def submit(inputs: Sequence[torch.Tensor], output: torch.Tensor, stream: int) -> None:
+        arguments = [_pointer(t) for t in (*inputs, output)] + [_int(size) for size in (m, n, k)]
+        kernel.launch(blocks, TILED_THREADS, dynamic_bytes, stream, arguments, check=not unchecked)
+
+    return submit
+
+
+def _split_k(
+    item: Planted, recipe: Recipe, kernel: Kernel, operation: Operation, device: TorchDevice
+) -> Submit:
+    m, n, k, _ = operation.matmul_shape
+    tiles = -(-m // 64) * -(-n // 64)
+    semaphores = torch.zeros(tiles, dtype=torch.int32, device=device.torch_device)
+    adds_to_zeros = not recipe.serial and item.slug != "atomics_without_zeros"
+
+    def submit(inputs: Sequence[torch.Tensor], output: torch.Tensor, stream: int) -> None:
+        if adds_to_zeros:
+            fill_zeros(output.data_ptr(), output.numel(), stream)
+        arguments = [_pointer(t) for t in (*inputs, output, semaphores)]
+        arguments += [_int(size) for size in (m, n, k, SLICES)]
+        kernel.launch(tiles * SLICES, TILED_THREADS, SPLIT_BYTES, stream, arguments)
+
+    return submit
+
+
+_STALE: dict[Operation, tuple[list[TensorMap], list[torch.Tensor]]] = {}
+"""What one of the bugs keeps by shape, where it should ask for the addresses as well; with the
+tensors, so that what it writes to them hurts nobody else."""
+
+
+def _hopper(
+    item: Planted, recipe: Recipe, kernel: Kernel, operation: Operation, device: TorchDevice
+) -> Submit:
+    m, n, k, _ = operation.matmul_shape
+    tiles = -(-m // (128 * recipe.cluster)) * -(-n // 64)
+    clusters = min(recipe.blocks, tiles) if recipe.blocks else tiles
+    dynamic_bytes = _dynamic_bytes(recipe)
+    kernel.allow_shared_memory(dynamic_bytes)
+
+    def make_maps(tensors: Sequence[torch.Tensor]) -> list[TensorMap]:
+        a, b, c = (_aligned(t) for t in tensors)
+        return [
+            TensorMap(
+                a, rows=m, columns=k, bf16=True, box_rows=128, box_columns=64, swizzle_bytes=128
+            ),
+            TensorMap(
+                b, rows=n, columns=k, bf16=True, box_rows=64 // recipe.cluster, box_columns=64,
+                swizzle_bytes=128,
+            ),
+            TensorMap(c, rows=m, columns=n, bf16=False, box_rows=64, box_columns=recipe.chunk),
+        ]  # fmt: skip
+
+    def submit(inputs: Sequence[torch.Tensor], output: torch.Tensor, stream: int) -> None:
+        if item.slug == "stale_tensor_map":
+            tensors = [*inputs, output]
+            maps, _ = _STALE.setdefault(operation, (make_maps(tensors), tensors))
+        else:
+            maps = make_maps((*inputs, output))
+        arguments = [one.argument for one in maps] + [_int(size) for size in (m, n, k)]
+        kernel.launch(clusters * recipe.cluster, HOPPER_THREADS, dynamic_bytes, stream, arguments)
+
+    return submit
+
+
+_SUBMITTERS: dict[str, Callable[[Planted, Recipe, Kernel, Operation, TorchDevice], Submit]] = {
+    "tiled_matmul": _tiled,
+    SPLIT_SOURCE: _split_k,
+    HOPPER_SOURCE: _hopper,
+}
+
+
+def _with_host_bug(item: Planted, submit: Submit) -> Submit:
+    """`submit`, or with the bugs that are in how a launch is made."""
+    if item.slug == "side_stream":
+        own_stream = create_stream()
+        return lambda inputs, output, stream: submit(inputs, output, own_stream)
+    if item.slug == "skips_calls":
+        calls = 0
+
+        def sometimes(inputs: Sequence[torch.Tensor], output: torch.Tensor, stream: int) -> None:
+            nonlocal calls
+            calls += 1
+            if calls % _SKIPPED_CALL:
+                submit(inputs, output, stream)
+
+        return sometimes
+    if item.slug == "cache_by_pointer":
+        answers: dict[tuple[int, ...], torch.Tensor] = {}
+
+        def remembered(inputs: Sequence[torch.Tensor], output: torch.Tensor, stream: int) -> None:
+            key = tuple(tensor.data_ptr() for tensor in inputs)
+            if key in answers:
+                output.copy_(answers[key])
+            else:
+                submit(inputs, output, stream)
+                answers[key] = output.clone()
+
+        return remembered
+    return submit
+
+
+def _pointer(tensor: torch.Tensor) -> Any:
+    return ctypes.c_void_p(tensor.data_ptr())
+
+
+def _int(value: int) -> Any:
+    return ctypes.c_int(value)
+
+
+def _aligned(tensor: torch.Tensor) -> int:
+    address = tensor.data_ptr()
+    if address % _TENSOR_MAP_ALIGNMENT:
+        raise LaunchError(
+            f"the copy engine takes addresses aligned to {_TENSOR_MAP_ALIGNMENT} bytes",
+            hint="Pass whole allocations, not slices that begin in the middle of one.",
+        )
+    return int(address)

@@ -1,0 +1,209 @@
+"""Planted on the host: arithmetic that is not what the operation promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gemmetry.domain.dtypes import BF16, E4M3, F16, DType
+from gemmetry.domain.operation import Scaling
+from gemmetry.numerics.storage import (
+    quantize,
+    round_to_tf32,
+    to_float32,
+    to_float64,
+)
+from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
+
+FP8_SUM_BITS = 14
+"""Significand bits that Hopper's fp8 instructions keep of a sum (DeepSeek-V3 report, section
+3.5.2)."""
+
+SCALE_BLOCK = 128
+"""Rows whose scale factors lie together as 32 × 4 (cuBLAS documentation, block scaling layout)."""
+
+
+def truncated(values: Array, bits: int) -> Array:
+    """float64 `values` rounded towards zero to `bits` significand bits."""
+    mask = np.int64(-1) << np.int64(53 - bits)
+    return (np.ascontiguousarray(values).view(np.int64) & mask).view(np.float64)
+
+
+class F16Sums(TiledGemm):
+    """Sums in f16 where f32 is promised."""
+
+    format: DType = F16
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        total = super().multiply_add(accumulator, a, b)
+        return to_float32(quantize(total, self.format))
+
+
+class Bf16Sums(F16Sums):
+    """Sums in bf16 where f32 is promised."""
+
+    format = BF16
+
+
+class FastFp8Sums(TiledGemm):
+    """Sums all of K in an accumulator of 14 bits, as Hopper's fp8 instructions do, eight products
+    at a time, and never moves them to float32."""
+
+    group = 8
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        total, wide_a, wide_b = to_float64(accumulator), to_float64(a), to_float64(b)
+        for first in range(0, a.shape[1], self.group):
+            part = slice(first, first + self.group)
+            total = truncated(total + wide_a[:, part] @ wide_b[part], FP8_SUM_BITS)
+        return total.astype(self.accumulator)
+
+
+class RoundsInputs(TiledGemm):
+    """Rounds what it loads to another format."""
+
+    rounded_input: Callable[[Array], Array]
+
+    def load_a(self, tile: Tile, step: int) -> Array:
+        return self.rounded_input(super().load_a(tile, step))
+
+    def load_b(self, tile: Tile, step: int) -> Array:
+        return self.rounded_input(super().load_b(tile, step))
+
+
+def _through(dtype: DType) -> Callable[[Array], Array]:
+    return lambda block: to_float32(quantize(block, dtype))
+
+
+class Tf32Inputs(RoundsInputs):
+    rounded_input = staticmethod(round_to_tf32)
+
+
+class F16Inputs(RoundsInputs):
+    """Every bf16 number of ordinary size is an f16 number too; large ones overflow."""
+
+    rounded_input = staticmethod(_through(F16))
+
+
+class Fp8Inputs(RoundsInputs):
+    rounded_input = staticmethod(_through(E4M3))
+
+
+class SwallowsNan(RoundsInputs):
+    """NaN in the inputs counts as zero."""
+
+    def rounded_input(self, block: Array) -> Array:
+        return np.where(np.isnan(block), np.float32(0), block)
+
+
+class TruncatesResult(TiledGemm):
+    """Cuts the lower half off float32 to make bf16 of it, instead of rounding."""
+
+    def rounded(self, values: Array) -> Array:
+        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+        return quantize((bits & np.uint32(0xFFFF0000)).view(np.float32), self.signature.result)
+
+
+class RoundsTiesAway(TiledGemm):
+    """Adds half a bf16 ulp and cuts off: halfway cases go away from zero, not to even."""
+
+    def rounded(self, values: Array) -> Array:
+        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+        up = ((bits + np.uint32(0x8000)) & np.uint32(0xFFFF0000)).view(np.float32)
+        return quantize(np.where(np.isfinite(values), up, values), self.signature.result)
+
+
+class ScalesResult(TiledGemm):
+    """Multiplies with 1.001, too little for tolerances of a percent."""
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        return super().scaled(tile, values) * np.float32(1.001)
+
+
+class SwapsAlphaBeta(TiledGemm):
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        s, dtype = self.signature, values.dtype.type
+        values = values * dtype(s.beta)
+        if s.beta == 0:
+            return values
+        addend = self.problem.tensors["addend"][self.rows(tile), self.columns(tile)]
+        return np.asarray(values + dtype(s.alpha) * addend.astype(dtype))
+
+
+class RepeatsRowScale(TiledGemm):
+    """The last row of each tile gets the scale of the row that follows."""
+
+    def scale_a(self, tile: Tile) -> Array:
+        scales = super().scale_a(tile).copy()
+        following = min(tile.row + self.tile_m, self.m - 1)
+        scales[-1] = self.problem.tensors["scale_a"][following]
+        return scales
+
+
+class ScaleLayout(TiledGemm):
+    """Row scales go through blocks of 128 that lie as 32 × 4, row r at (r % 32, r // 32); a whole
+    block is read back right."""
+
+    def scale_a(self, tile: Tile) -> Array:
+        packed = self.packed(self.problem.tensors["scale_a"][:, 0])
+        rows = np.arange(self.m)[self.rows(tile)]
+        return packed[self.position(rows)][:, np.newaxis]
+
+    def packed(self, scales: Array) -> Array:
+        """The scales as they lie in memory, blocks padded with zeros."""
+        memory = np.zeros(-(-self.m // SCALE_BLOCK) * SCALE_BLOCK, np.float32)
+        memory[self.position(np.arange(self.m))] = scales
+        return memory
+
+    def position(self, rows: Array) -> Array:
+        block, row = np.divmod(rows, SCALE_BLOCK)
+        return np.asarray(block * SCALE_BLOCK + row % 32 * 4 + row // 32)
+
+
+class ScaleLayoutTransposed(ScaleLayout):
+    """Reads blocks of scales as 4 × 32 that lie as 32 × 4."""
+
+    def scale_a(self, tile: Tile) -> Array:
+        packed = self.packed(self.problem.tensors["scale_a"][:, 0])
+        return packed[self.rows(tile), np.newaxis]
+
+
+class ScaleLayoutUnpadded(ScaleLayout):
+    """Packs a last block of scales that is not full without padding: scales past its end are
+    lost, and read as the last one that is there."""
+
+    def packed(self, scales: Array) -> Array:
+        memory = super().packed(scales)
+        memory[self.m :] = memory[self.m - 1]
+        return memory
+
+
+class ScalesAsExponents(TiledGemm):
+    """Keeps scales as e8m0: their sign is lost, and all but powers of two are rounded to one."""
+
+    def scale_a(self, tile: Tile) -> Array:
+        return self.exponent_only(super().scale_a(tile))
+
+    def scale_b(self, tile: Tile) -> Array:
+        return self.exponent_only(super().scale_b(tile))
+
+    def exponent_only(self, scales: Array) -> Array:
+        exponent = np.rint(np.log2(np.abs(scales)))
+        return np.asarray(np.exp2(np.clip(exponent, -127, 127)), scales.dtype)
+
+
+class IgnoresScaleOfB(TiledGemm):
+    """Uses A's factor for B as well."""
+
+    def scale_b(self, tile: Tile) -> Array:
+        assert self.signature.scaling is Scaling.TENSOR
+        return super().scale_a(tile)
+
+
+class SwapsPairs(TiledGemm):
+    """Unpacks B's rows in pairs, as two 4-bit numbers of a byte, in the wrong order."""
+
+    def load_b(self, tile: Tile, step: int) -> Array:
+        block = super().load_b(tile, step)
+        return np.asarray(block[np.arange(self.tile_k) ^ 1])

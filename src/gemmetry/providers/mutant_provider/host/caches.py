@@ -1,0 +1,382 @@
+"""Planted on the host: kernels that keep results or operands and know them again by too little,
+kernels that use what the output holds, and the right ones that resemble them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gemmetry.devices.host import HostBuffer
+from gemmetry.domain.operation import Operation
+from gemmetry.numerics.storage import to_float64
+from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm, padded
+
+HONEST_CALLS = 96
+"""Computed before a kernel that counts its calls begins to answer from memory: more than
+verification makes of the dispatch's own shape at any level, and fewer than ``many_calls`` makes of
+one tile (a test compares them)."""
+
+BURST_S = 1e-3
+"""Calls that follow each other sooner are taken for a benchmark's."""
+
+_STRIDE = 7
+"""One element of so many is looked at by a kernel that looks at samples."""
+
+_FIRST_ROWS = 8
+
+
+class KeepsAnswers(TiledGemm):
+    """Gives the answer that it gave before where it finds the same key."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.answers: dict[Hashable, Array] = {}
+
+    def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
+        """What inputs are known by; here by everything, which is right."""
+        return tuple(buffer.tobytes() for buffer in inputs)
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        key = self.key(inputs, output)
+        if key in self.answers and self.trusts_memory():
+            output[...] = self.answers[key]
+            return output
+        super().launch(inputs, output)
+        self.answers[key] = output.copy()
+        return output
+
+    def trusts_memory(self) -> bool:
+        return True
+
+
+class ByContentOfA(KeepsAnswers):
+    def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
+        return inputs[0].tobytes()
+
+
+class ByContentOfB(KeepsAnswers):
+    def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
+        return inputs[1].tobytes()
+
+
+class ByOperands(KeepsAnswers):
+    """Looks at all of A and B, and at nothing that is added to their product."""
+
+    def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
+        return tuple(buffer.tobytes() for buffer in inputs[:2])
+
+
+class BySums(KeepsAnswers):
+    """Sums of whole numbers are exact in any order, so that this is a checksum."""
+
+    def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
+        return tuple(float(np.nansum(to_float64(buffer))) for buffer in inputs)
+
+
+class ByLineSums(KeepsAnswers):
+    def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
+        return tuple(np.nansum(to_float64(buffer), axis=-1).tobytes() for buffer in inputs)
+
+
+class ByBothSums(KeepsAnswers):
+    """Looks at the sum of every row and of every column."""
+
+    def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
+        wide = [to_float64(buffer) for buffer in inputs]
+        return tuple(np.nansum(array, axis=axis).tobytes() for array in wide for axis in (0, -1))
+
+
+class KeepsLastAnswer(ByBothSums):
+    """Keeps no more than one answer."""
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        key = self.key(inputs, output)
+        self.answers = {known: answer for known, answer in self.answers.items() if known == key}
+        return super().launch(inputs, output)
+
+
+class LastByContentOfA(KeepsLastAnswer):
+    def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
+        return inputs[0].tobytes()
+
+
+class ByEdges(KeepsAnswers):
+    """Looks at what numpy prints of a matrix: three rows and columns at each edge."""
+
+    def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
+        edges = (np.s_[:3], np.s_[-3:], np.s_[..., :3], np.s_[..., -3:])
+        return tuple(buffer[edge].tobytes() for buffer in inputs for edge in edges)
+
+
+class ByWholeLines(KeepsAnswers):
+    """Looks at whole lines of memory, of 256 bytes each, and at no rest behind them; here the last
+    line counts as such a rest."""
+
+    def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
+        return tuple(buffer.tobytes()[: (buffer.nbytes - 1) // 256 * 256] for buffer in inputs)
+
+
+class ByMagnitudes(KeepsAnswers):
+    def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
+        return tuple(np.abs(to_float64(buffer)).tobytes() for buffer in inputs)
+
+
+class BySamples(KeepsAnswers):
+    def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
+        return tuple(buffer.reshape(-1)[::_STRIDE].tobytes() for buffer in inputs)
+
+
+class ByFirstRows(KeepsAnswers):
+    def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
+        return tuple(buffer[:_FIRST_ROWS].tobytes() for buffer in inputs)
+
+
+class ByAllAddresses(KeepsAnswers):
+    """Answers by the addresses of inputs and output, so that a new output is always computed."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.held: list[HostBuffer] = []
+
+    def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
+        self.held.append(output)  # so that no other buffer gets the address
+        return (output.ctypes.data, *(buffer.ctypes.data for buffer in inputs))
+
+
+class AfterManyCalls(KeepsAnswers):
+    """Computes its first calls, and answers all others with what came last."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.calls = 0
+
+    def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
+        return 0
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        self.calls += 1
+        return super().launch(inputs, output)
+
+    def trusts_memory(self) -> bool:
+        return self.calls > HONEST_CALLS
+
+
+class InBursts(ByAllAddresses):
+    """Answers by address where a call follows the one before at once, as in a timed loop."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.ended_s = 0.0
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        result = super().launch(inputs, output)
+        self.ended_s = time.perf_counter()
+        return result
+
+    def trusts_memory(self) -> bool:
+        return time.perf_counter() - self.ended_s < BURST_S
+
+
+class InBurstsAfterManyCalls(AfterManyCalls):
+    """Does so where a call follows the one before at once, and computes those behind a pause."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.ended_s = 0.0
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        result = super().launch(inputs, output)
+        self.ended_s = time.perf_counter()
+        return result
+
+    def trusts_memory(self) -> bool:
+        return super().trusts_memory() and time.perf_counter() - self.ended_s < BURST_S
+
+
+class PacksOnce(TiledGemm):
+    """Keeps B in the order in which it is read, once for each address."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.packed: dict[Hashable, HostBuffer] = {}
+
+    def key(self, buffer: HostBuffer) -> Hashable:
+        return int(buffer.ctypes.data)
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        packed = self.packed.setdefault(self.key(inputs[1]), inputs[1].copy())
+        return super().launch([inputs[0], packed, *inputs[2:]], output)
+
+
+class PacksByChecksum(PacksOnce):
+    def key(self, buffer: HostBuffer) -> Hashable:
+        return float(np.nansum(to_float64(buffer)))
+
+
+class PacksByContent(PacksOnce):
+    """Right: packs again whenever a byte of B is another."""
+
+    def key(self, buffer: HostBuffer) -> Hashable:
+        self.packed.clear()
+        return buffer.tobytes()
+
+
+def looks_computed(values: Array) -> bool:
+    """Whether these could be results: finite numbers, and not all the same."""
+    wide = to_float64(values)
+    return bool(np.isfinite(wide).all()) and float(np.ptp(wide)) > 0
+
+
+class SkipsComputedOutput(TiledGemm):
+    """Takes an output that looks like a result for one, and leaves it."""
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        return output if looks_computed(output) else super().launch(inputs, output)
+
+
+class SkipsComputedTiles(TiledGemm):
+    def store(self, tile: Tile, block: Array) -> None:
+        there = self.problem.c[tile.batch, self.rows(tile), self.columns(tile)]
+        if not looks_computed(there):
+            super().store(tile, block)
+
+
+class AddsToComputedOutput(TiledGemm):
+    """Adds to what it finds where that looks like a partial sum."""
+
+    def store(self, tile: Tile, block: Array) -> None:
+        there = self.problem.c[tile.batch, self.rows(tile), self.columns(tile)]
+        super().store(tile, block + there if looks_computed(there) else block)
+
+
+class SkipsOwnResult(TiledGemm):
+    """Leaves an output that still holds what it last stored there."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.stored: dict[int, bytes] = {}
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        address = output.ctypes.data
+        if self.stored.get(address) == output.tobytes():
+            return output
+        super().launch(inputs, output)
+        self.stored[address] = output.tobytes()
+        return output
+
+
+class ReturnsInTurn(TiledGemm):
+    """Returns results in a few buffers of its own, one after the other."""
+
+    writes_output = False
+    count = 2
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.own: list[HostBuffer] = []
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        if len(self.own) < self.count:
+            self.own.append(np.empty_like(output))
+        return super().launch(inputs, self.own[self.launches % self.count])
+
+
+class ReturnsOneBuffer(ReturnsInTurn):
+    count = 1
+
+
+class ReturnsFourInTurn(ReturnsInTurn):
+    count = 4
+
+
+class ReturnsNewBuffer(TiledGemm):
+    """Right: every result has memory of its own."""
+
+    writes_output = False
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        return super().launch(inputs, np.empty_like(output))
+
+
+class KeepsWorkspace(TiledGemm):
+    """Right: sums in memory that it gets once, and sets to zero in each launch."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.workspace: Array | None = None
+
+    def before(self) -> None:
+        super().before()
+        if self.workspace is None:
+            shape = (self.tile_count, self.tile_m, self.tile_n)
+            self.workspace = np.empty(shape, self.accumulator)
+        self.workspace[...] = 0
+
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        assert self.workspace is not None
+        sums: Array = self.workspace[tile.number]
+        sums += padded(super().mainloop(tile, steps), (self.tile_m, self.tile_n))
+        return sums
+
+
+class KeepsPlan(TiledGemm):
+    """Right: the order of tiles is worked out once for a shape, and the code made at the first
+    launch."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.plans: dict[tuple[int, ...], list[Tile]] = {}
+        self.code: Callable[[Array, Array, Array], Array] | None = None
+
+    def tile_at(self, number: int) -> Tile:
+        shape = (self.m, self.n, self.batch)
+        if shape not in self.plans:
+            self.plans[shape] = [super(KeepsPlan, self).tile_at(i) for i in range(self.tile_count)]
+        return self.plans[shape][number]
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        if self.code is None:
+            made: dict[str, Any] = {}
+            exec("def step(accumulator, a, b):\n    return accumulator + a @ b\n", made)
+            self.code = made["step"]
+        return np.asarray(self.code(accumulator, a, b), dtype=self.accumulator)
+
+
+KERNELS: Mapping[str, type[TiledGemm]] = {
+    "cache_by_a": ByContentOfA,
+    "cache_by_b": ByContentOfB,
+    "cache_by_operands": ByOperands,
+    "cache_by_sums": BySums,
+    "cache_by_line_sums": ByLineSums,
+    "cache_by_both_sums": ByBothSums,
+    "cache_by_edges": ByEdges,
+    "cache_by_whole_lines": ByWholeLines,
+    "last_answer_by_both_sums": KeepsLastAnswer,
+    "last_answer_by_a": LastByContentOfA,
+    "cache_by_magnitudes": ByMagnitudes,
+    "cache_by_samples": BySamples,
+    "cache_by_first_rows": ByFirstRows,
+    "cache_by_all_addresses": ByAllAddresses,
+    "cache_after_many_calls": AfterManyCalls,
+    "cache_in_bursts": InBursts,
+    "cache_in_late_bursts": InBurstsAfterManyCalls,
+    "packs_once": PacksOnce,
+    "packs_by_checksum": PacksByChecksum,
+    "computed_output_skipped": SkipsComputedOutput,
+    "computed_tiles_skipped": SkipsComputedTiles,
+    "computed_output_added": AddsToComputedOutput,
+    "own_result_skipped": SkipsOwnResult,
+    "one_result_buffer": ReturnsOneBuffer,
+    "two_result_buffers": ReturnsInTurn,
+    "four_result_buffers": ReturnsFourInTurn,
+    "cache_by_all_content": KeepsAnswers,
+    "packs_by_content": PacksByContent,
+    "workspace_kept": KeepsWorkspace,
+    "plan_kept": KeepsPlan,
+    "new_result_buffer": ReturnsNewBuffer,
+    "one_result_buffer_declared": ReturnsOneBuffer,
+}
+"""Slug of a planted kernel -> its class."""

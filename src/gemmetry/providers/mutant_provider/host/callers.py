@@ -1,0 +1,190 @@
+"""Planted on the host: kernels that cheat or disturb whoever calls them, launch by launch."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gemmetry.devices.host import HostBuffer
+from gemmetry.domain.operation import Operation
+from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
+
+THREAD_DELAY_S = 0.005
+"""How late a thread writes; a launch of the shapes here takes about as long."""
+
+TABLE_SIZE = 20
+"""Outputs that fit into a table: more than verification uses, fewer than it and timing together,
+which rotates through outputs to keep caches cold."""
+
+BACK_TO_BACK_S = 20e-6
+"""Between launches that do: a loop over launches takes about a microsecond for each."""
+
+
+class KeepsFirstPointers(TiledGemm):
+    """Descriptors of A and B are made at the first launch of a shape and kept, so that later
+    launches read the first buffers."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.described: list[HostBuffer] = []
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        self.described = self.described or list(inputs[:2])
+        return super().launch([*self.described, *inputs[2:]], output)
+
+
+class FullTable(TiledGemm):
+    """Keeps a descriptor for each output in a table, and skips outputs that no longer fit."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.described: set[int] = set()
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        address = output.ctypes.data
+        if address not in self.described and len(self.described) == TABLE_SIZE:
+            return output
+        self.described.add(address)
+        return super().launch(inputs, output)
+
+
+class UsesAddendAsScratch(TiledGemm):
+    """Forms the result in the buffer of C, which is an input, and copies it from there."""
+
+    def store(self, tile: Tile, block: Array) -> None:
+        super().store(tile, block)
+        if "addend" in self.problem.tensors:
+            self.problem.tensors["addend"][self.rows(tile), self.columns(tile)] = block
+
+
+class CachesByPointer(TiledGemm):
+    """Answers from a cache where it has seen the addresses of the inputs before."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.answers: dict[tuple[int, ...], Array] = {}
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        key = tuple(buffer.ctypes.data for buffer in inputs)
+        if key in self.answers:
+            output[...] = self.answers[key]
+            return output
+        super().launch(inputs, output)
+        self.answers[key] = output.copy()
+        return output
+
+
+class LeavesWorkToThread(TiledGemm):
+    """Returns at once; a thread computes."""
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        _later(lambda: super(LeavesWorkToThread, self).launch(inputs, output))
+        return output
+
+
+class ThreadWritesLater(TiledGemm):
+    """Right when it returns; a thread then writes to the first row once more."""
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        super().launch(inputs, output)
+        _later(lambda: output[..., :1, :].fill(0))
+        return output
+
+
+class Lazy:
+    """Looks like an array, and computes when somebody looks into it."""
+
+    def __init__(self, compute: Callable[[], HostBuffer], like: HostBuffer) -> None:
+        self._compute = compute
+        self.shape, self.dtype, self.nbytes = like.shape, like.dtype, like.nbytes
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostBuffer:
+        return np.array(self._compute(), dtype=dtype, copy=True)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._compute(), name)
+
+
+class ReturnsLazyResult(TiledGemm):
+    """Returns an object that computes when it is looked at, and not when it is timed."""
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        return Lazy(lambda: super(ReturnsLazyResult, self).launch(inputs, output), output)
+
+
+class SkipsEveryTenth(TiledGemm):
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        if (self.launches + 1) % 10 == 0:
+            self.launches += 1
+            return output
+        return super().launch(inputs, output)
+
+
+class SkipsKnownOutputs(TiledGemm):
+    """Takes an output that it has filled before for a benchmark's next round, and does nothing."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.filled: dict[int, HostBuffer] = {}
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        address = output.ctypes.data
+        if address in self.filled:
+            return output
+        self.filled[address] = output  # kept, so that no other buffer gets the address
+        return super().launch(inputs, output)
+
+
+class SkipsBackToBack(TiledGemm):
+    """Does nothing where a launch follows the one before at once, as launches do while they are
+    timed; whoever looks at each result gives it time."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.ended_s = 0.0
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        if time.perf_counter() - self.ended_s > BACK_TO_BACK_S:
+            super().launch(inputs, output)
+        self.ended_s = time.perf_counter()
+        return output
+
+
+class SumsInsteadOfProducts(TiledGemm):
+    """Row sums of A times column sums of B over K: right for constant data, and within a few per
+    cent for positive data and large K."""
+
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        a = np.concatenate([self.load_a(tile, step) for step in steps], axis=1)
+        b = np.concatenate([self.load_b(tile, step) for step in steps], axis=0)
+        product = a.sum(axis=1, keepdims=True) * b.sum(axis=0)
+        return np.asarray(product / self.k, self.accumulator)
+
+
+class RemembersFixedSeed(TiledGemm):
+    """Knows the answer to one set of inputs, which it recognises by their first elements."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.answers: dict[bytes, Array] = {}
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        key = b"".join(buffer.reshape(-1)[:16].tobytes() for buffer in inputs)
+        if key in self.answers:
+            output[...] = self.answers[key]
+            return output
+        super().launch(inputs, output)
+        self.answers[key] = output.copy()
+        return output
+
+
+def _later(work: Callable[[], object]) -> None:
+    def run() -> None:
+        time.sleep(THREAD_DELAY_S)
+        work()
+
+    threading.Thread(target=run, daemon=True).start()

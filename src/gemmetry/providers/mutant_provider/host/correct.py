@@ -1,0 +1,282 @@
+"""On the host, right but easy to mistake for wrong. Split-k and stream-k are in ``host_splits``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from gemmetry.devices.host import HostBuffer
+from gemmetry.domain.dtypes import BF16, F32
+from gemmetry.domain.operation import Operation
+from gemmetry.numerics.storage import (
+    numpy_dtype,
+    quantize,
+    smallest_normal,
+    to_float32,
+    to_float64,
+)
+from gemmetry.providers.mutant_provider.host.arithmetic import (
+    FP8_SUM_BITS,
+    RoundsInputs,
+    Tf32Inputs,
+    truncated,
+)
+from gemmetry.providers.mutant_provider.host.emulator import (
+    Array,
+    Tile,
+    TiledGemm,
+    padded,
+)
+
+PROMOTION_INTERVAL = 128
+"""Products after which an fp8 sum moves to float32 (DeepSeek-V3 report, section 3.5.2)."""
+
+
+class ReversedK(TiledGemm):
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        total = np.zeros((self.tile_m, self.tile_n), self.accumulator)
+        for step in reversed(steps):
+            total = self.multiply_add(total, self.load_a(tile, step), self.load_b(tile, step))
+        return total
+
+
+class KahanSum(TiledGemm):
+    """Compensated summation over the steps (Kahan 1965)."""
+
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        total = np.zeros((self.tile_m, self.tile_n), self.accumulator)
+        lost = np.zeros_like(total)
+        for step in steps:
+            term = self.load_a(tile, step) @ self.load_b(tile, step) - lost
+            following = total + term
+            # Of a sum that overflowed or is NaN there is nothing to compensate.
+            lost = np.where(np.isfinite(following), (following - total) - term, 0)
+            total = following
+        return total
+
+
+class PairwiseSum(TiledGemm):
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        if len(steps) < 2:
+            return super().mainloop(tile, steps)
+        middle = len(steps) // 2
+        return self.mainloop(tile, steps[:middle]) + self.mainloop(tile, steps[middle:])
+
+
+class TruncatingSums(TiledGemm):
+    """Adds a block of products exactly and cuts the sum off at 24 bits, as tensor cores do."""
+
+    block = 16
+    bits = F32.significand_bits
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        total, wide_a, wide_b = to_float64(accumulator), to_float64(a), to_float64(b)
+        for first in range(0, a.shape[1], self.block):
+            part = slice(first, first + self.block)
+            total = truncated(total + wide_a[:, part] @ wide_b[part], self.bits)
+        return total.astype(self.accumulator)
+
+
+class Tf32TensorCore(TruncatingSums):
+    """tf32 inputs, eight products at a time."""
+
+    block = 8
+
+
+class Tf32ByPolicy(Tf32Inputs, Tf32TensorCore):
+    """Rounds f32 inputs to tf32, which it declares."""
+
+
+class ThreeBf16(TiledGemm):
+    """Each f32 number as the sum of three bf16 numbers, nine products of them (cuBLAS' bf16x9).
+
+    Splitting truncates, so that no part overflows. Infinities and NaN cannot be split: a step that
+    has one is multiplied in f32.
+    """
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        if not (np.isfinite(a).all() and np.isfinite(b).all()):
+            return super().multiply_add(accumulator, a, b)
+        parts_a, parts_b = self.split(a), self.split(b)
+        pairs = sorted(product(range(3), repeat=2), key=sum, reverse=True)  # smallest first
+        for i, j in pairs:
+            accumulator = super().multiply_add(accumulator, parts_a[i], parts_b[j])
+        return accumulator
+
+    def split(self, block: Array) -> list[Array]:
+        parts = []
+        rest = np.ascontiguousarray(block, np.float32)
+        for _ in range(3):
+            part = (rest.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+            rest = rest - part
+            parts.append(part)
+        return parts
+
+
+class PromotedFp8(TiledGemm):
+    """Sums of 14 bits that move to float32 every 128 products."""
+
+    block = 32
+    """k of Hopper's fp8 instructions."""
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        wide_a, wide_b = to_float64(a), to_float64(b)
+        for start in range(0, a.shape[1], PROMOTION_INTERVAL):
+            total = np.zeros(accumulator.shape)
+            stop = min(start + PROMOTION_INTERVAL, a.shape[1])
+            for first in range(start, stop, self.block):
+                part = slice(first, min(first + self.block, stop))
+                total = truncated(total + wide_a[:, part] @ wide_b[part], FP8_SUM_BITS)
+            accumulator = accumulator + total.astype(self.accumulator)
+        return accumulator
+
+
+class StochasticRounding(TiledGemm):
+    """Rounds to bf16 up or down with the probability of the distance."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.dice = np.random.default_rng()
+
+    def rounded(self, values: Array) -> Array:
+        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+        added = self.dice.integers(0, 2**16, bits.shape, dtype=np.uint32)
+        chosen = ((bits + added) & np.uint32(0xFFFF0000)).view(np.float32)
+        return quantize(np.where(np.isfinite(values), chosen, values), BF16)
+
+
+class NegativeZeros(TiledGemm):
+    """Zeros carry a minus, and NaN a payload of its own."""
+
+    def relu(self, values: Array) -> Array:
+        return np.where(values < 0, values.dtype.type(-0.0), values)
+
+    def rounded(self, values: Array) -> Array:
+        block = super().rounded(np.where(values == 0, values.dtype.type(-0.0), values)).copy()
+        bits = block.view(np.uint32)
+        bits[np.isnan(block)] = np.uint32(0xFFC0BEEF)
+        return block
+
+
+class ReluByMaxNum(TiledGemm):
+    """relu by the maximum that prefers numbers to NaN: fmax of C, fmaxf of CUDA, maxNum of IEEE
+    754-2008."""
+
+    def relu(self, values: Array) -> Array:
+        return np.fmax(values, 0)
+
+
+class Saturating(TiledGemm):
+    """Casts to e4m3 end at its largest number, as CUDA's conversions do unless told otherwise."""
+
+    def rounded(self, values: Array) -> Array:
+        largest = self.signature.result.maximum
+        return super().rounded(np.clip(values, -largest, largest))
+
+
+class SwapsOperands(TiledGemm):
+    """Computes tiles of the transposed product, Bᵀ·Aᵀ, as kernels for few rows do."""
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        swapped = super().multiply_add(accumulator.T, b.T, a.T)
+        return np.asarray(swapped.T)
+
+
+class ReturnsView(TiledGemm):
+    """Computes into memory of its own whose rows are longer than N, and returns a view of it."""
+
+    writes_output = False
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        shape = (*output.shape[:-1], output.shape[-1] + 24)
+        view = np.empty(shape, output.dtype)[..., : output.shape[-1]]
+        return super().launch(inputs, view)
+
+
+class StoresWholeTiles(TiledGemm):
+    """Stores whole tiles to a padded buffer of its own, and copies the result from there."""
+
+    def before(self) -> None:
+        super().before()
+        shape = (self.batch, self.tiles_m * self.tile_m, self.tiles_n * self.tile_n)
+        self.own = np.empty(shape, numpy_dtype(self.signature.result))
+
+    def store(self, tile: Tile, block: Array) -> None:
+        rows = slice(tile.row, tile.row + self.tile_m)
+        columns = slice(tile.column, tile.column + self.tile_n)
+        self.own[tile.batch, rows, columns] = padded(block, (self.tile_m, self.tile_n))
+
+    def after(self) -> None:
+        self.problem.c[...] = self.own[:, : self.m, : self.n]
+
+
+class Strassen(TiledGemm):
+    """One level of Strassen's recursion over the whole of A and B (Strassen 1969): seven products
+    of half the size, with sums of blocks as factors, so that errors are bounded by norms only."""
+
+    def run_grid(self) -> None:
+        for batch in range(self.batch):
+            even_a = (self.m + self.m % 2, self.k + self.k % 2)
+            even_b = (even_a[1], self.n + self.n % 2)
+            a = _quarters(padded(self.problem.a[batch], even_a))
+            b = _quarters(padded(self.problem.b[batch], even_b))
+            c = self.recombined(*a, *b)[: self.m, : self.n]
+            for tile in self.tiles():
+                if tile.batch == batch:
+                    part = padded(c[self.rows(tile), self.columns(tile)], self.staging.shape)
+                    self.epilogue(tile, part)
+
+    def recombined(
+        self, a11: Array, a12: Array, a21: Array, a22: Array,
+        b11: Array, b12: Array, b21: Array, b22: Array,
+    ) -> Array:  # fmt: skip
+        p1 = (a11 + a22) @ (b11 + b22)
+        p2, p3 = (a21 + a22) @ b11, a11 @ (b12 - b22)
+        p4, p5 = a22 @ (b21 - b11), (a11 + a12) @ b22
+        p6, p7 = (a21 - a11) @ (b11 + b12), (a12 - a22) @ (b21 + b22)
+        upper = np.concatenate([p1 + p4 - p5 + p7, p3 + p5], axis=1)
+        lower = np.concatenate([p2 + p4, p1 - p2 + p3 + p6], axis=1)
+        return np.concatenate([upper, lower])
+
+
+def _quarters(matrix: Array) -> tuple[Array, Array, Array, Array]:
+    rows, columns = matrix.shape[0] // 2, matrix.shape[1] // 2
+    upper, lower = matrix[:rows], matrix[rows:]
+    return upper[:, :columns], upper[:, columns:], lower[:, :columns], lower[:, columns:]
+
+
+class OneProcessor(TiledGemm):
+    """A persistent kernel that keeps one processor busy of those there are, tile by tile."""
+
+    processors = 1
+
+
+class FlushesSubnormals(RoundsInputs):
+    """Subnormal inputs and results are zero, as with CUDA's ``-ftz=true``."""
+
+    def rounded_input(self, block: Array) -> Array:
+        return np.where(np.abs(block) < smallest_normal(self.signature.lhs), block * 0, block)
+
+    def rounded(self, values: Array) -> Array:
+        block = super().rounded(values)
+        tiny = np.abs(to_float32(block)) < smallest_normal(self.signature.result)
+        return np.where(tiny, block.dtype.type(0), block)
+
+
+class FusedMultiplyAdd(TiledGemm):
+    """alpha · sum + beta · C is rounded once, as a fused multiply-add does with alpha · sum."""
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        return super().scaled(tile, to_float64(values)).astype(self.accumulator)
+
+
+class OneByOne(TiledGemm):
+    """Adds one product after the other: the worst order there is, and a right one."""
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        for index in range(a.shape[1]):
+            accumulator = accumulator + a[:, index : index + 1] * b[index]
+        return accumulator

@@ -1,0 +1,297 @@
+"""A GEMM in numpy, written like a GPU kernel: tiles, a ring of buffers along K, an epilogue.
+
+Every part in which kernels go wrong is a method of its own, so that a planted bug is a subclass
+that changes one of them; unchanged, the emulator is right. What it does one after the other, a
+GPU does at once: a hazard is emulated by a launch in which, by chance, one piece of work came too
+early or too late (:class:`Racing`). The chance differs from launch to launch and from process to
+process, as it does on a device.
+
+Matmuls of all kinds, formats, layouts and modifiers; convolutions are not.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gemmetry.devices.host import HostBuffer
+from gemmetry.domain.dtypes import F64
+from gemmetry.domain.operation import EpilogueStep, Operation, Scaling
+from gemmetry.numerics.gelu import gelu
+from gemmetry.numerics.host_products import logical_view
+from gemmetry.numerics.storage import numpy_dtype, quantize, to_float32, to_float64
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+FRAGMENT_ROWS = 8
+"""Rows of the smallest piece that a matrix instruction leaves to one warp (PTX ISA, mma.m16n8k16:
+a thread holds elements of two groups of eight rows)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One tile of C: where it starts, and its number in the order of the launch."""
+
+    number: int
+    batch: int
+    row: int
+    column: int
+
+
+class Problem:
+    """The buffers of one launch as arrays with a leading batch axis."""
+
+    def __init__(
+        self, operation: Operation, inputs: Sequence[HostBuffer], output: HostBuffer
+    ) -> None:
+        specs = operation.inputs
+        self.buffers = dict(zip((spec.role for spec in specs), inputs, strict=True))
+        self.output = output
+        views = {s.role: logical_view(x, s) for s, x in zip(specs, inputs, strict=True)}
+        widen = to_float64 if operation.signature.accumulator is F64 else to_float32
+        self.a: Array = batched(widen(views["lhs"]), 3)
+        """(batch, M, K) in float32 or float64, as registers would hold it."""
+        self.b: Array = batched(widen(views["rhs"]), 3)
+        """(batch, K, N)."""
+        self.c: Array = batched(logical_view(output, operation.output), 3)
+        """(batch, M, N), the output itself."""
+        self.tensors = {role: view for role, view in views.items() if role not in ("lhs", "rhs")}
+
+
+def batched(view: Array, rank: int) -> Array:
+    return view if view.ndim == rank else view[np.newaxis]
+
+
+class TiledGemm:
+    """One operation, ready to launch; what a GPU keeps between launches (shared memory, caches,
+    workspaces) it keeps too."""
+
+    writes_output = True
+    stages = 3
+    """Buffers in the ring along K."""
+    processors = 4
+    """Multiprocessors, each of which computes one tile after the other."""
+    raster_group = 2
+    """Rows of tiles that are computed together, for the cache."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        self.operation = operation
+        self.signature = operation.signature
+        self.m, self.n, self.k, self.batch = operation.matmul_shape
+        self.tile_m, self.tile_n, self.tile_k = tile
+        self.tiles_m, self.tiles_n = -(-self.m // self.tile_m), -(-self.n // self.tile_n)
+        self.tile_count = self.batch * self.tiles_m * self.tiles_n
+        self.step_count = -(-self.k // self.tile_k)
+        self.accumulator = numpy_dtype(self.signature.accumulator)
+        self.is_integer = self.signature.accumulator.is_integer
+        is_double = self.signature.accumulator is F64
+        self.load_dtype = np.dtype(np.float64 if is_double else np.float32)
+        self.ring_a = np.zeros((self.stages, self.tile_m, self.tile_k), self.load_dtype)
+        self.ring_b = np.zeros((self.stages, self.tile_k, self.tile_n), self.load_dtype)
+        self.staging = np.zeros((self.tile_m, self.tile_n), numpy_dtype(self.signature.result))
+        self.launches = 0
+        self.chance = random.Random()
+        """Seeded by the system: what on a device is a matter of timing."""
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        """One launch; the buffer that holds the result."""
+        self.launches += 1
+        self.problem = Problem(self.operation, inputs, output)
+        with np.errstate(all="ignore"):
+            self.before()
+            self.run_grid()
+            self.after()
+        return output
+
+    def before(self) -> None:
+        """What the host does before the kernel: clear counters and workspaces."""
+
+    def after(self) -> None:
+        """What is still under way when the last tile is done."""
+
+    # Scheduling -------------------------------------------------------------------------------
+
+    def run_grid(self) -> None:
+        for processor in range(self.processors):
+            for number in self.work_of(processor):
+                self.compute(self.tile_at(number))
+
+    def work_of(self, processor: int) -> Iterable[int]:
+        """Numbers of the tiles that a processor computes: a persistent kernel's loop."""
+        return range(processor, self.tile_count, self.processors)
+
+    def tile_at(self, number: int) -> Tile:
+        """Batch by batch, and in one in groups of `raster_group` rows of tiles."""
+        batch, rest = divmod(number, self.tiles_m * self.tiles_n)
+        group, within = divmod(rest, self.raster_group * self.tiles_n)
+        first = group * self.raster_group
+        height = min(self.tiles_m - first, self.raster_group)
+        row, column = first + within % height, within // height
+        return Tile(number, batch, row * self.tile_m, column * self.tile_n)
+
+    def compute(self, tile: Tile) -> None:
+        self.epilogue(tile, self.mainloop(tile, range(self.step_count)))
+
+    # The loop along K -------------------------------------------------------------------------
+
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        """The sum over `steps` of tile_k products each, with stages - 1 of them loaded ahead."""
+        accumulator = np.zeros((self.tile_m, self.tile_n), self.accumulator)
+        for step in steps[: self.stages - 1]:
+            self.fill(tile, step)
+        for step in steps:
+            ahead = step + self.stages - 1
+            if ahead < steps.stop:
+                self.fill(tile, ahead)
+            accumulator = self.multiply_add(accumulator, *self.read(tile, step))
+        return accumulator
+
+    def fill(self, tile: Tile, step: int) -> None:
+        """The producer: copy from global memory into the ring."""
+        slot = step % self.stages
+        self.ring_a[slot] = self.load_a(tile, step)
+        self.ring_b[slot] = self.load_b(tile, step)
+
+    def read(self, tile: Tile, step: int) -> tuple[Array, Array]:
+        """The consumer: the stage that holds `step`."""
+        slot = step % self.stages
+        return self.ring_a[slot], self.ring_b[slot]
+
+    def load_a(self, tile: Tile, step: int) -> Array:
+        """(tile_m, tile_k) of A, zeros outside of it."""
+        first = step * self.tile_k
+        part = self.problem.a[tile.batch, tile.row :, first:][: self.tile_m, : self.tile_k]
+        return padded(part, (self.tile_m, self.tile_k))
+
+    def load_b(self, tile: Tile, step: int) -> Array:
+        """(tile_k, tile_n) of B, zeros outside of it."""
+        first = step * self.tile_k
+        part = self.problem.b[tile.batch, first:, tile.column :][: self.tile_k, : self.tile_n]
+        return padded(part, (self.tile_k, self.tile_n))
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        """accumulator + a @ b in the accumulator's format. Sums of one step's s8 products stay
+        below 2^24 (tile_k at most 512), so that float32 holds them exactly."""
+        product = a @ b
+        if self.is_integer:
+            product = product.astype(np.int32)
+        return np.asarray(accumulator + product, dtype=self.accumulator)
+
+    # The epilogue -----------------------------------------------------------------------------
+
+    def epilogue(self, tile: Tile, accumulator: Array) -> None:
+        values = accumulator[: self.m - tile.row, : self.n - tile.column]
+        block = self.rounded(self.fused(tile, self.scaled(tile, values)))
+        self.store(tile, self.staged(tile, block))
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        """alpha · scale_a · scale_b · values + beta · C."""
+        s, rows, columns = self.signature, self.rows(tile), self.columns(tile)
+        if s.scaling is not Scaling.NONE:
+            values = values * self.scale_a(tile) * self.scale_b(tile)
+        if s.alpha != 1:
+            values = values * values.dtype.type(s.alpha)
+        if s.beta != 0:
+            addend = batched(self.problem.tensors["addend"], 3)[tile.batch, rows, columns]
+            values = values + values.dtype.type(s.beta) * addend.astype(values.dtype)
+        return values
+
+    def scale_a(self, tile: Tile) -> Array:
+        """(rows, 1) or (1,)."""
+        scales = self.problem.tensors["scale_a"]
+        rowwise = self.signature.scaling is Scaling.ROW
+        return batched(scales, 3)[tile.batch, self.rows(tile)] if rowwise else scales
+
+    def scale_b(self, tile: Tile) -> Array:
+        """(1, columns) or (1,)."""
+        scales = self.problem.tensors["scale_b"]
+        rowwise = self.signature.scaling is Scaling.ROW
+        return batched(scales, 3)[tile.batch, :, self.columns(tile)] if rowwise else scales
+
+    def fused(self, tile: Tile, values: Array) -> Array:
+        """The steps that are fused behind the product."""
+        tensors, rows, columns = self.problem.tensors, self.rows(tile), self.columns(tile)
+        for step in self.signature.epilogue:
+            match step:
+                case EpilogueStep.BIAS:
+                    values = values + tensors["bias"][columns].astype(values.dtype)
+                case EpilogueStep.RESIDUAL:
+                    residual = batched(tensors["residual"], 3)[tile.batch, rows, columns]
+                    values = values + residual.astype(values.dtype)
+                case EpilogueStep.RELU:
+                    values = self.relu(values)
+                case EpilogueStep.GELU:
+                    values = self.gelu(values)
+        return values
+
+    def relu(self, values: Array) -> Array:
+        return np.maximum(values, 0)
+
+    def gelu(self, values: Array) -> Array:
+        return gelu(to_float64(values)).astype(values.dtype)
+
+    def rounded(self, values: Array) -> Array:
+        """In the result's format, rounded to nearest once."""
+        return values if self.is_integer else quantize(values, self.signature.result)
+
+    def staged(self, tile: Tile, block: Array) -> Array:
+        """`block` as it lies in shared memory, from where it is stored in whole rows."""
+        height, width = block.shape
+        self.staging[:height, :width] = block
+        return self.staging[:height, :width]
+
+    def store(self, tile: Tile, block: Array) -> None:
+        self.problem.c[tile.batch, self.rows(tile), self.columns(tile)] = block
+
+    # Helpers ----------------------------------------------------------------------------------
+
+    def rows(self, tile: Tile) -> slice:
+        """Of C that the tile covers."""
+        return slice(tile.row, min(tile.row + self.tile_m, self.m))
+
+    def columns(self, tile: Tile) -> slice:
+        return slice(tile.column, min(tile.column + self.tile_n, self.n))
+
+    def tiles(self) -> Iterator[Tile]:
+        return (self.tile_at(number) for number in range(self.tile_count))
+
+
+def padded(part: Array, shape: tuple[int, int]) -> Array:
+    """`part` in the upper left of zeros of `shape`; itself where it has that shape."""
+    if part.shape == shape:
+        return part
+    block = np.zeros(shape, part.dtype)
+    block[: part.shape[0], : part.shape[1]] = part
+    return block
+
+
+class Racing(TiledGemm):
+    """An emulator in which, by chance, something happens too early in one place of a launch."""
+
+    odds = 0.5
+    """Chance that it happens in a launch."""
+
+    def before(self) -> None:
+        super().before()
+        self.happens = self.chance.random() < self.odds
+        self.victim = self.chance.randrange(self.tile_count)
+        """Number of the tile where it happens."""
+        self.victim_step = self.chance.randrange(self.step_count)
+        rows = min(self.tile_m, self.m)
+        self.fragment = slice_of(self.chance, rows, FRAGMENT_ROWS)
+        """Rows of that tile."""
+
+    def struck(self, tile: Tile, step: int | None = None) -> bool:
+        """Whether it happens here."""
+        here = self.happens and tile.number == self.victim
+        return here and (step is None or step == self.victim_step)
+
+
+def slice_of(chance: random.Random, size: int, width: int) -> slice:
+    """One of the pieces of `width` in `size`, by chance."""
+    first = width * chance.randrange(max(1, size // width))
+    return slice(first, first + width)

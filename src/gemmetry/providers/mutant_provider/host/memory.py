@@ -1,0 +1,249 @@
+"""Planted on the host: bugs in what is read and written, and where."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from gemmetry.devices.host import HostBuffer
+from gemmetry.domain.operation import Operation
+from gemmetry.providers.mutant_provider.host.emulator import (
+    FRAGMENT_ROWS,
+    Array,
+    Tile,
+    TiledGemm,
+    padded,
+)
+
+SHARED_MEMORY_BYTES = 227 * 1024
+"""What a block may have on an H100 or H200 (CUDA C++ Programming Guide, table of compute
+capabilities, 9.0)."""
+
+
+class ReturnsZeros(TiledGemm):
+    def rounded(self, values: Array) -> Array:
+        return super().rounded(np.zeros_like(values))
+
+
+class NeverWrites(TiledGemm):
+    def store(self, tile: Tile, block: Array) -> None:
+        pass
+
+
+class ReturnsFreedMemory(TiledGemm):
+    """Returns memory that it just got, with whatever result was last freed there."""
+
+    writes_output = False
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        return np.empty_like(output)
+
+
+class SkipsPartialRows(TiledGemm):
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.tiles_m = self.m // self.tile_m
+        self.tile_count = self.batch * self.tiles_m * self.tiles_n
+
+
+class SkipsPartialColumns(TiledGemm):
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.tiles_n = self.n // self.tile_n
+        self.tile_count = self.batch * self.tiles_m * self.tiles_n
+
+
+class DropsColumnsPast192(TiledGemm):
+    """Twelve warps of sixteen columns each, whatever N is."""
+
+    def store(self, tile: Tile, block: Array) -> None:
+        if tile.column < 12 * 16:
+            super().store(tile, block)
+
+
+class DropsTailOfK(TiledGemm):
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.step_count = self.k // self.tile_k
+
+
+class ReadsPastB(TiledGemm):
+    """A's tail along K is masked, B's is not: it is whatever lies behind B, times zero."""
+
+    def load_b(self, tile: Tile, step: int) -> Array:
+        missing = (step + 1) * self.tile_k - self.k
+        if missing <= 0:
+            return super().load_b(tile, step)
+        block = super().load_b(tile, step).copy()
+        behind = memory_behind(self.problem.buffers["rhs"], missing * self.n)
+        rows = padded(behind.astype(block.dtype)[np.newaxis], (1, missing * self.n))
+        part = rows.reshape(missing, self.n)[:, self.columns(tile)]
+        block[self.tile_k - missing :, : part.shape[1]] = part
+        return block
+
+
+class StoresPastRows(TiledGemm):
+    """Stores whole tiles: rows past M land behind the output."""
+
+    def store(self, tile: Tile, block: Array) -> None:
+        super().store(tile, block)
+        behind = memory_behind(self.problem.output, (tile.row + self.tile_m - self.m) * self.n)
+        for start in range(0, behind.size, self.n):
+            behind[start:][self.columns(tile)] = 0
+
+
+class StoresBeforeOutput(TiledGemm):
+    """An index of the first row runs below zero: a few bytes before the output are overwritten."""
+
+    def store(self, tile: Tile, block: Array) -> None:
+        super().store(tile, block)
+        if tile.row == 0:
+            memory_before(self.problem.output, 4)[...] = 0
+
+
+class LaunchFailsSilently(TiledGemm):
+    """Launched with more shared memory than a block may have: the launch fails, and nobody asks
+    for its error."""
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        per_step = (self.tile_m + self.tile_n) * self.tile_k * inputs[0].dtype.itemsize
+        if self.step_count * per_step > SHARED_MEMORY_BYTES:
+            return output
+        return super().launch(inputs, output)
+
+
+class StoresTailRowsRotated(TiledGemm):
+    """Where the rows of a tile are no multiple of 16, the last group's halves change places."""
+
+    def staged(self, tile: Tile, block: Array) -> Array:
+        whole = block.shape[0] - block.shape[0] % (2 * FRAGMENT_ROWS)
+        tail = np.roll(block[whole:], FRAGMENT_ROWS, axis=0)
+        return super().staged(tile, np.concatenate([block[:whole], tail]))
+
+
+class NarrowIndex(TiledGemm):
+    """Offsets into C are 16 bits wide here, as 32 bits are for outputs beyond 2^32 elements."""
+
+    def store(self, tile: Tile, block: Array) -> None:
+        rows = np.arange(self.m)[self.rows(tile), np.newaxis]
+        columns = np.arange(self.n)[self.columns(tile)]
+        offsets = (rows * self.n + columns).astype(np.uint16)
+        self.problem.output.reshape(-1)[offsets] = block
+
+
+class AddsToOutput(TiledGemm):
+    def store(self, tile: Tile, block: Array) -> None:
+        at = (tile.batch, self.rows(tile), self.columns(tile))
+        self.problem.c[at] = self.problem.c[at] + block
+
+
+class ReadsOutputForBetaZero(TiledGemm):
+    """beta · C with beta = 0 is computed instead of left out, so that NaN in C survives."""
+
+    def store(self, tile: Tile, block: Array) -> None:
+        at = (tile.batch, self.rows(tile), self.columns(tile))
+        zero = self.problem.c.dtype.type(0)
+        self.problem.c[at] = block + zero * self.problem.c[at]
+
+
+class StoresTransposed(TiledGemm):
+    """Takes the row-major output for a column-major one."""
+
+    def before(self) -> None:
+        super().before()
+        stored = self.problem.output.reshape(self.batch, self.n, self.m)
+        self.problem.c = stored.swapaxes(-1, -2)
+
+
+class ReadsBUntransposed(TiledGemm):
+    """Takes the column-major B for a row-major one."""
+
+    def before(self) -> None:
+        super().before()
+        stored = np.ascontiguousarray(self.problem.b.swapaxes(-1, -2))
+        self.problem.b = stored.reshape(self.batch, self.k, self.n)
+
+
+class MasksByMultiplying(TiledGemm):
+    """A's tail along K is read, which is where the next row begins (for the last row, its own
+    end), and multiplied with zero: NaN and infinity there do not go away."""
+
+    def load_a(self, tile: Tile, step: int) -> Array:
+        block = super().load_a(tile, step)
+        first = step * self.tile_k
+        if first + self.tile_k <= self.k:
+            return block
+        flat = self.problem.a[tile.batch].reshape(-1)
+        rows = np.arange(self.m)[self.rows(tile), np.newaxis]
+        columns = np.arange(first, first + self.tile_k)
+        read = flat[np.minimum(rows * self.k + columns, flat.size - 1)]
+        return padded(read * (columns < self.k), block.shape)
+
+
+class Hangs(TiledGemm):
+    """The barrier of a stage expects more bytes than are ever copied."""
+
+    def read(self, tile: Tile, step: int) -> tuple[Array, Array]:
+        while True:
+            time.sleep(1.0)
+
+
+class SkipsOddTile(TiledGemm):
+    """Tiles are computed in pairs, as clusters of two, and a tile without a partner by nobody."""
+
+    def work_of(self, processor: int) -> Iterable[int]:
+        return range(processor, self.tile_count // 2 * 2, self.processors)
+
+
+class SkipsFullLastWave(TiledGemm):
+    """A persistent kernel that takes its last wave of tiles for a partial one, of no tile where
+    the waves come out even."""
+
+    processors = 2
+
+    def work_of(self, processor: int) -> Iterable[int]:
+        full = (self.tile_count - 1) // self.processors * self.processors
+        yield from range(processor, full, self.processors)
+        if processor < self.tile_count % self.processors:
+            yield full + processor
+
+
+class RastersByRows(TiledGemm):
+    """Divides the tile's number by the tiles along M where those along N belong: no bijection
+    unless the grid is square."""
+
+    def tile_at(self, number: int) -> Tile:
+        batch, rest = divmod(number, self.tiles_m * self.tiles_n)
+        row, column = divmod(rest, self.tiles_m)
+        return Tile(number, batch, row * self.tile_m, column * self.tile_n)
+
+    def compute(self, tile: Tile) -> None:
+        if tile.row < self.m and tile.column < self.n:
+            super().compute(tile)
+
+
+def memory_before(buffer: HostBuffer, count: int) -> HostBuffer:
+    """Up to `count` elements that lie before a contiguous buffer, within its allocation."""
+    owner = buffer.base
+    if not isinstance(owner, np.ndarray):
+        return buffer.reshape(-1)[:0]
+    count = min(count, (buffer.ctypes.data - owner.ctypes.data) // buffer.itemsize)
+    start = buffer.ctypes.data - count * buffer.itemsize - owner.ctypes.data
+    return owner.reshape(-1).view(np.uint8)[start:][: count * buffer.itemsize].view(buffer.dtype)
+
+
+def memory_behind(buffer: HostBuffer, count: int) -> HostBuffer:
+    """Up to `count` elements that lie behind a contiguous buffer, writable: as many as the
+    allocation that it is part of still has, so that nobody else's memory is touched."""
+    owner = buffer.base
+    if not isinstance(owner, np.ndarray):
+        return buffer.reshape(-1)[:0]
+    end = buffer.ctypes.data + buffer.nbytes
+    room = (owner.ctypes.data + owner.nbytes - end) // buffer.itemsize
+    count = max(0, min(count, room))
+    size = buffer.size + count
+    return as_strided(buffer.reshape(-1), (size,), (buffer.itemsize,))[buffer.size :]

@@ -1,0 +1,157 @@
+"""s8, fp8 and gelu on the host: other ways to compute with them that are right, and planted bugs,
+most of which are one of these ways with a slip."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from gemmetry.domain.dtypes import E4M3, E5M2, DType
+from gemmetry.domain.operation import TensorSpec
+from gemmetry.numerics.host_products import logical_view
+from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
+
+_S8_OFFSET = 128
+"""Added to s8 makes u8 of it."""
+
+_FP8_EXPONENT = {E4M3: (4, 7), E5M2: (5, 15)}
+"""Format -> bits and bias of its exponent ("FP8 Formats for Deep Learning", arXiv 2209.05433,
+table 1)."""
+
+
+class F32Sums(TiledGemm):
+    """Sums s8 products in f32, which counts to 2^24 only, where s32 is promised."""
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        return np.asarray(accumulator.astype(np.float32) + a @ b).astype(np.int32)
+
+
+class PairedS8(TiledGemm):
+    """Adds s8 products in pairs, as x86 and 16-bit dot products do, and keeps all bits of them."""
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        for first in range(0, a.shape[1], 2):
+            pair = slice(first, first + 2)
+            accumulator = accumulator + self.kept(a[:, pair] @ b[pair]).astype(np.int32)
+        return accumulator
+
+    def kept(self, sums: Array) -> Array:
+        """What is left of the sums of two products."""
+        return sums
+
+
+class SaturatesPairs(PairedS8):
+    """Pairs end at the largest s16. Of s8 products only two of -128 · -128 are more."""
+
+    def kept(self, sums: Array) -> Array:
+        return np.clip(sums, -(2**15), 2**15 - 1)
+
+
+class OffsetS8(PairedS8):
+    """A + 128 is u8, as x86's dot products want it (vpdpbusd); 128 times the column sums of B are
+    taken off again."""
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        total = super().multiply_add(accumulator, a + np.float32(_S8_OFFSET), b)
+        too_much = (_S8_OFFSET * b.sum(axis=0)).astype(np.int32)
+        return np.asarray(total - too_much)
+
+
+class SaturatesOffsetPairs(OffsetS8):
+    """pmaddubsw: pairs of u8 · s8 that end at the largest s16, which many of them are beyond."""
+
+    def kept(self, sums: Array) -> Array:
+        return np.clip(sums, -(2**15), 2**15 - 1)
+
+
+class NegatesInS8(TiledGemm):
+    """|a| · (sign of a · b), as psignb and pmaddubsw make it: the negative of b = -128 is no s8
+    number, and stays -128."""
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        negated = np.where(b == -_S8_OFFSET, b, -b)
+        positive, negative = np.maximum(a, 0), np.maximum(-a, 0)
+        product = positive @ b + negative @ negated
+        return np.asarray(accumulator + product.astype(np.int32))
+
+
+class ClampsTo127(TiledGemm):
+    """Takes -128 for -127, as quantisers that are symmetric around zero do."""
+
+    def load_a(self, tile: Tile, step: int) -> Array:
+        return np.maximum(super().load_a(tile, step), np.float32(1 - _S8_OFFSET))
+
+
+class DecodesFp8(TiledGemm):
+    """Widens fp8 through a table of its own, made from sign, exponent and significand."""
+
+    reserves_top_exponent: ClassVar[dict[DType, bool]] = {E4M3: False, E5M2: True}
+    """Whether the largest exponent is for infinity and NaN, as in IEEE 754; where it is not, all
+    bits set are NaN."""
+
+    def before(self) -> None:
+        super().before()
+        lhs, rhs = self.operation.inputs[:2]
+        self.problem.a = self.decoded(lhs).reshape(self.problem.a.shape)
+        self.problem.b = self.decoded(rhs).reshape(self.problem.b.shape)
+
+    def decoded(self, spec: TensorSpec) -> Array:
+        """The operand in float32, in its logical shape."""
+        codes = logical_view(self.problem.buffers[spec.role], spec).view(np.uint8)
+        return self.table(spec.dtype)[codes]
+
+    def table(self, dtype: DType) -> Array:
+        """The number that each of the 256 codes stands for."""
+        exponent_bits, bias = _FP8_EXPONENT[dtype]
+        fraction_bits = 7 - exponent_bits
+        codes = np.arange(256)
+        field = codes >> fraction_bits & (1 << exponent_bits) - 1
+        fraction = codes & (1 << fraction_bits) - 1
+        significand = np.where(field > 0, fraction + (1 << fraction_bits), fraction)
+        values = np.ldexp(significand, np.maximum(field, 1) - bias - fraction_bits)
+        if self.reserves_top_exponent[dtype]:
+            special = np.where(fraction == 0, np.inf, np.nan)
+            values = np.where(field == (1 << exponent_bits) - 1, special, values)
+        else:
+            values = np.where(codes & 127 == 127, np.nan, values)
+        return np.where(codes < 128, values, -values).astype(np.float32)
+
+
+class ReservesTopOfE4m3(DecodesFp8):
+    """Takes e4m3's largest exponent, that of 256 to 448, for infinity and NaN."""
+
+    reserves_top_exponent: ClassVar[dict[DType, bool]] = {E4M3: True, E5M2: True}
+
+
+class CountsTopOfE5m2(DecodesFp8):
+    """Takes e5m2's infinity and NaN for numbers, as they would be in e4m3."""
+
+    reserves_top_exponent: ClassVar[dict[DType, bool]] = {E4M3: False, E5M2: False}
+
+
+class TanhGelu(TiledGemm):
+    """gelu by its approximation with tanh, which is off by up to 5e-4 (Hendrycks and Gimpel 2016,
+    section 2)."""
+
+    def gelu(self, values: Array) -> Array:
+        inner = math.sqrt(2 / math.pi) * (values + 0.044715 * values**3)
+        return np.asarray(0.5 * values * (1 + np.tanh(inner)), values.dtype)
+
+
+class RationalGelu(TiledGemm):
+    """gelu by a short formula for the error function, within 1.5e-7 of it (Abramowitz and Stegun
+    1964, 7.1.26), in f32."""
+
+    coefficients = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
+
+    def gelu(self, values: Array) -> Array:
+        dtype = values.dtype.type
+        size = np.abs(values) * dtype(math.sqrt(0.5))
+        t = dtype(1) / (dtype(1) + dtype(0.3275911) * size)
+        series = np.zeros_like(t)
+        for coefficient in reversed(self.coefficients):
+            series = (series + dtype(coefficient)) * t
+        erf = np.copysign(dtype(1) - series * np.exp(-size * size), values)
+        return np.asarray(dtype(0.5) * values * (dtype(1) + erf))

@@ -1,0 +1,220 @@
+"""Planted on the host: bugs between the loop along K, its buffers and the epilogue's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from gemmetry.domain.operation import Operation
+from gemmetry.providers.mutant_provider.host.emulator import (
+    FRAGMENT_ROWS,
+    Array,
+    Racing,
+    Tile,
+    TiledGemm,
+)
+
+
+class MissesHalfAStep(TiledGemm):
+    """The loop over the instructions of the last stage ends one too early."""
+
+    def load_a(self, tile: Tile, step: int) -> Array:
+        block = super().load_a(tile, step)
+        if step == self.step_count - 1:
+            block = block.copy()
+            block[:, self.tile_k // 2 :] = 0
+        return block
+
+
+class CountsAStepTwice(TiledGemm):
+    """The first stage after the ring's wrap is consumed once more."""
+
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        total = super().mainloop(tile, steps)
+        if len(steps) <= self.stages:
+            return total
+        again = steps[self.stages]
+        return self.multiply_add(total, self.load_a(tile, again), self.load_b(tile, again))
+
+
+class MissingBarrier(Racing):
+    """A warp multiplies before its rows of the stage are filled."""
+
+    def fill(self, tile: Tile, step: int) -> None:
+        earlier = self.ring_a[step % self.stages, self.fragment].copy()
+        super().fill(tile, step)
+        if self.struck(tile, step):
+            self.ring_a[step % self.stages, self.fragment] = earlier
+
+
+class BarrierInBranch(TiledGemm):
+    """In tiles at the right edge half of the warps skip a barrier, so that all later ones pair up
+    one too early for the other half, which reads what the stage held before."""
+
+    def fill(self, tile: Tile, step: int) -> None:
+        slot, half = step % self.stages, self.tile_m // 2
+        earlier = self.ring_a[slot, :half].copy()
+        super().fill(tile, step)
+        if tile.column + self.tile_n > self.n:
+            self.ring_a[slot, :half] = earlier
+
+
+class StagesShareMemory(TiledGemm):
+    """All stages of B are one buffer: each copy ahead overwrites what is not consumed yet."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        _, *strides = self.ring_b.strides
+        self.ring_b = as_strided(self.ring_b, self.ring_b.shape, (0, *strides))
+
+
+class WarpsShareStaging(TiledGemm):
+    """Each warp stages its 16 columns at the same place; what the last one wrote is stored for
+    all of them."""
+
+    def staged(self, tile: Tile, block: Array) -> Array:
+        block = super().staged(tile, block)
+        last = block[:, (block.shape[1] - 1) // 16 * 16 :].copy()
+        for first in range(0, block.shape[1] - last.shape[1], 16):
+            block[:, first : first + last.shape[1]] = last
+        return block
+
+
+class WrongPhase(Racing):
+    """Waits for the phase that has passed already: a stage of the ring's first round is consumed
+    before it is filled."""
+
+    def fill(self, tile: Tile, step: int) -> None:
+        if not (self.struck(tile) and step == self.victim_step % self.stages):
+            super().fill(tile, step)
+
+
+class ExpectsTooFewBytes(Racing):
+    """The barrier opens when half of a stage has come. That matters where memory is cold: for
+    buffers that the launch before did not read."""
+
+    odds = 0.7
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.warm = 0
+
+    def before(self) -> None:
+        super().before()
+        address = self.problem.buffers["lhs"].ctypes.data
+        self.happens = self.happens and address != self.warm
+        self.warm = address
+
+    def fill(self, tile: Tile, step: int) -> None:
+        slot, half = step % self.stages, self.tile_m // 2
+        earlier = self.ring_a[slot, half:].copy()
+        super().fill(tile, step)
+        if self.struck(tile, step):
+            self.ring_a[slot, half:] = earlier
+
+
+class OverwritesLiveStage(Racing):
+    """The producer does not wait until a stage is consumed: rows of it hold the step that comes
+    one round of the ring later."""
+
+    def read(self, tile: Tile, step: int) -> tuple[Array, Array]:
+        a, b = super().read(tile, step)
+        later = step + self.stages
+        if self.struck(tile, step) and later < self.step_count:
+            a = a.copy()
+            a[self.fragment] = self.load_a(tile, later)[self.fragment]
+        return a, b
+
+
+class MissingProxyFence(Racing):
+    """The copy engine stores rows of shared memory as they were before the warps wrote them."""
+
+    odds = 0.3
+
+    def staged(self, tile: Tile, block: Array) -> Array:
+        earlier = self.staging[self.fragment].copy()
+        view = super().staged(tile, block)
+        if self.struck(tile):
+            self.staging[self.fragment] = earlier
+        return view
+
+
+class ReusesStagingTooEarly(Racing):
+    """The next tile's epilogue writes to shared memory while the store of the tile before, of the
+    same processor, still reads it."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.previous: Tile | None = None
+
+    def before(self) -> None:
+        super().before()
+        # The first tile of a processor has none before it.
+        self.victim = max(self.victim, min(self.processors, self.tile_count - 1))
+
+    def store(self, tile: Tile, block: Array) -> None:
+        super().store(tile, block)
+        before, self.previous = self.previous, tile
+        is_same_processor = before is not None and tile.number == before.number + self.processors
+        if before is None or not (is_same_processor and self.struck(tile)):
+            return
+        late = self.problem.c[before.batch, self.rows(before), self.columns(before)][self.fragment]
+        height, width = np.minimum(late.shape, block[self.fragment].shape)
+        late[:height, :width] = block[self.fragment][:height, :width]
+
+
+class ExitsBeforeStoring(Racing):
+    """A processor is done before the store of its last tile is."""
+
+    def before(self) -> None:
+        super().before()
+        self.victim = self.tile_count - 1 - self.victim % min(self.processors, self.tile_count)
+
+    def store(self, tile: Tile, block: Array) -> None:
+        if not self.struck(tile):
+            super().store(tile, block)
+            return
+        stored = self.problem.c[tile.batch, self.rows(tile), self.columns(tile)]
+        stored[: self.fragment.start] = block[: self.fragment.start]
+
+
+class ReadsBeforeWaiting(Racing):
+    """Rows of the accumulator are read before the last matrix instructions have ended."""
+
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        total = super().mainloop(tile, steps)
+        if self.struck(tile):
+            total[self.fragment] = super().mainloop(tile, steps[:-1])[self.fragment]
+        return total
+
+
+class WrongSwizzle(TiledGemm):
+    """In the second half of each stage, chunks of eight columns of B are where their neighbour
+    should be: the swizzle's phase does not follow the offset along K."""
+
+    def load_b(self, tile: Tile, step: int) -> Array:
+        block = super().load_b(tile, step).copy()
+        half = block[self.tile_k // 2 :]
+        chunks = half.reshape(half.shape[0], -1, 2, 8)
+        half[...] = chunks[:, :, ::-1].reshape(half.shape)
+        return block
+
+
+class SwapsFragmentRows(TiledGemm):
+    """Rows r and r + 8 of each 16 change places between registers and shared memory."""
+
+    def staged(self, tile: Tile, block: Array) -> Array:
+        rows = np.arange(block.shape[0])
+        partner = rows ^ FRAGMENT_ROWS
+        return super().staged(tile, block[np.where(partner < rows.size, partner, rows)])
+
+
+class MulticastsToBoth(TiledGemm):
+    """In a cluster of two tiles along M both get the A of the first."""
+
+    def load_a(self, tile: Tile, step: int) -> Array:
+        if tile.row // self.tile_m % 2:
+            tile = replace(tile, row=tile.row - self.tile_m)
+        return super().load_a(tile, step)

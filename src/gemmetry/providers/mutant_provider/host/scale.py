@@ -1,0 +1,232 @@
+"""Planted on the host: numbers that share a scale, have a fixed point or end at an epsilon, f16 at
+both ends of its range, and NaN and infinity on their way; with right kernels that resemble them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gemmetry.devices.host import HostBuffer
+from gemmetry.numerics.storage import smallest_normal, to_float32, to_float64
+from gemmetry.providers.mutant_provider.host.arithmetic import RoundsInputs
+from gemmetry.providers.mutant_provider.host.edges import NormalisesRows
+from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
+
+EPSILON = 1e-12
+"""Below which numbers are taken for zero, or added to what is divided by."""
+
+
+def _power_of_two(largest: Array) -> Array:
+    """The power of two at or below each of `largest`, 1 for zero and for what is no number."""
+    usable = np.where((largest > 0) & np.isfinite(largest), largest, 1)
+    return np.asarray(np.exp2(np.floor(np.log2(usable))), largest.dtype)
+
+
+def _fixed(values: Array, unit: Array | float) -> Array:
+    """`values` as whole multiples of 2**-24 `unit`; NaN and infinity stay."""
+    step = np.asarray(unit) * 2.0**-24
+    wide = to_float64(np.asarray(values))
+    rounded = np.rint(wide / step) * step
+    return np.asarray(np.where(np.isfinite(wide), rounded, wide), values.dtype)
+
+
+class SharesExponents(TiledGemm):
+    """The numbers of one row and step along K share an exponent, and keep 24 bits below it."""
+
+    def load_a(self, tile: Tile, step: int) -> Array:
+        block = super().load_a(tile, step)
+        return _fixed(block, _power_of_two(np.abs(block).max(axis=1, keepdims=True)))
+
+
+class SharesExponentsOfB(TiledGemm):
+    """The same for columns of B."""
+
+    def load_b(self, tile: Tile, step: int) -> Array:
+        block = super().load_b(tile, step)
+        return _fixed(block, _power_of_two(np.abs(block).max(axis=0, keepdims=True)))
+
+
+class FixedPointRows(NormalisesRows):
+    """Rows of A as whole numbers of 25 bits and a factor, as integer units need them."""
+
+    def before(self) -> None:
+        super().before()
+        self.problem.a = _fixed(self.problem.a, 1.0)
+
+
+class FixedPoint(RoundsInputs):
+    """All numbers are whole multiples of 2**-40."""
+
+    def rounded_input(self, block: Array) -> Array:
+        return _fixed(block, 2.0**-16)
+
+
+class EndsAtEpsilon(RoundsInputs):
+    """What is smaller than 1e-12 counts as zero."""
+
+    def rounded_input(self, block: Array) -> Array:
+        return np.where(np.abs(block) < EPSILON, block * 0, block)
+
+
+class FlushesSmallBf16(RoundsInputs):
+    """bf16 numbers below 2**-60 count as zero, where nothing subnormal is near."""
+
+    def rounded_input(self, block: Array) -> Array:
+        return np.where(np.abs(block) < 2.0**-60, block * 0, block)
+
+
+class EpsilonInDivisor(TiledGemm):
+    """Divides columns of A by their largest number plus 1e-12, and multiplies rows of B with it."""
+
+    def before(self) -> None:
+        super().before()
+        a = self.problem.a
+        largest = np.abs(a).max(axis=1, keepdims=True)
+        self.problem.a = a / (largest + a.dtype.type(EPSILON))
+        self.problem.b = self.problem.b * np.swapaxes(largest, 1, 2)
+
+
+class ClampsInputs(RoundsInputs):
+    """Ends numbers at 2**30, far beyond activations; NaN stays."""
+
+    def rounded_input(self, block: Array) -> Array:
+        return np.where(np.isinf(block), block, np.clip(block, -(2.0**30), 2.0**30))
+
+
+class SquaresOnTheWay(RoundsInputs):
+    """Takes magnitudes as roots of squares, which overflow and underflow before their roots do."""
+
+    def rounded_input(self, block: Array) -> Array:
+        squares = np.square(block.astype(np.float32))
+        return np.asarray(np.copysign(np.sqrt(squares), block), block.dtype)
+
+
+class BalancesColumns(TiledGemm):
+    """Right: divides columns of A by powers of two near their largest numbers, and multiplies the
+    rows of B with them."""
+
+    def before(self) -> None:
+        super().before()
+        factors = _power_of_two(np.abs(self.problem.a).max(axis=1, keepdims=True))
+        self.problem.a = self.problem.a / factors
+        self.problem.b = self.problem.b * np.swapaxes(factors, 1, 2)
+
+
+class ScalesRowsGently(NormalisesRows):
+    """Right: a power of two for each row, between 2**-20 and 2**20, so that nothing underflows."""
+
+    def factors_of(self, largest: Array) -> Array:
+        return np.asarray(np.clip(_power_of_two(largest), 2.0**-20, 2.0**20), largest.dtype)
+
+
+# f16 at both ends --------------------------------------------------------------------------------
+
+
+class FlushesInputs(RoundsInputs):
+    """Takes subnormal f16 numbers for zero, which every f16 instruction counts in full."""
+
+    def rounded_input(self, block: Array) -> Array:
+        return np.where(np.abs(block) < smallest_normal(self.signature.lhs), block * 0, block)
+
+
+class FlushesResults(TiledGemm):
+    """Stores zero for a subnormal f16 result."""
+
+    def rounded(self, values: Array) -> Array:
+        block = super().rounded(values)
+        tiny = np.abs(to_float32(block)) < smallest_normal(self.signature.result)
+        return np.where(tiny, block.dtype.type(0), block)
+
+
+class SaturatesF16(TiledGemm):
+    """Ends f16 results at 65504, where infinity is due."""
+
+    def rounded(self, values: Array) -> Array:
+        largest = self.signature.result.maximum
+        return super().rounded(
+            np.where(np.isinf(values), values, np.clip(values, -largest, largest))
+        )
+
+
+class OverflowsUpwards(TiledGemm):
+    """Makes +infinity of every result that is too large, whatever its sign."""
+
+    def rounded(self, values: Array) -> Array:
+        block = super().rounded(values).copy()
+        block[np.isinf(to_float32(block))] = np.inf
+        return block
+
+
+# NaN and infinity --------------------------------------------------------------------------------
+
+
+class InfinityWithoutSign(TiledGemm):
+    """Infinity in the inputs makes +infinity, whatever it is multiplied with."""
+
+    def store(self, tile: Tile, block: Array) -> None:
+        super().store(tile, np.where(np.isinf(block), np.abs(block), block))
+
+
+class NanSpoilsNeighbours(TiledGemm):
+    """Takes a short cut in tiles with a NaN: their last 16 products along K are left out."""
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        if np.isnan(a).any() or np.isnan(b).any():
+            a, b = a[:, :-16], b[:-16]
+        return super().multiply_add(accumulator, a, b)
+
+
+class CleansInputs(TiledGemm):
+    """Multiplies right, and makes zeros of NaN in A behind the product."""
+
+    def after(self) -> None:
+        super().after()
+        lhs = self.problem.buffers["lhs"]
+        lhs[np.isnan(to_float64(lhs))] = 0
+
+
+class CleansInfinity(TiledGemm):
+    """Makes the largest number of infinity in B behind the product."""
+
+    def after(self) -> None:
+        super().after()
+        rhs = self.problem.buffers["rhs"]
+        rhs[np.isinf(to_float64(rhs))] = self.signature.rhs.maximum
+
+
+class ClearsByMultiplying(TiledGemm):
+    """Clears a workspace of sums with a factor of zero, which leaves NaN in it for ever."""
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        if self.launches == 0:
+            shape = (self.batch, self.tiles_m * self.tile_m, self.tiles_n * self.tile_n)
+            self.workspace = np.zeros(shape, self.accumulator)
+        return super().launch(inputs, output)
+
+    def before(self) -> None:
+        super().before()
+        self.workspace *= 0
+
+    def epilogue(self, tile: Tile, accumulator: Array) -> None:
+        rows = slice(tile.row, tile.row + self.tile_m)
+        columns = slice(tile.column, tile.column + self.tile_n)
+        self.workspace[tile.batch, rows, columns] += accumulator
+        super().epilogue(tile, self.workspace[tile.batch, rows, columns])
+
+
+class NanByFlag(TiledGemm):
+    """Right: a row that holds NaN is not multiplied but marked, and so is a column."""
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        rows, columns = np.isnan(a).any(axis=1), np.isnan(b).any(axis=0)
+        total = super().multiply_add(
+            accumulator,
+            np.nan_to_num(a, posinf=np.inf, neginf=-np.inf),
+            np.nan_to_num(b, posinf=np.inf, neginf=-np.inf),
+        )
+        if rows.any() or columns.any():
+            total[rows] = np.nan
+            total[:, columns] = np.nan
+        return total

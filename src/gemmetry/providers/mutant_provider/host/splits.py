@@ -1,0 +1,107 @@
+"""The emulator's ways to share one tile's sum between blocks, all of them right."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemmetry.domain.operation import Operation
+from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
+
+
+class SplitK(TiledGemm):
+    """Slices of K are summed by different blocks into a workspace; the block that arrives last,
+    as a semaphore tells, adds the slices in their order and finishes the tile."""
+
+    slices = 4
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        shape = (self.tile_count, self.slices, self.tile_m, self.tile_n)
+        self.workspace = np.zeros(shape, self.accumulator)
+        self.arrived = np.zeros(self.tile_count, np.int64)
+
+    def before(self) -> None:
+        super().before()
+        self.reset_semaphore()
+
+    def reset_semaphore(self) -> None:
+        self.arrived[:] = 0
+
+    def slice_steps(self, index: int) -> range:
+        """Steps of slice `index`; the last slices may be shorter or empty."""
+        each = -(-self.step_count // self.slices)
+        return range(self.step_count)[index * each : (index + 1) * each]
+
+    def compute(self, tile: Tile) -> None:
+        for index in range(self.slices):
+            self.contribute(tile, index, self.mainloop(tile, self.slice_steps(index)))
+            self.arrived[tile.number] += 1
+            if self.arrived[tile.number] == self.slices:
+                self.epilogue(tile, self.collected(tile))
+
+    def contribute(self, tile: Tile, index: int, partial: Array) -> None:
+        self.workspace[tile.number, index] = partial
+
+    def collected(self, tile: Tile) -> Array:
+        total = self.workspace[tile.number, 0]
+        for partial in self.workspace[tile.number, 1:]:
+            total = total + partial
+        return np.asarray(total)
+
+
+class SplitKAtomics(SplitK):
+    """Blocks add to one sum with atomics, in whatever order they come: a launch may differ from
+    another in its last bits."""
+
+    def before(self) -> None:
+        super().before()
+        self.clear_sums()
+
+    def clear_sums(self) -> None:
+        self.workspace[:, 0] = 0
+
+    def compute(self, tile: Tile) -> None:
+        order = self.chance.sample(range(self.slices), self.slices)
+        for index in order:
+            self.workspace[tile.number, 0] += self.mainloop(tile, self.slice_steps(index))
+        self.epilogue(tile, self.workspace[tile.number, 0])
+
+
+class StreamK(TiledGemm):
+    """All steps of all tiles form one sequence that the processors share evenly. Who has a tile's
+    first step owns it, and adds what others computed of it when their flags are up."""
+
+    processors = 3
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.partials = np.zeros((self.processors, self.tile_m, self.tile_n), self.accumulator)
+        """What each processor computed of the tile that it did not begin."""
+
+    def run_grid(self) -> None:
+        units = self.tile_count * self.step_count
+        each = -(-units // self.processors)
+        owned: list[tuple[Tile, Array, list[int]]] = []
+        for processor in range(self.processors):
+            unit, stop = processor * each, min((processor + 1) * each, units)
+            while unit < stop:
+                number, first = divmod(unit, self.step_count)
+                last = min(self.step_count, first + stop - unit)
+                tile = self.tile_at(number)
+                partial = self.mainloop(tile, range(first, last))
+                if first == 0:
+                    owned.append((tile, partial, []))
+                else:
+                    owned[-1][2].append(processor)
+                    self.publish(processor, partial)
+                unit += last - first
+        for tile, partial, peers in owned:
+            self.epilogue(tile, self.fixed_up(partial, peers))
+
+    def publish(self, processor: int, partial: Array) -> None:
+        self.partials[processor] = partial
+
+    def fixed_up(self, partial: Array, peers: list[int]) -> Array:
+        for peer in peers:
+            partial = partial + self.partials[peer]
+        return partial

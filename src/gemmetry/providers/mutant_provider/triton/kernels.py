@@ -1,0 +1,91 @@
+"""Planted kernels in Triton: compiled on a GPU, interpreted on the CPU."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from gemmetry.domain.contracts import Buffer, Device, Executable
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.errors import UnsupportedError
+from gemmetry.domain.record import BuildFacts
+from gemmetry.providers.mutant_provider.catalogue import Planted
+from gemmetry.providers.mutant_provider.triton.catalogue import TILE, mutant_code, recipe_of
+
+_GROUP_M = 2
+_LARGEST = 2**31 - 1
+"""Elements of a matrix: the kernel's offsets have 32 bits."""
+
+
+def build(item: Planted, dispatch: Dispatch) -> Executable:
+    """Prepare `item` for the dispatch's shape; Triton compiles it at the first launch.
+
+    Raises:
+        UnsupportedError: the shape is too large, or this process imported triton as a compiler
+            before and now the interpreter is wanted.
+    """
+    m, n, k, _ = dispatch.operation.matmul_shape
+    if max(m * k, k * n, m * n) > _LARGEST:
+        raise UnsupportedError(f"{dispatch}: matrices of more than {_LARGEST} elements")
+    if not dispatch.target.is_gpu:
+        _require_interpreter()
+    from gemmetry.devices.torch import TORCH_ERRORS, open_device
+    from gemmetry.kernels.triton_mutants import planted_matmul
+    from gemmetry.providers.mutant_provider.torch_callers import wrapped
+
+    recipe = recipe_of(item)
+    device = open_device(dispatch.target)
+    tiles = -(-m // TILE[0]) * -(-n // TILE[1]) * recipe.splits
+    grid = (min(recipe.programs, tiles) if recipe.programs else tiles,)
+    launch = planted_matmul[grid]
+    code = mutant_code(item)
+    adds_to_zeros = recipe.splits > 1 and item.is_bug is False
+
+    def submit(inputs: Sequence[Buffer], output: Buffer) -> None:
+        if adds_to_zeros:
+            output.zero_()
+        try:
+            launch(
+                *inputs, output, m, n, k, code,
+                recipe.splits, recipe.reversed, recipe.thirds, *TILE, _GROUP_M,
+            )  # fmt: skip
+        except TORCH_ERRORS as error:
+            raise device.translate(error, f"running {dispatch.name}") from error
+
+    notes = () if dispatch.target.is_gpu else ("ran in Triton's interpreter",)
+    facts = BuildFacts(declared=item.declared, notes=notes)
+    return TritonPlanted(device, facts, *wrapped(item.slug, submit))
+
+
+class TritonPlanted:
+    """A planted kernel, prepared for one shape."""
+
+    def __init__(
+        self,
+        device: Device,
+        facts: BuildFacts,
+        submit: Callable[[Sequence[Buffer], Buffer], Buffer],
+        writes_output: bool,
+    ) -> None:
+        self.device = device
+        self.facts = facts
+        self.writes_output = writes_output
+        self._submit = submit
+
+    def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
+        return self._submit(inputs, output)
+
+    def close(self) -> None:
+        del self._submit
+        self.device.release()
+
+
+def _require_interpreter() -> None:
+    """Triton decides when it is imported whether its functions are interpreted."""
+    if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
+        raise UnsupportedError(
+            "triton is already imported as a compiler in this process",
+            hint="Set TRITON_INTERPRET=1 before starting.",
+        )
+    os.environ["TRITON_INTERPRET"] = "1"

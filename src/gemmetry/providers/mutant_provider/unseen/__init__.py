@@ -1,0 +1,1 @@
+"""Planted kernels that were written without a look at the checks."""

@@ -1,0 +1,154 @@
+"""Planted unseen: kernels that remember results or operands, and take others for the same."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gemmetry.devices.host import HostBuffer
+from gemmetry.domain.operation import Operation
+from gemmetry.numerics.storage import to_float64
+from gemmetry.providers.mutant_provider.host.emulator import Array, TiledGemm
+
+SAMPLE_EVERY = 97
+RECENT_S = 0.02
+LAUNCHES_UNTIL_FROZEN = 32
+
+
+class Remembers(TiledGemm, ABC):
+    """Answers from a table where it knows the inputs again."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.answers: dict[Hashable, Array] = {}
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        key = self.key(inputs)
+        if key in self.answers:
+            output[...] = self.answers[key]
+            return output
+        super().launch(inputs, output)
+        self.answers[key] = output.copy()
+        return output
+
+    @abstractmethod
+    def key(self, inputs: Sequence[HostBuffer]) -> Hashable:
+        """By which inputs are known again."""
+
+
+class RemembersByB(Remembers):
+    """By the content of B alone."""
+
+    def key(self, inputs: Sequence[HostBuffer]) -> Hashable:
+        return inputs[1].tobytes()
+
+
+class RemembersBySums(Remembers):
+    """By the sum of all numbers of each input."""
+
+    def key(self, inputs: Sequence[HostBuffer]) -> Hashable:
+        return tuple(float(to_float64(buffer).sum()) for buffer in inputs)
+
+
+class RemembersBySamples(Remembers):
+    """By every 97th number of each input."""
+
+    def key(self, inputs: Sequence[HostBuffer]) -> Hashable:
+        return b"".join(buffer.reshape(-1)[::SAMPLE_EVERY].tobytes() for buffer in inputs)
+
+
+class RemembersByEdges(Remembers):
+    """By the first and the last row of A and all of B."""
+
+    def key(self, inputs: Sequence[HostBuffer]) -> Hashable:
+        a, b = inputs[:2]
+        return (a[0].tobytes(), a[-1].tobytes(), b.tobytes())
+
+
+class ReusesWhenClose(TiledGemm):
+    """Keeps the last inputs and their result, which it gives again where np.allclose takes new
+    inputs for the same."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.last: list[Array] = []
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        if self.last and all(map(np.allclose, inputs, self.last[:-1])):
+            output[...] = self.last[-1]
+            return output
+        super().launch(inputs, output)
+        self.last = [buffer.copy() for buffer in (*inputs, output)]
+        return output
+
+
+class ReusesRecent(TiledGemm):
+    """Gives the last result again to a launch with the same addresses that comes within 20 ms of
+    the last one."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.addresses: tuple[int, ...] = ()
+        self.result: Array | None = None
+        self.ended_s = 0.0
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        addresses = tuple(buffer.ctypes.data for buffer in inputs)
+        is_recent = time.perf_counter() - self.ended_s < RECENT_S
+        if self.result is not None and is_recent and addresses == self.addresses:
+            output[...] = self.result
+        else:
+            super().launch(inputs, output)
+            self.addresses, self.result = addresses, output.copy()
+        self.ended_s = time.perf_counter()
+        return output
+
+
+class FreezesAfterLaunches(TiledGemm):
+    """Takes inputs for constants once it was launched 32 times at the same addresses, and replays
+    what it recorded then."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.counts: dict[tuple[int, ...], int] = {}
+        self.recorded: dict[tuple[int, ...], Array] = {}
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        addresses = tuple(buffer.ctypes.data for buffer in inputs)
+        if addresses in self.recorded:
+            output[...] = self.recorded[addresses]
+            return output
+        super().launch(inputs, output)
+        self.counts[addresses] = self.counts.get(addresses, 0) + 1
+        if self.counts[addresses] == LAUNCHES_UNTIL_FROZEN:
+            self.recorded[addresses] = output.copy()
+        return output
+
+
+class PacksBOnce(TiledGemm):
+    """Packs B when it sees its address for the first time, as one does with weights."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.packed: dict[int, Array] = {}
+
+    def before(self) -> None:
+        super().before()
+        address = self.problem.buffers["rhs"].ctypes.data
+        self.problem.b = self.packed.setdefault(address, self.problem.b.copy())
+
+
+class TrustsSpotCheck(TiledGemm):
+    """Does nothing where the corners of the output hold the right numbers already."""
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        a, b = to_float64(inputs[0]), to_float64(inputs[1])
+        corners = np.ix_((0, -1), (0, -1))
+        with np.errstate(all="ignore"):
+            if np.allclose(output[corners], a[[0, -1]] @ b[:, [0, -1]], rtol=1e-4):
+                return output
+        return super().launch(inputs, output)

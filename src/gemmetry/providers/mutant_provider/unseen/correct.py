@@ -1,0 +1,153 @@
+"""Planted unseen: kernels that are right and look suspicious."""
+
+from __future__ import annotations
+
+import copy
+import math
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gemmetry.devices.host import HostBuffer
+from gemmetry.domain.errors import UnsupportedError
+from gemmetry.domain.operation import Operation
+from gemmetry.numerics.storage import to_float64
+from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
+
+_VECTOR = 8
+_NIBBLE = 16
+_TUNED_STEPS = (16, 64, 32)
+
+
+class OverlapsLastTile(TiledGemm):
+    """Moves a last tile of fewer rows up until it is full, and stores common rows twice."""
+
+    def tile_at(self, number: int) -> Tile:
+        tile = super().tile_at(number)
+        return replace(tile, row=max(0, min(tile.row, self.m - self.tile_m)))
+
+
+class RefusesOddK(TiledGemm):
+    """Is made for multiples of eight along K, and says so."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        if self.k % _VECTOR:
+            raise UnsupportedError(f"K = {self.k} is no multiple of {_VECTOR}, which it needs")
+
+
+class SkipsProductOfAlphaZero(TiledGemm):
+    """Does not read A and B where alpha is zero, as the BLAS says: their NaN do not count."""
+
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        return super().mainloop(tile, range(0) if self.signature.alpha == 0 else steps)
+
+
+class ComparesPackedB(TiledGemm):
+    """Keeps B packed for as long as all of its bytes are the same, which it looks at each time."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.content = b""
+        self.packed: Array | None = None
+
+    def before(self) -> None:
+        super().before()
+        content = self.problem.buffers["rhs"].tobytes()
+        if self.packed is None or content != self.content:
+            self.content, self.packed = content, self.problem.b.copy()
+        self.problem.b = self.packed
+
+
+class SumsInF64(TiledGemm):
+    """Sums in f64 where f32 is enough, and multiplies with the factors there."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.accumulator = np.dtype(np.float64)
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        return np.asarray(accumulator + to_float64(a) @ to_float64(b))
+
+    def rounded(self, values: Array) -> Array:
+        return super().rounded(values.astype(np.float32))
+
+
+class ShufflesTiles(TiledGemm):
+    """Computes tiles in another order at each launch."""
+
+    def run_grid(self) -> None:
+        for number in self.chance.sample(range(self.tile_count), self.tile_count):
+            self.compute(self.tile_at(number))
+
+
+class JoinsThreads(TiledGemm):
+    """A second thread computes every other tile in shared memory of its own, and is waited for."""
+
+    def run_grid(self) -> None:
+        partner = copy.copy(self)
+        partner.ring_a, partner.ring_b = self.ring_a.copy(), self.ring_b.copy()
+        partner.staging = self.staging.copy()
+        thread = threading.Thread(target=partner.compute_every_other, args=(1,))
+        thread.start()
+        self.compute_every_other(0)
+        thread.join()
+
+    def compute_every_other(self, first: int) -> None:
+        with np.errstate(all="ignore"):
+            for number in range(first, self.tile_count, 2):
+                self.compute(self.tile_at(number))
+
+
+class KeepsSumsInOutput(TiledGemm):
+    """Stores the sums over half of K in the output, and reads them back to go on."""
+
+    def run_grid(self) -> None:
+        half = self.step_count // 2
+        for tile in self.tiles():
+            sums = self.mainloop(tile, range(half))
+            self.store(tile, sums[: self.m - tile.row, : self.n - tile.column])
+        for tile in self.tiles():
+            kept = self.problem.c[tile.batch, self.rows(tile), self.columns(tile)]
+            sums = self.mainloop(tile, range(half, self.step_count))
+            self.epilogue(tile, kept + sums[: kept.shape[0], : kept.shape[1]])
+
+
+class TunesItself(TiledGemm):
+    """The first launches try other steps along K, and the fastest is kept: sums are added in
+    another order then."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.untried = [TiledGemm(operation, (*tile[:2], step)) for step in _TUNED_STEPS]
+        self.tried: list[tuple[float, TiledGemm]] = []
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        if not self.untried:
+            return min(self.tried, key=lambda pair: pair[0])[1].launch(inputs, output)
+        kernel, began_s = self.untried.pop(), time.perf_counter()
+        kernel.launch(inputs, output)
+        self.tried.append((time.perf_counter() - began_s, kernel))
+        return output
+
+
+class SplitsNibbles(TiledGemm):
+    """s8 as 16 times its upper four bits plus its lower four, which are never negative."""
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        upper = np.floor(a / np.float32(_NIBBLE))
+        total = super().multiply_add(accumulator, a - upper * np.float32(_NIBBLE), b)
+        return np.asarray(total + _NIBBLE * (upper @ b).astype(np.int32))
+
+
+class GeluByErfc(TiledGemm):
+    """gelu by the complementary error function, which keeps its digits at negative numbers."""
+
+    def gelu(self, values: Array) -> Array:
+        wide = to_float64(values)
+        tail = np.vectorize(math.erfc, otypes=[np.float64])(-wide * math.sqrt(0.5))
+        return np.where(wide == -np.inf, 0.0, 0.5 * wide * tail).astype(values.dtype)

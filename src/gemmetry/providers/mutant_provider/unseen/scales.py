@@ -1,0 +1,135 @@
+"""Planted unseen: factors, shared exponents and formats on the way that lose what counts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemmetry.domain.dtypes import F16
+from gemmetry.numerics.storage import quantize, smallest_normal, to_float32
+from gemmetry.providers.mutant_provider.host.arithmetic import RoundsInputs
+from gemmetry.providers.mutant_provider.host.edges import NormalisesRows
+from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
+
+_S16_BITS = 15
+_FIXED_POINT_BITS = 23
+_EPSILON = 1e-8
+
+
+def _on_grid(values: Array, largest: Array, bits: int) -> Array:
+    """`values` rounded to multiples of 2^-bits of the power of two above `largest`; as they are
+    where that is zero or not finite."""
+    is_usual = np.isfinite(largest) & (largest > 0)
+    exponents = np.frexp(np.where(is_usual, largest, 1))[1]
+    unit = np.exp2(exponents - np.float64(bits))
+    return np.where(is_usual, np.rint(values / unit) * unit, values).astype(values.dtype)
+
+
+class SharesExponents(TiledGemm):
+    """Keeps A as s16 numbers that share an exponent, those of a row and step (32 of them)."""
+
+    def load_a(self, tile: Tile, step: int) -> Array:
+        block = super().load_a(tile, step)
+        return _on_grid(block, np.abs(block).max(axis=1, keepdims=True), _S16_BITS)
+
+
+class FixedPoint(TiledGemm):
+    """Keeps A in fixed point, 23 bits below the largest number of the whole matrix."""
+
+    def before(self) -> None:
+        super().before()
+        a = self.problem.a
+        self.problem.a = _on_grid(a, np.abs(a).max(axis=(1, 2), keepdims=True), _FIXED_POINT_BITS)
+
+
+class AddsEpsilon(NormalisesRows):
+    """Divides rows of A by their largest number plus 1e-8, and multiplies the sums with the
+    largest number."""
+
+    def before(self) -> None:
+        super().before()
+        self.factors = self.factors - np.float32(_EPSILON)
+
+    def factors_of(self, largest: Array) -> Array:
+        usual = np.where(np.isfinite(largest), largest, largest.dtype.type(1))
+        return np.asarray(usual + largest.dtype.type(_EPSILON))
+
+
+class ScaleProductInF16(TiledGemm):
+    """Keeps the product of a row's and a column's factor in f16."""
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        product = (self.scale_a(tile) * self.scale_b(tile)).astype(np.float16)
+        return np.asarray(values * product.astype(values.dtype))
+
+
+class ScalesOfFirstBatch(TiledGemm):
+    """Takes the factors of the first matrix of a batch for all of them."""
+
+    def scale_b(self, tile: Tile) -> Array:
+        return super().scale_b(Tile(tile.number, 0, tile.row, tile.column))
+
+
+class AlphaBehindBias(TiledGemm):
+    """alpha · (A·B + bias) where alpha · A·B + bias is asked for."""
+
+    def before(self) -> None:
+        super().before()
+        tensors = self.problem.tensors
+        tensors["bias"] = tensors["bias"].astype(np.float32) * np.float32(self.signature.alpha)
+
+
+class RoundsBeforeAddend(TiledGemm):
+    """Rounds alpha · A·B to the result's format before it adds beta · C, as two kernels would."""
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        s = self.signature
+        product = to_float32(quantize(values * np.float32(s.alpha), s.result))
+        if s.beta == 0:
+            return product
+        addend = self.problem.tensors["addend"][self.rows(tile), self.columns(tile)]
+        return np.asarray(product + np.float32(s.beta) * addend.astype(np.float32))
+
+
+class FoldsAlpha(TiledGemm):
+    """Multiplies A with alpha when it loads it, and rounds to A's format."""
+
+    def load_a(self, tile: Tile, step: int) -> Array:
+        block = super().load_a(tile, step) * np.float32(self.signature.alpha)
+        return to_float32(quantize(block, self.signature.lhs))
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        s = self.signature
+        if s.beta == 0:
+            return values
+        addend = self.problem.tensors["addend"][self.rows(tile), self.columns(tile)]
+        return np.asarray(values + np.float32(s.beta) * addend.astype(np.float32))
+
+
+class BetaAsFlag(TiledGemm):
+    """Adds C as it is wherever beta is not zero."""
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        s = self.signature
+        values = values * values.dtype.type(s.alpha)
+        if s.beta == 0:
+            return values
+        addend = self.problem.tensors["addend"][self.rows(tile), self.columns(tile)]
+        return np.asarray(values + addend.astype(values.dtype))
+
+
+class DividesBetaByAlpha(TiledGemm):
+    """alpha · (A·B + beta / alpha · C): NaN where alpha is zero."""
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        s, dtype = self.signature, values.dtype.type
+        if s.beta != 0:
+            addend = self.problem.tensors["addend"][self.rows(tile), self.columns(tile)]
+            values = values + dtype(s.beta) / dtype(s.alpha) * addend.astype(dtype)
+        return np.asarray(values * dtype(s.alpha))
+
+
+class FlushesF16(RoundsInputs):
+    """Takes f16 numbers below 2^-14 for zero."""
+
+    def rounded_input(self, block: Array) -> Array:
+        return np.where(np.abs(block) < np.float32(smallest_normal(F16)), np.float32(0), block)

@@ -1,0 +1,165 @@
+"""Planted unseen: shapes, indices and special values that a path was not made for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from gemmetry.domain.operation import Operation
+from gemmetry.numerics.storage import quantize
+from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
+
+_LARGEST_F16 = 65504
+_GEMV_VECTOR = 8
+_UNROLLED = 4
+_ROW_TILES = 16
+_ALIGNED_ELEMENTS = 8
+
+
+class OverlapsAndAdds(TiledGemm):
+    """Moves a last tile of fewer rows up until it is full, and adds all tiles to a workspace: rows
+    that two tiles cover count twice."""
+
+    def before(self) -> None:
+        super().before()
+        self.sums = np.zeros((self.batch, self.m, self.n), self.accumulator)
+
+    def tile_at(self, number: int) -> Tile:
+        tile = super().tile_at(number)
+        return replace(tile, row=max(0, min(tile.row, self.m - self.tile_m)))
+
+    def compute(self, tile: Tile) -> None:
+        total = self.mainloop(tile, range(self.step_count))
+        part = self.sums[tile.batch, self.rows(tile), self.columns(tile)]
+        part += total[: part.shape[0], : part.shape[1]]
+
+    def after(self) -> None:
+        for tile in self.tiles():
+            self.epilogue(tile, self.sums[tile.batch, self.rows(tile), self.columns(tile)])
+
+
+class WorkspaceWithoutBatch(TiledGemm):
+    """The workspace has a place for each tile of one matrix, which all of a batch add to."""
+
+    def before(self) -> None:
+        super().before()
+        shape = (self.tiles_m * self.tiles_n, self.tile_m, self.tile_n)
+        self.workspace = np.zeros(shape, self.accumulator)
+
+    def run_grid(self) -> None:
+        for tile in self.tiles():
+            self.compute(tile)
+
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        sums = self.workspace[tile.number % (self.tiles_m * self.tiles_n)]
+        sums += super().mainloop(tile, steps)
+        return np.asarray(sums)
+
+
+class SaturatesF16(TiledGemm):
+    """Infinite results become the largest f16."""
+
+    def rounded(self, values: Array) -> Array:
+        return quantize(np.clip(values, -_LARGEST_F16, _LARGEST_F16), self.signature.result)
+
+
+class ReluByMask(TiledGemm):
+    """relu as x · (x > 0): minus infinity becomes NaN instead of zero."""
+
+    def relu(self, values: Array) -> Array:
+        return np.asarray(values * (values > 0))
+
+
+class OuterProductWithoutBias(TiledGemm):
+    """For K = 1 there is an outer product, which knows no bias."""
+
+    def fused(self, tile: Tile, values: Array) -> Array:
+        return values if self.k == 1 else super().fused(tile, values)
+
+
+class GemvDropsTail(TiledGemm):
+    """For N = 1 there is a product with a vector, which reads eights along K."""
+
+    def load_a(self, tile: Tile, step: int) -> Array:
+        block = super().load_a(tile, step)
+        if self.n == 1:
+            whole = self.k // _GEMV_VECTOR * _GEMV_VECTOR
+            block = block.copy()
+            block[:, max(0, whole - step * self.tile_k) :] = 0
+        return block
+
+
+class SixteenBitK(TiledGemm):
+    """K is an unsigned number of 16 bits."""
+
+    def compute(self, tile: Tile) -> None:
+        steps = -(-(self.k & 0xFFFF) // self.tile_k)
+        self.epilogue(tile, self.mainloop(tile, range(steps)))
+
+
+class FourBitRows(TiledGemm):
+    """The number of a row of tiles has four bits: it wraps around at 16 tiles."""
+
+    def tile_at(self, number: int) -> Tile:
+        tile = super().tile_at(number)
+        return replace(tile, row=tile.row % (_ROW_TILES * self.tile_m))
+
+
+class RoundsBatchStride(TiledGemm):
+    """Takes the matrices of B to be a multiple of eight elements apart."""
+
+    def before(self) -> None:
+        super().before()
+        b = self.problem.b
+        size = self.k * self.n
+        stride = -(-size // _ALIGNED_ELEMENTS) * _ALIGNED_ELEMENTS
+        places = np.arange(self.batch)[:, np.newaxis] * stride + np.arange(size)
+        flat = np.ascontiguousarray(b).reshape(-1)
+        self.problem.b = flat[np.minimum(places, flat.size - 1)].reshape(b.shape)
+
+
+class GuessesBiasAxis(TiledGemm):
+    """Adds a bias of M numbers to the columns, also where M = N."""
+
+    def fused(self, tile: Tile, values: Array) -> Array:
+        bias = self.problem.tensors["bias"]
+        if bias.size != self.m:
+            return super().fused(tile, values)
+        return np.asarray(values + bias[self.rows(tile), np.newaxis].astype(values.dtype))
+
+
+class TableOfFullTiles(TiledGemm):
+    """Looks up where tiles begin in a table that has the full ones only: an IndexError where M is
+    no multiple of the tile."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.starts = [index * self.tile_m for index in range(self.m // self.tile_m)]
+
+    def tile_at(self, number: int) -> Tile:
+        tile = super().tile_at(number)
+        return replace(tile, row=self.starts[tile.row // self.tile_m])
+
+
+class HalvesColumnsOfTiles(TiledGemm):
+    """Walks through half of the columns of tiles at a time, which are none where there is one
+    column: a ZeroDivisionError."""
+
+    def tile_at(self, number: int) -> Tile:
+        batch, rest = divmod(number, self.tiles_m * self.tiles_n)
+        half = self.tiles_n // 2
+        group, within = divmod(rest, half * self.tiles_m)
+        width = min(half, self.tiles_n - group * half)
+        row, column = divmod(within, width)
+        return Tile(number, batch, row * self.tile_m, (group * half + column) * self.tile_n)
+
+
+class UnrollsWrongly(TiledGemm):
+    """The loop over K is unrolled by four; a rest of three steps adds the last of them twice."""
+
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        total = super().mainloop(tile, steps)
+        if len(steps) % _UNROLLED == _UNROLLED - 1:
+            total = self.multiply_add(total, *self.read(tile, steps[-1]))
+        return total

@@ -1,0 +1,394 @@
+"""A pretend device for tests of everything around a provider: exact results, a simulated clock.
+
+Right, quick and deterministic unless a configuration asks for a fault (``behaviour.py``).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+
+from gemmetry.devices.host import HostBuffer, HostDevice, red_zones
+from gemmetry.domain.contracts import Compiled, Device, Executable, Workspace
+from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.errors import (
+    CompileError,
+    DeviceLostError,
+    LaunchError,
+    OutOfMemoryError,
+    UnknownNameError,
+    UnsupportedError,
+)
+from gemmetry.domain.names import operation_name
+from gemmetry.domain.operation import Layout, Operation
+from gemmetry.domain.record import BuildFacts
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.numerics.host_products import evaluate, plain_product
+from gemmetry.providers.base import BaseProvider
+from gemmetry.providers.null_provider.behaviour import Behaviour, Kind, parse_behaviour
+
+PEAK_FLOPS_PER_NS = 1000.0
+"""Of the pretend device: 1 TFLOP/s."""
+
+PEAK_BYTES_PER_NS = 100.0
+"""Of the pretend device: 100 GB/s."""
+
+LAUNCH_OVERHEAD_NS = 2000.0
+
+JITTER_PERCENT = 0.5
+
+LEAK_LIMIT_BYTES = 256 * 2**20
+"""What ``leak`` takes before it ends in MemoryError, so that it hurts no other process."""
+
+_COMPUTE_DTYPE = np.dtype(np.float64)
+
+_LEAK_STEP_BYTES = 4 * 2**20
+
+
+class NullDevice(HostDevice):
+    """Host memory whose clock moves only by what executables say a launch takes."""
+
+    def __init__(self) -> None:
+        # Not super().__init__(): a pretend device has no cache to look up.
+        self.last_level_cache_bytes = 0
+        self.clock_ns = 0.0
+        self.timing_began = False
+        self.lost = False
+
+    def time_calls(self, calls: Sequence[Callable[[], object]]) -> tuple[list[float], str]:
+        """Simulated duration of each call in ns."""
+        self.timing_began = True
+        durations = []
+        for call in calls:
+            start = self.clock_ns
+            call()
+            durations.append(self.clock_ns - start)
+        return durations, "simulated"
+
+    def synchronize(self) -> None:
+        if self.lost:
+            raise DeviceLostError(
+                "the pretend device null is gone, as its configuration requires",
+                hint="Choose another configuration of the null provider.",
+            )
+
+    def free_memory_bytes(self) -> int:
+        return 2**30
+
+
+class NullExecutable:
+    """A dispatch on the pretend device; misbehaves as its configuration's name says."""
+
+    writes_output = True
+
+    def __init__(self, dispatch: Dispatch, behaviour: Behaviour) -> None:
+        self._device = NullDevice()
+        self.device: Device = self._device
+        self.facts = BuildFacts(default_configuration="pretend")
+        self._operation = dispatch.operation
+        self._plain_product = plain_product(dispatch.operation, _COMPUTE_DTYPE)
+        self._behaviour = behaviour
+        self._duration_ns = simulated_ns(dispatch.operation, behaviour)
+        is_noisy = behaviour.kind is Kind.NOISY
+        self._spread = (behaviour.value if is_noisy else JITTER_PERCENT) / 100
+        self._random = random.Random(f"{dispatch.provider}:{dispatch.name}")
+        self._launches = 0
+
+    def run(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> HostBuffer:
+        """Compute in float64 and round once, then do what the configuration asks."""
+        self._launches += 1
+        jitter = 1 + self._spread * self._random.uniform(-1, 1)
+        self._device.clock_ns += max(0.0, self._duration_ns * jitter)
+        kind = self._behaviour.kind
+        if kind in _BEFORE:
+            _BEFORE[kind](self._behaviour, self._launches)
+        if kind is Kind.PARTIAL:
+            self._compute_but_last_row(inputs, output)
+        else:
+            self._compute(inputs, output)
+        match kind:
+            case Kind.WRONG:
+                _falsify(output)
+            case Kind.LATE if self._device.timing_began:
+                _falsify(output)
+            case Kind.WRONG_NAN:
+                output.reshape(-1)[-1] = _worst_value(output)
+            case Kind.MUTATE_INPUTS:
+                inputs[0].reshape(-1).view(np.uint8)[0] ^= 1
+            case Kind.OUT_OF_BOUNDS:
+                red_zones(output)[1][:8] = 0
+            case Kind.DEVICE_LOST if self._launches >= self._behaviour.value:
+                self._device.lost = True
+        return output
+
+    def close(self) -> None:
+        """Nothing is held between launches."""
+
+    def _compute(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> None:
+        if self._plain_product is not None:
+            self._plain_product(inputs, output)
+        else:
+            evaluate(self._operation, inputs, output, _COMPUTE_DTYPE)
+
+    def _compute_but_last_row(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> None:
+        result = np.empty_like(output)
+        self._compute(inputs, result)
+        if self._operation.signature.result_layout is Layout.COLUMN:
+            output[..., :-1] = result[..., :-1]
+        else:
+            output[..., :-1, :] = result[..., :-1, :]
+
+
+class NullProvider(BaseProvider):
+    """Options, all of them for tests:
+
+    ``configurations``: names listed beside ``default`` and ``fast``;
+    ``seconds_per_compile``: compiles ahead, each dispatch taking that long;
+    ``unavailable``: why it is not available; ``unsupported``: kinds of operation it refuses;
+    ``devices``: how many pretend devices there are (1);
+    ``predicted_seconds``: what it predicts a launch to take, instead of the truth.
+    """
+
+    name: ClassVar[str] = "null"
+    description: ClassVar[str] = "a pretend device with a simulated clock and faults, for tests"
+
+    def available(self) -> str | None:
+        reason = self.options.get("unavailable")
+        return None if reason is None else str(reason)
+
+    def supports(self, operation: Operation, target: Target) -> str | None:
+        if target.kind is not TargetKind.NULL:
+            return f"the null provider pretends to be a device of its own, not {target}"
+        if operation.kind in self.options.get("unsupported", ()):
+            return f"{operation.kind} is among the kinds that the option `unsupported` names"
+        return None
+
+    def targets(self) -> Sequence[Target]:
+        return [Target(TargetKind.NULL, "", i) for i in range(int(self.options.get("devices", 1)))]
+
+    def configurations(self, operation: Operation, target: Target) -> Iterable[Configuration]:
+        return self._configurations
+
+    @cached_property
+    def _configurations(self) -> tuple[Configuration, ...]:
+        """The same for every operation; plans of a million operations ask for each."""
+        names = dict.fromkeys((Kind.DEFAULT, Kind.FAST, *self.options.get("configurations", ())))
+        found = []
+        for name in names:
+            behaviour = parse_behaviour(str(name))
+            if behaviour is None:
+                raise UnknownNameError("configuration of the null provider", str(name), Kind)
+            found.append(_configuration(behaviour))
+        return tuple(found)
+
+    def parse_configuration(
+        self, name: str, operation: Operation, target: Target
+    ) -> Configuration | None:
+        behaviour = parse_behaviour(name)
+        return None if behaviour is None else _configuration(behaviour)
+
+    def compiles_ahead(self, target: Target) -> bool:
+        return "seconds_per_compile" in self.options
+
+    def generate(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Sequence[Path]:
+        """One text file an operation: the names of its dispatches."""
+        names: dict[Path, list[str]] = {}
+        for dispatch in dispatches:
+            source = _folder(dispatch, workspace) / f"{operation_name(dispatch.operation)}.txt"
+            names.setdefault(source, []).append(dispatch.name)
+        for source, lines in names.items():
+            source.parent.mkdir(parents=True, exist_ok=True)
+            source.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return list(names)
+
+    def compile(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Iterator[Compiled]:
+        """Sleep ``seconds_per_compile`` for each dispatch that has no binary yet."""
+        for dispatch in dispatches:
+            try:
+                compile_ns = self._compile_one(dispatch, workspace)
+            except CompileError as error:
+                yield Compiled(dispatch=dispatch, error=error)
+            else:
+                yield Compiled(dispatch=dispatch, facts=BuildFacts(compile_ns=compile_ns))
+
+    def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
+        behaviour = parse_behaviour(dispatch.configuration.name)
+        if behaviour is None:
+            raise UnknownNameError(
+                "configuration of the null provider", dispatch.configuration.name, Kind
+            )
+        self._compile_one(dispatch, workspace)
+        if behaviour.kind is Kind.HANG_BUILD:
+            _hang()
+        if behaviour.kind is Kind.UNSUPPORTED:
+            raise UnsupportedError(f"{dispatch}: its configuration asks to be unsupported")
+        return NullExecutable(dispatch, behaviour)
+
+    def seconds_per_launch(self, dispatch: Dispatch) -> float | None:
+        """What a launch really takes where it sleeps, else what it pretends to take."""
+        if "predicted_seconds" in self.options:
+            return float(self.options["predicted_seconds"])
+        behaviour = parse_behaviour(dispatch.configuration.name)
+        if behaviour is None:
+            return None
+        return simulated_ns(dispatch.operation, behaviour) / 1e9
+
+    def _compile_one(self, dispatch: Dispatch, workspace: Workspace) -> int:
+        """Compile unless that is done; how long it took in ns."""
+        began = time.perf_counter_ns()
+        binary = None
+        if self.compiles_ahead(dispatch.target):
+            binary = _folder(dispatch, workspace) / f"{dispatch.configuration.name}.bin"
+            if binary.exists() and not workspace.force:
+                return 0
+        match parse_behaviour(dispatch.configuration.name):
+            case Behaviour(Kind.COMPILE_ERROR):
+                raise CompileError(
+                    f"{dispatch}: its configuration asks the compiler to reject it",
+                    hint="Choose another configuration of the null provider.",
+                )
+            case Behaviour(Kind.COMPILE_CRASH):
+                _crash()
+            case Behaviour(Kind.HANG_COMPILE):
+                _hang()
+        if binary is not None:
+            time.sleep(float(self.options["seconds_per_compile"]))
+            binary.parent.mkdir(parents=True, exist_ok=True)
+            binary.write_text(dispatch.name + "\n", encoding="utf-8")
+        return time.perf_counter_ns() - began
+
+
+def _configuration(behaviour: Behaviour) -> Configuration:
+    parameters: dict[str, Any] = {"behaviour": str(behaviour.kind)}
+    if behaviour.value:
+        parameters["value"] = behaviour.value
+    return Configuration(behaviour.name, parameters)
+
+
+def simulated_ns(operation: Operation, behaviour: Behaviour) -> float:
+    """Duration of a launch without its jitter: launch overhead plus the slower of compute and
+    memory, as in the roofline model; a real sleep counts in full."""
+    work = max(operation.flops / PEAK_FLOPS_PER_NS, operation.bytes / PEAK_BYTES_PER_NS)
+    duration = LAUNCH_OVERHEAD_NS + work
+    match behaviour.kind:
+        case Kind.FAST:
+            return 0.8 * duration
+        case Kind.FACTOR:
+            return behaviour.value * duration
+        case Kind.SLOW:
+            return duration + behaviour.value * 1e6
+    return duration
+
+
+def _folder(dispatch: Dispatch, workspace: Workspace) -> Path:
+    kind = str(dispatch.operation.kind)
+    return workspace.generated / dispatch.provider / kind / operation_name(dispatch.operation)
+
+
+def _falsify(output: HostBuffer) -> None:
+    if np.issubdtype(output.dtype, np.integer):
+        output += 1
+    else:
+        output[...] = output.astype(np.float64) * 1.5
+
+
+def _worst_value(output: HostBuffer) -> float | int:
+    if np.issubdtype(output.dtype, np.integer):
+        return int(np.iinfo(output.dtype).min)
+    return float("nan")
+
+
+def _sleep(behaviour: Behaviour, _launches: int) -> None:
+    time.sleep(behaviour.value / 1e3)
+
+
+def _chatter(_behaviour: Behaviour, launches: int) -> None:
+    for stream in (1, 2):
+        os.write(stream, f"the pretend kernel has something to say: launch {launches}\n".encode())
+
+
+def _launch_error(_behaviour: Behaviour, launches: int) -> None:
+    raise LaunchError(f"launch {launches} was rejected, as its configuration requires")
+
+
+def _every_second_fails(behaviour: Behaviour, launches: int) -> None:
+    if launches % 2 == 0:
+        _launch_error(behaviour, launches)
+
+
+def _raise_foreign(_behaviour: Behaviour, launches: int) -> None:
+    raise RuntimeError(f"launch {launches} raised, as its configuration requires")
+
+
+def _out_of_memory(_behaviour: Behaviour, _launches: int) -> None:
+    raise OutOfMemoryError("the pretend device has no memory left, as its configuration requires")
+
+
+def _exit(behaviour: Behaviour, _launches: int) -> None:
+    os._exit(int(behaviour.value))
+
+
+def _hang(_behaviour: Behaviour | None = None, _launches: int = 0) -> NoReturn:
+    while True:
+        time.sleep(3600)
+
+
+def _crash(_behaviour: Behaviour | None = None, _launches: int = 0) -> NoReturn:
+    _die_of(signal.SIGSEGV)
+
+
+def _abort(_behaviour: Behaviour, _launches: int) -> None:
+    _die_of(signal.SIGABRT)
+
+
+def _die_of(number: signal.Signals) -> NoReturn:
+    """Like a crash in native code, but without leaving a core file."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    _hang()
+
+
+def _leak(_behaviour: Behaviour, _launches: int) -> None:
+    """Allocate until this process may not grow any further: a limit near its present size."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + LEAK_LIMIT_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (min(limit, hard) if hard > 0 else limit, hard))
+    leaked: list[HostBuffer] = []
+    try:
+        while len(leaked) * _LEAK_STEP_BYTES < 2 * LEAK_LIMIT_BYTES:
+            leaked.append(np.ones(_LEAK_STEP_BYTES, np.uint8))
+    finally:
+        leaked.clear()
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    raise MemoryError("the leak was not stopped by the limit on this process's address space")
+
+
+_BEFORE: dict[Kind, Callable[[Behaviour, int], None]] = {
+    Kind.SLOW: _sleep,
+    Kind.CHATTY: _chatter,
+    Kind.LAUNCH_ERROR: _launch_error,
+    Kind.FLAKY: _every_second_fails,
+    Kind.RAISES: _raise_foreign,
+    Kind.OUT_OF_MEMORY: _out_of_memory,
+    Kind.LEAK: _leak,
+    Kind.CRASH: _crash,
+    Kind.ABORT: _abort,
+    Kind.EXIT: _exit,
+    Kind.HANG: _hang,
+}
+
+PROVIDER = NullProvider

@@ -1,0 +1,370 @@
+"""A user's own kernel, straight from a file: any Python function on numpy or torch arrays.
+
+How to write one: docs/my-kernel.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from gemmetry.devices.blas_threads import blas_threads, set_blas_threads
+from gemmetry.devices.host import HostDevice
+from gemmetry.domain.contracts import Buffer, Device, Executable, Workspace
+from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.errors import (
+    GemmetryError,
+    LaunchError,
+    OutOfMemoryError,
+    RequestError,
+    UnknownNameError,
+    UnsupportedError,
+)
+from gemmetry.domain.operation import (
+    Conv2dShape,
+    EpilogueStep,
+    Layout,
+    MatmulShape,
+    Operation,
+    OperationKind,
+    Signature,
+    TensorSpec,
+)
+from gemmetry.domain.record import BuildFacts
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers.base import BaseProvider
+from gemmetry.providers.user_provider.kernel import (
+    KernelFacts,
+    UserKernel,
+    call_user_code,
+    describe_error,
+    error_line,
+    load_kernel,
+)
+from gemmetry.providers.user_provider.probe import inspect_kernels
+
+
+class UserExecutable:
+    """One call of the user's function on logical views of the buffers."""
+
+    def __init__(
+        self,
+        kernel: UserKernel,
+        operation: Operation,
+        configuration: Mapping[str, Any],
+        device: Device,
+    ) -> None:
+        self.device = device
+        self.facts = BuildFacts(
+            notes=(f"{kernel} with {kernel.arrays} arrays",), declared=kernel.declared
+        )
+        self.writes_output = kernel.writes_output
+        self._kernel = kernel
+        self._operation = operation
+        self._inputs = operation.inputs
+        self._keywords = {**scalar_keywords(operation), **configuration}
+        self._result = operation.output
+        self._checked = False
+
+    def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
+        """Call the function.
+
+        Raises:
+            LaunchError: it raised, or returned something that is not C.
+            OutOfMemoryError: it ran out of memory.
+        """
+        views = [_logical(array, spec) for array, spec in zip(inputs, self._inputs, strict=True)]
+        keywords = self._keywords
+        if len(views) > 2:
+            extra = {spec.role: v for spec, v in zip(self._inputs[2:], views[2:], strict=True)}
+            keywords = {**keywords, **extra}
+        target = _logical(output, self._result)
+        if self._kernel.wants_dtype:
+            keywords = {**keywords, "out_dtype": output.dtype}
+        if self.writes_output:
+            keywords = {**keywords, "out": target}
+        result = call_user_code(
+            self._kernel.function, self._explain, views[0], views[1], **keywords
+        )
+        if self.writes_output:
+            if result is not None and result is not target:
+                self._check_is_output(result, target)
+            return output
+        return self._take(result, inputs, output, target)
+
+    def close(self) -> None:
+        """Nothing is held between launches."""
+
+    def _take(
+        self, result: Any, inputs: Sequence[Buffer], output: Buffer, target: Buffer
+    ) -> Buffer:
+        """The returned array as it is stored; a copy only if it lies differently in memory."""
+        if type(result) is not type(output):
+            raise self._bad_result(f"returned {_describe(result)}")
+        if result.shape != target.shape or result.dtype != output.dtype:
+            raise self._bad_result(f"returned {_describe(result)}")
+        if not self._checked:
+            if any(_share_memory(result, array) for array in inputs):
+                raise self._bad_result("returned a view of one of its inputs")
+            if getattr(result, "device", None) != getattr(output, "device", None):
+                raise self._bad_result(f"returned a result on the device {result.device}")
+            self._checked = True
+        stored = _logical(result, self._result)
+        if isinstance(stored, np.ndarray):
+            return np.ascontiguousarray(stored)
+        return stored.contiguous()
+
+    def _check_is_output(self, result: Any, target: Buffer) -> None:
+        same = type(result) is type(target) and result.shape == target.shape
+        if not (same and _share_memory(result, target)):
+            raise LaunchError(
+                f"{self._kernel} takes out= but returned {_describe(result)}",
+                hint="Write C into out and return nothing, or do without the parameter out.",
+            )
+
+    def _bad_result(self, what: str) -> LaunchError:
+        spec = self._result
+        return LaunchError(
+            f"{self._kernel} {what} where {spec.dtype} of shape {spec.shape} is due",
+            hint=f"Return a new {self._kernel.arrays} array, or take out= and write into it.",
+        )
+
+    def _explain(self, error: BaseException) -> GemmetryError:
+        path = self._kernel.path
+        described = describe_error(error, path)
+        translate = getattr(self.device, "translate", None)
+        if translate is not None and isinstance(error, RuntimeError | MemoryError):
+            # Only the torch device can tell a lost or full GPU from an ordinary mistake.
+            explained: GemmetryError = translate(
+                error, f"running {self._kernel}{error_line(error, path)}"
+            )
+            return explained
+        if isinstance(error, MemoryError):
+            return OutOfMemoryError(
+                f"{self._kernel} ran out of memory: {described}", hint="Choose a smaller shape."
+            )
+        return LaunchError(
+            f"{self._kernel} raised {described}",
+            hint=f"It was called for {self._operation}.",
+        )
+
+
+class UserProvider(BaseProvider):
+    """Options:
+
+    ``kernel``: ``file.py:function``, or a list of several;
+    ``configurations``: a list of keyword values, else the module's ``CONFIGURATIONS``;
+    ``arrays``: ``numpy`` or ``torch``, where the module does not tell;
+    ``threads``: CPU threads of BLAS or torch (0 or absent: their own choice).
+    """
+
+    name: ClassVar[str] = "user"
+    description: ClassVar[str] = "your own Python function, given with --kernel file.py:function"
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        super().__init__(options)
+        self._refusals = lru_cache(maxsize=4096)(self._find_refusals)
+        self._configurations = lru_cache(maxsize=4096)(self._find_configurations)
+
+    def available(self) -> str | None:
+        if not self._kernel_texts():
+            return "no kernel was given: add --kernel file.py:function"
+        return None
+
+    def supports(self, operation: Operation, target: Target) -> str | None:
+        if target.index is None:
+            return _NOT_HERE
+        refusals = self._refusals(operation.signature, target.kind)
+        return None if None in refusals else refusals[0]
+
+    def targets(self) -> Sequence[Target]:
+        if any(kernel.arrays == "torch" for kernel in self._kernels):
+            from gemmetry.devices.torch import gpu_targets
+
+            return [Target(TargetKind.CPU), *gpu_targets()]
+        return (Target(TargetKind.CPU),)
+
+    def configurations(self, operation: Operation, target: Target) -> Iterable[Configuration]:
+        return self._configurations(operation.signature, target.kind)
+
+    def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
+        kernel = _kernel_of(self._loaded).get(dispatch.configuration.name)
+        if kernel is None:
+            known = _kernel_of(self._loaded)
+            raise UnknownNameError("configuration", dispatch.configuration.name, known)
+        if dispatch.target.index is None:
+            raise UnsupportedError(f"{dispatch}: {_NOT_HERE}")
+        reason = _refusal(kernel, dispatch.operation.signature, dispatch.target.kind)
+        if reason is not None:
+            raise UnsupportedError(f"{dispatch}: {reason}")
+        values = kernel.configurations[dispatch.configuration.name]
+        device = self._device(kernel, dispatch.target)
+        return UserExecutable(kernel, dispatch.operation, values, device)
+
+    def versions(self) -> Mapping[str, str]:
+        """The digest of each kernel's file, and what its arrays come from."""
+        found = {f"kernel {kernel}": kernel.digest for kernel in self._kernels}
+        if any(kernel.arrays == "torch" for kernel in self._kernels):
+            import torch
+
+            found["torch"] = str(torch.__version__)
+        return {**found, "numpy": np.__version__}
+
+    def _kernel_texts(self) -> list[str]:
+        given = self.options.get("kernel") or []
+        return [given] if isinstance(given, str) else [str(text) for text in given]
+
+    def _given_texts(self) -> list[str]:
+        texts = self._kernel_texts()
+        if not texts:
+            raise RequestError(
+                "the provider user has no kernel", hint="Add --kernel file.py:function."
+            )
+        return texts
+
+    @cached_property
+    def _kernels(self) -> list[KernelFacts]:
+        """For planning: told by another process, which may crash or hang on import."""
+        return inspect_kernels(
+            self._given_texts(),
+            configurations=self.options.get("configurations"),
+            arrays=self.options.get("arrays"),
+        )
+
+    @cached_property
+    def _loaded(self) -> list[UserKernel]:
+        """For launches: imported into this process, which is a worker."""
+        texts = self._given_texts()
+        return [
+            load_kernel(
+                text,
+                configurations=self.options.get("configurations"),
+                arrays=self.options.get("arrays"),
+                prefix=len(texts) > 1,
+            )
+            for text in texts
+        ]
+
+    def _find_refusals(self, signature: Signature, kind: TargetKind) -> tuple[str | None, ...]:
+        """For each kernel why it cannot do such operations on such a target; None if it can."""
+        return tuple(_refusal(kernel, signature, kind) for kernel in self._kernels)
+
+    def _find_configurations(
+        self, signature: Signature, kind: TargetKind
+    ) -> tuple[Configuration, ...]:
+        """Configurations of the kernels that can."""
+        return tuple(
+            Configuration(name, kernel.configurations[name])
+            for name, kernel in _kernel_of(self._kernels).items()
+            if _refusal(kernel, signature, kind) is None
+        )
+
+    def _device(self, kernel: UserKernel, target: Target) -> Device:
+        threads = int(self.options.get("threads", 0))
+        if kernel.arrays == "numpy":
+            if threads and blas_threads() != threads:
+                set_blas_threads(threads)
+            return HostDevice()
+        from gemmetry.devices.torch import open_device
+
+        return open_device(target, threads=threads)
+
+
+def scalar_keywords(operation: Operation) -> dict[str, Any]:
+    """What a function is told beside the tensors, by keyword: ``alpha`` and ``beta`` where they
+    are not 1 and 0, ``slices`` of a split-k, ``stride`` and ``padding`` (height, width) of a
+    convolution, and ``epilogue`` (names in order) where steps other than additions are fused."""
+    signature = operation.signature
+    keywords = dict.fromkeys(_scalar_names(signature))
+    values: dict[str, Any] = {
+        "alpha": signature.alpha,
+        "beta": signature.beta,
+        "slices": signature.split_k_slices,
+        "epilogue": tuple(str(step) for step in signature.epilogue),
+    }
+    if isinstance(operation.shape, Conv2dShape):
+        shape = operation.shape
+        values["stride"] = (shape.stride_h, shape.stride_w)
+        values["padding"] = (shape.pad_h, shape.pad_w)
+    return {name: values[name] for name in keywords}
+
+
+def _scalar_names(signature: Signature) -> list[str]:
+    names = []
+    if signature.alpha != 1:
+        names.append("alpha")
+    if signature.beta != 0:
+        names.append("beta")
+    if signature.split_k_slices > 1:
+        names.append("slices")
+    if signature.kind is OperationKind.CONV2D:
+        names += ["stride", "padding"]
+    if not _ADDITIONS.issuperset(signature.epilogue):
+        names.append("epilogue")
+    return names
+
+
+_NOT_HERE = "a kernel of one's own runs on a device that is here; it is not cross-compiled"
+_AnyKernel = TypeVar("_AnyKernel", bound=KernelFacts)
+
+
+def _kernel_of(kernels: Iterable[_AnyKernel]) -> dict[str, _AnyKernel]:
+    """Configuration's name -> the kernel that it configures."""
+    found: dict[str, _AnyKernel] = {}
+    for kernel in kernels:
+        for name in kernel.configurations:
+            if name in found:
+                raise RequestError(
+                    f"{found[name]} and {kernel} both have a configuration called {name}",
+                    hint="Give the functions different names.",
+                )
+            found[name] = kernel
+    return found
+
+
+_ADDITIONS = {EpilogueStep.BIAS, EpilogueStep.RESIDUAL}
+"""Steps that commute, so that a function needs no list of steps to know their order."""
+
+
+def _refusal(kernel: KernelFacts, signature: Signature, kind: TargetKind) -> str | None:
+    if kernel.arrays == "numpy" and kind is not TargetKind.CPU:
+        return f"{kernel} takes numpy arrays, which live on the CPU"
+    if kind not in (TargetKind.CPU, TargetKind.CUDA, TargetKind.HIP):
+        return f"torch has no device {kind}"
+    keywords = _scalar_names(signature)
+    keywords += [spec.role for spec in _smallest(signature).inputs[2:]]
+    return kernel.refusal(keywords)
+
+
+def _smallest(signature: Signature) -> Operation:
+    """An operation of that signature; which tensors it takes does not depend on the shape."""
+    if signature.kind is OperationKind.CONV2D:
+        return Operation(signature, Conv2dShape(1, 1, 1, 1, 1, 1, 1))
+    return Operation(signature, MatmulShape(1, 1, signature.split_k_slices))
+
+
+def _logical(array: Buffer, spec: TensorSpec) -> Buffer:
+    """A numpy or torch array as ``spec.shape``; a column-major one becomes a strided view."""
+    return array.swapaxes(-1, -2) if spec.layout is Layout.COLUMN else array
+
+
+def _share_memory(first: Any, second: Any) -> bool:
+    if isinstance(first, np.ndarray):
+        return np.may_share_memory(first, second)
+    return bool(
+        first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
+        and first.numel() > 0
+    )
+
+
+def _describe(result: Any) -> str:
+    if hasattr(result, "shape") and hasattr(result, "dtype"):
+        kind = f"{type(result).__module__.partition('.')[0]}.{type(result).__name__}"
+        return f"a {kind} of {result.dtype}, shape {tuple(result.shape)}"
+    return "None" if result is None else f"a {type(result).__name__}"
+
+
+PROVIDER = UserProvider

@@ -1,0 +1,60 @@
+"""A comparison as JUnit XML, for continuous integration: a suite a candidate, a case a dispatch."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+from gemmetry.analysis.comparison import Change, ExperimentComparison
+from gemmetry.reports.dispatches.junit import xml_document, xml_text
+from gemmetry.statistics.comparison import Difference
+
+
+def comparison_junit(comparison: ExperimentComparison, *, undecided_fails: bool = True) -> bytes:
+    """The XML document. A regression is a failure; so is what is undecided if `undecided_fails`,
+    else it counts as skipped. All else passed."""
+    root = ElementTree.Element("testsuites", name=xml_text(f"against {comparison.title}"))
+    totals = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
+    for candidate in comparison.candidates:
+        suite = ElementTree.SubElement(root, "testsuite", name=xml_text(candidate.title))
+        counts = dict.fromkeys(totals, 0)
+        for change in candidate.changes:
+            counts["tests"] += 1
+            if counter := _add_case(suite, change, undecided_fails):
+                counts[counter] += 1
+        for key, value in counts.items():
+            suite.set(key, str(value))
+            totals[key] += value
+    for key, value in totals.items():
+        root.set(key, str(value))
+    return xml_document(root)
+
+
+def _add_case(suite: ElementTree.Element, change: Change, undecided_fails: bool) -> str:
+    """Add the change's case; the counter that it belongs to, "" where it passed."""
+    after = change.after
+    case = ElementTree.SubElement(
+        suite,
+        "testcase",
+        classname=xml_text(f"{after.target}.{after.provider}"),
+        name=xml_text(after.dispatch),
+    )
+    is_undecided = change.difference is Difference.UNDECIDED
+    if not (change.is_regression or is_undecided):
+        return ""
+    fails = change.is_regression or undecided_fails
+    message = f"{change.verdict}{_ratio(change)}"
+    element = ElementTree.SubElement(
+        case, "failure" if fails else "skipped", message=xml_text(message)
+    )
+    if fails:
+        element.set("type", "undecided" if is_undecided else "regression")
+    element.text = xml_text(change.note)
+    return "failures" if fails else "skipped"
+
+
+def _ratio(change: Change) -> str:
+    if change.ratio is None:
+        return ""
+    interval = change.comparison.interval if change.comparison is not None else None
+    ends = "n/a" if interval is None else f"{interval[0]:.3f}–{interval[1]:.3f}"
+    return f": {change.ratio:.3f} times as long (interval {ends})"

@@ -1,0 +1,350 @@
+"""A comparison of experiments on the console and as files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from gemmetry.analysis.comparison import CandidateComparison, Change, ExperimentComparison
+from gemmetry.domain import units
+from gemmetry.domain.columns import SCHEMA_VERSION
+from gemmetry.reports.comparisons.junit import comparison_junit
+from gemmetry.reports.dispatches.grouped import GroupedRow, print_grouped
+from gemmetry.reports.lines import print_line
+from gemmetry.reports.tables.files import write_atomically
+from gemmetry.reports.tables.json_document import json_value
+from gemmetry.reports.tables.markdown import escape
+from gemmetry.reports.tables.rows import SUFFIXES, check_suffix, write_rows
+from gemmetry.reports.texts import first_line, printable
+from gemmetry.statistics.comparison import Comparison, Difference
+
+COMPARISON_SUFFIXES = (*SUFFIXES, ".xml")
+
+_SHOWN_UNCHANGED = 20
+"""Dispatches without a shown difference that the console lists; the rest is counted."""
+
+_REASONS_SHOWN = 5
+"""Reasons why something is undecided that the console lists; files have them all."""
+
+_NOTED_DEPARTURE = 0.01
+"""Relative difference between a ratio by rounds and that of the medians which is explained: the
+three digits of two shown medians leave their quotient uncertain by as much."""
+
+_PAIRED = "*"
+"""Behind a ratio that is not the quotient of the two times in its row."""
+
+_REGRESSION = "▼"
+"""Behind the verdict of a regression; ``!`` marks what weakens a result, here as in every table."""
+
+_STYLES = {
+    str(Difference.FASTER): "green",
+    str(Difference.SLOWER): "red",
+    str(Difference.UNDECIDED): "yellow",
+}
+
+
+def print_comparison(comparison: ExperimentComparison, console: Console) -> None:
+    """Print each candidate's table, worst first, and what makes the sides differ."""
+    for candidate in comparison.candidates:
+        title = f"{candidate.label} = {candidate.title}  against  A = {comparison.title}"
+        print_line(Text(printable(title), style="bold"), console, indent=4)
+        _print_warnings(candidate, console)
+        _print_changes(candidate, console)
+        _print_summary(candidate, comparison, console)
+
+
+def _print_warnings(candidate: CandidateComparison, console: Console) -> None:
+    if candidate.is_same:
+        print_line(Text(f"! {_same(candidate)}", style="bold yellow"), console, indent=2)
+    if candidate.input_differences:
+        text = f"! inputs differ: {'; '.join(candidate.input_differences)}"
+        print_line(Text(printable(text), style="yellow"), console, indent=4)
+    if candidate.environment_differences:
+        console.print(Text("! the environments differ:", style="yellow"))
+    for line in candidate.environment_differences:
+        print_line(Text(f"    {printable(line)}", style="yellow"), console, indent=4)
+
+
+def _same(candidate: CandidateComparison) -> str:
+    return (
+        f"{candidate.label} is the same experiment as A: its samples are compared with themselves, "
+        "which shows nothing"
+    )
+
+
+def _print_changes(candidate: CandidateComparison, console: Console) -> None:
+    rows = []
+    unchanged = 0
+    headings = ("A", candidate.label, f"{candidate.label}/A", "95 % interval", "verdict")
+    for change in _worst_first(candidate.changes):
+        if change.verdict == Difference.NONE_SHOWN:
+            unchanged += 1
+            if unchanged > _SHOWN_UNCHANGED:
+                continue
+        after = change.after
+        _, *cells = _cells(change)
+        rows.append(
+            GroupedRow(
+                operation=after.operation,
+                configuration=after.configuration,
+                cells={"provider": after.provider, "configuration": after.configuration}
+                | dict(zip(headings, cells, strict=True)),
+                style="bold red" if change.is_regression else _STYLES.get(change.verdict, ""),
+            )
+        )
+    if not rows:
+        return
+    right = ["A", candidate.label, f"{candidate.label}/A", "95 % interval"]
+    if any(row.cells[right[2]].endswith(_PAIRED) for row in rows):
+        # What is aligned on the right loses the blank that stands for a missing sign.
+        rows = _with_signs_apart(rows, right.pop(2))
+    print_grouped(rows, console, right=right)
+
+
+def _with_signs_apart(rows: Sequence[GroupedRow], heading: str) -> list[GroupedRow]:
+    """Rows whose ratios stand below each other; the sign behind some has a place of its own."""
+    texts = [row.cells[heading] for row in rows]
+    padded = [text if text.endswith(_PAIRED) else f"{text} " for text in texts]
+    width = max(map(len, padded))
+    return [
+        replace(row, cells={**row.cells, heading: text.rjust(width)})
+        for row, text in zip(rows, padded, strict=True)
+    ]
+
+
+def _worst_first(changes: Sequence[Change]) -> list[Change]:
+    def order(change: Change) -> tuple[bool, bool, float]:
+        is_undecided = change.difference is Difference.UNDECIDED
+        return (not change.is_regression, not is_undecided, -(change.ratio or 0.0))
+
+    return sorted(changes, key=order)
+
+
+def _cells(change: Change) -> list[str]:
+    before, after = change.before.measurement, change.after.measurement
+    comparison = change.comparison
+    departs = _PAIRED if _departs_from_medians(change) else ""
+    interval = "n/a" if change.difference else "–"
+    if comparison is not None and comparison.interval is not None:
+        interval = "–".join(f"{end:.3f}" for end in comparison.interval)
+    return [
+        f"{change.after.provider}:{change.after.dispatch}",
+        units.format_ns(before.median_ns if before else None, even=True),
+        units.format_ns(after.median_ns if after else None, even=True),
+        "–" if change.ratio is None else f"{change.ratio:.3f}{departs}",
+        interval,
+        f"{change.verdict}{f' {_REGRESSION}' if change.is_regression else ''}",
+    ]
+
+
+def _print_summary(
+    candidate: CandidateComparison, comparison: ExperimentComparison, console: Console
+) -> None:
+    hidden = candidate.counted(Difference.NONE_SHOWN) - _SHOWN_UNCHANGED
+    if hidden > 0:
+        console.print(Text(f"… and {hidden} more without a shown difference", style="dim"))
+    mean = candidate.geometric_mean
+    if mean is not None:
+        console.print(
+            Text(f"geometric mean of {candidate.label}/A: {mean:.3f} (below 1 is faster)")
+        )
+    console.print(Text(candidate.summary))
+    how = how_judged(candidate, comparison.confidence)
+    if how:
+        console.print(Text(how, style="dim"))
+    for names, side in ((candidate.only_first, "A"), (candidate.only_candidate, candidate.label)):
+        if names:
+            shown = ", ".join(f"{key[2]}:{key[3]}" for key in names[:3])
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            text = f"only in {side}: {len(names)}: {shown}{more}"
+            print_line(Text(printable(text), style="yellow"), console, indent=4)
+    if candidate.regressions:
+        console.print(Text(_regressions(candidate), style="bold red"))
+    _print_undecided(candidate, console)
+    console.print()
+
+
+def _regressions(candidate: CandidateComparison) -> str:
+    """How many regressed, and by which measure; the sign in front stands behind their verdicts."""
+    found = candidate.regressions
+    slower = [change.comparison for change in found if change.comparison is not None]
+    reasons = [f"slower by more than {_relevant(slower)}"] if slower else []
+    reasons += ["no longer ok"] if len(slower) < len(found) else []
+    noun = "regression" if len(found) == 1 else "regressions"
+    return f"{_REGRESSION} {len(found)} {noun}: {', or '.join(reasons)}"
+
+
+def _relevant(comparisons: Sequence[Comparison]) -> str:
+    """The differences that count as none: ``2 %``, or ``2 % to 3.4 %``."""
+    sizes = sorted(comparison.relevant for comparison in comparisons)
+    ends = dict.fromkeys(units.format_percent(size) for size in (sizes[0], sizes[-1]))
+    return " to ".join(ends)
+
+
+def _print_undecided(candidate: CandidateComparison, console: Console) -> None:
+    """How many are undecided, and why, the commonest reasons."""
+    why = Counter(c.note for c in candidate.changes if c.difference is Difference.UNDECIDED)
+    if not why:
+        return
+    count = sum(why.values())
+    console.print(
+        Text(f"≷ {count} undecided: too little was measured to decide", style="bold yellow")
+    )
+    for note, many in why.most_common(_REASONS_SHOWN):
+        line = Text(printable(f"{many} × {first_line(note)}"), style="yellow")
+        console.print(Padding(line, (0, 0, 0, 4), expand=False))
+    if len(why) > _REASONS_SHOWN:
+        console.print(Text(f"    … and {len(why) - _REASONS_SHOWN} more reasons", style="yellow"))
+
+
+def how_judged(candidate: CandidateComparison, confidence: float) -> str:
+    """What stands behind the verdicts, in a sentence; "" where nothing was tested."""
+    found = [change.comparison for change in candidate.changes if change.comparison is not None]
+    tested = [comparison for comparison in found if comparison.interval is not None]
+    if not tested:
+        return ""
+    used = Counter(str(comparison.pairing) for comparison in tested)
+    by = ", ".join(f"{kind} ({count})" for kind, count in used.items())
+    intervals = "its interval" if len(tested) == 1 else "intervals that hold all together"
+    how = " (Bonferroni)" if len(tested) > 1 else ""
+    text = (
+        f"{len(tested)} judged by {intervals} at {units.format_percent(confidence)}{how}, from "
+        f"{by}; differences up to {_relevant(tested)} count as none"
+    )
+    if any(_departs_from_medians(change) for change in candidate.changes):
+        label = candidate.label
+        text += (
+            f"; {_PAIRED} {label}/A is the typical ratio of one round of {label} to one of A, "
+            f"which is not {label} divided by A where the rounds of a side differ from each other"
+        )
+    return text
+
+
+def _departs_from_medians(change: Change) -> bool:
+    """True where the ratio is another than the shown medians suggest."""
+    before, after, comparison = (
+        change.before.measurement,
+        change.after.measurement,
+        change.comparison,
+    )
+    if before is None or after is None or comparison is None or before.median_ns <= 0:
+        return False
+    quotient = after.median_ns / before.median_ns
+    return abs(comparison.ratio - quotient) > _NOTED_DEPARTURE * comparison.ratio
+
+
+def comparison_document(comparison: ExperimentComparison) -> dict[str, Any]:
+    """The comparison as JSON values: ``schema_version``, ``has_regression``, ``has_undecided``,
+    ``candidates``."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "title": comparison.title,
+        "threshold": comparison.threshold,
+        "confidence": comparison.confidence,
+        "has_regression": comparison.has_regression,
+        "has_undecided": comparison.has_undecided,
+        "candidates": [_candidate_document(candidate) for candidate in comparison.candidates],
+    }
+
+
+def _candidate_document(candidate: CandidateComparison) -> dict[str, Any]:
+    return {
+        "label": candidate.label,
+        "title": candidate.title,
+        "same_experiment": candidate.is_same,
+        "geometric_mean_ratio": candidate.geometric_mean,
+        "environment_differences": list(candidate.environment_differences),
+        "input_differences": list(candidate.input_differences),
+        "only_in_first": [":".join(key[2:]) for key in candidate.only_first],
+        "only_in_candidate": [":".join(key[2:]) for key in candidate.only_candidate],
+        "changes": [_change_document(change) for change in candidate.changes],
+    }
+
+
+def _change_document(change: Change) -> dict[str, Any]:
+    before, after, comparison = change.before, change.after, change.comparison
+    document = {
+        "target": after.target,
+        "device": after.device or None,
+        "provider": after.provider,
+        "dispatch": after.dispatch,
+        "outcome_before": str(before.outcome),
+        "outcome_after": str(after.outcome),
+        "median_ns_before": before.measurement.median_ns if before.measurement else None,
+        "median_ns_after": after.measurement.median_ns if after.measurement else None,
+        "ratio": change.ratio,
+        "ratio_low": comparison.ratio_low if comparison else None,
+        "ratio_high": comparison.ratio_high if comparison else None,
+        "effect_size": comparison.effect_size if comparison else None,
+        "p_value": comparison.p_value if comparison else None,
+        "adjusted_p_value": comparison.adjusted_p_value if comparison else None,
+        "family": comparison.family if comparison else None,
+        "pairing": str(comparison.pairing) if comparison else None,
+        "observations": comparison.observations if comparison else None,
+        "relevant_difference": comparison.relevant if comparison else None,
+        "verdict": change.verdict,
+        "is_regression": change.is_regression,
+        "note": change.note or None,
+    }
+    return {key: json_value(value) for key, value in document.items()}
+
+
+def write_comparison(
+    comparison: ExperimentComparison, path: Path, *, undecided_fails: bool = True
+) -> None:
+    """Write the comparison whole or not at all: json, csv, parquet, xlsx, md, html or xml (JUnit).
+
+    Args:
+        undecided_fails: in JUnit XML, whether an undecided case is a failure; else it counts as
+            skipped.
+
+    Raises:
+        RequestError: another suffix, or a library is missing.
+        StorageError: the file cannot be written.
+    """
+    match check_suffix(path, COMPARISON_SUFFIXES):
+        case ".md":
+            write_atomically(path, _to_markdown(comparison).encode())
+            return
+        case ".xml":
+            write_atomically(path, comparison_junit(comparison, undecided_fails=undecided_fails))
+            return
+    rows = [
+        {"candidate": candidate.title, **_change_document(change)}
+        for candidate in comparison.candidates
+        for change in candidate.changes
+    ]
+    for row in rows:
+        row["note"] = first_line(row["note"] or "")
+        if path.suffix.lower() == ".html" and row["verdict"] == Difference.UNDECIDED:
+            row |= {end: "n/a" for end in ("ratio_low", "ratio_high") if row[end] is None}
+    write_rows("comparison", rows, path, document=comparison_document(comparison))
+
+
+def _to_markdown(comparison: ExperimentComparison) -> str:
+    lines = [f"# Comparison with {escape(comparison.title)}", ""]
+    for candidate in comparison.candidates:
+        lines += [f"## {candidate.label}: {escape(candidate.title)}", ""]
+        differences = (*candidate.input_differences, *candidate.environment_differences)
+        lines += [f"- {_same(candidate)}"] if candidate.is_same else []
+        lines += [f"- {escape(line)}" for line in differences]
+        lines += ["", f"| dispatch | A | {candidate.label} | {candidate.label}/A | 95 % interval "
+                      "| verdict |", "| --- | ---: | ---: | ---: | ---: | --- |"]  # fmt: skip
+        lines += [
+            f"| {' | '.join(escape(cell) for cell in _cells(change))} |"
+            for change in _worst_first(candidate.changes)
+        ]
+        mean = candidate.geometric_mean
+        if mean is not None:
+            lines += ["", f"Geometric mean of {candidate.label}/A: {mean:.3f}"]
+        how = how_judged(candidate, comparison.confidence)
+        lines += ["", how] if how else []
+        lines.append("")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Reports of an experiment: terminal, page, plots, and one dispatch in detail."""

@@ -1,0 +1,302 @@
+"""Results on a terminal: one group an operation, readable at 80 columns."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gemmetry.analysis.baseline import (
+    Speedups,
+    default_baseline,
+    fastest,
+    group_by_problem,
+)
+from gemmetry.analysis.leader import find_leader
+from gemmetry.analysis.marks import RunMarks, find_run_marks
+from gemmetry.analysis.within import judged_speedups
+from gemmetry.domain import units
+from gemmetry.domain.names import split_dispatch_name
+from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.record import Record
+from gemmetry.domain.resultset import ResultSet
+from gemmetry.reports.dispatches.console_failures import print_failures
+from gemmetry.reports.dispatches.dispatch_profiler import format_block
+from gemmetry.reports.dispatches.grouped import print_rows
+from gemmetry.reports.dispatches.verdict_line import run_state_lines, verdict_line
+from gemmetry.reports.labels import (
+    DIFFERENCE_SIGNS,
+    VERIFICATION_LEGEND,
+    VERIFICATION_MARKS,
+    difference_legend,
+    difference_sign,
+    format_half_width,
+    format_ratio,
+    operation_title,
+    outcome_counts,
+    shorten_configurations,
+    unapplied_checks,
+)
+from gemmetry.reports.lines import print_line, print_pointer
+from gemmetry.reports.tables.columns import cell_text, select_columns, table_rows, tag_names
+from gemmetry.reports.texts import printable
+
+__all__ = ["format_block", "print_table"]
+
+_RATIO_SIGNS = "".join(sign for sign, _ in DIFFERENCE_SIGNS.values())
+
+_MAXIMUM_BASELINE = 14
+"""Characters of the baseline's heading; ``×iree:default`` has 13."""
+
+
+def print_table(
+    result_set: ResultSet,
+    console: Console,
+    *,
+    columns: Sequence[str] | None = None,
+    baseline: str | None = None,
+) -> None:
+    """Print the results to `console`.
+
+    Without `columns`: who is fastest in one sentence, a group for each operation with its
+    dispatches, fastest first, then what failed and why. `baseline` names the provider, or
+    provider:configuration, of the ×
+    column (default: torch or numpy, if one was measured beside others). With `columns` (names of
+    docs/columns.md or presets): one plain table of these, grouped by operation if it is too wide.
+
+    Raises:
+        UnknownNameError: no such column, or `baseline` is no provider of these results.
+    """
+    if columns:
+        _print_columns(result_set, console, columns)
+        return
+    records = result_set.records
+    name = baseline or default_baseline(records)
+    relative = judged_speedups(result_set, name) if name else None
+    marks = find_run_marks(records)
+    verdict = verdict_line(records, find_leader(result_set, marks), marks)
+    if verdict:
+        print_line(Text(verdict, style="bold"), console)
+        console.print()
+    _print_groups(records, console, relative, marks)
+    print_failures(records, console)
+    _print_footer(records, console, relative, marks, result_set.path)
+
+
+def _print_columns(result_set: ResultSet, console: Console, names: Sequence[str]) -> None:
+    columns = select_columns(names, tags=tag_names(result_set.records))
+    rows = [
+        [
+            column.column.text(value) if column.column else str(cell_text(value) or "")
+            for column, value in zip(columns, values, strict=True)
+        ]
+        for values in table_rows(result_set.records, columns)
+    ]
+    print_rows([column.label for column in columns], rows, console)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Widths and headings that all groups share, so that their columns line up."""
+
+    widths: tuple[int, ...]
+    headings: tuple[str, ...]
+    speed_divisor: float
+    """1 for GFLOP/s, 1000 for TFLOP/s."""
+    speed_decimals: int
+    marks: RunMarks
+    has_signs: tuple[bool, bool]
+    """Whether any interval is followed by ``!``, and any ratio by ``≈`` or ``≷``."""
+
+
+def _layout(
+    records: Sequence[Record], console: Console, relative: Speedups | None, marks: RunMarks
+) -> _Layout:
+    speeds = [record.gflops for record in records if record.gflops is not None]
+    top = max(speeds, default=0.0)
+    unit, divisor = ("TFLOP/s", 1000.0) if top >= 10_000 else ("GFLOP/s", 1.0)
+    provider = min(12, max((len(record.provider) for record in records), default=8))
+    baseline = relative.baseline if relative else ""
+    has_roof = any(record.roofline_fraction is not None for record in records)
+    headings = [
+        "", "provider", "configuration", "time", "±", unit, "roof" if has_roof else "",
+        f"×{baseline}"[:_MAXIMUM_BASELINE] if baseline else "", "",
+    ]  # fmt: skip
+    intervals = [_interval(record, marks) for record in records]
+    ratios = [_ratio(record, relative) for record in records] if relative else []
+    decimals = units.column_decimals(speed / divisor for speed in speeds)
+    speed = len(f"{top / divisor:,.{decimals}f}")
+    interval, ratio = _width(intervals, "!"), _width(ratios, _RATIO_SIGNS)
+    widths = [1, max(8, provider), 0, 8, max(6, interval), max(8, speed), 6 if has_roof else 0,
+              max(6, len(headings[7]), ratio) if baseline else 0, 1]  # fmt: skip
+    used = sum(widths) + sum(1 for width in widths if width)
+    longest = max((len(record.configuration) for record in records), default=13)
+    widths[2] = max(13, min(longest, console.width - used - 1))
+    signs = (_have_signs(intervals, "!"), _have_signs(ratios, _RATIO_SIGNS))
+    return _Layout(tuple(widths), tuple(headings), divisor, decimals, marks, signs)
+
+
+def _have_signs(texts: Sequence[str], signs: str) -> bool:
+    return any(text.endswith(tuple(signs)) for text in texts)
+
+
+def _width(texts: Sequence[str], signs: str) -> int:
+    """Of a column whose cells may end with one of `signs`, which have a place of their own."""
+    longest = max((len(text.rstrip(signs)) for text in texts), default=0)
+    return longest + _have_signs(texts, signs)
+
+
+def _signed(text: str, signs: str, texts_have_signs: bool) -> str:
+    """`text` with a space where others have a sign, so that numbers stay below each other."""
+    return f"{text} " if texts_have_signs and not text.endswith(tuple(signs)) else text
+
+
+def _grid(layout: _Layout) -> Table:
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    for index, (width, heading) in enumerate(zip(layout.widths, layout.headings, strict=True)):
+        if width:
+            right = index in (3, 4, 5, 6, 7)
+            grid.add_column(
+                heading, width=width, no_wrap=True, justify="right" if right else "left"
+            )
+    return grid
+
+
+def _print_groups(
+    records: Sequence[Record], console: Console, relative: Speedups | None, marks: RunMarks
+) -> None:
+    measured = [record for record in records if record.measurement is not None]
+    unmeasured = [r for r in records if r.measurement is None and r.outcome is Outcome.OK]
+    shown = [*measured, *unmeasured]
+    if not shown:
+        return
+    layout = _layout(shown, console, relative, marks)
+    header = _grid(layout)
+    header.add_row(*(
+        Text(heading, style="dim")
+        for heading, width in zip(layout.headings, layout.widths, strict=True)
+        if width
+    ))  # fmt: skip
+    console.print(header)
+    devices = {(record.target, record.device) for record in shown}
+    for (target, device, name, _), group in group_by_problem(shown).items():
+        operation, _ = split_dispatch_name(name)
+        title = Text(operation_title(operation), style="bold", no_wrap=True, overflow="ellipsis")
+        if len(devices) > 1:
+            title.append(f"  on {device or target}", style="dim")
+        console.print(title)
+        console.print(_group_rows(group, layout, relative))
+
+
+def _group_rows(group: Sequence[Record], layout: _Layout, relative: Speedups | None) -> Table:
+    grid = _grid(layout)
+    short = shorten_configurations([r.configuration for r in group], layout.widths[2])
+    best = fastest(group)
+    ordered = sorted(
+        group, key=lambda r: r.measurement.median_ns if r.measurement else float("inf")
+    )
+    for record in ordered:
+        m = record.measurement
+        speed = "–"
+        if record.gflops is not None:
+            speed = f"{record.gflops / layout.speed_divisor:,.{layout.speed_decimals}f}"
+        ratio = "" if relative is None else _ratio(record, relative)
+        if ratio:
+            ratio = _signed(ratio, _RATIO_SIGNS, layout.has_signs[1])
+        cells = [
+            "▸" if record is best else "",
+            record.provider,
+            short[record.configuration],
+            "–" if m is None else units.format_ns(m.median_ns, even=True),
+            _signed(_interval(record, layout.marks), "!", layout.has_signs[0]),
+            speed,
+            "" if record.roofline_fraction is None else f"{record.roofline_fraction:.0%}",
+            ratio,
+            VERIFICATION_MARKS[record.verdict.status],
+        ]
+        style = "bold green" if record is best else ""
+        grid.add_row(*(
+            Text(printable(cell), style=style, no_wrap=True, overflow="ellipsis")
+            for cell, width in zip(cells, layout.widths, strict=True)
+            if width
+        ))  # fmt: skip
+    return grid
+
+
+def _interval(record: Record, marks: RunMarks) -> str:
+    """``±0.5%`` or ``n/a``, with ``!`` where the measurement has marks of its own."""
+    m = record.measurement
+    if m is None:
+        return ""
+    return format_half_width(m) + ("!" if marks.of(record) else "")
+
+
+def _ratio(record: Record, relative: Speedups) -> str:
+    return format_ratio(relative.of(record)) + difference_sign(relative.difference(record))
+
+
+def _print_verified(records: Sequence[Record], console: Console) -> bool:
+    """How accurate the results are, and how many checks this provider or device left undone;
+    whether there are such."""
+    classes = Counter(
+        record.verdict.accuracy_class
+        for record in records
+        if record.outcome is Outcome.OK and record.verdict.accuracy_class
+    )
+    if classes:
+        text = ", ".join(f"{count} {name}" for name, count in classes.most_common())
+        console.print(Text(f"Accuracy: {text}"))
+    checks = unapplied_checks(records)
+    if checks:
+        most = max(checks.values())
+        many = f"{len(checks)} check{'' if len(checks) == 1 else 's'}"
+        where = f"on {'up to ' if len(set(checks.values())) > 1 else ''}{most} of {len(records)}"
+        console.print(Text(printable(f"Could not check everything: {many} {where} dispatches")))
+    refused = [record.verdict.refused_shapes for record in records if record.verdict.refused_shapes]
+    if refused:
+        many = f"{sum(refused)} small shape{'' if sum(refused) == 1 else 's'}"
+        console.print(Text(f"Refused: {many}, by {len(refused)} of {len(records)} dispatches"))
+    return bool(checks or refused)
+
+
+def _print_footer(
+    records: Sequence[Record],
+    console: Console,
+    relative: Speedups | None,
+    marks: RunMarks,
+    folder: str,
+) -> None:
+    console.print()
+    if relative is not None and relative.means:
+        means = ", ".join(
+            f"{provider} {format_ratio(mean.ratio)} ({mean.problems}"
+            + (f", {mean.marked} resting on rows marked !)" if mean.marked else ")")
+            for provider, mean in sorted(relative.means.items())
+        )
+        best = "" if ":" in relative.baseline else "best "
+        console.print(Text(
+            f"Geometric mean of best against {best}{relative.baseline} (operations): {means}"
+        ))  # fmt: skip
+    for line in run_state_lines(marks):
+        print_line(Text(line), console)
+    kinds = marks.counts(records)
+    if kinds:
+        count = sum(1 for record in records if marks.of(record))
+        told = ", ".join(f"{number} {printable(kind)}" for kind, number in kinds.items())
+        console.print(Text(f"! {count} less trustworthy: {told}"))
+    if _print_verified(records, console) or kinds or marks.has_common:
+        place = shlex.quote(printable(folder)) if folder else "EXPERIMENT"
+        print_pointer("All marks and checks of a row:", f"gemmetry show {place} DISPATCH", console)
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in outcome_counts(records).items())
+    total = f"{len(records)} dispatch{'' if len(records) == 1 else 'es'}"
+    console.print(Text(f"{total}: {counts}" if counts else total))
+    if any(record.outcome is Outcome.OK for record in records):
+        legend = [f"▸ fastest   {VERIFICATION_LEGEND}   ! see marks"]
+        found = difference_legend(relative.verdicts.values() if relative else ())
+        legend += [f"{sign} {text}" for sign, text in found]
+        console.print(Text("\n".join(legend), style="dim"))

@@ -1,0 +1,184 @@
+"""Tables of dispatches on a terminal: grouped by operation where they are wider than it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from gemmetry.domain.errors import NameSyntaxError
+from gemmetry.domain.names import split_dispatch_name
+from gemmetry.reports.dispatches.failures import without_numbers
+from gemmetry.reports.labels import operation_title, shorten_configurations
+from gemmetry.reports.texts import printable
+
+_GAP = 1
+_MINIMUM_CONFIGURATION = 13
+
+_NOTHING = ("", "–")
+
+_BELOW = ("reason", "refusal")
+"""Columns of sentences, which get lines of their own under the row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupedRow:
+    """One dispatch: the cells of its row, and a sentence under it."""
+
+    operation: str
+    configuration: str
+    cells: Mapping[str, str]
+    """Heading -> text; a cell ``configuration`` is shortened to the room that is left."""
+    below: str = ""
+    style: str = ""
+
+
+def print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]], console: Console) -> None:
+    """Print `rows` as one table. Dispatches that do not fit so are grouped by operation; others
+    whose words do not fit have a line for each of their values."""
+    rows = [[printable(text) for text in row] for row in rows]
+    names = [printable(heading) for heading in headings]
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    is_dispatch = {"operation", "configuration"} <= set(headings)
+    if is_dispatch and rows and sum(widths) + 2 * len(widths) > console.width:
+        print_grouped([_grouped(headings, row) for row in rows], console)
+        return
+    least = [_longest_word(column) for column in zip(names, *rows, strict=True)]
+    if sum(least) + 2 * (len(least) - 1) > console.width:
+        for number, row in enumerate(rows):
+            if number:
+                console.print()
+            _print_values(dict(zip(names, row, strict=True)), console)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, width in zip(names, least, strict=True):
+        table.add_column(Text(name), overflow="fold", min_width=width)
+    for row in rows:
+        table.add_row(*(Text(text) for text in row))
+    console.print(table)
+
+
+def _print_values(
+    values: Mapping[str, str], console: Console, *, indent: int = 0, style: str = ""
+) -> None:
+    """A line for each value behind its heading."""
+    shown = {name: text for name, text in values.items() if text not in _NOTHING}
+    width = min(max(map(len, shown), default=0), console.width // 2)
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(width=width, no_wrap=True, overflow="ellipsis")
+    table.add_column(overflow="fold")
+    for name, text in shown.items():
+        table.add_row(Text(name, style="dim"), Text(text, style=style))
+    console.print(Padding(table, (0, 0, 0, indent)))
+
+
+def _longest_word(texts: Iterable[str]) -> int:
+    return max((len(word) for text in texts for word in text.split()), default=0)
+
+
+def _grouped(headings: Sequence[str], row: Sequence[str]) -> GroupedRow:
+    values = dict(zip(headings, row, strict=True))
+    return GroupedRow(
+        operation=values["operation"],
+        configuration=values["configuration"],
+        cells={key: text for key, text in values.items() if key not in ("operation", *_BELOW)},
+        below="; ".join(values[key] for key in _BELOW if values.get(key, "") not in _NOTHING),
+    )
+
+
+def print_grouped(
+    rows: Sequence[GroupedRow], console: Console, *, right: Sequence[str] = ()
+) -> None:
+    """Print `rows` (all with the same headings) under the heading of their operation.
+
+    Columns that are empty everywhere are left out, and so is the configuration if it is the default
+    everywhere and the room is short; those in `right` are numbers. Where the words of the columns
+    do not fit next to each other, each value has a line. A sentence that differs from the next
+    row's in numbers alone stands once, under the last such row, with their count.
+    """
+    headings = [
+        name for name in rows[0].cells if any(row.cells[name] not in _NOTHING for row in rows)
+    ]
+    widths = _widths(headings, rows, console.width)
+    is_too_wide = sum(widths.values()) + _GAP * (len(headings) - 1) > console.width
+    if is_too_wide and {row.configuration for row in rows} == {"default"}:
+        headings = [name for name in headings if name != "configuration"]
+        widths = _widths(headings, rows, console.width)
+    has_room = sum(widths.values()) + _GAP * (len(headings) - 1) <= console.width
+    if has_room:
+        console.print(_table(headings, widths, right, heads=True))
+    groups: dict[str, list[GroupedRow]] = {}
+    for row in rows:
+        groups.setdefault(row.operation, []).append(row)
+    for operation, group in groups.items():
+        title = printable(_title(operation))
+        console.print(Text(title, style="bold", no_wrap=True, overflow="ellipsis"))
+        names = [row.configuration for row in group]
+        short = shorten_configurations(names, widths.get("configuration", len(max(names, key=len))))
+        alike = 0
+        for place, row in enumerate(group):
+            alike += 1
+            if not has_room:
+                values = {name.replace("_", " "): printable(row.cells[name]) for name in headings}
+                _print_values(values, console, indent=2, style=row.style)
+            else:
+                table = _table(headings, widths, right)
+                cells = {**row.cells, "configuration": short[row.configuration]}
+                table.add_row(*(Text(printable(cells[name]), style=row.style) for name in headings))
+                console.print(table)
+            is_last = place + 1 == len(group) or not has_room
+            if not is_last and _is_alike(row.below, group[place + 1].below):
+                continue  # The sentence stands once, under the last of its rows.
+            if row.below:
+                lead = f"{alike} rows alike, the last: " if alike > 1 else ""
+                text = Text(printable(lead + row.below), style="dim")
+                console.print(Padding(text, (0, 0, 0, 4)))
+            alike = 0
+
+
+def _is_alike(first: str, second: str) -> bool:
+    return without_numbers(first) == without_numbers(second)
+
+
+def _title(operation: str) -> str:
+    try:
+        parsed, _ = split_dispatch_name(operation)
+    except NameSyntaxError:
+        return operation
+    return operation_title(parsed)
+
+
+def _widths(headings: Sequence[str], rows: Sequence[GroupedRow], total: int) -> dict[str, int]:
+    """The width of each column: as wide as its values and the longest word of its heading, the
+    configuration in what is left; values of several words give way first."""
+    widths, least = {}, {}
+    for name in headings:
+        texts = [row.cells[name] for row in rows]
+        head = max(len(word) for word in name.split("_"))
+        widths[name] = max(head, *(len(text) for text in texts))
+        words = (len(word) for text in texts for word in text.split(" "))
+        least[name] = max(head, *words)
+    if "configuration" in widths:
+        least["configuration"] = _MINIMUM_CONFIGURATION
+    room = total - _GAP * (len(headings) - 1)
+    for name in ("configuration", *sorted(widths, key=lambda key: least[key] - widths[key])):
+        if name in widths:
+            excess = max(0, sum(widths.values()) - room)
+            widths[name] = max(min(least[name], widths[name]), widths[name] - excess)
+    return widths
+
+
+def _table(
+    headings: Sequence[str], widths: Mapping[str, int], right: Sequence[str], heads: bool = False
+) -> Table:
+    table = Table.grid(padding=(0, _GAP, 0, 0))
+    for name in headings:
+        side = "right" if name in right else "left"
+        table.add_column(width=widths[name], overflow="fold", justify=side)  # type: ignore[arg-type]
+    if heads:
+        table.add_row(*(Text(name.replace("_", " "), style="dim") for name in headings))
+    return table

@@ -1,0 +1,112 @@
+"""The sentences that open a report: who is fastest, and what of the run calls for care."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gemmetry.analysis.leader import Leader
+from gemmetry.analysis.marks import DISTURBED, RunMarks
+from gemmetry.domain.record import Record
+from gemmetry.domain.units import format_percent
+from gemmetry.reports.dispatches.failures import ran_and_failed
+from gemmetry.reports.labels import format_ratio
+from gemmetry.reports.texts import printable
+
+
+def verdict_line(records: Sequence[Record], leader: Leader | None, marks: RunMarks) -> str:
+    """One sentence: who is fastest on how many operations, on how many of them that is shown, the
+    geometric mean, and how far to trust it; "" if nothing was measured."""
+    measured = [record for record in records if record.measurement is not None]
+    if not measured:
+        return ""
+    if leader is None:
+        failed = sum(map(ran_and_failed, records))
+        lost = f"; {failed} dispatch{'' if failed == 1 else 'es'} failed" if failed else ""
+        return printable(f"Nothing to compare: {_alone(measured)}{lost}.")
+    clauses = [_lead(leader), *_cautions(leader, marks)]
+    return printable("; ".join(clauses)) + "."
+
+
+def _alone(measured: Sequence[Record]) -> str:
+    providers = sorted({record.provider for record in measured})
+    if len(providers) > 1:
+        return f"no operation was measured with two of {', '.join(providers)}"
+    return f"{providers[0]} alone was measured, with one configuration an operation"
+
+
+def _lead(leader: Leader) -> str:
+    ratio = f"at {format_ratio(leader.ratio)} the speed of the best other"
+    if leader.operations == 1:
+        if leader.shown:
+            return f"{leader.name} is fastest on the one operation, {ratio}"
+        unshown = _TOO_LITTLE if leader.undecided else _UNSHOWN
+        return f"{leader.name} has the shortest time on the one operation, {ratio}, {unshown}"
+    mean = f"{ratio} by geometric mean"
+    count = f"{leader.fastest} of {leader.operations} operations"
+    if leader.ratio < 1:
+        return f"No single {'configuration' if leader.is_configuration else 'provider'} leads: " + (
+            f"{leader.name} has the shortest time on {count}, no other on more, but {mean}"
+        )
+    if not leader.shown:
+        unshown = (
+            f"{_TOO_LITTLE} on {leader.undecided}" if leader.undecided else f"{_UNSHOWN} on any"
+        )
+        return f"{leader.name} has the shortest time on {count}, {mean}, {unshown}"
+    shown = "each shown" if leader.shown == leader.fastest else f"shown on {leader.shown}"
+    if leader.undecided:
+        shown += f", {leader.undecided} undecided"
+    return f"{leader.name} is fastest on {count} ({shown}), {mean}"
+
+
+_UNSHOWN = "but no difference is shown"
+_TOO_LITTLE = "but too little was measured to decide"
+
+
+def _cautions(leader: Leader, marks: RunMarks) -> list[str]:
+    cautions = []
+    if leader.unverified:
+        what = "no result" if leader.unverified == leader.operations else "not every result"
+        cautions.append(f"{what} of it was verified")
+    if leader.marked:
+        one = leader.marked == 1
+        of_them = "it" if leader.operations == 1 else f"{leader.marked} of them"
+        cautions.append(f"{of_them} {'rests' if one else 'rest'} on rows marked !")
+    common = list(dict.fromkeys(kind for state in marks.states.values() for kind in state.common))
+    if common:
+        advice = _QUIET if DISTURBED.intersection(common) else "their marks say what to do"
+        cautions.append(f"most rows are marked {_listed(common)}: {advice}")
+    elif (usual := _usual_width(marks)) is not None:
+        cautions.append(f"the usual 95 % interval is ±{format_percent(usual)}")
+    return cautions
+
+
+_QUIET = "repeat it on a quiet machine before relying on it"
+
+
+def _listed(words: Sequence[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _usual_width(marks: RunMarks) -> float | None:
+    """Of the device with the widest intervals."""
+    widths = (state.usual_half_width for state in marks.states.values())
+    return max((width for width in widths if width is not None), default=None)
+
+
+def run_state_lines(marks: RunMarks) -> list[str]:
+    """One line for each device whose rows share marks: which, and the usual interval."""
+    lines = []
+    for state in marks.states.values():
+        if not state.common:
+            continue
+        (first, count), *others = state.common.items()
+        kinds = "".join(f", {number} {kind}" for kind, number in others)
+        place = f" on {state.device or state.target}" if len(marks.states) > 1 else ""
+        width = state.usual_half_width
+        usual = "" if width is None else f"; usual interval ±{format_percent(width)}"
+        lines.append(printable(
+            f"The run as a whole{place}: {count} of {state.measured} rows {first}{kinds}{usual}; "
+            "! marks what stands out from that"
+        ))  # fmt: skip
+    return lines

@@ -1,0 +1,1 @@
+"""Writers of tables, one file a format."""

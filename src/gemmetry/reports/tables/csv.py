@@ -1,0 +1,115 @@
+"""Results as CSV, safe to open in a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gemmetry.domain.errors import RequestError, StorageError
+from gemmetry.domain.resultset import ResultSet
+from gemmetry.reports.tables.columns import (
+    TableColumn,
+    cell_text,
+    select_columns,
+    table_rows,
+    tag_names,
+)
+from gemmetry.reports.texts import printable
+from gemmetry.specs.text_file import why_unreadable
+
+_FORMULA = re.compile("[\\s\x00-\x1f\ufeff\u200b-\u200f]*[-=+@\uff0d\uff1d\uff0b\uff20]|[\t\r\n]")
+"""Beginnings that make a spreadsheet evaluate a cell (OWASP, "CSV Injection"): signs, full-width
+ones too, also behind what a spreadsheet may drop."""
+
+
+def to_csv(result_set: ResultSet, columns: Sequence[str] | None = None) -> str:
+    """CSV text: one header line, tags first, lines end in ``\\n``.
+
+    A text that a spreadsheet would evaluate (it starts with ``=``, ``+``, ``-``, ``@``, tab or
+    line break) gets a leading apostrophe, and control characters are replaced; numbers are never
+    changed.
+
+    Raises:
+        UnknownNameError: no such column.
+    """
+    chosen = _chosen(result_set, columns)
+    return csv_lines([[column.heading for column in chosen]]) + _body(result_set, chosen)
+
+
+def append_csv(result_set: ResultSet, path: Path, columns: Sequence[str] | None = None) -> str:
+    """The text of the file at `path` with the results behind it.
+
+    Raises:
+        RequestError: the file's header is not the one these results would have.
+        StorageError: the file cannot be read.
+    """
+    old = check_append(path, columns, tags=tag_names(result_set.records))
+    if not old.strip():
+        return to_csv(result_set, columns)
+    chosen = _chosen(result_set, columns)
+    joint = "" if old.endswith("\n") else "\n"
+    return f"{old}{joint}{_body(result_set, chosen)}"
+
+
+def check_append(path: Path, columns: Sequence[str] | None, *, tags: Iterable[str]) -> str:
+    """The text of the file at `path`, to which results with these columns can be appended.
+
+    Raises:
+        RequestError: the file's header is another one. StorageError: the file cannot be read.
+    """
+    try:
+        old = path.read_text(encoding="utf-8") if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(
+            f"cannot read {path} to append to it: {why_unreadable(error)}",
+            hint="Write to a new file instead.",
+        ) from error
+    if old.strip():
+        chosen = select_columns(columns, tags=tags)
+        _check_header(path, old, [str(_guard(column.heading)) for column in chosen])
+    return old
+
+
+def _check_header(path: Path, old: str, wanted: list[str]) -> None:
+    header = next(csv.reader(io.StringIO(old, newline="")))
+    if header == wanted:
+        return
+    missing = [name for name in wanted if name not in header]
+    extra = [name for name in header if name not in wanted]
+    what = "; ".join(
+        f"{text} {', '.join(names[:6])}"
+        for text, names in (("it lacks", missing), ("it also has", extra))
+        if names
+    )
+    raise RequestError(
+        f"cannot append to {path}: its columns differ ({what or 'another order'})",
+        hint="Use the same --columns and --tags as for the first rows, or another file.",
+    )
+
+
+def _chosen(result_set: ResultSet, columns: Sequence[str] | None) -> list[TableColumn]:
+    return select_columns(columns, tags=tag_names(result_set.records))
+
+
+def _body(result_set: ResultSet, columns: Sequence[TableColumn]) -> str:
+    return csv_lines(table_rows(result_set.records, columns))
+
+
+def csv_lines(rows: Iterable[Iterable[Any]]) -> str:
+    """Rows of values as CSV; see :func:`to_csv` for what is done to texts."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerows([_guard(cell_text(value)) for value in row] for row in rows)
+    return buffer.getvalue()
+
+
+def _guard(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    lead = "'" if _FORMULA.match(value) else ""
+    # Readers take a bare carriage return for the end of a row.
+    return lead + printable(value.replace("\r\n", "\n").replace("\r", "\n"))

@@ -1,0 +1,1 @@
+"""Reports of traces: tables, page, workbook and plots."""

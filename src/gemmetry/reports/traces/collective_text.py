@@ -1,0 +1,137 @@
+"""Collectives of jobs on a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gemmetry.reports.texts import printable
+from gemmetry.reports.traces.collective_tables import ABOUT_BOUNDS, Row, bounded, kind_row
+from gemmetry.traces.collectives.jobs import JobCollectives
+from gemmetry.traces.collectives.summary import Collective
+
+_MOST_CHARACTERS = 20
+"""Of a type's name; PyTorch's longest has 16."""
+
+_UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+
+
+def print_jobs(jobs: Sequence[JobCollectives], console: Console) -> None:
+    """Each job: its kinds of collectives, its ranks, and what to know about them."""
+    for number, found in enumerate(jobs):
+        if number:
+            console.print()
+        print_job(found, console)
+
+
+def print_job(found: JobCollectives, console: Console) -> None:
+    """One job."""
+    job, matching = found.job, found.matching
+    left = sum(matching.unmatched.values())
+    size = job.world_size or len(job.ranks) + len(job.missing)
+    console.print(Text(printable(job.name), style="bold", overflow="fold"))
+    kernels = sum(len(one.collectives) for one in job.ranks)
+    ranks = f"{len(job.ranks)} of {size} ranks" if size > 1 else "1 rank"
+    if not kernels:
+        console.print(f"{ranks}, no communication kernel")
+        return
+    console.print(
+        f"{ranks}, {_counted(kernels, 'communication kernel')}: "
+        f"{_counted(len(matching.matched), 'collective')} matched, {_counted(left, 'kernel')} not"
+    )
+    if matching.matched:
+        console.print(_kinds(found))
+        if not all(one.is_complete for kind in found.kinds for one in kind.ones):
+            console.print(ABOUT_BOUNDS, style="dim")
+    else:
+        console.print(_kernels([one for rank in job.ranks for one in rank.collectives]))
+    if len(job.ranks) > 1:
+        console.print(_ranks(found))
+    for note in found.notes:
+        console.print(Text(f"note: {printable(note)}", style="dim"))
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _kinds(found: JobCollectives) -> Table:
+    table = _table("operation", "type", "size", "n", "", "latency\nµs", "start\nskew µs",
+                   "algbw\nGB/s", "busbw\nGB/s")  # fmt: skip
+    for kind in found.kinds:
+        row = kind_row(kind)
+        table.add_row(
+            kind.op or "-", _plain(kind.dtype), size_text(row["bytes"]),
+            "-" if kind.group_size is None else str(kind.group_size), f"x{row['count']}",
+            _median(row, "latency_us_median"), _median(row, "start_skew_us_median"),
+            _median(row, "algbw_gbps_median"), _median(row, "busbw_gbps_median"),
+        )  # fmt: skip
+    return table
+
+
+def _kernels(kernels: Sequence[Collective]) -> Table:
+    """Of a rank alone: durations hold the wait for others, so there are no bandwidths."""
+    groups: dict[tuple[str, str, int | None], list[int]] = {}
+    for one in kernels:
+        key = (one.op or "-", one.dtype or "", one.bytes)
+        groups.setdefault(key, []).append(one.duration_ns)
+    table = _table("operation", "type", "size", "", "total\nms", "min\nµs", "median\nµs")
+    for (op, dtype, size), times in sorted(groups.items(), key=lambda item: -sum(item[1])):
+        table.add_row(
+            op, _plain(dtype), size_text(size), f"x{len(times)}", f"{sum(times) / 1e6:.3f}",
+            f"{min(times) / 1e3:.1f}", f"{statistics.median(times) / 1e3:.1f}",
+        )  # fmt: skip
+    return table
+
+
+def _ranks(found: JobCollectives) -> Table:
+    offsets = found.offsets_ns
+    heads = ["rank", "last", "", "waited\nms", "not\nmatched"]
+    table = _table(*heads, *(["clock\nµs"] if offsets else []), left=0)
+    for one in found.stragglers(corrected=bool(offsets)):
+        cells = [
+            str(one.rank), f"x{one.last_count}", f"{one.last_share:.0%}",
+            f"{one.waited_ns / 1e6:.3f}", str(found.matching.unmatched[one.rank]),
+        ]  # fmt: skip
+        if offsets:
+            cells.append(f"{offsets[one.rank] / 1000:+.1f}")
+        table.add_row(*cells)
+    if offsets:
+        table.caption = "corrected for the offsets of clocks"
+        table.caption_justify = "left"
+    return table
+
+
+def _table(*heads: str, left: int = 2) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for place, head in enumerate(heads):
+        right = place >= left
+        table.add_column(
+            head, justify="right" if right else "left", no_wrap=True, vertical="bottom"
+        )
+    return table
+
+
+def _plain(dtype: str | None) -> Text:
+    """A type that is not known is whatever a trace calls it: neither markup nor a long text."""
+    text = printable(dtype or "-").replace("\n", " ")
+    return Text(text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…")
+
+
+def _median(row: Row, column: str) -> str:
+    value = row[column]
+    return "-" if value is None else bounded(f"{value:.1f}", column, complete=row["complete"])
+
+
+def size_text(size: int | None) -> str:
+    """``402.7 MB``: powers of ten; "-" where it is not known."""
+    if size is None:
+        return "-"
+    for unit, name in _UNITS:
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size} B"

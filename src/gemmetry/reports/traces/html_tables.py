@@ -1,0 +1,234 @@
+"""The tables of the page of a report of traces: which sheets, which columns, and their texts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gemmetry.domain.units import column_decimals, format_gflops
+from gemmetry.kernel_names import classify
+from gemmetry.reports.texts import printable
+from gemmetry.reports.traces.collective_tables import ABOUT_BOUNDS, bounded
+from gemmetry.reports.traces.collective_text import size_text
+from gemmetry.reports.traces.plots import short_paths
+from gemmetry.reports.traces.report import TraceReport
+from gemmetry.reports.traces.steps import ABOUT_STEPS, steps_text
+from gemmetry.reports.traces.sums import ONLY_ON
+
+_MOST_ROWS = 30
+_MOST_ROWS_OF = {"host_products": 100}
+"""Where a grid that was recorded should stand as a whole."""
+
+MOST_CHARACTERS = 400
+"""Of a text on the page."""
+
+_MOST_DECIMALS = 3
+"""Of a column: a nanosecond of times in µs, a microsecond of times in ms."""
+
+_UNBROKEN = 32
+"""Characters of a cell that is kept on one line."""
+
+_SHOWN: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
+    ("gemms", "GEMM kernels by kernel and shape", "", (
+        "short_name", "m", "n", "k", "batch", "dtype", "layout", "count", "sum_us", "median_us",
+        "mad_us", "tflops", "peak_fraction", "overlapped_share", ONLY_ON)),
+    ("host_products", "Matrix products of operators", "", (
+        "operators", "m", "n", "k", "batch", "dtype", "layout", "count", "sum_us", "median_us",
+        "mad_us", "min_us", "max_us", "tflops")),
+    ("host_operators", "Operators on the host", "", (
+        "name", "inputs", "layout", "count", "self_us", "self_share", "total_us", "median_us",
+        "min_us", "max_us")),
+    ("ops_summary", "Operators", "total_direct_kernel_time_ms", (
+        "file", "name", "Count", "total_direct_kernel_time_ms", "Percentage (%)", ONLY_ON)),
+    ("kernel_summary", "Kernels", "Kernel duration (µs)_sum", (
+        "file", "Kernel name", "Parent cpu_op", "Kernel stream", "Kernel duration (µs)_sum",
+        "Kernel duration (µs)_count", "Kernel duration (µs)_mean",
+        "Percent of kernels time (%)", ONLY_ON)),
+    ("collectives", "Collectives by kind", "", (
+        "job", "op", "dtype", "bytes", "group_size", "count", "latency_us_median",
+        "start_skew_us_median", "duration_us_median", "algbw_gbps_median", "busbw_gbps_median")),
+    ("ranks", "Ranks: who came last, who waited", "", (
+        "job", "rank", "last_count", "last_share", "waited_us", "unmatched")),
+    ("steps", "Steps", "", (
+        "file", "step", "kernels", "mark_us", "window_us", "busy_us", "exposed_comm_us",
+        "others_us", "idle_us")),
+    ("problems", "What could not be read", "", ("file", "where", "what")),
+)  # fmt: skip
+"""Sheets of the page: name, heading, column to sort by over all files, columns shown."""
+
+
+_HEADINGS = {
+    "short_name": "kernel",
+    "dtype": "type",
+    "count": "calls",
+    "sum_us": "total, µs",
+    "total_us": "total, µs",
+    "self_us": "self, µs",
+    "median_us": "median, µs",
+    "mad_us": "MAD, µs",
+    "min_us": "min, µs",
+    "max_us": "max, µs",
+    "tflops": "speed",
+    "peak_fraction": "of peak",
+    "overlapped_share": "overlap with communication",
+    "operators": "operator",
+    "name": "operator",
+    "self_share": "share",
+    "Count": "calls",
+    "total_direct_kernel_time_ms": "kernel time, ms",
+    "Percentage (%)": "share, %",
+    "Kernel name": "kernel",
+    "Parent cpu_op": "launched by",
+    "Kernel stream": "stream",
+    "Kernel duration (µs)_sum": "total, µs",
+    "Kernel duration (µs)_count": "launches",
+    "Kernel duration (µs)_mean": "mean, µs",
+    "Percent of kernels time (%)": "share, %",
+    "op": "operation",
+    "bytes": "size",
+    "group_size": "ranks",
+    "latency_us_median": "latency, µs",
+    "start_skew_us_median": "start skew, µs",
+    "duration_us_median": "duration, µs",
+    "algbw_gbps_median": "algorithm bandwidth, 10⁹ B/s",
+    "busbw_gbps_median": "bus bandwidth, 10⁹ B/s",
+    "last_count": "came last",
+    "last_share": "share last",
+    "waited_us": "waited, µs",
+    "mark_us": "mark, µs",
+    "window_us": "window, µs",
+    "busy_us": "busy, µs",
+    "exposed_comm_us": "exposed communication, µs",
+    "others_us": "only other work, µs",
+    "idle_us": "idle, µs",
+}
+"""Columns of sheets -> what they are called on the page; others are called as they are."""
+
+_OVER_FILES = ("gemms", "host_products", "host_operators", "ops_summary", "kernel_summary")
+"""Tables that take all files together."""
+
+_NO_NAMES = ("file", "job", "inputs", "operators", "what")
+"""Columns of texts that are no names of kernels: these are cut, not made short."""
+
+
+def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
+    """The tables that are not empty: heading, anchor, what they take together, headings and rows of
+    cells, how many rows are left out, and the sheet that has them all."""
+    labels = _labels(report)
+    several = len(report.summaries) > 1
+    for name, heading, by, wanted in _SHOWN:
+        table = report.page_table(name)
+        if table is None:
+            continue
+        known = set(table.headings) - ({"job"} if len(report.jobs) == 1 else set())
+        shown = [column for column in wanted if column in known]
+        places = [table.headings.index(column) for column in shown]
+        rows = table.rows
+        most = _MOST_ROWS_OF.get(name, _MOST_ROWS)
+        if by:
+            place = table.headings.index(by)
+            rows = sorted(rows, key=lambda row: -row[place])
+        columns = list(zip(places, shown, strict=True))
+        decimals = {
+            column: _decimals([row[place] for row in rows], column) for place, column in columns
+        }
+        cells = [
+            [_shown(row[place], column, labels, decimals[column]) for place, column in columns]
+            for row in rows[:most]
+        ]
+        about = "All files together." if several and name in _OVER_FILES else ""
+        if name == "steps":
+            lead = "All files together. " if several else ""
+            about = lead + steps_about(report)
+        if name == "collectives":
+            about = _with_bounds(
+                cells, shown, [row[table.headings.index("complete")] for row in rows]
+            )
+        yield {
+            "heading": heading,
+            "anchor": name,
+            "about": about,
+            "headings": [
+                {
+                    "text": _HEADINGS.get(column, column),
+                    "column": column,
+                    "number": any(row[place]["number"] for row in cells),
+                }
+                for place, column in enumerate(shown)
+            ],
+            "rows": cells,
+            "hidden": max(0, len(rows) - most),
+            "sheet": "host_operators" if name == "host_products" else name,
+        }
+
+
+def steps_about(report: TraceReport) -> str:
+    """What to know about a table of all steps."""
+    texts = (steps_text(report.summaries, report.steps), ABOUT_STEPS)
+    return " ".join(f"{text[0].upper()}{text[1:]}." for text in texts)
+
+
+def _with_bounds(
+    cells: Sequence[Sequence[dict[str, Any]]], columns: Sequence[str], complete: Sequence[bool]
+) -> str:
+    """Marks latencies and bandwidths in rows of groups that are not `complete`; what to say of
+    the marks."""
+    for row, is_complete in zip(cells, complete, strict=False):
+        for cell, column in zip(row, columns, strict=True):
+            cell["text"] = bounded(cell["text"], column, complete=is_complete)
+    return ABOUT_BOUNDS if not all(complete) else ""
+
+
+def _labels(report: TraceReport) -> dict[str, str]:
+    """Files and jobs -> what tells them apart."""
+    found: dict[str, str] = {}
+    for paths in ([s.file for s in report.summaries], [Path(j.job.name) for j in report.jobs]):
+        distinct = list(dict.fromkeys(paths))
+        short = short_paths(distinct) if len(distinct) > 1 else {p: p.name for p in distinct}
+        found = {str(path): label for path, label in short.items()} | found
+    return found
+
+
+def _decimals(values: Sequence[Any], column: str) -> int:
+    """Digits after the point for the numbers of a column; a percentage has two at most."""
+    numbers = [v for v in values if isinstance(v, float) and math.isfinite(v)]
+    return column_decimals(numbers, 2 if "%" in column else _MOST_DECIMALS)
+
+
+def _shown(value: Any, column: str, labels: Mapping[str, str], decimals: int) -> dict[str, Any]:
+    """A cell: its text, whether it is a number, and the whole text where that is longer."""
+    if value is None:
+        return _cell("")
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _cell(_number(value, column, decimals), number=True)
+    text = str(value)
+    short = labels.get(text, text) if column in ("file", "job") else text
+    if len(text) > 80 and column not in _NO_NAMES:
+        short = classify(text).short
+    short = cut(short, 120)
+    return _cell(short, title=cut(text) if short != text else "")
+
+
+def _cell(text: str, *, number: bool = False, title: str = "") -> dict[str, Any]:
+    words = " ".join(["number"] * number + ["unbroken"] * (len(text) <= _UNBROKEN))
+    return {"text": text, "number": number, "title": title, "classes": words}
+
+
+def _number(value: float, column: str, decimals: int) -> str:
+    if column == "bytes":
+        return size_text(int(value))
+    if column == "tflops":
+        return format_gflops(value * 1000, even=True)
+    if column.endswith(("_fraction", "_share")):
+        return f"{value:.1%}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.{decimals}f}"
+
+
+def cut(text: str, most: int = MOST_CHARACTERS) -> str:
+    """`text` on one line, without control characters, and not longer than `most`."""
+    text = printable(text[: most + 1]).replace("\n", " ")
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,150 @@
+"""Steps of traces: rows for files and frames, and how a terminal shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from gemmetry.reports.texts import printable
+from gemmetry.reports.traces.tables import Row, counts_row, milliseconds, print_line
+from gemmetry.traces.summary import Outside, Summary
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ABOUT_STEPS = (
+    "mark is the time in which the host launched a step, window the time from its first to its "
+    "last work on the device"
+)
+"""What the two spans of a step are, wherever they are shown."""
+
+_OVERLAP = (
+    f"Steps overlap on the device: {ABOUT_STEPS}, others the part of the window in which only work "
+    "of other steps, or of none, ran."
+)
+
+_SHOWN_SHARE = 0.0005
+"""Of a window: what a percentage with one decimal shows."""
+
+
+def step_rows(steps: Iterable[Summary]) -> list[Row]:
+    """One row a step; times in µs. ``mark_us`` is the length of the step's mark, ``others_us`` the
+    time in the window in which work ran, but none of the step."""
+    return [
+        {
+            "file": str(s.file),
+            "step": s.step.number if s.step else None,
+            "window_from": s.step.source if s.step else None,
+            **counts_row(s),
+            "others_us": s.others_ns / 1000,
+            "mark_us": s.step.mark_ns / 1000 if s.step else None,
+            "inferred": s.step.inferred if s.step else None,
+        }
+        for s in steps
+    ]
+
+
+def outside_text(outside: Outside) -> str:
+    """``531 kernels in no step; their launches are not in the file``; "" if there are none."""
+    if not outside.kernels:
+        return ""
+    text = f"{outside.kernels:,} kernel{'' if outside.kernels == 1 else 's'} in no step"
+    if not outside.unlinked:
+        return text
+    whose = "their launches" if outside.unlinked == outside.kernels else (
+        f"the launches of {outside.unlinked:,}"
+    )  # fmt: skip
+    return f"{text}; {whose} are not in the file"
+
+
+def steps_text(files: Iterable[Summary], steps: Sequence[Summary]) -> str:
+    """How the windows and the idle time of `steps` relate to those of their `files`, as ``windows:
+    18.342 of the trace's 22.937 ms; idle in them: 0.021 of 0.028 ms``.
+
+    Windows that overlap add up to more than they span, and idle time in several of them would count
+    several times; then only the windows are told.
+    """
+    names = {s.file for s in steps}
+    wholes = [one for one in files if one.file in names]
+    spanned = sum(_span(s for s in steps if s.file == name) for name in names)
+    added, whole = (sum(s.window_ns for s in found) for found in (steps, wholes))
+    whose = "trace's" if len(wholes) == 1 else "traces'"
+    of_whole = f"{milliseconds(spanned)} of the {whose} {milliseconds(whole)} ms"
+    if added > spanned:
+        return f"windows overlap: {milliseconds(added)} ms added up, but {of_whole} together"
+    idle, of_idle = (milliseconds(sum(s.idle_ns for s in found)) for found in (steps, wholes))
+    return f"windows: {of_whole}; idle in them: {idle} of {of_idle} ms"
+
+
+def _span(steps: Iterable[Summary]) -> int:
+    """How long at least one of the windows of one file's steps lasts, in ns."""
+    spanned, reached = 0, 0
+    for start, end in sorted((s.step.start_ns, s.step.end_ns) for s in steps if s.step):
+        spanned += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return spanned
+
+
+def print_steps(
+    files: Sequence[Summary],
+    steps: Sequence[Summary],
+    outside: Sequence[Outside],
+    console: Console,
+) -> None:
+    """The steps of each file, one line each, percent of their windows, how these relate to the
+    window of the file, and the kernels that are in no step."""
+    if not steps:
+        return
+    overlap = _overlap(steps)
+    heads = ["step", "mark", "window", "kernels", "busy", "comp.", "comm.", "exposed"]
+    units = ["", "ms", "ms", "", "%", "%", "%", "%"]
+    if overlap:
+        heads.append("others")
+        units.append("%")
+    widths = [8, 9, 9, 8, 6, 6, 6, 8, *([7] if overlap else []), 6, 6]
+    for texts in ([*heads, "idle", "GEMMs"], [*units, "%", ""]):
+        print_line(console, _aligned(texts, widths), style="dim")
+    by_file = {one.file: one for one in outside}
+    several = len({s.file for s in steps}) > 1
+    previous = None
+    for place, s in enumerate(steps):
+        if several and s.file != previous:
+            print_line(console, printable(str(s.file)), style="bold")
+        previous = s.file
+        print_line(console, _aligned(_cells(s, overlap), widths))
+        if place + 1 < len(steps) and steps[place + 1].file == s.file:
+            continue
+        text = steps_text(files, [one for one in steps if one.file == s.file])
+        print_line(console, f"  {text}", style="dim")
+        text = outside_text(by_file[s.file]) if s.file in by_file else ""
+        if text:
+            print_line(console, f"  {text}", style="dim")
+    text = _OVERLAP if overlap else f"{ABOUT_STEPS[0].upper()}{ABOUT_STEPS[1:]}."
+    console.print(text, style="dim")
+
+
+def _overlap(steps: Sequence[Summary]) -> bool:
+    """Whether other work ran in any step's window, or the windows of a file's steps overlap."""
+    if any(s.others_ns >= _SHOWN_SHARE * s.window_ns > 0 for s in steps):
+        return True
+    windows = sorted((s.file, s.step.start_ns, s.step.end_ns) for s in steps if s.step)
+    return any(
+        file == after and start < end for (file, _, end), (after, start, _) in pairwise(windows)
+    )
+
+
+def _cells(s: Summary, overlap: bool) -> list[str]:
+    number, mark = (str(s.step.number), s.step.mark_ns) if s.step else ("", 0)
+    times = [s.busy_ns, s.compute_union_ns, s.comm_union_ns, s.exposed_comm_ns]
+    times += [s.others_ns] if overlap else []
+    shares = [f"{100 * time / s.window_ns:.1f}" if s.window_ns else "–" for time in
+              (*times, s.idle_ns)]  # fmt: skip
+    kernels, gemms = f"{s.kernels:,}", f"{s.gemm_kernels:,}"
+    return [number, milliseconds(mark), milliseconds(s.window_ns), kernels, *shares, gemms]
+
+
+def _aligned(texts: Sequence[str], widths: Sequence[int]) -> str:
+    """The first to the left, the others to the right."""
+    cells = [f"{text:>{width}}" for text, width in zip(texts[1:], widths[1:], strict=True)]
+    return (f"{texts[0]:<{widths[0]}}" + "".join(cells)).rstrip()

@@ -1,0 +1,89 @@
+"""Sheets that have rows for each file, with all files together: what a page shows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gemmetry.traces.tracelens.columns import Table
+
+
+class _Sums(NamedTuple):
+    """How rows of several files become one."""
+
+    keys: tuple[str, ...]
+    """Columns that tell rows apart; all others that are not named below are left out."""
+    calls: str
+    spent: str
+    """The column of time, by which rows are ordered."""
+    percent: str
+    """Of the sum of `spent`."""
+    mean: str = ""
+    """`spent` over `calls`."""
+
+
+_SUMMED = {
+    "ops_summary": _Sums(("name",), "Count", "total_direct_kernel_time_ms", "Percentage (%)"),
+    "ops_summary_by_category": _Sums(
+        ("op category",), "Count", "total_direct_kernel_time_ms", "Percentage (%)"
+    ),
+    "kernel_summary": _Sums(
+        ("Parent op category", "Parent cpu_op", "Kernel name"),
+        "Kernel duration (µs)_count",
+        "Kernel duration (µs)_sum",
+        "Percent of kernels time (%)",
+        "Kernel duration (µs)_mean",
+    ),
+}
+
+
+ONLY_ON = "only on"
+"""Column of the ranks that alone have a row."""
+
+
+def over_files(table: Table, only_on: Callable[[Set[Path]], str] = lambda _: "") -> Table:
+    """`table` with all files together, if it has operators or kernels of several; else itself.
+
+    Counts and times are added up, shares are of the sum of all, and those with the most time stand
+    first.
+
+    Args:
+        only_on: what to say of a row that these files have, "" for nothing; the column
+            :data:`ONLY_ON` is there if it says anything of any row.
+    """
+    how = _SUMMED.get(table.name)
+    if how is None or "file" not in table.headings:
+        return table
+    places = [table.headings.index(name) for name in how.keys]
+    calls, spent = table.headings.index(how.calls), table.headings.index(how.spent)
+    file = table.headings.index("file")
+    sums: dict[tuple[Any, ...], list[Any]] = {}
+    files: dict[tuple[Any, ...], set[Path]] = {}
+    for row in table.rows:
+        key = tuple(row[place] for place in places)
+        found = sums.setdefault(key, [0, 0.0])
+        found[0] += row[calls]
+        found[1] += row[spent]
+        files.setdefault(key, set()).add(Path(row[file]))
+    whole = sum(time for _, time in sums.values())
+    ordered = sorted(sums.items(), key=lambda item: -item[1][1])
+    headings = (*how.keys, how.calls, how.spent, how.percent, *filter(None, (how.mean,)))
+    rows = [
+        (*key, count, time, 100 * time / whole if whole else 0.0, *_mean(how, count, time))
+        for key, (count, time) in ordered
+    ]
+    alone = [only_on(files[key]) for key, _ in ordered]
+    return with_only_on(Table(table.name, headings, rows), alone)
+
+
+def with_only_on(table: Table, texts: Sequence[str]) -> Table:
+    """`table` with the column :data:`ONLY_ON`, if there is anything in `texts`, one a row."""
+    if not any(texts):
+        return table
+    rows = [(*row, text or None) for row, text in zip(table.rows, texts, strict=True)]
+    return Table(table.name, (*table.headings, ONLY_ON), rows)
+
+
+def _mean(how: _Sums, count: int, time: float) -> Sequence[float]:
+    return (time / count,) if how.mean else ()

@@ -1,0 +1,408 @@
+"""Tables of traces: rows for files and frames, and how a terminal and a notebook show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.kernel_names import KernelKind, classify
+from gemmetry.reports.texts import elide, printable
+from gemmetry.traces.gemms.shapes import Workload
+from gemmetry.traces.gemms.summary import GemmRow
+from gemmetry.traces.operators.gemms import GemmShape
+from gemmetry.traces.operators.host import HostOperator
+from gemmetry.traces.summary import TIMES, Summary
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Row = dict[str, Any]
+
+_GPU_TIMES = (
+    ("busy", "busy_ns"),
+    ("  compute", "compute_union_ns"),
+    ("  communication", "comm_union_ns"),
+    ("    exposed", "exposed_comm_ns"),
+    ("    overlapping GEMMs", "gemm_comm_overlap_ns"),
+    ("  copies", "memcpy_union_ns"),
+    ("idle", "idle_ns"),
+)
+
+
+_BESIDE_THE_NAME = 60
+"""Columns of a terminal that a line of a summary's numbers takes, and what is said of its file."""
+
+
+def summary_rows(summaries: Iterable[Summary]) -> list[Row]:
+    """One row a file; times in µs."""
+    return [
+        _known({"file": s.source, "events": s.events, **counts_row(s), "partial": s.partial}, s)
+        for s in summaries
+    ]
+
+
+def _known(row: Row, summary: Summary) -> Row:
+    return {key: None if key in summary.unknown else value for key, value in row.items()}
+
+
+def counts_row(summary: Summary) -> Row:
+    """Numbers of kernels, and times in µs."""
+    row: Row = {
+        "kernels": summary.kernels,
+        "gemm_kernels": summary.gemm_kernels,
+        "comm_kernels": summary.comm_kernels,
+    }
+    return row | {f"{name}_us": getattr(summary, f"{name}_ns") / 1000 for name in TIMES}
+
+
+def gemm_rows(rows: Iterable[GemmRow]) -> list[Row]:
+    """One row a kernel and shape; times in µs, shares as fractions."""
+    rows = list(rows)
+    total = sum(row.sum_ns for row in rows)
+    return [_gemm_row(row, total) for row in rows]
+
+
+def _gemm_row(row: GemmRow, total_ns: int) -> Row:
+    shape, told = row.shape, row.told
+    return {
+        "device": row.device,
+        "kernel": row.kernel,
+        "short_name": told.short,
+        "kind": str(told.kind),
+        "family": told.family or None,
+        "operators": ", ".join(row.operators) or None,
+        "m": shape.m if shape else None,
+        "n": shape.n if shape else None,
+        "k": shape.k if shape else None,
+        "batch": shape.batch if shape else None,
+        "dtype": row.dtype,
+        "layout": row.layout,
+        "tile": "x".join(map(str, told.tile)) if told.tile else None,
+        "stages": told.stages,
+        "cluster": "x".join(map(str, told.cluster)) if told.cluster else None,
+        "split_k": told.split_k,
+        "count": row.count,
+        "linked": row.linked,
+        "inferred": row.inferred,
+        "sum_us": row.sum_ns / 1000,
+        "share": row.sum_ns / total_ns if total_ns else None,
+        "median_us": row.median_ns / 1000,
+        "p5_us": _us(row.p5_ns),
+        "p95_us": _us(row.p95_ns),
+        "mad_us": _us(row.mad_ns),
+        "min_us": row.min_ns / 1000,
+        "max_us": row.max_ns / 1000,
+        "tflops": row.tflops,
+        "peak_fraction": row.peak_fraction,
+        "overlapped": row.overlapped,
+        "overlapped_share": _share(row.overlapped_ns, row.sum_ns),
+    }
+
+
+def shape_rows(load: Workload) -> list[Row]:
+    """One row a distinct GEMM; times in µs, shares as fractions."""
+    return [
+        {
+            "m": gemm.m,
+            "n": gemm.n,
+            "k": gemm.k,
+            "batch": gemm.batch,
+            "dtype": gemm.dtype,
+            "layout": gemm.layout,
+            "scaling": gemm.scaling,
+            "count": gemm.count,
+            "sum_us": gemm.sum_ns / 1000,
+            "share": gemm.share,
+            "operation": gemm.operation,
+            "kernels": list(gemm.kernels),
+            "reason": gemm.reason or None,
+        }
+        for gemm in load.gemms
+    ]
+
+
+def host_operator_rows(rows: Iterable[HostOperator]) -> list[Row]:
+    """One row a file and an operator with the same input sizes and types; times in µs, shares as
+    fractions of the file's self time."""
+    rows = list(rows)
+    whole: dict[Path | None, int] = {}
+    for row in rows:
+        whole[row.file] = whole.get(row.file, 0) + row.self_ns
+    return [_host_operator_row(row, whole[row.file]) for row in rows]
+
+
+def _host_operator_row(row: HostOperator, self_ns: int) -> Row:
+    shape = row.product
+    return {
+        "file": str(row.file),
+        "name": row.name,
+        "input_dims": row.input_dims or None,
+        "input_types": row.input_types or None,
+        "count": row.count,
+        "total_us": row.total_ns / 1000,
+        "self_us": row.self_ns / 1000,
+        "self_share": row.self_ns / self_ns if self_ns else None,
+        "median_us": row.median_ns / 1000,
+        "min_us": row.min_ns / 1000,
+        "max_us": row.max_ns / 1000,
+        "m": shape.m if shape else None,
+        "n": shape.n if shape else None,
+        "k": shape.k if shape else None,
+        "batch": shape.batch if shape else None,
+        "dtype": shape.dtype if shape else None,
+        "layout": shape.layout if shape else None,
+        "tflops": row.tflops,
+    }
+
+
+def print_summary(summary: Summary, console: Console) -> None:
+    """One trace, at most 80 columns wide."""
+    title = printable(summary.label)
+    if summary.partial:
+        title += "  (partial: the file ends early)"
+    print_line(console, title, style="bold")
+    unknown = summary.unknown
+    head = "" if "kernels" in unknown else f"{summary.kernels:,} kernels in "
+    head += f"{milliseconds(summary.window_ns)} ms"
+    print_line(console, f"  {head}" + (f", {summary.events:,} events" if summary.events else ""))
+    if not summary.window_ns:
+        print_line(console, "  no work on a GPU")
+        return
+    print_line(console, f"  {'':<34} {'ms':>12} {'of window':>10}", style="dim")
+    for label, name in _GPU_TIMES:
+        if name.replace("_ns", "_us") in unknown:
+            continue
+        time = getattr(summary, name)
+        print_line(
+            console,
+            f"  {label:<34} {milliseconds(time):>12} {_percent(time, summary.window_ns):>10}",
+        )
+    for label, count, time in (
+        ("GEMM kernels", summary.gemm_kernels, summary.gemm_kernel_ns),
+        ("communication kernels", summary.comm_kernels, summary.comm_kernel_ns),
+    ):
+        if "kernels" in unknown:
+            continue
+        text = f"sum of {count:,} {label}"
+        print_line(
+            console,
+            f"  {text:<34} {milliseconds(time):>12} {_percent(time, summary.window_ns):>10}",
+        )
+    if not summary.top_gemms:
+        return
+    print_line(
+        console, f"  {'ms':>10} {'count':>6} {'µs, min – max':>19}  GEMM kernel", style="dim"
+    )
+    for gemm in summary.top_gemms:
+        span = f"{gemm.min_ns / 1000:,.1f} – {gemm.max_ns / 1000:,.1f}"
+        name = _kernel(classify(gemm.name).short, 37)
+        print_line(
+            console, f"  {milliseconds(gemm.sum_ns):>10} {gemm.count:>6,} {span:>19}  {name}"
+        )
+
+
+def print_summaries(summaries: Sequence[Summary], console: Console) -> None:
+    """Several traces, one line each; percent of the window. Names are cut to the room that is
+    left."""
+    names = [_short_name(s) for s in summaries]
+    width = min(max(map(len, names), default=0), max(26, console.width - _BESIDE_THE_NAME))
+    print_line(console, f"{'':<{width}} {'window':>10} {'busy':>6} {'comp.':>6} {'comm.':>6} "
+          f"{'exposed':>7} {'idle':>6} {'GEMMs':>5}", style="dim")  # fmt: skip
+    print_line(console, f"{'':<{width}} {'ms':>10} {'%':>6} {'%':>6} {'%':>6} {'%':>7} {'%':>6}",
+          style="dim")  # fmt: skip
+    for group, members in _by_folder(summaries).items():
+        if group:
+            print_line(console, printable(group), style="bold")
+        for s in members:
+            name = _cut(_short_name(s), width)
+            mark = "partial" if s.partial else ""
+            if not s.window_ns:
+                told = "no work on a GPU"
+                print_line(console, f"{name:<{width}} {told:>40} {mark}".rstrip())
+                continue
+            shares = [
+                f"{100 * time / s.window_ns:{width}.1f}"
+                for time, width in (
+                    (s.busy_ns, 6), (s.compute_union_ns, 6), (s.comm_union_ns, 6),
+                    (s.exposed_comm_ns, 7), (s.idle_ns, 6),
+                )
+            ]  # fmt: skip
+            gemms = "" if "gemm_kernels" in s.unknown else str(s.gemm_kernels)
+            print_line(
+                console,
+                f"{name:<{width}} {milliseconds(s.window_ns):>10} {' '.join(shares)} "
+                f"{gemms:>5} {mark}".rstrip(),
+            )
+
+
+def _short_name(summary: Summary) -> str:
+    """The file's name without its folder."""
+    return printable(_place(summary).name).replace("\n", " ")
+
+
+def _place(summary: Summary) -> Path:
+    """The file; a trace of a workbook stands in it as in a folder."""
+    return Path(f"{summary.file}/{summary.of}") if summary.of else summary.file
+
+
+def _by_folder(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
+    groups: dict[str, list[Summary]] = {}
+    for summary in summaries:
+        groups.setdefault(str(_place(summary).parent), []).append(summary)
+    return groups if len(groups) > 1 else {"": list(summaries)}
+
+
+def print_gemms(rows: Sequence[GemmRow], console: Console, *, top: int = 20) -> None:
+    """The `top` rows (0: all) with the most time, two lines each, at most 80 columns wide."""
+    if not rows:
+        print_line(console, "no GEMM kernels")
+        return
+    total = sum(row.sum_ns for row in rows)
+    shown = rows[:top] if top else rows
+    places = 1 if max(row.tflops or 0.0 for row in rows) >= 100 else 3
+    has_devices = len({row.device for row in rows}) > 1
+    heads = f"{'ms':>10} {'%':>5} {'count':>6} {'median µs':>10} {'MAD':>7} {'TFLOP/s':>8} "
+    print_line(console, f"{heads}{'peak':>6} {'overlap':>7}", style="dim")
+    for row in shown:
+        tflops = "" if row.tflops is None else f"{row.tflops:.{places}f}"
+        peak = "" if row.peak_fraction is None else f"{row.peak_fraction:.1%}"
+        overlap = _percent(row.overlapped_ns or 0, row.sum_ns) if row.overlapped else ""
+        mad = "" if row.mad_ns is None else f"{row.mad_ns / 1000:,.2f}"
+        print_line(
+            console,
+            f"{milliseconds(row.sum_ns):>10} {100 * row.sum_ns / total if total else 0:>5.1f} "
+            f"{row.count:>6,} {row.median_ns / 1000:>10,.2f} {mad:>7} "
+            f"{tflops:>8} {peak:>6} {overlap:>7}",
+        )
+        on = f"  on {row.device or 'an unknown device'}" if has_devices else ""
+        shape = f"{shape_text(row.shape, row.dtype, row.layout)}{on}{_source(row)}"
+        print_line(console, f"    {_cut(shape, 76)}")
+        is_main = row.told.kind is KernelKind.GEMM
+        kind = "" if is_main else f"{str(row.told.kind).replace('_', ' ')}: "
+        print_line(
+            console, f"    {_kernel(kind + (row.told.short or row.kernel), 76)}", style="dim"
+        )
+    hidden = rows[len(shown) :]
+    if hidden:
+        time = milliseconds(sum(row.sum_ns for row in hidden))
+        print_line(
+            console, f"{time:>10} more in {_counted(len(hidden), 'row')} (--top 0 shows all)"
+        )
+    known = sum(row.sum_ns for row in rows if row.shape is not None)
+    print_line(
+        console,
+        f"{milliseconds(total):>10} in {_counted(sum(row.count for row in rows), 'GEMM kernel')}; "
+        f"shapes are known for {_percent(known, total)} of it",
+    )
+
+
+def _source(row: GemmRow) -> str:
+    """Where the shape comes from."""
+    if row.shape is None:
+        return f"  {row.operators[0]}" if row.operators else ""
+    if row.inferred == row.count:
+        return "  inferred"
+    told = row.operators[0] if row.operators else ""
+    return f"  {told}" + (f" ({row.inferred} inferred)" if row.inferred else "")
+
+
+def print_workload(load: Workload, console: Console, *, top: int = 0) -> None:
+    """The distinct GEMMs, at most 80 columns wide."""
+    shown = load.gemms[:top] if top else load.gemms
+    print_line(console, f"{'ms':>10} {'%':>5} {'calls':>7}  GEMM (batch x m x n x k)", style="dim")
+    for gemm in shown:
+        shape = GemmShape(gemm.m, gemm.n, gemm.k, gemm.batch)
+        text = shape_text(shape, gemm.dtype, gemm.layout)
+        if gemm.scaling != "none":
+            text += f" scaled by {gemm.scaling}"
+        print_line(
+            console,
+            f"{milliseconds(gemm.sum_ns):>10} {100 * gemm.share:>5.1f} {gemm.count:>7,}  {text}",
+        )
+        if gemm.reason:
+            print_line(console, f"{'':>26}{gemm.reason}", style="dim")
+    hidden = load.gemms[len(shown) :]
+    if hidden:
+        time, calls = sum(g.sum_ns for g in hidden), sum(g.count for g in hidden)
+        print_line(
+            console,
+            f"{milliseconds(time):>10} {100 * time / load.sum_ns:>5.1f} {calls:>7,}  the others",
+        )
+    if load.unknown_ns:
+        print_line(
+            console,
+            f"{milliseconds(load.unknown_ns):>10} {100 * load.unknown_ns / load.sum_ns:>5.1f} "
+            f"{load.unknown_count:>7,}  of unknown shape",
+        )
+
+
+def shape_text(shape: GemmShape | None, dtype: str | None, layout: str | None) -> str:
+    """``16x5185x64x5185 bf16 tt``, or what is known of it."""
+    size = "shape not known"
+    if shape is not None:
+        sizes = (*((shape.batch,) if shape.batch > 1 else ()), shape.m, shape.n, shape.k)
+        size = "x".join(map(str, sizes))
+    return " ".join(filter(None, (size, dtype, layout)))
+
+
+def notebook_table(summaries: Sequence[Summary], errors: Mapping[str, RequestError]) -> str:
+    """A small HTML table for a notebook's cell, without scripts."""
+    heads = ("file", "kernels", "window ms", "busy", "communication", "exposed", "idle", "GEMM ms")
+    head = "".join(f"<th>{name}</th>" for name in heads)
+    body = []
+    for s in summaries:
+        texts = (
+            s.label + (" (partial)" if s.partial else ""),
+            f"{s.kernels:,}",
+            milliseconds(s.window_ns),
+            *(
+                _percent(time, s.window_ns)
+                for time in (s.busy_ns, s.comm_union_ns, s.exposed_comm_ns, s.idle_ns)
+            ),
+            milliseconds(s.gemm_kernel_ns),
+        )
+        cells = "".join(f"<td>{escape(printable(text))}</td>" for text in texts)
+        body.append(f"<tr>{cells}</tr>")
+    failed = "".join(f"<p>{escape(printable(error.message))}</p>" for error in errors.values())
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>{failed}"
+
+
+def print_line(console: Console, text: str, *, style: str = "") -> None:
+    """One line, whatever the width of the terminal and its characters."""
+    # Files and frames are made of these rows too, where a terminal's library is not worth its time.
+    from rich.text import Text
+
+    console.print(Text(text, style=style), soft_wrap=True)
+
+
+def _cut(text: str, width: int) -> str:
+    text = printable(text).replace("\n", " ")
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _kernel(name: str, width: int) -> str:
+    return elide(printable(name).replace("\n", " "), width)
+
+
+def _us(ns: float | None) -> float | None:
+    return None if ns is None else ns / 1000
+
+
+def _share(part: int | None, whole: int) -> float | None:
+    return None if part is None or not whole else part / whole
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def milliseconds(ns: int) -> str:
+    """`ns` in ms, with three decimals."""
+    return f"{ns / 1e6:,.3f}"
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "–"

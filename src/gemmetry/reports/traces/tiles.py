@@ -1,0 +1,100 @@
+"""The figures at the head of a page of traces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gemmetry.domain.units import format_gflops, format_ns
+from gemmetry.reports.traces.report import TraceReport
+from gemmetry.reports.traces.tables import shape_text
+from gemmetry.traces.collectives.jobs import JobCollectives
+
+Tile = dict[str, str]
+
+
+def gpu_tiles(report: TraceReport) -> list[Tile]:
+    """The time of the job (of several jobs the shortest and the longest), and shares of the windows
+    of all its ranks; times behind the shares are means over the ranks."""
+    summaries = [one for one in report.summaries if one.window_ns] or report.summaries
+    window = sum(one.window_ns for one in summaries)
+    count = len(summaries)
+    in_jobs = any(len(job.job.ranks) > 1 for job in report.jobs)
+    each = f" a {'rank' if in_jobs else 'trace'}" if count > 1 else ""
+
+    def detail(ns: int) -> str:
+        return f"{format_ns(ns / max(count, 1))}{each}"
+
+    def share(ns: int) -> str:
+        return f"{ns / window:.1%}" if window else "–"
+
+    tiles = [_time_tile(report, in_jobs)]
+    for label, name, what in (
+        ("busy", "busy_ns", "anything ran"),
+        ("computing", "compute_union_ns", "kernels that do not communicate, fills"),
+        ("exposed communication", "exposed_comm_ns", "nothing was computed at the same time"),
+        ("idle", "idle_ns", "nothing ran"),
+    ):
+        ns = sum(getattr(summary, name) for summary in summaries)
+        tiles.append({"label": label, "value": share(ns), "detail": f"{detail(ns)}, {what}"})
+    ns, kernels = (
+        sum(getattr(one, name) for one in summaries) for name in ("gemm_kernel_ns", "gemm_kernels")
+    )
+    what = f"sum of {kernels:,}" if count < 2 else f"{kernels:,} kernels in all"
+    tiles.append({"label": "GEMM kernels", "value": share(ns), "detail": f"{detail(ns)}, {what}"})
+    return tiles
+
+
+def _time_tile(report: TraceReport, in_jobs: bool) -> Tile:
+    kernels = f"{sum(one.kernels for one in report.summaries):,} kernels"
+    jobs = [job for job in report.jobs if any(_windows(job))]
+    times = [_time(job) for job in jobs]
+    value = format_ns(min(times, default=0))
+    if len(times) > 1:
+        value = f"{value} – {format_ns(max(times))}"
+        name = f"times of {len(times)} jobs" if in_jobs else f"windows of {len(times)} traces"
+        return {"label": name, "value": value, "detail": kernels}
+    if not in_jobs or not jobs:
+        return {"label": "window", "value": value, "detail": kernels}
+    (job,) = jobs
+    ranks, size = len(job.job.ranks), job.job.world_size or 0
+    of = f"{ranks} of {size} ranks" if size > ranks else f"{ranks} ranks"
+    if job.span_ns is None:
+        what = "their recordings do not overlap"
+        return {"label": "longest rank", "value": value, "detail": f"{of}, {kernels}; {what}"}
+    return {"label": "time of the job", "value": value, "detail": f"{of}, {kernels}"}
+
+
+def _time(job: JobCollectives) -> int:
+    return max(_windows(job)) if job.span_ns is None else job.span_ns
+
+
+def _windows(job: JobCollectives) -> Sequence[int]:
+    return [one.span[1] - one.span[0] for one in job.job.ranks]
+
+
+def host_tiles(report: TraceReport) -> list[Tile]:
+    """Sums over all traces; shares are of the time in operators."""
+    operators, products = report.host_operators, report.host_products
+    spent = sum(row.self_ns for row in operators)
+    of_products = sum(row.sum_ns for row in products)
+    files = len(report.summaries)
+    tiles = [
+        {"label": "work on a GPU", "value": "none",
+         "detail": "in this trace" if files == 1 else f"in {files:,} traces"},
+        {"label": "time in operators", "value": format_ns(spent),
+         "detail": f"{sum(row.count for row in operators):,} calls, on all threads together"},
+    ]  # fmt: skip
+    if products:
+        calls = sum(row.count for row in products)
+        tiles.append({
+            "label": "matrix products",
+            "value": f"{of_products / spent:.1%}" if spent else "–",
+            "detail": f"{format_ns(of_products)}, {calls:,} calls",
+        })  # fmt: skip
+    timed = [(row.tflops, row) for row in products if row.tflops is not None]
+    if timed:
+        tflops, row = max(timed, key=lambda pair: pair[0])
+        shape = shape_text(row.shape, row.dtype, row.layout)
+        tiles.append({"label": "fastest product, by its median",
+                      "value": format_gflops(tflops * 1000), "detail": shape})  # fmt: skip
+    return tiles

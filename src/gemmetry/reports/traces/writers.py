@@ -1,0 +1,99 @@
+"""Reports of traces as files; the suffix picks the format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.reports.extras import check_installed
+from gemmetry.reports.tables.files import check_writable, write_atomically
+from gemmetry.reports.traces.report import TraceReport
+from gemmetry.traces import TRACE_SCHEMA_VERSION
+
+SUFFIXES = (".xlsx", ".html", ".json", ".md")
+
+
+def check_reports(paths: Iterable[Path]) -> None:
+    """Refuse, before any work, what could not be written after it.
+
+    Raises:
+        RequestError: a suffix is unknown, or a library is missing. StorageError: not writable.
+    """
+    for path in paths:
+        if _is_folder(path):
+            check_writable(path / "gpu_timeline.csv")
+            continue
+        if path.suffix.lower() not in SUFFIXES:
+            raise RequestError(
+                f"unknown format of {path}: unknown suffix {path.suffix!r}",
+                hint=f"Give a name that ends in one of {', '.join(SUFFIXES)}, or a folder "
+                "for one csv a sheet.",
+            )
+        if path.suffix.lower() == ".xlsx":
+            check_installed("xlsxwriter", extra="analysis")
+        check_writable(path)
+
+
+def write_report(report: TraceReport, path: Path, *, command: str = "") -> None:
+    """Write `report`, whole or not at all; a folder gets a csv of each sheet.
+
+    `command`, as it was typed, stands on an html page.
+
+    Raises:
+        RequestError: a library is missing. StorageError: not writable.
+    """
+    if _is_folder(path):
+        from gemmetry.reports.tables.csv import csv_lines
+
+        for table in report.tables:
+            text = csv_lines([table.headings, *table.rows])
+            write_atomically(path / f"{table.name}.csv", text.encode("utf-8", "replace"))
+        return
+    match path.suffix.lower():
+        case ".xlsx":
+            from gemmetry.reports.traces.workbook import trace_workbook
+
+            content = trace_workbook(report)
+        case ".html":
+            from gemmetry.reports.traces.html import trace_page
+
+            created = datetime.now(UTC).isoformat(timespec="seconds")
+            page = trace_page(report, command=command, created=created)
+            content = page.encode("utf-8", "replace")
+        case ".md":
+            from gemmetry.reports.traces.markdown import trace_markdown
+
+            content = trace_markdown(report).encode("utf-8", "replace")
+        case _:
+            content = report_json(report)
+    write_atomically(path, content)
+
+
+def report_json(report: TraceReport) -> bytes:
+    """One document: ``sheets`` with a list of rows each, ``notes`` and ``errors``."""
+    from gemmetry.reports.tables.json_encoding import encoded
+
+    sheets: dict[str, list[dict[str, Any]]] = {
+        table.name: [dict(zip(table.headings, row, strict=True)) for row in table.rows]
+        for table in report.tables
+    }
+    return encoded(
+        {
+            "schema_version": TRACE_SCHEMA_VERSION,
+            "sheets": sheets,
+            "notes": report.notes,
+            "errors": [{"file": file, "error": text} for file, text in report.errors.items()],
+        }
+    )
+
+
+def _is_folder(path: Path) -> bool:
+    """A folder that is there, or a name without a suffix."""
+    try:
+        return path.is_dir() or not path.suffix
+    except OSError:
+        # Whoever writes there will tell why not.
+        return not path.suffix

@@ -1,0 +1,1 @@
+"""Operations that a request describes: shapes, ranges, formats, layouts, and their defaults."""

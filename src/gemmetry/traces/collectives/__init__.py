@@ -1,0 +1,1 @@
+"""Collectives of the ranks of a job: matched across ranks, clocks aligned, bandwidth computed."""

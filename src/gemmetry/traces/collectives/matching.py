@@ -1,0 +1,315 @@
+"""Collectives of several ranks -> the same collective on all of them, by group and order."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gemmetry.traces.collectives.alignment import NOT_TOLD, Entries, align
+from gemmetry.traces.collectives.matched import Matched
+from gemmetry.traces.collectives.summary import POINT_TO_POINT, SYNCHRONISING, Collective, Group
+from gemmetry.traces.jobs import Job
+
+_UNEQUAL = ("all_to_all", *POINT_TO_POINT)
+"""Ranks may put in different numbers of elements."""
+
+
+_MOST_GROUPS = 64
+"""Of one name that are compared with each other: a job has one, a damaged trace thousands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A place where ranks of a group did not do the same."""
+
+    group: str
+    after: int
+    """Collectives of the group that were matched before it."""
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """The collectives of a job, matched."""
+
+    matched: tuple[Matched, ...]
+    """By earliest start."""
+    unmatched: dict[int, int]
+    """Collectives of each rank that are not in `matched`. Those of groups of one rank, which have
+    no other side, are in neither."""
+    mismatches: tuple[Mismatch, ...]
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One collective while ranks are being aligned: its kernel by rank."""
+
+    members: dict[int, Collective]
+    end_ns: int
+    told: list[int]
+
+
+def match(job: Job) -> Matching:
+    """Matches a job's collectives.
+
+    Every group is matched by the order of starts on each rank; operation, element type and size
+    must agree where told (sizes of all-to-alls may differ), and so must the sequence number.
+    A collective counts as matched if every rank of its group that a file is of has it.
+    """
+    streams = _Streams(job)
+    groups: dict[Hashable, dict[int, list[Collective]]] = {}
+    alone = Counter[int]()
+    for rank, trace in job.by_rank.items():
+        for one in trace.collectives:
+            if one.group is not None and one.group.size == 1:
+                alone[rank] += 1
+            else:
+                groups.setdefault(streams.key(rank, one), {}).setdefault(rank, []).append(one)
+    matched: list[Matched] = []
+    mismatches = list(streams.mismatches)
+    for key, sequences in groups.items():
+        expected = streams.ranks(key, sequences)
+        present = [rank for rank in sorted(expected) if rank in job.by_rank]
+        slots = _merged({rank: ones for rank, ones in sequences.items() if rank in expected})
+        complete = [
+            slot for slot in slots if len(present) > 1 and set(present) <= set(slot.members)
+        ]
+        label = streams.label(key)
+        if len(present) > 1:
+            mismatches += _differences(slots, present, label)
+        missing = tuple(sorted(set(expected) - set(job.by_rank)))
+        for slot in complete:
+            members = tuple(sorted(slot.members.items()))
+            group, is_complete = _group(job, members, expected, missing)
+            matched.append(Matched(group, members, missing, is_complete))
+    matched.sort(key=lambda one: (one.start_ns, one.members[0][0]))
+    unmatched = {rank: len(trace.collectives) - alone[rank] for rank, trace in job.by_rank.items()}
+    for whole in matched:
+        for rank, _ in whole.members:
+            unmatched[rank] -= 1
+    return Matching(tuple(matched), unmatched, tuple(mismatches))
+
+
+def _group(
+    job: Job,
+    members: Sequence[tuple[int, Collective]],
+    expected: Set[int],
+    missing: Sequence[int],
+) -> tuple[Group | None, bool]:
+    """The group of a matched collective, and whether every rank of it has a file.
+
+    Where no trace tells a group's ranks or size, a collective that all ranks of a complete job take
+    part in is one of all ranks.
+    """
+    group = _widest(one.group for _, one in members)
+    if members[0][1].op in POINT_TO_POINT:
+        return group, len(expected) == 2 and not missing
+    if group is None or not (group.ranks or group.size):
+        is_whole = job.world_size == len(members) and not job.missing
+        return (
+            (replace(group or Group(), size=job.world_size), True) if is_whole else (group, False)
+        )
+    return group, not missing if group.ranks else group.size == len(members)
+
+
+class _Streams:
+    """Which collectives of different ranks belong to one sequence."""
+
+    def __init__(self, job: Job) -> None:
+        self._by_name: dict[str | None, set[tuple[int, ...]]] = {}
+        streams: dict[int, set[int]] = {}
+        outside: dict[tuple[str | None, int], tuple[int, ...]] = {}
+        self.mismatches: list[Mismatch] = []
+        for rank, trace in job.by_rank.items():
+            for one in trace.collectives:
+                if one.group is None:
+                    streams.setdefault(rank, set()).add(one.stream)
+                elif one.group.ranks:
+                    self._by_name.setdefault(one.group.name, set()).add(one.group.ranks)
+                    if rank not in one.group.ranks:
+                        outside[one.group.name, rank] = one.group.ranks
+        # Streams have the same numbers on all ranks of most jobs; where they do not, all
+        # collectives without a group are one sequence.
+        self._streams_agree = len({frozenset(found) for found in streams.values()}) == 1
+        told = [(name, ranks) for name, found in self._by_name.items() for ranks in found]
+        self._only = told[0] if len(told) == 1 else None
+        for name, found in self._by_name.items():
+            self._check(name, sorted(found))
+        for (name, rank), ranks in outside.items():
+            what = f"rank {rank} takes part, but its ranks are {_ranks(ranks)}"
+            self.mismatches.append(Mismatch(name or "", 0, what))
+
+    def _check(self, name: str | None, found: Sequence[tuple[int, ...]]) -> None:
+        """Two groups of one name that share some ranks and not others cannot both be right."""
+        compared = found[:_MOST_GROUPS]
+        for i, first in enumerate(compared):
+            for second in compared[i + 1 :]:
+                if set(first) & set(second):
+                    what = f"its ranks are {_ranks(first)} for some and {_ranks(second)} for others"
+                    self.mismatches.append(Mismatch(name or "", 0, what))
+
+    def key(self, rank: int, one: Collective) -> tuple[Hashable, ...]:
+        """The sequence that `one` belongs to."""
+        if one.group is not None:
+            name, ranks = one.group.name, one.group.ranks
+        elif self._only is not None:
+            # A rank whose trace tells no group, in a job that has only one.
+            name, ranks = self._only
+        else:
+            return ("stream", one.stream if self._streams_agree else None)
+        known = self._by_name.get(name, set())
+        if not ranks and len(known) == 1:
+            (ranks,) = known
+        if one.op in POINT_TO_POINT:
+            peer = one.peer
+            if peer is None and len(ranks) == 2 and rank in ranks:
+                peer = ranks[1 - ranks.index(rank)]
+            ends = (rank, peer) if one.op == "send" else (peer, rank)
+            return ("pair", name, ranks, *ends)
+        size = one.group.size if one.group is not None and not ranks else None
+        return ("group", name, ranks, size)
+
+    def ranks(self, key: Hashable, sequences: Mapping[int, Sequence[Collective]]) -> set[int]:
+        """All ranks that should have the sequence."""
+        assert isinstance(key, tuple)
+        if key[0] == "pair":
+            return {rank for rank in key[3:5] if rank is not None}
+        if key[0] == "group" and key[2]:
+            return set(key[2])
+        return set(sequences)
+
+    def label(self, key: Hashable) -> str:
+        """How messages call the sequence."""
+        assert isinstance(key, tuple)
+        if key[0] == "stream":
+            return "" if key[1] is None else f"stream {key[1]}"
+        name = key[1] or ""
+        return f"{name} {key[3]}->{key[4]}" if key[0] == "pair" else str(name)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8]))
+    return f"[{shown}, ... {ranks[-1]}]" if len(ranks) > 8 else f"[{shown}]"
+
+
+def _widest(groups: Iterable[Group | None]) -> Group | None:
+    """The one that tells most."""
+    told = [group for group in groups if group is not None]
+    return max(told, key=lambda group: (len(group.ranks), group.size or 0), default=None)
+
+
+def _merged(sequences: Mapping[int, Sequence[Collective]]) -> list[_Slot]:
+    """One sequence out of those of all ranks, the longest first."""
+    codes: dict[Hashable, int] = {}
+    slots: list[_Slot] = []
+    for rank in sorted(sequences, key=lambda rank: (-len(sequences[rank]), rank)):
+        ones = sequences[rank]
+        told = [_told(one, codes) for one in ones]
+        if not slots:
+            pairs = zip(ones, told, strict=True)
+            slots = [_Slot({rank: one}, one.end_ns, list(known)) for one, known in pairs]
+            continue
+        left = Entries(
+            np.array([slot.end_ns for slot in slots], np.int64),
+            np.array([slot.told for slot in slots], np.int64),
+            np.array([next(iter(slot.members.values())).op in SYNCHRONISING for slot in slots]),
+        )
+        right = Entries(
+            np.array([one.end_ns for one in ones], np.int64),
+            np.array(told, np.int64),
+            np.array([one.op in SYNCHRONISING for one in ones]),
+        )
+        found = align(left, right)
+        slots = _joined(slots, rank, ones, told, found.left.tolist(), found.right.tolist(),
+                        round(found.offset_ns))  # fmt: skip
+    return slots
+
+
+def _joined(
+    slots: Sequence[_Slot],
+    rank: int,
+    ones: Sequence[Collective],
+    told: Sequence[Sequence[int]],
+    left: Sequence[int],
+    right: Sequence[int],
+    offset: int,
+) -> list[_Slot]:
+    result: list[_Slot] = []
+    i = j = 0
+    for to_left, to_right in zip([*left, len(slots)], [*right, len(ones)], strict=True):
+        result += slots[i:to_left]
+        result += [
+            _Slot({rank: one}, one.end_ns - offset, list(known))
+            for one, known in zip(ones[j:to_right], told[j:to_right], strict=True)
+        ]
+        if to_left < len(slots):
+            slot = slots[to_left]
+            slot.members[rank] = ones[to_right]
+            pairs = zip(slot.told, told[to_right], strict=True)
+            slot.told = [new if old == NOT_TOLD else old for old, new in pairs]
+            result.append(slot)
+        i, j = to_left + 1, to_right + 1
+    return result
+
+
+def _told(one: Collective, codes: dict[Hashable, int]) -> list[int]:
+    """Numbers for what must agree between ranks."""
+    op = "send_recv" if one.op in POINT_TO_POINT else one.op
+    elements = None if op is None or one.op in _UNEQUAL else one.elements
+    values = (op, one.dtype, elements, one.sequence)
+    return [
+        NOT_TOLD if value is None else codes.setdefault((place, value), len(codes))
+        for place, value in enumerate(values)
+    ]
+
+
+def _differences(slots: Sequence[_Slot], present: Sequence[int], label: str) -> list[Mismatch]:
+    """What stands between matched collectives. Before the first and behind the last one, only
+    what contradicts each other: recordings need not begin and end together."""
+    found = []
+    run: list[_Slot] = []
+    done = 0
+    for slot in [*slots, None]:
+        is_complete = slot is not None and set(present) <= set(slot.members)
+        if slot is not None and not is_complete:
+            run.append(slot)
+            continue
+        at_edge = done == 0 or slot is None
+        if run and (what := _difference(run, present, at_edge=at_edge)):
+            found.append(Mismatch(label, done, what))
+        run = []
+        done += 1
+    return found
+
+
+def _difference(run: Sequence[_Slot], present: Sequence[int], *, at_edge: bool) -> str:
+    by_rank: dict[int, list[Collective]] = {}
+    for slot in run:
+        for rank, one in slot.members.items():
+            by_rank.setdefault(rank, []).append(one)
+    sides = sorted((set(slot.members) for slot in run), key=len)
+    # One rank has what another lacks and the other way round.
+    is_contradiction = any(not less <= more for less, more in itertools.pairwise(sides))
+    if is_contradiction:
+        return "; ".join(
+            f"rank {rank}: {describe(ones[0])}" + (f" and {len(ones) - 1} more" if ones[1:] else "")
+            for rank, ones in sorted(by_rank.items())
+        )
+    if at_edge:
+        return ""
+    lacking = [rank for rank in present if rank not in by_rank]
+    first = describe(next(iter(run[0].members.values())))
+    which = first if len(run) == 1 else f"{len(run)} collectives, the first {first},"
+    where = f" on rank {', '.join(map(str, lacking))}" if lacking else " on every rank"
+    return f"{which} not{where}"
+
+
+def describe(one: Collective) -> str:
+    """``all_reduce of 1024 Float``, as far as it is known."""
+    size = "" if one.elements is None else f" of {one.elements}"
+    text = f"{one.op or 'a collective'}{size} {one.dtype or ''}".rstrip()
+    return f"{text} (number {one.sequence})" if one.sequence is not None else text

@@ -1,0 +1,287 @@
+"""Communication kernels of one trace -> collectives: what was exchanged, by whom, and when.
+
+What a kernel did is told, in this order, by its own arguments, by the operators around its launch
+(``record_param_comms``, ``nccl:...``, ``c10d::...``), and by its name. What none of them tells
+stays None.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from gemmetry.formats.events import MOST_ELEMENTS, MOST_RANKS, CollectiveCall, TraceRows
+from gemmetry.kernel_names import KernelName
+from gemmetry.traces.collectives.bandwidth import ELEMENT_BYTES, element_type, message_elements
+from gemmetry.traces.gemms.joins import NONE
+from gemmetry.traces.model import Trace
+from gemmetry.traces.operators.tensors import input_tensors
+
+POINT_TO_POINT = ("send", "recv")
+SYNCHRONISING = ("all_reduce", "all_gather", "reduce_scatter")
+"""Operations whose result on each rank depends on data of all ranks, so that none ends before all
+have begun. (An all-to-all may have empty parts.)"""
+
+_OPERATIONS = (
+    ("reduce_?scatter", "reduce_scatter"),
+    # PyTorch's barrier is an all-reduce of one element.
+    ("all_?reduce|barrier", "all_reduce"),
+    ("all_?gather", "all_gather"),
+    ("all_?to_?all", "all_to_all"),
+    ("broadcast", "broadcast"),
+    ("reduce", "reduce"),
+    ("gather", "gather"),
+    ("scatter", "scatter"),
+    ("send_?recv", "send_recv"),
+    ("send", "send"),
+    ("recv", "recv"),
+)
+_OPERATION = re.compile("|".join(f"({words})" for words, _ in _OPERATIONS), re.IGNORECASE)
+
+_HEAD = 256
+"""Characters of a kernel's name in which NCCL's words stand."""
+
+_OUT_FIRST = re.compile(r"c10d::(?:_?all_?gather_base|allgather_into_tensor|_?reduce_scatter_base"
+                        r"|reduce_scatter_tensor|alltoall_base)")  # fmt: skip
+"""Operators whose first argument is the output and whose second is the input (PyTorch,
+``torch/csrc/distributed/c10d/Ops.cpp``)."""
+
+_CATCH_ALL = re.compile(r"nccl(?P<newer>Dev)?Kernel(?:Debug)?_")
+"""NCCL's own kernels. The name is that of the one function that is compiled into the kernel; the
+kernel runs the others by a table. Up to 2.17 there is one for each algorithm, named LL for all
+protocols; since then one named RING (or TREE) and LL for all that are no tree. Source: NVIDIA/nccl
+v2.17.1 ``src/collectives/device/common.h`` (IMPL_COLL4), 5067397 ``src/device/generate.py``
+(best_kernel). On 4x H200 ``..._AllGather_RING_LL`` reaches a bus bandwidth of
+310 GB/s, for which LL, half of whose bytes are flags, would need more than NVLink's 450."""
+
+_OF_PYTORCH = ("record_param_comms", "nccl:", "c10d::")
+
+Teller: TypeAlias = tuple[str, int]
+"""What the sizes of a collective are those of: a call by its number, or the row of an operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group, as far as a trace tells."""
+
+    name: str | None = None
+    ranks: tuple[int, ...] = ()
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """One communication kernel; None where the trace does not tell."""
+
+    row: int
+    """Of ``TraceRows.gpu``."""
+    op: str | None
+    """In the words of nccl-tests: ``all_reduce``, ``all_gather``, ``reduce_scatter``,
+    ``all_to_all``, ``broadcast``, ``reduce``, ``gather``, ``scatter``; and ``send``, ``recv``,
+    ``send_recv`` (a kernel that does both)."""
+    dtype: str | None
+    """PyTorch's name of the element type: ``BFloat16``, ``Float8_e4m3fn`` ..."""
+    elements: int | None
+    """Of the whole message (:mod:`.bandwidth`)."""
+    in_elements: int | None
+    out_elements: int | None
+    in_splits: tuple[int, ...] = ()
+    out_splits: tuple[int, ...] = ()
+    group: Group | None
+    group_inferred: bool = False
+    """The kernel itself tells no group; all that do on its stream (or in the trace) are of this."""
+    peer: int | None = None
+    """Other rank of a send or receive."""
+    sequence: int | None = None
+    """Number within the group."""
+    algorithm: str | None
+    """Where the name tells for certain (:data:`_CATCH_ALL`)."""
+    protocol: str | None
+    source: str
+    """``kernel``, ``operator`` or ``name``: what told the operation."""
+    is_shared: bool = False
+    """Several kernels came from the same operator, so that its sizes are those of all together."""
+    name: str
+    """A readable form of the kernel's name."""
+    stream: int
+    device: int
+    start_ns: int
+    """Since 1970 where the trace tells what its times count from."""
+    duration_ns: int
+
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + self.duration_ns
+
+    @property
+    def element_bytes(self) -> int | None:
+        """Of one element; None where the type is not known."""
+        return ELEMENT_BYTES.get(self.dtype or "")
+
+    @property
+    def bytes(self) -> int | None:
+        """Of the whole message."""
+        size = self.element_bytes
+        return None if size is None or self.elements is None else self.elements * size
+
+
+def operation_name(text: str | None) -> str | None:
+    """nccl-tests' word for an operation, whatever a trace calls it (``_allgather_base``,
+    ``nccl:all_to_all``, ``reduce_scatter_tensor_coalesced`` ...); None for what is none."""
+    found = _OPERATION.search(text or "")
+    return _OPERATIONS[found.lastindex - 1][1] if found and found.lastindex else None
+
+
+def collectives_of(trace: Trace) -> list[Collective]:
+    """The communication kernels of one trace, by start."""
+    gpu = trace.rows.gpu
+    chosen = np.flatnonzero(trace.is_communication)
+    chosen = chosen[np.argsort(gpu.start_ns[chosen], kind="stable")]
+    found = [_collective(trace, int(row)) for row in chosen]
+    return _with_groups(_with_shared(found))
+
+
+def _collective(trace: Trace, row: int) -> tuple[Collective, Teller | None]:
+    rows, gpu = trace.rows, trace.rows.gpu
+    name = trace.kernel_names[int(gpu.name[row])]
+    told, source, teller = _told(trace, row)
+    op = operation_name(told.operation)
+    if op is None:
+        op, source = name.collective, "name"
+    dtype = element_type(told.dtype) or element_type(name.dtype)
+    size = _natural(told.group_size, MOST_RANKS) or len(told.group_ranks) or None
+    ins, outs = _natural(told.in_elements), _natural(told.out_elements)
+    algorithm, protocol = _algorithm(rows.names[gpu.name[row]], name)
+    group = Group(told.group_name, told.group_ranks, size)
+    found = Collective(
+        row=row,
+        op=op,
+        dtype=dtype,
+        elements=message_elements(op, ins, outs, size),
+        in_elements=ins,
+        out_elements=outs,
+        in_splits=told.in_splits,
+        out_splits=told.out_splits,
+        group=None if group == Group() else group,
+        peer=told.peer if op in ("send", "recv") else None,
+        sequence=told.sequence,
+        algorithm=algorithm,
+        protocol=protocol,
+        source=source,
+        name=name.short,
+        stream=int(gpu.stream[row]),
+        device=int(gpu.device[row]),
+        start_ns=rows.base_ns + int(gpu.start_ns[row]),
+        duration_ns=int(gpu.duration_ns[row]),
+    )
+    return found, teller
+
+
+def _natural(value: int | None, most: int = MOST_ELEMENTS) -> int | None:
+    """Counts below 0 or beyond all memory are damage."""
+    return value if value is not None and 0 <= value <= most else None
+
+
+def _algorithm(kernel: str, name: KernelName) -> tuple[str | None, str | None]:
+    """Algorithm and protocol, as far as a kernel's name tells them for certain."""
+    found = _CATCH_ALL.search(kernel[:_HEAD])
+    if not found or name.algorithm == "symmetric":
+        return name.algorithm, name.protocol
+    # Of broadcasts and reduces NCCL has no other algorithm.
+    is_sure = name.algorithm == "tree" or name.collective in ("broadcast", "reduce")
+    return (name.algorithm if is_sure or not found["newer"] else None), None
+
+
+def _told(trace: Trace, row: int) -> tuple[CollectiveCall, str, Teller | None]:
+    """What kernel or operators tell of a collective, which of them did, and by whose sizes."""
+    own = int(trace.rows.gpu.collective[row])
+    if own >= 0:
+        number = int(trace.rows.gpu.external_id[row])
+        return trace.rows.collectives[own], "kernel", ("call", number) if number > 0 else None
+    told = CollectiveCall()
+    teller: Teller | None = None
+    for operator in _around(trace, row):
+        known = int(trace.rows.operators.collective[operator])
+        if known >= 0:
+            return trace.rows.collectives[known], "operator", ("operator", operator)
+        told = _joined(told, _from_arguments(trace.rows, operator))
+        teller = teller or ("operator", operator)
+    return told, "operator", teller
+
+
+def _around(trace: Trace, row: int) -> Iterator[int]:
+    """Operators around the launch of a row that have to do with communication, innermost first."""
+    launches = trace.launches
+    operator = int(launches.operator[row])
+    while operator != NONE:
+        name = trace.rows.names[trace.rows.operators.name[operator]]
+        if not name.startswith(_OF_PYTORCH) and operation_name(name) is None:
+            return
+        yield operator
+        operator = int(launches.parent[operator])
+
+
+def _from_arguments(rows: TraceRows, operator: int) -> CollectiveCall:
+    """What name and tensors of an operator without collective's metadata tell (PyTorch up to
+    2.0, and collectives of inference engines)."""
+    name = rows.names[rows.operators.name[operator]]
+    index = int(rows.operators.arguments[operator])
+    places = input_tensors(rows.arguments[index]) if index >= 0 else []
+    operation = None if name == "record_param_comms" else name
+    if _OUT_FIRST.match(name):
+        counts = [sum(t.elements for t in place) if place else None for place in places[:2]]
+        outs, ins = [*counts, None, None][:2]
+        dtype = next((t.dtype for place in places[:2] for t in place), None)
+        return CollectiveCall(operation=operation, dtype=dtype, in_elements=ins, out_elements=outs)
+    if name.startswith("nccl:"):
+        tensors = [tensor for place in places for tensor in place]
+    else:
+        tensors = next((place for place in places if place), [])
+    return CollectiveCall(
+        operation=operation,
+        dtype=tensors[0].dtype if tensors else None,
+        in_elements=sum(tensor.elements for tensor in tensors) if tensors else None,
+    )
+
+
+def _joined(first: CollectiveCall, second: CollectiveCall) -> CollectiveCall:
+    """`first`, with what only `second` tells."""
+    return CollectiveCall(
+        operation=first.operation or second.operation,
+        dtype=first.dtype or second.dtype,
+        in_elements=second.in_elements if first.in_elements is None else first.in_elements,
+        out_elements=second.out_elements if first.out_elements is None else first.out_elements,
+    )
+
+
+def _with_shared(found: Sequence[tuple[Collective, Teller | None]]) -> list[Collective]:
+    """Marks kernels whose operator launched other communication kernels too."""
+    counts = Counter(teller for _, teller in found)
+    return [
+        replace(one, is_shared=True) if teller is not None and counts[teller] > 1 else one
+        for one, teller in found
+    ]
+
+
+def _with_groups(found: list[Collective]) -> list[Collective]:
+    """Gives kernels without a group that of their stream, or of the whole trace, where all that
+    tell one tell the same."""
+    by_stream: dict[int, set[Group]] = {}
+    for one in found:
+        if one.group is not None:
+            by_stream.setdefault(one.stream, set()).add(one.group)
+    everywhere = set().union(*by_stream.values())
+    result = []
+    for one in found:
+        groups = by_stream.get(one.stream, everywhere)
+        if one.group is None and len(groups) == 1:
+            (group,) = groups
+            elements = message_elements(one.op, one.in_elements, one.out_elements, group.size)
+            one = replace(one, group=group, group_inferred=True, elements=elements)
+        result.append(one)
+    return result

@@ -1,0 +1,218 @@
+"""The GEMMs of traces by kernel and shape: how often, how long, how fast, and how much of it
+while GPUs communicated.
+
+All time of kernels with the name of a GEMM is in the rows, whether a shape is known or not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmetry.domain.dtypes import DTYPES
+from gemmetry.formats.events import Int64
+from gemmetry.hardware.devices import find_device, rate_class
+from gemmetry.kernel_names import KernelName, classify
+from gemmetry.traces.gemms.joins import NONE
+from gemmetry.traces.gemms.links import GemmLinks, link_gemms
+from gemmetry.traces.intervals import covered
+from gemmetry.traces.model import Trace
+from gemmetry.traces.operators.gemms import GemmShape
+from gemmetry.traces.operators.grouped import distinct_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmRow:
+    """All instances of one kernel with one shape on one kind of device; None: not known."""
+
+    device: str | None
+    kernel: str
+    told: KernelName
+    """What the kernel's name tells."""
+    shape: GemmShape | None
+    dtype: str | None
+    """Of A and B: the operator's; ``tf32`` where the name says that f32 is rounded to it."""
+    layout: str | None
+    """Of A and B, t row-major, n column-major: by the operator's strides, else by the kernel's
+    name, assuming a row-major result."""
+    operators: tuple[str, ...]
+    """That launched it, the most frequent one first."""
+    count: int
+    linked: int
+    """Of `count`: launched by an operator that tells the shape."""
+    inferred: int
+    """Of `count`: the shape comes from other instances."""
+    sum_ns: int
+    min_ns: int
+    max_ns: int
+    median_ns: float
+    p5_ns: float | None
+    p95_ns: float | None
+    mad_ns: float | None
+    """Median of the distances from the median, not scaled."""
+    tflops: float | None
+    """10¹² FLOP/s of the median instance; None for helper passes, and where several kernels share
+    the FLOPs of an operator."""
+    peak_fraction: float | None
+    """`tflops` as a share of the device's dense peak at this format."""
+    overlapped: int | None
+    """Of `count`: instances during which a communication kernel ran."""
+    overlapped_ns: int | None
+    """Of `sum_ns`: while a communication kernel ran."""
+    files: frozenset[Path] = frozenset()
+    """Traces that have it; of none where the rows are not of traces."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """Instances of one row, gathered from the traces."""
+
+    durations: list[Int64] = field(default_factory=list)
+    overlaps: list[Int64] = field(default_factory=list)
+    operators: Counter[str] = field(default_factory=Counter)
+    files: set[Path] = field(default_factory=set)
+    linked: int = 0
+    inferred: int = 0
+    is_alone: bool = True
+
+
+_Key = tuple[str, str, GemmShape | None]
+
+
+def gemm_table(traces: Iterable[Trace]) -> list[GemmRow]:
+    """The GEMMs of all `traces` together, those with the most time first."""
+    groups: dict[_Key, _Group] = {}
+    for trace in traces:
+        _gather(trace, groups)
+    rows = [_row(key, group) for key, group in groups.items()]
+    return sorted(rows, key=lambda row: (-row.sum_ns, row.kernel, str(row.shape)))
+
+
+def _gather(trace: Trace, groups: dict[_Key, _Group]) -> None:
+    links = link_gemms(trace)
+    rows = trace.rows
+    gpu, row = rows.gpu, links.row
+    if not len(row):
+        return
+    duration = gpu.duration_ns[row]
+    overlap = covered(gpu.start_ns[row], duration, trace.communication)
+    distinct, which = distinct_rows(gpu.device[row], gpu.name[row], links.shape)
+    order = np.argsort(which, kind="stable")
+    ends = np.cumsum(np.bincount(which, minlength=len(distinct)))
+    operator_name = _operator_names(trace, links)
+    for members, (device, name, shape) in zip(
+        np.split(order, ends[:-1]), distinct.tolist(), strict=True
+    ):
+        found = links.shapes[shape] if shape != NONE else None
+        group = groups.setdefault((trace.device_name(device), rows.names[name], found), _Group())
+        group.files.add(trace.file)
+        group.durations.append(duration[members])
+        group.overlaps.append(overlap[members])
+        inferred = int(links.inferred[members].sum())
+        group.inferred += inferred
+        group.linked += len(members) - inferred if found is not None else 0
+        group.is_alone &= bool(links.is_alone[members].all())
+        names, counts = np.unique(operator_name[members], return_counts=True)
+        for index, count in zip(names.tolist(), counts.tolist(), strict=True):
+            if index != NONE:
+                group.operators[rows.names[index]] += count
+
+
+def _operator_names(trace: Trace, links: GemmLinks) -> Int64:
+    """Index of the operator's name for each GEMM; -1: none."""
+    result = np.full(len(links.row), NONE, np.int64)
+    known = links.operator != NONE
+    result[known] = trace.rows.operators.name[links.operator[known]]
+    return result
+
+
+def _row(key: _Key, group: _Group) -> GemmRow:
+    device, kernel, shape = key
+    told = classify(kernel)
+    durations = np.sort(np.concatenate(group.durations))
+    overlaps = np.concatenate(group.overlaps)
+    median = quantile_of_sorted(durations, 0.5)
+    dtype = _dtype(shape, told)
+    tflops = None
+    if shape is not None and group.is_alone and median > 0:
+        tflops = shape.flops / median / 1000
+    peak = peak_flops_per_s(device, _rate_format(shape, told, device)) if tflops else None
+    return GemmRow(
+        device=device or None,
+        kernel=kernel,
+        told=told,
+        shape=shape,
+        dtype=dtype,
+        layout=_layout(shape, told),
+        operators=tuple(name for name, _ in group.operators.most_common()),
+        count=len(durations),
+        linked=group.linked,
+        inferred=group.inferred,
+        sum_ns=int(durations.sum()),
+        min_ns=int(durations[0]),
+        max_ns=int(durations[-1]),
+        median_ns=median,
+        p5_ns=quantile_of_sorted(durations, 0.05),
+        p95_ns=quantile_of_sorted(durations, 0.95),
+        mad_ns=quantile_of_sorted(np.sort(np.abs(durations - median)), 0.5),
+        tflops=tflops,
+        peak_fraction=tflops * 1e12 / peak if tflops and peak else None,
+        overlapped=int((overlaps > 0).sum()),
+        overlapped_ns=int(overlaps.sum()),
+        files=frozenset(group.files),
+    )
+
+
+def quantile_of_sorted(samples: npt.NDArray[np.generic], share: float) -> float:
+    """The same as :func:`gemmetry.statistics.quantiles.quantile` (definition 7 of Hyndman & Fan,
+    1996) of samples in order, without sorting again."""
+    place = (len(samples) - 1) * share
+    below = int(place)
+    above = min(below + 1, len(samples) - 1)
+    low, high = float(samples[below]), float(samples[above])
+    return low + (high - low) * (place - below)
+
+
+def peak_flops_per_s(device: str, dtype: str | None) -> float | None:
+    """Dense peak of a device, by its product name, at a format; None where either is unknown."""
+    spec = find_device(device) if device else None
+    if spec is None or dtype not in DTYPES:
+        return None
+    return spec.peaks.get(rate_class(DTYPES[dtype]))
+
+
+def _dtype(shape: GemmShape | None, told: KernelName) -> str | None:
+    if shape is None or shape.dtype is None:
+        return told.dtype
+    return "tf32" if (shape.dtype, told.dtype) == ("f32", "tf32") else shape.dtype
+
+
+def _rate_format(shape: GemmShape | None, told: KernelName, device: str) -> str | None:
+    """The format whose peak bounds the kernel; None where it is not certain."""
+    if told.dtype is not None:
+        return told.dtype
+    dtype = None if shape is None or shape.dtype is None else shape.dtype.partition(":")[0]
+    spec = find_device(device) if device else None
+    if dtype == "f32" and spec is not None and "tf32" in spec.peaks:
+        return None  # It may be rounded to tf32, at another rate: the name does not say.
+    return dtype
+
+
+def _layout(shape: GemmShape | None, told: KernelName) -> str | None:
+    if shape is not None and shape.layout is not None:
+        return shape.layout
+    return row_major_layout(told.layout) if told.layout else None
+
+
+def row_major_layout(blas: str) -> str | None:
+    """Layouts of A and B for a row-major C, from the letters of a BLAS, which knows column-major
+    matrices only and is therefore asked for Cᵀ = Bᵀ·Aᵀ: its first operand is B."""
+    if len(blas) != 2 or set(blas) - {"n", "t"}:
+        return None
+    flipped = {"n": "t", "t": "n"}
+    return flipped[blas[1]] + flipped[blas[0]]

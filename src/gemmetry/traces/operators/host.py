@@ -1,0 +1,322 @@
+"""What the host did in a trace without work on a GPU: its operators by name and arguments.
+
+Such a trace, of a CPU, has no kernels: an operator computes while it runs. Its *self time* is the
+time in which none of the operators nested in it, on the same thread, runs; the self times of a
+thread add up to the time that its outermost operators took, in whole nanoseconds. Where an
+operator outlasts the one around it, which damaged files tell, it counts up to the end of that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from gemmetry.formats.events import Int64, OperatorArguments, OperatorRows
+from gemmetry.kernel_names import KernelKind, KernelName
+from gemmetry.traces.gemms.joins import NONE
+from gemmetry.traces.gemms.links import operator_shapes
+from gemmetry.traces.gemms.summary import GemmRow, gemm_table, quantile_of_sorted
+from gemmetry.traces.model import Trace
+from gemmetry.traces.operators.gemms import SCALED_OPERATORS, GemmShape, tensor_format
+from gemmetry.traces.operators.grouped import grouped_statistics
+from gemmetry.traces.operators.launchers import enclosing_among
+
+_MOST_INPUTS = 8
+"""That are told to people."""
+
+_NAME_CHARACTERS = 60
+"""Of an operator's name where a kernel's short name would stand."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostOperator:
+    """All calls of one operator with the same input sizes and types."""
+
+    file: Path | None
+    """None for the calls of all files together."""
+    files: int
+    name: str
+    input_dims: str
+    """As the trace tells them, JSON; "" where it does not."""
+    input_types: str
+    count: int
+    total_ns: int
+    self_ns: int
+    median_ns: float
+    """Of a call, with what is nested in it, as `min_ns` and `max_ns`."""
+    min_ns: int
+    max_ns: int
+    product: GemmShape | None
+    """The matrix product that each call is. None also where an operator nested in it does the
+    product (``aten::mm`` in ``aten::matmul``), so that no product counts twice."""
+
+    @property
+    def tflops(self) -> float | None:
+        """10¹² FLOP/s of the median call; None for what is no product."""
+        if self.product is None or self.median_ns <= 0:
+            return None
+        return self.product.flops / self.median_ns / 1000
+
+    @property
+    def inputs(self) -> str:
+        """The inputs for people: ``256x256 f32, 256x256 f32``."""
+        dims, types = _list(self.input_dims), _list(self.input_types)
+        found = []
+        for size, spelling in zip_longest(dims[:_MOST_INPUTS], types[:_MOST_INPUTS]):
+            is_tensor = isinstance(size, list) and bool(size)
+            sizes = "x".join(map(str, size)) if is_tensor else ""
+            name = spelling if isinstance(spelling, str) else ""
+            found.append(" ".join(filter(None, (sizes, tensor_format(name) or name))))
+        more = max(len(dims), len(types)) - len(found)
+        return ", ".join([*filter(None, found), *([f"and {more} more"] if more else [])])
+
+
+@dataclass(frozen=True, slots=True)
+class Nesting:
+    """How operators lie in each other; arrays have one entry a row of ``TraceRows.operators``."""
+
+    parent: Int64
+    """The operator around it on the same thread; -1: none."""
+    depth: Int64
+    """Operators around it."""
+    end_ns: Int64
+    """Not before its start, and else not after the end of any operator around it."""
+    self_ns: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Times in which one operator was the innermost one of its thread, by thread and start."""
+
+    operator: Int64
+    start_ns: Int64
+    duration_ns: Int64
+
+
+def find_nesting(operators: OperatorRows, parent: Int64) -> Nesting:
+    """Depths, ends and self times.
+
+    Args:
+        parent: (operators,) as ``Launches.parent``.
+    """
+    count = len(parent)
+    start = operators.start_ns
+    # One entry more stands for "nothing is around it".
+    jump = np.append(np.where(parent == NONE, count, parent), count)
+    depth = (jump != count).astype(np.int64)
+    end = np.append(start + operators.duration_ns, np.iinfo(np.int64).max)
+    # Each round looks twice as far out, so that deep nesting costs its logarithm.
+    while (jump != count).any():
+        end = np.minimum(end, end[jump])
+        depth += depth[jump]
+        jump = jump[jump]
+    ends = np.maximum(end[:count], start)
+    length = ends - start
+    own = length.copy()
+    nested = np.flatnonzero(parent != NONE)
+    np.subtract.at(own, parent[nested], length[nested])
+    return Nesting(parent, depth[:count], ends, own)
+
+
+def innermost_pieces(operators: OperatorRows, nesting: Nesting) -> Pieces:
+    """The time of each thread, by the operator that was innermost."""
+    chosen = np.flatnonzero(nesting.end_ns > operators.start_ns)
+    depth = nesting.depth[chosen]
+    thread = np.tile(operators.thread[chosen], 2)
+    time = np.concatenate([operators.start_ns[chosen], nesting.end_ns[chosen]])
+    is_start = np.arange(len(time)) < len(chosen)
+    # At one moment ends come first, from the innermost outwards, then starts inwards.
+    order = np.lexsort((np.concatenate([depth, -depth]), is_start, time, thread))
+    owner = np.concatenate([chosen, nesting.parent[chosen]])[order]
+    time, thread = time[order], thread[order]
+    duration = np.diff(time, append=time[-1:])
+    # A thread's last boundary is the end of an operator that none is around.
+    kept = np.flatnonzero((owner != NONE) & (duration > 0))
+    return Pieces(owner[kept], time[kept], duration[kept])
+
+
+def innermost_products(trace: Trace) -> tuple[list[GemmShape], Int64]:
+    """The distinct matrix products of operators, and (operators,) which one each is; -1 for those
+    that are none and for those in which another one does it.
+
+    A scaled product stands for those in it: torch widens narrow formats on a CPU and calls
+    ``aten::mm``, which tells neither the formats nor the factors that were asked for.
+    """
+    shapes, shape_of = operator_shapes(trace.rows)
+    parent, names = trace.launches.parent, trace.rows.names
+    scaled = [index for index, name in enumerate(names) if name in SCALED_OPERATORS]
+    is_scaled = np.isin(trace.rows.operators.name, np.array(scaled, np.int64))
+    within = np.flatnonzero((shape_of != NONE) & ~is_scaled)
+    tells = np.where(is_scaled & (shape_of != NONE), 0, NONE)
+    around = enclosing_among(parent[within], parent, tells)
+    shape_of[within[around != NONE]] = NONE
+    product = np.flatnonzero(shape_of != NONE)
+    number = np.full(len(shape_of), NONE, np.int64)
+    number[product] = product
+    around = enclosing_among(parent[product], parent, number)
+    shape_of[around[around != NONE]] = NONE
+    return shapes, shape_of
+
+
+@dataclass(slots=True)
+class _Group:
+    """Calls that one row stands for, gathered from files."""
+
+    durations: list[Int64] = field(default_factory=list)
+    self_ns: int = 0
+
+
+_Key = tuple[str, str, str, GemmShape | None]
+
+
+class HostOperators:
+    """Operators of traces, which are given one by one and not kept."""
+
+    def __init__(self) -> None:
+        self._groups: dict[_Key, _Group] = {}
+
+    def add(self, trace: Trace) -> list[HostOperator]:
+        """The operators of `trace`, those with the most self time first."""
+        rows, operators = trace.rows, trace.rows.operators
+        if not len(operators.name):
+            return []
+        nesting = find_nesting(operators, trace.launches.parent)
+        shapes, shape_of = innermost_products(trace)
+        keys = np.column_stack([operators.name, _told_alike(trace), shape_of])
+        distinct, which = np.unique(keys, axis=0, return_inverse=True)
+        which = which.reshape(-1)
+        own = grouped_statistics(which, nesting.self_ns, len(distinct)).sum
+        order = np.argsort(which, kind="stable")
+        ends = np.cumsum(np.bincount(which, minlength=len(distinct)))
+        parts = np.split(operators.duration_ns[order], ends[:-1])
+        found = []
+        for place, (name, arguments, shape) in enumerate(distinct.tolist()):
+            told = rows.arguments[arguments] if arguments != NONE else OperatorArguments()
+            product = shapes[shape] if shape != NONE else None
+            key = (rows.names[name], told.shapes, told.dtypes, product)
+            group = self._groups.setdefault(key, _Group())
+            group.durations.append(parts[place])
+            group.self_ns += int(own[place])
+            found.append(_row(trace.file, key, [parts[place]], int(own[place])))
+        return _by_self_time(found)
+
+    def rows(self) -> list[HostOperator]:
+        """The operators of all traces together, those with the most self time first."""
+        return _by_self_time([
+            _row(None, key, group.durations, group.self_ns)
+            for key, group in self._groups.items()
+        ])  # fmt: skip
+
+    def products(self) -> list[GemmRow]:
+        """The matrix products of all traces together as rows of the table of GEMMs, in which
+        operators stand for kernels; those with the most time first."""
+        found: dict[tuple[str, GemmShape], list[Int64]] = {}
+        for (name, _, _, shape), group in self._groups.items():
+            if shape is not None:
+                found.setdefault((name, shape), []).extend(group.durations)
+        rows = [_product_row(name, shape, parts) for (name, shape), parts in found.items()]
+        return sorted(rows, key=lambda row: (-row.sum_ns, row.kernel, str(row.shape)))
+
+
+def product_table(traces: Iterable[Trace]) -> list[GemmRow]:
+    """The GEMM kernels of `traces`; if none of them has work on a GPU, the products that their
+    operators tell. Those with the most time first."""
+    operators = HostOperators()
+    with_gpu = False
+
+    def passing() -> Iterator[Trace]:
+        nonlocal with_gpu
+        for trace in traces:
+            with_gpu |= trace.has_gpu_work
+            if not trace.has_gpu_work:
+                operators.add(trace)
+            yield trace
+
+    kernels = gemm_table(passing())
+    return kernels if with_gpu else operators.products()
+
+
+def without_gpu_text(files: Sequence[Path], count: int) -> str:
+    """That `files`, of `count` traces, have no work on a GPU; the beginning of a sentence."""
+    if len(files) == 1:
+        return f"{files[0]} has no work on a GPU"
+    if len(files) == count:
+        return f"none of {count} traces has work on a GPU"
+    return f"{len(files)} of {count} traces have no work on a GPU"
+
+
+def _list(text: str) -> list[Any]:
+    try:
+        found = msgspec.json.decode(text) if text else []
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return []
+    return found if isinstance(found, list) else []
+
+
+def _told_alike(trace: Trace) -> Int64:
+    """For each operator the first entry of ``TraceRows.arguments`` with its sizes and types."""
+    first: dict[tuple[str, str], int] = {}
+    entries = trace.rows.arguments
+    # The last one is for operators that tell nothing, whose index is -1.
+    alike = [first.setdefault((e.shapes, e.dtypes), i) for i, e in enumerate(entries)]
+    alike.append(first.get(("", ""), NONE))
+    result: Int64 = np.array(alike, np.int64)[trace.rows.operators.arguments]
+    return result
+
+
+def _row(file: Path | None, key: _Key, parts: list[Int64], self_ns: int) -> HostOperator:
+    name, dims, types, product = key
+    durations = np.sort(np.concatenate(parts))
+    return HostOperator(
+        file=file,
+        files=len(parts),
+        name=name,
+        input_dims=dims,
+        input_types=types,
+        count=len(durations),
+        total_ns=int(durations.sum()),
+        self_ns=self_ns,
+        median_ns=quantile_of_sorted(durations, 0.5),
+        min_ns=int(durations[0]),
+        max_ns=int(durations[-1]),
+        product=product,
+    )
+
+
+def _by_self_time(rows: list[HostOperator]) -> list[HostOperator]:
+    return sorted(rows, key=lambda row: (-row.self_ns, row.name, row.input_dims, row.input_types))
+
+
+def _product_row(name: str, shape: GemmShape, parts: list[Int64]) -> GemmRow:
+    durations: npt.NDArray[np.int64] = np.sort(np.concatenate(parts))
+    median = quantile_of_sorted(durations, 0.5)
+    return GemmRow(
+        device=None,
+        kernel=name,
+        told=KernelName(kind=KernelKind.GEMM, short=name[:_NAME_CHARACTERS]),
+        shape=shape,
+        dtype=shape.dtype,
+        layout=shape.layout,
+        operators=(name,),
+        count=len(durations),
+        linked=len(durations),
+        inferred=0,
+        sum_ns=int(durations.sum()),
+        min_ns=int(durations[0]),
+        max_ns=int(durations[-1]),
+        median_ns=median,
+        p5_ns=quantile_of_sorted(durations, 0.05),
+        p95_ns=quantile_of_sorted(durations, 0.95),
+        mad_ns=quantile_of_sorted(np.sort(np.abs(durations - median)), 0.5),
+        tflops=shape.flops / median / 1000 if median > 0 else None,
+        peak_fraction=None,
+        overlapped=0,
+        overlapped_ns=0,
+    )

@@ -1,0 +1,343 @@
+"""What a call of an operator computes and moves, by families of operators.
+
+One entry a family: which operators belong to it, and how the arguments of a call give its
+parameters, FLOP and bytes. Sheets, parameters and amounts are TraceLens' (AMD-AGI/TraceLens
+171dd747), corrected where they are not what the operator does (``docs/trace-report.md``). The
+places of arguments are those of PyTorch's native functions
+(``aten/src/ATen/native/native_functions.yaml``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from gemmetry.formats.events import OperatorArguments
+from gemmetry.traces.called import Amounts, Call, UntoldError, elements
+from gemmetry.traces.operators.attention import attention, attention_backward
+from gemmetry.traces.operators.gemms import tensor_format
+from gemmetry.traces.operators.normalization import NORMALIZATIONS, normalization
+
+_FORMATS = {"f16": "fp16", "f32": "fp32", "f64": "fp64", "s8": "int8", "u8": "uint8",
+            "s16": "int16", "s32": "int32", "s64": "int64",
+            "e4m3": "fp8", "e5m2": "fp8", "e2m1": "fp4"}  # fmt: skip
+"""Element types in the words of TraceLens' ``Compute Spec``, where they differ from ours."""
+
+MIB = 1 << 20
+
+
+class OperatorModel(NamedTuple):
+    """What one call of an operator computes and moves."""
+
+    sheet: str
+    """Where TraceLens reports it."""
+    parameters: tuple[tuple[str, Any], ...]
+    """Name and value of its columns ``param: ...``."""
+    flops: int
+    bytes: int | None
+    """None where the types are not told."""
+    spec: str | None
+    """``matrix_bf16``."""
+
+    @property
+    def gflops(self) -> float:
+        """:attr:`flops` in 10⁹."""
+        return self.flops / 1e9
+
+    @property
+    def mebibytes(self) -> float | None:
+        """:attr:`bytes` in 2²⁰."""
+        return None if self.bytes is None else self.bytes / MIB
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOP a byte."""
+        return self.flops / self.bytes if self.bytes else None
+
+    @property
+    def cells(self) -> dict[str, Any]:
+        """The parameters as cells of a sheet: lists of numbers as texts."""
+        return {name: repr(value) if isinstance(value, tuple) else value
+                for name, value in self.parameters}  # fmt: skip
+
+    @property
+    def params(self) -> str:
+        """The parameters as a Python literal."""
+        return repr(dict(self.parameters))
+
+
+def compute_spec(unit: str, dtype: str | None) -> str | None:
+    """``matrix_bf16``; None where the type is not told.
+
+    Args:
+        unit: ``matrix`` or ``vector``.
+        dtype: our name of the element type.
+    """
+    return None if dtype is None else f"{unit}_{_FORMATS.get(dtype, dtype)}"
+
+
+def _convolution(call: Call) -> Amounts:
+    return _convolved(call, 0)
+
+
+def _convolution_backward(call: Call) -> Amounts:
+    return _convolved(call, 1)
+
+
+def _convolved(call: Call, first: int) -> Amounts:
+    """`first` is the place of the input; before it is the result's gradient.
+
+    Each gradient, of input and of weights, takes as many FLOP as the forward pass, whose result
+    the arguments do not tell; only the gradients that were asked for count.
+    """
+    x, w = call.shape(first), call.shape(first + 1)
+    spatial = len(x) - 2
+    if not 1 <= spatial <= 3 or len(w) != len(x):
+        raise UntoldError
+    stride, padding, dilation, more = (
+        call.numbers(first + place, spatial, usual)
+        for place, usual in ((3, 1), (4, 0), (5, 1), (7, 0))
+    )
+    transposed, groups = call.flag(first + 6), call.number(first + 8)
+    if min(*stride, groups, 1) < 1:
+        raise UntoldError
+    sizes = []
+    for size, window, step, pad, apart, extra in zip(
+        x[2:], w[2:], stride, padding, dilation, more, strict=True
+    ):
+        reach = apart * (window - 1) + 1
+        sizes.append(
+            (size - 1) * step - 2 * pad + reach + extra if transposed
+            else (size + 2 * pad - reach) // step + 1
+        )  # fmt: skip
+    channels = w[1] * groups if transposed else w[0]
+    out = (x[0], channels, *sizes)
+    n_x, n_w, n_out = elements(x), elements(w), elements(out)
+    product = 2 * elements(w[1:]) * (n_x if transposed else n_out)
+    if first:
+        wanted = call.flags(first + 9, 3)
+        bias = wanted[2]
+        gradients = wanted[0] + wanted[1]
+        flops = gradients * product + bias * n_out
+        moved = gradients * (n_x + n_w + n_out) + bias * (n_out + channels)
+    else:
+        bias = call.has(2)
+        flops = product + bias * n_out
+        moved = n_x + n_w + n_out + bias * channels
+    dtypes = call.dtype(first), call.dtype(first + 1)
+    width = call.width(first) if dtypes[0] == dtypes[1] else None
+    return Amounts(
+        (
+            ("convNd", f"conv{spatial}d"), ("input_shape", x), ("filter_shape", w),
+            ("dtype_input_weight", dtypes), ("input_stride", call.stride(first)),
+            ("weight_stride", call.stride(first + 1)), ("bias", bias), ("stride", stride),
+            ("padding", padding), ("dilation", dilation), ("transposed_conv", transposed),
+            ("output_padding", more), ("groups", groups),
+        ), flops, None if width is None else moved * width, dtypes[0],
+    )  # fmt: skip
+
+
+def _unary(call: Call) -> Amounts:
+    """One FLOP an element, copies too; the second tensor, if there is one, is the other side."""
+    return _one_to_one(call, call.shape(0), 1 if call.has(1) else None)
+
+
+def _one_to_one(call: Call, shape: tuple[int, ...], other: int | None) -> Amounts:
+    """The first tensor, and one of `shape` whose type is that of the argument `other`; None: the
+    first one's, and not told."""
+    width, count = call.width(0), elements(shape)
+    told = None if other is None else call.dtype(other)
+    written = width if other is None else call.width(other)
+    read = elements(call.shape(0))
+    return Amounts(
+        (
+            ("op_shape", shape), ("dtype_in_out", (call.dtype(0), told)),
+            ("stride_input", call.stride(0)),
+            ("stride_output", call.stride(other) if other else None),
+        ),
+        count, None if width is None or written is None else read * width + count * written,
+        call.dtype(0),
+    )  # fmt: skip
+
+
+def _replication_pad(call: Call) -> Amounts:
+    """The result is larger by the paddings, which are told from the last dimension on."""
+    shape, padding = list(call.shape(0)), call.list_of_numbers(1)
+    if len(padding) % 2 or len(padding) // 2 > len(shape):
+        raise UntoldError
+    for place, (before, after) in enumerate(zip(padding[::2], padding[1::2], strict=True)):
+        shape[-1 - place] += before + after
+    found = _one_to_one(call, tuple(shape), 0)
+    return _resized(call, found, tuple(shape), ("padding", padding))
+
+
+def _upsample(call: Call) -> Amounts:
+    shape = (*call.shape(0)[:2], *call.list_of_numbers(1))
+    return _resized(call, _one_to_one(call, shape, 0), shape)
+
+
+def _resized(call: Call, found: Amounts, shape: tuple[int, ...], *more: tuple[str, Any]) -> Amounts:
+    """Of a result of another size both sizes are told."""
+    sizes = (("input_shape", call.shape(0)), ("output_shape", shape))
+    return found._replace(parameters=(*found.parameters, *sizes, *more))
+
+
+def _binary(call: Call) -> Amounts:
+    """One FLOP an element of the result, which has the wider type unless the call has a third
+    tensor for it."""
+    first, second = call.shape(0), call.shape(1)
+    out = _broadcast(first, second)
+    third = 2 if call.has(2) else None
+    widths = [call.width(0), call.width(1)]
+    told = [width for width in widths if width is not None]
+    size = None
+    if len(told) == 2:
+        n = elements(first), elements(second), elements(out)
+        if third is not None:
+            result = call.width(third)
+        elif bool(first) != bool(second):
+            result = told[0] if first else told[1]
+        else:
+            result = max(told) if first else told[0]
+        if result is not None:
+            size = n[0] * told[0] + n[1] * told[1] + n[2] * result
+    dtypes = (call.dtype(0), call.dtype(1), None if third is None else call.dtype(third))
+    return Amounts(
+        (
+            ("shape_in1", first), ("shape_in2", second), ("dtype_in1_in2_out", dtypes),
+            ("stride_input1", call.stride(0)), ("stride_input2", call.stride(1)),
+            ("stride_output", None if third is None else call.stride(third)),
+        ), elements(out), size, dtypes[0] if first or not second else dtypes[1],
+    )  # fmt: skip
+
+
+def _broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    longest = max(len(first), len(second))
+    pairs = list(zip(
+        (1,) * (longest - len(first)) + first, (1,) * (longest - len(second)) + second, strict=True
+    ))  # fmt: skip
+    if any(a != b and 1 not in (a, b) for a, b in pairs):
+        raise UntoldError
+    return tuple(b if a == 1 else a for a, b in pairs)
+
+
+def _reduce(call: Call) -> Amounts:
+    """One FLOP an element that is read."""
+    shape = call.shape(0)
+    if call.has(1):
+        raise UntoldError  # The larger of two tensors is no reduction.
+    kept = _kept(call, shape)
+    count, results, width = elements(shape), elements(kept), call.width(0)
+    kind = next(
+        (word for word in ("mean", "max", "min", "norm") if word in call.name.partition("::")[2]),
+        "sum",
+    )
+    return Amounts(
+        (
+            ("num_input_elems", count), ("num_output_elems", results),
+            ("dtype_in_out", (call.dtype(0), None)), ("reduce_type", kind),
+        ), count, None if width is None else (count + results) * width, call.dtype(0),
+    )  # fmt: skip
+
+
+def _kept(call: Call, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes that are left: of the dimensions that the call does not reduce."""
+    if call.name in ("aten::cumsum", "aten::cumprod"):
+        return shape
+    lists = [value for value in call.values[1:] if value.startswith("[")]
+    dimensions: tuple[int, ...] = ()
+    if lists:
+        dimensions = call.list_of_numbers(call.values.index(lists[0], 1))
+    elif call.name in ("aten::max", "aten::min") and len(call.values) > 2:
+        dimensions = (call.number(1),)
+    if not dimensions:
+        return ()
+    gone = {place + len(shape) if place < 0 else place for place in dimensions}
+    return tuple(size for place, size in enumerate(shape) if place not in gone)
+
+
+class _Family(NamedTuple):
+    sheet: str
+    unit: str
+    model: Callable[[Call], Amounts]
+    operators: tuple[str, ...]
+
+
+def _aten(*names: str) -> tuple[str, ...]:
+    return tuple(f"aten::{name}" for name in names)
+
+
+_ATTENTION = (
+    *(f"aten::_scaled_dot_product_{kind}_attention" for kind in ("cudnn", "efficient", "flash")),
+    "FlashAttnFunc", "flash_attn::_flash_attn_forward",
+)  # fmt: skip
+_GEMMS = _aten("mm", "addmm", "bmm", "baddbmm", "_scaled_mm")
+_REDUCTIONS = _aten("sum", "mean", "max", "min", "norm", "linalg_norm", "std", "var", "logsumexp",
+                    "cumsum", "cumprod", "amin", "amax")  # fmt: skip
+
+FAMILIES = (
+    _Family("SDPA_fwd", "matrix", attention, _ATTENTION),
+    _Family("SDPA_bwd", "matrix", attention_backward, ("flash_attn::_flash_attn_backward",)),
+    _Family("CONV_fwd", "matrix", _convolution, _aten("convolution")),
+    _Family("CONV_bwd", "matrix", _convolution_backward, _aten("convolution_backward")),
+    _Family("UnaryElementwise", "vector", _unary, _aten(
+        "copy", "copy_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_", "sigmoid", "rsqrt",
+        "silu", "neg", "pow",
+    )),
+    _Family("UnaryElementwise", "vector", _replication_pad, _aten(
+        *(f"replication_pad{n}d" for n in (1, 2, 3)),
+    )),
+    _Family("UnaryElementwise", "vector", _upsample, _aten(
+        *(f"upsample_nearest{n}d" for n in (1, 2, 3)),
+    )),
+    _Family("BinaryElementwise", "vector", _binary, (*_aten(
+        "div", "div_", "mul", "mul_", "add", "add_", "sigmoid_backward", "threshold_backward",
+    ), "LigerSiLUMulFunction")),
+    _Family("Normalization", "vector", normalization, tuple(NORMALIZATIONS)),
+    _Family("Reduce_fwd", "vector", _reduce, _REDUCTIONS),
+)  # fmt: skip
+"""Families of operators but GEMMs, each with the sheet in which TraceLens reports it."""
+
+_OF: Mapping[str, _Family] = {name: family for family in FAMILIES for name in family.operators}
+_OF_BACKWARD: Mapping[str, _Family] = {
+    family.sheet: backward
+    for family, backward in (
+        (FAMILIES[0], _Family("SDPA_bwd", "matrix", attention_backward, ())),
+        (FAMILIES[-1], _Family("Reduce_bwd", "vector", _reduce, ())),
+    )
+}
+"""What is told of the backward pass by the forward operator's arguments, by the latter's sheet."""
+
+
+def has_model(name: str) -> bool:
+    """Whether the operator `name` belongs to a family."""
+    return name in _OF
+
+
+def is_reported(name: str) -> bool:
+    """Whether TraceLens reports the operator `name` with all that it launched, and not the
+    operators within it."""
+    return name in _OF or name in _GEMMS
+
+
+def has_backward_model(name: str) -> bool:
+    """Whether its arguments tell what its backward pass does."""
+    return name in _OF and _OF[name].sheet in _OF_BACKWARD
+
+
+def operator_model(
+    name: str, arguments: OperatorArguments, *, backward: bool = False
+) -> OperatorModel | None:
+    """What a call of the operator `name` computes, or its backward pass; None where its family is
+    not known or the arguments do not tell."""
+    family = _OF.get(name)
+    if family is not None and backward:
+        family = _OF_BACKWARD.get(family.sheet)
+    if family is None:
+        return None
+    try:
+        parameters, flops, moved, dtype = family.model(Call.decoded(name, arguments))
+    except (UntoldError, OverflowError):
+        return None
+    spec = compute_spec(family.unit, tensor_format(dtype))
+    return OperatorModel(family.sheet, parameters, flops, moved, spec)

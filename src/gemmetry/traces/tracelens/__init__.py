@@ -1,0 +1,1 @@
+"""TraceLens' sheets, computed from our rows, and the inputs that they need."""

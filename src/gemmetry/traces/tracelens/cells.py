@@ -1,0 +1,115 @@
+"""Texts of cells in tables with TraceLens' columns: arguments and kernels as Python literals."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gemmetry.formats.events import GpuKind, Int64
+from gemmetry.kernel_names import KernelKind
+from gemmetry.traces.gemms.joins import NONE
+from gemmetry.traces.model import Trace
+from gemmetry.traces.operators.grouped import distinct_rows, grouped_statistics
+
+MOST_NAME_CHARACTERS = 4096
+"""Of one kernel within a list of them."""
+
+_MOST_CHARACTERS = 32_000
+"""Of a list: a cell takes 32767 (Excel's published limits), and a cut literal cannot be read."""
+
+_SHORT_NAME = 64
+"""Characters of a name in the shortened list, as TraceLens cuts it."""
+
+_MULTIPLIES = (KernelKind.GEMM, KernelKind.GEMV)
+
+
+@lru_cache(maxsize=8192)
+def argument_text(text: str, *, as_tuple: bool = True) -> str | None:
+    """A list of an operator's arguments, JSON in the trace, as a Python literal: nested tuples as
+    TraceLens' ``ops_unique_args`` has them, or lists; None where the trace does not tell."""
+    if not text:
+        return None
+    try:
+        value = msgspec.json.decode(text)
+        return repr(_tuples(value) if as_tuple else value)
+    except (msgspec.DecodeError, RecursionError):
+        return text
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def kernel_lists(
+    trace: Trace, owner: Int64, owners: int, *, row: Int64 | None = None
+) -> list[tuple[str, str]]:
+    """For each owner its kernels, copies and fills by name and stream, as a Python literal with
+    their times in µs, and shortened.
+
+    Kernels that multiply come first, fills and copies last, within that the ones with the most
+    time: what a script takes for the first kernel of a GEMM is its GEMM.
+
+    Args:
+        owner: (rows of ``TraceRows.gpu``,) numbers from 0 to below `owners`; -1: nobody's.
+        row: the rows of which `owner` tells; they may have several. None: every row, once.
+    """
+    gpu = trace.rows.gpu
+    known = np.flatnonzero(owner != NONE)
+    result = [("[]", "[]")] * owners
+    if not len(known):
+        return result
+    owner, chosen = owner[known], known if row is None else row[known]
+    distinct, which = distinct_rows(owner, gpu.name[chosen], gpu.stream[chosen], gpu.kind[chosen])
+    found = grouped_statistics(which, gpu.duration_ns[chosen], len(distinct))
+    multiplies = {i for i, told in trace.kernel_names.items() if told.kind in _MULTIPLIES}
+    lists: dict[int, list[tuple[tuple[int, int], dict[str, Any]]]] = {}
+    for place, (of, name, stream, kind) in enumerate(distinct.tolist()):
+        total, count = int(found.sum[place]), int(found.count[place])
+        order = 2 if kind != GpuKind.KERNEL else int(name not in multiplies)
+        spread = 0.0 if count == 1 else found.std[place] * math.sqrt((count - 1) / count)
+        lists.setdefault(of, []).append(((order, -total), {
+            "name": trace.rows.names[name][:MOST_NAME_CHARACTERS],
+            "stream": stream,
+            "count": count,
+            "total_duration_us": total / 1000,
+            "mean_duration_us": _us(found.mean[place]),
+            "median_duration_us": _us(found.median[place]),
+            "std_dev_duration_us": _us(spread),
+            "min_duration_us": _us(found.min[place]),
+            "max_duration_us": _us(found.max[place]),
+        }))  # fmt: skip
+    for of, entries in lists.items():
+        entries.sort(key=lambda entry: entry[0])
+        result[of] = (
+            _literal([entry for _, entry in entries]),
+            _literal([_shortened(entry) for _, entry in entries]),
+        )
+    return result
+
+
+def _us(ns: float) -> float:
+    return round(float(ns) / 1000, 6)
+
+
+def _shortened(entry: dict[str, Any]) -> dict[str, Any]:
+    name = entry["name"]
+    short = name if len(name) <= _SHORT_NAME else f"{name[:_SHORT_NAME]}..."
+    mean = round(entry["mean_duration_us"], 2)
+    return {"name": short, "stream": entry["stream"], "mean_duration_us": mean}
+
+
+def _literal(entries: list[dict[str, Any]]) -> str:
+    """As many of the first entries as a cell takes."""
+    texts: list[str] = []
+    left = _MOST_CHARACTERS
+    for entry in entries:
+        text = repr(entry)
+        left -= len(text) + 2
+        if left < 0:
+            break
+        texts.append(text)
+    return f"[{', '.join(texts)}]"

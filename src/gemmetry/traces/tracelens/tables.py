@@ -1,0 +1,377 @@
+"""Tables of one trace with the names, units and definitions of TraceLens' workbook.
+
+What TraceLens leaves out has rows here too: kernels whose launch is not in the file, and those of
+operators whose arguments are not recorded. Of an operator's kernels the ones that multiply come
+first, never a fill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from gemmetry.formats.events import Int64, OperatorArguments
+from gemmetry.traces.gemms.joins import NONE
+from gemmetry.traces.intervals import subtract
+from gemmetry.traces.model import Trace
+from gemmetry.traces.operators.grouped import GroupStatistics, distinct_rows, grouped_statistics
+from gemmetry.traces.operators.launchers import Launchers, find_launchers
+from gemmetry.traces.operators.models import OperatorModel, is_reported
+from gemmetry.traces.summary import Summary
+from gemmetry.traces.tracelens.cells import argument_text, kernel_lists
+from gemmetry.traces.tracelens.columns import Table
+from gemmetry.traces.tracelens.gemms import gemm_calls, transposes
+from gemmetry.traces.tracelens.performance import (
+    ModelledCalls,
+    backward_calls,
+    joined,
+    operator_calls,
+    performance_tables,
+    speeds,
+)
+from gemmetry.traces.tracelens.sheets import BY_NAME
+
+Rows: TypeAlias = list[tuple[Any, ...]]
+
+SHORT_KERNEL_US = 10.0
+"""TraceLens' own threshold of a short kernel."""
+
+HISTOGRAM_BINS = 100
+"""TraceLens' own number of parts."""
+
+
+def trace_tables(
+    trace: Trace, summary: Summary, *, short_kernel_us: float = SHORT_KERNEL_US
+) -> list[Table]:
+    """The tables of one trace, but for collectives; those that would be empty are left out.
+
+    Args:
+        summary: of the whole `trace`.
+        short_kernel_us: kernels shorter than this are in the sheets of short kernels.
+    """
+    found: dict[str, Table] = {}
+    for table in _tables(trace, summary, short_kernel_us):
+        if table.rows:
+            found[table.name] = table
+        trace.let_go()
+    return [found[name] for name in BY_NAME if name in found]
+
+
+def _tables(trace: Trace, summary: Summary, short_kernel_us: float) -> Iterator[Table]:
+    """All tables, in an order in which little has to be held at a time."""
+    yield Table("gpu_timeline", BY_NAME["gpu_timeline"].headings, _timeline(trace, summary))
+    maker = _Maker(trace, summary)
+    yield maker.by_category()
+    yield maker.by_operator()
+    yield maker.by_arguments()
+    yield maker.kernels()
+    yield from maker.short_kernels(short_kernel_us)
+    # These need nothing of what the tables before were made of.
+    maker = _Maker(trace, summary)
+    yield maker.with_speeds()
+    yield from maker.by_model()
+
+
+def _timeline(trace: Trace, summary: Summary) -> Rows:
+    window = summary.window_ns
+    if not window:
+        return []
+    exposed = trace.time_of(trace.is_copy)
+    if len(exposed):
+        exposed = subtract(exposed, trace.time_of(~trace.is_copy))
+    times = {
+        "computation_time": summary.compute_union_ns,
+        "exposed_comm_time": summary.exposed_comm_ns,
+        "exposed_memcpy_time": exposed.length,
+        "busy_time": summary.busy_ns,
+        "idle_time": summary.idle_ns,
+        "total_time": window,
+        "total_comm_time": summary.comm_union_ns,
+        "total_memcpy_time": summary.memcpy_union_ns,
+    }
+    return [(name, ns / 1e6, 100 * ns / window) for name, ns in times.items()]
+
+
+@dataclass(frozen=True)
+class _Maker:
+    trace: Trace
+    summary: Summary
+
+    @cached_property
+    def launchers(self) -> Launchers:
+        return find_launchers(self.trace)
+
+    @cached_property
+    def modelled(self) -> ModelledCalls:
+        """Calls that compute what is known, backward passes of others aside."""
+        return joined([gemm_calls(self.trace), operator_calls(self.trace)])
+
+    @cached_property
+    def counted(self) -> Int64:
+        """The launchers of the operator sheets: those that launched more than communication."""
+        return np.flatnonzero(self.launchers.computes)
+
+    def by_category(self) -> Table:
+        launchers, counted = self.launchers, self.counted
+        used, group = np.unique(launchers.category[counted], return_inverse=True)
+        words = [launchers.categories[place] for place in used.tolist()]
+        times = grouped_statistics(group, launchers.direct_ns[counted], len(words))
+        total = int(times.sum.sum())
+        rows, reached = [], 0.0
+        for place in np.argsort(-times.sum, kind="stable").tolist():
+            share = _percent(int(times.sum[place]), total)
+            reached += share or 0.0
+            rows.append((words[place], int(times.count[place]), int(times.sum[place]) / 1e6, share,
+                         reached))  # fmt: skip
+        return Table("ops_summary_by_category", BY_NAME["ops_summary_by_category"].headings, rows)
+
+    def by_operator(self) -> Table:
+        launchers, counted = self.launchers, self.counted
+        names, group = np.unique(launchers.name[counted], return_inverse=True)
+        direct = grouped_statistics(group, launchers.direct_ns[counted], len(names))
+        subtree = grouped_statistics(group, launchers.subtree_ns[counted], len(names))
+        categories: list[list[str]] = [[] for _ in names]
+        for place, word in distinct_rows(group, launchers.category[counted])[0].tolist():
+            categories[place].append(launchers.categories[word])
+        total = int(direct.sum.sum())
+        rows, reached = [], 0.0
+        for place in np.argsort(-direct.sum, kind="stable").tolist():
+            share = _percent(int(direct.sum[place]), total)
+            reached += share or 0.0
+            own, with_called = int(direct.sum[place]), int(subtree.sum[place])
+            rows.append((
+                self.trace.rows.names[names[place]], own / 1e3, with_called / 1e3, own / 1e6,
+                with_called / 1e6, int(direct.count[place]), repr(categories[place]),
+                share, reached,
+            ))  # fmt: skip
+        return Table("ops_summary", BY_NAME["ops_summary"].headings, rows)
+
+    def by_arguments(self) -> Table:
+        """``ops_unique_args``."""
+        calls = _Arguments.of(self.trace, self.launchers)
+        found: Rows = []
+        for place, head, share, reached in calls.rows():
+            found.append((
+                *head, int(calls.direct.count[place]),
+                *_direct_and_subtree(calls.direct, calls.subtree, place), calls.uid(place),
+                *calls.lists[place], share, reached,
+            ))  # fmt: skip
+        return Table("ops_unique_args", BY_NAME["ops_unique_args"].headings, found)
+
+    def with_speeds(self) -> Table:
+        """``unified_perf_summary``: operators of which is known what they compute stand for all
+        that they launched."""
+        calls = _Arguments.of(self.trace, find_launchers(self.trace, whole=is_reported))
+        by_name = self._models()
+        models = [by_name.get(n, {}).get(a) for n, a, _ in calls.distinct.tolist()]
+        rates = speeds(models, calls.group, calls.launchers.subtree_ns[calls.counted])
+        found: Rows = []
+        for place, head, share, reached in calls.rows():
+            model = models[place]
+            found.append((
+                *head, calls.uid(place), int(calls.direct.count[place]),
+                *_unified(model, rates[place], calls.subtree, calls.host, place),
+                *calls.lists[place], model.params if model else None, model is not None,
+                share, reached,
+            ))  # fmt: skip
+        return Table("unified_perf_summary", BY_NAME["unified_perf_summary"].headings, found)
+
+    def _models(self) -> dict[int, dict[int, OperatorModel]]:
+        """What operators compute, by name and arguments."""
+        operators, calls = self.trace.rows.operators, self.modelled
+        found: dict[int, dict[int, OperatorModel]] = {}
+        names, arguments = operators.name[calls.operator], operators.arguments[calls.operator]
+        for name, told, model in distinct_rows(names, arguments, calls.model)[0].tolist():
+            found.setdefault(name, {})[told] = calls.models[model][1]
+        return found
+
+    def by_model(self) -> list[Table]:
+        """``GEMM`` and the sheets of the other families."""
+        calls = joined([self.modelled, backward_calls(self.trace)])
+        return performance_tables(self.trace, calls, transposes(self.trace, calls))
+
+    def kernels(self) -> Table:
+        """``kernel_summary``."""
+        rows, launchers = self.trace.rows, self.launchers
+        kernel = np.flatnonzero(self.trace.is_kernel)
+        launcher = launchers.of_row[kernel]
+        known = launcher != NONE
+        words, codes = launchers.categories, np.append(launchers.category, NONE)
+        parent = np.full(len(kernel), NONE, np.int64)
+        parent[known] = launchers.name[launcher[known]]
+        gpu = rows.gpu
+        distinct, group = distinct_rows(
+            codes[launcher], parent, gpu.name[kernel], gpu.stream[kernel]
+        )
+        times = grouped_statistics(group, gpu.duration_ns[kernel], len(distinct))
+        total = int(times.sum.sum())
+        found: Rows = []
+        for place in np.argsort(-times.sum, kind="stable").tolist():
+            category, operator, name, stream = distinct[place].tolist()
+            spent = int(times.sum[place])
+            found.append((
+                words[category] if category >= 0 else None,
+                rows.names[operator] if operator >= 0 else None, rows.names[name], stream,
+                spent / 1e3, int(times.count[place]), _us(times.mean[place]),
+                _us(times.min[place]), _us(times.max[place]), _percent(spent, total),
+                _percent(spent, self.summary.window_ns),
+            ))  # fmt: skip
+        return Table("kernel_summary", BY_NAME["kernel_summary"].headings, found)
+
+    def short_kernels(self, threshold_us: float) -> list[Table]:
+        """``short_kernel_histogram`` and ``short_kernels_summary``."""
+        rows, launchers = self.trace.rows, self.launchers
+        gpu = rows.gpu
+        short = np.flatnonzero(self.trace.is_kernel & (gpu.duration_ns < threshold_us * 1000))
+        if not len(short):
+            return []
+        counts, edges = np.histogram(gpu.duration_ns[short] / 1000, bins=HISTOGRAM_BINS)
+        histogram = list(zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True))
+        launcher = launchers.of_row[short]
+        known = launcher != NONE
+        parent, told = (np.full(len(short), NONE, np.int64) for _ in range(2))
+        parent[known] = launchers.name[launcher[known]]
+        told[known] = launchers.arguments[launcher[known]]
+        texts, number = self._short_arguments()
+        distinct, group = distinct_rows(parent, number[told], gpu.name[short])
+        times = grouped_statistics(group, gpu.duration_ns[short], len(distinct))
+        found: Rows = []
+        for place in np.argsort(-times.sum, kind="stable").tolist():
+            operator, arguments, name = distinct[place].tolist()
+            spent = int(times.sum[place])
+            found.append((
+                rows.names[operator] if operator >= 0 else None,
+                *(argument_text(text) for text in texts[arguments]),
+                rows.names[name], spent / 1e3, int(times.count[place]), _us(times.mean[place]),
+                _percent(spent, self.summary.window_ns),
+            ))  # fmt: skip
+        return [
+            Table(name, BY_NAME[name].headings, part)
+            for name, part in (
+                ("short_kernel_histogram", histogram), ("short_kernels_summary", found)
+            )
+        ]  # fmt: skip
+
+    def _short_arguments(self) -> tuple[list[tuple[str, str, str]], Int64]:
+        """Distinct shapes, strides and values (types aside), and which one each entry of
+        ``TraceRows.arguments`` has; the last entry stands for none."""
+        numbers: dict[tuple[str, str, str], int] = {}
+        entries = [*self.trace.rows.arguments, OperatorArguments()]
+        found = [numbers.setdefault((e.shapes, e.strides, e.values), len(numbers)) for e in entries]
+        return list(numbers), np.array(found, np.int64)
+
+
+@dataclass(frozen=True)
+class _Arguments:
+    """Launchers by name, arguments and thread; one entry such a group unless it says otherwise."""
+
+    trace: Trace
+    launchers: Launchers
+    counted: Int64
+    """(calls,) place in `launchers` of those that launched more than communication."""
+    group: Int64
+    """(calls,)"""
+    distinct: Int64
+    """(groups, 3) name, arguments and thread."""
+    direct: GroupStatistics
+    subtree: GroupStatistics
+    host: GroupStatistics
+    lists: list[tuple[str, str]]
+
+    @staticmethod
+    def of(trace: Trace, launchers: Launchers) -> _Arguments:
+        counted = np.flatnonzero(launchers.computes)
+        distinct, group = distinct_rows(
+            launchers.name[counted], launchers.arguments[counted], launchers.thread[counted]
+        )
+        count = len(distinct)
+        direct, subtree, host = (
+            grouped_statistics(group, times[counted], count)
+            for times in (launchers.direct_ns, launchers.subtree_ns, launchers.host_ns)
+        )
+        # The group of each GPU row; -1 for communication and what no launcher is known of.
+        of_launcher = np.full(len(launchers.name) + 1, NONE, np.int64)
+        of_launcher[counted] = group
+        of_row = of_launcher[launchers.of_row]
+        of_row[trace.is_communication] = NONE
+        lists = kernel_lists(trace, of_row, count)
+        return _Arguments(trace, launchers, counted, group, distinct, direct, subtree, host, lists)
+
+    @cached_property
+    def _first(self) -> Int64:
+        """Place in `launchers` of the first call."""
+        first = np.full(len(self.distinct), NONE, np.int64)
+        first[self.group[::-1]] = self.counted[::-1]
+        return first
+
+    def uid(self, place: int) -> int | None:
+        """External id of the first call."""
+        identity = int(self.launchers.external_id[self._first[place]])
+        return identity if identity > 0 else None
+
+    def rows(self) -> Iterator[tuple[int, tuple[Any, ...], float | None, float]]:
+        """Place, cells up to ``Concrete Inputs``, and shares of the time; those with the most
+        direct time first."""
+        rows, launchers = self.trace.rows, self.launchers
+        total = int(self.direct.sum.sum())
+        reached = 0.0
+        for place in np.argsort(-self.direct.sum, kind="stable").tolist():
+            name, arguments, thread = self.distinct[place].tolist()
+            told = rows.arguments[arguments] if arguments >= 0 else OperatorArguments()
+            share = _percent(int(self.direct.sum[place]), total)
+            reached += share or 0.0
+            category = launchers.categories[launchers.category[self._first[place]]]
+            head = (
+                rows.names[name], category, None, None, rows.threads[thread],
+                *(argument_text(text) for text in
+                  (told.shapes, told.dtypes, told.strides, told.values)),
+            )  # fmt: skip
+            yield place, head, share, reached
+
+
+def _direct_and_subtree(
+    direct: GroupStatistics, subtree: GroupStatistics, place: int
+) -> list[float | None]:
+    """Mean, median, std, min, max and sum in µs, direct and subtree in turns."""
+    cells = []
+    for name in ("mean", "median", "std", "min", "max", "sum"):
+        cells += [_us(getattr(direct, name)[place]), _us(getattr(subtree, name)[place])]
+    return cells
+
+
+def _unified(
+    model: OperatorModel | None,
+    rates: tuple[float | None, ...],
+    kernels: GroupStatistics,
+    host: GroupStatistics,
+    place: int,
+) -> tuple[Any, ...]:
+    """Cells of ``unified_perf_summary`` from ``total_duration_us`` to ``Kernel Time (µs)_max``."""
+    of_bytes, of_flops = rates[:5], rates[5:]
+    amounts: tuple[Any, ...] = (None,) * 4
+    if model is not None:
+        amounts = (model.gflops, model.mebibytes, model.intensity, model.spec)
+    host_us, kernel_us = ([_us(getattr(found, name)[place]) for name in
+                           ("mean", "median", "std", "min", "max", "sum")]
+                          for found in (host, kernels))  # fmt: skip
+    mean, median, std, low, high, total = range(6)
+    return (
+        host_us[total], host_us[mean], host_us[std], *amounts,
+        of_bytes[0], of_bytes[2], of_flops[0], of_flops[2],
+        kernel_us[mean], kernel_us[std], kernel_us[total],
+        host_us[median], host_us[low], host_us[high],
+        of_bytes[1], of_bytes[3], of_bytes[4], of_flops[1], of_flops[3], of_flops[4],
+        kernel_us[median], kernel_us[low], kernel_us[high],
+    )  # fmt: skip
+
+
+def _us(ns: float) -> float | None:
+    return None if np.isnan(ns) else float(ns) / 1000
+
+
+def _percent(part: int, whole: int) -> float | None:
+    return 100 * part / whole if whole else None

@@ -1,0 +1,148 @@
+"""Says where wrong elements lie, in terms of how kernels go wrong: tails, tiles, fragments."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmetry.verification.diagnosis.error_map import tile_shares
+from gemmetry.verification.error_statistics import Mask
+
+Indices = npt.NDArray[np.intp]
+
+_MOSTLY = 0.9
+"""Share of a region's elements that makes it wrong as a whole: right ones by chance are zeros, or
+equal to what was written in their place."""
+
+_FILLED = 0.5
+"""A rectangle less filled than this describes nothing."""
+
+_PERIODS = (2, 4, 8, 16, 32, 64, 128)
+"""Of rows and columns: fragments of matrix instructions have 8 or 16 rows, warps 16 to 64."""
+
+_NAMED = 4
+
+
+def place_of(bad: Mask, tile: tuple[int, int] | None) -> str:
+    """Where the marked elements of one matrix lie, with the class of bug that this suggests, if
+    they fill a recognisable part of it; "" if they do not.
+
+    Args:
+        bad: (M, N), at least one True.
+        tile: rows and columns of a tile, where they are known.
+    """
+    rows, columns = np.flatnonzero(bad.any(axis=1)), np.flatnonzero(bad.any(axis=0))
+    height, width = bad.shape
+    if rows.size == height and columns.size == width:
+        return _tiles(bad, tile) if tile is not None else ""
+    box = bad[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+    if box.size == 1:
+        return "one element: an index or a race"
+    fill = float(box.mean())
+    tail = _tail(bad, rows, columns, tile)
+    found = tail if fill >= _MOSTLY else ""
+    if not found and tile is not None:
+        found = _tiles(bad, tile)
+    if not found:
+        found = _period("rows", rows, height) or _period("columns", columns, width)
+    if not found and fill < _FILLED:
+        found = _whole("row", bad, rows) or _whole("column", bad.T, columns)
+    if found or fill < _FILLED:
+        return found
+    return tail or _rectangle(rows, columns, bad.shape)
+
+
+def _rectangle(rows: Indices, columns: Indices, shape: tuple[int, ...]) -> str:
+    """A part of the matrix by its ends; "" where these are the ends of the matrix."""
+    spans = [
+        f"{name}{'' if lines.size == 1 else 's'} {_span(lines)}"
+        for name, lines, size in (("row", rows, shape[0]), ("column", columns, shape[1]))
+        if int(lines[-1] - lines[0]) + 1 < size
+    ]
+    return f"index: wrong only in {', '.join(spans)}" if spans else ""
+
+
+def _tail(bad: Mask, rows: Indices, columns: Indices, tile: tuple[int, int] | None) -> str:
+    """Rows or columns from somewhere to the end."""
+    height, width = bad.shape
+    if columns.size == width:
+        lines, size, name, length = rows, height, "row", tile[0] if tile else 1
+    elif rows.size == height:
+        lines, size, name, length = columns, width, "column", tile[1] if tile else 1
+    else:
+        return ""
+    first = int(lines[0])
+    if lines[-1] != size - 1 or first == 0:
+        return ""
+    whole = size - size % length
+    start, kind = (whole, "last partial") if whole < size else (size - length, "last")
+    if length > 1 and first == start:
+        part = bad[first:] if name == "row" else bad[:, first:]
+        exactly = "exactly" if part.mean() >= _MOSTLY else "only"
+        return (
+            f"tail: wrong {exactly} in the {kind} tile {name} "
+            f"({name}s {first}–{size - 1}; tiles have {length})"
+        )
+    return f"tail: only {name}s from {first} on are wrong"
+
+
+def _tiles(bad: Mask, tile: tuple[int, int]) -> str:
+    """Tiles that are wrong as a whole while all others are right."""
+    shares = tile_shares(bad, tile)
+    wrong = shares >= _MOSTLY
+    if not wrong.any() or wrong.all() or (shares[~wrong] > 0).any() or shares.size < 2:
+        return ""
+    places = np.argwhere(wrong)
+    numbers = np.flatnonzero(wrong)
+    size = f"{tile[0]} × {tile[1]}"
+    if numbers.size == 1:
+        last = ", the last" if numbers[0] == shares.size - 1 else ""
+        return f"index: one tile of {size} is wrong, at {_tile_name(places[0])}{last}"
+    steps = np.unique(np.diff(numbers))
+    if steps.size == 1 and steps[0] > 1 and numbers.size >= 4:
+        return (
+            f"index: every {_ordinal(int(steps[0]))} tile of {size} is wrong, "
+            f"from {_tile_name(places[0])} on"
+        )
+    if steps.size == 1 and numbers[-1] == shares.size - 1:
+        return f"index: the last {numbers.size} of {shares.size} tiles of {size} are wrong"
+    named = ", ".join(_tile_name(place) for place in places[:_NAMED])
+    more = " …" if numbers.size > _NAMED else ""
+    return f"index: {numbers.size} of {shares.size} tiles of {size} are wrong: {named}{more}"
+
+
+def _tile_name(place: npt.NDArray[np.intp]) -> str:
+    return f"({place[0]}, {place[1]})"
+
+
+def _ordinal(number: int) -> str:
+    return f"{number}{ {2: 'nd', 3: 'rd'}.get(number, 'th') }"
+
+
+def _period(name: str, lines: Indices, size: int) -> str:
+    """Lines that are wrong by their index modulo a power of two."""
+    for period in _PERIODS:
+        if 2 * period > size:
+            break
+        remainders = np.unique(lines % period)
+        if remainders.size == period:
+            continue
+        expected = np.flatnonzero(np.isin(np.arange(size) % period, remainders))
+        if np.array_equal(expected, lines):
+            return (
+                f"index: wrong in {name} {_span(remainders)} of every {period}: "
+                "a period as of the fragments of matrix instructions"
+            )
+    return ""
+
+
+def _whole(name: str, bad: Mask, lines: Indices) -> str:
+    """Lines that are wrong as a whole, among right ones."""
+    if lines.size > bad.shape[0] // 2 or bad[lines].mean(axis=1).min() < _MOSTLY:
+        return ""
+    named = ", ".join(map(str, lines[:_NAMED])) + (" …" if lines.size > _NAMED else "")
+    return f"index: {lines.size} whole {name}s are wrong, and no other: {named}"
+
+
+def _span(lines: Indices) -> str:
+    return f"{lines[0]}–{lines[-1]}" if lines.size > 1 else f"{lines[0]}"

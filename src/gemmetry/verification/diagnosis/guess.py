@@ -1,0 +1,324 @@
+"""Guesses what kind of bug made a result wrong, from where and how it is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmetry.domain.operation import EpilogueStep, Operation
+from gemmetry.numerics.accumulation import accumulation_error
+from gemmetry.numerics.bounds import half_ulp
+from gemmetry.numerics.references import to_logical
+from gemmetry.numerics.storage import Array, Float64Array, to_float64
+from gemmetry.verification.diagnosis.bug_numbers import (
+    is_small,
+    member_taken_from,
+    numbers_of,
+    one_sided,
+    rank_of_errors,
+    terms_of,
+)
+from gemmetry.verification.diagnosis.bug_place import place_of
+from gemmetry.verification.error_statistics import Mask
+
+_EXPLAINED = 0.99
+"""Share of elements that a factor must explain, but for rounding, to be named."""
+
+_TRANSPOSED = 0.3
+"""Of the distance between result and reference, what may be left once one is transposed: their
+rounding, while sums of data of one sign are all alike to a few ulps of a 16-bit format."""
+
+_PRODUCT_SPREAD = (0.25, 0.8)
+"""Median deviation of n missing products, times √n, over their median: 0.47 where factors are from
+[0.1, 1.1), 0.6 from [0, 1). Terms of another kind vary less (a cut-off bit of every product) or
+more."""
+
+_RANKED = 96
+"""Rows and columns whose errors are looked at for their rank: 10 ms."""
+
+_FEWEST_OF_MEMBER = 64
+"""Elements of a member of a batch from which on it is known again."""
+
+_INDEX_ERROR = 0.25
+"""A median error above this part of the reference's standard deviation is no rounding: products are
+missing, doubled or taken from elsewhere (other sums differ by 0.95 of it; sums of the same numbers
+of [0.1, 1.1) in other pairs by 0.3)."""
+
+_LINES = 512
+"""Rows and columns looked at where values are weighed: medians over a whole large result take
+seconds and say no more."""
+
+_COMPARED = 64
+"""Elements of a row that must agree to say where they were taken from."""
+
+_RUN = 16
+"""Elements of a run of columns that must agree: fragments are 8 or 16 wide."""
+
+_BY_CHANCE = 1e-3
+"""Where so many rows or more would agree by chance, nothing is said of where values came from."""
+
+Indices = npt.NDArray[np.intp]
+
+
+def guess_bug(
+    operation: Operation,
+    result: Array,
+    expected: Array,
+    bad: Mask,
+    *,
+    tile: tuple[int, int, int] | None = None,
+    differs_between_launches: bool = False,
+) -> str:
+    """One phrase naming the likely class of bug, for the elements marked in `bad`.
+
+    Args:
+        result: host array in storage shape. expected: logical shape.
+        bad: (-1, last axis); has at least one True.
+        tile: sizes along M, N and K of what one block of threads computes, where it is known.
+        differs_between_launches: whether another launch on the same inputs gave other bits.
+    """
+    m, _, _, batch = operation.matmul_shape
+    got = to_logical(result, operation.output).reshape(bad.shape)
+    want = expected.reshape(bad.shape)
+    members = np.flatnonzero(bad.reshape(batch, -1).any(axis=1))
+    first = slice(int(members[0]) * m, (int(members[0]) + 1) * m)
+    place = place_of(bad[first], None if tile is None else tile[:2])
+    other = _other_member(operation, got, want, int(members[0]))
+    text = other or _phrase(operation, got[first], want[first], bad[first], place)
+    if 0 < members.size < batch:
+        text += f", in {members.size} of {batch} members of the batch (first {members[0]})"
+    if differs_between_launches:
+        text = f"race or kept state: the result differs between launches; {text}"
+    return text
+
+
+def _other_member(operation: Operation, got: Array, want: Array, member: int) -> str:
+    """Another member of the batch whose result stands in that of `member`."""
+    m, n, _, batch = operation.matmul_shape
+    if batch == 1 or m * n < _FEWEST_OF_MEMBER:
+        return ""
+    shape = (batch, m, n)
+    lines = np.ix_(np.arange(batch), _some(np.arange(m), _COMPARED), _some(np.arange(n), _COMPARED))
+    some = [to_float64(array.reshape(shape)[lines]) for array in (got, want)]
+    other = member_taken_from(some[0], some[1], member)
+    return "" if other is None else f"index: member {member} of the batch holds member {other}"
+
+
+def _phrase(operation: Operation, got: Array, want: Array, bad: Mask, place: str) -> str:
+    wrong = to_float64(got[bad])
+    where = f", {place}" if place else ""
+    not_numbers = int(np.isnan(wrong).sum())
+    if not_numbers:
+        return f"NaN: {not_numbers} of the wrong elements are NaN{where}"
+    infinities = int(np.isinf(wrong).sum())
+    if infinities:
+        return f"overflow: {infinities} of the wrong elements are infinite{where}"
+    if not wrong.any():
+        return f"zeros: every wrong element is 0{where}"
+    due = to_float64(want[bad])
+    numbers = numbers_of(operation, wrong, due) if np.isfinite(due).all() else ""
+    if numbers:
+        return f"{numbers}{where}"
+    taken = _taken_from(operation, got, want, bad)
+    if place:
+        return f"{place}; {taken}" if taken else place
+    return _by_value(operation, got, want, bad, taken)
+
+
+def _by_value(operation: Operation, got: Array, want: Array, bad: Mask, taken: str) -> str:
+    if got.shape[0] == got.shape[1] and _is_transposed(got, want):
+        return "transposed: the result is the reference with rows and columns exchanged"
+    # Where a few elements are wrong all of them are looked at, else those of some lines.
+    block = np.ix_(*(_some(np.flatnonzero(bad.any(axis=axis))) for axis in (1, 0)))
+    marked, results, references = bad[block], to_float64(got[block]), to_float64(want[block])
+    wrong, right = results[marked], references[marked]
+    if not marked.any():
+        places = np.argwhere(bad)[:_LINES]
+        wrong = to_float64(got[places[:, 0], places[:, 1]])
+        right = to_float64(want[places[:, 0], places[:, 1]])
+    if not np.isfinite(right).all():
+        return "overflow: finite where the result overflows"
+    if _is_truncated(operation, results, references):
+        return "precision: the result is rounded towards zero, not to nearest"
+    part = _part_of_k(operation, wrong, right)
+    if part and marked.all():
+        part = _if_of_rank(operation, part, results, references)
+    scale = _scale(operation, results, references)
+    if scale:
+        return f"{scale}; or {part}" if part else scale
+    if taken:
+        return f"index: {taken}"
+    if bad.mean() < 0.01:
+        return "a few scattered elements: a race or an index"
+    return (
+        _by_size(operation, results, references, marked)
+        or part
+        or _by_spread(operation, wrong, right)
+    )
+
+
+def _by_size(
+    operation: Operation, results: Float64Array, references: Float64Array, marked: Mask
+) -> str:
+    """Errors that are alike in a way that products of A and B never are."""
+    term = terms_of(operation, results, references, marked)
+    if not term:
+        return ""
+    return f"epilogue: {term}" if _adds_operand(operation) else f"added: {term}"
+
+
+def _adds_operand(operation: Operation) -> bool:
+    s = operation.signature
+    return s.beta != 0 or not {EpilogueStep.BIAS, EpilogueStep.RESIDUAL}.isdisjoint(s.epilogue)
+
+
+def _if_of_rank(
+    operation: Operation, part: str, results: Float64Array, references: Float64Array
+) -> str:
+    """`part` if errors are a sum of few products of a column and a row, as missing products are;
+    with another cause where that cannot be seen."""
+    some = np.ix_(*(_some(np.arange(size), _RANKED) for size in results.shape))
+    errors, want = (results - references)[some], references[some]
+    product = float(np.median(np.abs(want))) / operation.matmul_shape.k
+    count = float(np.median(np.abs(errors))) / product
+    rank = rank_of_errors(operation, errors, want, product)
+    if rank is None:
+        other = "small numbers that count as zero"
+        other += ", or an operand of the epilogue" if _adds_operand(operation) else ""
+        return f"{part}; or {other}"
+    return part if rank <= 3 * count + 2 else ""
+
+
+def _by_spread(operation: Operation, wrong: Float64Array, right: Float64Array) -> str:
+    """What the size of the errors suggests where nothing else does."""
+    suggested = _by_spread_alone(wrong, right)
+    if _adds_operand(operation):
+        suggested += "; or an operand of the epilogue is left out or has a wrong factor"
+    return suggested
+
+
+def _by_spread_alone(wrong: Float64Array, right: Float64Array) -> str:
+    spread = float(np.std(right))
+    error = float(np.median(np.abs(wrong - right)))
+    if error > _INDEX_ERROR * spread > 0 and not (
+        one_sided(wrong, right) and is_small(wrong, right)
+    ):
+        return "index: products are missing, doubled or taken from elsewhere"
+    if not is_small(wrong, right):
+        return "other numbers: too far from what is due for rounding, and in no pattern"
+    if one_sided(wrong, right):
+        return (
+            "precision: every wrong element is too small, as where inputs or sums are cut off or "
+            "small numbers are flushed to zero"
+        )
+    return "precision: small errors everywhere, as from a narrower format or few lost products"
+
+
+def _scale(operation: Operation, got: Float64Array, want: Float64Array) -> str:
+    """The factor that explains every element but for rounding, if there is one."""
+    usable = np.isfinite(got) & np.isfinite(want)
+    got, want = got[usable], want[usable]
+    squares = float(np.vdot(want, want))
+    if got.size < 4 or squares == 0:
+        return ""
+    factor = float(np.vdot(got, want)) / squares
+    left = np.abs(got - factor * want)
+    granted = half_ulp(factor * want, operation.output.dtype)
+    granted += accumulation_error(operation).warn * np.abs(factor * want)
+    if factor == 0 or float((left <= 1.02 * granted).mean()) < _EXPLAINED:
+        return ""
+    if abs(factor - 1) < max(5e-5, 0.05 * operation.output.dtype.unit_roundoff):
+        return ""
+    return f"scale: the result is {factor:.5g} times the reference"
+
+
+def _is_truncated(operation: Operation, got: Float64Array, want: Float64Array) -> bool:
+    """Whether every error, of right elements too, is between none and one ulp towards zero."""
+    if (got[want == 0] != 0).any():
+        return False
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ulps = (got - want) * np.sign(want) / (2 * half_ulp(want, operation.output.dtype))
+    ulps = ulps[want != 0]
+    return bool(ulps.size and ((ulps > -1.05) & (ulps < 0.05)).all())
+
+
+def _part_of_k(operation: Operation, wrong: Float64Array, right: Float64Array) -> str:
+    """Same-sign data leave nearly the same sum in every part of K: errors of one sign and of about
+    one size, a product of K or more, are such a part left out or added again."""
+    k = operation.matmul_shape.k
+    errors = wrong - right
+    typical, whole = float(np.median(errors)), float(np.median(right))
+    is_one_sign = bool((errors * np.sign(typical) > 0).all() and (right * np.sign(whole) > 0).all())
+    spread = float(np.median(np.abs(errors - typical)))
+    products = k * typical / whole if whole else 0.0
+    # With most of K gone it is no part of K that is missing, but the product itself.
+    is_part = 0.5 <= abs(products) <= k / 2
+    if (
+        not is_one_sign
+        or not is_part
+        or not _varies_like_products(operation, right, typical, spread)
+    ):
+        return ""
+    direction = "short" if products < 0 else "over"
+    return (
+        "part of K missing or counted twice: every wrong element is "
+        f"{direction} by about {abs(products):.0f} of {k} products"
+    )
+
+
+def _varies_like_products(
+    operation: Operation, right: Float64Array, typical: float, spread: float
+) -> bool:
+    """Whether errors of size `typical` that deviate by `spread` are sums of as many products."""
+    count = operation.matmul_shape.k * abs(typical / float(np.median(right)))
+    rounding = float(np.median(half_ulp(right, operation.output.dtype)))
+    least, most = (share * abs(typical) / max(1.0, count) ** 0.5 for share in _PRODUCT_SPREAD)
+    # Sums over the same k for all elements correlate, so that many of them vary by less.
+    return bool(least / 2 <= spread + rounding and spread <= most + rounding)
+
+
+def _is_transposed(got: Array, want: Array) -> bool:
+    some = _some(np.arange(got.shape[0]))
+    block = np.ix_(some, some)
+    left, right = to_float64(got[block]), to_float64(want[block])
+    usable = np.isfinite(left) & np.isfinite(left.T) & np.isfinite(right)
+    if not usable.any():
+        return False
+    turned, left, right = left.T[usable], left[usable], right[usable]
+    apart = float(np.median(np.abs(left - right)))
+    return float(np.median(np.abs(turned - right))) < _TRANSPOSED * apart
+
+
+def _taken_from(operation: Operation, got: Array, want: Array, bad: Mask) -> str:
+    """Another row, or another part of the same row, whose values a wrong row holds."""
+    row = int(bad.sum(axis=1).argmax())
+    columns = np.flatnonzero(bad[row])[:_COMPARED]
+    values, line = to_float64(got[row, columns]), to_float64(want[row])
+    if not np.isfinite(line).all():
+        return ""
+    # What a right kernel may have made of the reference, roughly.
+    unit = operation.output.dtype.unit_roundoff + accumulation_error(operation).warn
+    near = 1.5 * unit * float(np.abs(values).max())
+    spread = float(np.std(line))
+    chance = min(1.0, near / spread) if spread > 0 else 1.0
+    if want.shape[0] * chance**columns.size < _BY_CHANCE:
+        same = np.abs(to_float64(want[:, columns]) - values) <= near
+        others = np.flatnonzero(same.all(axis=1))
+        if others.size and others[0] != row:
+            return f"row {row} holds what belongs to row {others[0]}"
+    columns, values = columns[:_RUN], values[:_RUN]
+    if line.size * chance**columns.size < _BY_CHANCE:
+        offsets = columns - columns[0]
+        starts = np.arange(line.size - int(offsets[-1]))
+        for start in starts[np.abs(line[starts] - values[0]) <= near]:
+            is_same = bool((np.abs(line[start + offsets] - values) <= near).all())
+            if is_same and start != columns[0]:
+                return f"columns from {columns[0]} on hold what belongs to columns from {start} on"
+    return ""
+
+
+def _some(lines: Indices, most: int = _LINES) -> Indices:
+    """At most `most` of them, evenly spread."""
+    if lines.size <= most:
+        return lines
+    return lines[np.linspace(0, lines.size - 1, most).astype(np.intp)]

@@ -1,0 +1,129 @@
+"""Exact inputs for what stands behind a product: scale factors, and an addend that cancels it.
+
+A·B of whole numbers is exact, so that what an epilogue does to it shows: a factor or a product of
+factors kept in a narrow format, or a product that is rounded before C is added.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from gemmetry.domain.dtypes import DType
+from gemmetry.domain.operation import EpilogueStep, Operation, Scaling, TensorSpec
+from gemmetry.numerics.inputs import exact_integer_limit, make_inputs
+from gemmetry.numerics.references import Matmul, exact_product, logical_tensors, to_storage
+from gemmetry.numerics.storage import (
+    Array,
+    Float64Array,
+    Floats,
+    quantize,
+    smallest_normal,
+    to_float64,
+)
+from gemmetry.verification.inputs.exact import ExactCase, case_of
+
+WIDEST_PRODUCT = 30
+"""Powers of two, up and down, of a product of two scale factors where the result has room: f16 ends
+at 2^16 and 2^-24."""
+
+WIDEST_FACTOR = 20
+"""By so many powers of two more, one factor is large and the other small: f16 holds neither."""
+
+_SUMS = frozenset({EpilogueStep.BIAS, EpilogueStep.RESIDUAL, EpilogueStep.GELU})
+
+
+def scaled(
+    operation: Operation, seed: int, matmul: Matmul, round_once: bool = True
+) -> ExactCase | None:
+    """The integers of :func:`gemmetry.verification.inputs.exact.integers` with scale factors of
+    either sign that use every bit of f32, each another than its neighbours. Factors, and products
+    of two, go as far up and down as the formats of result and accumulator allow. None for
+    operations without scale factors."""
+    if operation.signature.scaling is Scaling.NONE or exact_integer_limit(operation) == 0:
+        return None
+    inputs = list(make_inputs(operation, distribution="integers", seed=seed))
+    product = exact_product(operation, inputs, matmul)
+    for i, spec in enumerate(operation.inputs):
+        if spec.role.startswith("scale_"):
+            inputs[i] = _factors(operation, spec, product, seed)
+    return case_of(operation, tuple(inputs), matmul, False)
+
+
+def _factors(operation: Operation, spec: TensorSpec, product: Floats, seed: int) -> Array:
+    s, is_first = operation.signature, spec.role == "scale_a"
+    low, high = _room(s.result, product, max(1.0, abs(s.alpha)))
+    middle, half = (low + high) // 2, (high - low) // 2
+    # Sums of a power of A and one of B reach from `low` to `high`; a single pair is at `low`.
+    reach = half // 2 if is_first else half - half // 2
+    apart = WIDEST_FACTOR if s.accumulator.maximum > 2.0**100 else 0
+    center = middle + apart if is_first else -apart
+    powers = np.resize(center + np.array([-reach, reach, 0]), spec.storage_shape)
+    rng = np.random.default_rng([seed % 2**64, is_first, *spec.shape])
+    signs = np.resize([-1.0, 1.0] if is_first else [1.0, 1.0, -1.0], spec.storage_shape)
+    factors = np.ldexp(signs * rng.uniform(1, 2, spec.storage_shape), powers)
+    return factors.astype(np.float32)
+
+
+def _room(result: DType, product: Floats, alpha: float) -> tuple[int, int]:
+    """The least and the largest power of two of a product of two factors, each below 2, so that
+    `product` stays normal and finite in the format of the result; a finite result comes first."""
+    sizes = np.abs(product)
+    largest = float(sizes.max(initial=1.0)) * alpha * 4
+    high = math.floor(math.log2(result.maximum / largest))
+    low = math.ceil(math.log2(smallest_normal(result)))
+    high = min(high, WIDEST_PRODUCT)
+    return min(max(low, -WIDEST_PRODUCT), high), high
+
+
+def cancelled(
+    operation: Operation, seed: int, matmul: Matmul, round_once: bool = True
+) -> ExactCase | None:
+    """Whole numbers, and a C that is the product with the other sign, as near as the format of the
+    result has it: what is left of alpha·A·B + beta·C is what rounding the product would lose. None
+    where nothing is added, or only behind a further sum, and where the format loses nothing."""
+    s = operation.signature
+    is_integer, bits = s.lhs.is_integer, s.accumulator.significand_bits
+    if is_integer or 0 in (s.alpha, s.beta) or s.result.significand_bits >= bits:
+        return None
+    if not _SUMS.isdisjoint(s.epilogue) or exact_integer_limit(operation) == 0:
+        return None
+    inputs = list(make_inputs(operation, distribution="integers", seed=seed))
+    due = _scaled_product(operation, inputs, matmul)
+    (place,) = (i for i, spec in enumerate(operation.inputs) if spec.role == "addend")
+    spec = operation.inputs[place]
+    addend = _rounded(-due / s.beta, spec.dtype)
+    inputs[place] = to_storage(addend, spec)
+    if not np.any(due + s.beta * to_float64(addend)):
+        return None
+    case = case_of(operation, tuple(inputs), matmul, False)
+    assert case.reference is not None
+    # Nothing but the result is rounded to its format.
+    return replace(case, reference=replace(case.reference, extra_rounding=None))
+
+
+def added_late(operation: Operation, inputs: Sequence[Array], matmul: Matmul) -> Array:
+    """The result, in its format and logical shape, of two kernels: the first one stores alpha·A·B,
+    the second one adds beta·C."""
+    s, tensors = operation.signature, logical_tensors(operation, inputs)
+    stored = _rounded(_scaled_product(operation, inputs, matmul), s.result)
+    sums = to_float64(stored) + s.beta * to_float64(tensors["addend"])
+    return _rounded(np.maximum(sums, 0) if EpilogueStep.RELU in s.epilogue else sums, s.result)
+
+
+def _scaled_product(operation: Operation, inputs: Sequence[Array], matmul: Matmul) -> Float64Array:
+    """alpha·A·B of whole numbers, with the scale factors, in logical shape."""
+    tensors = logical_tensors(operation, inputs)
+    product = to_float64(exact_product(operation, inputs, matmul)) * operation.signature.alpha
+    for role in ("scale_a", "scale_b"):
+        if role in tensors:
+            product = product * to_float64(tensors[role])
+    return product
+
+
+def _rounded(values: Float64Array, dtype: DType) -> Array:
+    """In `dtype`; zero where that has no such number."""
+    return quantize(np.where(np.abs(values) <= dtype.maximum, values, 0.0), dtype)

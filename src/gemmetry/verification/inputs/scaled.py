@@ -1,0 +1,225 @@
+"""Exact inputs multiplied by powers of two, whose results are known from those of the exact inputs.
+
+(A·D)·(D⁻¹·B) is A·B: with D a diagonal of powers of two no product changes, so that no right order
+of summation gives other bits. What does change is every scale that a kernel might derive from its
+inputs: the exponent that a block shares, the largest number of a row, the step of a fixed-point
+number, the size below which something counts as zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmetry.domain.dtypes import BF16, E4M3, E5M2, F16, F32, F64, TF32, DType
+from gemmetry.domain.operation import EpilogueStep, Operation, Scaling, TensorSpec
+from gemmetry.numerics.references import Reference, to_logical, to_storage
+from gemmetry.numerics.storage import (
+    Array,
+    Float64Array,
+    finite_range,
+    numpy_dtype,
+    quantize,
+    smallest_normal,
+    smallest_subnormal,
+    to_float64,
+)
+from gemmetry.verification.inputs.exact import ExactCase
+
+LARGEST_POWER = 100
+"""Of two, by which a column of A is multiplied or divided: beyond the range of f16, of numbers with
+a fixed point, and of squares in float32, while numbers of ordinary size stay normal in formats of
+8 exponent bits."""
+
+_MANTISSA_BITS = {F64: 52, F32: 23, TF32: 23, F16: 10, BF16: 7, E4M3: 3, E5M2: 2}
+"""Of the formats whose numbers are scaled by adding to the exponent field."""
+
+_LEAST_SPREAD = 3
+"""Powers of two between the ends of D below which a check says nothing."""
+
+Powers = npt.NDArray[np.int64]
+
+
+def scaled_along_k(operation: Operation, inputs: Sequence[Array]) -> tuple[Array, ...] | None:
+    """`inputs` (in storage shapes), the columns of A multiplied by powers of two and the rows of B
+    divided by them: as far apart as leaves every number normal, at most 2^±100. A column that
+    holds subnormal numbers, infinity or NaN keeps its scale. None where the formats have no room.
+    """
+    (lhs, a), (rhs, b) = (
+        (spec, to_logical(array, spec))
+        for spec, array in zip(operation.inputs[:2], inputs[:2], strict=True)
+    )
+    if lhs.dtype not in _MANTISSA_BITS or rhs.dtype not in _MANTISSA_BITS:
+        return None
+    room_a, room_b = _room(a, lhs.dtype, axis=-1), _room(b, rhs.dtype, axis=-2)
+    low = np.maximum.reduce([room_a[0], -room_b[1], np.full_like(room_a[0], -LARGEST_POWER)])
+    high = np.minimum.reduce([room_a[1], -room_b[0], np.full_like(room_a[0], LARGEST_POWER)])
+    powers = _spread(low, high)
+    if powers.max() - powers.min() < _LEAST_SPREAD:
+        return None
+    scaled_a = _times_power(a, powers, lhs.dtype)
+    scaled_b = _times_power(b, -powers[:, np.newaxis], rhs.dtype)
+    return (to_storage(scaled_a, lhs), to_storage(scaled_b, rhs), *inputs[2:])
+
+
+def _room(values: Array, dtype: DType, *, axis: int) -> tuple[Powers, Powers]:
+    """The least and the largest power of two for each k, so that no number becomes subnormal or too
+    large; ``axis`` is that of k."""
+    mantissa = _MANTISSA_BITS[dtype]
+    bits = _magnitude_bits(values)
+    others = tuple(i for i in range(values.ndim) if i != values.ndim + axis)
+    top = int(_magnitude_bits(np.array([dtype.maximum], numpy_dtype(dtype)))[0]) >> mantissa
+    # A carry into the top field of e4m3 could meet its NaN.
+    top -= dtype is E4M3
+    largest = bits.max(axis=others) >> mantissa
+    smallest = np.where(bits == 0, np.iinfo(bits.dtype).max, bits).min(axis=others) >> mantissa
+    least, most = (1 - smallest.astype(np.int64)), (top - largest.astype(np.int64))
+    fixed = (smallest == 0) | (most < 0)
+    return np.where(fixed, 0, np.minimum(least, 0)), np.where(fixed, 0, most)
+
+
+def _magnitude_bits(values: Array) -> npt.NDArray[np.unsignedinteger]:
+    """The bits of |values| as unsigned integers, in the same shape."""
+    unsigned = np.dtype(f"u{values.dtype.itemsize}")
+    mask = unsigned.type((1 << (8 * unsigned.itemsize - 1)) - 1)
+    return cast("npt.NDArray[np.unsignedinteger]", values.view(unsigned) & mask)
+
+
+def _spread(low: Powers, high: Powers) -> Powers:
+    """A power for each k within its limits: both ends and numbers between in turn, so that every
+    few neighbours are far apart."""
+    share = np.resize(np.array([0.0, 1.0, 0.4, 0.9, 0.1, 0.6]), low.shape)
+    return cast(Powers, low + np.rint(share * (high - low)).astype(np.int64))
+
+
+def _times_power(values: Array, powers: Powers, dtype: DType) -> Array:
+    """`values` · 2**`powers`, by their exponent fields; zeros stay."""
+    unsigned = np.dtype(f"u{values.dtype.itemsize}")
+    bits = values.view(unsigned)
+    added = (powers << _MANTISSA_BITS[dtype]).astype(unsigned)  # Modulo 2**bits: also negative.
+    changed = np.where(_magnitude_bits(values) == 0, bits, bits + added)
+    return cast(Array, changed.view(values.dtype))
+
+
+def is_homogeneous(operation: Operation) -> bool:
+    """Whether a product that is a power of two larger gives a result that is, too."""
+    s = operation.signature
+    return s.beta == 0 and set(s.epilogue) <= {EpilogueStep.RELU}
+
+
+def subnormal(operation: Operation, case: ExactCase) -> ExactCase | None:
+    """The exact `case` with every second column of A, and the rows of B between, as far below the
+    smallest normal number of the format as there is room, and the other factor as large. None where
+    there is none on either side, or where formats have 8 exponent bits, which may be flushed."""
+    s = operation.signature
+    lhs, rhs = operation.inputs[:2]
+    if not _is_finite(case):
+        return None
+    if not is_homogeneous(operation) or not {F16, E4M3, E5M2}.issuperset((lhs.dtype, rhs.dtype)):
+        return None
+    sizes = [max(map(abs, finite_range(array))) for array in case.inputs[:2]]
+    up = [
+        math.floor(math.log2(d.dtype.maximum / r)) for d, r in zip((lhs, rhs), sizes, strict=True)
+    ]
+    # Whole numbers times the smallest subnormal number are exact, whatever their size.
+    down = [round(-math.log2(smallest_subnormal(d.dtype))) for d in (lhs, rhs)]
+    up = [min(up[0], down[1]), min(up[1], down[0])]
+    room = _room_below(s.result, case)
+    total = max(up[1] - down[0], up[0] - down[1], -room)
+    for_a = (total - up[1], up[0])
+    for_b = (up[1], total - up[0])
+    below = [round(math.log2(smallest_normal(d.dtype))) for d in (lhs, rhs)]
+    if for_a[0] >= below[0] and for_b[1] >= below[1]:
+        return None
+    a = _scaled(case.inputs[0], lhs, np.array(for_a), axis=-1)
+    b = _scaled(case.inputs[1], rhs, np.array(for_b), axis=-2)
+    return _shifted(operation, case, (a, b, *case.inputs[2:]), np.float64(total))
+
+
+def _is_finite(case: ExactCase) -> bool:
+    """Whether the result of `case` is finite, as far as it is known to the bit."""
+    return case.expected is None or bool(np.isfinite(to_float64(case.expected)).all())
+
+
+def _room_below(dtype: DType, case: ExactCase) -> int:
+    """Powers of two by which the result may be divided and stay normal."""
+    if case.expected is not None:
+        values = np.abs(to_float64(case.expected))
+    else:
+        assert case.reference is not None
+        values = np.abs(to_float64(case.reference.value))
+    least = float(np.min(values, where=values > 0, initial=1.0))
+    return math.floor(math.log2(least) - math.log2(smallest_normal(dtype)))
+
+
+def overflowing(operation: Operation, case: ExactCase) -> ExactCase | None:
+    """The exact `case` with rows of A so large that their results overflow the format, of either
+    sign, between rows that stay as they were. None where the accumulator has no room beyond the
+    result, or where something is added to the product."""
+    s = operation.signature
+    if not is_homogeneous(operation) or s.scaling is not Scaling.NONE or s.alpha != 1:
+        return None
+    lhs, rhs = operation.inputs[:2]
+    if len(lhs.shape) > 3 or s.result not in (F16, E4M3, E5M2) or not _is_finite(case):
+        return None
+    sizes = [max(map(abs, finite_range(array))) for array in case.inputs[:2]]
+    up = [
+        math.floor(math.log2(d.dtype.maximum / r)) for d, r in zip((lhs, rhs), sizes, strict=True)
+    ]
+    # B is the same for all rows: what it is multiplied by is taken off the rows that stay.
+    for_b = min(up[1], round(-math.log2(smallest_normal(lhs.dtype))))
+    if for_b < 0:
+        return None
+    if s.accumulator.maximum < math.prod(sizes) * operation.matmul_shape.k * 2.0 ** (up[0] + for_b):
+        return None
+    powers = np.array([-for_b, up[0]])
+    rows = np.resize(powers, lhs.shape[-2])[:, np.newaxis]
+    a = _scaled(case.inputs[0], lhs, powers, axis=-2)
+    b = _scaled(case.inputs[1], rhs, np.array([for_b]), axis=-1)
+    shifted = _shifted(operation, case, (a, b, *case.inputs[2:]), rows + np.float64(for_b))
+    return shifted if _overflows(s.result, shifted) else None
+
+
+def _overflows(dtype: DType, case: ExactCase) -> bool:
+    if not _is_finite(case):
+        return True
+    if case.reference is None:
+        return False
+    return bool((np.abs(to_float64(case.reference.value)) > 2 * dtype.maximum).any())
+
+
+def _scaled(array: Array, spec: TensorSpec, powers: Powers, *, axis: int) -> Array:
+    """`array` (in storage shape) times powers of two that are cycled along an axis of its logical
+    shape."""
+    values = to_float64(to_logical(array, spec))
+    cycled = np.resize(powers, values.shape[axis]).astype(np.float64)
+    factors = np.exp2(cycled if axis == -1 else cycled[:, np.newaxis])
+    return to_storage(quantize(values * factors, spec.dtype), spec)
+
+
+def _shifted(
+    operation: Operation,
+    case: ExactCase,
+    inputs: tuple[Array, ...],
+    powers: Float64Array | np.float64,
+) -> ExactCase:
+    """`case` with other inputs, whose product is 2**`powers` times what it was. A result that stays
+    normal is rounded as before."""
+    factor = np.exp2(powers)
+    if case.expected is not None:
+        wide = to_float64(case.expected) * factor
+        return replace(case, inputs=inputs, expected=quantize(wide, operation.signature.result))
+    reference = case.reference
+    assert reference is not None
+    extra = reference.extra_rounding
+    scaled = Reference(
+        to_float64(reference.value) * factor,
+        reference.magnitude * factor,
+        None if extra is None else extra * factor,
+    )
+    return replace(case, inputs=inputs, reference=scaled)

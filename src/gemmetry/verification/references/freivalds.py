@@ -1,0 +1,378 @@
+"""Verification without a reference of the whole: Freivalds' test and a sample of rows and columns.
+
+For shapes whose float64 reference does not pay. With a vector x of random signs, C·x must be
+A·(B·x), which takes O(MN + MK + NK) instead of O(MNK) operations (Freivalds, "Probabilistic
+machines can use less running time", IFIP 1977); both sides are computed in float64. What is left,
+r = (Ĉ - C)·x, is for each row a sum of its errors with random signs, whatever those errors are:
+
+    P(Σ_v r_v² > s²·(V + 2·√(V·t) + 2·t)) ≤ exp(-t)      over V vectors, if ‖errors of the row‖ ≤ s
+
+(a sum of fixed numbers with random signs is sub-Gaussian, Hoeffding 1963; the tail for V of them is
+theorem 1 of Hsu, Kakade, Zhang, "A tail inequality for quadratic forms of subgaussian random
+vectors", 2012). t = ln(rows tested / :data:`FALSE_ALARM`), so a result whose errors are within s
+fails in one of a million verifications, however many rows it has. Columns are tested likewise, by
+y·C = (y·A)·B; the two together tell where it is wrong.
+
+The noise s of a row has two parts:
+
+* rounding to the result format: errors of up to half an ulp, spread evenly, so of a mean square of
+  half_ulp²/3; the sum over a row deviates from that by at most 6·√(4/45·Σ half_ulp⁴) (the variance
+  of a squared uniform error), and no row can have more than Σ half_ulp²;
+* accumulation: errors of E·M, where ‖M of row i‖ ≤ ‖a_i‖·‖B‖. E is measured: a sample of whole rows
+  and columns is compared with an exact float64 reference anyway, and E is the upper quartile of
+  their error norms beyond rounding, over that scale (not the largest, as a few sampled lines may
+  be wrong where the bounds are wide); at least √n·u (what random rounding gives: λ = 1 of
+  :mod:`gemmetry.numerics.accumulation`). :data:`SLACK` times E is granted.
+
+A result that is uniformly inaccurate shows in the sample, element by element against the usual
+bounds; one that is wrong in places shows in the sums. Integer results are exact: r is zero, modulo
+2⁶⁴, or the result is wrong, and there is no false alarm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmetry.domain.dtypes import F64
+from gemmetry.domain.operation import Conv2dShape, EpilogueStep, Operation, OperationKind
+from gemmetry.domain.traits import Trait
+from gemmetry.numerics.accumulation import rounding_count
+from gemmetry.numerics.bounds import underflow_cost
+from gemmetry.numerics.references import logical_tensors, to_logical
+from gemmetry.numerics.storage import Array, Float64Array, to_float64
+from gemmetry.verification.error_statistics import ErrorStatistics, Mask
+from gemmetry.verification.references.sampling import LINES, Line, Sample, Sampler
+from gemmetry.verification.references.vector_sums import Scan, Vectors, scan
+
+FALSE_ALARM = 1e-6
+"""Chance that a right result fails, over all rows, columns and vectors of one verification."""
+
+SLACK = 2.0
+"""Times the accumulation error seen in the sample that all rows are granted."""
+
+Indices = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class FreivaldsResult:
+    """What the test and the sample found."""
+
+    bad_rows: tuple[int, ...]
+    """Rows of the result, seen as (-1, last axis), whose sums or samples are wrong."""
+    bad_columns: tuple[int, ...]
+    """Columns of it (of any member of a batch)."""
+    detail: str
+    """What is wrong and where, or what was checked; one line."""
+    checked_elements: int
+    """Elements that the sample compared one by one."""
+    statistics: ErrorStatistics
+    """Of the sampled elements; without a mask."""
+    vectors: int
+    """0 where the sums do not apply."""
+    inapplicable: str = ""
+    """Why the sums do not apply, so that only the sample was judged; "" where they do."""
+    largest_deviation: float = 0.0
+    """Largest √(Σ_v r_v² / V) / s over rows and columns: below about 2 for a right result."""
+    shape: tuple[int, int] = (0, 0)
+    """Of the result seen as (-1, last axis)."""
+
+    @property
+    def is_right(self) -> bool:
+        return not (self.bad_rows or self.bad_columns or self.statistics.bad_count)
+
+    @property
+    def mask(self) -> Mask:
+        """Where the result may be wrong, as (-1, last axis): the crossings of bad rows and columns
+        (all of a row where no column is known to be bad, and the reverse)."""
+        mask = np.zeros(self.shape, dtype=np.bool_)
+        if self.bad_rows and self.bad_columns:
+            mask[np.ix_(self.bad_rows, self.bad_columns)] = True
+        elif self.bad_rows:
+            mask[list(self.bad_rows)] = True
+        elif self.bad_columns:
+            mask[:, list(self.bad_columns)] = True
+        return mask
+
+
+def freivalds(
+    operation: Operation,
+    inputs: Sequence[Array],
+    output: Array,
+    *,
+    seed: int,
+    vectors: int = 4,
+    declared: Collection[Trait] = (),
+) -> FreivaldsResult:
+    """Judge `output` without a reference of the whole.
+
+    Time grows with MN + MK + NK (A and B are read twice, C once) plus a sample of 32 rows and 32
+    columns, 64·K·(M + N) multiply-adds. The sums need an epilogue that only adds: behind relu and
+    gelu, for convolutions and where the result overflows, the sample alone decides (of
+    convolutions 64 pixels with all their channels).
+
+    Args:
+        inputs: host arrays of ``operation.inputs``. output: host array in storage shape.
+        seed: of the signs and of the sampled places.
+        vectors: V.
+        declared: what the executable says of its arithmetic; the sample is judged by it.
+    """
+    width = operation.output.shape[-1]
+    shape = (operation.output.elements // max(1, width), width)
+    overflowing = _overflowing_rows(operation, output)
+    sampler = Sampler(operation, inputs, output, seed=seed, declared=declared)
+    rows = sampler.rows(also=[int(row) for row in overflowing[:LINES]])
+    bad_rows, bad_columns = set(rows.bad), set[int]()
+    samples = [rows]
+    if not isinstance(operation.shape, Conv2dShape):
+        samples.append(sampler.columns())
+        bad_columns.update(samples[1].bad)
+    statistics = ErrorStatistics(elements=sum(sample.statistics.elements for sample in samples))
+    for sample in samples:
+        statistics.add(sample.statistics)
+    reason = _inapplicable(operation, overflowing)
+    deviation = 0.0
+    if not reason:
+        sums = _Sums(operation, inputs, output, seed, vectors, declared)
+        found = sums.judge(samples)
+        bad_rows.update(found.rows)
+        bad_columns.update(found.columns)
+        deviation = found.largest_deviation
+    return FreivaldsResult(
+        bad_rows=tuple(sorted(bad_rows)),
+        bad_columns=tuple(sorted(bad_columns)),
+        detail=_detail(bad_rows, bad_columns, shape, statistics, deviation, reason),
+        checked_elements=statistics.elements,
+        statistics=statistics,
+        vectors=0 if reason else vectors,
+        inapplicable=reason,
+        largest_deviation=deviation,
+        shape=shape,
+    )
+
+
+def _overflowing_rows(operation: Operation, output: Array) -> Indices:
+    """Rows (as (-1, last axis)) with elements that are not finite, or that fp8 may have clipped:
+    right or wrong, no sum can tell."""
+    result = operation.signature.result
+    if result.is_integer:
+        return np.zeros(0, np.intp)
+    logical = to_logical(output, operation.output)
+    rows = logical.reshape(-1, logical.shape[-1])
+    found = ~np.isfinite(rows).all(axis=1)
+    if result.is_fp8:
+        found |= (np.abs(to_float64(rows)) == result.maximum).any(axis=1)
+    return np.flatnonzero(found)
+
+
+def _inapplicable(operation: Operation, overflowing: Indices) -> str:
+    if isinstance(operation.shape, Conv2dShape):
+        return "sums over the channels of a convolution are not tested"
+    for step in (EpilogueStep.RELU, EpilogueStep.GELU):
+        if step in operation.signature.epilogue:
+            return f"behind {step} a sum over a row says nothing"
+    if overflowing.size:
+        return f"{overflowing.size} rows overflow, of which the first {LINES} are in the sample"
+    return ""
+
+
+def _detail(
+    rows: set[int],
+    columns: set[int],
+    shape: tuple[int, int],
+    statistics: ErrorStatistics,
+    deviation: float,
+    reason: str,
+) -> str:
+    parts = []
+    if statistics.bad_count:
+        parts.append(f"{statistics.bad_count} of {statistics.elements} sampled elements")
+    for name, found, size in (("row", rows, shape[0]), ("column", columns, shape[1])):
+        if found:
+            parts.append(f"{len(found)} of {size} {name}s ({_ranges(found)})")
+    if parts:
+        sums = f"; sums deviate by up to {deviation:.3g} times their noise" if deviation else ""
+        return "wrong: " + ", ".join(parts) + sums
+    how = f"only a sample, as {reason}" if reason else f"sums within {deviation:.2g} of their noise"
+    return f"{statistics.elements} sampled elements are right; {how}"
+
+
+def _ranges(indices: set[int]) -> str:
+    """``3, 8–15, 40``; the first few."""
+    ordered = np.array(sorted(indices))
+    runs = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1)
+    texts = [f"{run[0]}" if run.size == 1 else f"{run[0]}–{run[-1]}" for run in runs[:4]]
+    return ", ".join([*texts, "…"] if len(runs) > 4 else texts)
+
+
+@dataclass
+class _Found:
+    rows: set[int] = field(default_factory=set)
+    columns: set[int] = field(default_factory=set)
+    largest_deviation: float = 0.0
+
+
+@dataclass
+class _Side:
+    """Sums of one member's product over its rows; over its columns by the transposed product."""
+
+    residual: Float64Array
+    """(rows, vectors)."""
+    magnitude: Float64Array
+    """‖M of each row‖, at most."""
+    rounding: Scan
+    """Of half ulps of the result."""
+
+
+class _Sums:
+    """Freivalds' test of a (batch) product, over rows and over columns."""
+
+    def __init__(
+        self,
+        operation: Operation,
+        inputs: Sequence[Array],
+        output: Array,
+        seed: int,
+        vectors: int,
+        declared: Collection[Trait],
+    ) -> None:
+        self.operation = operation
+        self.tensors = logical_tensors(operation, inputs)
+        self.tensors["result"] = to_logical(output, operation.output)
+        self.vectors = vectors
+        self.is_stochastic = Trait.STOCHASTIC_ROUNDING in declared
+        self.rng = np.random.default_rng([seed % 2**64, 0xF4E1])
+        m, n, _, batch = operation.matmul_shape
+        self.is_integer = operation.signature.lhs.is_integer
+        self.modulo = self.is_integer and self.wraps_around()
+        self.limit = largest_right_deviation(vectors, batch * (m + n))
+
+    def wraps_around(self) -> bool:
+        """Whether sums of s8 products or s32 results may leave the integers that float64 holds, so
+        that int64's arithmetic modulo 2⁶⁴ is needed; it is as exact, but slower."""
+        m, n, k, _ = self.operation.matmul_shape
+        return max(m, n) * max(128 * 128 * k, 2**31) >= 2**53
+
+    def judge(self, samples: Sequence[Sample]) -> _Found:
+        m, _, _, batch = self.operation.matmul_shape
+        with np.errstate(over="ignore"):
+            sides = [self._sides(self._of_member(member)) for member in range(batch)]
+        found = _Found()
+        seen = self._accumulation_errors([side[0] for side in sides], samples[0].lines, m)
+        seen += self._accumulation_errors([side[1] for side in sides], samples[1].lines, 0)
+        unit = self.operation.signature.accumulator.unit_roundoff
+        least = math.sqrt(rounding_count(self.operation)) * unit
+        excess = max(least, float(np.quantile(seen, 0.75)) if seen else 0.0)
+        for member, (across, down) in enumerate(sides):
+            for side, bad, offset in ((across, found.rows, member * m), (down, found.columns, 0)):
+                wrong, deviation = self._wrong(side, excess)
+                bad.update(int(line) + offset for line in wrong)
+                found.largest_deviation = max(found.largest_deviation, deviation)
+        return found
+
+    def _of_member(self, member: int) -> dict[str, Array]:
+        """Matrices of one member of the batch; what all members share as one row."""
+        is_batched = self.operation.kind is OperationKind.BATCH_MATMUL
+        return {
+            role: array[member] if is_batched and array.ndim == 3 else np.atleast_2d(array)
+            for role, array in self.tensors.items()
+        }
+
+    def _signs(self, count: int) -> Vectors:
+        signs = self.rng.choice(np.array([-1, 1]), (count, self.vectors))
+        return signs.astype(np.int64 if self.modulo else np.float64)
+
+    def _sides(self, parts: Mapping[str, Array]) -> tuple[_Side, _Side]:
+        """The sums over rows and over columns of one member's product."""
+        s = self.operation.signature
+        m, n, _, _ = self.operation.matmul_shape
+        x, y = self._signs(n), self._signs(m)
+        of_row = s.alpha * _factor(parts, "scale_a")
+        of_column = _factor(parts, "scale_b").T
+        if self.is_integer:
+            of_row, of_column = np.ones((1, 1), x.dtype), np.ones((1, 1), x.dtype)
+        squares = not self.is_integer
+        rhs = scan(parts["rhs"], x=of_column * x, squares=squares, modulo=self.modulo)
+        lhs = scan(parts["lhs"], y=of_row * y, squares=squares, modulo=self.modulo)
+        rows = of_row * scan(parts["lhs"], x=rhs.right, modulo=self.modulo).right
+        columns = of_column * scan(parts["rhs"], y=lhs.left, modulo=self.modulo).left
+        row_norms = np.abs(of_row[:, 0]) * np.sqrt(lhs.row_squares)
+        column_norms = np.abs(of_column[:, 0]) * np.sqrt(rhs.column_squares)
+        row_size = row_norms * np.linalg.norm(column_norms)
+        column_size = column_norms * np.linalg.norm(row_norms)
+        for role in ("addend", "bias", "residual"):
+            if role in parts:
+                added = np.broadcast_to(parts[role], (m, n))
+                weight = s.beta if role == "addend" else 1
+                part = scan(added, x=x, y=y, squares=squares, modulo=self.modulo)
+                rows = rows + weight * part.right
+                columns = columns + weight * part.left
+                row_size = row_size + abs(weight) * np.sqrt(part.row_squares)
+                column_size = column_size + abs(weight) * np.sqrt(part.column_squares)
+        result = scan(
+            parts["result"],
+            x=x,
+            y=y,
+            half_ulps_of=None if self.is_integer else s.result,
+            modulo=self.modulo,
+        )
+        return (
+            _Side(result.right - rows, row_size, result),
+            _Side(result.left - columns, column_size, result.flipped),
+        )
+
+    def _accumulation_errors(
+        self, sides: Sequence[_Side], lines: Sequence[Line], height: int
+    ) -> list[float]:
+        """The error norm beyond rounding, over ‖M‖, of each of the sampled lines."""
+        if self.is_integer:
+            return []
+        found = []
+        for line in lines:
+            scale = float(sides[line.member].magnitude[line.index - line.member * height])
+            beyond = max(0.0, line.squared_error - line.squared_half_ulp / 3)
+            found.append(math.sqrt(beyond) / scale if scale > 0 else 0.0)
+        return found
+
+    def _wrong(self, side: _Side, error: float) -> tuple[Indices, float]:
+        """Lines whose sums are wrong, and the largest deviation in units of the noise."""
+        if self.is_integer:
+            wrong = np.flatnonzero((side.residual != 0).any(axis=1))
+            return wrong, math.inf if wrong.size else 0.0
+        energy = np.square(side.residual).mean(axis=1) / self._squared_noise(side, error)
+        deviation = np.sqrt(energy)
+        wrong = np.flatnonzero(~(deviation <= self.limit))
+        return wrong, float(deviation.max(initial=0.0))
+
+    def _squared_noise(self, side: _Side, error: float) -> Float64Array:
+        m, n, k, _ = self.operation.matmul_shape
+        unit = self.operation.signature.result.unit_roundoff
+        most = side.rounding.row_squares
+        usual = most / 3 + 6 * np.sqrt(side.rounding.row_fourths * (4 / 45))
+        rounding: Float64Array = np.minimum(usual, most)
+        if self.is_stochastic:
+            rounding = 4 * rounding  # A whole ulp.
+        accumulation = SLACK * error * side.magnitude
+        # The float64 sums themselves: six deviations of √n·2⁻⁵³; |c| is below 2·half_ulp/u.
+        sizes = side.magnitude + 2 / unit * np.sqrt(most)
+        evaluation = 6 * math.sqrt(m + n + k) * F64.unit_roundoff * sizes
+        lost = math.sqrt(max(m, n)) * underflow_cost(self.operation, flushed=True)
+        noise = np.square(rounding**0.5 + evaluation + lost) + np.square(accumulation)
+        return cast(Float64Array, np.maximum(noise, np.finfo(np.float64).tiny))  # Never zero.
+
+
+def largest_right_deviation(vectors: int, lines: float) -> float:
+    """What √(Σ_v r_v² / V) / s exceeds with a chance of at most :data:`FALSE_ALARM` in any of
+    `lines` rows and columns: 4.1 for 4 vectors and 4096 lines."""
+    tail = math.log(lines / FALSE_ALARM)
+    return math.sqrt(1 + 2 * math.sqrt(tail / vectors) + 2 * tail / vectors)
+
+
+def _factor(parts: Mapping[str, Array], role: str) -> Float64Array:
+    """Scale factors as a matrix that broadcasts; ones where there are none."""
+    return to_float64(parts[role]) if role in parts else np.ones((1, 1))

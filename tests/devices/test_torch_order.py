@@ -1,0 +1,97 @@
+"""The CPU's side; the GPU's is in tests/gpu."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from gemmetry.devices import late_work, torch_order  # noqa: E402
+from gemmetry.devices.torch_order import same_bits, unordered_on_host  # noqa: E402
+
+
+def test_a_product_is_done_when_it_returns():
+    a = torch.rand(64, 64)
+    output = torch.empty(64, 64)
+    assert unordered_on_host(lambda: torch.mm(a, a, out=output), output) == ""
+    assert torch.equal(output, a @ a)
+
+
+def test_a_result_of_its_own_is_watched(monkeypatch):
+    looked, workers = threading.Event(), []
+
+    def wait(seconds):
+        looked.set()  # The first look is over, however late it came.
+        time.sleep(seconds)
+
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=wait)
+    monkeypatch.setattr(late_work, "time", clock)
+    monkeypatch.setattr(late_work, "LONGEST_WAIT_S", 60.0)
+    output, kept = torch.empty(4, 4), torch.zeros(4, 4)
+
+    def write():
+        looked.wait(60)
+        kept.fill_(1)
+
+    def launch():
+        workers.append(threading.Thread(target=write))
+        workers[0].start()
+        return kept
+
+    problem = unordered_on_host(launch, output)
+    workers[0].join()
+    assert "go on writing" in problem
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn])
+@pytest.mark.parametrize("size", [1, 5, 64])
+def test_bits_are_compared_not_values(dtype, size):
+    tensor = torch.full((size,), float("nan")).to(dtype)
+    assert same_bits(tensor, tensor.clone())
+    zero = torch.zeros(size).to(dtype)
+    assert not same_bits(zero, (-torch.zeros(size)).to(dtype))
+
+
+def test_views_are_compared_by_their_elements():
+    tensor = torch.arange(12.0).reshape(3, 4)
+    assert same_bits(tensor.T, tensor.T.contiguous())
+    assert not same_bits(tensor[:, 1:2], tensor[:, 2:3])
+
+
+def test_one_look_is_made_from_another_stream(monkeypatch):
+    """The streams are pretended; tests/gpu/test_renewal.py has real ones."""
+    current, looked = ["default"], []
+
+    class Stream:
+        def __init__(self, device):
+            self.name = "new"
+
+    @contextlib.contextmanager
+    def stream(one):
+        current.append(one.name)
+        yield
+        current.pop()
+
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "stream", stream)
+    problems = {"new": ""}
+
+    def look(launch, output, *, wait_s):
+        looked.append(current[-1])
+        return problems.get(current[-1], "")
+
+    monkeypatch.setattr(torch_order, "_look", look)
+    output = torch.empty(2)
+    assert torch_order.unordered_on_stream(lambda: None, output) == ""
+    assert sorted(looked) == ["default", "default", "new"]
+    problems["new"] = "it ran ahead"
+    problem = torch_order.unordered_on_stream(lambda: None, output)
+    assert "another stream than the default one is current: it ran ahead" in problem
+    problems["default"] = "it ran ahead there"
+    assert torch_order.unordered_on_stream(lambda: None, output) == "it ran ahead there"
+    assert current == ["default"]

@@ -1,0 +1,272 @@
+"""Tests of stress on a GPU without one (on one: tests/gpu/test_stress.py)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+import torch
+
+from gemmetry.devices import torch_stress
+from gemmetry.devices.torch_stress import GpuStress, StressKernels
+from gemmetry.domain.errors import CompileError
+
+CPU = torch.device("cpu")
+SHARED_BYTES, PROCESSORS = 232_448, 132
+
+
+class FakeCuda:
+    """Streams that note what is put on them; events that are over when `over` says so."""
+
+    def __init__(self) -> None:
+        self.now = self.main = self._stream("main")
+        self.made: list[Any] = []
+        self.synchronized = 0
+        self.backend = "native"
+        self.segments: list[dict[str, Any]] = []
+        self.over: Any = lambda stream: True
+
+    def _stream(self, name: str) -> Any:
+        stream = SimpleNamespace(name=name, cuda_stream=hash(name), waits=[], synchronized=0)
+        stream.wait_stream = stream.waits.append
+
+        def synchronize() -> None:
+            stream.synchronized += 1
+
+        stream.synchronize = synchronize
+        return stream
+
+    def Stream(self, device: object) -> Any:  # noqa: N802 (torch's name)
+        self.made.append(self._stream(f"side {len(self.made)}"))
+        return self.made[-1]
+
+    def Event(self) -> Any:  # noqa: N802 (torch's name)
+        event = SimpleNamespace(stream=None)
+        event.record = lambda stream: setattr(event, "stream", stream)
+        event.query = lambda: self.over(event.stream)
+        return event
+
+    @contextmanager
+    def stream(self, stream: Any) -> Iterator[None]:
+        before, self.now = self.now, stream
+        yield
+        self.now = before
+
+    def current_stream(self, device: object) -> Any:
+        return self.now
+
+    def synchronize(self, device: object) -> None:
+        self.synchronized += 1
+
+    def get_allocator_backend(self) -> str:
+        return self.backend
+
+    def memory_snapshot(self) -> list[dict[str, Any]]:
+        return self.segments
+
+    def get_device_capability(self, device: object) -> tuple[int, int]:
+        return 9, 0
+
+
+class FakeKernel:
+    def __init__(self) -> None:
+        self.launches: list[tuple[Any, ...]] = []
+
+    def launch(
+        self, blocks: int, threads: int, dynamic_bytes: int, stream: int, arguments: Any
+    ) -> None:
+        values = tuple(argument.value for argument in arguments)
+        self.launches.append((blocks, threads, dynamic_bytes, stream, values))
+
+
+@pytest.fixture
+def cuda() -> FakeCuda:
+    return FakeCuda()
+
+
+@pytest.fixture
+def kernels() -> StressKernels:
+    return StressKernels(FakeKernel(), FakeKernel(), SHARED_BYTES, PROCESSORS)
+
+
+@pytest.fixture
+def word(monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
+    """What tells the load to end."""
+    made = torch.zeros(1, dtype=torch.int32)
+    monkeypatch.setattr(torch_stress, "_pinned_word", lambda: made)
+    return made
+
+
+@pytest.fixture
+def stress(cuda: FakeCuda, kernels: StressKernels) -> GpuStress:
+    made = GpuStress(CPU, cuda)
+    made._kernels_or_reason = (kernels, "")
+    return made
+
+
+@pytest.fixture
+def blocks(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
+    """All that is allocated."""
+    made: list[torch.Tensor] = []
+    allocate = torch.empty
+
+    def keep(*shape: Any, **how: Any) -> torch.Tensor:
+        made.append(allocate(*shape, **how))
+        return made[-1]
+
+    monkeypatch.setattr(torch, "empty", keep)
+    return made
+
+
+@pytest.mark.parametrize("free_bytes", [2**34, 2**20])
+def test_blocks_of_many_sizes_are_filled(
+    stress: GpuStress, blocks: list[torch.Tensor], free_bytes: int
+) -> None:
+    stress.spoil(3 * 2**20, free_bytes)
+    sizes = [block.numel() for block in blocks]
+    assert max(sizes) == min(6 * 2**20, free_bytes // 8)
+    assert 512 <= min(sizes) < 1024
+    assert sum(sizes) <= free_bytes // 2
+    for large, small in zip(sizes[::2], sizes[2::2], strict=False):
+        assert small == large // 2
+    assert all(bool((block == 0xFF).all()) for block in blocks)
+
+
+def _segment(cuda: FakeCuda, kind: str, *sizes: int, **other: Any) -> dict[str, Any]:
+    """As torch describes it; negative sizes are in use."""
+    blocks = [{"size": abs(s), "state": "inactive" if s > 0 else "active_allocated"} for s in sizes]
+    usual = {"device": None, "stream": cuda.main.cuda_stream, "segment_pool_id": (0, 0)}
+    return {**usual, "segment_type": kind, "blocks": blocks, **other}
+
+
+def test_all_that_the_allocator_keeps_is_filled(
+    stress: GpuStress, cuda: FakeCuda, blocks: list[torch.Tensor]
+) -> None:
+    mib = 2**20
+    cuda.segments = [
+        _segment(cuda, "small", 1536, -512, 2 * mib + 512),
+        _segment(cuda, "large", -3 * mib, 17 * mib, mib // 2),
+        _segment(cuda, "large", 5 * mib, device=1),
+        _segment(cuda, "large", 6 * mib, stream=99),
+        _segment(cuda, "large", 7 * mib, segment_pool_id=(0, 1)),
+    ]
+    stress.spoil(512, 0)
+    # Half a MiB between large blocks is given to nobody, as small requests get small blocks.
+    assert [block.numel() for block in blocks] == [17 * mib, mib, mib, 1536, 512]
+    assert all(bool((block == 0xFF).all()) for block in blocks)
+    blocks.clear()
+    cuda.backend = "cudaMallocAsync"
+    stress.spoil(512, 0)
+    assert blocks == []
+
+
+def test_shared_memory_and_registers_of_all_processors_are_spoiled(
+    stress: GpuStress, cuda: FakeCuda, kernels: StressKernels
+) -> None:
+    stress.spoil(1000, 2**30)
+    (launch,) = kernels.spoil.launches
+    blocks, threads, dynamic_bytes, stream, arguments = launch
+    assert blocks >= 2 * PROCESSORS
+    assert (threads, dynamic_bytes) == (256, SHARED_BYTES)
+    assert stream == cuda.main.cuda_stream
+    assert arguments == (0xFFFF_FFFF, 0, 2, SHARED_BYTES // 4)
+    assert cuda.synchronized == 1
+    stress.clean()
+    cleaned = kernels.spoil.launches[1]
+    assert cleaned == (*launch[:4], (0, 0, 2, SHARED_BYTES // 4))
+    assert cuda.synchronized == 2
+
+
+def test_load_is_queued_ahead_and_called_off(
+    stress: GpuStress, cuda: FakeCuda, kernels: StressKernels, word: torch.Tensor
+) -> None:
+    with stress.load(4096):
+        copying, occupying = cuda.made
+        launches = list(kernels.occupy.launches)
+        assert int(word) == 0
+        assert copying.synchronized == occupying.synchronized == 0
+    assert int(word) == 1
+    assert copying.synchronized == occupying.synchronized == 1
+    # Half of the processors, in slices: half a millisecond at most, several milliseconds in all.
+    slice_ns = launches[0][4][1]
+    wanted = (PROCESSORS // 2, 32, SHARED_BYTES, occupying.cuda_stream)
+    assert all(launch[:4] == wanted for launch in launches)
+    assert all(launch[4] == (word.data_ptr(), slice_ns) for launch in launches)
+    assert slice_ns <= 500_000
+    assert len(launches) * slice_ns > 10_000_000
+    # Copies are not let run ahead of slices for ever.
+    assert copying.waits == [occupying] * 2
+    assert kernels.occupy.launches == launches, "no more load once the launches are done"
+
+
+def test_load_goes_on_while_launches_run(
+    stress: GpuStress, cuda: FakeCuda, kernels: StressKernels, word: torch.Tensor
+) -> None:
+    asked: list[str] = []
+
+    def over(stream: Any) -> bool:
+        asked.append(stream.name)
+        return stream is not cuda.main or asked.count("main") > 5
+
+    cuda.over = over
+    with stress.load(4096):
+        ahead = len(kernels.occupy.launches)
+    assert len(kernels.occupy.launches) == ahead + 5 * ahead // 2
+    assert int(word) == 1
+
+
+def test_launches_that_do_not_end_are_not_loaded_for_ever(
+    stress: GpuStress, cuda: FakeCuda, word: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_stress, "_MOST_LOAD_S", 0.02)
+    cuda.over = lambda stream: False
+    with stress.load(4096):
+        pass
+    assert int(word) == 1
+
+
+def test_an_error_inside_ends_the_load(
+    stress: GpuStress, cuda: FakeCuda, word: torch.Tensor
+) -> None:
+    cuda.over = lambda stream: pytest.fail("nobody waits for launches that failed")
+    with pytest.raises(ValueError, match="inside"), stress.load(4096):
+        raise ValueError("inside")
+    assert int(word) == 1
+    assert [stream.synchronized for stream in cuda.made] == [1, 1]
+
+
+def test_without_kernels_of_our_own_the_rest_works(
+    cuda: FakeCuda, word: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    stress = GpuStress(CPU, cuda)
+    assert stress.limits.startswith("on ROCm only freed memory is spoiled")
+    stress.spoil(1000, 2**30)
+    with stress.load(4096):
+        assert int(word) == 0
+    assert [stream.synchronized for stream in cuda.made] == [1, 1]
+
+
+def test_what_is_missing_is_told(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gemmetry.devices.cuda_driver", None)
+    monkeypatch.delattr("gemmetry.devices.cuda_driver", raising=False)
+    assert "without cuda-bindings and NVRTC only freed memory" in GpuStress(CPU, cuda).limits
+
+
+def test_a_compiler_that_is_too_old_is_told(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = pytest.importorskip("gemmetry.devices.cuda_driver", exc_type=ImportError)
+
+    def refuse(name: str, macros: object, architecture: str) -> object:
+        raise CompileError(f"NVRTC rejected {name} for {architecture}: unknown")
+
+    monkeypatch.setattr(driver, "compile_source", refuse)
+    assert "(NVRTC rejected stress for sm_90: unknown)" in GpuStress(CPU, cuda).limits

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.record import BuildFacts, Measurement, Verdict
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker, merge_facts
+from gemmetry.engine.failures import Ending
+from gemmetry.hardware import roofline as roofline_module
+from gemmetry.hardware.detect import CpuFacts
+from gemmetry.measurement.rounds import Round
+from gemmetry.store.experiment import Experiment
+from gemmetry.store.rows import Lane
+
+NAME = "matmul_4096x4096x4096_bf16t_bf16t_bf16t"
+H200 = Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H200")
+
+
+def make_candidate(target: Target = H200) -> Candidate:
+    lane = Lane(1, "torch", {}, target)
+    return Candidate(3, lane, parse_operation(NAME), NAME, Configuration("x", {"tile": 64}))
+
+
+def make_round(*samples: float) -> Round:
+    return Round(
+        samples_ns=samples,
+        method="events",
+        telemetry={"power_w": 400.0, "throttle_reasons": ("power",)},
+        launches_per_sample=2,
+        first_launch_ns=9.0,
+        seconds=0.25,
+        load_s=2.0,
+    )
+
+
+def test_rounds_go_through_the_store_unchanged(tmp_path, make_plan):
+    candidate = make_candidate()
+    rounds = [make_round(1.0, 2.0), make_round(3.0)]
+    stored = [candidate.add_round(one) for one in rounds]
+    assert [one.round for one in stored] == [0, 1]
+    from gemmetry.domain.environment import Environment
+
+    plan = make_plan()
+    with Experiment.create_or_open(tmp_path, plan, environment=Environment()) as experiment:
+        experiment.add_rounds(stored)
+        again = make_candidate()
+        again.restore(experiment.rounds([3])[3])
+    assert again.rounds == rounds
+    assert [sample for item in again.rounds for sample in item.samples_ns] == [1.0, 2.0, 3.0]
+    assert again.seconds_spent == 0.5, "sampling alone, without the load before a round"
+
+
+def test_a_done_record_has_its_share_of_the_roofline():
+    maker = RecordMaker(RunSettings(), "env", Path("/x"))
+    measurement = Measurement(
+        median_ns=2e5, ci_low_ns=2e5, ci_high_ns=2e5, min_ns=2e5, p95_ns=2e5, sample_count=9
+    )
+    candidate = make_candidate()
+    candidate.verdict = Verdict(status=Verification.PASSED)
+    record = maker.done(candidate, measurement)
+    # 2·4096³ FLOP in 0.2 ms is 687 TFLOP/s, of NVIDIA's 989 TFLOP/s dense bf16 for the H200.
+    assert record.roofline_fraction == pytest.approx(687.2 / 989.4, rel=0.01)
+    assert record.roofline_source
+    assert record.dispatch == f"{NAME}_x"
+    assert record.configuration_parameters == {"tile": 64}
+    assert record.environment_id == "env"
+    assert record.device == "cuda:0"
+
+
+def test_a_measured_bandwidth_bounds_products_of_the_cpu(monkeypatch):
+    facts = CpuFacts(
+        name="x", vendor="AuthenticAMD", family=0x1A, model=2, usable_cores=2, physical_cores=2,
+        clock_hz=2.6e9,
+        flags=frozenset({"fma", "avx2", "avx512f"}), last_level_caches=(2**20,),
+    )  # fmt: skip
+    monkeypatch.setattr(roofline_module, "_facts", lambda: facts)
+    candidate = make_candidate(Target(TargetKind.CPU))
+    candidate.operation = parse_operation("matmul_1x4096x4096_f32t_f32t_f32t")
+    seconds = candidate.operation.bytes / 40e9
+    measurement = Measurement(
+        median_ns=2e9 * seconds, ci_low_ns=1, ci_high_ns=1, min_ns=1, p95_ns=1, sample_count=9
+    )
+    maker = RecordMaker(RunSettings(), "env", Path("/x"), host_bytes_per_s=40e9)
+    record = maker.done(candidate, measurement)
+    assert record.roofline_fraction == pytest.approx(0.5)
+    assert "40.0 GB/s" in record.roofline_source
+
+
+def test_an_ended_record_tells_stage_and_reason():
+    candidate = make_candidate()
+    candidate.stage = Stage.VERIFY
+    maker = RecordMaker(RunSettings(), "env", Path("/x"))
+    record = maker.ended(candidate, Ending(Outcome.CRASH, "it died", "tail"))
+    assert (record.outcome, record.stage) == (Outcome.CRASH, Stage.VERIFY)
+    assert (record.reason, record.output_tail) == ("it died", "tail")
+    assert record.verdict.status is Verification.NOT_VERIFIED
+    assert record.measurement is None
+
+
+def test_paths_are_relative_to_the_experiment_where_they_lie_in_it():
+    candidate = make_candidate()
+    candidate.facts = BuildFacts(
+        source_path="/x/artifacts/generated/a.mlir",
+        binary_path="/elsewhere/b",
+        assembly_path="generated/c.s",
+    )
+    for generated, assembly in (
+        ("/x/artifacts/generated", "artifacts/generated/c.s"),
+        ("/other/generated", "/other/generated/c.s"),
+    ):
+        maker = RecordMaker(RunSettings(), "", Path("/x"), Path(generated))
+        facts = maker.done(candidate, None).facts
+        assert facts.source_path == "artifacts/generated/a.mlir"
+        assert facts.binary_path == "/elsewhere/b"
+        assert facts.assembly_path == assembly
+
+
+def test_the_providers_own_benchmark_gets_the_runs_inputs():
+    candidate = make_candidate()
+    candidate.facts = BuildFacts(run_command="inputs {seed} {distribution} && run")
+    maker = RecordMaker(RunSettings(seed=7, distribution="normal"), "", Path("/x"))
+    assert maker.done(candidate, None).facts.run_command == "inputs 7 normal && run"
+
+
+def test_facts_of_the_compiler_complete_those_of_the_build():
+    compiled = BuildFacts(registers=3, compile_ns=5, notes=("n",))
+    built = BuildFacts(registers=4, default_configuration="d")
+    merged = merge_facts(compiled, built)
+    assert merged == BuildFacts(registers=4, compile_ns=5, notes=("n",), default_configuration="d")
+    assert merge_facts(BuildFacts(), built) is built
+
+
+def test_a_verified_dispatch_is_not_verified_again():
+    candidate = make_candidate()
+    assert candidate.wire.verify
+    candidate.verdict = Verdict(status=Verification.PASSED)
+    assert not candidate.wire.verify

@@ -1,0 +1,512 @@
+from __future__ import annotations
+
+import random
+import time
+
+import msgspec
+import pytest
+
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.errors import StorageError
+from gemmetry.domain.events import DispatchFinished
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.record import BuildFacts, Verdict
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine.dispatches import device as device_module
+from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker
+from gemmetry.engine.dispatches.device import DeviceSession
+from gemmetry.engine.failures import Ending, WorkerLost
+from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
+from gemmetry.engine.workers.protocol import (
+    Answered,
+    Close,
+    Closed,
+    Entered,
+    Failure,
+    Open,
+    Opened,
+    Sample,
+    Sampled,
+)
+from gemmetry.measurement.rounds import Round
+from gemmetry.measurement.stopping import StopPolicy
+from gemmetry.store.rows import Lane
+from gemmetry.verification.checks import CheckOutcome, CheckResult
+from gemmetry.verification.protocol import CHECKS
+
+NAME = "matmul_8x8x8_f32t_f32t_f32t"
+TARGET = Target(TargetKind.NULL)
+STANDARD = dict.fromkeys(("form", *(check.name for check in CHECKS)), "passed")
+AFTER_TIMING = CheckResult("after_timing", CheckOutcome.PASSED)
+
+
+class MemoryJournal:
+    """Stands in for the journal; remembers transactions in order."""
+
+    def __init__(self) -> None:
+        self.experiment = self
+        self.transactions = []
+        self.turns = []
+        self.processes = []
+        self.records = {}
+        self.events = []
+
+    def rounds(self, ids):
+        return {}
+
+    def verdicts(self, ids):
+        return {}
+
+    def add_rounds(self, rounds, verdicts):
+        if rounds:
+            self.transactions.append([(one.dispatch, one.round) for one in rounds])
+            self.turns += [(one.document["turn"], one.round, one.dispatch) for one in rounds]
+            self.processes += [(r.round, r.document["process"], r.dispatch) for r in rounds]
+
+    def finish(self, records):
+        self.records.update(records)
+        for record in records.values():
+            self.tell(DispatchFinished(record))
+
+    def tell(self, event):
+        self.events.append(event)
+
+
+@pytest.fixture
+def measure(tmp_path):
+    """Measures configurations of the null provider in one session; the journal."""
+
+    def go(configurations, lanes=1, **settings):
+        values = {"verification_level": "quick", **settings}
+        context = WorkerContext(
+            settings=RunSettings(**values),
+            generated=tmp_path / "generated",
+            references=tmp_path / "references",
+            failures=tmp_path / "failures",
+            logs=tmp_path / "logs",
+            temporary=tmp_path / "temporary",
+        )
+        journal = MemoryJournal()
+        records = RecordMaker(context.settings, "env", tmp_path)
+        session = DeviceSession(TARGET, context, journal, records)
+        candidates = [
+            Candidate(
+                number,
+                Lane(number % lanes, "null", {}, TARGET),
+                parse_operation(NAME),
+                NAME,
+                Configuration(configuration),
+            )
+            for number, configuration in enumerate(configurations)
+        ]
+        try:
+            session.measure(candidates)
+        finally:
+            session.close()
+        return journal
+
+    return go
+
+
+def outcomes(journal):
+    return {r.configuration: str(r.outcome) for r in journal.records.values()}
+
+
+def test_rounds_are_interleaved_and_differ_in_order(measure):
+    names = ["factor_1p5", "factor_2", "factor_3", "factor_4", "factor_5", "factor_6"]
+    journal = measure(names, lanes=2, interval_width=1e-9, min_samples=10, max_samples=40)
+    # Rounds of 10, 20 and 10 samples; each pass over all six is stored before the next begins.
+    passes = [one for transaction in journal.transactions for one in transaction]
+    assert [number for _, number in passes] == [0] * 6 + [1] * 6 + [2] * 6
+    orders = [[d for d, number in passes if number == n] for n in range(3)]
+    assert all(sorted(order) == list(range(6)) for order in orders)
+    assert len({tuple(order) for order in orders}) > 1
+    expected = list(range(6))
+    random.Random("42:0:0").shuffle(expected)
+    assert orders[0] == expected, "the order is seeded"
+    turns = {number: {t for t, n, _ in journal.turns if n == number} for number in range(3)}
+    assert all(len(found) == 1 for found in turns.values()), "one turn for all of a pass"
+    assert len(set.union(*turns.values())) == 3
+
+
+def test_survivors_of_a_lost_worker_are_opened_again(measure, workers, monkeypatch):
+    """A worker dies while sampling: whoever it sampled is blamed, the others go on."""
+    monkeypatch.setattr("gemmetry.engine.dispatches.results.STORE_EVERY_S", 0.0)
+    killed = []
+
+    class Killing(device_module.StopPolicy):
+        def next_count(self, rounds, seconds_spent, sample_s):
+            if len(rounds) == 1 and not killed:
+                killed.append(workers[0].pid)
+                workers[0]._process.kill()
+                workers[0]._process.wait()
+            return super().next_count(rounds, seconds_spent, sample_s)
+
+    monkeypatch.setattr(device_module, "StopPolicy", Killing)
+    journal = measure(
+        ["default", "fast", "factor_2"], interval_width=1e-9, min_samples=5, max_samples=20
+    )
+    assert killed
+    assert sorted(outcomes(journal).values()) == ["crash", "ok", "ok"]
+    assert len(workers) == 2
+    ok = [r for r in journal.records.values() if r.outcome is Outcome.OK]
+    assert all(r.measurement.sample_count == 20 for r in ok)
+    rounds = [one for transaction in journal.transactions for one in transaction]
+    assert len(set(rounds)) == len(rounds)
+
+
+def test_out_of_memory_beside_others_gets_a_second_chance_alone(measure):
+    journal = measure(["default", "out_of_memory", "fast"])
+    assert outcomes(journal) == {"default": "ok", "fast": "ok", "out_of_memory": "out_of_memory"}
+    assert list(journal.records) == [0, 2, 1], "it was tried again after the others"
+
+
+def test_a_worker_that_cannot_start_ends_its_dispatches_only_once(measure, monkeypatch):
+    monkeypatch.setattr("gemmetry.engine.workers.process.sys.executable", "/bin/false")
+    journal = measure(["default", "fast"])
+    assert outcomes(journal) == {"default": "crash", "fast": "crash"}
+    assert "status 1" in journal.records[0].reason
+
+
+def test_a_crash_while_closing_is_told(measure):
+    journal = measure(["default", "late"])
+    assert outcomes(journal) == {"default": "ok", "late": "wrong"}
+    assert journal.records[1].measurement is None
+
+
+def test_a_full_disk_in_a_worker_is_no_fault_of_the_dispatch(measure, monkeypatch):
+    """The run ends, and what was being measured has no row: it has its turn again."""
+    original = WorkerProcess.receive
+
+    def receive(self):
+        reply = original(self)
+        if isinstance(reply, Opened):
+            full = Failure("StorageError", "No space left on device", "Free some space.")
+            return msgspec.structs.replace(reply, failure=full)
+        return reply
+
+    monkeypatch.setattr(WorkerProcess, "receive", receive)
+    with pytest.raises(StorageError, match="No space left") as raised:
+        measure(["default"])
+    assert raised.value.hint == "Free some space."
+
+
+def changed_reply(monkeypatch, workers, number, kind, change):
+    """Replies of `kind` from the worker `number` as `change` makes them."""
+    original = WorkerProcess.receive
+
+    def receive(self):
+        reply = original(self)
+        is_asked = isinstance(reply, kind) and workers.index(self) == number
+        return change(reply) if is_asked else reply
+
+    monkeypatch.setattr(WorkerProcess, "receive", receive)
+
+
+MANY = {"processes": 3, "interval_width": 1e-9, "min_samples": 5, "max_samples": 120}
+
+
+def test_processes_share_the_rounds_in_turn(measure, workers):
+    journal = measure(["default", "fast"], **MANY)
+    assert [record.measurement.processes for record in journal.records.values()] == [3, 3]
+    started = [worker.started_ns for worker in workers]
+    assert len(set(started)) == 3
+    for dispatch in (0, 1):
+        taken = sorted((number, p) for number, p, d in journal.processes if d == dispatch)
+        assert [p for _, p in taken] == (started * len(taken))[: len(taken)]
+
+
+def test_only_the_first_process_verifies(measure, workers, monkeypatch):
+    verdicts = []
+    for number in range(3):
+        changed_reply(
+            monkeypatch, workers, number, Opened,
+            lambda reply, number=number: verdicts.append((number, reply.verdict is None)) or reply,
+        )  # fmt: skip
+    measure(["default"], **MANY)
+    assert sorted(verdicts) == [(0, False), (1, True), (2, True)]
+
+
+def test_further_processes_know_what_the_first_verified(measure, monkeypatch):
+    """Judging twice what is the same bit for bit would cost each process as much as verifying."""
+    sent = []
+    original = WorkerProcess.send
+
+    def send(self, message):
+        sent.extend(message.dispatches if isinstance(message, Open) else ())
+        return original(self, message)
+
+    monkeypatch.setattr(WorkerProcess, "send", send)
+    measure(["default"], **MANY)
+    first, *further = (wire.right_output for wire in sent)
+    assert first == ""
+    assert len(further) == 2
+    assert len(set(further)) == 1
+    assert len(further[0]) == 64
+
+
+def test_a_verdict_without_its_checks_is_a_crash(measure, workers, monkeypatch):
+    """A kernel in Python can empty the list that its process runs."""
+
+    def change(reply):
+        verdict = Verdict(status=Verification.PASSED)
+        return msgspec.structs.replace(reply, verdict=verdict) if reply.id == 1 else reply
+
+    for number in range(4):
+        changed_reply(monkeypatch, workers, number, Opened, change)
+    journal = measure(["default", "factor_2", "fast"])
+    assert outcomes(journal) == {"default": "ok", "factor_2": "crash", "fast": "ok"}
+    assert "without a result of the check form" in journal.records[1].reason
+
+
+def test_a_dispatch_that_fails_in_a_further_process_ends(measure, workers, monkeypatch):
+    refused = Failure("LaunchError", "not here")
+    changed_reply(
+        monkeypatch, workers, 1, Opened,
+        lambda reply: msgspec.structs.replace(reply, failure=refused) if reply.id == 0 else reply,
+    )  # fmt: skip
+    journal = measure(["default", "fast"], **MANY)
+    assert outcomes(journal) == {"default": "launch_error", "fast": "ok"}
+    assert journal.records[0].reason == "not here"
+    assert journal.records[1].measurement.processes == 3
+    assert len(workers) == 3, "nobody was lost"
+
+
+def test_a_dispatch_that_does_not_fit_a_second_time_is_sampled_by_the_others(
+    measure, workers, monkeypatch
+):
+    full = Failure("OutOfMemoryError", "full")
+    changed_reply(
+        monkeypatch, workers, 1, Opened, lambda reply: msgspec.structs.replace(reply, failure=full)
+    )
+    journal = measure(["default", "fast"], **MANY)
+    assert outcomes(journal) == {"default": "ok", "fast": "ok"}
+    assert {p for _, p, _ in journal.processes} == {workers[0].started_ns, workers[2].started_ns}
+
+
+def test_a_dispatch_that_fails_while_one_process_samples_it_ends(measure, workers, monkeypatch):
+    broken = Failure("LaunchError", "broke")
+    changed_reply(
+        monkeypatch, workers, 2, Sampled,
+        lambda reply: msgspec.structs.replace(reply, round=None, failure=broken)
+        if reply.id == 0 else reply,
+    )  # fmt: skip
+    journal = measure(["default", "fast"], **MANY)
+    assert outcomes(journal) == {"default": "launch_error", "fast": "ok"}
+    assert len(workers) == 3
+
+
+def test_outputs_that_one_process_leaves_wrong_make_the_dispatch_wrong(
+    measure, workers, monkeypatch
+):
+    wrong = CheckResult("after_timing", CheckOutcome.FAILED, "left wrong")
+    changed_reply(
+        monkeypatch, workers, 2, Closed,
+        lambda reply: msgspec.structs.replace(reply, check=wrong) if reply.id == 0 else reply,
+    )  # fmt: skip
+    journal = measure(["default", "fast"], **MANY)
+    assert outcomes(journal) == {"default": "wrong", "fast": "ok"}
+    assert journal.records[0].verdict.status is Verification.FAILED
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_lost_process_costs_what_it_sampled(measure, workers, monkeypatch, number):
+    killed = []
+
+    class Killing(device_module.StopPolicy):
+        def next_count(self, rounds, seconds_spent, sample_s):
+            if len(rounds) == number and not killed:
+                killed.append(number)
+                workers[number]._process.kill()
+                workers[number]._process.wait()
+            return super().next_count(rounds, seconds_spent, sample_s)
+
+    monkeypatch.setattr(device_module, "StopPolicy", Killing)
+    journal = measure(["default", "fast", "factor_2"], **MANY)
+    assert killed
+    assert sorted(outcomes(journal).values()) == ["crash", "ok", "ok"]
+    assert len(workers) == 6, "the others of the lane are replaced with it"
+
+
+def test_a_process_lost_at_the_end_leaves_the_others_unlooked_at(measure, workers, monkeypatch):
+    original = WorkerProcess.send
+
+    def send(self, message):
+        if isinstance(message, Close) and workers.index(self) == 1:
+            self._process.kill()
+            self._process.wait()
+        original(self, message)
+
+    monkeypatch.setattr(WorkerProcess, "send", send)
+    journal = measure(["default", "fast"], **MANY)
+    assert sorted(outcomes(journal).values()) == ["crash", "ok"]
+    (ok,) = [r for r in journal.records.values() if r.outcome is Outcome.OK]
+    assert "after_timing" in ok.verdict.checks, "the first process had looked at it"
+
+
+def test_a_dispatch_that_has_ended_is_not_opened_again_with_those_that_a_loss_left(
+    measure, workers, monkeypatch
+):
+    refused = Failure("LaunchError", "not here")
+    changed_reply(
+        monkeypatch, workers, 1, Opened,
+        lambda reply: msgspec.structs.replace(reply, failure=refused) if reply.id == 0 else reply,
+    )  # fmt: skip
+    opened = []
+    for number in range(3, 6):
+        changed_reply(
+            monkeypatch, workers, number, Opened, lambda reply: opened.append(reply.id) or reply
+        )
+    killed = []
+
+    class Killing(device_module.StopPolicy):
+        def next_count(self, rounds, seconds_spent, sample_s):
+            if len(rounds) == 2 and not killed:
+                killed.append(2)
+                workers[2]._process.kill()
+                workers[2]._process.wait()
+            return super().next_count(rounds, seconds_spent, sample_s)
+
+    monkeypatch.setattr(device_module, "StopPolicy", Killing)
+    journal = measure(["default", "fast", "factor_2"], **MANY)
+    assert journal.records[0].reason == "not here"
+    assert sorted(outcomes(journal).values()) == ["crash", "launch_error", "ok"]
+    (survivor,) = [key for key, r in journal.records.items() if r.outcome is Outcome.OK]
+    assert opened == [survivor] * 3
+    assert len(workers) == 6
+
+
+class Unreliable(WorkerProcess):
+    """A worker without a process: each answer is the right one, or with some probability any."""
+
+    def __init__(self, lane, context, hello, chance, senseless):
+        self.lane, self.started_ns, self._context = lane, time.time_ns(), context
+        self._chance, self._senseless = chance, senseless
+        self._queue = []
+        self._channel = self
+        self._on_the_way, self._owned, self._report = 0, set(), {}
+        self.is_dead = False
+
+    def send(self, message):
+        assert not self.is_dead
+        match message:
+            case Open():
+                for wire in message.dispatches:
+                    self._queue += [Entered(wire.id, Stage.VERIFY), self._opened(wire)]
+            case Sample():
+                taken = Round(samples_ns=(1.0, 1.5), method="events", seconds=1e-6)
+                self._queue += [Sampled(key, taken, None) for key, _ in message.requests]
+            case Close():
+                self._queue += [Closed(key, AFTER_TIMING, None) for key in message.ids]
+        self._queue.append(Answered())
+
+    def _opened(self, wire):
+        verdict = Verdict(status=Verification.PASSED, checks=STANDARD) if wire.verify else None
+        return Opened(wire.id, BuildFacts(), verdict, None, "", 1 << 30)
+
+    def receive(self):
+        assert not self.is_dead
+        match self._chance.randrange(60):
+            case 0:
+                raise self.distrust("noise")
+            case 1:
+                self.kill()
+                raise WorkerLost(Ending(Outcome.CRASH, "died"))
+            case 2 | 3 | 4 | 5:
+                return self._chance.choice(self._senseless)
+            case 6:
+                return self._queue[0]
+        return self._queue.pop(0)
+
+    def wait_ready(self):
+        return None
+
+    def is_idle(self):
+        return self._chance.randrange(30) != 0
+
+    def kill(self):
+        self.is_dead = True
+
+    stop = kill
+    output_tail = mark_output = lambda self: ""
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_workers_answer_every_dispatch_gets_its_record(
+    measure, monkeypatch, some_replies, seed
+):
+    chance = random.Random(seed)
+    senseless = some_replies(chance, 200)
+    started = []
+
+    def start(lane, context, hello):
+        started.append(Unreliable(lane, context, hello, chance, senseless))
+        return started[-1]
+
+    monkeypatch.setattr("gemmetry.engine.workers.crew.WorkerProcess", start)
+    names = ["default", "fast", "factor_2", "factor_3", "factor_4"]
+    journal = measure(names, lanes=2, min_samples=5, max_samples=20)
+    assert sorted(journal.records) == [0, 1, 2, 3, 4]
+    for record in journal.records.values():
+        assert record.outcome is Outcome.OK or record.reason
+        msgspec.json.encode(record)
+    assert all(worker.is_dead for worker in started)
+
+
+def test_a_reply_out_of_turn_is_the_crash_of_whoever_ran(measure, workers, monkeypatch):
+    """Beside others it may be another's doing, so that the one to blame gets a turn alone."""
+    ran = []
+
+    def change(reply):
+        ran.append(reply.id)
+        return msgspec.structs.replace(reply, id=77) if reply.id == 1 else reply
+
+    for number in range(4):
+        changed_reply(monkeypatch, workers, number, Opened, change)
+    journal = measure(["default", "factor_2", "fast"])
+    assert outcomes(journal) == {"default": "ok", "factor_2": "crash", "fast": "ok"}
+    assert "a reply out of turn (Opened)" in journal.records[1].reason
+    assert ran == [0, 1, 2, 0, 1], "its second chance came last"
+
+
+@pytest.mark.parametrize("kind", [Opened, Sampled])
+def test_a_worker_that_goes_on_after_its_answer_costs_the_last_it_answered(
+    measure, workers, monkeypatch, kind
+):
+    """The copy of a worker that a kernel forked sends what the worker sends, once more."""
+    original = WorkerProcess.receive
+    twice = []
+
+    def receive(self):
+        reply = twice.pop() if twice else original(self)
+        if isinstance(reply, kind) and reply.id == 1 and not self._copied:
+            self._copied = True
+            twice.append(reply)
+        return reply
+
+    monkeypatch.setattr(WorkerProcess, "_copied", False, raising=False)
+    monkeypatch.setattr(WorkerProcess, "receive", receive)
+    enough = {"interval_width": 1e-9, "min_samples": 5, "max_samples": 20}
+    journal = measure(["default", "factor_2"], lanes=2, **enough)
+    found = outcomes(journal)
+    assert found["factor_2"] == "crash"
+    assert found["default"] == "ok"
+
+
+def test_what_a_sample_takes_sizes_the_first_round(measure, monkeypatch):
+    hear, next_count, told = WorkerProcess.hear, StopPolicy.next_count, []
+
+    def hear_opened(self, kinds, keys):
+        reply = hear(self, kinds, keys)
+        return msgspec.structs.replace(reply, sample_s=0.25) if type(reply) is Opened else reply
+
+    def counted(self, rounds, seconds_spent, sample_s):
+        told.append((len(rounds), sample_s))
+        return next_count(self, rounds, seconds_spent, sample_s)
+
+    monkeypatch.setattr(WorkerProcess, "hear", hear_opened)
+    monkeypatch.setattr(StopPolicy, "next_count", counted)
+    measure(["default"])
+    assert told[0] == (0, 0.25)

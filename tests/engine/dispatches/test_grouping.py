@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine.dispatches.candidate import Candidate
+from gemmetry.engine.dispatches.grouping import MAX_GROUP, UNKNOWN_GPU_BUDGET_BYTES, Budget, groups
+from gemmetry.store.rows import Lane
+
+GPU = Target(TargetKind.CUDA, "sm_90", 0)
+
+
+def candidates(m: int, count: int, start: int = 0) -> list[Candidate]:
+    name = f"matmul_{m}x{m}x{m}_f32t_f32t_f32t"
+    lane = Lane(1, "null", {}, GPU)
+    return [
+        Candidate(start + i, lane, parse_operation(name), name, Configuration(f"c{i}"))
+        for i in range(count)
+    ]
+
+
+def sizes(items, **settings):
+    settings = {"memory_budget_bytes": 1 << 40, **settings}
+    return [len(group) for group in groups(items, Budget(GPU, RunSettings(**settings)))]
+
+
+def test_one_operation_stays_together():
+    assert sizes(candidates(1024, 20)) == [20]
+
+
+def test_large_operations_stand_alone_and_small_ones_share():
+    assert sizes(candidates(1024, 3) + candidates(1025, 2)) == [3, 2]
+    assert sizes(candidates(16, 3) + candidates(17, 2)) == [5]
+    assert sizes(candidates(16, 3) + candidates(1024, 2)) == [3, 2]
+
+
+def test_groups_are_bounded():
+    assert sizes(candidates(16, MAX_GROUP + 10)) == [MAX_GROUP, 10]
+
+
+def test_groups_stay_within_memory():
+    one_set = parse_operation("matmul_1024x1024x1024_f32t_f32t_f32t").bytes
+    assert sizes(candidates(1024, 7), cold_cache=False, memory_budget_bytes=3 * one_set) == [
+        3,
+        3,
+        1,
+    ]
+    assert sizes(candidates(1024, 2), memory_budget_bytes=1) == [1, 1], "one always runs"
+
+
+def test_whoever_runs_alone_shares_with_nobody():
+    items = candidates(16, 3)
+    items[1].runs_alone = True
+    assert sizes(items) == [1, 1, 1]
+
+
+def test_the_budget_is_half_of_what_the_device_had_free():
+    budget = Budget(GPU, RunSettings())
+    assert budget.limit_bytes == UNKNOWN_GPU_BUDGET_BYTES
+    budget.observe(100)
+    budget.observe(60)
+    budget.observe(0)
+    assert budget.limit_bytes == 50
+    assert Budget(GPU, RunSettings(memory_budget_bytes=7)).limit_bytes == 7
+    assert Budget(Target(TargetKind.CPU), RunSettings()).limit_bytes > 0
+
+
+def test_every_process_holds_buffers_of_its_own():
+    (one,) = candidates(8192, 1)
+    alone, shared = Budget(GPU, RunSettings()), Budget(GPU, RunSettings(), processes=3)
+    assert shared.needed_bytes(one) == 3 * alone.needed_bytes(one)
+    assert shared.limit_bytes == 3 * UNKNOWN_GPU_BUDGET_BYTES

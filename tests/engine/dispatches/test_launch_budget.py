@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gemmetry.domain.outcome import Stage
+from gemmetry.domain.settings import RunSettings, TraceSchedule
+from gemmetry.engine.dispatches.launch_budget import LEAST_TRIAL_S, PROBE_DOUBT, LaunchBudget
+from gemmetry.verification.protocol import launches
+
+SETTINGS = RunSettings(deadlines_s={**RunSettings().deadlines_s, Stage.VERIFY: 20.0})
+VERIFIED = LaunchBudget(SETTINGS, verifies=True)
+UNVERIFIED = LaunchBudget(SETTINGS, verifies=False)
+
+
+def test_verification_that_would_pass_its_deadline_is_objected_to():
+    fewest = launches("standard", 100.0)
+    assert VERIFIED.limit_s == 20 / fewest
+    assert VERIFIED.objection(0.9 * 20 / launches("standard", 0.0)) == ""
+    reason = VERIFIED.objection(4.5)
+    assert f"took 4.5 s, so that the {fewest} launches of standard verification" in reason
+    assert f"--set deadlines.verify={9 * fewest} or --verification-level quick" in reason
+    assert "took 11 s, more than the 10 s allowed" in VERIFIED.objection(11)
+    assert UNVERIFIED.objection(9.9) == ""
+
+
+def test_traces_that_would_pass_their_deadline_are_objected_to():
+    budget = LaunchBudget(RunSettings(verify=False, trace=TraceSchedule()), verifies=False)
+    assert budget.objection(4.7) == ""
+    assert "--set deadlines.trace=250 or fewer repeats" in budget.objection(5.0)
+    assert budget.limit_s == pytest.approx(120 / 25)
+
+
+def test_a_prediction_that_leaves_doubt_asks_for_a_trial():
+    most = launches("standard", 0.0)
+    assert VERIFIED.is_doubtful(20 / launches("standard", 100.0) / PROBE_DOUBT * 1.01)
+    assert not VERIFIED.is_doubtful(20 / most / PROBE_DOUBT * 0.99)
+    assert UNVERIFIED.is_doubtful(10.1 / PROBE_DOUBT)
+    assert not UNVERIFIED.is_doubtful(9.9 / PROBE_DOUBT)
+    assert not VERIFIED.is_doubtful(None), "nothing is predicted"
+
+
+@pytest.mark.parametrize("budget", [VERIFIED, UNVERIFIED])
+def test_a_launch_that_the_trial_does_not_suffice_for_is_objected_to(budget):
+    assert budget.objection(budget.trial_s * 1.01) != ""
+    assert f"did not end within {budget.trial_s:.3g} s" in budget.overrun()
+
+
+def test_a_trial_is_no_shorter_than_starting_another_worker():
+    hasty = LaunchBudget(dataclasses.replace(SETTINGS, max_seconds_per_launch=1e-3), verifies=False)
+    assert hasty.limit_s == 1e-3
+    assert hasty.trial_s == LEAST_TRIAL_S
+    assert "more than the 0.001 s allowed" in hasty.overrun()

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.errors import DeviceLostError, StorageError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.record import Verdict
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine.dispatches import results
+from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker
+from gemmetry.engine.failures import Ending, WorkerLost
+from gemmetry.engine.workers.protocol import Closed, Failure
+from gemmetry.measurement.stopping import StopPolicy
+from gemmetry.store.rows import Lane
+from gemmetry.verification.checks import CheckOutcome, CheckResult
+
+NAME = "matmul_8x8x8_f32t_f32t_f32t"
+TARGET = Target(TargetKind.NULL)
+PASSED = Verdict(status=Verification.PASSED)
+
+
+class MemoryJournal:
+    """Remembers what is stored, in order, and counts losses of the device."""
+
+    def __init__(self):
+        self.experiment, self.stored, self.losses = self, [], 0
+
+    def add_rounds(self, rounds, verdicts):
+        self.stored.append((list(rounds), dict(verdicts)))
+
+    def finish(self, records):
+        self.stored[-1] += ({key: record.outcome for key, record in records.items()},)
+
+    def count_device_loss(self, _dispatch):
+        self.losses += 1
+        return self.losses
+
+
+@pytest.fixture
+def journal():
+    return MemoryJournal()
+
+
+@pytest.fixture
+def collected(journal, tmp_path):
+    settings = RunSettings()
+    maker = RecordMaker(settings, "env", tmp_path)
+    return results.Results(settings, StopPolicy(settings, TARGET), journal, maker)
+
+
+def candidate(number):
+    lane = Lane(0, "null", {}, TARGET)
+    return Candidate(number, lane, parse_operation(NAME), NAME, Configuration("default"))
+
+
+def worker():
+    found = SimpleNamespace(is_killed=False, output_tail=lambda: "tail")
+    found.kill = lambda: setattr(found, "is_killed", True)
+    return found
+
+
+def test_what_is_known_is_stored_together_and_once(collected, journal):
+    ended, going_on = candidate(1), candidate(2)
+    for one in (ended, going_on):
+        collected.add_verdict(one, PASSED)
+    collected.add_round("a round")
+    collected.end(ended, Ending(Outcome.CRASH, "it died"))
+    assert collected.has_ended(ended)
+    assert not collected.has_ended(going_on)
+    collected.store()
+    collected.store()
+    assert journal.stored == [
+        (["a round"], {2: PASSED}, {1: Outcome.CRASH}), ([], {}, {})
+    ]  # fmt: skip
+    assert not collected.has_ended(ended), "it is stored"
+
+
+def test_what_comes_quickly_shares_a_transaction(collected, journal, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(results.time, "monotonic", lambda: now[0])
+    for wait in (1.0, results.STORE_EVERY_S / 2, results.STORE_EVERY_S):
+        now[0] += wait
+        collected.store_if_due()
+    assert len(journal.stored) == 2
+
+
+def test_a_device_that_is_lost_twice_is_the_dispatchs_doing(collected):
+    one = candidate(1)
+    one.stage = Stage.MEASURE
+    failure = Failure(DeviceLostError.__name__, "it is gone")
+    with pytest.raises(DeviceLostError):
+        collected.heed(worker(), one, failure)
+    assert not collected.has_ended(one)
+    with pytest.raises(DeviceLostError):
+        collected.heed(worker(), one, failure)
+    assert collected.has_ended(one)
+
+
+def test_a_full_disk_is_not_the_dispatchs_fault(collected):
+    one = candidate(1)
+    with pytest.raises(StorageError, match="full"):
+        collected.heed(worker(), one, Failure(StorageError.__name__, "full"))
+    assert not collected.has_ended(one)
+
+
+def test_a_spoiled_worker_is_ended_and_others_go_on(collected):
+    lost = worker()
+    with pytest.raises(WorkerLost):
+        collected.heed(lost, candidate(1), Failure("LaunchError", "x", worker_is_spoiled=True))
+    assert lost.is_killed
+    collected.heed(worker(), candidate(1), Failure("LaunchError", "x"))
+
+
+@pytest.mark.parametrize("outcome", [CheckOutcome.PASSED, CheckOutcome.FAILED])
+def test_outputs_after_timing_decide(collected, journal, outcome):
+    one = candidate(1)
+    one.verdict = PASSED
+    closed = Closed(1, CheckResult("after_timing", outcome, "element 3"), None, "evidence")
+    is_wrong = outcome is CheckOutcome.FAILED
+    assert collected.is_wrong_after_timing(one, closed, "tail") is is_wrong
+    assert one.verdict.evidence_path == "evidence"
+    assert collected.has_ended(one) is is_wrong
+
+
+def test_outputs_that_nobody_could_look_at_are_noted():
+    one = candidate(1)
+    results.skip_recheck(one)
+    assert one.verdict is None
+    one.verdict = PASSED
+    results.skip_recheck(one)
+    assert one.verdict.checks["after_timing"].startswith("not applicable: the worker was lost")

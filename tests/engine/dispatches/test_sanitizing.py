@@ -1,0 +1,169 @@
+"""A script stands for compute-sanitizer: it runs the program and reports what it is told to."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+
+import pytest
+
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.record import Verdict
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine.dispatches import sanitizing
+from gemmetry.engine.dispatches.bench import Bench
+from gemmetry.engine.dispatches.sanitizing import sanitize, with_sanitizer
+from gemmetry.engine.workers.protocol import Entered, Hello, Open, WireDispatch
+from gemmetry.providers.null_provider.provider import NullProvider
+from gemmetry.verification.checks.results import CheckOutcome, failed, passed, warned
+
+SMALL = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
+LARGE = parse_operation("matmul_1024x1024x1024_f32t_f32t_f32t")
+NULL = Target(TargetKind.NULL)
+
+TOOL = """\
+    #!{python}
+    import subprocess, sys, time
+    arguments = sys.argv[1:]
+    program = arguments[arguments.index("{python}"):]
+    print("========= COMPUTE-SANITIZER")
+    sys.stdout.flush()
+    ended = subprocess.run(program, stdin=sys.stdin)
+    {after}
+    print("========= ERROR SUMMARY: 0 errors")
+    sys.exit(ended.returncode)
+"""
+
+FINDS = """\
+print("========= Invalid __global__ read of size 4 bytes")
+print("=========     at gemm(float *)+0x10 in gemm.cu:7")
+print("=========")
+print("========= ERROR SUMMARY: 3 errors")
+sys.exit(int(arguments[arguments.index("--error-exitcode") + 1]))"""
+
+
+@pytest.fixture
+def tool(tmp_path, monkeypatch):
+    """Puts a tool on PATH that does `after` when the program is done, and lets the null device
+    pass for CUDA."""
+
+    def make(after="pass"):
+        path = tmp_path / "bin" / "compute-sanitizer"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(textwrap.dedent(TOOL).format(python=sys.executable, after=after))
+        path.chmod(0o755)
+        monkeypatch.setenv("PATH", str(path.parent))
+        monkeypatch.setattr(sanitizing, "SANITIZED", TargetKind.NULL)
+
+    return make
+
+
+def hello_of(tmp_path, **settings):
+    folder = str(tmp_path)
+    values = RunSettings(**{"deadlines_s": {**RunSettings().deadlines_s, Stage.VERIFY: 60.0},
+                            **settings})  # fmt: skip
+    return Hello("null", {}, NULL, values, folder, folder, folder, 1, False)
+
+
+def dispatch_of(configuration="default", operation=SMALL):
+    return Dispatch(operation, Configuration(configuration), "null", NULL)
+
+
+def test_a_clean_launch_passes(tool, tmp_path):
+    tool()
+    found = sanitize(dispatch_of(), hello_of(tmp_path), "memcheck")
+    assert (found.name, found.outcome) == ("memcheck", CheckOutcome.PASSED), found.detail
+
+
+def test_a_finding_fails(tool, tmp_path):
+    tool(FINDS)
+    found = sanitize(dispatch_of(), hello_of(tmp_path), "memcheck")
+    assert found.outcome is CheckOutcome.FAILED
+    assert found.detail.startswith(
+        "3 found, first: Invalid __global__ read of size 4 bytes at gemm"
+    )
+
+
+def test_a_launch_that_fails_for_itself_says_nothing(tool, tmp_path):
+    tool()
+    found = sanitize(dispatch_of("launch_error"), hello_of(tmp_path), "initcheck")
+    assert found.outcome is CheckOutcome.NOT_APPLICABLE
+    assert "launch 1 was rejected" in found.detail
+
+
+def test_what_cannot_be_built_is_told(tool, tmp_path):
+    tool()
+    found = sanitize(dispatch_of("compile_error"), hello_of(tmp_path), "memcheck")
+    assert found.outcome is CheckOutcome.NOT_APPLICABLE
+    assert "asks the compiler to reject it" in found.detail
+
+
+def test_a_launch_that_hangs_is_ended_with_its_tool(tool, tmp_path):
+    tool()
+    settings = {"deadlines_s": {**RunSettings().deadlines_s, Stage.VERIFY: 2.0}}
+    found = sanitize(dispatch_of("hang"), hello_of(tmp_path, **settings), "synccheck")
+    assert found.outcome is CheckOutcome.NOT_APPLICABLE
+    assert "did not end within 1.8 s" in found.detail
+
+
+def test_only_cuda_and_only_where_the_tool_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/none")
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    found = sanitize(dispatch_of(), hello_of(tmp_path), "memcheck")
+    assert "is for CUDA devices" in found.detail
+    monkeypatch.setattr(sanitizing, "SANITIZED", TargetKind.NULL)
+    found = sanitize(dispatch_of(), hello_of(tmp_path), "memcheck")
+    assert "neither on PATH nor in CUDA_HOME/bin" in found.detail
+
+
+def test_a_product_is_run_on_a_tail_of_its_tile():
+    tile = {"tile_m": 64, "tile_n": 32, "tile_k": 16}
+    dispatch = Dispatch(LARGE, Configuration("x", tile), "null", NULL)
+    shapes = [operation.shape for operation in sanitizing._operations(dispatch)]
+    assert shapes[0][:3] == (65, 31, 17)
+    assert shapes[-1] == LARGE.shape
+    assert [o.shape for o in sanitizing._operations(dispatch_of())][-1] == SMALL.shape
+
+
+def test_findings_join_the_verdict():
+    verdict = Verdict(status=Verification.PASSED)
+    assert with_sanitizer(verdict, passed("memcheck")).status is Verification.PASSED
+    found = with_sanitizer(verdict, warned("racecheck", "1 found"))
+    assert (found.status, found.reason) == (Verification.WARNED, "racecheck: 1 found")
+    found = with_sanitizer(verdict, failed("memcheck", "1 found"))
+    assert found.status is Verification.FAILED
+    assert found.checks["memcheck"] == "failed: 1 found"
+
+
+class Recorder:
+    def __init__(self):
+        self.sent = []
+
+    def send(self, message):
+        self.sent.append(message)
+
+
+def test_the_worker_runs_each_tool_and_a_finding_fails_the_dispatch(tool, tmp_path):
+    tool(FINDS)
+    channel = Recorder()
+    hello = hello_of(tmp_path, sanitizers=("memcheck", "racecheck"), measure=False)
+    serving = Bench(channel, NullProvider({}), hello, Workspace(generated=tmp_path))
+    serving.handle(Open((WireDispatch(7, str(SMALL), Configuration("default")),)))
+    opened = channel.sent[-1]
+    assert opened.verdict.status is Verification.FAILED
+    assert opened.verdict.reason.startswith("memcheck: 3 found, first: Invalid __global__ read")
+    assert opened.verdict.checks["racecheck"].startswith("failed: 3 found")
+    # Each tool has the stage's deadline for itself.
+    assert [m.stage for m in channel.sent if isinstance(m, Entered)].count(Stage.VERIFY) == 3
+
+
+def test_where_there_is_no_cuda_the_dispatch_is_ok_and_says_so(make_plan, run_plan):
+    ran = run_plan(make_plan(sanitizers=("memcheck",), measure=False))
+    assert ran["default"].outcome is Outcome.OK
+    text = ran["default"].verdict.checks["memcheck"]
+    assert text == "not applicable: compute-sanitizer is for CUDA devices"

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.record import Measurement
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine.dispatches import timing_sanity
+from gemmetry.engine.dispatches.timing_sanity import timing_check
+from gemmetry.hardware.speed_limit import SpeedLimit
+from gemmetry.verification.checks import CheckOutcome
+
+H200 = Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H200")
+LARGE = parse_operation("matmul_8192x8192x8192_bf16t_bf16t_bf16t")
+SHORTEST_NS = 1.0995e12 / (1.3 * 989.4e12) * 1e9  # 0.855 ms
+
+
+def measured(median_ns):
+    return Measurement(
+        median_ns=median_ns, ci_low_ns=median_ns, ci_high_ns=median_ns, min_ns=median_ns,
+        p95_ns=median_ns, sample_count=10,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("median_ns", "outcome"),
+    [
+        (1.4e6, CheckOutcome.PASSED),  # 785 TFLOP/s, as measured
+        (1.01 * SHORTEST_NS, CheckOutcome.PASSED),
+        (0.99 * SHORTEST_NS, CheckOutcome.FAILED),
+        (2e3, CheckOutcome.FAILED),  # an empty launch
+        (0.0, CheckOutcome.FAILED),
+    ],
+)
+def test_no_median_is_shorter_than_the_peak_allows(median_ns, outcome):
+    found = timing_check(H200, LARGE, (), measured(median_ns))
+    assert found.outcome is outcome
+    if outcome is CheckOutcome.FAILED:
+        assert found.detail.startswith("faster than the device: ")
+        assert "H200" in found.detail
+
+
+def test_without_a_known_peak_it_does_not_apply():
+    found = timing_check(Target(TargetKind.NULL), LARGE, (), measured(1.0))
+    assert found.outcome is CheckOutcome.NOT_APPLICABLE
+
+
+@pytest.fixture
+def slow_device(monkeypatch):
+    """Every device computes at most 0.25 GFLOP/s: of an 8×8×8 product that the pretend device
+    does in 2 µs, what `fast` claims is too much and the default is not."""
+    limit = SpeedLimit(1024 / 1800e-9, "a pretend data sheet")
+    monkeypatch.setattr(timing_sanity, "speed_limit", lambda *_: limit)
+
+
+def test_a_dispatch_faster_than_its_device_is_wrong(make_plan, run_plan, slow_device):
+    ran = run_plan(make_plan())
+    assert ran["default"].outcome is Outcome.OK
+    assert ran["default"].verdict.checks["timing_sanity"] == "passed"
+    record = ran["fast"]
+    assert (record.outcome, record.stage) == (Outcome.WRONG, Stage.MEASURE)
+    assert record.measurement is None
+    assert "faster than the device" in record.reason
+    assert "a pretend data sheet" in record.reason
+    assert record.verdict.status is Verification.FAILED
+    assert record.reproduce.startswith("gemmetry profile ")
+    assert ran.summary.exit_status == 1
+
+
+def test_also_where_nothing_was_verified(make_plan, run_plan, slow_device):
+    ran = run_plan(make_plan(verify=False))
+    assert ran["fast"].outcome is Outcome.WRONG
+    assert ran["fast"].verdict.status is Verification.NOT_VERIFIED

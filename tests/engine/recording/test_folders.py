@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gemmetry.domain.events import DispatchFinished, Message
+from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.settings import TraceSchedule
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine import run
+from gemmetry.engine.dispatches.candidates import Resolver
+from gemmetry.engine.planning import make_lanes
+from gemmetry.engine.recording.folders import TraceFolders
+from gemmetry.providers.registry import load_provider
+from gemmetry.store.experiment import Experiment
+
+
+@pytest.fixture
+def store(make_plan, tmp_path):
+    plan = make_plan(("wrong",), sizes=(8, 16), verify=False, measure=False)
+    run(plan, tmp_path)
+    with Experiment.open(tmp_path) as experiment:
+        yield plan, experiment
+
+
+def entries(path):
+    return json.loads((path / "traces_matmul" / "manifest.json").read_text())["configurations"]
+
+
+def test_folders_are_numbered_in_plan_order(store):
+    plan, experiment = store
+    folders = TraceFolders(experiment, TraceSchedule())
+    (lane,) = make_lanes(plan, load_provider)
+    candidates = list(Resolver({1: lane}).candidates(experiment.planned()))
+    for candidate in candidates:
+        folders.assign(candidate)
+    found = [candidate.trace_folder for candidate in candidates]
+    assert {candidate.trace_kept for candidate in candidates} == {0}
+    root = experiment.path.resolve() / "traces_matmul"
+    assert found == [str(root / f"config_000{number}") for number in range(1, len(found) + 1)]
+    told = [(one["dispatch"], one["device"]) for one in entries(experiment.path)]
+    assert told == [(candidate.name, "null:0") for candidate in candidates]
+    assert candidates[0].lane.target == Target(TargetKind.NULL)
+
+
+def test_the_manifest_follows_what_the_listener_hears(store):
+    _, experiment = store
+    folders = TraceFolders(experiment, TraceSchedule())
+    heard = []
+    listen = folders.noting(heard.append)
+    records = list(experiment.records())
+    events = [Message("x"), *map(DispatchFinished, records)]
+    for event in events:
+        listen(event)
+    assert heard == events
+    folders.close()
+    assert [one["outcome"] for one in entries(experiment.path)] == [
+        str(record.outcome) for record in records
+    ]
+    assert records[0].outcome is Outcome.OK

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.outcome import Outcome, Stage
+from gemmetry.domain.settings import RunSettings, TraceSchedule
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine.failures import WorkerLost
+from gemmetry.engine.workers import process as worker_process
+from gemmetry.engine.workers.process import RunStopped, WorkerContext, WorkerProcess
+from gemmetry.engine.workers.protocol import (
+    Answered,
+    Close,
+    Entered,
+    Open,
+    Opened,
+    Sample,
+    WireDispatch,
+)
+from gemmetry.store.rows import Lane
+
+OPERATION = "matmul_8x8x8_f32t_f32t_f32t"
+
+
+@pytest.fixture
+def context(tmp_path):
+    return WorkerContext(
+        settings=RunSettings(verification_level="quick", threads=1),
+        generated=tmp_path / "generated",
+        references=tmp_path / "references",
+        failures=tmp_path / "failures",
+        logs=tmp_path / "logs",
+        temporary=tmp_path / "temporary",
+    )
+
+
+@pytest.fixture
+def start(context):
+    started = []
+
+    def go(provider="null", **options):
+        lane = Lane(1, provider, options, Target(TargetKind.NULL))
+        hello = context.hello(lane, jobs=1, force_compile=False)
+        worker = WorkerProcess(lane, context, hello)
+        started.append(worker)
+        return worker
+
+    yield go
+    for worker in started:
+        worker.kill()
+
+
+def wire(configuration, number=1):
+    return WireDispatch(number, OPERATION, Configuration(configuration))
+
+
+def replies(worker):
+    found = []
+    while not isinstance(reply := worker.receive(), Answered):
+        found.append(reply)
+    return found
+
+
+def is_running(pid: int) -> bool:
+    """Not dead, and not a zombie that nobody has collected yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_worker_opens_samples_and_closes(start):
+    worker = start()
+    assert worker.wait_ready() is None
+    worker.send(Open((wire("default"),)))
+    *entered, opened = replies(worker)
+    stages = [Stage.BUILD, Stage.VERIFY, Stage.MEASURE]
+    assert entered == [Entered(1, stage) for stage in stages]
+    assert isinstance(opened, Opened)
+    assert opened.failure is None
+    worker.send(Sample(((1, 5), (1, 3))))
+    assert [len(reply.round.samples_ns) for reply in replies(worker)] == [5, 3]
+    worker.send(Close((1,)))
+    (closed,) = replies(worker)
+    assert closed.check.text == "passed"
+    worker.stop()
+    assert not is_running(worker.pid)
+
+
+def test_a_provider_that_does_not_work_here_says_so(start):
+    failure = start(unavailable="not today").wait_ready()
+    assert (failure.kind, failure.message) == ("UnsupportedError", "not today")
+    failure = start("missing").wait_ready()
+    assert failure.kind == "UnknownNameError"
+
+
+def test_a_death_is_told_with_its_signal(start):
+    worker = start()
+    worker.wait_ready()
+    os.kill(worker.pid, signal.SIGABRT)
+    with pytest.raises(WorkerLost) as caught:
+        worker.receive()
+    assert caught.value.ending.outcome is Outcome.CRASH
+    assert "SIGABRT" in caught.value.ending.reason
+    with pytest.raises(WorkerLost):
+        worker.send(Open((wire("default"),)))
+
+
+def test_a_passed_deadline_kills(start):
+    worker = start()
+    worker.wait_ready()
+    worker.send(Open((wire("hang"),)))
+    deadline_s = worker._context.settings.deadlines_s[Stage.VERIFY]
+    worker.set_deadline(Stage.VERIFY, "verifying", 0.3 / deadline_s)
+    with pytest.raises(WorkerLost) as caught:
+        replies(worker)  # a launch that hangs never answers, so that only the deadline ends this
+    assert caught.value.ending.outcome is Outcome.TIMEOUT
+    reason = "verifying took longer than 0.3 s (raise it with --set deadlines.verify=0.6)"
+    assert caught.value.ending.reason == reason
+    assert not is_running(worker.pid)
+
+
+def test_the_stop_flag_ends_waiting(start, context):
+    worker = start()
+    worker.wait_ready()
+    worker.set_deadline(Stage.BUILD, "nothing")
+    threading.Timer(0.1, context.stop.set).start()
+    with pytest.raises(RunStopped):
+        worker.receive()
+    assert not is_running(worker.pid)
+
+
+def test_a_worker_that_eats_the_machines_memory_is_ended(start, monkeypatch):
+    monkeypatch.setattr(worker_process, "MIN_FREE_SHARE", 1.0)
+    monkeypatch.setattr(worker_process, "LARGE_SHARE", 0.0)
+    worker = start()
+    worker.set_deadline(Stage.BUILD, "nothing")
+    with pytest.raises(WorkerLost) as caught:
+        while True:
+            worker.receive()
+    assert caught.value.ending.outcome is Outcome.OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize(
+    ("held", "free", "is_short"),
+    [(300, 39, True), (300, 41, False), (249, 1, False)],
+)
+def test_memory_is_short_within_what_the_control_group_grants(monkeypatch, held, free, is_short):
+    monkeypatch.setattr(worker_process, "total_memory_bytes", lambda: 1000)
+    monkeypatch.setattr(worker_process, "free_memory_bytes", lambda: free)
+    assert worker_process._memory_is_short(held) is is_short
+
+
+def test_output_is_kept_apart_and_bounded(start, monkeypatch):
+    worker = start()
+    worker.wait_ready()
+    worker.send(Open((wire("chatty"),)))
+    replies(worker)
+    assert "launch 1" in worker.output_tail()
+    worker.mark_output()
+    assert worker.output_tail() == ""
+    monkeypatch.setattr(worker_process, "MAX_OUTPUT_BYTES", 10)
+    worker._trim_output()
+    assert "launch" in worker.output_tail()
+    log = next(Path(worker._context.logs).glob("null-*.log"))
+    assert log.stat().st_size <= worker_process.TAIL_BYTES + 1
+
+
+def test_thread_variables_reach_the_worker(start, fresh_workers):
+    worker = start()
+    worker.wait_ready()
+    environment = Path(f"/proc/{worker.pid}/environ").read_bytes().split(b"\0")
+    assert b"OMP_NUM_THREADS=1" in environment
+    assert b"OPENBLAS_NUM_THREADS=1" in environment
+
+
+def test_temporary_files_are_kept_in_a_folder_that_ends_with_the_worker(start, fresh_workers):
+    worker = start()
+    worker.wait_ready()
+    environment = Path(f"/proc/{worker.pid}/environ").read_bytes().split(b"\0")
+    (place,) = [Path(text[7:].decode()) for text in environment if text.startswith(b"TMPDIR=")]
+    assert place.parent == worker._context.temporary
+    (place / "cc1.s").write_text("left by a compiler")
+    caches = [text for text in environment if text.startswith(b"TORCHINDUCTOR_CACHE_DIR=")]
+    assert caches and str(place).encode() not in caches[0], "what lasts is kept elsewhere"
+    worker.stop()
+    assert not place.exists()
+
+
+def test_workers_and_what_they_started_die_with_their_parent(tmp_path):
+    code = """
+import sys
+from pathlib import Path
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.outcome import Stage
+from gemmetry.domain.settings import RunSettings, TraceSchedule
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine.workers.protocol import Open, WireDispatch
+from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
+from gemmetry.store.rows import Lane
+folder = Path(sys.argv[1])
+context = WorkerContext(settings=RunSettings(), generated=folder, references=folder,
+                        failures=folder, logs=folder, temporary=folder / "temporary")
+lane = Lane(1, "null", {}, Target(TargetKind.NULL))
+worker = WorkerProcess(lane, context, context.hello(lane, jobs=1, force_compile=False))
+worker.wait_ready()
+worker.set_deadline(Stage.VERIFY, "verifying")
+worker.send(Open((WireDispatch(1, "matmul_8x8x8_f32t_f32t_f32t", Configuration("hang")),)))
+print(worker.pid, flush=True)
+while True:
+    print(worker.receive().stage, flush=True)
+"""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    assert parent.stdout.readline() == "build\n"
+    assert parent.stdout.readline() == "verify\n"
+    assert is_running(pid), "it hangs in a launch"
+    temporary = tmp_path / "temporary"
+    assert len(list(temporary.iterdir())) == 1
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 300
+    while (is_running(pid) or any(temporary.iterdir())) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not is_running(pid)
+    assert list(temporary.iterdir()) == [], "its temporary files are gone, too"
+
+
+def test_torchs_profiler_is_quiet_while_traces_are_recorded(context, monkeypatch):
+    monkeypatch.delenv("KINETO_LOG_LEVEL", raising=False)
+    settings = RunSettings(trace=TraceSchedule())
+    tracing = dataclasses.replace(context, settings=settings)
+    assert worker_process._environment(tracing, Path("t"))["KINETO_LOG_LEVEL"] == "6"
+    assert "KINETO_LOG_LEVEL" not in worker_process._environment(context, Path("t"))
+    monkeypatch.setenv("KINETO_LOG_LEVEL", "1")
+    assert worker_process._environment(tracing, Path("t"))["KINETO_LOG_LEVEL"] == "1"

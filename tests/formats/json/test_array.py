@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmetry.formats.json import array as json_array
+from gemmetry.formats.json.array import ArrayReader, outer_object
+
+HOSTILE = '}, {"ph": "X", "name": "}]", \\" }]} ] }'
+NAMES = st.one_of(
+    st.text(alphabet='ab"\\{}[],: \n', max_size=30),
+    st.sampled_from(['}, {"ph"', "}]", "}]}", '"}', '\\"}, {\\"', HOSTILE, HOSTILE * 40]),
+)
+EVENTS = st.lists(
+    st.fixed_dictionaries(
+        {"name": NAMES},
+        optional={
+            "args": st.fixed_dictionaries(
+                {"x": st.lists(st.fixed_dictionaries({"y": NAMES}), max_size=3)}
+            )
+        },
+    ),
+    max_size=12,
+)
+
+
+def one(text: bytes) -> Any:
+    return f"left out: {text[:20]!r}"
+
+
+def reader_of(text: bytes, chunk_bytes: int = 1024, key: str = "events") -> ArrayReader[Any]:
+    return ArrayReader(
+        io.BytesIO(text), key, msgspec.json.Decoder(list[dict]).decode, one, chunk_bytes=chunk_bytes
+    )
+
+
+def read(text: bytes, chunk_bytes: int = 1024) -> tuple[list[Any], ArrayReader[Any]]:
+    reader = reader_of(text, chunk_bytes)
+    return [event for piece in reader for event in piece], reader
+
+
+@given(EVENTS, st.integers(1, 5000), st.sampled_from([None, 1, 2]), st.booleans())
+@settings(deadline=None, max_examples=80)
+def test_gives_the_same_events_whatever_the_size_of_a_piece(events, chunk_bytes, indent, is_bare):
+    document = events if is_bare else {"before": HOSTILE, "events": events, "after": [{"a": 1}]}
+    text = json.dumps(document, indent=indent).encode()
+    found, reader = read(text, chunk_bytes)
+    assert found == events
+    assert not reader.text.is_partial
+    assert reader.text.problems == []
+    if not is_bare:
+        assert outer_object(reader.head, reader.tail, ("before", "after", "none")) == (
+            {"before": HOSTILE, "after": [{"a": 1}]},
+            [],
+        )
+
+
+@given(EVENTS.filter(bool), st.data())
+@settings(deadline=None, max_examples=80)
+def test_of_a_file_that_ends_anywhere_the_complete_events_are_read(events, data):
+    text = json.dumps({"head": 1, "events": events}).encode()
+    cut = data.draw(st.integers(len(b'{"head": 1, "events": ['), len(text) - 3))
+    found, reader = read(text[:cut], data.draw(st.integers(1, 3000)))
+    assert reader.text.is_partial
+    assert reader.text.problems
+    complete = [e for e in found if "name" in e]
+    assert complete == events[: len(complete)]
+    # At most the event in which the file ends is missing.
+    ends = []
+    position = text.index(b"[") + 1
+    for event in events:
+        position = text.index(json.dumps(event).encode(), position) + len(json.dumps(event))
+        ends.append(position)
+    assert len(complete) >= sum(end <= cut for end in ends)
+
+
+def test_a_damaged_object_is_left_out_alone():
+    good = [{"name": f"event {i}"} for i in range(200)]
+    parts = [json.dumps(event) for event in good]
+    parts[100] = '{"name": bad}'
+    found, reader = read(('{"events": [' + ", ".join(parts) + "]}").encode())
+    assert found == good[:100] + good[101:]
+    assert not reader.text.is_partial
+    [problem] = reader.text.problems
+    text = "{" + '"events": [' + ", ".join(parts[:100]) + ", "
+    assert problem.where == f"byte {len(text)}"
+    assert "bad" in problem.what
+
+
+def test_a_lost_quote_costs_one_event_and_is_told():
+    good = [{"name": f"event {i}"} for i in range(50)]
+    parts = [json.dumps(event) for event in good]
+    parts[20] = '{"name": "no end}'
+    found, reader = read(('{"events": [' + ", ".join(parts) + "]}").encode())
+    assert found[:20] == good[:20]
+    assert found[-29:] == good[-29:]
+    assert reader.text.is_partial
+    assert "has no end" in str(reader.text.problems[0])
+
+
+def test_what_stands_between_events_is_told():
+    found, reader = read(b'{"events": [{"a": 1}, 7, "x", {"a": 2} null]}')
+    assert found == [{"a": 1}, {"a": 2}]
+    assert reader.text.left_out == 2
+    assert "7" in reader.text.problems[0].what
+
+
+def test_a_brace_too_many_is_told_and_reading_goes_on():
+    found, reader = read(b'{"events": [{"a": 1}}, {"a": 2}]}')
+    assert found == [{"a": 1}, {"a": 2}]
+    assert reader.text.is_partial
+    assert "never opened" in reader.text.problems[0].what
+
+
+@pytest.mark.parametrize("end", ["", "]", ",]", " \n ] }", "],"])
+def test_arrays_end_in_many_ways(end):
+    found, _ = read(b'{"events": [{"a": 1}, {"a": 2}' + end.encode())
+    assert found == [{"a": 1}, {"a": 2}]
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"null", b'{"other": [1]}', b'{"a": {"events": []}}'])
+def test_a_document_without_the_array(text):
+    found, reader = read(text)
+    assert found == []
+    assert not reader.found
+
+
+def test_the_key_within_a_text_or_an_inner_object_is_not_taken_for_it():
+    inner = {"note": '"events": [{"a": 0}]', "inner": {"events": [{"a": 1}]}}
+    found, reader = read(json.dumps({**inner, "events": [{"a": 2}]}).encode())
+    assert found == [{"a": 2}]
+    assert outer_object(reader.head, reader.tail, inner)[0] == inner
+
+
+def test_a_byte_order_mark_is_no_harm():
+    assert read(b"\xef\xbb\xbf" + b'{"events": [{"a": 1}]}')[0] == [{"a": 1}]
+
+
+def test_an_object_without_an_end_does_not_fill_the_memory(monkeypatch):
+    monkeypatch.setattr(json_array, "MOST_OBJECT_BYTES", 1 << 16)
+    text = b'{"events": [{"a": 1}, {"b": "' + b"x" * (1 << 20) + b'"}, {"a": 2}]}'
+    found, reader = read(text)
+    assert found[0] == {"a": 1}
+    assert reader.text.is_partial
+    assert "no end" in reader.text.problems[0].what
+
+
+def test_white_space_without_end_is_given_up(monkeypatch):
+    monkeypatch.setattr(json_array, "MOST_OBJECT_BYTES", 1 << 16)
+    found, reader = read(b'{"events": [{"a": 1},' + b" " * (1 << 20) + b'{"a": 2}]}')
+    assert found == [{"a": 1}]
+    assert reader.text.is_partial
+    assert "white space" in reader.text.problems[0].what
+
+
+def test_the_number_of_problems_kept_is_bounded():
+    _, reader = read(b'{"events": [' + b", ".join([b'{"a": bad}'] * 500) + b"]}")
+    assert reader.text.left_out == 500
+    assert len(reader.text.all_problems()) == json_array.MOST_PROBLEMS + 1
+    assert "400 more" in str(reader.text.all_problems()[-1])
+
+
+def test_a_stream_that_fails_keeps_what_came_before():
+    class Failing(io.RawIOBase):
+        def __init__(self) -> None:
+            self._parts = [b'{"events": [{"a": 1}, {"a": 2}, {"a"', None]
+
+        def read(self, size: int = -1) -> bytes:
+            part = self._parts.pop(0)
+            if part is None:
+                raise OSError("damaged")
+            return part
+
+    reader = ArrayReader(
+        Failing(), "events", msgspec.json.Decoder(list[dict]).decode, one, chunk_bytes=64
+    )
+    assert [event for piece in reader for event in piece] == [{"a": 1}, {"a": 2}]
+    assert "damaged" in reader.text.problems[0].what
+    assert reader.text.is_partial
+
+
+def test_many_objects_without_an_end_do_not_take_for_ever():
+    found, reader = read(b'{"events": [{"a": 1}, ' + b'{"b": [}, ' * 5000 + b'{"a": 2}]}')
+    assert found == [{"a": 1}]
+    assert reader.text.is_partial
+    assert "too many places" in reader.text.problems[-1].what
+    assert reader.text.left_out == json_array.MOST_BREAKS
+
+
+def test_the_damaged_half_of_the_document_is_named():
+    def outer(head: bytes, tail: bytes) -> Any:
+        return outer_object(head, tail, ("a", "b"))
+
+    assert outer(b'{"a": 1, "c": 3', b', "b": 2}') == ({"a": 1, "b": 2}, [])
+    assert outer(b'{"a": 1', b', "b": ') == ({"a": 1}, ["after"])
+    assert outer(b'{"a": ', b"}") == ({}, ["before"])
+    assert outer(b'{"a": NaN', b"}") == ({"a": "NaN"}, [])
+    assert outer(b'{"a": "\xff"', b"}") == ({"a": "\ufffd"}, [])
+    assert outer(b"", b"") == ({}, [])

@@ -1,0 +1,244 @@
+"""Databases made up after rocprofiler-sdk's ``rocpd_tables.sql``, in both layouts: no real one
+with a licence to copy was found."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gemmetry.formats.events import NOT_TOLD, GpuKind, TraceRows
+from gemmetry.formats.rocm.rocpd import is_rocpd, read_rocpd
+
+COMMON = """
+CREATE TABLE "rocpd_metadata{u}" (id INTEGER PRIMARY KEY, tag TEXT, value TEXT);
+CREATE TABLE "rocpd_string{u}" (id INTEGER PRIMARY KEY, guid TEXT, string TEXT);
+CREATE TABLE "rocpd_info_node{u}" (id INTEGER PRIMARY KEY, guid TEXT, hostname TEXT);
+CREATE TABLE "rocpd_info_process{u}" (
+    id INTEGER PRIMARY KEY, guid TEXT, nid INTEGER, pid INTEGER, environment TEXT);
+CREATE TABLE "rocpd_info_agent{u}" (
+    id INTEGER PRIMARY KEY, guid TEXT, type TEXT, absolute_index INTEGER, type_index INTEGER,
+    name TEXT, product_name TEXT);
+CREATE TABLE "rocpd_info_kernel_symbol{u}" (
+    id INTEGER PRIMARY KEY, guid TEXT, kernel_name TEXT, display_name TEXT);
+CREATE TABLE "rocpd_event{u}" (
+    id INTEGER PRIMARY KEY, guid TEXT, category_id INTEGER, stack_id INTEGER,
+    parent_stack_id INTEGER, correlation_id INTEGER, extdata TEXT DEFAULT '{{}}');
+INSERT INTO "rocpd_string{u}" (id, string) VALUES (1, 'KERNEL_DISPATCH'), (2, 'HIP_RUNTIME_API'),
+    (3, 'hipLaunchKernel'), (4, 'MEMORY_COPY'), (5, 'MEMORY_COPY_HOST_TO_DEVICE'), (6, 'RCCL_API'),
+    (7, 'ncclAllReduce'), (8, 'MARKER_CORE_API'), (9, 'roctxRangePushA');
+INSERT INTO "rocpd_info_node{u}" (id, hostname) VALUES (1, 'node-7');
+INSERT INTO "rocpd_info_process{u}" (id, nid, pid, environment) VALUES (77, 1, 77, '{environment}');
+INSERT INTO "rocpd_info_agent{u}" (id, type, absolute_index, type_index, name, product_name) VALUES
+    (0, 'CPU', 0, 0, 'EPYC', 'EPYC'), (4, 'GPU', 4, 0, 'gfx942', 'AMD Instinct MI300X'),
+    (5, 'GPU', 5, 1, 'gfx942', 'AMD Instinct MI300X');
+INSERT INTO "rocpd_info_kernel_symbol{u}" (id, kernel_name, display_name) VALUES
+    (7, '_Z4gemm.kd', 'gemm(float*) [clone .kd]'), (8, 'other.kd', NULL), (9, 'idle.kd', 'idle');
+INSERT INTO "rocpd_event{u}" (id, category_id, stack_id, extdata) VALUES
+    (1, 1, 100, '{{}}'), (2, 1, 101, '{{}}'), (3, 2, 100, '{{}}'), (4, 4, 102, '{{}}'),
+    (5, 6, 103, '{{}}'), (6, 8, 104, '{{"message": "step 3"}}');
+"""
+"""The columns that are read, of rocprofiler-sdk's rocpd_tables.sql, schema version 3."""
+
+INLINE = """
+CREATE TABLE "rocpd_kernel_dispatch{u}" (
+    id INTEGER PRIMARY KEY, guid TEXT, nid INTEGER, pid INTEGER, tid INTEGER, agent_id INTEGER,
+    kernel_id INTEGER, dispatch_id INTEGER, queue_id INTEGER, stream_id INTEGER, start BIGINT,
+    "end" BIGINT, workgroup_size_x INTEGER, workgroup_size_y INTEGER, workgroup_size_z INTEGER,
+    grid_size_x INTEGER, grid_size_y INTEGER, grid_size_z INTEGER, event_id INTEGER);
+CREATE TABLE "rocpd_memory_copy{u}" (
+    id INTEGER PRIMARY KEY, guid TEXT, nid INTEGER, pid INTEGER, tid INTEGER, start BIGINT,
+    "end" BIGINT, name_id INTEGER, dst_agent_id INTEGER, src_agent_id INTEGER, size INTEGER,
+    queue_id INTEGER, stream_id INTEGER, event_id INTEGER);
+CREATE TABLE "rocpd_region{u}" (
+    id INTEGER PRIMARY KEY, guid TEXT, nid INTEGER, pid INTEGER, tid INTEGER, start BIGINT,
+    "end" BIGINT, name_id INTEGER, event_id INTEGER);
+INSERT INTO "rocpd_kernel_dispatch{u}" VALUES
+    (1, 'g', 1, 77, 20, 5, 7, 1, 2, 3, 1000, 1500, 64, 1, 1, 1024, 2, 1, 1),
+    (2, 'g', 1, 77, 20, 4, 8, 2, 2, 3, 2000, 2001, 64, 1, 1, 65, 1, 1, 2);
+INSERT INTO "rocpd_memory_copy{u}" VALUES (1, 'g', 1, 77, 20, 10, 30, 5, 5, 0, 256, NULL, 3, 4);
+INSERT INTO "rocpd_region{u}" VALUES (1, 'g', 1, 77, 20, 1, 5, 3, 3),
+    (2, 'g', 1, 77, 20, 6, 9, 7, 5),
+    (3, 'g', 1, 77, 21, 0, 99, 9, 6);
+"""
+
+TRACKS = """
+CREATE TABLE "rocpd_track{u}" (
+    id INTEGER PRIMARY KEY, guid TEXT, nid INTEGER, pid INTEGER, tid INTEGER, agent_id INTEGER,
+    queue_id INTEGER, stream_id INTEGER, name_id INTEGER);
+CREATE TABLE "rocpd_timestamp{u}" (
+    id INTEGER PRIMARY KEY, guid TEXT, value BIGINT, phase INTEGER, track_id INTEGER);
+CREATE TABLE "rocpd_kernel_dispatch{u}" (
+    id INTEGER PRIMARY KEY, guid TEXT, track_id INTEGER, kernel_id INTEGER, dispatch_id INTEGER,
+    start_id INTEGER, end_id INTEGER, workgroup_size_x INTEGER, workgroup_size_y INTEGER,
+    workgroup_size_z INTEGER, grid_size_x INTEGER, grid_size_y INTEGER, grid_size_z INTEGER,
+    event_id INTEGER);
+CREATE TABLE "rocpd_memory_copy{u}" (
+    id INTEGER PRIMARY KEY, guid TEXT, track_id INTEGER, start_id INTEGER, end_id INTEGER,
+    name_id INTEGER, dst_agent_id INTEGER, src_agent_id INTEGER, size INTEGER, event_id INTEGER);
+CREATE TABLE "rocpd_region{u}" (
+    id INTEGER PRIMARY KEY, guid TEXT, track_id INTEGER, name_id INTEGER, start_id INTEGER,
+    end_id INTEGER, event_id INTEGER);
+INSERT INTO "rocpd_track{u}" VALUES (1, 'g', 1, 77, 20, 5, 2, 3, NULL),
+    (2, 'g', 1, 77, 20, 4, 2, 3, NULL), (3, 'g', 1, 77, 20, NULL, NULL, 3, NULL),
+    (4, 'g', 1, 77, 21, NULL, NULL, NULL, NULL);
+INSERT INTO "rocpd_timestamp{u}" VALUES (1, 'g', 1000, 1, 1), (2, 'g', 1500, 2, 1),
+    (3, 'g', 2000, 1, 2), (4, 'g', 2001, 2, 2), (5, 'g', 10, 1, 3), (6, 'g', 30, 2, 3),
+    (7, 'g', 1, 1, 3), (8, 'g', 5, 2, 3), (9, 'g', 6, 1, 3), (10, 'g', 9, 2, 3), (11, 'g', 0, 1, 4),
+    (12, 'g', 99, 2, 4);
+INSERT INTO "rocpd_kernel_dispatch{u}" VALUES (1, 'g', 1, 7, 1, 1, 2, 64, 1, 1, 1024, 2, 1, 1),
+    (2, 'g', 2, 8, 2, 3, 4, 64, 1, 1, 65, 1, 1, 2);
+INSERT INTO "rocpd_memory_copy{u}" VALUES (1, 'g', 3, 5, 6, 5, 5, 0, 256, 4);
+INSERT INTO "rocpd_region{u}" VALUES (1, 'g', 3, 3, 7, 8, 3), (2, 'g', 3, 7, 9, 10, 5),
+    (3, 'g', 4, 9, 11, 12, 6);
+"""
+
+CATEGORIES = """
+CREATE TABLE "rocpd_info_category{u}" (id INTEGER PRIMARY KEY, guid TEXT, name TEXT);
+INSERT INTO "rocpd_info_category{u}" (id, name) SELECT id, string FROM "rocpd_string{u}";
+UPDATE "rocpd_string{u}" SET string = 'no category' WHERE id IN (1, 2, 4, 6, 8);
+"""
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Callable[..., Path]:
+    def make(*scripts: str, suffixes: tuple[str, ...] = ("_0000a1",), **environment: str) -> Path:
+        path = tmp_path / "results.db"
+        with closing(sqlite3.connect(path)) as opened:
+            for suffix in suffixes:
+                for script in scripts:
+                    text = script.format(u=suffix, environment=json.dumps(environment))
+                    opened.executescript(text)
+            opened.commit()
+        return path
+
+    return make
+
+
+def names(rows: TraceRows, table: str) -> list[str]:
+    return [rows.names[i] for i in getattr(rows, table).name]
+
+
+@pytest.mark.parametrize(
+    "scripts",
+    [(COMMON, INLINE), (COMMON, TRACKS), (COMMON, TRACKS, CATEGORIES)],
+    ids=["inline", "tracks", "tracks with categories"],
+)
+def test_a_small_database_in_normal_form(database, scripts):
+    path = database(*scripts, RANK="3", WORLD_SIZE="8")
+    assert is_rocpd(path)
+    rows = read_rocpd(path)
+    assert rows is not None
+    assert (rows.format, rows.events, rows.problems, rows.partial) == ("rocpd", 6, (), False)
+    assert names(rows, "gpu") == ["gemm(float*)", "other", "MEMORY_COPY_HOST_TO_DEVICE"]
+    assert rows.gpu.start_ns.tolist() == [1000, 2000, 10]
+    assert rows.gpu.duration_ns.tolist() == [500, 1, 20]
+    assert rows.gpu.grid.tolist() == [[16, 2, 1], [2, 1, 1], [0, 0, 0]]
+    assert rows.gpu.block[0].tolist() == [64, 1, 1]
+    assert rows.gpu.kind.tolist() == [GpuKind.KERNEL, GpuKind.KERNEL, GpuKind.MEMCPY]
+    assert rows.gpu.device.tolist() == [1, 0, 1]
+    assert rows.gpu.stream.tolist() == [3, 3, 3]
+    assert rows.gpu.bytes.tolist() == [NOT_TOLD, NOT_TOLD, 256]
+    # Kernels and calls share the number of their place in the stack.
+    assert rows.gpu.correlation.tolist() == [100, 101, 102]
+    assert (names(rows, "calls"), rows.calls.correlation.tolist()) == (["hipLaunchKernel"], [100])
+    assert names(rows, "operators") == ["ncclAllReduce"]
+    assert names(rows, "annotations") == ["step 3"]
+    assert [rows.threads[i] for i in rows.annotations.thread] == ["77/21"]
+    assert (rows.rank, rows.world_size, rows.host) == (3, 8, "node-7")
+    assert rows.devices == {0: "AMD Instinct MI300X", 1: "AMD Instinct MI300X"}
+
+
+def test_several_processes_in_one_database(database):
+    rows = read_rocpd(database(COMMON, INLINE, suffixes=("", "_b2"), RANK="0"))
+    assert rows is not None
+    assert len(rows.gpu.start_ns) == 6
+    assert rows.rank is None
+
+
+def test_values_that_cannot_be_used(database):
+    path = database(COMMON, INLINE)
+    with closing(sqlite3.connect(path)) as opened:
+        table = '"rocpd_kernel_dispatch_0000a1"'
+        opened.execute(f"UPDATE {table} SET start = 'x' WHERE id = 1")
+        opened.execute(f"UPDATE {table} SET grid_size_x = NULL, kernel_id = 99 WHERE id = 2")
+        opened.commit()
+    rows = read_rocpd(path)
+    assert rows is not None
+    assert names(rows, "gpu") == ["kernel 99", "MEMORY_COPY_HOST_TO_DEVICE"]
+    assert rows.gpu.grid[0].tolist() == [0, 1, 1]
+    assert "1 have no usable time" in str(rows.problems[0])
+
+
+def test_a_database_without_a_column_is_partial(database):
+    path = database(COMMON, INLINE)
+    with closing(sqlite3.connect(path)) as opened:
+        opened.execute('ALTER TABLE "rocpd_kernel_dispatch_0000a1" DROP COLUMN grid_size_x')
+        opened.commit()
+    rows = read_rocpd(path)
+    assert rows is not None
+    assert rows.partial
+    assert "grid_size_x" in str(rows.problems[0])
+
+
+def test_other_databases_and_files(tmp_path):
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path)) as opened:
+        opened.execute("CREATE TABLE x (y INTEGER)")
+    assert not is_rocpd(path)
+    assert read_rocpd(path) is None
+    path.write_bytes(b"SQLite format 3\x00" + b"\xff" * 5000)
+    assert not is_rocpd(path)
+    assert read_rocpd(path) is None
+
+
+@given(st.data())
+@settings(
+    deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_damage_anywhere_raises_nothing(tmp_path, data):
+    good = tmp_path / "good.db"
+    if not good.exists():
+        with closing(sqlite3.connect(good)) as opened:
+            for script in (COMMON, INLINE):
+                opened.executescript(script.format(u="_a1", environment="{}"))
+            opened.commit()
+    content = bytearray(good.read_bytes())
+    for _ in range(data.draw(st.integers(1, 5))):
+        place = data.draw(st.integers(0, len(content) - 1))
+        content[place] = data.draw(st.integers(0, 255))
+    path = tmp_path / "damaged.db"
+    path.write_bytes(content[: data.draw(st.integers(len(content) // 2, len(content)))])
+    rows = read_rocpd(path)
+    assert isinstance(is_rocpd(path), bool)
+    assert rows is None or (rows.gpu.duration_ns >= 0).all()
+
+
+def test_a_message_of_the_database_that_is_no_text(database):
+    """SQLite tells the damaged name as it stands in the file."""
+    path = database(COMMON, INLINE, suffixes=("",))
+    content = path.read_bytes().replace(b"tablerocpd_string", b"tablerocpd_str\xb0\xb0\xb0")
+    path.write_bytes(
+        content.replace(b'CREATE TABLE "rocpd_string"', b'CREATE TABLX "rocpd_string"')
+    )
+    with closing(sqlite3.connect(path)) as opened, pytest.raises(UnicodeDecodeError):
+        opened.execute("SELECT name FROM sqlite_master")
+    assert not is_rocpd(path)
+    assert read_rocpd(path) is None
+
+
+@pytest.mark.parametrize("index", [2**31, 2**40, -(2**63), None, "x"])
+def test_numbers_of_agents_that_no_machine_has_are_counted_instead(database, index):
+    path = database(COMMON, INLINE)
+    with closing(sqlite3.connect(path)) as opened:
+        opened.execute('UPDATE "rocpd_info_agent_0000a1" SET type_index = ?', (index,))
+        opened.commit()
+    rows = read_rocpd(path)
+    assert rows is not None
+    assert sorted(rows.devices) == [0, 1]

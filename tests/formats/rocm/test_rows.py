@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from gemmetry.formats.events import NOT_TOLD, GpuKind
+from gemmetry.formats.rocm.rows import Agents, gpu_rows, integers, kernel_name, rank_of
+
+
+@pytest.mark.parametrize(
+    "name", ["gemm", "gemm.kd", "gemm (.kd)", "gemm [clone .kd]", "gemm [clone .kd] "]
+)
+def test_the_mark_of_a_descriptor_is_no_part_of_a_name(name):
+    assert kernel_name(name) == "gemm"
+
+
+@pytest.mark.parametrize("name", [" " * 999_999 + "x", "[clone .kd]" * 90_000, ".kd " * 250_000])
+def test_a_hostile_name_is_shortened_in_a_moment(name):
+    begin = time.process_time()
+    assert len(kernel_name(name)) < 17_000
+    assert time.process_time() - begin < 20, "steps that grow as the square would take minutes"
+
+
+def test_grids_are_workgroups_rounded_up_and_bounded():
+    rows = gpu_rows(
+        np.zeros(4, np.int64),
+        np.zeros(4, np.int64),
+        np.zeros(4, np.int32),
+        GpuKind.KERNEL,
+        device=[0] * 4,
+        stream=[0, 1, 2**70, -1],
+        correlation=np.zeros(4, np.int64),
+        work_items=[(128, 3, 1), (129, 1, 1), (5, 5, 5), (2**40, -1, 1)],
+        block=[(64, 1, 1), (64, 1, 1), (0, 0, 0), (64, 1, 1)],
+    )
+    assert rows.grid.tolist() == [[2, 3, 1], [3, 1, 1], [0, 0, 0], [0, 0, 1]]
+    assert rows.stream.tolist() == [0, 1, NOT_TOLD, -1]
+    assert integers([2**63, -(2**63)]).tolist() == [NOT_TOLD, -(2**63)]
+
+
+def test_gpus_are_counted_apart_from_cpus():
+    agents = Agents()
+    for key, is_gpu in enumerate([False, True, False, True]):
+        agents.add(key, is_gpu=is_gpu, index=None, product=f"p{key}")
+    agents.add("x", is_gpu=True, index=7, product="p7")
+    assert agents.numbers([0, 1, 3, "x", "?"]).tolist() == [NOT_TOLD, 0, 1, 7, NOT_TOLD]
+    assert agents.products() == {0: "p1", 1: "p3", 7: "p7"}
+
+
+def test_the_rank_as_launchers_tell_it():
+    assert rank_of([{"RANK": "2", "WORLD_SIZE": "4"}]) == (2, 4)
+    assert rank_of([{"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": 2}]) == (1, 2)
+    assert rank_of([{"SLURM_PROCID": "x"}]) == (None, None)
+    assert rank_of([]) == (None, None)
+    assert rank_of([{"RANK": "0"}, {"RANK": "1"}]) == (None, None)

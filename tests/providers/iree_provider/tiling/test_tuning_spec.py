@@ -1,0 +1,117 @@
+"""The compiler applies the spec to a file that has no attribute."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.errors import StorageError, UnsupportedError
+from gemmetry.domain.names import split_dispatch_name
+from gemmetry.domain.target import parse_target
+from gemmetry.providers.iree_provider import PROVIDER
+from gemmetry.providers.iree_provider.compiling.readback import chosen_configuration
+from gemmetry.providers.iree_provider.compiling.sources import dispatch_function
+from gemmetry.providers.iree_provider.targets import target_flags
+from gemmetry.providers.iree_provider.tiling.tuning_spec import tuning_spec, write_tuning_spec
+
+
+def dispatch_of(name: str, target: str) -> Dispatch:
+    operation, configuration = split_dispatch_name(name)
+    return Dispatch(operation, Configuration(configuration), "iree", parse_target(target))
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "expected"),
+    [
+        (
+            "matmul_96x64x128_f32t_f32t_f32t_tile_config_32x32_vector4x16x2",
+            "cpu",
+            "distribution = [32, 32, 0], vector_common_parallel = [4, 16, 0], "
+            "vector_reduction = [0, 0, 2]",
+        ),
+        (
+            "matmul_97x63x65_bf16n_bf16n_bf16n_bias_tile_config_32x32_vector4x16x2",
+            "cpu",
+            "distribution = [32, 32, 0], vector_common_parallel = [4, 16, 0], "
+            "vector_reduction = [0, 0, 2]",
+        ),
+        (
+            "matmul_splitk_96x64x128_f32t_f32n_f32t_slices4_tile_config_32x32_vector4x16x2",
+            "cpu",
+            "distribution = [1, 32, 32, 0], vector_common_parallel = [1, 4, 16, 0], "
+            "vector_reduction = [0, 0, 0, 2]",
+        ),
+        (
+            "batch_matmul_3x256x256x128_f16t_f16t_f32t_tile_config_128x128x64_waves2x2_mfma16",
+            "hip-gfx942",
+            "reduction = [0, 0, 0, 64], subgroup_basis = [[1, 2, 2, 1], [0, 1, 2, 3]], "
+            "workgroup = [1, 128, 128, 0]",
+        ),
+    ],
+)
+def test_the_compiler_takes_the_configuration_from_the_spec(
+    tmp_path: Path, name: str, target: str, expected: str
+):
+    tuned = dispatch_of(name, target)
+    plain = Dispatch(tuned.operation, Configuration(), "iree", tuned.target)
+    path = write_tuning_spec(tuned, tmp_path)
+    assert path.name == f"{name}_spec.mlir"
+    program = PROVIDER()._compiler_path()
+    flags = target_flags(plain.target, plain.operation, {})
+
+    def chosen(*more: str) -> str:
+        done = subprocess.run(
+            [str(program), "-", "--compile-to=executable-configurations", "-o", "-", *flags, *more],
+            input=dispatch_function(plain),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return chosen_configuration(done.stdout) or ""
+
+    assert expected in chosen(f"--iree-codegen-tuning-spec-path={path}")
+    assert expected not in chosen()
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "part"),
+    [
+        ("matmul_64x64x64_f32t_f32t_f32t_default", "cpu", "without attributes"),
+        ("matmul_64x64x64_f32t_f32t_f32t_data_tiling", "cpu", "without attributes"),
+        (
+            "conv2d_1x8x8x4_3x3x16_f32nhwc_f32hwcf_f32nhwc_tile_config_4x64_vector8x32x1_conv",
+            "cpu",
+            "convolutions",
+        ),
+        (
+            "matmul_256x256x256_f16t_f16t_f16t_tile_config_128x128_32x5_tensorcore_mmasync",
+            "cuda-sm_80",
+            "CPU and ROCm backends only",
+        ),
+    ],
+)
+def test_what_has_no_spec_says_why(name: str, target: str, part: str):
+    with pytest.raises(UnsupportedError, match=part):
+        tuning_spec(dispatch_of(name, target))
+
+
+def test_generate_writes_specs_beside_the_source_when_asked(tmp_path: Path):
+    tuned = dispatch_of("matmul_96x64x128_f32t_f32t_f32t_tile_config_32x32_vector4x16x2", "cpu")
+    plain = Dispatch(tuned.operation, Configuration(), "iree", tuned.target)
+    workspace = Workspace(generated=tmp_path / "generated")
+    (source,) = PROVIDER().generate([plain, tuned], workspace)
+    written = PROVIDER({"tuning_specs": True}).generate([plain, tuned], workspace)
+    assert written == [source, source.parent / f"{tuned.name}_spec.mlir"]
+    assert written[1].read_text() == tuning_spec(tuned)
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path):
+    tuned = dispatch_of("matmul_96x64x128_f32t_f32t_f32t_tile_config_32x32_vector4x16x2", "cpu")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=r"_spec\.mlir"):
+        write_tuning_spec(tuned, tmp_path / "file")

@@ -1,0 +1,76 @@
+"""Tests of the catalogue of planted CUDA kernels against the sources that carry them."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+import pytest
+
+from gemmetry.domain.names import parse_operation
+from gemmetry.providers.mutant_provider.cuda.catalogue import (
+    HOPPER_SOURCE,
+    HOST_BUGS,
+    PLANTED,
+    mutant_number,
+    recipe_of,
+)
+
+FOLDER = resources.files("gemmetry.kernels") / "mutants"
+
+
+def _source(name: str) -> str:
+    """A source with the headers of this package that it includes."""
+    text = (FOLDER / name).read_text()
+    included = re.findall(r'#include "([^"]+)"', text)
+    return text + "".join((FOLDER / header).read_text() for header in included)
+
+
+def test_names_are_unique_and_operations_are_known() -> None:
+    names = [item.configuration for item in PLANTED]
+    assert len(set(names)) == len(names) == 78
+    assert len({item.slug for item in PLANTED}) == len(PLANTED)
+    for item in PLANTED:
+        assert parse_operation(item.operation).signature.kind == "matmul"
+
+
+@pytest.mark.parametrize("item", PLANTED, ids=lambda item: item.configuration)
+def test_a_bug_is_in_its_source_or_in_how_it_is_launched(item) -> None:
+    source = _source(f"{recipe_of(item).source}.cu")
+    number = mutant_number(item)
+    assert item.is_bug == (number != 0)
+    mentioned = re.search(rf"MUTANT [!=]= {number}\b", source) is not None
+    assert mentioned == (item.is_bug and item.slug not in HOST_BUGS)
+
+
+def test_every_bug_of_the_sources_is_planted() -> None:
+    for source in {recipe_of(item).source for item in PLANTED}:
+        numbers = {int(n) for n in re.findall(r"MUTANT [!=]= (\d+)", _source(f"{source}.cu"))}
+        planted = {mutant_number(item) for item in PLANTED}
+        assert numbers <= planted, source
+
+
+def test_tiles_are_those_of_the_sources() -> None:
+    sizes = {
+        name: tuple(
+            int(re.search(rf"TILE_{axis} = (\d+)", _source(f"{name}.cu"))[1]) for axis in "MNK"
+        )
+        for name in {recipe_of(item).source for item in PLANTED}
+    }
+    for item in PLANTED:
+        assert item.tile == sizes[recipe_of(item).source], item.configuration
+
+
+def test_chunks_fit_the_tile_and_the_copy_engine() -> None:
+    for item in PLANTED:
+        recipe = recipe_of(item)
+        if recipe.source == HOPPER_SOURCE:
+            assert 64 % recipe.chunk == 0 and recipe.chunk * 4 % 16 == 0
+            assert recipe.chunk % 8 == 0  # fragments are 8 columns wide
+
+
+def test_an_extra_buffer_holds_a_tile_of_a() -> None:
+    extra = [item for item in PLANTED if recipe_of(item).extra_bytes]
+    assert [item.slug for item in extra] == ["shared_memory_taken_for_zero"]
+    rows, _, depth = extra[0].tile
+    assert recipe_of(extra[0]).extra_bytes == 4 * rows * depth

@@ -1,0 +1,74 @@
+"""Tests of the catalogue of planted Triton kernels against the source that carries them."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from importlib.metadata import PackageNotFoundError
+
+import pytest
+
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.traits import Trait
+from gemmetry.providers.mutant_provider.torch_callers import SLUGS
+from gemmetry.providers.mutant_provider.triton import catalogue as triton_catalogue
+from gemmetry.providers.mutant_provider.triton.catalogue import (
+    PLANTED,
+    TILE,
+    interpreter_problem,
+    mutant_code,
+    recipe_of,
+)
+
+SOURCE = (resources.files("gemmetry.kernels") / "triton_mutants.py").read_text()
+
+
+def test_names_are_unique_and_operations_are_known() -> None:
+    names = [item.configuration for item in PLANTED]
+    assert len(set(names)) == len(names)
+    assert sum(item.is_bug for item in PLANTED) == 29
+    for item in PLANTED:
+        assert parse_operation(item.operation).signature.kind == "matmul"
+        assert item.tile == TILE
+
+
+def test_every_bug_is_in_the_source_or_in_the_launch() -> None:
+    in_source = {int(code) for code in re.findall(r"MUTANT == (\d+)", SOURCE)}
+    codes = [mutant_code(item) for item in PLANTED if item.is_bug and item.slug not in SLUGS]
+    assert in_source | {32} == set(codes)
+    assert len(set(codes)) == len(codes)
+    assert {mutant_code(item) for item in PLANTED if not item.is_bug} == {0}
+
+
+def test_right_kernels_are_special_in_something() -> None:
+    recipes = [recipe_of(item) for item in PLANTED if not item.is_bug]
+    assert len(set(recipes)) == len(recipes)
+    for item in PLANTED:
+        assert (Trait.NONDETERMINISTIC in item.declared) == (recipe_of(item).splits > 1)
+
+
+@pytest.mark.parametrize(
+    ("triton", "numpy", "works"),
+    [
+        ("3.6.0", "2.5.2", False),
+        ("3.6.0", "2.4.6", False),
+        ("3.6.0", "2.3.5", True),
+        ("3.9.0+git1", "2.5.2", True),
+    ],
+)
+def test_versions_that_the_interpreter_cannot_use_are_told(
+    monkeypatch, triton: str, numpy: str, works: bool
+) -> None:
+    versions = {"triton": triton, "numpy": numpy}
+    monkeypatch.setattr(triton_catalogue, "version", versions.__getitem__)
+    problem = interpreter_problem()
+    assert (problem is None) == works
+    assert works or (triton in problem and numpy in problem)
+
+
+def test_a_missing_triton_is_told(monkeypatch) -> None:
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(triton_catalogue, "version", missing)
+    assert interpreter_problem() == "needs triton"

@@ -1,0 +1,354 @@
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.errors import (
+    CompileError,
+    DeviceLostError,
+    LaunchError,
+    OutOfMemoryError,
+    UnknownNameError,
+    UnsupportedError,
+)
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers.null_provider import provider as null_provider
+from gemmetry.providers.null_provider.behaviour import Behaviour, Kind
+from gemmetry.providers.null_provider.provider import NullProvider, simulated_ns
+
+NULL = Target(TargetKind.NULL)
+NAME = "matmul_16x12x8_f32t_f32t_f32t"
+OPERATION = parse_operation(NAME)
+
+RIGHT = ("default", "fast", "factor_1p5", "noisy_20", "slow_1", "chatty", "device_lost_2", "flaky",
+         "late", "mutate_inputs", "out_of_bounds")  # fmt: skip
+
+
+def make(configuration: str, name: str = NAME) -> Dispatch:
+    operation = parse_operation(name)
+    found = NullProvider().parse_configuration(configuration, operation, NULL)
+    assert found is not None, configuration
+    return Dispatch(operation, found, "null", NULL)
+
+
+def test_every_behaviour_and_option_is_documented():
+    page = (Path(__file__).parents[3] / "docs" / "null-provider.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)", page, re.MULTILINE)
+    names = {row.removesuffix("_") for row in rows}
+    assert names >= {str(kind) for kind in Kind}
+    options = re.findall(r"^    ``(\w+)``:", NullProvider.__doc__ or "", re.MULTILINE)
+    assert len(options) >= 3
+    assert names >= set(options)
+
+
+# What is listed
+
+
+def test_only_default_and_fast_are_listed_unless_asked():
+    assert [c.name for c in NullProvider().configurations(OPERATION, NULL)] == ["default", "fast"]
+    provider = NullProvider({"configurations": ["wrong", "fast", "slow_5"]})
+    names = [c.name for c in provider.configurations(OPERATION, NULL)]
+    assert names == ["default", "fast", "wrong", "slow_5"]
+
+
+def test_an_unknown_behaviour_is_refused_with_the_nearest():
+    with pytest.raises(UnknownNameError, match="hang"):
+        NullProvider({"configurations": ["hangs"]}).configurations(OPERATION, NULL)
+
+
+def test_options_make_it_unavailable_or_unsupported_or_many():
+    assert NullProvider().available() is None
+    assert NullProvider({"unavailable": "no licence"}).available() == "no licence"
+    provider = NullProvider({"unsupported": ["matmul"], "devices": 2})
+    assert "matmul" in (provider.supports(OPERATION, NULL) or "")
+    assert [target.device for target in provider.targets()] == ["null:0", "null:1"]
+    assert NullProvider().supports(OPERATION, Target(TargetKind.CPU)) is not None
+
+
+# Right results
+
+
+@pytest.mark.parametrize("configuration", RIGHT)
+def test_right_configurations_are_right(launch, configuration):
+    launched = launch(NullProvider(), NAME, configuration, NULL)
+    assert launched.worst_error() < 1e-6
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "matmul_16x12x8_f16t_f16n_f16n_accf16_bias_gelu",
+        "matmul_16x12x8_tf32t_tf32t_f32t",
+        "matmul_16x12x8_e4m3t_e5m2n_bf16t_scalerow_beta2",
+        "matmul_splitk_16x12x8_bf16t_bf16t_bf16t_slices4_residual",
+        "batch_matmul_3x16x12x8_s8t_s8n_s32n",
+        "conv2d_1x8x8x4_3x3x4_stride2x2_pad1x1_f16nhwc_f16hwcf_f16nhwc_relu",
+    ],
+)
+def test_it_computes_every_kind_of_operation(launch, name):
+    assert NullProvider().supports(parse_operation(name), NULL) is None
+    launched = launch(NullProvider(), name, "default", NULL)
+    signature = launched.operation.signature
+    assert launched.worst_error() <= 1.01 * signature.result.unit_roundoff
+
+
+# Wrong results
+
+
+@pytest.mark.parametrize("name", [NAME, "matmul_16x12x8_s8t_s8t_s32t"])
+@pytest.mark.parametrize("configuration", ["wrong", "wrong_nan"])
+def test_wrong_configurations_are_wrong(launch, name, configuration):
+    good = launch(NullProvider(), name, "default", NULL).host_result
+    bad = launch(NullProvider(), name, configuration, NULL).host_result
+    expected = good.size if configuration == "wrong" else 1
+    assert np.count_nonzero(good != bad) == expected
+
+
+@pytest.mark.parametrize("result", ["t", "n"])
+def test_partial_leaves_the_last_row_unwritten(launch, result):
+    launched = launch(NullProvider(), f"matmul_16x12x8_f32t_f32t_f32{result}", "partial", NULL)
+    logical = launched.logical_result()
+    assert np.isnan(logical[-1]).all()
+    assert np.isfinite(logical[:-1]).all()
+
+
+def test_late_is_wrong_once_the_device_has_timed_it(launch):
+    launched = launch(NullProvider(), NAME, "late", NULL)
+    run, device = launched.executable.run, launched.executable.device
+    for _ in range(100):
+        run(launched.buffers, launched.output)
+    assert launched.worst_error() < 1e-6
+    device.time_calls([lambda: run(launched.buffers, launched.output)])
+    assert launched.worst_error() > 1e-2
+
+
+def test_mutate_inputs_changes_one_bit_of_a(launch):
+    launched = launch(NullProvider(), NAME, "mutate_inputs", NULL)
+    before, after = (x.view(np.uint8).ravel() for x in (launched.inputs[0], launched.buffers[0]))
+    assert np.unpackbits(before ^ after).sum() == 1
+
+
+def test_out_of_bounds_writes_behind_its_output(launch):
+    launched = launch(NullProvider(), NAME, "out_of_bounds", NULL)
+    assert not launched.executable.device.red_zones_intact(launched.output)
+
+
+# Time
+
+
+def _durations(launched, count=200):
+    run = launched.executable.run
+    calls = [lambda: run(launched.buffers, launched.output)] * count
+    return launched.executable.device.time_calls(calls)
+
+
+def test_time_is_simulated_and_the_same_in_every_run(launch):
+    first, method = _durations(launch(NullProvider(), NAME, "default", NULL))
+    second, _ = _durations(launch(NullProvider(), NAME, "default", NULL))
+    assert method == "simulated"
+    assert first == second
+    assert len(set(first)) > 100
+
+
+def test_the_order_of_speeds_is_as_named(launch):
+    medians = {
+        name: np.median(_durations(launch(NullProvider(), NAME, name, NULL))[0])
+        for name in ("default", "fast", "factor_3")
+    }
+    assert medians["fast"] == pytest.approx(0.8 * medians["default"], rel=0.01)
+    assert medians["factor_3"] == pytest.approx(3 * medians["default"], rel=0.01)
+
+
+def test_the_spread_is_as_named(launch):
+    for name, percent in (("default", 0.5), ("noisy_20", 20)):
+        durations = np.array(_durations(launch(NullProvider(), NAME, name, NULL))[0])
+        spread = np.abs(durations / simulated_ns(OPERATION, Behaviour()) - 1).max()
+        assert 0.8 * percent / 100 < spread <= percent / 100
+
+
+def test_simulated_time_follows_the_roofline():
+    large = parse_operation("matmul_4096x4096x4096_f16t_f16t_f16t")
+    assert simulated_ns(large, Behaviour()) == pytest.approx(2 * 4096**3 / 1000 + 2000)
+    skinny = parse_operation("matmul_1x4096x4096_f16t_f16t_f16t")
+    assert simulated_ns(skinny, Behaviour()) == pytest.approx(skinny.bytes / 100 + 2000)
+
+
+def test_slow_really_sleeps_and_is_predicted(launch):
+    began = time.perf_counter()
+    launched = launch(NullProvider(), NAME, "slow_30", NULL)
+    assert time.perf_counter() - began >= 0.03
+    assert min(_durations(launched, 1)[0]) >= 0.99 * 30e6
+    assert NullProvider().seconds_per_launch(make("slow_30")) == pytest.approx(0.03, rel=0.01)
+
+
+def test_a_dispatch_costs_little(build):
+    """1000 dispatches must fit in 5 s with everything else the engine does."""
+    provider = NullProvider()
+    began = time.thread_time()  # Threads of libraries may still spin.
+    for _ in range(200):
+        build(provider, NAME, "default", NULL)
+    assert time.thread_time() - began < 0.2
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("configuration", "error"),
+    [
+        ("launch_error", LaunchError),
+        ("out_of_memory", OutOfMemoryError),
+        ("raises", RuntimeError),
+        ("leak", MemoryError),
+        ("unsupported", UnsupportedError),
+        ("compile_error", CompileError),
+    ],
+)
+def test_configurations_that_raise(launch, configuration, error):
+    with pytest.raises(error):
+        launch(NullProvider(), NAME, configuration, NULL)
+
+
+def test_a_leak_leaves_the_process_as_it_was(launch):
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with pytest.raises(MemoryError):
+        launch(NullProvider(), NAME, "leak", NULL)
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+    assert np.ones(2**20).sum() == 2**20
+
+
+def test_flaky_fails_every_second_time(launch):
+    launched = launch(NullProvider(), NAME, "flaky", NULL)
+    run = launched.executable.run
+    for _ in range(3):
+        with pytest.raises(LaunchError):
+            run(launched.buffers, launched.output)
+        run(launched.buffers, launched.output)
+
+
+def test_a_lost_device_is_noticed_after_its_launches(launch):
+    launched = launch(NullProvider(), NAME, "device_lost_3", NULL)
+    run, device = launched.executable.run, launched.executable.device
+    run(launched.buffers, launched.output)
+    device.synchronize()
+    run(launched.buffers, launched.output)
+    with pytest.raises(DeviceLostError):
+        device.synchronize()
+
+
+_CHILD = """
+import sys
+from pathlib import Path
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.providers.null_provider.provider import NullProvider
+
+operation, target = parse_operation(sys.argv[1]), Target(TargetKind.NULL)
+provider = NullProvider()
+configuration = provider.parse_configuration(sys.argv[2], operation, target)
+dispatch = Dispatch(operation, configuration, "null", target)
+executable = provider.build(dispatch, Workspace(generated=Path(sys.argv[3])))
+inputs = make_inputs(operation, distribution="uniform", seed=1)
+executable.run(inputs, executable.device.allocate(operation.output))
+"""
+
+
+def _child(configuration, tmp_path):
+    command = [sys.executable, "-c", _CHILD, NAME, configuration, str(tmp_path)]
+    return subprocess.run(command, capture_output=True, timeout=300, check=False, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("configuration", "status"),
+    [
+        ("default", 0),
+        ("crash", -signal.SIGSEGV),
+        ("abort", -signal.SIGABRT),
+        ("exit_7", 7),
+        ("compile_crash", -signal.SIGSEGV),
+    ],
+)
+def test_deaths_of_the_process(tmp_path, configuration, status):
+    assert _child(configuration, tmp_path).returncode == status
+    assert not list(tmp_path.glob("core*")), "a crash on purpose leaves no core file"
+
+
+def test_chatty_writes_to_both_streams(tmp_path):
+    done = _child("chatty", tmp_path)
+    assert b"something to say" in done.stdout
+    assert b"something to say" in done.stderr
+
+
+class Hung(BaseException):
+    """Stands for a deadline that ends the process."""
+
+
+@pytest.mark.parametrize("configuration", ["hang", "hang_build", "hang_compile"])
+def test_hangs_do_not_return(launch, monkeypatch, configuration):
+    naps = []
+
+    def nap(seconds):
+        naps.append(seconds)
+        if sum(naps) > 10 * 3600:
+            raise Hung
+
+    monkeypatch.setattr(null_provider.time, "sleep", nap)
+    with pytest.raises(Hung):
+        launch(NullProvider(), NAME, configuration, NULL)
+
+
+# Compiling ahead
+
+
+def test_it_compiles_ahead_only_when_told():
+    assert not NullProvider().compiles_ahead(NULL)
+    assert NullProvider({"seconds_per_compile": 0}).compiles_ahead(NULL)
+
+
+def test_one_rejected_configuration_costs_no_other(workspace):
+    provider = NullProvider({"seconds_per_compile": 0})
+    dispatches = [make("default"), make("compile_error"), make("fast")]
+    compiled = list(provider.compile(dispatches, workspace))
+    assert [item.dispatch for item in compiled] == dispatches
+    assert [type(item.error) for item in compiled] == [type(None), CompileError, type(None)]
+
+
+def test_what_is_compiled_is_not_compiled_again_unless_forced(workspace):
+    provider = NullProvider({"seconds_per_compile": 0.02})
+    times = []
+    for force in (False, False, True):
+        place = Workspace(generated=workspace.generated, force=force)
+        (compiled,) = provider.compile([make("default")], place)
+        times.append(compiled.facts.compile_ns)
+    assert times[0] >= 20e6
+    assert times[1] == 0
+    assert times[2] >= 20e6
+
+
+def test_build_uses_what_was_compiled(workspace, monkeypatch):
+    provider = NullProvider({"seconds_per_compile": 0.05})
+    list(provider.compile([make("default")], workspace))
+    monkeypatch.setattr(time, "sleep", lambda _seconds: pytest.fail("compiled again"))
+    provider.build(make("default"), workspace)
+
+
+def test_generate_writes_one_file_an_operation(workspace):
+    dispatches = [make("default"), make("fast")]
+    (path,) = NullProvider().generate(dispatches, workspace)
+    assert path.relative_to(workspace.generated).as_posix() == f"null/matmul/{NAME}/{NAME}.txt"
+    assert path.read_text() == f"{NAME}_default\n{NAME}_fast\n"

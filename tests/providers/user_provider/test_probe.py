@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.providers.user_provider import probe as _user_probe
+from gemmetry.providers.user_provider.kernel import load_kernel
+from gemmetry.providers.user_provider.probe import inspect_kernels
+
+SOURCE = """
+print("noise on standard output")
+CONFIGURATIONS = [{"tile": 32, "fast": True}, {"tile": 64, "rate": 0.5, "order": "ij"}]
+def f(a, b, /, tile, *, fast=False, rate=1.0, order="", out=None, **others): ...
+def g(a, b, tile, **others): ...
+"""
+
+
+def test_another_process_tells_what_importing_here_would(tmp_path):
+    path = tmp_path / "my kernel.py"
+    path.write_text(SOURCE)
+    texts = [f"{path}:f", f"{path}:g"]
+    for told, text in zip(inspect_kernels(texts), texts, strict=True):
+        loaded = load_kernel(text, prefix=True)
+        assert str(told) == str(loaded)
+        assert told.configurations == loaded.configurations
+        assert told.parameters == loaded.parameters
+        assert (told.arrays, told.digest) == (loaded.arrays, loaded.digest)
+        assert told.writes_output is loaded.writes_output
+        for keywords in ([], ["bias"], ["out"]):
+            assert told.refusal(keywords) == loaded.refusal(keywords)
+
+
+def test_configurations_of_the_request_are_named_and_checked(tmp_path):
+    path = tmp_path / "k.py"
+    path.write_text(SOURCE)
+    (told,) = inspect_kernels([f"{path}:g"], configurations=[{"tile": 7}])
+    assert told.configurations == {"tile7": {"tile": 7}}
+    with pytest.raises(RequestError, match="missing a required argument: 'tile'"):
+        inspect_kernels([f"{path}:g"], configurations=[{"stages": 7}])
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)",
+         "ended the process with SIGSEGV"),
+        ("import os, sys\nprint('last words', flush=True)\nos._exit(7)",
+         r"ended the process with exit status 7\n +last words"),
+        ("import os\nos._exit(0)", "ended the process with exit status 0"),
+        ("class Own(Exception): ...\nraise Own('boom')", r"raised Own: boom \(k.py line 2\)"),
+        ("def h(a, b): ...", "unknown function 'f'"),
+    ],
+)  # fmt: skip
+def test_a_file_that_ends_its_process_is_a_mistake_of_the_request(tmp_path, source, words):
+    path = tmp_path / "k.py"
+    path.write_text(source)
+    with pytest.raises(RequestError, match=words):
+        inspect_kernels([f"{path}:f"])
+
+
+def test_a_file_that_never_ends_is_given_up_with_its_children(tmp_path, monkeypatch):
+    path = tmp_path / "k.py"
+    path.write_text(
+        "import subprocess, time\n"
+        "print('waiting', flush=True)\n"
+        "child = subprocess.Popen(['sleep', '900'])\n"
+        f"open({str(tmp_path / 'child')!r}, 'w').write(str(child.pid))\n"
+        "time.sleep(900)\n"
+        f"open({str(tmp_path / 'end')!r}, 'w')\n"
+    )
+    monkeypatch.setattr(_user_probe, "_IMPORT_SECONDS", 3.0)
+    with pytest.raises(RequestError, match=r"took more than 3 s\n +waiting"):
+        inspect_kernels([f"{path}:f"])
+    assert not (tmp_path / "end").exists()
+    child = int((tmp_path / "child").read_text())
+    until = time.monotonic() + 60
+    while is_running(child) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not is_running(child)
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process that has not ended."""
+    stat = Path(f"/proc/{pid}/stat")
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

@@ -1,0 +1,369 @@
+from __future__ import annotations
+
+import itertools
+import sys
+import textwrap
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.errors import (
+    LaunchError,
+    OutOfMemoryError,
+    RequestError,
+    UnknownNameError,
+)
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers.user_provider.kernel import (
+    RESERVED_KEYWORDS,
+    load_kernel,
+)
+from gemmetry.providers.user_provider.provider import UserProvider
+from gemmetry.testing import ProviderConformance
+
+CPU = Target(TargetKind.CPU)
+NAME = "matmul_17x13x11_f32t_f32t_f32t"
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    """Write a kernel file; returns the provider for its function f."""
+
+    def write(source, function="f", **options):
+        path = tmp_path / "my_kernel.py"
+        path.write_text(textwrap.dedent(source))
+        return UserProvider({"kernel": f"{path}:{function}", **options})
+
+    return write
+
+
+PLAIN = """
+import numpy as np
+def f(a, b):
+    return a @ b
+"""
+
+
+class TestConformance(ProviderConformance):
+    """The example's kernel, which takes neither factors nor an epilogue."""
+
+    provider_class = UserProvider
+    options: ClassVar = {"kernel": f"{EXAMPLES / 'my_gemm.py'}:blocked"}
+    operations = (
+        "matmul_17x13x11_f32t_f32n_f32t",
+        "matmul_17x13x11_f64n_f64t_f64n",
+    )
+    refused = (
+        "matmul_17x13x11_f32t_f32t_f32t_beta1",
+        "matmul_17x13x11_f32t_f32t_f32t_bias",
+        "conv2d_1x8x8x3_3x3x4_f32nhwc_f32hwcf_f32nhwc",
+    )
+
+
+# Right kernels
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@pytest.mark.parametrize("out", [False, True])
+def test_kernels_see_logical_shapes_whatever_the_layout(kernel, launch, backend, out):
+    if backend == "torch":
+        pytest.importorskip("torch")
+    body = "out[...] = a @ b" if out else "return a @ b"
+    provider = kernel(
+        f"""
+        import {backend}
+        def f(a, b{", out" if out else ""}):
+            assert tuple(a.shape) == (17, 11) and tuple(b.shape) == (11, 13)
+            {body}
+        """
+    )
+    for a, b, c in itertools.product("tn", repeat=3):
+        launched = launch(provider, f"matmul_17x13x11_f32{a}_f32{b}_f32{c}", "default", CPU)
+        assert launched.executable.writes_output is out
+        assert launched.worst_error() < 1e-6, (a, b, c)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_extra_tensors_and_scalars_come_as_keywords(kernel, launch, backend):
+    if backend == "torch":
+        pytest.importorskip("torch")
+    provider = kernel(
+        """
+        def f(a, b, *, alpha=1.0, beta=0.0, addend=None, bias=None, residual=None, epilogue=(),
+              scale_a=None, scale_b=None):
+            c = a @ b
+            if scale_a is not None:
+                c = c * scale_a * scale_b
+            c = alpha * c
+            if addend is not None:
+                c = c + beta * addend
+            for step in epilogue or [n for n, v in (("bias", bias), ("residual", residual))
+                                     if v is not None]:
+                if step == "relu":
+                    c = c * (c > 0)
+                else:
+                    c = c + {"bias": bias, "residual": residual}[step]
+            return c
+        """,
+        arrays=backend,
+    )
+    for suffix in (
+        "alpha0p5_beta2", "bias", "bias_residual", "relu", "bias_relu_residual",
+        "scalerow_alpha2_bias",
+    ):  # fmt: skip
+        launched = launch(provider, f"{NAME}_{suffix}", "default", CPU)
+        assert launched.worst_error() < 1e-5, suffix
+
+
+def test_split_k_and_convolutions_need_their_keywords(kernel, launch):
+    source = """
+    import numpy as np
+    def f(a, b, *, slices=1):
+        k = a.shape[1] // slices
+        return sum(a[:, i * k : (i + 1) * k] @ b[i * k : (i + 1) * k] for i in range(slices))
+    def conv(a, b, *, stride, padding):
+        n, h, w, c = a.shape
+        r, s, _, f = b.shape
+        a = np.pad(a, ((0, 0), (padding[0],) * 2, (padding[1],) * 2, (0, 0)))
+        p, q = (h + 2 * padding[0] - r) // stride[0] + 1, (w + 2 * padding[1] - s) // stride[1] + 1
+        out = np.zeros((n, p, q, f), a.dtype)
+        for i in range(r):
+            for j in range(s):
+                rows = slice(i, i + stride[0] * p, stride[0])
+                columns = slice(j, j + stride[1] * q, stride[1])
+                out += a[:, rows, columns][:, :p, :q] @ b[i, j]
+        return out
+    """
+    split = "matmul_splitk_8x6x20_f32t_f32t_f32t_slices4"
+    conv = "conv2d_2x9x8x3_3x2x4_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc"
+    assert launch(kernel(source), split, "default", CPU).worst_error() < 1e-6
+    assert launch(kernel(source, "conv"), conv, "default", CPU).worst_error() < 1e-6
+    reason = kernel(source).supports(parse_operation(conv), CPU)
+    assert reason == (
+        "my_kernel.py:f takes no parameter stride, padding, which this operation needs"
+    )
+    assert "slices" in (kernel(source, "conv").supports(parse_operation(split), CPU) or "")
+
+
+def test_a_kernel_can_ask_for_the_results_dtype(kernel, launch):
+    source = """
+    def f(a, b, *, out_dtype):
+        return (a.astype("f4") @ b.astype("f4")).astype(out_dtype)
+    """
+    for result in ("f16", "f32"):
+        name = f"matmul_17x13x11_f16t_f16t_{result}t"
+        launched = launch(kernel(source), name, "default", CPU)
+        assert launched.worst_error() < 2e-3
+
+
+def test_configurations_of_the_module_and_of_the_request(kernel, launch):
+    source = """
+    CONFIGURATIONS = [{"tile": 4}, {"tile": 8, "order": "i-k/j"}]
+    def f(a, b, tile=1, order="ijk"):
+        assert tile in (4, 8, 16)
+        return a @ b
+    """
+    operation = parse_operation(NAME)
+    provider = kernel(source)
+    assert [c.name for c in provider.configurations(operation, CPU)] == [
+        "tile4",
+        "tile8_order_i_k_j",
+    ]
+    found = provider.parse_configuration("tile8_order_i_k_j", operation, CPU)
+    assert found is not None
+    assert dict(found.parameters) == {"tile": 8, "order": "i-k/j"}
+    assert provider.parse_configuration("tile16", operation, CPU) is None
+    launch(provider, NAME, "tile8_order_i_k_j", CPU)
+    asked = kernel(source, configurations=[{"tile": 16}])
+    assert [c.name for c in asked.configurations(operation, CPU)] == ["tile16"]
+
+
+def test_several_kernels_are_told_apart_by_their_function(tmp_path, launch):
+    path = tmp_path / "two.py"
+    path.write_text(
+        "def one(a, b):\n    return a @ b\ndef two(a, b, *, slices=1, tile=1):\n    return a @ b\n"
+    )
+    provider = UserProvider({"kernel": [f"{path}:one", f"{path}:two"]})
+    operation = parse_operation(NAME)
+    names = [c.name for c in provider.configurations(operation, CPU)]
+    assert names == ["one_default", "two_default"]
+    split = parse_operation("matmul_splitk_8x6x20_f32t_f32t_f32t_slices4")
+    assert provider.supports(split, CPU) is None
+    assert [c.name for c in provider.configurations(split, CPU)] == ["two_default"]
+    launch(provider, NAME, "two_default", CPU)
+    twice = UserProvider({"kernel": [f"{path}:one", f"{path}:one"]})
+    with pytest.raises(RequestError, match="both have a configuration called one_default"):
+        list(twice.configurations(operation, CPU))
+
+
+def test_modules_beside_the_file_can_be_imported(tmp_path, launch):
+    (tmp_path / "gemmetry_test_helper.py").write_text("def product(a, b):\n    return a @ b\n")
+    path = tmp_path / "with_helper.py"
+    path.write_text(
+        "from gemmetry_test_helper import product\n"
+        "from .gemmetry_test_helper import product as again\n"
+        "def f(a, b):\n    return product(a, b)\n"
+    )
+    before = list(sys.path)
+    launched = launch(UserProvider({"kernel": f"{path}:f"}), NAME, "default", CPU)
+    assert launched.worst_error() < 1e-6
+    assert sys.path == before
+    assert "with_helper" not in sys.modules
+
+
+def test_an_edited_file_is_another_kernel(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path / "edited.py"
+    digests = []
+    for factor in (1, 2):
+        path.write_text(f"def f(a, b):\n    return {factor} * (a @ b)\n")
+        provider = UserProvider({"kernel": f"{path}:f"})
+        digests.append(provider.versions()["kernel edited.py:f"])
+        kernel = load_kernel(f"{path}:f")
+        assert kernel.function(np.eye(2), np.eye(2))[0, 0] == factor
+    assert digests[0] != digests[1]
+
+
+def test_numpy_kernels_run_on_the_cpu_only(kernel):
+    provider = kernel(PLAIN)
+    assert list(provider.targets()) == [CPU]
+    reason = provider.supports(parse_operation(NAME), Target(TargetKind.CUDA, "sm_90"))
+    assert reason == "my_kernel.py:f takes numpy arrays, which live on the CPU"
+    assert provider.supports(parse_operation(NAME), Target(TargetKind.CPU, "znver5", None))
+
+
+# Mistakes in the request
+
+
+def test_without_a_kernel_it_says_what_to_add():
+    assert "--kernel file.py:function" in (UserProvider().available() or "")
+    with pytest.raises(RequestError, match="has no kernel"):
+        list(UserProvider().configurations(parse_operation(NAME), CPU))
+
+
+@pytest.mark.parametrize(
+    ("configurations", "words"),
+    [
+        ("tile=3", "list of mappings"),
+        ({"tile": 3}, "list of mappings"),
+        ([3], "no mapping"),
+        ([{"not a word": 3}], "is no keyword"),
+        ([{"bias": 3}], "the operation decides 'bias'"),
+        ([{"tile": [1, 2]}], "no number, text or boolean"),
+        ([{"tile": float("nan")}], "not finite"),
+        ([{"tlie": 3}], "unexpected keyword argument 'tlie'"),
+    ],
+)
+def test_bad_configurations_are_refused(kernel, configurations, words):
+    provider = kernel("def f(a, b, tile=1): ...", configurations=configurations)
+    with pytest.raises(RequestError, match=words):
+        list(provider.configurations(parse_operation(NAME), CPU))
+
+
+def test_a_parameter_that_nobody_gives_is_a_mistake_of_the_request(kernel):
+    provider = kernel("def f(a, b, tile): ...")
+    operation = parse_operation(NAME)
+    with pytest.raises(RequestError, match="missing a required argument: 'tile'") as raised:
+        provider.supports(operation, CPU)
+    assert "CONFIGURATIONS" in raised.value.hint
+    with pytest.raises(RequestError, match=r"configuration stages2: missing .* 'tile'"):
+        list(
+            kernel(
+                "def f(a, b, tile, stages=1): ...",
+                configurations=[{"tile": 3}, {"stages": 2}],
+            ).configurations(operation, CPU)
+        )
+
+
+def test_an_unknown_configuration_suggests_the_known(kernel, workspace):
+    unknown = Dispatch(parse_operation(NAME), Configuration("tile9"), "user", CPU)
+    with pytest.raises(UnknownNameError, match="tile9"):
+        kernel("def f(a, b): ...").build(unknown, workspace)
+
+
+def test_planning_does_not_import_the_file_into_this_process(kernel):
+    provider = kernel("import sys\nsys.gemmetry_was_here = True\ndef f(a, b): ...")
+    assert provider.supports(parse_operation(NAME), CPU) is None
+    assert not hasattr(sys, "gemmetry_was_here")
+
+
+# Mistakes of the kernel
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("return None", "returned None"),
+        ("return 3.0", "returned a float"),
+        ("return (a @ b).T", r"returned a numpy.ndarray of float32, shape \(13, 17\)"),
+        ("return (a @ b).astype('f8')", "of float64"),
+        ("return a[:, :1] + b[:1]*0 if False else np.lib.stride_tricks.as_strided(a, (17, 13))",
+         "view of one of its inputs"),
+        ("return np.ones(3) @ np.ones(4)", r"raised ValueError: .*my_kernel.py line 4"),
+        ("raise KeyError('tile')", "raised KeyError: 'tile'"),
+        ("raise SystemExit", "raised SystemExit"),
+        ("raise type('Own', (Exception,), {})('boom')",
+         r"raised Own: boom \(my_kernel.py line 4\)"),
+    ],
+)  # fmt: skip
+def test_bad_results_are_launch_errors(kernel, launch, body, words):
+    provider = kernel(f"import numpy as np\n\ndef f(a, b):\n    {body}\n")
+    with pytest.raises(LaunchError, match=words):
+        launch(provider, NAME, "default", CPU)
+
+
+def test_running_out_of_memory_is_its_own_outcome(kernel, launch):
+    with pytest.raises(OutOfMemoryError, match="ran out of memory"):
+        launch(kernel("def f(a, b):\n    raise MemoryError"), NAME, "default", CPU)
+
+
+def test_a_torch_kernel_that_raises_is_explained(kernel, launch):
+    pytest.importorskip("torch")
+    provider = kernel("import torch\n\ndef f(a, b):\n    return a @ a\n")
+    with pytest.raises(LaunchError, match=r"running my_kernel.py:f \(my_kernel.py line 4\)"):
+        launch(provider, NAME, "default", CPU)
+
+
+@pytest.mark.parametrize("body", ["return a @ b", "return out.copy()"])
+def test_a_kernel_with_out_must_use_it(kernel, launch, body):
+    provider = kernel(f"def f(a, b, out):\n    out[...] = a @ b\n    {body}\n")
+    with pytest.raises(LaunchError, match="takes out= but returned"):
+        launch(provider, NAME, "default", CPU)
+
+
+@pytest.mark.parametrize("body", ["return out", "return out[:]", "return"])
+def test_a_kernel_with_out_may_return_it(kernel, launch, body):
+    provider = kernel(f"def f(a, b, out):\n    out[...] = a @ b\n    {body}\n")
+    assert launch(provider, NAME, "default", CPU).worst_error() < 1e-6
+
+
+# The page and its examples
+
+
+def test_every_keyword_is_documented():
+    page = (EXAMPLES.parent / "docs" / "my-kernel.md").read_text(encoding="utf-8")
+    for keyword in RESERVED_KEYWORDS - {"a", "b"}:
+        assert f"`{keyword}`" in page, keyword
+
+
+@pytest.mark.parametrize("configuration", ["tile32", "tile64", "tile128"])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_the_example_is_right(launch, configuration, dtype):
+    provider = UserProvider({"kernel": f"{EXAMPLES / 'my_gemm.py'}:blocked"})
+    name = f"matmul_257x129x65_{dtype}t_{dtype}t_{dtype}t"
+    assert launch(provider, name, configuration, CPU).worst_error() < 1e-5
+
+
+def test_the_wrong_example_is_wrong_where_a_partial_block_is_left(launch):
+    provider = UserProvider({"kernel": f"{EXAMPLES / 'my_wrong_gemm.py'}:blocked"})
+    odd = "matmul_257x129x65_f32t_f32t_f32t"
+    assert launch(provider, odd, "tile32", CPU).worst_error() > 1e-3
+    assert launch(provider, odd, "tile64", CPU).worst_error() > 1e-3
+    assert launch(provider, odd, "tile65", CPU).worst_error() < 1e-5
+    even = "matmul_128x128x128_f32t_f32t_f32t"
+    assert launch(provider, even, "tile32", CPU).worst_error() < 1e-5

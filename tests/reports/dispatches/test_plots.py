@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import dataclasses
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.reports.dispatches.plots import _log_ticks, render_picture
+from gemmetry.reports.palette import COLOURS, provider_places
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture(scope="module")
+def few(result_set):
+    kept = [r for r in result_set.records if "_512x512x512_f32t" in r.operation]
+    return dataclasses.replace(result_set, records=kept)
+
+
+@pytest.fixture(scope="module")
+def drawn(few):
+    return render_picture(few, "svg")
+
+
+def test_png_has_pixels_of_the_right_size(few):
+    picture = render_picture(few, "png")
+    width = int.from_bytes(picture[16:20], "big")
+    height = int.from_bytes(picture[20:24], "big")
+    assert picture.startswith(b"\x89PNG")
+    assert width == 1080
+    assert height > 1000
+
+
+def test_svg_keeps_texts_and_hostile_titles_as_text(drawn):
+    root = ElementTree.fromstring(drawn)
+    texts = {"".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert "demo <script>alert(1)</script>" in texts
+    assert "Roofline: f32 on cpu" in texts
+    assert not list(root.iter("{http://www.w3.org/2000/svg}script"))
+
+
+def test_the_same_results_make_the_same_svg(few, drawn):
+    assert render_picture(few, "svg") == drawn
+
+
+def _texts(picture):
+    root = ElementTree.fromstring(picture)
+    return ["".join(t.itertext()) for t in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_the_title_and_the_foot_tell_of_marked_measurements(few, drawn, make_record):
+    clean = "\n".join(_texts(drawn))
+    assert "resting on" not in clean
+    marks = ("noisy: interval ±98 %",)
+    name = "matmul_64x64x64_f32t_f32t_f32t"
+    records = [make_record(name, provider=p, gflops=9.0, marks=marks) for p in ("torch", "numpy")]
+    noisy = "\n".join(_texts(render_picture(dataclasses.replace(few, records=records), "svg")))
+    assert "numpy 1.00× (1, 1 resting on marked measurements)" in noisy
+    assert "2 of 2 measurements are marked as less trustworthy: 2 noisy" in noisy
+
+
+def test_cells_of_a_heat_map_tell_their_speed(make_record, few):
+    records = [make_record(f"matmul_{m}x64x64_f32t_f32t_f32t", gflops=speed)
+               for m, speed in ((64, 12.34), (128, 5678.0), (256, 20.0), (512, 30.0))]  # fmt: skip
+    texts = _texts(render_picture(dataclasses.replace(few, records=records), "svg"))
+    assert {"12.3", "5,678.0"} <= set(texts)
+
+
+def _colours(picture):
+    found = re.findall(rb"(?:fill|stroke): (#[0-9a-f]{6})", picture)
+    return {colour.decode() for colour in found}
+
+
+def test_a_provider_has_its_colour_of_the_page_whoever_else_was_measured(make_record, few):
+    name = "matmul_64x64x64_f32t_f32t_f32t"
+    for providers in (["torch"], ["iree", "torch"], ["numpy", "torch"]):
+        records = [make_record(name, provider=provider) for provider in providers]
+        used = _colours(render_picture(dataclasses.replace(few, records=records), "svg"))
+        places = provider_places(["iree", "numpy", "torch"])
+        assert {p for p in places if COLOURS[places[p]] in used} == set(providers)
+
+
+def test_configurations_are_held_against_the_fastest(make_record, few):
+    name = "matmul_64x64x64_f32t_f32t_f32t"
+    records = [make_record(name, "a", gflops=30.0), make_record(name, "b", gflops=40.0)]
+    texts = _texts(render_picture(dataclasses.replace(few, records=records), "svg"))
+    assert "Configurations: f32 on cpu" in texts
+    assert {"torch a", "torch b", "75%", "100%"} <= set(texts)
+
+
+@pytest.mark.parametrize("high", [1.02, 1.6, 9.0, 100.0, 1e7])
+def test_a_logarithmic_axis_has_ticks(high):
+    ticks = _log_ticks(6.8, 6.8 * high)
+    assert all(6.8 <= tick <= 6.8 * high for tick in ticks)
+    assert ticks == sorted(ticks)
+    if high >= 1.6:
+        assert 4 <= len(ticks) <= 12
+
+
+def test_intensities_within_a_decade_have_several_ticks(make_record, few):
+    records = [make_record("matmul_64x64x64_f32t_f32t_f32t")]
+    texts = _texts(render_picture(dataclasses.replace(few, records=records), "svg"))
+    assert {"8", "10", "12", "15"} <= set(texts)
+
+
+def test_dollar_signs_are_no_mathematics(few):
+    titled = dataclasses.replace(few, title="$1 and \\frac $2", records=few.records[:1])
+    assert b"$1 and \\frac $2" in render_picture(titled, "svg")
+
+
+def test_a_speed_without_an_interval_has_a_bar_without_an_end(few, make_record):
+    record = make_record("matmul_64x64x64_f32t_f32t_f32t")
+    single = dataclasses.replace(record.measurement, ci_low_ns=None, ci_high_ns=None)
+    alone = dataclasses.replace(record, measurement=single)
+    ends = [
+        render_picture(dataclasses.replace(few, records=[one]), "svg").count(b"<use")
+        for one in (record, alone)
+    ]
+    assert ends[0] - ends[1] == 2, "the ends of the interval"
+
+
+def test_nothing_measured_is_refused(few):
+    failed = [r for r in few.records if r.measurement is None]
+    with pytest.raises(RequestError, match="nothing to draw"):
+        render_picture(dataclasses.replace(few, records=failed), "png")

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gemmetry.analysis.leader import Leader
+from gemmetry.analysis.marks import RunMarks, RunState, find_run_marks
+from gemmetry.domain.outcome import Outcome
+from gemmetry.reports.dispatches.verdict_line import run_state_lines, verdict_line
+
+LEADER = Leader(name="torch", is_configuration=False, operations=9, fastest=6, shown=4, ratio=1.32,
+                marked=0, unverified=0)  # fmt: skip
+
+
+def state(common=None, device="cpu"):
+    return RunState(target=device, device=device, measured=63, common=common or {},
+                    usual_half_width=0.11)  # fmt: skip
+
+
+def marks(*states):
+    return RunMarks({(one.target, one.device): one for one in states})
+
+
+@pytest.fixture
+def line(make_record):
+    def run(leader, run_marks=None):
+        record = make_record("matmul_8x8x8_f32t_f32t_f32t")
+        return verdict_line([record], leader, run_marks or marks(state()))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "torch is fastest on 6 of 9 operations (shown on 4), at 1.32× the speed of the best "
+             "other by geometric mean; the usual 95 % interval is ±11 %."),
+        ({"shown": 6}, "torch is fastest on 6 of 9 operations (each shown), at"),
+        ({"shown": 0, "ratio": 1.01}, "torch has the shortest time on 6 of 9 operations, at 1.01× "
+                                      "the speed of the best other by geometric mean, but no "
+                                      "difference is shown on any;"),
+        ({"operations": 1, "fastest": 1, "shown": 1}, "torch is fastest on the one operation, at"),
+        ({"operations": 1, "fastest": 1, "shown": 0}, "one operation, at 1.32× the speed of the "
+                                                      "best other, but no difference is shown;"),
+        ({"operations": 1, "fastest": 1, "shown": 0, "undecided": 1},
+         "best other, but too little was measured to decide;"),
+        ({"shown": 0, "undecided": 5}, "mean, but too little was measured to decide on 5;"),
+        ({"undecided": 2}, "torch is fastest on 6 of 9 operations (shown on 4, 2 undecided), at"),
+        ({"ratio": 0.79, "fastest": 3}, "No single provider leads: torch has the shortest time on "
+                                        "3 of 9 operations, no other on more, but at 0.79× the "
+                                        "speed of the best other by geometric mean;"),
+        ({"marked": 1}, "; 1 of them rests on rows marked !;"),
+        ({"marked": 3, "unverified": 9}, "; no result of it was verified; 3 of them rest on rows"),
+        ({"unverified": 2}, "; not every result of it was verified;"),
+    ],
+)  # fmt: skip
+def test_one_sentence_says_who_how_often_and_how_surely(line, changes, text):
+    said = line(dataclasses.replace(LEADER, **changes))
+    assert text in said
+    assert said.count(". ") == 0
+    assert said.endswith(".")
+
+
+def test_what_most_rows_share_is_a_reason_for_care(line):
+    said = line(LEADER, marks(state({"noisy": 57, "busy": 53})))
+    assert said.endswith(
+        "; most rows are marked noisy or busy: repeat it on a quiet machine before relying on it."
+    )
+    said = line(LEADER, marks(state({"few samples": 63})))
+    assert said.endswith("most rows are marked few samples: their marks say what to do.")
+
+
+def test_without_a_comparison_it_says_so(make_record):
+    name = "matmul_8x8x8_f32t_f32t_f32t"
+    alone = [make_record(name)]
+    nothing = find_run_marks([])
+    assert verdict_line([], None, nothing) == ""
+    assert "torch alone was measured" in verdict_line(alone, None, nothing)
+    crashed = make_record(name, "c", outcome=Outcome.CRASH, reason="no")
+    assert verdict_line([*alone, crashed], None, nothing).endswith("; 1 dispatch failed.")
+    apart = [*alone, make_record("matmul_9x8x8_f32t_f32t_f32t", provider="iree")]
+    assert "no operation was measured with two of iree, torch" in verdict_line(apart, None, nothing)
+
+
+def test_the_state_of_the_run_is_one_line_a_device():
+    assert run_state_lines(marks(state())) == []
+    (line,) = run_state_lines(marks(state({"noisy": 57, "busy": 53})))
+    assert line == ("The run as a whole: 57 of 63 rows noisy, 53 busy; usual interval ±11 %; "
+                    "! marks what stands out from that")  # fmt: skip
+    one, two = run_state_lines(marks(state({"noisy": 57}), state({"boost": 60}, "cuda:0")))
+    assert "whole on cpu:" in one
+    assert "whole on cuda:0: 60 of 63 rows boost;" in two

@@ -1,0 +1,466 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+
+import pytest
+
+from gemmetry.reports.traces.html import trace_page
+from gemmetry.reports.traces.report import build_report
+
+RANK0 = "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz"
+
+
+class _Elements(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+
+def _elements(page):
+    parser = _Elements()
+    parser.feed(page)
+    return parser.found
+
+
+def test_names_are_no_markup(hostile_report):
+    page = trace_page(hostile_report)
+    elements = _elements(page)
+    scripts = [attrs for tag, attrs in elements if tag == "script"]
+    # The data, and the page's own two.
+    assert scripts == [{"type": "application/json", "id": "data"}, {}, {}]
+    for _, attrs in elements:
+        assert not [name for name in attrs if name.startswith("on")]
+    assert "alert(1)" in page
+    assert len(page) < 1_000_000
+
+
+def test_the_page_asks_for_nothing(job_report):
+    page = trace_page(job_report)
+    for tag, attrs in _elements(page):
+        assert tag not in ("iframe", "object", "embed", "base", "form")
+        for name in ("src", "href", "action"):
+            target = attrs.get(name) or ""
+            assert not target or target.startswith(("#", "data:"))
+    assert "default-src 'none'" in page
+    assert "@import" not in page
+
+
+def test_notes_and_tables_are_there(job_report):
+    page = trace_page(job_report)
+    for heading in ("Timeline", "How the time divides", "Collectives by kind", "Kernels"):
+        assert f">{heading}" in page
+    for note in job_report.notes:
+        assert note[:40] in page
+
+
+def _head(page):
+    return re.search(r'<section class="intro">.*?</section>', page, re.DOTALL)[0]
+
+
+def test_the_page_tells_where_it_is_from(job_report, report_of):
+    head = _head(trace_page(job_report, command="gemmetry trace report '<b>' -o x.html",
+                            created="2026-11-22T04:00:00+00:00"))  # fmt: skip
+    assert "<h1>h200x4: 4 traces</h1>" in head
+    for text in ("tests/data/collectives/h200x4 · 4 ranks · gemmetry ",
+                 "· 2026-11-22T04:00:00+00:00",
+                 "trace report &#39;&lt;b&gt;&#39; -o x.html"):  # fmt: skip
+        assert text in head
+    head = _head(trace_page(report_of("traces/h200_matmul.pt.trace.json.gz")))
+    assert "<h1>h200_matmul.pt.trace.json.gz</h1>" in head
+    assert "tests/data/traces · NVIDIA H200 · gemmetry " in head
+    assert "ranks" not in head
+    assert 'class="command"' not in head
+
+
+def test_legends_name_what_is_drawn(report_of):
+    page = trace_page(report_of("traces/h200_matmul.pt.trace.json.gz"))
+    legends = re.findall(r'<ul class="legend".*?</ul>', page, re.DOTALL)
+    assert legends
+    for legend in legends:
+        assert '<i class="gemm"></i>GEMM' in legend
+        assert "communication" not in legend
+        assert "attention" not in legend
+    job = trace_page(report_of(RANK0))
+    assert '<i class="communication"></i>exposed communication' in job
+
+
+def test_bars_of_windows_say_that_they_are_shares(job_report):
+    assert "all bars are equally long" in trace_page(job_report)
+
+
+def test_a_report_of_nothing_is_a_page():
+    page = trace_page(build_report([], {}))
+    assert "No trace has work on a GPU." in page
+    assert "timeline-section" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
+
+
+_FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+    "--disable-background-networking", "--no-first-run", "--window-size=1400,1000",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    webdriver = pytest.importorskip("selenium.webdriver")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    driver = shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("chromium and chromedriver are not installed (Debian: chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (*_FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    running = webdriver.Chrome(options=options, service=webdriver.chrome.service.Service(driver))
+    yield running
+    running.quit()
+
+
+def _open(browser, report, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(trace_page(report), encoding="utf-8", errors="replace")
+    browser.get_log("browser")
+    browser.get(path.as_uri())
+    assert browser.execute_script("return document.documentElement.dataset.ready") == "true"
+    assert browser.get_log("browser") == []
+
+
+_COLOURS = """
+const canvas = document.getElementById('timeline');
+const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+const seen = {};
+for (let i = 0; i < data.length; i += 4) {
+  const key = [data[i], data[i + 1], data[i + 2]].join();
+  seen[key] = (seen[key] || 0) + 1;
+}
+const probe = document.createElement('canvas').getContext('2d');
+const style = getComputedStyle(document.documentElement);
+const result = {};
+for (const name of ['gemm', 'other', 'communication', 'idle']) {
+  probe.fillStyle = style.getPropertyValue('--' + name).trim();
+  probe.fillRect(0, 0, 1, 1);
+  const [r, g, b] = probe.getImageData(0, 0, 1, 1).data;
+  result[name] = seen[[r, g, b].join()] || 0;
+}
+return result;
+"""
+
+
+@pytest.mark.browser
+def test_the_timeline_is_drawn_and_zooms(browser, report_of, tmp_path):
+    from selenium.webdriver.common.keys import Keys
+
+    _open(browser, report_of(RANK0), tmp_path)
+    drawn = browser.execute_script(_COLOURS)
+    assert all(drawn[name] > 50 for name in ("gemm", "communication", "idle")), drawn
+    canvas = browser.find_element("id", "timeline")
+    before = canvas.get_attribute("data-drawn")
+    canvas.send_keys("+")
+    start, end = map(float, canvas.get_attribute("data-drawn").split(":"))
+    whole = float(before.split(":")[1])
+    assert end - start == pytest.approx(whole / 2)
+    canvas.send_keys(Keys.ARROW_LEFT)
+    assert float(canvas.get_attribute("data-drawn").split(":")[0]) < start
+    canvas.send_keys("0")
+    assert canvas.get_attribute("data-drawn") == before
+
+
+_POINT_AT = """
+const [row, share] = arguments;
+const canvas = document.getElementById('timeline');
+const box = canvas.getBoundingClientRect();
+const left = Math.min(150, canvas.clientWidth / 4);
+const clientX = box.left + left + share * (canvas.clientWidth - left - 10);
+const clientY = box.top + 8 + row * 27 + 11;
+canvas.dispatchEvent(new PointerEvent('pointermove', {clientX, clientY}));
+return document.getElementById('timeline-hint').innerText;
+"""
+
+
+@pytest.mark.browser
+def test_hints_and_the_search(browser, report_of, tmp_path):
+    from selenium.webdriver.common.keys import Keys
+
+    ranks = [RANK0, RANK0.replace("rank0", "rank1")]
+    _open(browser, report_of(*ranks), tmp_path)
+    assert browser.execute_script(_POINT_AT, 0, 0.5).startswith("step 3\n")
+    # Of a GEMM in the middle of the first rank's first stream.
+    hint = browser.execute_script(_POINT_AT, 1, 0.25)
+    assert re.search(r"16384x\d+x\d+ bf16 tn · \d+ TFLOP/s\naten::(add)?mm\n", hint), hint
+    hint = browser.execute_script(_POINT_AT, 2, 0.1)
+    assert re.search(r"all_gather · 402.7 MB BFloat16 · 4 ranks\n", hint), hint
+    box = browser.find_element("id", "timeline-search")
+    box.send_keys("16384x12288")
+    found = browser.find_element("id", "timeline-found")
+    assert re.fullmatch(r"4 of \d+, 9\.03 ms", found.text), found.text
+    colours = browser.execute_script(_COLOURS)
+    assert colours["communication"] == 0 < colours["gemm"]
+    box.send_keys(Keys.ENTER)
+    assert found.text.startswith("1 of 4: nvjet_")
+    box.send_keys(Keys.SHIFT, Keys.ENTER, Keys.NULL)
+    assert found.text.startswith("4 of 4: nvjet_")
+    box.clear()
+    box.send_keys("aten::gelu", Keys.ENTER)
+    assert found.text.startswith("1 of 3: vectorized_elementwise_kernel")
+    start, end = browser.find_element("id", "timeline").get_attribute("data-drawn").split(":")
+    assert float(start) > 0
+    assert 10e6 < float(end) - float(start) < 20e6
+    box.clear()
+    box.send_keys("no such kernel")
+    assert found.text.startswith("0 of ")
+
+
+@pytest.mark.browser
+def test_operators_of_the_host_are_drawn(browser, report_of, tmp_path):
+    from selenium.webdriver.support.ui import Select
+
+    _open(browser, report_of("cpu_grid"), tmp_path)
+    assert browser.execute_script(_COLOURS)["gemm"] > 1000
+    choice = Select(browser.find_element("id", "timeline-group"))
+    assert len(choice.options) == 3
+    before = browser.find_element("id", "timeline").get_attribute("data-drawn")
+    choice.select_by_index(2)
+    assert browser.find_element("id", "timeline").get_attribute("data-drawn") != before
+
+
+SCRIPTS = (
+    "</script><script>document.title = 'owned'</script>",
+    "<script>document.title = 'owned'</script>",
+    "<img src=x onerror=\"document.title = 'owned'\">",
+    "<svg/onload=document.title='owned'>",
+    '" onmouseover="document.title=\'owned\'" x="',
+    "' autofocus onfocus=document.title='owned' x='",
+    "javascript:document.title='owned'",
+    "<a href=javascript:document.title='owned'>x</a>",
+    "</title><script>document.title = 'owned'</script>",
+    "</style><script>document.title = 'owned'</script>",
+    "<!--<script>",
+    "--><script>document.title = 'owned'</script>",
+    "]]><script>document.title = 'owned'</script>",
+    "${document.title = 'owned'}",
+    "{{ ''.__class__ }}{% include '/etc/passwd' %}",
+    '{"__proto__": {"title": "owned"}}',
+    "__proto__",
+    "\u2028document.title='owned'\u2029",
+    "</TEXTAREA><ScRiPt>document.title='owned'</sCrIpT>",
+    "<iframe srcdoc=\"<script>parent.document.title='owned'</script>\">",
+    "<base href=http://evil.example/>",
+    "<meta http-equiv=refresh content='0;url=http://evil.example/'>",
+)
+
+
+def _hostile_job(folder, report_of, with_gpu):
+    """Two ranks in which everything that can have a name has each of the scripts for one."""
+    paths = []
+    for rank in range(2):
+        events = []
+        for number, text in enumerate(SCRIPTS):
+            place = {"ph": "X", "pid": text, "tid": text, "ts": 100 * number, "dur": 50}
+            told = {"External id": number + 1, "Input Dims": [[8, 8], [8, 8]], "Input type": [text]}
+            inner = {"ts": 100 * number + 5, "dur": 20}
+            call = {"ts": 100 * number + 10, "args": {"correlation": number + 1}}
+            events += [
+                {**place, "cat": "cpu_op", "name": text, "args": told},
+                {**place, **inner, "cat": "cpu_op", "name": f"{text}::gemm", "args": told},
+                {**place, **call, "cat": "cuda_runtime", "name": text},
+            ]
+            if with_gpu:
+                told = {"device": 0, "stream": number % 5, "correlation": number + 1,
+                        "Collective name": "allreduce", "dtype": text, "Group size": 2,
+                        "In msg nelems": 8, "Process Group Name": text}  # fmt: skip
+                names = (f"{text}_gemm", text, f"ncclDevKernel_AllReduce{text}")
+                run = {**place, "cat": "kernel", "ts": 100 * number + 40, "args": told}
+                events += [{**run, "name": name} for name in names]
+        # An event that cannot be used, so that the page tells of its name too.
+        events.append({"ph": "X", "cat": "kernel", "name": "".join(SCRIPTS[:3]), "ts": "x"})
+        head = {
+            "distributedInfo": {"rank": rank, "world_size": 2}, "host_name": SCRIPTS[0],
+            "deviceProperties": [{"id": 0, "name": "".join(SCRIPTS)}], "trace_id": SCRIPTS[1],
+        }  # fmt: skip
+        path = (
+            folder / f"rank{rank}<img src=x onerror=document.title='owned'>{SCRIPTS[4][:20]}.json"
+        )
+        path.write_text(json.dumps({**head, "traceEvents": events}))
+        paths.append(path)
+    broken = folder / "<img src=x onerror=document.title='owned'>.json"
+    broken.write_text("<script>document.title='owned'</script>")
+    return report_of(*paths, broken)
+
+
+def test_scripts_in_every_place_that_has_a_name_are_text(report_of, tmp_path):
+    for with_gpu in (True, False):
+        page = trace_page(_hostile_job(tmp_path, report_of, with_gpu))
+        elements = _elements(page)
+        assert [attrs for tag, attrs in elements if tag == "script"] == [
+            {"type": "application/json", "id": "data"}, {}, {}
+        ]  # fmt: skip
+        tags = {tag for tag, _ in elements}
+        assert not tags & {"img", "iframe", "base", "form", "object", "embed", "textarea"}
+        assert [attrs.get("http-equiv") for tag, attrs in elements if tag == "meta"].count(
+            "Content-Security-Policy"
+        ) == 1
+        assert not [name for _, attrs in elements for name in attrs if name.startswith("on")]
+
+
+_TOUCH_EVERYTHING = """
+const canvas = document.getElementById('timeline');
+const box = canvas.getBoundingClientRect();
+const shown = new Set();
+for (let y = 5; y < box.height; y += 9) {
+  for (let x = 150; x < box.width; x += 4) {
+    const place = {clientX: box.left + x, clientY: box.top + y, bubbles: true};
+    canvas.dispatchEvent(new PointerEvent('pointermove', place));
+    const hint = document.getElementById('timeline-hint');
+    if (!hint.hidden) shown.add(hint.textContent);
+  }
+}
+for (const element of document.querySelectorAll('*')) {
+  for (const kind of ['mouseover', 'pointerenter', 'focus', 'error', 'load', 'animationstart']) {
+    element.dispatchEvent(new Event(kind, {bubbles: true}));
+  }
+}
+return [...shown];
+"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("with_gpu", [True, False], ids=["kernels", "operators"])
+def test_scripts_in_every_place_that_has_a_name_do_not_run(
+    browser, report_of, tmp_path, monkeypatch, with_gpu
+):
+    """Also where the page's own rule against scripts of others would not hold them back."""
+    report = _hostile_job(tmp_path, report_of, with_gpu)
+    for rule in (True, False):
+        page = trace_page(report)
+        if not rule:
+            page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
+            assert "Content-Security-Policy" not in page
+        path = tmp_path / "page.html"
+        path.write_text(page, encoding="utf-8")
+        browser.get_log("browser")
+        browser.get(path.as_uri())
+        title = browser.title
+        assert title == f"{tmp_path.name}: 2 traces – gemmetry"
+        assert browser.execute_script("return document.documentElement.dataset.ready") == "true"
+        shown = browser.execute_script(_TOUCH_EVERYTHING)
+        assert any("document.title" in text for text in shown)
+        assert browser.title == title
+        assert browser.execute_script("return ({}).title") is None
+        scripts = "return [...document.scripts].filter((s) => s.type !== 'application/json').length"
+        assert browser.execute_script(scripts) == 2
+        elements = "return document.querySelectorAll('img, iframe, base, object, embed').length"
+        assert browser.execute_script(elements) == 0
+        assert browser.get_log("browser") == []
+
+
+@pytest.mark.browser
+def test_no_script_runs_from_names(browser, hostile_report, tmp_path):
+    _open(browser, hostile_report, tmp_path)
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    canvas = browser.find_element("id", "timeline")
+    ActionChains(browser).move_to_element(canvas).perform()
+    for share in range(1, 10):
+        offset = int(canvas.size["width"] * (share / 10 - 0.5))
+        ActionChains(browser).move_to_element_with_offset(canvas, offset, 0).perform()
+    scripts = "return [...document.scripts].filter((s) => s.type !== 'application/json').length"
+    assert browser.execute_script(scripts) == 2
+    assert browser.execute_script("return document.querySelectorAll('img, iframe').length") == 0
+
+
+@pytest.mark.browser
+def test_a_hundred_thousand_kernels_are_drawn_in_a_moment(browser, report_of, tmp_path):
+    place = {"ph": "X", "cat": "kernel", "pid": 0, "tid": 7}
+    events = [
+        {**place, "name": f"k{number % 50}", "ts": 10 * number, "dur": 9,
+         "args": {"device": 0, "stream": 7}}
+        for number in range(100_000)
+    ]  # fmt: skip
+    path = tmp_path / "many.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    _open(browser, report_of(path), tmp_path)
+    redraw = """
+    const begin = performance.now();
+    document.getElementById('zoom-all').click();
+    return performance.now() - begin;
+    """
+    assert browser.execute_script(redraw) < 1000
+    assert browser.execute_script(_COLOURS)["other"] > 1000
+
+
+def test_the_page_of_a_cpu_tells_operators_and_nothing_of_gpus(report_of):
+    page = trace_page(report_of("cpu_grid"))
+    for text in ("Where the time of the host goes", "Matrix products by shape", "other operators",
+                 "256x256x256 f32 tn", "none of 3 traces has work on a GPU"):  # fmt: skip
+        assert text in page
+    for text in ("How the time divides", "other kernels", ">busy<"):
+        assert text not in page
+    both = trace_page(report_of("cpu_grid", "traces/h200_matmul.pt.trace.json.gz"))
+    assert "How the time divides" in both
+    assert "Of the traces without work on a GPU." in both
+
+
+def test_names_of_operators_and_threads_are_no_markup(report_of, tmp_path):
+    hostile = "<script>alert(1)</script>"
+    args = {"Input Dims": [[hostile], hostile], "Input type": [hostile]}
+    place = {"cat": "cpu_op", "pid": hostile, "tid": hostile, "ts": 0, "dur": 9}
+    event = {"ph": "X", "name": hostile, "args": args, **place}
+    path = tmp_path / "hostile.json"
+    path.write_text(json.dumps({"traceEvents": [event, {**event, "name": "x" * 1_000_000}]}))
+    report = report_of(path)
+    assert len(report.lanes) == 1
+    page = trace_page(report)
+    assert len([tag for tag, _ in _elements(page) if tag == "script"]) == 3
+    assert len(page) < 300_000
+
+
+@pytest.mark.browser
+def test_a_window_of_years_is_drawn_at_every_zoom(browser, report_of, tmp_path):
+    """Steps of the axis that are too small for a number of 52 bits would never end."""
+    place = {"ph": "X", "cat": "kernel", "name": "k", "dur": 5, "args": {"device": 0, "stream": 7}}
+    path = tmp_path / "years.json"
+    path.write_text(json.dumps({"traceEvents": [{**place, "ts": 0}, {**place, "ts": 4 * 10**15}]}))
+    browser.set_page_load_timeout(60)
+    browser.set_script_timeout(60)
+    _open(browser, report_of(path), tmp_path)
+    zoom = """
+    const canvas = document.getElementById('timeline');
+    const press = (key) => canvas.dispatchEvent(new KeyboardEvent('keydown', {key}));
+    for (let i = 0; i < 80; i++) { press('+'); press('PageDown'); press('ArrowRight'); }
+    return canvas.dataset.drawn;
+    """
+    start, end = map(float, browser.execute_script(zoom).split(":"))
+    assert 0 < end - start < 1e9
+
+
+@pytest.mark.browser
+def test_a_narrow_page_keeps_words_and_numbers_whole(browser, job_report, tmp_path):
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": 700, "height": 900, "deviceScaleFactor": 1, "mobile": False},
+    )
+    _open(browser, job_report, tmp_path)
+    broken, hidden, headless = browser.execute_script(
+        """
+        const lines = (node) => {
+          const range = document.createRange();
+          range.selectNodeContents(node);
+          return new Set([...range.getClientRects()].map((box) => box.top)).size;
+        };
+        const cells = [...document.querySelectorAll('#gemms td, #collectives td, #steps td')];
+        const parts = cells.flatMap((cell) => [...cell.childNodes]).filter((one) => one.data);
+        const nav = document.querySelector('.top nav');
+        return [parts.filter((one) => lines(one) > 1).map((one) => one.data),
+          nav.scrollWidth - nav.clientWidth, document.querySelectorAll('th:not([scope])').length];
+        """
+    )
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert broken == []
+    assert (hidden, headless) == (0, 0)

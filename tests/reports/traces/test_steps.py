@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+from rich.console import Console
+
+from gemmetry.reports.traces.steps import (
+    ABOUT_STEPS,
+    outside_text,
+    print_steps,
+    step_rows,
+    steps_text,
+)
+from gemmetry.traces.model import Trace
+from gemmetry.traces.reading import read_trace
+from gemmetry.traces.summary import Outside, outside_steps, summarize, summarize_steps
+
+DATA = Path(__file__).parents[2] / "data" / "traces"
+
+
+def read(name):
+    return Trace(DATA / name, read_trace(DATA / name, use_cache=False))
+
+
+def shown(*traces):
+    out = io.StringIO()
+    steps = [step for trace in traces for step in summarize_steps(trace)]
+    outside = [outside_steps(trace) for trace in traces]
+    files = [summarize(trace) for trace in traces]
+    print_steps(files, steps, outside, Console(file=out, width=80, highlight=False))
+    return out.getvalue()
+
+
+def test_rows_have_the_mark_and_the_window():
+    steps = summarize_steps(read("h200_matmul.pt.trace.json.gz"))
+    rows = step_rows(steps)
+    assert [(row["step"], row["kernels"], row["mark_us"]) for row in rows] == [
+        (2, 1, 211.695),
+        (3, 1, 69.9),
+    ]
+    assert [row["window_us"] for row in rows] == [step.window_ns / 1000 for step in steps]
+    assert "events" not in rows[0]
+
+
+def test_one_file_is_a_line_a_step_and_one_for_what_is_in_none():
+    lines = shown(read("h200_fsdp_rank0of4_part.pt.trace.json.gz")).splitlines()
+    assert [line.split()[0] for line in lines[:5]] == ["step", "ms", "3", "windows:", "9"]
+    assert lines[2].split()[1:4] == ["64.912", "18.342", "32"]
+    assert lines[3].strip() == (
+        "windows: 18.342 of the trace's 22.937 ms; idle in them: 0.021 of 0.028 ms"
+    )
+    assert lines[4].strip() == "9 kernels in no step"
+    assert " ".join(" ".join(lines[5:]).split()).lower() == f"{ABOUT_STEPS}."
+    assert max(map(len, lines)) <= 80
+
+
+def test_steps_of_several_files_stand_below_their_names():
+    names = ("h200_matmul.pt.trace.json.gz", "v100_resnet50_2021_part.json.gz")
+    lines = shown(*map(read, names)).splitlines()
+    assert [line for line in lines if line.startswith("/")] == [str(DATA / name) for name in names]
+    assert "others" not in lines[0]
+
+
+def pipelined(folder):
+    """Two steps: between the two kernels of the first one only the other's runs for 10 µs."""
+    events = [
+        {"cat": "user_annotation", "name": f"ProfilerStep#{number}", "ts": at, "dur": 100}
+        for number, at in ((1, 0), (2, 100))
+    ]
+    work = ((1, 10, 200, 50, 7), (2, 20, 260, 100, 7), (3, 110, 240, 200, 20))
+    for number, launched, start, length, stream in work:
+        args = {"correlation": number, "device": 0, "stream": stream}
+        events += [
+            {"cat": "cuda_runtime", "name": "launch", "ts": launched, "dur": 1, "args": args},
+            {"cat": "kernel", "name": "k", "ts": start, "dur": length, "args": args},
+        ]
+    path = folder / "pipelined.json"
+    path.write_text(
+        json.dumps({"traceEvents": [{"ph": "X", "pid": 1, "tid": 1, **one} for one in events]})
+    )
+    return Trace(path, read_trace(path, use_cache=False))
+
+
+def test_steps_that_overlap_say_so(tmp_path):
+    text = shown(pipelined(tmp_path))
+    lines = text.splitlines()
+    assert lines[0].split() == [
+        "step", "mark", "window", "kernels", "busy", "comp.", "comm.", "exposed", "others", "idle",
+        "GEMMs",
+    ]  # fmt: skip
+    rows = [line.split() for line in lines[2:4]]
+    assert [row[:5] + row[8:9] for row in rows] == [
+        ["1", "0.100", "0.160", "2", "93.8", "6.2"],
+        ["2", "0.100", "0.200", "1", "100.0", "0.0"],
+    ]
+    assert "windows overlap: 0.360 ms added up, but 0.240 of the trace's 0.240 ms together" in text
+    assert "Steps overlap on the device" in text
+    assert max(map(len, lines)) <= 80
+
+
+def test_several_files_are_told_together():
+    traces = [read("h200_fsdp_rank0of4_part.pt.trace.json.gz"),
+              read("h200_fsdp_rank1of4_part.pt.trace.json.gz")]  # fmt: skip
+    steps = [step for trace in traces for step in summarize_steps(trace)]
+    text = steps_text([summarize(trace) for trace in traces], steps)
+    assert text == "windows: 39.079 of the traces' 48.249 ms; idle in them: 0.049 of 0.059 ms"
+
+
+def test_what_is_in_no_step():
+    def text(kernels, unlinked):
+        return outside_text(
+            Outside(file=Path("a"), kernels=kernels, gemm_kernels=0, comm_kernels=0,
+                    unlinked=unlinked)
+        )  # fmt: skip
+
+    assert text(0, 0) == ""
+    assert text(1, 0) == "1 kernel in no step"
+    assert text(1500, 1500) == "1,500 kernels in no step; their launches are not in the file"
+    assert text(3, 2) == "3 kernels in no step; the launches of 2 are not in the file"
+
+
+def test_no_steps_are_no_table():
+    assert shown(read("mi300x_torch_compile_triton.json.gz")) == ""

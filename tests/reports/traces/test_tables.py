@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.reports.traces.tables import (
+    gemm_rows,
+    notebook_table,
+    print_gemms,
+    print_summaries,
+    print_summary,
+    print_workload,
+    shape_rows,
+    shape_text,
+    summary_rows,
+)
+from gemmetry.traces.gemms.shapes import workload
+from gemmetry.traces.gemms.summary import gemm_table
+from gemmetry.traces.model import Trace
+from gemmetry.traces.operators.gemms import GemmShape
+from gemmetry.traces.reading import read_trace
+from gemmetry.traces.summary import TIMES, summarize
+
+DATA = Path(__file__).parents[2] / "data" / "traces"
+
+
+@pytest.fixture(scope="module")
+def traces():
+    names = (
+        "h200_fsdp_rank0of4_part.pt.trace.json.gz",
+        "v100_resnet50_2021_part.json.gz",
+        "mi350_aorta_misc.json.gz",
+    )
+    return [Trace(DATA / name, read_trace(DATA / name, use_cache=False)) for name in names]
+
+
+@pytest.fixture
+def shown():
+    """Runs a printer and gives what a terminal of 80 columns shows."""
+
+    def show(printer, *arguments, **options):
+        out = io.StringIO()
+        printer(*arguments, Console(file=out, width=80, highlight=False), **options)
+        lines = out.getvalue().splitlines()
+        assert max(map(len, lines), default=0) <= 80
+        return "\n".join(lines)
+
+    return show
+
+
+def test_rows_of_summaries_have_every_time_in_microseconds(traces):
+    summaries = [summarize(trace) for trace in traces]
+    rows = summary_rows(summaries)
+    for row, summary in zip(rows, summaries, strict=True):
+        assert row["file"] == str(summary.file)
+        for name in TIMES:
+            assert round(row[f"{name}_us"] * 1000) == getattr(summary, f"{name}_ns")
+
+
+def test_rows_of_gemms_have_the_same_keys_and_share_out_all_time(traces):
+    table = gemm_table(traces)
+    rows = gemm_rows(table)
+    assert len({tuple(row) for row in rows}) == 1
+    assert sum(row["share"] for row in rows) == pytest.approx(1)
+    by_kernel = {row["kernel"]: row for row in rows}
+    for one in table:
+        row = by_kernel[one.kernel]
+        assert row["tile"] == (None if one.told.tile is None else "x".join(map(str, one.told.tile)))
+    unknown = next(row for row in rows if row["linked"] == row["inferred"] == 0)
+    assert unknown["m"] is unknown["n"] is unknown["k"] is unknown["tflops"] is None
+    assert gemm_rows([]) == []
+
+
+def test_rows_of_shapes(traces):
+    load = workload(gemm_table(traces))
+    rows = shape_rows(load)
+    assert [row["operation"] for row in rows] == [gemm.operation for gemm in load.gemms]
+    assert all(isinstance(row["kernels"], list) for row in rows)
+
+
+def test_every_view_fits_80_columns(traces, shown):
+    summaries = [summarize(trace) for trace in traces]
+    summary = shown(print_summary, summaries[0])
+    assert "exposed" in summary
+    assert "overlapping GEMMs" in summary
+    assert "v100_resnet50_2021_part.j…" in shown(print_summaries, summaries)
+    gemms = shown(print_gemms, gemm_table(traces), top=0)
+    assert "GEMM kernels" in gemms
+    assert gemms.splitlines()[0].endswith("peak overlap")
+    assert "of unknown shape" in shown(print_workload, workload(gemm_table(traces)))
+
+
+def test_a_summary_of_nothing_says_so(shown):
+    trace = traces_of_nothing()
+    assert "no work on a GPU" in shown(print_summary, summarize(trace))
+    assert shown(print_summaries, [summarize(trace)] * 2).count("no work on a GPU") == 2
+    assert shown(print_gemms, []) == "no GEMM kernels"
+
+
+def traces_of_nothing():
+    from gemmetry.formats.kineto import read_kineto
+
+    rows = read_kineto(io.BytesIO(b'{"traceEvents": []}'))
+    assert rows is not None
+    return Trace(Path("a.json"), rows)
+
+
+def test_shapes_as_people_read_them():
+    assert shape_text(GemmShape(1, 2, 3), "bf16", "tn") == "1x2x3 bf16 tn"
+    assert shape_text(GemmShape(1, 2, 3, 4), None, None) == "4x1x2x3"
+    assert shape_text(None, "f32", None) == "shape not known f32"
+
+
+def test_a_notebooks_table_escapes_what_files_are_called(traces):
+    html = notebook_table([summarize(traces[0])], {"x": RequestError("<b>no</b>")})
+    assert "rank 0 of 4" in html
+    assert "&lt;b&gt;no&lt;/b&gt;" in html

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import dataclasses
+
+from gemmetry.domain.units import format_ns
+from gemmetry.reports.traces.tiles import gpu_tiles, host_tiles
+
+RANKS = (
+    "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz",
+    "traces/h200_fsdp_rank1of4_part.pt.trace.json.gz",
+)
+
+
+def test_the_time_of_a_job_is_not_the_sum_of_its_ranks(report_of):
+    report = report_of(*RANKS)
+    first, busy, *_, gemms = gpu_tiles(report)
+    starts, ends = zip(*(one.span for one in report.jobs[0].job.ranks), strict=True)
+    assert first == {
+        "label": "time of the job",
+        "value": format_ns(max(ends) - min(starts)),
+        "detail": "2 of 4 ranks, 83 kernels",
+    }
+    mean = sum(one.busy_ns for one in report.summaries) / 2
+    assert busy["detail"] == f"{format_ns(mean)} a rank, anything ran"
+    assert gemms["detail"].endswith(" a rank, 15 kernels in all")
+
+
+def test_one_trace_has_its_window(report_of):
+    report = report_of("traces/h200_matmul.pt.trace.json.gz")
+    first, busy, *_ = gpu_tiles(report)
+    assert (first["label"], first["value"]) == ("window", "144 µs")
+    assert busy["detail"] == f"{format_ns(report.summaries[0].busy_ns)}, anything ran"
+
+
+def test_several_jobs_have_the_shortest_and_the_longest_time(report_of):
+    report = report_of(*RANKS, "traces/h200_matmul.pt.trace.json.gz")
+    first = gpu_tiles(report)[0]
+    assert (first["label"], first["value"]) == ("times of 2 jobs", "144 µs – 25.3 ms")
+    report = report_of(
+        "traces/h200_matmul.pt.trace.json.gz", "traces/v100_resnet50_2021_part.json.gz"
+    )
+    assert gpu_tiles(report)[0]["label"] == "windows of 2 traces"
+
+
+def test_ranks_that_do_not_overlap_have_no_common_time(report_of):
+    report = report_of(*RANKS)
+    (job,) = report.jobs
+    late, rank = 10**15, job.job.ranks[1]
+    moved = dataclasses.replace(rank, span=(rank.span[0] + late, rank.span[1] + late))
+    apart = dataclasses.replace(job.job, ranks=(job.job.ranks[0], moved))
+    first = gpu_tiles(
+        dataclasses.replace(report, jobs=[dataclasses.replace(job, job=apart, clocks=())])
+    )[0]
+    assert (first["label"], first["value"]) == ("longest rank", "25.3 ms")
+    assert "do not overlap" in first["detail"]
+
+
+def test_traces_of_a_cpu_have_products(report_of):
+    labels = [tile["label"] for tile in host_tiles(report_of("cpu_grid"))]
+    assert labels == ["work on a GPU", "time in operators", "matrix products",
+                      "fastest product, by its median"]  # fmt: skip

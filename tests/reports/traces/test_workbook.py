@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import re
+import tempfile
+import zipfile
+from xml.etree import ElementTree
+
+import pytest
+
+from gemmetry.domain.errors import StorageError
+from gemmetry.formats.tracelens import SHEETS, read_tracelens_report
+from gemmetry.reports.traces import workbook as module
+from gemmetry.reports.traces.workbook import trace_workbook
+
+pytest.importorskip("xlsxwriter")
+
+RANK0 = "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz"
+HOSTILE = "<script>alert(1)</script>"
+FORMULA = '=HYPERLINK("http://x")'
+
+
+def _parts(content):
+    with zipfile.ZipFile(io.BytesIO(content)) as book:
+        return {name: book.read(name).decode() for name in book.namelist()}
+
+
+def test_what_reads_tracelens_reports_reads_ours(report_of, tmp_path):
+    report = report_of(RANK0)
+    path = tmp_path / "r.xlsx"
+    path.write_bytes(trace_workbook(report))
+    read = read_tracelens_report(path)
+    expected = [table.name for table in report.tables if table.name in SHEETS]
+    assert list(read.sheets) == expected
+    for name in expected:
+        table, sheet = report.table(name), read.sheets[name]
+        assert tuple(sheet.columns) == table.headings
+        assert len(sheet) == len(table.rows)
+    times = read.sheet("gpu_timeline", ("type", "time ms")).columns
+    assert times["time ms"] == pytest.approx([row[1] for row in report.table("gpu_timeline").rows])
+    kernels = read.sheet("kernel_summary").columns["Kernel name"]
+    assert kernels == [row[2] for row in report.table("kernel_summary").rows]
+
+
+@pytest.mark.parametrize("most_cells", [10**6, 0], ids=["in memory", "through files"])
+def test_names_are_texts_and_nothing_else(hostile_report, monkeypatch, most_cells):
+    monkeypatch.setattr(module, "MOST_CELLS_IN_MEMORY", most_cells)
+    parts = _parts(trace_workbook(hostile_report))
+    sheets = {name: text for name, text in parts.items() if "/worksheets/" in name}
+    assert len(sheets) > 8
+    for text in sheets.values():
+        assert "<f>" not in text
+        assert "hyperlink" not in re.sub(r"<t[ >].*?</t>", "", text).lower()
+        assert "<script" not in text
+    everything = "".join(parts.values())
+    assert "&lt;script&gt;alert(1)" in everything
+    assert "=HYPERLINK" in everything
+    assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x1b]", everything)
+    longest = max(map(len, re.findall(r"<t[^>]*>([^<]*)</t>", everything)))
+    assert longest <= 6 * 32_767  # as escaped: &quot; for one character
+
+
+FORMULAS = (
+    '=HYPERLINK("http://x","y")', "+1+1", "-1+1|cmd", "@SUM(A1)", "\t=1+1", "\n=1+1", " =1+1",
+    "\x00=1+1", "'=1", "{=1+1}", "=cmd|'/C calc'!A0", "#REF!", "http://example.org", "1e5", "007",
+    "TRUE", "_x003D_1+1", "\uffff=1", "\ud800=1", "=" * 40_000, "𝕏" * 40_000,
+)  # fmt: skip
+
+
+@pytest.fixture
+def formula_report(report_of, tmp_path):
+    """Two ranks in which everything that can have a name has each of the formulas for one."""
+    paths = []
+    for rank in range(2):
+        events = []
+        for number, text in enumerate(FORMULAS):
+            place = {"ph": "X", "pid": text, "tid": text, "ts": 100 * number, "dur": 50}
+            told = {"External id": number + 1, "Input Dims": [[text], [8, 8]], "Input type": [text],
+                    "Concrete Inputs": [text], "Input Strides": [text]}  # fmt: skip
+            launch = {"ts": 100 * number + 10, "args": {"correlation": number + 1}}
+            told_of_kernel = {"device": 0, "stream": 7, "correlation": number + 1, "dtype": text,
+                              "Collective name": text, "Process Group Name": text,
+                              "In msg nelems": 8, "Group size": 2}  # fmt: skip
+            run = {**place, "cat": "kernel", "ts": 100 * number + 60, "args": told_of_kernel}
+            events += [
+                {**place, "cat": "cpu_op", "name": text, "args": told},
+                {**place, **launch, "cat": "cuda_runtime", "name": text},
+                {**run, "name": text}, {**run, "name": f"{text[:300]}_gemm"},
+                {**run, "name": f"nccl{text[:300]}"},
+            ]  # fmt: skip
+        head = {"distributedInfo": {"rank": rank, "world_size": 2}, "host_name": FORMULAS[0],
+                "deviceProperties": [{"id": 0, "name": FORMULAS[0]}]}  # fmt: skip
+        path = tmp_path / f"=1+1 rank{rank}.json"
+        path.write_text(json.dumps({**head, "traceEvents": events}))
+        paths.append(path)
+    return report_of(*paths, tmp_path / "=lost.json")
+
+
+@pytest.mark.parametrize("most_cells", [10**6, 0], ids=["in memory", "through files"])
+def test_formulas_in_every_place_that_has_a_name_are_texts(formula_report, monkeypatch, most_cells):
+    monkeypatch.setattr(module, "MOST_CELLS_IN_MEMORY", most_cells)
+    content = trace_workbook(formula_report)
+    for name, text in _parts(content).items():
+        assert not re.search(r"<f[ >/]|<hyperlinks?[ >/]|ddeLink|externalReference", text), name
+        ElementTree.fromstring(text)
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.load_workbook(io.BytesIO(content))
+    assert len(book.worksheets) > 10
+    texts = set()
+    for sheet in book.worksheets:
+        for row in sheet.iter_rows():
+            for cell in row:
+                assert cell.data_type != "f"
+                assert cell.hyperlink is None
+                texts.add(cell.value)
+    assert {
+        '=HYPERLINK("http://x","y")',
+        "+1+1",
+        "1e5",
+        "007",
+        "TRUE",
+        "http://example.org",
+    } <= texts
+    assert all(len(text.encode("utf-16-le")) <= 65_534 for text in texts if isinstance(text, str))
+
+
+def test_notes_say_what_units_mean_and_what_is_wrong_with_the_files(report_of, tmp_path):
+    broken = tmp_path / "broken.json"
+    broken.write_text("{")
+    parts = _parts(trace_workbook(report_of(RANK0, broken)))
+    everything = "".join(parts.values())
+    assert "2³⁰ bytes/s" in everything
+    assert "broken.json could not be read" in everything
+
+
+def test_rows_beyond_a_sheet_are_left_out_and_counted(report_of, monkeypatch):
+    monkeypatch.setattr(module, "MOST_ROWS", 3)
+    parts = _parts(trace_workbook(report_of(RANK0)))
+    assert "gpu_timeline: 5 rows more than a sheet takes are left out" in "".join(parts.values())
+
+
+def test_temporary_files_that_cannot_be_written_are_told(report_of, monkeypatch):
+    def full(*_arguments, **_keywords):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    report = report_of(RANK0)
+    monkeypatch.setattr(module, "MOST_CELLS_IN_MEMORY", 0)
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    monkeypatch.setattr(tempfile, "mkstemp", full)
+    with pytest.raises(StorageError, match="No space left") as caught:
+        trace_workbook(report)
+    assert "TMPDIR" in caught.value.hint

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import csv
+import json
+import re
+
+import pytest
+
+from gemmetry.domain.errors import RequestError, StorageError
+from gemmetry.reports.traces.writers import SUFFIXES, check_reports, report_json, write_report
+
+
+def test_every_suffix_makes_a_file(job_report, tmp_path):
+    paths = [tmp_path / f"r{suffix}" for suffix in SUFFIXES]
+    check_reports(paths)
+    for path in paths:
+        write_report(job_report, path)
+        assert path.stat().st_size > 500
+
+
+def test_a_folder_gets_a_csv_of_each_sheet(hostile_report, tmp_path):
+    folder = tmp_path / "sheets"
+    check_reports([folder])
+    write_report(hostile_report, folder)
+    names = {path.name for path in folder.iterdir()}
+    assert names == {f"{table.name}.csv" for table in hostile_report.tables}
+    with (folder / "kernel_summary.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    # A spreadsheet must not take a name for a formula.
+    assert all(not row["Kernel name"].startswith(("=", "-", "+", "@")) for row in rows)
+    assert len(rows) == len(hostile_report.table("kernel_summary").rows)
+
+
+def test_json_holds_every_sheet(job_report):
+    document = json.loads(report_json(job_report))
+    assert set(document["sheets"]) == {table.name for table in job_report.tables}
+    long = document["sheets"]["nccl_long"]
+    assert len(long) == len(job_report.table("nccl_long").rows)
+    assert document["errors"] == []
+
+
+def test_what_cannot_be_written_is_refused_before_any_work(tmp_path):
+    with pytest.raises(RequestError, match="unknown suffix") as caught:
+        check_reports([tmp_path / "r.csv"])
+    assert "folder" in caught.value.hint
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError):
+        check_reports([tmp_path / "file" / "r.html"])
+
+
+def test_a_page_tells_its_command_and_when_it_was_made(job_report, tmp_path):
+    write_report(job_report, tmp_path / "x.html", command="gemmetry trace report run -o x.html")
+    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert "<code>gemmetry trace report run -o x.html</code>" in page
+    assert re.search(r" · 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00</p>", page)

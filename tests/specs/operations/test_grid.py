@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.domain.errors import EmptySelectionError
+from gemmetry.domain.operation import MatmulShape
+from gemmetry.specs.loader import make_spec
+from gemmetry.specs.operations.grid import (
+    DEFAULT_PRECISIONS,
+    DEFAULT_RECTANGLES,
+    DEFAULT_SQUARES,
+    grid_axes,
+)
+
+
+def axes(**values):
+    return grid_axes(make_spec(values))
+
+
+def test_the_documents_example_has_three_configurations():
+    found = axes(
+        enable_size_search=False,
+        enable_precision_search=True,
+        enable_layout_search=False,
+        enable_batch_search=False,
+        matrix_sizes=[[1024, 1024, 1024], [2048, 2048, 2048]],
+        precisions=["fp32", "fp16", "bf16"],
+    )
+    assert found.shapes == (MatmulShape(1024, 1024, 1024),)
+    assert found.precisions == ("f32", "f16", "bf16")
+    assert found.layouts == ()
+
+
+def test_nothing_said_is_nothing():
+    assert axes() == axes(enable_size_search=False)
+    assert axes().shapes == axes().precisions == axes().layouts == ()
+
+
+def test_switches_without_lists_search_the_lists_here():
+    assert len(axes(enable_size_search=True).shapes) == len(DEFAULT_SQUARES)
+    rectangular = axes(enable_size_search=True, enable_rectangular=True).shapes
+    assert len(rectangular) == len(DEFAULT_SQUARES) + len(DEFAULT_RECTANGLES)
+    assert axes(enable_precision_search=True).precisions == DEFAULT_PRECISIONS
+    assert axes(enable_layout_search=True).layouts == ("tt", "tn", "nt", "nn")
+
+
+def test_batches_multiply_and_their_switch_fixes_the_first():
+    sizes = [8, 16]
+    assert [s.batch for s in axes(matrix_sizes=sizes, batch_sizes=[1, 4]).shapes] == [1, 1, 4, 4]
+    fixed = axes(matrix_sizes=sizes, batch_sizes=[4, 1], enable_batch_search=False).shapes
+    assert [s.batch for s in fixed] == [4, 4]
+    assert len(axes(matrix_sizes=[8], enable_batch_search=True).shapes) == 3
+
+
+def test_rectangular_off_leaves_out_what_is_not_square():
+    sizes = [[8, 8, 8], [8, 16, 8]]
+    assert axes(matrix_sizes=sizes, enable_rectangular=False).shapes == (MatmulShape(8, 8, 8),)
+    assert len(axes(matrix_sizes=sizes).shapes) == 2
+    with pytest.raises(EmptySelectionError, match="square"):
+        axes(matrix_sizes=[[8, 16, 8]], enable_rectangular=False)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "layout"),
+    [(True, False, "nt"), (None, True, "tn"), (True, True, "nn"), (False, None, "tt")],
+)
+def test_transposing_is_a_layout(a, b, layout):
+    assert axes(transpose_a=a, transpose_b=b).layouts == (layout,)

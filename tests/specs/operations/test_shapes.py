@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import csv
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmetry.domain.errors import RequestError, SpecError, UnknownNameError
+from gemmetry.domain.operation import Conv2dShape, MatmulShape
+from gemmetry.specs.operations.shapes import (
+    PRESETS,
+    parse_shape,
+    parse_shapes,
+    print_shape,
+    read_shapes,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("768x512x1024", MatmulShape(768, 512, 1024)),
+        ("768X512X1024", MatmulShape(768, 512, 1024)),
+        ("16x512x64x512", MatmulShape(512, 64, 512, 16)),
+        ("1x58x58x64_3x3x128", Conv2dShape(1, 58, 58, 64, 3, 3, 128)),
+        (
+            "1x56x56x64_3x3x64_stride2x2_pad1x1",
+            Conv2dShape(1, 56, 56, 64, 3, 3, 64, 2, 2, 1, 1),
+        ),
+    ],
+)
+def test_reads_a_shape(text, shape):
+    assert parse_shape(text) == shape
+    assert parse_shape(print_shape(shape)) == shape
+
+
+@pytest.mark.parametrize(
+    "text", ["768x512", "0x2x3", "-1x2x3", "axbxc", "1x2x3_4", "", "1x2x3x4x5"]
+)
+def test_refuses_what_is_no_shape(text):
+    with pytest.raises(RequestError) as caught:
+        parse_shape(text)
+    assert repr(text) in caught.value.message
+
+
+def test_every_preset_reads_and_has_a_source():
+    for name, preset in PRESETS.items():
+        assert parse_shapes([name])
+        assert preset.source
+
+
+def test_lists_mix_presets_and_shapes_without_duplicates():
+    assert parse_shapes(["legacy,256x512x128", "1x2x3"]) == (
+        MatmulShape(256, 512, 128),
+        MatmulShape(2560, 2560, 2560),
+        MatmulShape(3456, 1024, 2048),
+        MatmulShape(1, 2, 3),
+    )
+
+
+def test_unknown_preset_tells_the_nearest():
+    with pytest.raises(UnknownNameError, match="squars") as caught:
+        parse_shapes(["squars"])
+    assert "squares" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("s.csv", "m,n,k,batch\n64,128,256,1\n\n# comment\n512,64,512,16\n"),
+        ("s.csv", "64,128,256\n16,512,64,512\n"),
+        ("s.csv", "note,shape\nfirst,64x128x256\nsecond,16x512x64x512\n"),
+        ("s.yaml", "- 64x128x256\n- {m: 512, n: 64, k: 512, batch: 16}\n"),
+        ("s.yml", "- [64, 128, 256]\n- [16, 512, 64, 512]\n"),
+        ("s.txt", "64x128x256  # first\n\n16 512 64 512\n"),
+    ],
+)
+def test_reads_files(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    expected = (MatmulShape(64, 128, 256), MatmulShape(512, 64, 512, 16))
+    assert parse_shapes([name], base=tmp_path) == expected
+    assert parse_shapes([f"@{name}"], base=tmp_path) == expected
+
+
+def test_mistakes_in_a_file_are_all_told_with_their_lines(tmp_path):
+    path = tmp_path / "shapes.csv"
+    path.write_text("m,n,k\n64,0,256\n64,64,64\nx,1,1\n")
+    with pytest.raises(SpecError) as caught:
+        read_shapes(path)
+    assert [line.split(": ")[0] for line in caught.value.mistakes] == [f"{path}:2:1", f"{path}:4:1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.csv", "x,y\n1,2\n"), ("a.yaml", "m: 3\n"), ("a.yaml", "[1,"), ("a.txt", "# nothing\n")],
+)
+def test_refuses_files_without_shapes(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(RequestError):
+        read_shapes(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "cause"),
+    [
+        ("a.csv", b'm,n,k\n"' + b"1" * 200_000, "a.csv:2:1: not CSV: field larger"),
+        ("a.yaml", b"- [1, 2\n- 3", r"a.yaml:\d:\d: not YAML: "),
+        ("a.yaml", b"- \x01", r"a.yaml:1:1: not YAML: "),
+        ("a.yaml", b"# nothing", "a.yaml holds no shape"),
+    ],
+)
+def test_what_a_format_cannot_hold_is_named_with_its_place(tmp_path, name, content, cause):
+    csv.field_size_limit(131_072)  # of the process; readers of traces raise it
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(RequestError, match=cause) as caught:
+        read_shapes(tmp_path / name)
+    assert caught.value.hint
+
+
+def test_a_spreadsheets_byte_order_mark_is_no_part_of_a_heading(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfm,n,k\r\n8,16,32\r\n")
+    assert read_shapes(tmp_path / "a.csv") == [MatmulShape(8, 16, 32)]
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.text("0123456789x_padstride", max_size=20))
+def test_any_text_gives_a_shape_or_our_error(text):
+    try:
+        shape = parse_shape(text)
+    except RequestError:
+        return
+    assert parse_shape(print_shape(shape)) == shape or shape.batch == 1

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmetry.traces.collectives.alignment import NOT_TOLD, Entries, agree, align
+
+
+def entries(ends, told=None, *, together=True):
+    ends = np.array(ends, np.int64)
+    kinds = [0] * len(ends) if told is None else told
+    kinds = np.array(kinds, np.int64).reshape(len(ends), 1)
+    return Entries(ends, kinds, np.full(len(ends), together))
+
+
+def pairs(left, right):
+    found = align(left, right)
+    return list(zip(found.left.tolist(), found.right.tolist(), strict=True))
+
+
+def test_what_is_not_told_agrees_with_everything():
+    left = np.array([[1, 2], [NOT_TOLD, 2], [1, 3]])
+    right = np.array([[1, NOT_TOLD], [7, 2], [1, 2]])
+    assert agree(left, right).tolist() == [True, True, False]
+
+
+def test_equal_lengths_that_agree_are_paired_in_order_whatever_the_times():
+    left = entries([100, 200, 300, 400, 500])
+    right = entries([900, 1500, 1501, 4000, 4001])
+    assert pairs(left, right) == [(i, i) for i in range(5)]
+
+
+def test_nothing_on_one_side():
+    assert pairs(entries([]), entries([1, 2])) == []
+    assert pairs(entries([1]), entries([])) == []
+
+
+def test_one_more_at_the_end_or_at_the_beginning():
+    ends = [1_000_000 * i for i in range(1, 12)]
+    assert pairs(entries(ends), entries(ends[:-1])) == [(i, i) for i in range(10)]
+    assert pairs(entries(ends), entries(ends[1:])) == [(i + 1, i) for i in range(10)]
+
+
+def test_recordings_of_equal_length_that_began_at_different_collectives():
+    rng = np.random.default_rng(3)
+    ends = np.cumsum(rng.integers(1_000_000, 9_000_000, 40))
+    noise = rng.integers(0, 3000, 40)
+    assert pairs(entries(ends[:-2]), entries((ends + noise)[2:])) == [(i + 2, i) for i in range(36)]
+
+
+def test_what_disagrees_is_left_out_and_the_rest_goes_on():
+    ends = [1000, 2000, 3000, 4000, 5000]
+    left = entries(ends, [1, 1, 2, 1, 1])
+    right = entries(ends, [1, 1, 3, 1, 1])
+    assert pairs(left, right) == [(0, 0), (1, 1), (3, 3), (4, 4)]
+
+
+def test_agreement_alone_where_times_say_nothing():
+    # Same times everywhere: only the operations tell where an entry is missing.
+    left = entries([7] * 5, [1, 2, 3, 4, 5])
+    right = entries([7] * 4, [1, 2, 4, 5])
+    assert pairs(left, right) == [(0, 0), (1, 1), (3, 2), (4, 3)]
+
+
+def test_a_constant_difference_of_clocks_is_found():
+    rng = np.random.default_rng(5)
+    ends = np.cumsum(rng.integers(1_000_000, 9_000_000, 30))
+    found = align(entries(ends), entries(ends[3:] + 123_456_789))
+    assert found.left.tolist() == list(range(3, 30))
+    assert found.offset_ns == pytest.approx(123_456_789)
+
+
+def test_very_different_lengths_are_fast_and_right():
+    rng = np.random.default_rng(6)
+    ends = np.cumsum(rng.integers(1_000_000, 9_000_000, 20_000))
+    part = slice(9_000, 9_400)
+    found = align(entries(ends), entries(ends[part] + rng.integers(0, 3000, 400)))
+    assert found.left.tolist() == list(range(9_000, 9_400))
+
+
+def test_one_late_collective_does_not_change_the_order():
+    # The last rank begins #7 by 40 ms later, and ends it so much later.
+    ends = np.arange(1, 21) * 1_000_000
+    late = ends.copy()
+    late[7] += 40_000_000
+    assert pairs(entries(ends), entries(late)) == [(i, i) for i in range(20)]
+
+
+def test_different_losses_at_the_same_place():
+    # Each side lacks another one of two neighbours: times tell, unless they need not end together.
+    rng = np.random.default_rng(8)
+    ends = np.cumsum(rng.integers(1_000_000, 9_000_000, 30))
+    left, right = np.delete(ends, [10, 20]), np.delete(ends, 11)
+    assert len(pairs(entries(left), entries(right))) == 27
+    some = entries(left, together=False), entries(right, together=False)
+    assert len(pairs(*some)) == 28
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    count=st.integers(28, 60),
+    lost=st.tuples(st.integers(0, 4), st.integers(0, 4)),
+    window=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    offset=st.sampled_from([0, 5_000, -40_000_000, 3_000_000_000]),
+    kinds=st.integers(1, 3),
+)
+def test_losses_windows_and_clocks_do_not_mix_up_collectives(
+    seed, count, lost, window, offset, kinds
+):
+    """Collectives that end together within 3 us and are 1 to 9 ms apart; both sides begin late
+    and lose entries at random, with one that both have between losses of different sides."""
+    rng = np.random.default_rng(seed)
+    ends = np.cumsum(rng.integers(1_000_000, 9_000_000, count))
+    told = rng.integers(0, kinds, (count, 1))
+    sides = []
+    for number, (losses, begin) in enumerate(zip(lost, window, strict=True)):
+        places = np.arange(4 + 2 * number, count, 4)
+        kept = np.setdiff1d(np.arange(begin, count), rng.choice(places, min(losses, len(places))))
+        noise = rng.integers(0, 3000, len(kept)) + (offset if number else 0)
+        sides.append((kept, entries(ends[kept] + noise, told[kept])))
+    (left_kept, left), (right_kept, right) = sides
+    found = align(left, right)
+    truth = np.intersect1d(left_kept, right_kept)
+    assert left_kept[found.left].tolist() == truth.tolist()
+    assert right_kept[found.right].tolist() == truth.tolist()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    left=st.lists(st.tuples(st.integers(0, 50), st.integers(-1, 2)), max_size=12),
+    right=st.lists(st.tuples(st.integers(0, 50), st.integers(-1, 2)), max_size=12),
+)
+def test_pairs_rise_and_agree_whatever_the_sequences(left, right):
+    one = entries([end for end, _ in sorted(left)], [kind for _, kind in sorted(left)])
+    other = entries([end for end, _ in sorted(right)], [kind for _, kind in sorted(right)])
+    found = align(one, other)
+    assert (np.diff(found.left) > 0).all()
+    assert (np.diff(found.right) > 0).all()
+    assert agree(one.told[found.left], other.told[found.right]).all()

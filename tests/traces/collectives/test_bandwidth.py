@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.traces.collectives.bandwidth import (
+    ELEMENT_BYTES,
+    bus_factor,
+    element_type,
+    exchanged_elements,
+    gigabytes_per_second,
+    message_elements,
+)
+
+# Out of nccl-tests' doc/PERFORMANCE.md and the GetBw functions, for 8 ranks.
+FACTORS = {
+    "all_reduce": 14 / 8, "all_gather": 7 / 8, "reduce_scatter": 7 / 8, "all_to_all": 7 / 8,
+    "gather": 7 / 8, "scatter": 7 / 8, "broadcast": 1, "reduce": 1, "send": 1, "recv": 1,
+    "send_recv": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", FACTORS)
+def test_bus_factors_of_nccl_tests(op):
+    assert bus_factor(op, 8) == FACTORS[op]
+
+
+def test_no_factor_without_operation_or_size():
+    assert bus_factor(None, 8) is None
+    assert bus_factor("all_reduce", None) is None
+    assert bus_factor("barrier", 8) is None
+    assert bus_factor("broadcast", None) == 1
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name", "size"),
+    [
+        ("BFloat16", "BFloat16", 2), ("c10::BFloat16", "BFloat16", 2), ("bf16", "BFloat16", 2),
+        ("float", "Float", 4), ("f32", "Float", 4), ("c10::Half", "Half", 2),
+        ("Float8_e4m3fn", "Float8_e4m3fn", 1), ("c10::Float8_e5m2", "Float8_e5m2", 1),
+        ("e4m3fnuz", "Float8_e4m3fnuz", 1), ("Char", "Char", 1), ("signed char", "Char", 1),
+        ("unsigned char", "Byte", 1), ("long int", "Long", 8), ("ComplexFloat", "ComplexFloat", 8),
+        ("c10::complex<double>", "ComplexDouble", 16), ("u64", "UInt64", 8), ("Bool", "Bool", 1),
+    ],
+)  # fmt: skip
+def test_element_types_whatever_the_spelling(spelling, name, size):
+    assert element_type(spelling) == name
+    assert ELEMENT_BYTES[name] == size
+
+
+def test_element_types_that_are_not_known_stay_and_have_no_size():
+    assert element_type("Float2_future") == "Float2_future"
+    assert "Float2_future" not in ELEMENT_BYTES
+    assert element_type(None) is None
+    assert element_type("") is None
+
+
+def test_every_real_number_format_of_pytorch_has_its_size():
+    torch = pytest.importorskip("torch")
+    real = {
+        "Byte": torch.uint8, "Char": torch.int8, "Short": torch.int16, "Int": torch.int32,
+        "Long": torch.int64, "Half": torch.half, "Float": torch.float, "Double": torch.double,
+        "BFloat16": torch.bfloat16, "ComplexHalf": torch.complex32, "Bool": torch.bool,
+        "ComplexFloat": torch.complex64, "ComplexDouble": torch.complex128,
+        "Float8_e5m2": torch.float8_e5m2, "Float8_e4m3fn": torch.float8_e4m3fn,
+        "Float8_e5m2fnuz": torch.float8_e5m2fnuz, "Float8_e4m3fnuz": torch.float8_e4m3fnuz,
+        "Float8_e8m0fnu": torch.float8_e8m0fnu, "Float4_e2m1fn_x2": torch.float4_e2m1fn_x2,
+        "UInt16": torch.uint16, "UInt32": torch.uint32, "UInt64": torch.uint64,
+    }  # fmt: skip
+    assert {name: dtype.itemsize for name, dtype in real.items()} == {
+        name: ELEMENT_BYTES[name] for name in real
+    }
+
+
+@pytest.mark.parametrize(
+    ("op", "ins", "outs", "whole"),
+    [
+        ("all_reduce", 100, 100, 100),
+        ("all_gather", 100, 400, 400),
+        ("all_gather", 100, None, 400),
+        ("reduce_scatter", 400, 100, 400),
+        ("reduce_scatter", None, 100, 400),
+        ("gather", 100, 400, 400),
+        ("gather", 100, 0, 400),
+        ("scatter", 400, 100, 400),
+        ("scatter", 0, 100, 400),
+        ("broadcast", 100, 100, 100),
+        ("all_to_all", 100, 130, 130),
+        ("send", 100, None, 100),
+        ("all_gather", 0, 0, 0),
+        ("all_reduce", None, None, None),
+        (None, 100, 100, None),
+    ],
+)
+def test_the_whole_message_of_four_ranks(op, ins, outs, whole):
+    assert message_elements(op, ins, outs, 4) == whole
+
+
+def test_a_part_without_a_group_size_tells_no_whole():
+    assert message_elements("all_gather", 100, None, None) is None
+    assert message_elements("reduce_scatter", None, 100, None) is None
+    assert message_elements("all_reduce", 100, None, None) == 100
+
+
+def test_what_leaves_a_rank_in_an_all_to_all():
+    assert exchanged_elements(400, (), 0, 4) == 300
+    assert exchanged_elements(400, (10, 90, 100, 200), 1, 4) == 310
+    # Parts that do not fit the group, or an unknown place in it: equal parts.
+    assert exchanged_elements(400, (10, 390), 1, 4) == 300
+    assert exchanged_elements(400, (10, 90, 100, 200), None, 4) == 300
+
+
+def test_bandwidth_counts_powers_of_ten():
+    assert gigabytes_per_second(805_306_368, 2_000_000) == pytest.approx(402.653184)
+    assert gigabytes_per_second(None, 5) is None
+    assert gigabytes_per_second(0, 5) is None
+    assert gigabytes_per_second(10, 0) is None

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmetry.traces.collectives.clock_offset import clock_offsets, node_numbers
+from gemmetry.traces.collectives.matching import match
+from gemmetry.traces.collectives.summary import Group
+from gemmetry.traces.jobs import group_jobs
+
+
+@pytest.fixture
+def job(rank, collective):
+    """A job of four ranks that arrive at random and end within 2 us; `shifts` are what the clocks
+    of ranks are ahead, in ns."""
+
+    def make(shifts=(0, 0, 0, 0), devices=(0, 1, 2, 3), op="all_reduce", hosts=(None,) * 4):
+        rng = np.random.default_rng(11)
+        count, world = 40, len(shifts)
+        group = Group("0", tuple(range(world)), world)
+        arrival = np.cumsum(rng.integers(2_000_000, 9_000_000, count))[:, None] + rng.integers(
+            0, 1_500_000, (count, world)
+        )
+        ends = arrival.max(axis=1)[:, None] + 100_000 + rng.integers(0, 2000, (count, world))
+        traces = [
+            rank(
+                r,
+                [
+                    collective(op=op, group=group, device=devices[r],
+                               start_ns=int(arrival[i, r] + shifts[r]),
+                               duration_ns=int(ends[i, r] - arrival[i, r]))
+                    for i in range(count)
+                ],
+                host=hosts[r],
+            )
+            for r in range(world)
+        ]  # fmt: skip
+        (made,) = group_jobs(traces)
+        return made
+
+    return make
+
+
+def offsets(job):
+    return clock_offsets(job, match(job).matched)
+
+
+def test_one_clock_on_one_node(job):
+    found = offsets(job())
+    assert [one.rank for one in found] == [0, 1, 2, 3]
+    assert [one.node for one in found] == [0] * 4
+    assert [one.applied_ns for one in found] == [0] * 4
+    for one in found[1:]:
+        assert abs(one.offset_ns) <= 2000
+        assert one.scatter_ns <= 2000
+        assert one.collectives == 40
+        assert one.lower_ns <= 0 <= one.upper_ns
+
+
+def test_the_clock_of_a_second_node(job):
+    # 3 ms ahead: to get the first node's times, 3 ms go off.
+    found = offsets(job(shifts=(0, 0, 3_000_000, 3_000_000), devices=(0, 1, 0, 1)))
+    assert [one.node for one in found] == [0, 0, 1, 1]
+    assert [one.applied_ns for one in found[:2]] == [0, 0]
+    assert found[2].applied_ns == found[3].applied_ns
+    assert found[2].applied_ns == pytest.approx(-3_000_000, abs=2000)
+    assert found[2].lower_ns <= -3_000_000 <= found[2].upper_ns
+
+
+def test_an_offset_within_a_node_only_where_it_must_be(job):
+    # 5 us could be stragglers; with 20 ms a rank would have ended before others began.
+    assert [one.applied_ns for one in offsets(job(shifts=(0, 5_000, 0, 0)))] == [0, 0, 0, 0]
+    found = offsets(job(shifts=(0, 20_000_000, 0, 0)))
+    assert found[1].applied_ns == pytest.approx(-20_000_000, abs=2000)
+    assert [found[rank].applied_ns for rank in (0, 2, 3)] == [0, 0, 0]
+
+
+def test_operations_that_do_not_synchronise_tell_nothing(job):
+    found = offsets(job(op="broadcast", shifts=(0, 0, 9_000, 0)))
+    assert [(one.collectives, one.offset_ns, one.lower_ns) for one in found[1:]] == [
+        (0, 0, None)
+    ] * 3
+
+
+def test_contradicting_collectives_bound_nothing(rank, collective):
+    # The first two begin one after the other, the other two the other way round.
+    times = [(0, 1000), (5000, 6000)]
+    traces = [
+        rank(r, [collective(start_ns=i * 10**6 + times[(r + i) % 2][0], duration_ns=1000)
+                 for i in range(2)])
+        for r in range(2)
+    ]  # fmt: skip
+    (made,) = group_jobs(traces)
+    found = offsets(made)[1]
+    assert (found.lower_ns, found.upper_ns, found.applied_ns) == (None, None, 0)
+
+
+def test_ranks_that_share_a_group_with_others_only(rank, collective):
+    # 0-1 and 1-2: the clock of rank 2 is known over rank 1.
+    def one(ranks, end):
+        return collective(group=Group(str(ranks), ranks, 2), start_ns=end - 1000, duration_ns=1000)
+
+    traces = [
+        rank(0, [one((0, 1), 5000)]),
+        rank(1, [one((0, 1), 5300), one((1, 2), 9000)]),
+        rank(2, [one((1, 2), 9100)]),
+        rank(3),
+    ]
+    (made,) = group_jobs(traces)
+    found = offsets(made)
+    assert [clock.offset_ns for clock in found] == [0, -300, -400, 0]
+    assert found[3].collectives == 0
+
+
+def test_nodes_by_host_or_by_device(job):
+    assert node_numbers(job(devices=(0, 1, 0, 1))) == {0: 0, 1: 0, 2: 1, 3: 1}
+    assert node_numbers(job(devices=(0, 0, 0, 0))) == {0: 0, 1: 1, 2: 2, 3: 3}
+    assert node_numbers(job(hosts=("b", "a", "b", "a"))) == {0: 0, 1: 1, 2: 0, 3: 1}
+    # Hosts that only some tell do not count.
+    assert node_numbers(job(hosts=("b", None, "b", "a"))) == {0: 0, 1: 0, 2: 0, 3: 0}

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.api.catalogue import InstalledCatalogue
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.names import parse_operation
+from gemmetry.specs.loader import load_spec
+from gemmetry.specs.planning import make_plan
+from gemmetry.traces.gemms.shapes import spec_text, workload
+from gemmetry.traces.gemms.summary import gemm_table
+
+NVJET = "nvjet_sm90_tst_192x192_64x3_2x1_v_bz_coopB_NNN"
+SGEMM = "volta_sgemm_64x64_tn"
+S1688 = "cutlass_80_tensorop_s1688gemm_64x64_32x4_nn_align4"
+SPLIT = "void cublasLt::splitKreduce_kernel<32, 16, int, float, float, float>(float*)"
+
+
+class Made:
+    """A recording whose operators follow one another."""
+
+    def __init__(self, recording):
+        self.recording = recording()
+        self.number = 0
+
+    def add(self, shapes, lasts=100, *, name="aten::mm", dtype="c10::BFloat16", kernel=NVJET,
+            strides=()):  # fmt: skip
+        self.number += 1
+        at = self.number * 10_000
+        dtypes = dtype if isinstance(dtype, list) else [dtype] * len(shapes)
+        self.recording.operator(name, at, 50, shapes=shapes, dtypes=dtypes, strides=strides)
+        self.recording.launch(kernel, self.number, at=at + 20, lasts=lasts)
+
+    def workload(self):
+        return workload(gemm_table([self.recording.trace()]))
+
+
+@pytest.fixture
+def made(recording):
+    return Made(recording)
+
+
+def test_products_are_counted_over_kernels_and_operators(made):
+    shapes = [[64, 32], [32, 16]]
+    made.add(shapes, 100)
+    made.add(shapes, 50, kernel=NVJET.replace("192x192", "128x128"))
+    made.add([[16], *shapes], 20, name="aten::addmm")
+    made.add([[64, 32], [32, 24]], 400)
+    load = made.workload()
+    first, second = load.gemms
+    assert (first.n, first.count, first.sum_ns) == (24, 1, 400)
+    assert (second.m, second.n, second.k, second.count, second.sum_ns) == (64, 16, 32, 3, 170)
+    assert second.share == pytest.approx(170 / 570)
+    assert len(second.kernels) == 2
+    assert (load.sum_ns, load.unknown_ns, load.unknown_count) == (570, 0, 0)
+
+
+def test_helper_passes_are_time_of_their_gemm_and_no_calls(made):
+    made.add([[64, 32], [32, 16]], dtype="float", kernel=S1688)
+    made.recording.call(50, 10_030)
+    made.recording.kernel(SPLIT, 11_000, 30, correlation=50)
+    made.recording.kernel(SPLIT, 12_000, 5, correlation=51, grid=[1, 1, 1])
+    load = made.workload()
+    (gemm,) = load.gemms
+    assert (gemm.dtype, gemm.count, gemm.sum_ns) == ("tf32", 1, 130)
+    assert (load.unknown_ns, load.unknown_count) == (5, 0)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "dtype", "strides", "operation"),
+    [
+        ([[64, 32], [32, 16]], "c10::Half", [[32, 1], [1, 32]],
+         "matmul_64x16x32_f16t_f16n_f16t"),
+        ([[3, 64, 32], [3, 32, 16]], "float", [[2048, 32, 1], [512, 16, 1]],
+         "batch_matmul_3x64x16x32_f32t_f32t_f32t"),
+        ([[64, 32], [32, 16], [64, 1]], ["c10::Float8_e4m3fn", "c10::Float8_e4m3fn", "float"],
+         [[32, 1], [1, 32], [1, 1]], "matmul_64x16x32_e4m3t_e4m3n_bf16t_scalerow"),
+        ([[64, 32], [32, 16]], "signed char", [[32, 1], [16, 1]],
+         "matmul_64x16x32_s8t_s8t_s32t"),
+    ],
+)  # fmt: skip
+def test_operations_are_named_as_gemmetry_names_them(made, tensors, dtype, strides, operation):
+    name = {2: "aten::mm", 3: "aten::_scaled_mm"}[len(tensors)]
+    made.add(tensors, dtype=dtype, strides=strides, name=name)
+    (gemm,) = made.workload().gemms
+    assert gemm.operation == operation
+    assert parse_operation(operation).shape[:3] == (64, 16, 32)
+
+
+def test_the_kernels_name_tells_the_layout_where_strides_do_not(made):
+    made.add([[64, 32], [32, 16]], dtype="float", kernel=SGEMM)
+    (gemm,) = made.workload().gemms
+    assert gemm.operation == "matmul_64x16x32_f32t_f32n_f32t"
+
+
+@pytest.mark.parametrize("dtype", ["c10::complex<float>", "unsigned char", "Unknown"])
+def test_formats_that_gemmetry_does_not_multiply_are_left_out_with_the_reason(made, dtype):
+    made.add([[64, 32], [32, 16]], dtype=dtype, kernel="my_gemm_kernel")
+    made.add([[64, 32], [32, 8]])
+    load = made.workload()
+    refused = next(gemm for gemm in load.gemms if gemm.operation is None)
+    assert "does not multiply" in refused.reason
+    text = spec_text(load, ["a.json"])
+    assert f"# Left out: 1 of 1x64x16x32 (50.0%): {refused.reason}." in text
+
+
+def test_the_spec_plans_every_gemm_of_the_workload(made, tmp_path):
+    made.add([[64, 32], [32, 16]], 100, strides=[[32, 1], [1, 32]])
+    made.add([[64, 32], [32, 16]], 100)
+    made.add([[2, 8, 8], [2, 8, 8]], 300, dtype="float")
+    made.recording.kernel(SGEMM, 10**6, 500)
+    text = spec_text(made.workload(), ["dir/rank0.pt.trace.json.gz"])
+    path = tmp_path / "shapes.yaml"
+    path.write_text(text)
+    spec = load_spec(path, overrides={"providers": ["numpy"], "device": ["cpu"]})
+    assert spec.name == "gemms-rank0"
+    plan = make_plan(spec, InstalledCatalogue()).plan
+    assert sorted(map(str, plan.operations)) == [
+        "batch_matmul_2x8x8x8_f32t_f32t_f32t",
+        "matmul_64x16x32_bf16t_bf16n_bf16t",
+        "matmul_64x16x32_bf16t_bf16t_bf16t",
+    ]
+    assert "Shape not known: 1 GEMMs, 50.0% of the time." in text
+    assert "# 1 calls, 0.000 ms, 30.0%" in text
+
+
+def test_only_the_first_ones(made):
+    made.add([[64, 32], [32, 16]], 100)
+    made.add([[64, 32], [32, 24]], 300)
+    text = spec_text(made.workload(), ["a.json"], top=1)
+    assert "64x24x32" in text
+    assert "64x16x32" not in text
+    assert "75.0% of 0.000 ms" in text
+
+
+def test_names_of_files_cannot_break_out_of_their_comment(made, tmp_path):
+    made.add([[64, 32], [32, 16]], 100)
+    text = spec_text(made.workload(), ["x\nname: y\u2028[].json"])
+    path = tmp_path / "shapes.yaml"
+    path.write_text(text)
+    assert load_spec(path).name == "gemms-x-name-y"
+
+
+def test_nothing_to_run_is_an_error_that_tells_what_to_do(made):
+    made.recording.kernel(SGEMM, 100, 500)
+    load = made.workload()
+    assert load.gemms == ()
+    with pytest.raises(RequestError, match=r"no GEMM of a\.json has a known shape") as caught:
+        spec_text(load, ["a.json"])
+    assert "record_shapes" in caught.value.hint
+
+
+def test_many_files_are_told_by_their_folder(made):
+    made.add([[64, 32], [32, 16]], 100)
+    paths = [f"grid/traces/config_{n}/repeat_01.pt.trace.json" for n in range(4)]
+    lines = spec_text(made.workload(), paths).splitlines()
+    assert "# From: 4 traces below grid/traces" in lines
+    assert "name: gemms-traces" in lines
+    two = spec_text(made.workload(), ["a/x.json", "b/y.json"]).splitlines()
+    assert "# From: a/x.json, b/y.json" in two
+    assert "name: gemms-trace" in two
+    apart = spec_text(made.workload(), [f"{letter}/x.json" for letter in "abcd"]).splitlines()
+    assert "# From: a/x.json, b/x.json, c/x.json, d/x.json" in apart

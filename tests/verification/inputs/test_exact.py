@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.names import parse_operation
+from gemmetry.numerics.references import (
+    compute_reference,
+    exact_product,
+    logical_tensors,
+    to_logical,
+    to_storage,
+)
+from gemmetry.numerics.storage import quantize, to_float64
+from gemmetry.verification.inputs.exact import (
+    integers,
+    integers_up_to,
+    selects_lhs,
+    selects_rhs,
+)
+
+NAMES = [
+    "matmul_33x17x65_bf16t_bf16n_bf16t",
+    "matmul_7x5x33_f32n_f32t_f32n",
+    "matmul_5x40x13_f16t_f16t_f32t_alpha0p5_relu",
+    "matmul_40x5x13_e4m3t_e4m3n_bf16t_scalerow",
+    "matmul_1x1x300_bf16t_bf16t_bf16t",
+    "matmul_16x16x16_f64t_f64t_f64t",
+    "batch_matmul_3x9x7x21_f16n_f16t_f16n",
+    "batch_matmul_4x7x21x5_f32t_f32t_f32t_bias",
+    "matmul_9x9x64_s8t_s8n_s32t_bias_relu",
+    "matmul_12x8x100_bf16t_bf16t_bf16t_beta1_residual",
+    "conv2d_2x6x5x3_3x2x4_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc_bias",
+    "conv2d_1x8x8x16_3x3x8_stride1x1_pad1x1_s8nhwc_s8hwcf_s32nhwc",
+    "matmul_12x8x100_f16t_f16t_f16t_accf16",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("make", [integers, selects_lhs, selects_rhs])
+def test_expectation_is_the_general_reference(name, make):
+    """The gathered, multiplication-free expectation equals the float64 product."""
+    operation = parse_operation(name)
+    case = make(operation, 5, np.matmul)
+    for array, spec in zip(case.inputs, operation.inputs, strict=True):
+        assert array.shape == spec.storage_shape
+    value = compute_reference(operation, case.inputs).value
+    if case.expected is None:
+        np.testing.assert_array_equal(case.reference.value, value)
+        assert (case.reference.magnitude >= np.abs(value) * (1 - 1e-12)).all()
+    else:
+        exact = quantize(to_float64(value), operation.output.dtype)
+        assert (case.expected == exact).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("make", [integers, selects_lhs, selects_rhs])
+def test_no_partial_sum_leaves_the_accumulator(name, make):
+    operation = parse_operation(name)
+    inputs = make(operation, 5, np.matmul).inputs
+    accumulator = operation.signature.accumulator
+    exact_up_to = 2**31 - 1 if accumulator.is_integer else 2**accumulator.significand_bits
+    sizes = [np.abs(to_float64(array)) for array in inputs]
+    if operation.kind == "conv2d":
+        sizes[1] = in_units(sizes[1], (0, 1, 2))
+    else:
+        for index, k_axis in ((0, -1), (1, -2)):
+            spec = operation.inputs[index]
+            logical = to_logical(sizes[index], spec)
+            sizes[index] = to_storage(in_units(logical, k_axis), spec)
+    assert exact_product(operation, sizes, np.matmul).max() <= exact_up_to
+
+
+def in_units(values, axis):
+    """`values` divided by the power of two that all along `axis` are whole multiples of."""
+    fraction, exponent = np.frexp(values)
+    mantissa = np.ldexp(fraction, 53).astype(np.int64)
+    lowest = np.ldexp((mantissa & -mantissa).astype(np.float64), exponent - 53)
+    unit = np.min(np.where(values == 0, np.inf, lowest), axis=axis, keepdims=True)
+    return np.where(np.isinf(unit), values, values / unit)
+
+
+@pytest.mark.parametrize("make", [selects_lhs, selects_rhs])
+def test_wide_formats_reach_beyond_f16_at_both_ends(make):
+    case = make(parse_operation("matmul_6x6x6_bf16t_bf16n_f32t"), 5, np.matmul)
+    sizes = np.abs(to_float64(case.expected))
+    assert sizes.max() > 65504
+    assert sizes[sizes > 0].min() < 2.0**-14
+    narrow = make(parse_operation("matmul_6x6x6_bf16t_bf16n_f16t"), 5, np.matmul)
+    assert 1 <= np.abs(to_float64(narrow.expected)).max() <= 65504
+
+
+@pytest.mark.parametrize(
+    ("formats", "largest", "smallest"),
+    [
+        ("e4m3t_e4m3n_f32t", 256, 2.0**-6),
+        ("e5m2t_e5m2n_f32t", 32768, 2.0**-14),
+        ("f16t_f16n_f16t", 32768, 2.0**-14),
+        ("e4m3t_e4m3n_e4m3t", 256, 2.0**-6),
+        ("f16t_f16n_f16t_accf16", 32768, 2.0**-14),
+    ],
+)
+@pytest.mark.parametrize(("make", "codes"), [(selects_lhs, 0), (selects_rhs, 1)])
+def test_narrow_formats_reach_their_ends(formats, largest, smallest, make, codes):
+    """The top exponent of e4m3 holds numbers, where formats with infinity keep it for that."""
+    operation = parse_operation(f"matmul_96x96x96_{formats}")
+    inputs = make(operation, 5, np.matmul).inputs
+    sizes = np.abs(to_float64(inputs[codes]))
+    assert sizes.max() == largest
+    assert sizes[sizes > 0].min() == smallest
+
+
+@pytest.mark.parametrize("suffix", ["alpha3", "relu", "bias", "beta1"])
+def test_what_changes_the_range_of_narrow_results_leaves_lines_alone(suffix):
+    operation = parse_operation(f"matmul_24x24x24_f16t_f16n_f16t_{suffix}")
+    sizes = np.abs(to_float64(selects_lhs(operation, 5, np.matmul).inputs[0]))
+    assert sizes.max() <= 2048
+    assert sizes[sizes > 0].min() >= 1
+
+
+@pytest.mark.parametrize("suffix", ["scalerow", "scaletensor_bias", "alpha3_relu", "beta1"])
+@pytest.mark.parametrize(("make", "codes"), [(selects_lhs, 0), (selects_rhs, 1)])
+def test_fp8_reaches_its_top_whatever_follows_the_product(suffix, make, codes):
+    for formats, largest in (("e4m3t_e4m3n_bf16t", 256), ("e5m2t_e5m2n_f32t", 32768)):
+        operation = parse_operation(f"matmul_96x96x96_{formats}_{suffix}")
+        case = make(operation, 5, np.matmul)
+        sizes = np.abs(to_float64(case.inputs[codes]))
+        assert sizes.max() == largest
+        assert sizes[sizes > 0].min() == 1
+        value = compute_reference(operation, case.inputs).value
+        assert np.isfinite(to_float64(quantize(value, operation.output.dtype))).all()
+
+
+def test_results_of_fp8_with_scales_stay_finite():
+    for scaling in ("scalerow", "scaletensor_bias"):
+        operation = parse_operation(f"matmul_96x96x96_e5m2t_e5m2n_f16t_{scaling}")
+        for make in (selects_lhs, selects_rhs):
+            inputs = make(operation, 5, np.matmul).inputs
+            assert np.abs(compute_reference(operation, inputs).value).max() <= 65504
+
+
+@pytest.mark.parametrize(("make", "codes"), [(selects_lhs, "lhs"), (selects_rhs, "rhs")])
+@pytest.mark.parametrize("layouts", ["tt", "nn"])
+def test_one_line_is_zero(make, codes, layouts):
+    lhs, rhs = layouts
+    for edge, cleared in ((9, 1), (3, 0)):
+        operation = parse_operation(f"matmul_{edge}x{edge}x9_f32{lhs}_f32{rhs}_f32t")
+        case = make(operation, 5, np.matmul)
+        values = to_float64(logical_tensors(operation, case.inputs)[codes])
+        along_k = 1 if codes == "lhs" else 0
+        assert (~values.any(axis=along_k)).sum() == cleared
+        assert (~to_float64(case.expected).any(axis=along_k)).sum() == cleared
+
+
+def test_s8_reaches_its_ends_and_sums_beyond_float32():
+    operation = parse_operation("matmul_9x12x1100_s8t_s8n_s32t")
+    case = integers(operation, 5, np.matmul)
+    tensors = logical_tensors(operation, case.inputs)
+    lhs, rhs = tensors["lhs"].astype(np.int64), tensors["rhs"].astype(np.int64)
+    assert (case.expected == lhs @ rhs).all()
+    assert {lhs.min(), rhs.min()} == {-128}
+    assert {lhs.max(), rhs.max()} == {127}
+    assert lhs.all() and rhs.all()
+    assert (lhs[1::3] >= 120).all() and (rhs[:, 2::3] <= -120).all()
+    in_float32 = lhs.astype(np.float32) @ rhs.astype(np.float32)
+    assert (in_float32.astype(np.int64) != case.expected).any()
+    pairs = lhs[2, 0::2, None] * rhs[0::2, 2] + lhs[2, 1::2, None] * rhs[1::2, 2]
+    assert pairs.max() == 2 * 128**2 > 2**15 - 1
+
+
+def test_s8_sums_stay_within_s32_however_long():
+    longest = (2**31 - 1 - 3 * 127) // 128**2
+    for k, lowest in ((longest, -128), (longest + 1, -127)):
+        operation = parse_operation(f"matmul_3x3x{k}_s8t_s8n_s32t_bias")
+        case = integers(operation, 5, np.matmul)
+        assert case.inputs[0].min() == lowest
+        value = compute_reference(operation, case.inputs).value
+        assert np.abs(value).max() <= 2**31 - 1
+        assert (case.expected == value).all()
+
+
+@pytest.mark.parametrize("limit", [1, 3, 16])
+def test_rungs_of_the_ladder_are_exact(limit):
+    operation = parse_operation("matmul_8x8x64_bf16t_bf16t_f32t_bias")
+    case = integers_up_to(limit, operation, 5, np.matmul)
+    assert np.abs(to_float64(case.inputs[0])).max() == limit
+    np.testing.assert_array_equal(
+        case.reference.value, compute_reference(operation, case.inputs).value
+    )
+    assert integers_up_to(1000, operation, 5, np.matmul) is None
+
+
+def test_results_rounded_by_chance_get_a_reference():
+    operation = parse_operation("matmul_8x8x64_bf16t_bf16t_bf16t")
+    assert integers(operation, 5, np.matmul).reference is None
+    case = integers(operation, 5, np.matmul, False)
+    assert case.expected is None
+    rounded = quantize(to_float64(case.reference.value), operation.output.dtype)
+    assert (rounded == integers(operation, 5, np.matmul).expected).all()
+
+
+@pytest.mark.parametrize("shape", ["5x40x13", "40x5x13", "13x13x13", "4x6x50"])
+@pytest.mark.parametrize(("make", "codes"), [(selects_lhs, "lhs"), (selects_rhs, "rhs")])
+def test_every_k_is_used_and_codes_fill_the_significand(shape, make, codes):
+    operation = parse_operation(f"matmul_{shape}_f32t_f32t_f32t")
+    tensors = logical_tensors(operation, make(operation, 5, np.matmul).inputs)
+    ones = to_float64(tensors["rhs" if codes == "lhs" else "lhs"])
+    k_axis = 0 if codes == "lhs" else 1
+    assert ones.any(axis=k_axis).all()
+    if operation.matmul_shape.k <= ones.shape[1 - k_axis]:
+        assert ones.any(axis=1 - k_axis).all()
+    assert set(np.unique(ones)) == {0.0, 1.0}
+    values = np.abs(to_float64(tensors[codes]))
+    if shape == "13x13x13":
+        assert values.max() > 2.0 ** (23 + 17)
+    assert (values % 2 == 1).any()
+
+
+def test_none_where_not_even_one_is_exact():
+    operation = parse_operation("matmul_8x8x4096_bf16t_bf16t_bf16t_accbf16")
+    assert integers(operation, 1, np.matmul) is None
+    assert selects_lhs(operation, 1, np.matmul) is None
+
+
+def test_members_of_a_batch_differ():
+    operation = parse_operation("batch_matmul_3x8x8x8_f32t_f32t_f32t")
+    _, rhs = selects_lhs(operation, 1, np.matmul).inputs
+    assert not np.array_equal(rhs[0], rhs[1])

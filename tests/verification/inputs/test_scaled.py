@@ -1,0 +1,139 @@
+"""Inputs times powers of two: exact, far apart, and with results known from those without them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.names import parse_operation
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.references import compute_reference, logical_tensors
+from gemmetry.numerics.storage import quantize, smallest_normal, to_float64
+from gemmetry.verification.inputs.exact import integers
+from gemmetry.verification.inputs.scaled import overflowing, scaled_along_k, subnormal
+
+NAMES = [
+    "matmul_24x20x72_f32t_f32n_f32t",
+    "matmul_24x20x72_f64n_f64t_f64t",
+    "matmul_24x20x72_bf16t_bf16n_bf16n_bias",
+    "matmul_24x20x72_f16n_f16t_f16t",
+    "batch_matmul_3x24x20x72_tf32t_tf32n_f32t_alpha0p1_beta2",
+    "matmul_24x20x72_e4m3t_e4m3n_f32t_scalerow",
+    "matmul_24x20x72_e5m2t_e5m2n_f32t",
+    "conv2d_2x6x5x9_3x2x4_stride2x1_pad1x0_f16nhwc_f16hwcf_f32nhwc",
+]
+
+
+def exact(name, round_once=True):
+    operation = parse_operation(name)
+    return operation, integers(operation, 1, np.matmul, round_once)
+
+
+def finite(name):
+    """An operation whose largest exact integers leave room, with inputs of random size."""
+    operation = parse_operation(name)
+    return operation, make_inputs(operation, distribution="normal", seed=3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_product_stays_what_it_was(name):
+    operation, case = exact(name)
+    scaled = scaled_along_k(operation, case.inputs)
+    before, after = (compute_reference(operation, given) for given in (case.inputs, scaled))
+    assert np.array_equal(before.value, after.value)
+    for spec, array in zip(operation.inputs[:2], scaled, strict=False):
+        sizes = np.abs(to_float64(array))
+        assert sizes.min() >= smallest_normal(spec.dtype)
+        assert np.isfinite(sizes).all()
+    assert scaled[2:] == case.inputs[2:]
+
+
+@pytest.mark.parametrize(
+    ("name", "apart"),
+    [(NAMES[0], 200), (NAMES[1], 200), (NAMES[2], 200), (NAMES[3], 10), (NAMES[5], 6)],
+)
+def test_columns_are_as_far_apart_as_formats_allow(name, apart):
+    operation, case = exact(name)
+    scaled = scaled_along_k(operation, case.inputs)
+    columns = logical_tensors(operation, scaled)["lhs"]
+    before = logical_tensors(operation, case.inputs)["lhs"]
+    powers = np.log2(np.abs(to_float64(columns[0])) / np.abs(to_float64(before[0])))
+    assert np.ptp(powers) >= apart
+    assert np.abs(powers).max() <= 100
+    assert np.abs(np.diff(powers)).min() > 0
+
+
+def test_zeros_stay_and_what_cannot_be_scaled_is_left():
+    operation, inputs = finite("matmul_8x6x12_f32t_f32t_f32t")
+    a = np.array(inputs[0])
+    a[0, 0], a[1, 1], a[2, 2], a[:, 3] = np.nan, np.inf, 1e-45, 0
+    scaled = scaled_along_k(operation, (a, inputs[1]))[0]
+    assert np.array_equal(scaled[:, :3], a[:, :3], equal_nan=True)
+    assert not scaled[:, 3].any()
+    assert not np.array_equal(scaled[:, 4:], a[:, 4:])
+
+
+def test_integers_have_no_scale():
+    operation = parse_operation("matmul_8x6x12_s8t_s8n_s32t")
+    inputs = make_inputs(operation, distribution="offset_uniform", seed=1)
+    assert scaled_along_k(operation, inputs) is None
+
+
+@pytest.mark.parametrize("round_once", [True, False])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "matmul_24x20x72_f16t_f16n_f16t",
+        "matmul_24x20x1024_f16t_f16n_f32t_alpha0p5_relu",
+        "matmul_24x20x72_e4m3t_e5m2n_f32t",
+        "conv2d_2x6x5x9_3x2x4_stride2x1_pad1x0_f16nhwc_f16hwcf_f32nhwc",
+    ],
+)
+def test_subnormal_inputs_give_the_same_result_but_for_a_power(name, round_once):
+    operation, case = exact(name, round_once)
+    small = subnormal(operation, case)
+    tensors = logical_tensors(operation, small.inputs)
+    below = [
+        (np.abs(to_float64(tensors[role])) < smallest_normal(spec.dtype)).mean()
+        for role, spec in zip(("lhs", "rhs"), operation.inputs, strict=False)
+    ]
+    assert max(below) > 0.2
+    expected = compute_reference(operation, small.inputs).value
+    if small.expected is None:
+        assert np.array_equal(small.reference.value, expected)
+    else:
+        rounded = quantize(expected, operation.output.dtype)
+        assert np.array_equal(to_float64(small.expected), to_float64(rounded))
+
+
+@pytest.mark.parametrize("name", [
+    "matmul_24x20x72_f32t_f32n_f32t", "matmul_24x20x72_f16t_f16n_f16t_bias",
+    "matmul_24x20x512_f16t_f16t_f16t_alpha4096",
+])  # fmt: skip
+def test_subnormal_inputs_need_room(name):
+    assert subnormal(*exact(name)) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["matmul_24x20x72_f16t_f16n_f16n", "matmul_24x20x1024_e5m2t_e5m2n_e5m2t_relu"]
+)
+def test_every_second_row_overflows_with_the_sign_of_its_sum(name):
+    operation, case = exact(name)
+    large = overflowing(operation, case)
+    expected = to_float64(large.expected)
+    before = to_float64(case.expected)
+    rows = 1 if np.array_equal(expected[::2], before[::2]) else 0
+    assert np.array_equal(expected[1 - rows :: 2], before[1 - rows :: 2])
+    beyond = ~np.isfinite(expected[rows::2])
+    assert beyond.mean() > 0.3
+    assert np.array_equal(np.sign(expected), np.sign(before))
+    reference = compute_reference(operation, large.inputs).value
+    assert np.array_equal(to_float64(quantize(reference, operation.output.dtype)), expected)
+
+
+@pytest.mark.parametrize("name", [
+    "matmul_24x20x72_f32t_f32n_f32t", "matmul_24x20x72_f16t_f16n_f16t_accf16",
+    "matmul_24x20x72_f16t_f16n_f16t_bias", NAMES[-1],
+])  # fmt: skip
+def test_nothing_overflows_where_the_accumulator_has_no_more_room(name):
+    assert overflowing(*exact(name)) is None

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.names import parse_operation
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.references import compute_reference, logical_tensors, to_logical
+from gemmetry.numerics.storage import numpy_dtype, smallest_normal, to_float64
+from gemmetry.verification.inputs import special as special_inputs
+
+F16 = "matmul_24x20x96_f16t_f16n_f16t"
+BF16 = "matmul_24x20x96_bf16n_bf16t_f32n_bias"
+
+
+def made(make, name):
+    operation = parse_operation(name)
+    inputs = make(operation, 7)
+    for array, spec in zip(inputs, operation.inputs, strict=True):
+        assert array.shape == spec.storage_shape
+        assert array.dtype == numpy_dtype(spec.dtype)
+    return operation, inputs
+
+
+def test_wide_range_fills_the_exponents():
+    _, (lhs, rhs, _) = made(special_inputs.wide_range, BF16)
+    sizes = np.abs(to_float64(lhs))
+    assert sizes.max() > 2**11 and sizes.min() < 2.0**-11
+    assert np.abs(to_float64(rhs)).max() > 2**11
+    operation, inputs = made(special_inputs.wide_range, F16)
+    assert np.isfinite(compute_reference(operation, inputs).value).all()
+
+
+@pytest.mark.parametrize("name", [F16, BF16, "batch_matmul_2x8x8x9_f32t_f32t_f32t"])
+def test_cancelling_sums_are_zero_or_one_product(name):
+    operation, inputs = made(special_inputs.cancellation, name)
+    tensors = {role: to_float64(a) for role, a in logical_tensors(operation, inputs).items()}
+    left = tensors["lhs"] @ tensors["rhs"]
+    if operation.matmul_shape.k % 2 == 0:
+        assert np.abs(left).max() < 1e-12
+    else:
+        products = tensors["lhs"][0, 0] * tensors["rhs"][0, :, 0]
+        assert np.abs(products - left[0, 0, 0]).min() < 1e-12
+    assert np.median(np.abs(tensors["lhs"]) @ np.abs(tensors["rhs"])) > 3
+
+
+def test_subnormals_are_subnormal_and_their_sums_are_not_lost():
+    operation, inputs = made(special_inputs.subnormals, F16)
+    lhs = to_float64(inputs[0])
+    assert lhs.min() > 0 and lhs.max() < smallest_normal(operation.signature.lhs)
+    value = to_float64(compute_reference(operation, inputs).value)
+    assert value.min() > 1e-3 and value.max() < 65504
+
+
+@pytest.mark.parametrize(
+    "name", [F16, "matmul_9x8x6000_e5m2t_e4m3n_f16t", "matmul_9x8x6_bf16t_bf16n_f32t"]
+)
+def test_every_other_row_overflows(name):
+    operation, inputs = made(special_inputs.overflow, name)
+    value = np.abs(to_float64(compute_reference(operation, inputs).value))
+    largest = operation.signature.result.maximum
+    assert (value[0::2] > 1.5 * largest).all()
+    assert (value[1::2] < 0.5 * largest).all()
+    assert np.isfinite(to_float64(inputs[0])).all() and np.isfinite(to_float64(inputs[1])).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (special_inputs.overflow, "matmul_9x8x64_e4m3t_e4m3n_f32t"),
+        (special_inputs.overflow, "matmul_9x8x64_f64t_f64n_f64t"),
+        (special_inputs.overflow, f"{F16}_alpha2"),
+        (special_inputs.cancellation, "matmul_9x8x1_f32t_f32n_f32t"),
+    ],
+)
+def test_none_where_the_formats_have_no_room(make, name):
+    assert make(parse_operation(name), 7) is None
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize(
+    "name",
+    [
+        F16,
+        "matmul_24x20x96_f16n_f16t_f16n",
+        "batch_matmul_3x7x9x5_f32n_f32t_f32n",
+        "batch_matmul_3x7x9x5_f32t_f32n_f32t",
+        "conv2d_2x6x5x3_3x2x4_stride2x1_pad0x0_f32nhwc_f32hwcf_f32nhwc",
+    ],
+)
+def test_spread_is_what_the_reference_shows(name, value):
+    operation = parse_operation(name)
+    inputs = make_inputs(operation, distribution="offset_uniform", seed=3)
+    case = special_inputs.spread(operation, inputs, value)
+    assert all(
+        np.isnan(to_float64(array)).sum() + np.isinf(to_float64(array)).sum() == 1
+        for array in case.inputs[:2]
+    )
+    with np.errstate(invalid="ignore"):
+        reference = compute_reference(operation, case.inputs).value
+    shows = ~np.isfinite(reference)
+    stored = np.ascontiguousarray(to_logical(shows, operation.output)).reshape(-1)
+    np.testing.assert_array_equal(np.flatnonzero(stored), np.sort(case.must))
+    np.testing.assert_array_equal(case.must, case.may)
+    assert all(np.isfinite(to_float64(array)).all() for array in inputs)
+
+
+def test_taps_in_the_padding_may_show():
+    name = "conv2d_1x5x5x3_3x3x4_stride1x1_pad1x1_f32nhwc_f32hwcf_f32nhwc"
+    operation = parse_operation(name)
+    inputs = make_inputs(operation, distribution="offset_uniform", seed=3)
+    case = special_inputs.spread(operation, inputs, math.nan)
+    assert set(case.must) <= set(case.may)

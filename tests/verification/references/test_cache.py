@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmetry.domain.names import parse_operation
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.references import compute_reference
+from gemmetry.verification.references import cache as reference_cache
+from gemmetry.verification.references.cache import ReferenceCache
+
+NAME = "matmul_8x6x32_bf16t_bf16t_bf16t_bias"
+
+
+@pytest.fixture(autouse=True)
+def small_operations_have_files(monkeypatch):
+    monkeypatch.setattr(reference_cache, "FEWEST_FILE_FLOPS", 0)
+
+
+class Compute:
+    """Computes the reference and counts how often."""
+
+    def __init__(self, name=NAME, distribution="normal"):
+        self.operation = parse_operation(name)
+        self.distribution = distribution
+        self.calls = 0
+
+    def __call__(self):
+        self.calls += 1
+        inputs = make_inputs(self.operation, distribution=self.distribution, seed=42)
+        return compute_reference(self.operation, inputs)
+
+    def get(self, cache, seed=42):
+        return cache.get(self.operation, self.distribution, seed, self)
+
+
+def assert_same(left, right):
+    np.testing.assert_array_equal(left.value, right.value)
+    np.testing.assert_array_equal(left.magnitude, right.magnitude)
+    assert (left.extra_rounding is None) == (right.extra_rounding is None)
+    assert left.sizes == right.sizes
+
+
+def test_memory_then_disk_then_compute(tmp_path):
+    compute = Compute()
+    cache = ReferenceCache(tmp_path / "made" / "here")
+    first = compute.get(cache)
+    assert compute.get(cache) is first
+    again = compute.get(ReferenceCache(tmp_path / "made" / "here"))
+    assert compute.calls == 1
+    assert_same(again, first)
+    np.testing.assert_array_equal(again.extra_rounding, first.extra_rounding)
+
+
+@pytest.mark.parametrize(
+    ("name", "distribution"),
+    [("matmul_8x6x32_f32t_f32t_f32t", "offset_uniform"), ("matmul_8x6x32_s8t_s8t_s32t", "normal")],
+)
+def test_shared_and_integer_arrays_survive(tmp_path, name, distribution):
+    compute = Compute(name, distribution)
+    first = compute.get(ReferenceCache(tmp_path))
+    again = compute.get(ReferenceCache(tmp_path))
+    assert compute.calls == 1
+    assert again.value.dtype == first.value.dtype
+    assert (again.magnitude is again.value) == (first.magnitude is first.value)
+    assert_same(again, first)
+
+
+def test_seed_distribution_and_operation_are_kept_apart(tmp_path):
+    cache = ReferenceCache(tmp_path)
+    Compute().get(cache, seed=1)
+    Compute().get(cache, seed=2)
+    Compute(distribution="uniform").get(cache, seed=1)
+    Compute("matmul_8x6x32_bf16t_bf16t_bf16t").get(cache, seed=1)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "garbage"])
+def test_damaged_file_is_computed_again_and_replaced(tmp_path, damage):
+    compute = Compute()
+    first = compute.get(ReferenceCache(tmp_path))
+    (path,) = tmp_path.iterdir()
+    content = bytearray(path.read_bytes())
+    if damage == "flip":
+        position = content.find(first.value.tobytes()[:16])
+        content[position + 3] ^= 0xFF
+    changed = {
+        "truncate": content[: len(content) // 2],
+        "flip": content,
+        "empty": b"",
+        "garbage": b"not a zip file at all",
+    }
+    path.write_bytes(bytes(changed[damage]))
+    again = compute.get(ReferenceCache(tmp_path))
+    assert compute.calls == 2
+    assert_same(again, first)
+    compute.get(ReferenceCache(tmp_path))
+    assert compute.calls == 2
+
+
+def test_file_of_another_operation_is_not_taken(tmp_path):
+    other = Compute("matmul_8x6x31_bf16t_bf16t_bf16t_bias")
+    other.get(ReferenceCache(tmp_path))
+    (path,) = tmp_path.iterdir()
+    content = path.read_bytes()
+    path.unlink()
+    compute = Compute()
+    compute.get(ReferenceCache(tmp_path))
+    (own,) = tmp_path.iterdir()
+    own.write_bytes(content)
+    compute.get(ReferenceCache(tmp_path))
+    assert compute.calls == 2
+
+
+def test_folder_that_cannot_be_written_costs_nothing_but_time(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    compute = Compute()
+    cache = ReferenceCache(blocked / "below")
+    assert compute.get(cache) is compute.get(cache)
+    assert compute.calls == 1
+
+
+def test_large_references_are_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(reference_cache, "MAX_FILE_BYTES", 100)
+    Compute().get(ReferenceCache(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_sooner_computed_than_read_is_not_written(tmp_path, monkeypatch):
+    flops = 2 * 8 * 6 * 32
+    monkeypatch.setattr(reference_cache, "FEWEST_FILE_FLOPS", flops + 1)
+    compute = Compute()
+    cache = ReferenceCache(tmp_path)
+    assert compute.get(cache) is compute.get(cache)
+    assert compute.calls == 1
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(reference_cache, "FEWEST_FILE_FLOPS", flops)
+    compute.get(ReferenceCache(tmp_path))
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_memory_keeps_the_newest_within_its_limit(monkeypatch):
+    first, second = Compute(), Compute("matmul_8x6x31_bf16t_bf16t_bf16t_bias")
+    size = first().nbytes
+    first.calls = 0
+    monkeypatch.setattr(reference_cache, "MEMORY_BYTES", size)
+    cache = ReferenceCache()
+    first.get(cache)
+    second.get(cache)
+    second.get(cache)
+    assert (first.calls, second.calls) == (1, 1)
+    first.get(cache)
+    assert first.calls == 2
+
+
+def test_no_half_written_file_stays(tmp_path, monkeypatch):
+    def full_disk(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full_disk)
+    compute = Compute()
+    compute.get(ReferenceCache(tmp_path))
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.traits import Trait
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.references import (
+    apply_epilogue,
+    compute_reference,
+    logical_tensors,
+    to_storage,
+)
+from gemmetry.numerics.storage import quantize, to_float32, to_float64
+from gemmetry.verification.references import freivalds as module
+from gemmetry.verification.references.freivalds import (
+    FALSE_ALARM,
+    freivalds,
+    largest_right_deviation,
+)
+
+BF16 = "matmul_256x192x300_bf16t_bf16t_bf16t"
+
+
+class Case:
+    """Inputs and the result of a right kernel: float32 sums, one rounding."""
+
+    def __init__(self, name, distribution="uniform", seed=1):
+        self.operation = parse_operation(name)
+        self.inputs = make_inputs(self.operation, distribution=distribution, seed=seed)
+        self.tensors = logical_tensors(self.operation, self.inputs)
+        if self.operation.kind == "conv2d" or self.operation.signature.lhs.is_integer:
+            self.logical = compute_reference(self.operation, self.inputs).value.astype(float)
+        else:
+            widen = to_float64 if self.operation.signature.result.name == "f64" else to_float32
+            a, b = (widen(self.tensors[role]) for role in ("lhs", "rhs"))
+            self.logical = apply_epilogue(self.operation, to_float64(a @ b), self.tensors)
+
+    def judge(self, logical=None, **how):
+        value = self.logical if logical is None else logical
+        output = quantize(np.asarray(value, float), self.operation.output.dtype)
+        stored = to_storage(output, self.operation.output)
+        return freivalds(self.operation, self.inputs, stored, **{"seed": 3, **how})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        BF16,
+        "matmul_257x191x300_bf16n_bf16n_bf16n",
+        "matmul_100x150x300_f32t_f32n_f32n_alpha0p5_betam2_bias_residual",
+        "matmul_100x150x300_f16t_f16t_f16t_accf16",
+        "batch_matmul_3x100x52x64_f16t_f16n_f16n_bias_residual",
+        "matmul_90x70x640_e4m3t_e5m2n_bf16t_scalerow",
+        "matmul_90x70x640_e4m3t_e4m3n_bf16t_scaletensor",
+        "matmul_64x64x64_f64t_f64t_f64t",
+        "matmul_splitk_64x65x64_tf32t_tf32t_f32t_slices4",
+        "matmul_1x300x200_bf16t_bf16t_f32t",
+        "matmul_300x1x200_bf16t_bf16t_bf16t",
+        "matmul_1x1x1_f32t_f32t_f32t",
+    ],
+)
+@pytest.mark.parametrize("distribution", ["offset_uniform", "normal", "integers", "zeros"])
+def test_right_results_raise_no_alarm(name, distribution):
+    case = Case(name, distribution)
+    for seed in range(5):
+        found = case.judge(seed=seed)
+        assert found.is_right, found.detail
+        assert found.inapplicable == "" and found.vectors == 4
+        assert not found.mask.any()
+        assert found.checked_elements > 0
+
+
+def test_no_false_alarm_over_many_seeds():
+    """The largest deviation of 448 lines stays well below the limit."""
+    largest = []
+    for data in range(8):
+        case = Case(BF16, "normal" if data % 2 else "uniform", seed=data)
+        for seed in range(10):
+            found = case.judge(seed=seed, vectors=2 + data % 4)
+            assert found.is_right
+            largest.append(found.largest_deviation)
+    assert 0.8 < np.median(largest) < 2.5
+
+
+def test_truncating_sums_raise_no_alarm():
+    """Tensor cores cut every block: errors of one sign in every element."""
+    case = Case("matmul_96x64x4096_bf16t_bf16t_f32t")
+    a, b = (to_float64(case.tensors[role]) for role in ("lhs", "rhs"))
+    total = np.zeros((96, 64))
+    for k in range(0, 4096, 16):
+        total += a[:, k : k + 16] @ b[k : k + 16]
+        _, exponent = np.frexp(total)
+        step = np.ldexp(1.0, exponent - 24)
+        total = np.trunc(total / step) * step
+    assert case.judge(total).is_right
+
+
+def test_fp8_without_promotion_is_uniformly_inaccurate_but_not_wrong():
+    case = Case("matmul_96x64x2048_e4m3t_e4m3n_f32t")
+    a, b = (to_float64(case.tensors[role]) for role in ("lhs", "rhs"))
+    total = np.zeros((96, 64))
+    for k in range(0, 2048, 32):
+        total += a[:, k : k + 32] @ b[k : k + 32]
+        _, exponent = np.frexp(total)
+        step = np.ldexp(1.0, exponent - 14)
+        total = np.trunc(total / step) * step
+    found = case.judge(total)
+    assert found.is_right
+    assert found.statistics.warned_count > 0
+
+
+def element_zero(case, rng):
+    case[rng.integers(case.shape[0]), rng.integers(case.shape[1])] = 0
+
+
+def row_zero(case, rng):
+    case[rng.integers(case.shape[0])] = 0
+
+
+def column_tail_zero(case, rng):
+    case[:, -8:] = 0
+
+
+def one_nan(case, rng):
+    case[rng.integers(case.shape[0]), rng.integers(case.shape[1])] = np.nan
+
+
+def tiles_swapped(case, rng):
+    i = 64 * rng.integers(4)
+    rows = slice(i, i + 64)
+    case[rows, :64], case[rows, 64:128] = case[rows, 64:128].copy(), case[rows, :64].copy()
+
+
+def fragment_rows_swapped(case, rng):
+    i = int(rng.integers(248))
+    case[[i, i + 8]] = case[[i + 8, i]]
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [element_zero, row_zero, column_tail_zero, one_nan, tiles_swapped, fragment_rows_swapped],
+)
+@pytest.mark.parametrize("vectors", [2, 4])
+def test_planted_bugs_are_found(bug, vectors):
+    """At random places, on U[0, 1); docs/verification.md has the rates of more trials."""
+    case = Case(BF16)
+    rng = np.random.default_rng(7)
+    for seed in range(20):
+        changed = case.logical.copy()
+        bug(changed, rng)
+        assert not case.judge(changed, seed=seed, vectors=vectors).is_right
+
+
+def test_a_lost_k_is_found():
+    case = Case("matmul_256x192x300_bf16t_bf16t_f32t")
+    a, b = (to_float64(case.tensors[role]) for role in ("lhs", "rhs"))
+    for k in range(0, 300, 50):
+        assert not case.judge(case.logical - np.outer(a[:, k], b[k]), seed=k).is_right
+
+
+def test_narrower_inputs_are_found():
+    case = Case(BF16, "normal")
+    a, b = (
+        to_float32(case.tensors[role]).astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
+        for role in ("lhs", "rhs")
+    )
+    assert not case.judge(a @ b).is_right
+
+
+class TestPlaces:
+    def test_rows_and_columns_cross_where_it_is_wrong(self):
+        case = Case("matmul_256x192x300_bf16t_bf16t_f32n")
+        changed = case.logical.copy()
+        changed[100:104, 50:60] = 0
+        found = case.judge(changed)
+        assert found.bad_rows == (100, 101, 102, 103)
+        assert found.bad_columns == tuple(range(50, 60))
+        assert found.mask.shape == (256, 192)
+        assert found.mask.sum() == 40 and found.mask[100:104, 50:60].all()
+        assert "4 of 256 rows (100–103)" in found.detail
+        assert "10 of 192 columns (50–59)" in found.detail
+
+    def test_rows_of_a_batch_are_counted_on(self):
+        case = Case("batch_matmul_3x40x30x64_f16t_f16t_f32t")
+        changed = case.logical.copy()
+        changed[2, 7, 11] += 1
+        found = case.judge(changed)
+        assert found.bad_rows == (2 * 40 + 7,)
+        assert found.bad_columns == (11,)
+
+    def test_one_direction_alone_marks_whole_lines(self):
+        result = Case(BF16).judge()
+        rows = replace(result, bad_rows=(3,))
+        assert rows.mask.sum() == 192 and rows.mask[3].all()
+        columns = replace(result, bad_columns=(5, 7))
+        assert columns.mask.sum() == 512 and columns.mask[:, [5, 7]].all()
+        assert not rows.is_right and not columns.is_right
+
+
+class TestIntegers:
+    name = "batch_matmul_2x60x50x70_s8t_s8n_s32n_bias"
+
+    @pytest.mark.parametrize("modulo", [False, True])
+    def test_any_difference_shows(self, monkeypatch, modulo):
+        case = Case(self.name, "uniform_signed")
+        monkeypatch.setattr(module._Sums, "wraps_around", lambda self: modulo)
+        assert case.judge(vectors=1).is_right
+        for index in [(0, 0, 0), (1, 59, 49), (0, 17, 33)]:
+            changed = case.logical.copy()
+            changed[index] += 1
+            found = case.judge(changed, vectors=1)
+            assert found.bad_rows == (index[0] * 60 + index[1],)
+            assert found.bad_columns == (index[2],)
+
+
+class TestInapplicable:
+    @pytest.mark.parametrize(
+        ("name", "words"),
+        [
+            ("matmul_256x192x64_f16t_f16t_f16t_relu", "behind relu"),
+            ("matmul_256x192x64_f16t_f16t_f16t_bias_gelu", "behind gelu"),
+            ("conv2d_2x9x17x3_3x2x5_f32nhwc_f32hwcf_f32nhwc", "convolution"),
+            ("matmul_64x64x64_f16t_f16t_f16t_alpha65504", "64 rows overflow"),
+            ("matmul_64x64x2048_e4m3t_e4m3n_e4m3t", "overflow"),
+        ],
+    )
+    def test_the_sample_alone_is_judged(self, name, words):
+        case = Case(name)
+        found = case.judge()
+        assert found.is_right, found.detail
+        assert words in found.inapplicable and words in found.detail
+        assert found.vectors == 0
+        changed = case.logical.copy()
+        changed[..., 0] = -5.0  # Every row.
+        assert not case.judge(changed).is_right
+
+    def test_rows_that_overflow_wrongly_are_looked_at(self):
+        case = Case("matmul_256x192x64_f16t_f16t_f16t")
+        changed = case.logical.copy()
+        changed[77, 5] = np.inf
+        found = case.judge(changed)
+        assert not found.is_right
+        assert 77 in found.bad_rows
+        assert found.statistics.first_bad.startswith("[77, 5]: got inf")
+
+
+def test_stochastic_rounding_needs_its_declaration():
+    case = Case("matmul_256x192x300_f16t_f16t_f16t")
+    _, exponent = np.frexp(case.logical)
+    scaled = np.ldexp(case.logical, 11 - exponent)
+    up = np.random.default_rng(1).random(scaled.shape) < scaled - np.floor(scaled)
+    rounded = np.ldexp(np.floor(scaled) + up, exponent - 11)
+    assert not case.judge(rounded).is_right
+    for seed in range(10):
+        found = case.judge(rounded, declared=(Trait.STOCHASTIC_ROUNDING,), seed=seed)
+        assert found.is_right, found.detail
+
+
+def test_limit_is_above_the_tail_that_normal_deviations_have():
+    rng = np.random.default_rng(1)
+    for vectors in (1, 2, 4, 8):
+        deviations = np.sqrt(np.square(rng.standard_normal((200_000, vectors))).mean(axis=1))
+        lines = 1000 * FALSE_ALARM  # So that one in a thousand may be beyond.
+        assert (deviations > largest_right_deviation(vectors, lines)).mean() <= 1e-3
+        assert largest_right_deviation(vectors, 10) < largest_right_deviation(vectors, 10_000)
+    assert largest_right_deviation(4, 4096) == pytest.approx(4.1, abs=0.05)
