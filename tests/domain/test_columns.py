@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.domain.columns import COLUMNS, COLUMNS_BY_NAME, Direction, row
+from gemmetry.domain.columns import COLUMNS, COLUMNS_BY_NAME, row
 from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.record import BuildFacts, Measurement, Record, Telemetry, Verdict
+from gemmetry.domain.tables import Direction
 
 NAME = "batch_matmul_2x3x5x8_s8t_s8n_s32t_bias_relu"
 CONTRACT = {

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from typing import Any
 
@@ -18,15 +17,10 @@ from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.outcome import Verification
 from gemmetry.domain.record import Measurement, Record
+from gemmetry.domain.tables import Direction
 
 SCHEMA_VERSION = 1
 """Of the JSON contract; raised when a key is removed or changes its meaning."""
-
-
-class Direction(StrEnum):
-    HIGHER_IS_BETTER = "higher"
-    LOWER_IS_BETTER = "lower"
-    NONE = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from gemmetry.domain.columns import COLUMNS, Direction
+from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.tables import Direction
 from gemmetry.reports.extras import require
 from gemmetry.reports.tables.columns import (
     TableColumn,
