@@ -4,8 +4,9 @@ import pytest
 
 from gemmetry.domain.columns import COLUMNS, COLUMNS_BY_NAME, row
 from gemmetry.domain.outcome import Outcome, Stage, Verification
-from gemmetry.domain.record import BuildFacts, Measurement, Record, Telemetry, Verdict
-from gemmetry.domain.tables import Direction
+from gemmetry.domain.record import BuildFacts, Measurement, Record, Telemetry, TraceFacts, Verdict
+from gemmetry.domain.tables import ColumnType, Direction
+from gemmetry.domain.traits import Trait
 
 NAME = "batch_matmul_2x3x5x8_s8t_s8n_s32t_bias_relu"
 CONTRACT = {
@@ -115,3 +116,54 @@ def test_a_wrong_result_has_no_accuracy_class():
         Verification.FAILED: None,
         Verification.NOT_VERIFIED: None,
     }
+
+
+def _full_record():
+    """A record in which every column has a value."""
+    numbers = {"sm_clock_hz": 1e9, "power_w": 300.5, "temperature_c": 60.0, "load_average": 0.5,
+               "others_cpu_share": 0.25, "run_delay_share": 0.125}  # fmt: skip
+    telemetry = Telemetry(**numbers, throttle_reasons=("hot",), processors="0-3")
+    measurement = Measurement(
+        median_ns=1000.5, ci_low_ns=990.5, ci_high_ns=1010.5, min_ns=900.5, p95_ns=1200.5,
+        sample_count=20, process_spread=0.01, method="events", stop_reason="interval",
+        first_launch_ns=2000.5, harness_overhead_ns=0.5, effective_samples=12.5,
+        telemetry=telemetry, marks=("noisy: close other programs",),
+    )  # fmt: skip
+    verdict = Verdict(
+        status=Verification.WARNED, checks={"form": "passed", "bits": "warned: x",
+        "guards": "not applicable: host"}, max_error_ratio=0.5, relative_frobenius_error=1e-7,
+        signed_bias=-1e-9, accuracy_class="f32", zero_share=0.0, first_bad="[0, 0]",
+        error_map=("..",), evidence_path="failures",
+    )  # fmt: skip
+    facts = BuildFacts(
+        registers=96, spill_bytes=0, shared_memory_bytes=1024, matrix_instruction="wgmma",
+        compiled_for="sm_90", default_configuration="tile", compile_ns=5, compile_command="c",
+        run_command="r", declared=(Trait.FLUSHES_SUBNORMALS,),
+    )  # fmt: skip
+    trace = TraceFacts(folder="traces", files=("a", "b"), operators=1, kernels=2,
+                       input_sha256={"lhs": "0"}, output_sha256="1")  # fmt: skip
+    return _record(
+        device="cuda:0", stage=Stage.MEASURE, reason="why", verdict=verdict, facts=facts,
+        measurement=measurement, trace=trace, roofline_fraction=0.5, roofline_source="here",
+        reproduce="gemmetry", environment_id="0", tags={"who": "me"},
+    )  # fmt: skip
+
+
+def test_every_declared_type_is_that_of_a_real_value():
+    types = {ColumnType.TEXT: str, ColumnType.INTEGER: int, ColumnType.NUMBER: float,
+             ColumnType.TEXTS: list, ColumnType.MAPPING: dict}  # fmt: skip
+    values = row(_full_record())
+    assert {column.name: type(values[column.name]) for column in COLUMNS} == {
+        column.name: types[column.type] for column in COLUMNS
+    }
+
+
+@pytest.mark.parametrize(
+    "record", [_record(), _record(outcome=Outcome.CRASH, stage=Stage.MEASURE, reason="died")]
+)
+def test_required_columns_and_no_others_have_a_value_in_every_row(record):
+    values = row(record)
+    required = {column.name for column in COLUMNS if column.required}
+    present = {name for name, value in values.items() if value is not None}
+    assert required <= present
+    assert present - required <= {"stage", "reason", "arithmetic_intensity"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from textwrap import fill
 
-from gemmetry.domain.columns import COLUMNS, Column
-from gemmetry.domain.tables import Direction
+from gemmetry.domain.columns import COLUMNS
+from gemmetry.domain.tables import Column, Direction
 from gemmetry.reports.tables.columns import PRESETS
 from gemmetry.reports.tables.markdown import escape
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gemmetry.domain.columns import COLUMNS, COLUMNS_BY_NAME, Column
+from gemmetry.domain.columns import COLUMNS, COLUMNS_BY_NAME, RecordColumn
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation
@@ -32,7 +32,7 @@ class TableColumn:
 
     heading: str
     value: Callable[[Record, Operation], Any]
-    column: Column | None = None
+    column: RecordColumn | None = None
     """The domain's column behind it, which knows how to format; None for tags and presets."""
 
     @property
@@ -98,7 +98,7 @@ def _expand(name: str) -> list[TableColumn]:
     raise UnknownNameError("column", name, [*COLUMNS_BY_NAME, *PRESETS])
 
 
-def _domain_column(column: Column) -> TableColumn:
+def _domain_column(column: RecordColumn) -> TableColumn:
     return TableColumn(column.name, column.value, column)
 
 
