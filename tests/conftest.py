@@ -15,7 +15,7 @@ import pytest
 
 from gemmetry.devices.blas_threads import set_blas_threads
 from gemmetry.domain.contracts import StressDevice
-from gemmetry.engine.workers import process as worker_process
+from gemmetry.engine.workers import local
 from gemmetry.providers.user_provider import probe as _user_probe
 
 # The suite's products are small. OpenBLAS wakes all its threads for most of them, and each then
@@ -50,10 +50,10 @@ def forked_workers() -> Iterator[None]:
     ``fork_server.py``."""
     servers = _servers()
     forking = SimpleNamespace(**vars(subprocess) | {"Popen": servers.popen})
-    for module in (worker_process, _user_probe):
+    for module in (local, _user_probe):
         module.subprocess = forking
     yield
-    for module in (worker_process, _user_probe):
+    for module in (local, _user_probe):
         module.subprocess = subprocess
     servers.end()
 
@@ -61,7 +61,7 @@ def forked_workers() -> Iterator[None]:
 @pytest.fixture
 def fresh_workers(monkeypatch) -> None:
     """Workers are started afresh, as they are everywhere else."""
-    monkeypatch.setattr(worker_process, "subprocess", subprocess)
+    monkeypatch.setattr(local, "subprocess", subprocess)
 
 
 @pytest.fixture

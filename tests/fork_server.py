@@ -154,11 +154,11 @@ class ForkServers:
 
     def popen(self, command: Any, *arguments: Any, **options: Any) -> Any:
         """A worker, or any other process as ever."""
-        from gemmetry.engine.workers import process as worker_process
+        from gemmetry.engine.workers import local
 
         if list(command) == PROBE:
             return ForkedPipes(self)
-        given = list(command[1 + len(worker_process.GUARDIAN) :])
+        given = list(command[1 + len(local.GUARDIAN) :])
         if given[BEFORE_COMMAND:][: len(COMMAND)] != COMMAND:
             return _real_popen(command, *arguments, **options)
         environment = dict(options["env"])

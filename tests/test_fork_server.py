@@ -14,7 +14,7 @@ import pytest
 
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.workers import process as worker_process
+from gemmetry.engine.workers import local
 from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
 from gemmetry.store.rows import Lane
 
@@ -35,7 +35,7 @@ def worker(tmp_path):
 
 
 def test_a_worker_is_a_copy_in_a_session_of_its_own_with_its_output(worker, tmp_path):
-    assert type(worker._process).__name__ == "ForkedWorker"
+    assert type(worker._process._guardian).__name__ == "ForkedWorker"
     assert worker.wait_ready() is None
     assert os.getsid(worker.pid) == worker.pid
     folder = Path(f"/proc/{worker.pid}")
@@ -44,15 +44,15 @@ def test_a_worker_is_a_copy_in_a_session_of_its_own_with_its_output(worker, tmp_
         parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         assert parent != os.getpid()
         assert "libtorch" not in (folder / "maps").read_text(), "a copy of a server without torch"
-    assert worker._process.poll() is None
+    assert worker._process._guardian.poll() is None
     worker.stop()
-    assert worker._process.returncode == 0
+    assert worker._process._guardian.returncode == 0
 
 
 def test_a_killed_worker_ends_with_its_signal(worker):
-    worker._process.terminate()
-    assert worker._process.wait(60) == -signal.SIGTERM
-    worker._process.kill()  # harmless
+    worker._process._guardian.terminate()
+    assert worker._process._guardian.wait(60) == -signal.SIGTERM
+    worker._process._guardian.kill()  # harmless
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_only_workers_that_need_torch_are_copies_of_a_server_with_it(provider, e
 
 
 def test_what_is_no_worker_is_started_as_ever():
-    done = worker_process.subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+    done = local.subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
     assert type(done) is subprocess.Popen
     assert done.wait(60) == 3
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import random
+import sys
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -27,6 +29,7 @@ from gemmetry.engine.workers.protocol import Message, Reply
 from gemmetry.measurement.rounds import Round
 from gemmetry.store.experiment import Experiment
 
+_MEMORY_WORKERS = Path(__file__).with_name("memory_workers.py")
 SIGNATURE = Signature(OperationKind.MATMUL, F32, F32, F32)
 DEADLINES = dict.fromkeys(Stage, 20.0)
 
@@ -94,6 +97,17 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> list[WorkerProcess]:
 
     monkeypatch.setattr(WorkerProcess, "__init__", remember)
     return started
+
+
+@pytest.fixture(scope="session")
+def memory_workers() -> types.ModuleType:
+    """Workers without processes, see ``memory_workers.py``."""
+    spec = importlib.util.spec_from_file_location("memory_workers", _MEMORY_WORKERS)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture

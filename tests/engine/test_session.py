@@ -466,7 +466,7 @@ def stored_samples(folder: Path) -> int:
 
 def running(workers: list[WorkerProcess]) -> list[WorkerProcess]:
     """Those whose guardian has not ended, which it does when all that they started has."""
-    return [worker for worker in workers if worker._process.poll() is None]
+    return [worker for worker in workers if worker._process.wait(0) is None]
 
 
 def test_a_folder_that_fails_in_the_middle_ends_the_run(make_plan, tmp_path, monkeypatch, workers):

@@ -33,7 +33,8 @@ from gemmetry.engine.journal import Journal
 from gemmetry.engine.planning import LaneProvider, enumerate_plan, make_lanes
 from gemmetry.engine.recording.folders import TraceFolders
 from gemmetry.engine.summary import RunSummary, summarize_run
-from gemmetry.engine.workers.process import WorkerContext, thread_variables
+from gemmetry.engine.workers.process import WorkerContext
+from gemmetry.engine.workers.variables import thread_variables
 from gemmetry.hardware.bandwidth import measure_host_bandwidth
 from gemmetry.hardware.environment import capture_environment
 from gemmetry.providers.registry import load_provider

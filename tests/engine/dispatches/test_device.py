@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import random
-import time
 
 import msgspec
 import pytest
@@ -10,36 +9,32 @@ from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.errors import StorageError
 from gemmetry.domain.events import DispatchFinished
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.outcome import Outcome, Stage, Verification
-from gemmetry.domain.record import BuildFacts, Verdict
+from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.domain.record import Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.dispatches import device as device_module
 from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker
 from gemmetry.engine.dispatches.device import DeviceSession
-from gemmetry.engine.failures import Ending, WorkerLost
+from gemmetry.engine.workers.local import LocalExecutor
 from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
 from gemmetry.engine.workers.protocol import (
-    Answered,
+    BadFrame,
+    ChannelClosed,
     Close,
     Closed,
-    Entered,
     Failure,
     Open,
     Opened,
-    Sample,
+    Ready,
     Sampled,
 )
-from gemmetry.measurement.rounds import Round
 from gemmetry.measurement.stopping import StopPolicy
 from gemmetry.store.rows import Lane
 from gemmetry.verification.checks import CheckOutcome, CheckResult
-from gemmetry.verification.protocol import CHECKS
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"
 TARGET = Target(TargetKind.NULL)
-STANDARD = dict.fromkeys(("form", *(check.name for check in CHECKS)), "passed")
-AFTER_TIMING = CheckResult("after_timing", CheckOutcome.PASSED)
 
 
 class MemoryJournal:
@@ -78,7 +73,7 @@ class MemoryJournal:
 def measure(tmp_path):
     """Measures configurations of the null provider in one session; the journal."""
 
-    def go(configurations, lanes=1, **settings):
+    def go(configurations, lanes=1, executor=None, **settings):
         values = {"verification_level": "quick", **settings}
         context = WorkerContext(
             settings=RunSettings(**values),
@@ -87,6 +82,7 @@ def measure(tmp_path):
             failures=tmp_path / "failures",
             logs=tmp_path / "logs",
             temporary=tmp_path / "temporary",
+            executor=executor or LocalExecutor(),
         )
         journal = MemoryJournal()
         records = RecordMaker(context.settings, "env", tmp_path)
@@ -140,8 +136,7 @@ def test_survivors_of_a_lost_worker_are_opened_again(measure, workers, monkeypat
         def next_count(self, rounds, seconds_spent, sample_s):
             if len(rounds) == 1 and not killed:
                 killed.append(workers[0].pid)
-                workers[0]._process.kill()
-                workers[0]._process.wait()
+                workers[0]._process.end()
             return super().next_count(rounds, seconds_spent, sample_s)
 
     monkeypatch.setattr(device_module, "StopPolicy", Killing)
@@ -164,7 +159,7 @@ def test_out_of_memory_beside_others_gets_a_second_chance_alone(measure):
 
 
 def test_a_worker_that_cannot_start_ends_its_dispatches_only_once(measure, monkeypatch):
-    monkeypatch.setattr("gemmetry.engine.workers.process.sys.executable", "/bin/false")
+    monkeypatch.setattr("gemmetry.engine.workers.local.sys.executable", "/bin/false")
     journal = measure(["default", "fast"])
     assert outcomes(journal) == {"default": "crash", "fast": "crash"}
     assert "status 1" in journal.records[0].reason
@@ -319,8 +314,7 @@ def test_a_lost_process_costs_what_it_sampled(measure, workers, monkeypatch, num
         def next_count(self, rounds, seconds_spent, sample_s):
             if len(rounds) == number and not killed:
                 killed.append(number)
-                workers[number]._process.kill()
-                workers[number]._process.wait()
+                workers[number]._process.end()
             return super().next_count(rounds, seconds_spent, sample_s)
 
     monkeypatch.setattr(device_module, "StopPolicy", Killing)
@@ -335,8 +329,7 @@ def test_a_process_lost_at_the_end_leaves_the_others_unlooked_at(measure, worker
 
     def send(self, message):
         if isinstance(message, Close) and workers.index(self) == 1:
-            self._process.kill()
-            self._process.wait()
+            self._process.end()
         original(self, message)
 
     monkeypatch.setattr(WorkerProcess, "send", send)
@@ -365,8 +358,7 @@ def test_a_dispatch_that_has_ended_is_not_opened_again_with_those_that_a_loss_le
         def next_count(self, rounds, seconds_spent, sample_s):
             if len(rounds) == 2 and not killed:
                 killed.append(2)
-                workers[2]._process.kill()
-                workers[2]._process.wait()
+                workers[2]._process.end()
             return super().next_count(rounds, seconds_spent, sample_s)
 
     monkeypatch.setattr(device_module, "StopPolicy", Killing)
@@ -378,81 +370,42 @@ def test_a_dispatch_that_has_ended_is_not_opened_again_with_those_that_a_loss_le
     assert len(workers) == 6
 
 
-class Unreliable(WorkerProcess):
-    """A worker without a process: each answer is the right one, or with some probability any."""
-
-    def __init__(self, lane, context, hello, chance, senseless):
-        self.lane, self.started_ns, self._context = lane, time.time_ns(), context
-        self._chance, self._senseless = chance, senseless
-        self._queue = []
-        self._channel = self
-        self._on_the_way, self._owned, self._report = 0, set(), {}
-        self.is_dead = False
-
-    def send(self, message):
-        assert not self.is_dead
-        match message:
-            case Open():
-                for wire in message.dispatches:
-                    self._queue += [Entered(wire.id, Stage.VERIFY), self._opened(wire)]
-            case Sample():
-                taken = Round(samples_ns=(1.0, 1.5), method="events", seconds=1e-6)
-                self._queue += [Sampled(key, taken, None) for key, _ in message.requests]
-            case Close():
-                self._queue += [Closed(key, AFTER_TIMING, None) for key in message.ids]
-        self._queue.append(Answered())
-
-    def _opened(self, wire):
-        verdict = Verdict(status=Verification.PASSED, checks=STANDARD) if wire.verify else None
-        return Opened(wire.id, BuildFacts(), verdict, None, "", 1 << 30)
-
-    def receive(self):
-        assert not self.is_dead
-        match self._chance.randrange(60):
-            case 0:
-                raise self.distrust("noise")
-            case 1:
-                self.kill()
-                raise WorkerLost(Ending(Outcome.CRASH, "died"))
-            case 2 | 3 | 4 | 5:
-                return self._chance.choice(self._senseless)
-            case 6:
-                return self._queue[0]
-        return self._queue.pop(0)
-
-    def wait_ready(self):
-        return None
-
-    def is_idle(self):
-        return self._chance.randrange(30) != 0
-
-    def kill(self):
-        self.is_dead = True
-
-    stop = kill
-    output_tail = mark_output = lambda self: ""
-
-
 @pytest.mark.parametrize("seed", range(60))
 def test_whatever_workers_answer_every_dispatch_gets_its_record(
-    measure, monkeypatch, some_replies, seed
+    measure, memory_workers, some_replies, seed
 ):
+    """Each answer is the right one or, with some probability, any."""
     chance = random.Random(seed)
     senseless = some_replies(chance, 200)
-    started = []
 
-    def start(lane, context, hello):
-        started.append(Unreliable(lane, context, hello, chance, senseless))
-        return started[-1]
+    class Unreliable(memory_workers.MemoryChannel):
+        def receive(self, timeout_s=None):
+            assert not self.is_closed
+            first = self.queue[0]
+            if isinstance(first, Ready):
+                return self.queue.popleft()
+            match chance.randrange(60):
+                case 0:
+                    raise BadFrame("noise")
+                case 1:
+                    raise ChannelClosed
+                case 2 | 3 | 4 | 5:
+                    return chance.choice(senseless)
+                case 6:
+                    return first
+            return self.queue.popleft()
 
-    monkeypatch.setattr("gemmetry.engine.workers.crew.WorkerProcess", start)
+        def is_idle(self):
+            return chance.randrange(30) != 0
+
+    executor = memory_workers.MemoryExecutor(lambda: Unreliable(memory_workers.healthy_answers))
     names = ["default", "fast", "factor_2", "factor_3", "factor_4"]
-    journal = measure(names, lanes=2, min_samples=5, max_samples=20)
+    journal = measure(names, lanes=2, executor=executor, min_samples=5, max_samples=20)
     assert sorted(journal.records) == [0, 1, 2, 3, 4]
     for record in journal.records.values():
         assert record.outcome is Outcome.OK or record.reason
         msgspec.json.encode(record)
-    assert all(worker.is_dead for worker in started)
+    assert all(process.status is not None for process in executor.processes)
 
 
 def test_a_reply_out_of_turn_is_the_crash_of_whoever_ran(measure, workers, monkeypatch):

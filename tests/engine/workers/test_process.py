@@ -16,6 +16,7 @@ from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.failures import WorkerLost
+from gemmetry.engine.workers import local
 from gemmetry.engine.workers import process as worker_process
 from gemmetry.engine.workers.process import RunStopped, WorkerContext, WorkerProcess
 from gemmetry.engine.workers.protocol import (
@@ -141,24 +142,14 @@ def test_the_stop_flag_ends_waiting(start, context):
 
 
 def test_a_worker_that_eats_the_machines_memory_is_ended(start, monkeypatch):
-    monkeypatch.setattr(worker_process, "MIN_FREE_SHARE", 1.0)
-    monkeypatch.setattr(worker_process, "LARGE_SHARE", 0.0)
+    monkeypatch.setattr(local, "MIN_FREE_SHARE", 1.0)
+    monkeypatch.setattr(local, "LARGE_SHARE", 0.0)
     worker = start()
     worker.set_deadline(Stage.BUILD, "nothing")
     with pytest.raises(WorkerLost) as caught:
         while True:
             worker.receive()
     assert caught.value.ending.outcome is Outcome.OUT_OF_MEMORY
-
-
-@pytest.mark.parametrize(
-    ("held", "free", "is_short"),
-    [(300, 39, True), (300, 41, False), (249, 1, False)],
-)
-def test_memory_is_short_within_what_the_control_group_grants(monkeypatch, held, free, is_short):
-    monkeypatch.setattr(worker_process, "total_memory_bytes", lambda: 1000)
-    monkeypatch.setattr(worker_process, "free_memory_bytes", lambda: free)
-    assert worker_process._memory_is_short(held) is is_short
 
 
 def test_output_is_kept_apart_and_bounded(start, monkeypatch):
@@ -240,11 +231,23 @@ while True:
     assert list(temporary.iterdir()) == [], "its temporary files are gone, too"
 
 
-def test_torchs_profiler_is_quiet_while_traces_are_recorded(context, monkeypatch):
-    monkeypatch.delenv("KINETO_LOG_LEVEL", raising=False)
-    settings = RunSettings(trace=TraceSchedule())
-    tracing = dataclasses.replace(context, settings=settings)
-    assert worker_process._environment(tracing, Path("t"))["KINETO_LOG_LEVEL"] == "6"
-    assert "KINETO_LOG_LEVEL" not in worker_process._environment(context, Path("t"))
-    monkeypatch.setenv("KINETO_LOG_LEVEL", "1")
-    assert worker_process._environment(tracing, Path("t"))["KINETO_LOG_LEVEL"] == "1"
+@pytest.mark.parametrize("schedule", [None, TraceSchedule()])
+def test_an_executor_gets_what_it_needs_to_start_a_worker(context, memory_workers, schedule):
+    """Torch's profiler is quiet while traces are recorded."""
+    executor = memory_workers.MemoryExecutor()
+    settings = dataclasses.replace(context.settings, measure=False, trace=schedule)
+    context = dataclasses.replace(context, settings=settings, executor=executor)
+    lane = Lane(1, "null", {}, Target(TargetKind.NULL))
+    hello = context.hello(lane, jobs=1, force_compile=False)
+    worker = WorkerProcess(lane, context, hello)
+    assert worker.wait_ready() is None
+    (start,) = executor.starts
+    assert start.temporary.parent == context.temporary
+    assert start.log.parent == context.logs
+    assert start.variables["TMPDIR"] == str(start.temporary)
+    assert start.variables["OMP_NUM_THREADS"] == "1"
+    assert ("KINETO_LOG_LEVEL" in start.defaults) is (schedule is not None)
+    assert executor.channels[0].sent == [hello]
+    worker.kill()
+    assert executor.channels[0].is_closed
+    assert not start.temporary.exists()

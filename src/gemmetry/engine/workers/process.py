@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
-import json
 import os
-import re
 import shutil
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.domain.settings import RunSettings
@@ -30,11 +21,11 @@ from gemmetry.engine.failures import (
     timeout_reason,
     with_left_behind,
 )
-from gemmetry.engine.workers import guardian
+from gemmetry.engine.workers.executor import Executor, WorkerStart
+from gemmetry.engine.workers.local import LocalExecutor
 from gemmetry.engine.workers.protocol import (
     Answered,
     BadFrame,
-    Channel,
     ChannelClosed,
     Failure,
     Hello,
@@ -45,13 +36,8 @@ from gemmetry.engine.workers.protocol import (
     Shutdown,
 )
 from gemmetry.engine.workers.replies import MOST_ON_THE_WAY, ON_THE_WAY, out_of_turn
-from gemmetry.hardware.host import (
-    free_memory_bytes,
-    oom_kills,
-    resident_bytes,
-    total_memory_bytes,
-    usable_cores,
-)
+from gemmetry.engine.workers.variables import default_variables, thread_variables
+from gemmetry.hardware.host import usable_cores
 from gemmetry.store.rows import Lane
 
 POLL_S = 0.5
@@ -62,40 +48,6 @@ MAX_OUTPUT_BYTES = 8 << 20
 
 SHUTDOWN_S = 2.0
 """A healthy worker ends in milliseconds; one that takes longer is killed."""
-
-GUARDIAN_S = 10.0
-"""A guardian starts its worker in some ten milliseconds."""
-
-MIN_FREE_SHARE = 0.04
-"""Of the memory that may be used: with less left while a worker works, the worker is ended before
-the kernel chooses somebody else."""
-
-LARGE_SHARE = 0.25
-"""Of the memory that may be used: only a worker that holds this much is taken for the cause."""
-
-GUARDIAN = ("-S", "-P", guardian.__file__)
-"""How Python runs a guardian."""
-
-_THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-)
-
-_QUIET_WHEN_IDLE = {
-    "KMP_BLOCKTIME": "1",
-    "GOMP_SPINCOUNT": "10000",
-    "OPENBLAS_THREAD_TIMEOUT": "20",
-}
-"""Threads of a worker whose turn is over must not spin on the processors that the next one is
-measured on, nor a thread wait spinning for one that another program has pushed aside. Intel's
-OpenMP spins for 200 ms (its manual's KMP_BLOCKTIME), OpenBLAS for 2²⁶ cycles
-(driver/others/blas_server.c), GNU's for 300,000 turns (libgomp manual, GOMP_SPINCOUNT); here 1 ms,
-2²⁰ cycles and 10,000 turns, which torch's products on an idle machine do not feel. A user's own
-setting has precedence."""
 
 
 _QUIET_PROFILER = {"KINETO_LOG_LEVEL": "6", "TORCH_CPP_LOG_LEVEL": "ERROR"}
@@ -118,6 +70,7 @@ class WorkerContext:
     logs: Path
     temporary: Path
     """Where workers and the compilers that they start keep files while they run."""
+    executor: Executor = field(default_factory=LocalExecutor)
     stop: threading.Event = field(default_factory=threading.Event)
 
     def hello(self, lane: Lane, *, jobs: int, force_compile: bool) -> Hello:
@@ -147,42 +100,24 @@ class WorkerProcess:
     _numbers = iter(range(1, 1 << 62))
 
     def __init__(self, lane: Lane, context: WorkerContext, hello: Hello) -> None:
+        """Have the context's executor start a worker of `lane`, and send it `hello`."""
         self.lane = lane
         self.started_ns = time.time_ns()
         """Since 1970; tells this process from others."""
         self._context = context
         self._log = context.logs / f"{lane.provider}-{next(self._numbers)}.log"
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        self._oom_kills = oom_kills()
         self._temporary = context.temporary / self._log.stem
         self._temporary.mkdir(parents=True, exist_ok=True)
-        ours, theirs = socket.socketpair()
-        self._control, control = socket.socketpair()
-        worker = [sys.executable, "-m", "gemmetry.engine.workers.main", str(theirs.fileno())]
-        descriptors = (control.fileno(), theirs.fileno())
-        try:
-            with self._log.open("ab") as log:
-                self._process = subprocess.Popen(
-                    [
-                        sys.executable,
-                        *GUARDIAN,
-                        *map(str, descriptors),
-                        str(self._temporary),
-                        *worker,
-                    ],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=descriptors,
-                    start_new_session=True,
-                    env=_environment(context, self._temporary),
-                )
-        finally:
-            theirs.close()
-            control.close()
-        self._channel = Channel(ours, Reply)
-        self._told = b""
-        self._report: dict[str, Any] = {}
+        quiet = {} if context.settings.trace is None else _QUIET_PROFILER
+        self._channel, self._process = context.executor.start(
+            WorkerStart(
+                log=self._log,
+                temporary=self._temporary,
+                defaults={**default_variables(), **quiet},
+                variables={**thread_variables(context.threads), "TMPDIR": str(self._temporary)},
+            )
+        )
         self._mark = 0
         self._deadline = 0.0
         self._late = Ending(Outcome.TIMEOUT, "")
@@ -193,8 +128,8 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Of the worker itself, once its guardian has started it; else the guardian's."""
-        return int(self._heed_guardian(GUARDIAN_S, "worker").get("worker", self._process.pid))
+        """Number of its process."""
+        return self._process.pid
 
     def wait_ready(self) -> Failure | None:
         """The provider's own objection to working here, if it has one."""
@@ -298,42 +233,18 @@ class WorkerProcess:
         try:
             self._channel.send(Shutdown())
             self._process.wait(SHUTDOWN_S)
-        except (ChannelClosed, subprocess.TimeoutExpired):
+        except ChannelClosed:
             pass
         self.kill()
 
     def kill(self) -> None:
         """End the worker and whatever it started; harmless when it is dead."""
-        if self._control.fileno() >= 0:
-            with contextlib.suppress(OSError):
-                self._control.shutdown(socket.SHUT_WR)  # the guardian then ends everything
-            self._heed_guardian(2 * guardian.LAST_S, "left")
-            self._control.close()
-        if self._process.poll() is None:  # its number is nobody else's yet
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        self._process.end()
         self._channel.close()
         shutil.rmtree(self._temporary, ignore_errors=True)
         with contextlib.suppress(OSError):
             if self._log.stat().st_size == 0:
                 self._log.unlink()
-
-    def _heed_guardian(self, seconds: float, key: str) -> dict[str, Any]:
-        """What the guardian has told by the time that it tells of `key`."""
-        ends = time.monotonic() + seconds
-        while key not in self._report and (left := ends - time.monotonic()) > 0:
-            self._control.settimeout(left)
-            try:
-                data = self._control.recv(1 << 16)
-            except OSError:
-                break
-            if not data:
-                break
-            *lines, self._told = (self._told + data).split(b"\n")
-            for line in lines:
-                self._report |= json.loads(line)
-        return self._report
 
     def _lost(self, outcome: Outcome, reason: str, *, may_be_anothers: bool = False) -> WorkerLost:
         """End the worker; the exception that says how its dispatch ended."""
@@ -342,34 +253,30 @@ class WorkerProcess:
         return WorkerLost(with_left_behind(ending, self._left()))
 
     def _left(self) -> list[str]:
-        """What the guardian found, and nobody knew of, when the worker ended."""
+        """What was found running when the worker ended and belongs to no dispatch known so far."""
         owned = {name.rpartition(" ")[2] for name in self._owned}  # a name changes with exec
-        found: list[str] = self._report.get("left", [])
+        found = self._process.left_running()
         return [name for name in found if name.rpartition(" ")[2] not in owned]
 
     def _look_after(self, left_s: float) -> None:
         if left_s <= 0:
             raise self._lost(self._late.outcome, self._late.reason)
-        if self._process.poll() is not None:
+        if self._process.wait(0) is not None:
             # A copy of the worker may still hold its end of the channel.
             raise self._reap()
-        held = resident_bytes(self.pid)
-        if _memory_is_short(held):
-            raise self._lost(
-                Outcome.OUT_OF_MEMORY,
-                f"the machine's memory ran out; the worker held {held / 1e9:.1f} GB",
-            )
+        shortage = self._process.memory_shortage()
+        if shortage:
+            raise self._lost(Outcome.OUT_OF_MEMORY, shortage)
         self._trim_output()
 
     def _reap(self) -> WorkerLost:
         """What a dead worker's status means."""
-        try:
-            status = self._process.wait(SHUTDOWN_S)
-        except subprocess.TimeoutExpired:
+        status = self._process.wait(SHUTDOWN_S)
+        if status is None:
             return self._lost(Outcome.CRASH, "the worker closed its connection and hung")
         self.kill()
         ending = ending_of_death(
-            status, self.output_tail(), memory_ran_out=oom_kills() > self._oom_kills
+            status, self.output_tail(), memory_ran_out=self._process.was_killed_for_memory()
         )
         return WorkerLost(with_left_behind(ending, self._left()))
 
@@ -389,33 +296,3 @@ class WorkerProcess:
             os.truncate(self._log, 0)
             with self._log.open("ab") as log:
                 log.write(tail + b"\n")
-
-
-def thread_variables(threads: int) -> dict[str, str]:
-    """Environment variables that hold CPU libraries to `threads` threads."""
-    return dict.fromkeys(_THREAD_VARIABLES, str(threads))
-
-
-def _environment(context: WorkerContext, temporary: Path) -> dict[str, str]:
-    quiet = {} if context.settings.trace is None else _QUIET_PROFILER
-    threads = thread_variables(context.threads)
-    places = {"TMPDIR": str(temporary)}
-    return {**_QUIET_WHEN_IDLE, **quiet, **_lasting_caches(), **os.environ, **threads, **places}
-
-
-def _lasting_caches() -> dict[str, str]:
-    """torch.compile keeps what it compiled below the folder for temporary files, from where other
-    runs take it (torch/_inductor/runtime/cache_dir_utils.py); it is to stay there."""
-    with contextlib.suppress(OSError, KeyError, ImportError):
-        name = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
-        return {
-            "TORCHINDUCTOR_CACHE_DIR": str(Path(tempfile.gettempdir(), f"torchinductor_{name}"))
-        }
-    return {}
-
-
-def _memory_is_short(held_bytes: int) -> bool:
-    """Whether almost none of the memory that this process may use is left, and a worker holding
-    `held_bytes` is why."""
-    total = total_memory_bytes()
-    return held_bytes > LARGE_SHARE * total and free_memory_bytes() < MIN_FREE_SHARE * total

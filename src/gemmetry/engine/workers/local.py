@@ -1,0 +1,152 @@
+"""Workers as processes of this machine, each under a guardian of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from gemmetry.engine.workers import guardian
+from gemmetry.engine.workers.executor import WorkerStart
+from gemmetry.engine.workers.protocol import Channel, Reply
+from gemmetry.hardware.host import (
+    free_memory_bytes,
+    oom_kills,
+    resident_bytes,
+    total_memory_bytes,
+)
+
+GUARDIAN = ("-S", "-P", guardian.__file__)
+"""How Python runs a guardian."""
+
+GUARDIAN_S = 10.0
+"""A guardian starts its worker in some ten milliseconds."""
+
+MIN_FREE_SHARE = 0.04
+"""Of the memory that may be used: with less left while a worker works, the worker is ended before
+the kernel chooses another process."""
+
+LARGE_SHARE = 0.25
+"""Of the memory that may be used: only a worker that holds this much is taken for the cause."""
+
+
+class LocalExecutor:
+    """Starts workers with this interpreter, in sessions of their own."""
+
+    def start(self, worker: WorkerStart) -> tuple[Channel, LocalProcess]:
+        """See :class:`gemmetry.engine.workers.executor.Executor`."""
+        ours, theirs = socket.socketpair()
+        control, inherited = socket.socketpair()
+        kills_before = oom_kills()
+        descriptors = (inherited.fileno(), theirs.fileno())
+        command = [sys.executable, "-m", "gemmetry.engine.workers.main", str(theirs.fileno())]
+        watched = [sys.executable, *GUARDIAN, *map(str, descriptors), str(worker.temporary)]
+        try:
+            with worker.log.open("ab") as log:
+                process = subprocess.Popen(
+                    [*watched, *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=descriptors,
+                    start_new_session=True,
+                    env=_environment(worker),
+                )
+        finally:
+            theirs.close()
+            inherited.close()
+        return Channel(ours, Reply), LocalProcess(process, control, kills_before)
+
+
+class LocalProcess:
+    """A worker of this machine, by way of its guardian.
+
+    See :class:`gemmetry.engine.workers.executor.ProcessHandle`.
+    """
+
+    def __init__(
+        self, guardian_process: subprocess.Popen[bytes], control: socket.socket, kills_before: int
+    ) -> None:
+        """`guardian_process` ends as its worker does; `control` the socket that it
+        reports over; `kills_before` what the system had killed for want of memory before."""
+        self._guardian = guardian_process
+        self._control = control
+        self._kills_before = kills_before
+        self._unread = b""
+        self._report: dict[str, Any] = {}
+
+    @property
+    def pid(self) -> int:
+        """Of the worker itself, once its guardian has started it; else the guardian's."""
+        return int(self._wait_for_report("worker", GUARDIAN_S).get("worker", self._guardian.pid))
+
+    def wait(self, seconds: float) -> int | None:
+        """Exit status of the worker, which its guardian repeats."""
+        if seconds <= 0:
+            return self._guardian.poll()
+        try:
+            return self._guardian.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def end(self) -> None:
+        """Have the guardian end everything; kill it if it does not."""
+        if self._control.fileno() >= 0:
+            with contextlib.suppress(OSError):
+                self._control.shutdown(socket.SHUT_WR)  # the guardian then ends everything
+            self._wait_for_report("left", 2 * guardian.LAST_S)
+            self._control.close()
+        if self._guardian.poll() is None:  # its number is nobody else's yet
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._guardian.pid, signal.SIGKILL)
+            self._guardian.wait()
+
+    def left_running(self) -> Sequence[str]:
+        """What the guardian found and ended."""
+        found: list[str] = self._report.get("left", [])
+        return found
+
+    def memory_shortage(self) -> str:
+        """The worker's resident memory counts, and what this process may use."""
+        held = resident_bytes(self.pid)
+        if not _memory_is_short(held):
+            return ""
+        return f"the machine's memory ran out; the worker held {held / 1e9:.1f} GB"
+
+    def was_killed_for_memory(self) -> bool:
+        """As the kernel counts kills."""
+        return oom_kills() > self._kills_before
+
+    def _wait_for_report(self, key: str, seconds: float) -> dict[str, Any]:
+        """What the guardian has reported by the time that it reports `key`, or after `seconds`."""
+        ends = time.monotonic() + seconds
+        while key not in self._report and (left := ends - time.monotonic()) > 0:
+            self._control.settimeout(left)
+            try:
+                data = self._control.recv(1 << 16)
+            except OSError:
+                break
+            if not data:
+                break
+            *lines, self._unread = (self._unread + data).split(b"\n")
+            for line in lines:
+                self._report |= json.loads(line)
+        return self._report
+
+
+def _environment(worker: WorkerStart) -> dict[str, str]:
+    return {**worker.defaults, **os.environ, **worker.variables}
+
+
+def _memory_is_short(held_bytes: int) -> bool:
+    """Whether almost none of the memory that this process may use is left, and a worker holding
+    `held_bytes` is why."""
+    total = total_memory_bytes()
+    return held_bytes > LARGE_SHARE * total and free_memory_bytes() < MIN_FREE_SHARE * total

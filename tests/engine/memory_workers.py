@@ -1,0 +1,149 @@
+"""Workers without processes: an executor whose channels hold their messages in memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gemmetry.domain.outcome import Stage, Verification
+from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
+from gemmetry.engine.workers.executor import WorkerStart
+from gemmetry.engine.workers.protocol import (
+    Answered,
+    ChannelClosed,
+    Close,
+    Closed,
+    Compile,
+    Compiled,
+    Entered,
+    Hello,
+    Message,
+    Open,
+    Opened,
+    Ready,
+    Sample,
+    Sampled,
+    WireDispatch,
+)
+from gemmetry.measurement.rounds import Round
+from gemmetry.verification.checks import CheckOutcome, CheckResult
+from gemmetry.verification.protocol import CHECKS
+
+PASSED = Verdict(
+    status=Verification.PASSED,
+    checks=dict.fromkeys(("form", *(check.name for check in CHECKS)), "passed"),
+)
+
+Answer = Callable[[Message], Iterable[Message]]
+
+
+def healthy_answers(request: Message) -> list[Message]:
+    """What a worker answers that finds everything right."""
+    match request:
+        case Hello():
+            return [Ready()]
+        case Compile():
+            answers: list[Message] = [
+                Compiled(w.id, BuildFacts(), None) for w in request.dispatches
+            ]
+        case Open():
+            answers = [reply for wire in request.dispatches for reply in _opened(wire)]
+        case Sample():
+            taken = Round(samples_ns=(1.0, 1.5), method="events", seconds=1e-6)
+            answers = [Sampled(key, taken, None) for key, _ in request.requests]
+        case Close():
+            check = CheckResult("after_timing", CheckOutcome.PASSED)
+            answers = [Closed(key, check, None) for key in request.ids]
+        case _:
+            return []
+    return [*answers, Answered()]
+
+
+def _opened(wire: WireDispatch) -> list[Message]:
+    trace = None
+    if wire.trace_folder:
+        files = ("chakra_et.json", *(f"kineto_{n}.json" for n in range(wire.trace_kept + 1)))
+        trace = TraceFacts(
+            folder=wire.trace_folder, files=files, operators=1, kernels=0, input_sha256={},
+            output_sha256="",
+        )  # fmt: skip
+    verdict = PASSED if wire.verify else None
+    return [
+        Entered(wire.id, Stage.VERIFY),
+        Opened(wire.id, BuildFacts(), verdict, None, "", 1 << 30, trace),
+    ]
+
+
+class MemoryChannel:
+    """Queues what `answer` replies to each request."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.sent: list[Message] = []
+        self.queue: deque[Message] = deque()
+        self.is_closed = False
+
+    def send(self, message: Message) -> None:
+        if self.is_closed:
+            raise ChannelClosed
+        self.sent.append(message)
+        self.queue.extend(self.answer(message))
+
+    def receive(self, timeout_s: float | None = None) -> Any:
+        if self.queue:
+            return self.queue.popleft()
+        raise ChannelClosed if self.is_closed else TimeoutError
+
+    def is_idle(self) -> bool:
+        return not self.queue
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class MemoryProcess:
+    """Runs until it is ended, then with `status`."""
+
+    pid = 0
+
+    def __init__(self, channel: MemoryChannel) -> None:
+        self._channel = channel
+        self.status: int | None = None
+
+    def wait(self, seconds: float) -> int | None:
+        return self.status
+
+    def end(self) -> None:
+        self.status = -9 if self.status is None else self.status
+        self._channel.close()
+
+    def left_running(self) -> list[str]:
+        return []
+
+    def memory_shortage(self) -> str:
+        return ""
+
+    def was_killed_for_memory(self) -> bool:
+        return False
+
+
+class MemoryExecutor:
+    """Starts workers whose channels `make_channel` makes; remembers them all."""
+
+    def __init__(
+        self,
+        make_channel: Callable[[], MemoryChannel] = lambda: MemoryChannel(healthy_answers),
+    ) -> None:
+        self._make_channel = make_channel
+        self.starts: list[WorkerStart] = []
+        self.channels: list[MemoryChannel] = []
+        self.processes: list[MemoryProcess] = []
+
+    def start(self, worker: WorkerStart) -> tuple[MemoryChannel, MemoryProcess]:
+        channel = self._make_channel()
+        process = MemoryProcess(channel)
+        self.starts.append(worker)
+        self.channels.append(channel)
+        self.processes.append(process)
+        return channel, process
