@@ -8,7 +8,7 @@ from gemmetry.domain.errors import EmptySelectionError, UnknownNameError
 from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.mutant_provider.catalogue import Vehicle, planted
+from gemmetry.providers.mutant_provider.catalogue import Carrier, planted
 
 CPU = Target(TargetKind.CPU)
 GPU = Target(TargetKind.CUDA, "sm_90", 0)
@@ -24,7 +24,7 @@ def test_every_planted_kernel_is_in_the_plan_or_absent_with_a_reason():
     (names,) = prepared.plan.document["planted"].values()
     assert set(names) | set(prepared.absent) == {item.configuration for item in planted()}
     assert not set(names) & set(prepared.absent)
-    reasons = {prepared.absent[i.configuration] for i in planted() if i.vehicle is Vehicle.CUDA}
+    reasons = {prepared.absent[i.configuration] for i in planted() if i.vehicle is Carrier.CUDA}
     assert reasons == {"this machine has no CUDA device that torch can use"}
 
 
@@ -42,7 +42,7 @@ def test_on_a_gpu_each_vehicle_runs_wherever_it_can(monkeypatch):
     prepared = prepare_self_test(level="paranoid")
     assert prepared.plan.targets == (CPU, GPU)
     found = prepared.plan.document["planted"]
-    cuda = [i.configuration for i in planted() if i.vehicle is not Vehicle.HOST]
+    cuda = [i.configuration for i in planted() if i.vehicle is not Carrier.HOST]
     assert sorted(found[str(GPU)]) == sorted(cuda)
     assert prepared.absent == {}
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.formats import host_rows, spool
-from gemmetry.formats.events import NOT_TOLD, GpuKind, TraceRows
+from gemmetry.formats.events import MISSING, GpuKind, TraceRows
 from gemmetry.formats.kineto import read_kineto
 from gemmetry.formats.opening import open_decompressed
 
@@ -104,8 +104,8 @@ def test_a_small_document_in_normal_form():
     assert [rows.names[i] for i in rows.gpu.name] == ["gemm", "gemm", "Memcpy HtoD", "Memset"]
     assert rows.gpu.grid[0].tolist() == [1, 2, 3]
     assert rows.gpu.block[0].tolist() == [4, 5, 6]
-    assert rows.gpu.external_id.tolist() == [9, NOT_TOLD, NOT_TOLD, NOT_TOLD]
-    assert rows.gpu.bytes.tolist() == [NOT_TOLD, NOT_TOLD, 1024, NOT_TOLD]
+    assert rows.gpu.external_id.tolist() == [9, MISSING, MISSING, MISSING]
+    assert rows.gpu.bytes.tolist() == [MISSING, MISSING, 1024, MISSING]
     assert rows.calls.correlation.tolist() == [1]
     assert rows.threads[rows.calls.thread[0]] == rows.threads[rows.operators.thread[0]] == "3/4"
     told = rows.arguments[rows.operators.arguments[0]]
@@ -167,7 +167,7 @@ def test_collectives_that_tell_the_same_are_kept_once():
     rows = rows_of(
         document(*[kernel(f"nccl {i}", **told) for i in range(50)], operator(**told), kernel())
     )
-    assert rows.gpu.collective.tolist() == [0] * 50 + [NOT_TOLD]
+    assert rows.gpu.collective.tolist() == [0] * 50 + [MISSING]
     assert rows.operators.collective.tolist() == [0]
     [one] = rows.collectives
     assert (one.operation, one.dtype, one.in_elements, one.out_elements) == (
@@ -252,8 +252,8 @@ def test_numbers_that_fit_no_column_are_not_told(number):
     rows = rows_of(document(kernel(correlation=number, stream=number, device=3), kernel()))
     found = rows.gpu.correlation.tolist()
     assert found[1] == 1
-    assert found[0] == NOT_TOLD
-    assert rows.gpu.stream[0] == NOT_TOLD
+    assert found[0] == MISSING
+    assert rows.gpu.stream[0] == MISSING
     assert len(rows.gpu.start_ns) == 2
 
 
@@ -276,7 +276,7 @@ def test_nan_among_arguments_costs_nothing():
     text = document(kernel(bytes=7), operator(), call()).replace(b'"correlation": 1', b'"x": NaN')
     rows = rows_of(text)
     assert rows.gpu.bytes.tolist() == [7]
-    assert rows.gpu.correlation.tolist() == [NOT_TOLD]
+    assert rows.gpu.correlation.tolist() == [MISSING]
     assert rows.operators.external_id.tolist() == [9]
     assert rows.problems == ()
 

@@ -24,7 +24,7 @@ from gemmetry.domain.target import Target
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.mutant_provider import PROVIDER
-from gemmetry.providers.mutant_provider.catalogue import Planted
+from gemmetry.providers.mutant_provider.catalogue import Mutant
 from gemmetry.providers.mutant_provider.cuda.catalogue import HOPPER_SOURCE, PLANTED, recipe_of
 from gemmetry.verification.companions import Companions
 from gemmetry.verification.protocol import verify
@@ -44,17 +44,17 @@ BUGS = [item for item in PLANTED if item.is_bug and not ENDS_THE_PROCESS & set(i
 SHAPES = ((1, 4, 8), (63, 60, 72), (65, 68, 56), (300, 132, 1032), (1024, 516, 200))
 
 
-def _name(item: Planted) -> str:
+def _name(item: Mutant) -> str:
     return item.configuration
 
 
-def _skip_older_than_hopper(item: Planted, gpu: Target) -> None:
+def _skip_older_than_hopper(item: Mutant, gpu: Target) -> None:
     if recipe_of(item).source == HOPPER_SOURCE and gpu.architecture != "sm_90":
         pytest.skip(f"{item.configuration} is for sm_90, this is {gpu}")
 
 
 @pytest.mark.parametrize("item", RIGHT, ids=_name)
-def test_right_kernels_are_right(check: Check, gpu: Target, item: Planted) -> None:
+def test_right_kernels_are_right(check: Check, gpu: Target, item: Mutant) -> None:
     _skip_older_than_hopper(item, gpu)
     types = item.operation.split("_", 2)[2]
     for operation in (item.operation, *(f"matmul_{m}x{n}x{k}_{types}" for m, n, k in SHAPES)):
@@ -67,7 +67,7 @@ def test_right_kernels_are_right(check: Check, gpu: Target, item: Planted) -> No
 
 
 @pytest.mark.parametrize("item", BUGS, ids=_name)
-def test_bugs_are_caught_where_expected(tmp_path: Path, gpu: Target, item: Planted) -> None:
+def test_bugs_are_caught_where_expected(tmp_path: Path, gpu: Target, item: Mutant) -> None:
     _skip_older_than_hopper(item, gpu)
     operation = parse_operation(item.operation)
     inputs = make_inputs(operation, distribution="uniform_signed", seed=11)
@@ -109,12 +109,12 @@ def test_unaligned_buffers_are_refused(ring: tuple[Any, Operation]) -> None:
         executable.run([inputs[0].flatten()[1:], inputs[1]], output)
 
 
-def _build(item: Planted, gpu: Target, operation: Operation, folder: Path) -> Any:
+def _build(item: Mutant, gpu: Target, operation: Operation, folder: Path) -> Any:
     dispatch = Dispatch(operation, item.as_configuration(), "mutant", gpu)
     return PROVIDER().build(dispatch, Workspace(generated=folder))
 
 
-def _build_if_supported(item: Planted, gpu: Target, operation: Operation, folder: Path) -> Any:
+def _build_if_supported(item: Mutant, gpu: Target, operation: Operation, folder: Path) -> Any:
     try:
         return _build(item, gpu, operation, folder)
     except UnsupportedError:

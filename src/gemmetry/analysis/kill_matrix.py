@@ -15,7 +15,7 @@ from functools import cached_property
 
 from gemmetry.domain.outcome import Outcome, Verification
 from gemmetry.domain.record import Record
-from gemmetry.providers.mutant_provider.catalogue import Planted
+from gemmetry.providers.mutant_provider.catalogue import Mutant
 
 NOT_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED, Outcome.COMPILE_ERROR)
 """Outcomes after which nothing is known about the checks."""
@@ -34,7 +34,7 @@ _OF_THE_FIRST_RESULT = frozenset({"written", "values", "freivalds"})
 class PlantedResult:
     """One planted kernel on one device."""
 
-    planted: Planted
+    planted: Mutant
     record: Record
 
     @property
@@ -208,7 +208,7 @@ class KillMatrix:
 
 
 def kill_matrix(
-    planted: Iterable[Planted],
+    planted: Iterable[Mutant],
     records: Iterable[Record],
     *,
     absent: Mapping[str, str] | None = None,
@@ -276,7 +276,7 @@ def _unusable_not_run(result: PlantedResult) -> NotRun:
     )
 
 
-def _not_run(item: Planted, found: Sequence[Record], absent: str | None) -> NotRun:
+def _not_run(item: Mutant, found: Sequence[Record], absent: str | None) -> NotRun:
     if found:
         reason, is_broken = f"{found[0].outcome}: {found[0].reason}", True
     elif absent is not None:

@@ -22,8 +22,8 @@ from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.mutant_provider.catalogue import (
     NOT_PLANTED,
-    Planted,
-    Vehicle,
+    Carrier,
+    Mutant,
     planted,
     planted_by_configuration,
 )
@@ -80,7 +80,7 @@ def prepare_self_test(
     """The plan of the planted kernels that can run here; nothing runs.
 
     Args:
-        vehicles: names of :class:`Vehicle`; empty: every one that this machine has.
+        vehicles: names of :class:`Carrier`; empty: every one that this machine has.
         mutants: globs on the names of configurations; empty: all.
 
     Raises:
@@ -89,10 +89,10 @@ def prepare_self_test(
     if level not in LEVELS:
         raise UnknownNameError("verification level", level, LEVELS)
     for name in vehicles:
-        if name not in tuple(Vehicle):
-            raise UnknownNameError("vehicle", name, tuple(Vehicle))
-    places = {vehicle: _places(vehicle) for vehicle in Vehicle}
-    chosen: dict[Target, list[Planted]] = {}
+        if name not in tuple(Carrier):
+            raise UnknownNameError("vehicle", name, tuple(Carrier))
+    places = {vehicle: _places(vehicle) for vehicle in Carrier}
+    chosen: dict[Target, list[Mutant]] = {}
     absent: dict[str, str] = {}
     for item in planted():
         targets = places[item.vehicle]
@@ -170,7 +170,7 @@ def self_test(
     return matrix_of(prepared)
 
 
-def _plan(chosen: Mapping[Target, Sequence[Planted]], level: str) -> Plan:
+def _plan(chosen: Mapping[Target, Sequence[Mutant]], level: str) -> Plan:
     names = [item.configuration for items in chosen.values() for item in items]
     operations = dict.fromkeys(item.operation for items in chosen.values() for item in items)
     settings = _settings(level)
@@ -211,7 +211,7 @@ def _settings(level: str) -> RunSettings:
     )
 
 
-def _places(vehicle: Vehicle) -> list[Target] | str:
+def _places(vehicle: Carrier) -> list[Target] | str:
     """The devices of this machine that carry `vehicle`, or why there is none."""
     from gemmetry.providers.mutant_provider.provider import vehicle_problem
 
@@ -220,7 +220,7 @@ def _places(vehicle: Vehicle) -> list[Target] | str:
     found = [target for target, problem in problems.items() if problem is None]
     if found:
         return found
-    if vehicle is Vehicle.CUDA and all(t.kind is not TargetKind.CUDA for t in targets):
+    if vehicle is Carrier.CUDA and all(t.kind is not TargetKind.CUDA for t in targets):
         return "this machine has no CUDA device that torch can use"
     return "; ".join(dict.fromkeys(text for text in problems.values() if text))
 

@@ -13,7 +13,7 @@ from typing import BinaryIO, TypeAlias
 
 import msgspec
 
-from gemmetry.formats.events import NOT_TOLD, OperatorArguments, TraceProblem
+from gemmetry.formats.events import MISSING, OperatorArguments, TraceProblem
 from gemmetry.formats.json.array import CHUNK_BYTES, DECODE_ERRORS, ArrayReader, outer_object
 from gemmetry.formats.naming import short_name
 
@@ -40,7 +40,7 @@ class ChakraNode:
     def record_function_id(self) -> int:
         """Shared with "Record function id" of the Kineto trace recorded at the same time."""
         found = self.attributes.get("rf_id")
-        return found if type(found) is int else NOT_TOLD
+        return found if type(found) is int else MISSING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ def _node(node: _Node) -> ChakraNode:
         inputs, outputs = _nested(node.inputs), _nested(node.outputs)
     return ChakraNode(
         id=node.id,
-        parent=parent if parent is not None else NOT_TOLD,
+        parent=parent if parent is not None else MISSING,
         name=short_name(node.name),
         inputs=inputs,
         outputs=outputs,
@@ -177,4 +177,4 @@ def _value(raw: msgspec.Raw) -> Attribute:
 
 
 def _whole(value: object) -> int:
-    return value if type(value) is int else NOT_TOLD
+    return value if type(value) is int else MISSING

@@ -20,7 +20,7 @@ Int8: TypeAlias = npt.NDArray[np.int8]
 Int32: TypeAlias = npt.NDArray[np.int32]
 Int64: TypeAlias = npt.NDArray[np.int64]
 
-NOT_TOLD = -1
+MISSING = -1
 
 MOST_RANKS = 1 << 18
 """Of a job or a group; the largest known have some 10⁵. Larger numbers are damage."""

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmetry.formats.events import (
-    NOT_TOLD,
+    MISSING,
     CallRows,
     GpuRows,
     Int64,
@@ -45,7 +45,7 @@ def host_rows(
 
 def _launching(gpu: GpuRows, calls: Spool[CallRows]) -> tuple[CallRows, int]:
     launched = np.unique(gpu.correlation)
-    launched = launched[launched != NOT_TOLD]
+    launched = launched[launched != MISSING]
     kept = calls.all([_among(piece.correlation, launched) for piece in calls.pieces()])
     return kept, calls.rows - len(kept.start_ns)
 

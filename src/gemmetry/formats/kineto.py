@@ -16,7 +16,7 @@ import numpy as np
 
 from gemmetry.formats import kineto_events as typed
 from gemmetry.formats.events import (
-    NOT_TOLD,
+    MISSING,
     AnnotationRows,
     CallRows,
     CollectiveCall,
@@ -184,7 +184,7 @@ class _Builder:
         return np.array([threads[pair] for pair in zip(pids, tids, strict=True)], np.int32)
 
     def _collective_ids(self, args: Sequence[typed.GpuArgs | typed.OperatorArgs]) -> Any:
-        ids = np.full(len(args), NOT_TOLD, np.int32)
+        ids = np.full(len(args), MISSING, np.int32)
         for index, one in enumerate(args):
             if one.operation is not None:
                 key = one.told()
@@ -346,7 +346,7 @@ def _rescue(text: bytes) -> typed.Event | str:
 
 
 def _wholes(values: Sequence[typed.Number]) -> Int64:
-    found = [v if type(v) is int else NOT_TOLD if v is None else typed.whole(v) for v in values]
+    found = [v if type(v) is int else MISSING if v is None else typed.whole(v) for v in values]
     try:
         return np.array(found, np.int64)
     except OverflowError:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from gemmetry.formats.events import MOST_RANKS, NOT_TOLD, CollectiveCall, OperatorArguments
+from gemmetry.formats.events import MISSING, MOST_RANKS, CollectiveCall, OperatorArguments
 
 NOTHING = msgspec.Raw(b"")
 NO_ARGS = msgspec.Raw(b"{}")
@@ -120,15 +120,15 @@ def external_id(args: CallArgs | GpuArgs) -> int:
 
 
 def whole(value: Number) -> int:
-    """`value` as a whole number that fits 64 bits; ``NOT_TOLD`` where it is none."""
+    """`value` as a whole number that fits 64 bits; ``MISSING`` where it is none."""
     if type(value) is int:
-        return value if -(2**63) <= value < 2**63 else NOT_TOLD
+        return value if -(2**63) <= value < 2**63 else MISSING
     if isinstance(value, str):
         match = re.fullmatch(r"\s*(?:stream\s+)?(-?\d{1,18})\s*", value)
-        return int(match[1]) if match else NOT_TOLD
+        return int(match[1]) if match else MISSING
     if isinstance(value, float) and math.isfinite(value) and abs(value) < 2**53:
         return int(value)
-    return NOT_TOLD
+    return MISSING
 
 
 def integers(raw: msgspec.Raw) -> tuple[int, ...]:
@@ -164,4 +164,4 @@ def triple(values: object) -> tuple[int, int, int]:
 
 def _known(value: Number) -> int | None:
     found = whole(value)
-    return None if found == NOT_TOLD else found
+    return None if found == MISSING else found

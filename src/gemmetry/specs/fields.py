@@ -26,7 +26,7 @@ _CUDA_ARCHITECTURE = r"sm_[0-9]+a?"
 LAYOUT_PAIRS = ("tt", "tn", "nt", "nn")
 
 
-def told(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def as_validation_error(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """`parse` with its request errors as validation errors, so that all mistakes are collected."""
 
     @wraps(parse)
@@ -38,6 +38,10 @@ def told(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
             raise PydanticCustomError("request", "{text}", {"text": text}) from None
 
     return validate
+
+
+def _read_by(parse: Callable[[Any], Any]) -> BeforeValidator:
+    return BeforeValidator(as_validation_error(parse))
 
 
 def _matching(pattern: str, what: str, hint: str) -> Callable[[Any], str]:
@@ -261,13 +265,15 @@ def _any_of(*kinds: str) -> WithJsonSchema:
 _LIST = _any_of("string", "array")
 
 Sizes = Annotated[
-    tuple[int | str, ...], BeforeValidator(told(_sizes)), _any_of("integer", "string", "array")
+    tuple[int | str, ...],
+    _read_by(_sizes),
+    _any_of("integer", "string", "array"),
 ]
-Names = Annotated[tuple[str, ...], BeforeValidator(told(lambda v: tuple(_texts(v)))), _LIST]
-Kernels = Annotated[tuple[str, ...], BeforeValidator(told(_kernels)), _LIST]
+Names = Annotated[tuple[str, ...], _read_by(lambda v: tuple(_texts(v))), _LIST]
+Kernels = Annotated[tuple[str, ...], _read_by(_kernels), _LIST]
 Dtypes = Annotated[
     tuple[str, ...],
-    BeforeValidator(told(_dtypes)),
+    _read_by(_dtypes),
     WithJsonSchema(
         {
             "anyOf": [
@@ -285,20 +291,22 @@ Dtypes = Annotated[
         }
     ),
 ]
-Formats = Annotated[tuple[str, ...], BeforeValidator(told(_formats)), _LIST]
+Formats = Annotated[tuple[str, ...], _read_by(_formats), _LIST]
 Layouts = Annotated[
-    tuple[str, ...], BeforeValidator(told(_one_of("layout pair", LAYOUT_PAIRS))), _LIST
+    tuple[str, ...],
+    _read_by(_one_of("layout pair", LAYOUT_PAIRS)),
+    _LIST,
 ]
 Kinds = Annotated[
     tuple[str, ...],
-    BeforeValidator(told(_one_of("operation kind", (*OperationKind, "all")))),
+    _read_by(_one_of("operation kind", (*OperationKind, "all"))),
     _LIST,
 ]
-Epilogues = Annotated[tuple[str, ...], BeforeValidator(told(_epilogues)), _LIST]
-Sanitizers = Annotated[tuple[str, ...], BeforeValidator(told(_sanitizers)), _LIST]
+Epilogues = Annotated[tuple[str, ...], _read_by(_epilogues), _LIST]
+Sanitizers = Annotated[tuple[str, ...], _read_by(_sanitizers), _LIST]
 Shapes = Annotated[
     tuple[str, ...],
-    BeforeValidator(told(_shapes)),
+    _read_by(_shapes),
     WithJsonSchema(
         {
             "anyOf": [
@@ -317,27 +325,25 @@ Shapes = Annotated[
         }
     ),
 ]
-Patterns = Annotated[tuple[str, ...], BeforeValidator(told(_patterns)), _LIST]
-Devices = Annotated[tuple[str, ...], BeforeValidator(told(_devices)), _LIST]
-Tags = Annotated[dict[str, str], BeforeValidator(told(_tags)), _any_of("string", "object")]
-Duration = Annotated[float, BeforeValidator(told(_duration)), _any_of("number", "string")]
-Memory = Annotated[int, BeforeValidator(told(_memory)), _any_of("integer", "string")]
+Patterns = Annotated[tuple[str, ...], _read_by(_patterns), _LIST]
+Devices = Annotated[tuple[str, ...], _read_by(_devices), _LIST]
+Tags = Annotated[dict[str, str], _read_by(_tags), _any_of("string", "object")]
+Duration = Annotated[float, _read_by(_duration), _any_of("number", "string")]
+Memory = Annotated[int, _read_by(_memory), _any_of("integer", "string")]
 RunName = Annotated[
     str,
-    BeforeValidator(
-        told(
-            _matching(
-                _RUN_NAME,
-                "a name",
-                "Use up to 64 letters, digits, dots, dashes and underscores, and start with a "
-                "letter or digit.",
-            )
+    _read_by(
+        _matching(
+            _RUN_NAME,
+            "a name",
+            "Use up to 64 letters, digits, dots, dashes and underscores, and start with a "
+            "letter or digit.",
         )
     ),
     WithJsonSchema({"type": "string", "pattern": f"^{_RUN_NAME}$"}),
 ]
 CudaArchitecture = Annotated[
     str,
-    BeforeValidator(told(_matching(_CUDA_ARCHITECTURE, "a CUDA architecture", "Write sm_90."))),
+    _read_by(_matching(_CUDA_ARCHITECTURE, "a CUDA architecture", "Write sm_90.")),
     WithJsonSchema({"type": "string", "pattern": f"^{_CUDA_ARCHITECTURE}$"}),
 ]

@@ -23,7 +23,7 @@ from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.outcome import Stage
 from gemmetry.domain.settings import DISTRIBUTIONS, MOST_PROCESSES
 from gemmetry.specs import fields as f
-from gemmetry.specs.fields import told
+from gemmetry.specs.fields import as_validation_error
 from gemmetry.specs.keys import KEYS
 from gemmetry.specs.operations.ranges import split_files
 
@@ -34,7 +34,7 @@ def _known(what: str, name: str, known: Any) -> str:
             raise UnknownNameError(what, value, known)
         return value
 
-    return str(told(check)(name))
+    return str(as_validation_error(check)(name))
 
 
 def _key(name: str, **limits: Any) -> Any:

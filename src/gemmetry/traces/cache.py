@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from gemmetry.formats.events import (
-    NOT_TOLD,
+    MISSING,
     AnnotationRows,
     CallRows,
     CollectiveCall,
@@ -291,8 +291,8 @@ def _load(place: Path, key: str) -> TraceRows | None:
 
 
 _INDICES = {
-    "name": ("names", 0), "thread": ("threads", 0), "arguments": ("arguments", NOT_TOLD),
-    "collective": ("collectives", NOT_TOLD),
+    "name": ("names", 0), "thread": ("threads", 0), "arguments": ("arguments", MISSING),
+    "collective": ("collectives", MISSING),
 }  # fmt: skip
 """Columns that point into another part of the rows -> that part, and the least they hold."""
 

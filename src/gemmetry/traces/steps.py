@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gemmetry.formats.events import NOT_TOLD, Int64
+from gemmetry.formats.events import MISSING, Int64
 from gemmetry.traces.gemms.joins import NONE
 from gemmetry.traces.model import Bools, Trace
 
@@ -171,7 +171,7 @@ def _by_starts(trace: Trace, marks: Sequence[_Mark]) -> Int64:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 18 else NOT_TOLD
+    return int(text) if text.isdecimal() and len(text) < 18 else MISSING
 
 
 def _containing(marks: Sequence[_Mark], moments: Int64) -> Int64:
@@ -197,7 +197,7 @@ def _with_neighbours(trace: Trace, of_row: Int64, known: Bools) -> Int64:
     after = np.minimum.accumulate(np.where(is_known, places, len(order))[::-1])[::-1]
     lost = np.flatnonzero(~is_known & (before != NONE) & (after < len(order)))
     row, left, right = order[lost], order[before[lost]], order[after[lost]]
-    agree = (of_row[left] == of_row[right]) & (gpu.stream[row] != NOT_TOLD)
+    agree = (of_row[left] == of_row[right]) & (gpu.stream[row] != MISSING)
     for column in (gpu.device, gpu.stream):
         agree &= (column[left] == column[row]) & (column[right] == column[row])
     result = of_row.copy()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gemmetry.formats.events import NOT_TOLD, GpuKind, Int64
+from gemmetry.formats.events import MISSING, GpuKind, Int64
 from gemmetry.kernel_names import GEMM_KINDS, KernelKind
 from gemmetry.traces.gemms.joins import NONE
 from gemmetry.traces.gemms.links import link_gemms, operator_shapes
@@ -148,7 +148,7 @@ def _of_threads(trace: Trace, rank: int | None) -> list[Lane]:
     thread = operators.thread[found.operator]
     gap = _gap(pieces)
     return [
-        _lane(trace, rank, (NOT_TOLD, NOT_TOLD, rows.threads[one]), pieces,
+        _lane(trace, rank, (MISSING, MISSING, rows.threads[one]), pieces,
               np.flatnonzero(thread == one), gap, _Texts(tuple(shapes), {}))
         for one in np.unique(thread).tolist()
     ]  # fmt: skip

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gemmetry.formats.events import NOT_TOLD, GpuKind, TraceRows
+from gemmetry.formats.events import MISSING, GpuKind, TraceRows
 from gemmetry.formats.rocm.rocpd import is_rocpd, read_rocpd
 
 COMMON = """
@@ -144,7 +144,7 @@ def test_a_small_database_in_normal_form(database, scripts):
     assert rows.gpu.kind.tolist() == [GpuKind.KERNEL, GpuKind.KERNEL, GpuKind.MEMCPY]
     assert rows.gpu.device.tolist() == [1, 0, 1]
     assert rows.gpu.stream.tolist() == [3, 3, 3]
-    assert rows.gpu.bytes.tolist() == [NOT_TOLD, NOT_TOLD, 256]
+    assert rows.gpu.bytes.tolist() == [MISSING, MISSING, 256]
     # Kernels and calls share the number of their place in the stack.
     assert rows.gpu.correlation.tolist() == [100, 101, 102]
     assert (names(rows, "calls"), rows.calls.correlation.tolist()) == (["hipLaunchKernel"], [100])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gemmetry.formats.events import NOT_TOLD
+from gemmetry.formats.events import MISSING
 from gemmetry.formats.rocm.rocprofv3_counters import read_counters, read_kernel_statistics
 
 SAMPLES = Path(__file__).parents[2] / "data" / "traces"
@@ -16,7 +16,7 @@ def test_counters_of_two_generations():
         # The documentation's own sample: one wave of 64 a workgroup of 64.
         assert rows[0].value == rows[0].workgroups == 16384.0
         assert rows[0].workgroup_size == 64
-    assert old[0].start_ns == NOT_TOLD
+    assert old[0].start_ns == MISSING
     assert new[0].end_ns - new[0].start_ns == 52151
 
 
@@ -26,7 +26,7 @@ def test_values_that_are_no_numbers_are_left_out(tmp_path):
         "Dispatch_Id,Kernel_Name,Counter_Name,Counter_Value\n1,gemm.kd,A,x\n2,gemm.kd,A,1e3\n"
     )
     [row] = read_counters(path)
-    assert (row.dispatch, row.kernel, row.value, row.workgroups) == (2, "gemm", 1000.0, NOT_TOLD)
+    assert (row.dispatch, row.kernel, row.value, row.workgroups) == (2, "gemm", 1000.0, MISSING)
 
 
 def test_statistics_of_kernels(tmp_path):

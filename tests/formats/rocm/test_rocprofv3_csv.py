@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.formats.events import NOT_TOLD, GpuKind
+from gemmetry.formats.events import MISSING, GpuKind
 from gemmetry.formats.rocm import rocprofv3_tables
 from gemmetry.formats.rocm.rocprofv3_csv import kernel_tables, read_rocprofv3_csv
 
@@ -178,4 +178,4 @@ def test_streams_fall_back_to_queues():
     found = read_rocprofv3_csv(SAMPLES / "sdk2024_kernel_trace.csv")
     assert found is not None
     assert found.gpu.stream[:2].tolist() == [1, 2]
-    assert found.gpu.bytes[0] == NOT_TOLD
+    assert found.gpu.bytes[0] == MISSING

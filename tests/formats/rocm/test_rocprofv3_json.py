@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.formats.events import NOT_TOLD, GpuKind, TraceRows
+from gemmetry.formats.events import MISSING, GpuKind, TraceRows
 from gemmetry.formats.rocm.rocprofv3_json import read_rocprofv3_json
 
 SAMPLE = Path(__file__).parents[2] / "data" / "traces" / "mi350x_908_part_results.json.gz"
@@ -95,7 +95,7 @@ def test_a_small_document_in_normal_form():
     assert rows.gpu.grid.tolist() == [[16, 2, 1], [2, 2, 1], [0, 0, 0]]
     assert rows.gpu.block[0].tolist() == [64, 1, 1]
     assert rows.gpu.kind.tolist() == [GpuKind.KERNEL, GpuKind.KERNEL, GpuKind.MEMCPY]
-    assert rows.gpu.bytes.tolist() == [NOT_TOLD, NOT_TOLD, 256]
+    assert rows.gpu.bytes.tolist() == [MISSING, MISSING, 256]
     assert rows.gpu.stream.tolist() == [2, 2, 0]
     assert rows.gpu.device.tolist() == [0, 0, 0]
     assert rows.gpu.correlation.tolist() == rows.calls.correlation.tolist() * 3 == [5, 5, 5]
@@ -136,7 +136,7 @@ def test_times_that_are_none_and_numbers_that_do_not_fit():
         )
     )
     assert names(rows, "gpu") == ["gemm", "kernel 99"]
-    assert rows.gpu.correlation.tolist() == [NOT_TOLD, 5]
+    assert rows.gpu.correlation.tolist() == [MISSING, 5]
     assert "3 have no usable time" in str(rows.problems[0])
 
 

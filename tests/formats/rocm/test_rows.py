@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from gemmetry.formats.events import NOT_TOLD, GpuKind
+from gemmetry.formats.events import MISSING, GpuKind
 from gemmetry.formats.rocm.rows import Agents, gpu_rows, integers, kernel_name, rank_of
 
 
@@ -36,8 +36,8 @@ def test_grids_are_workgroups_rounded_up_and_bounded():
         block=[(64, 1, 1), (64, 1, 1), (0, 0, 0), (64, 1, 1)],
     )
     assert rows.grid.tolist() == [[2, 3, 1], [3, 1, 1], [0, 0, 0], [0, 0, 1]]
-    assert rows.stream.tolist() == [0, 1, NOT_TOLD, -1]
-    assert integers([2**63, -(2**63)]).tolist() == [NOT_TOLD, -(2**63)]
+    assert rows.stream.tolist() == [0, 1, MISSING, -1]
+    assert integers([2**63, -(2**63)]).tolist() == [MISSING, -(2**63)]
 
 
 def test_gpus_are_counted_apart_from_cpus():
@@ -45,7 +45,7 @@ def test_gpus_are_counted_apart_from_cpus():
     for key, is_gpu in enumerate([False, True, False, True]):
         agents.add(key, is_gpu=is_gpu, index=None, product=f"p{key}")
     agents.add("x", is_gpu=True, index=7, product="p7")
-    assert agents.numbers([0, 1, 3, "x", "?"]).tolist() == [NOT_TOLD, 0, 1, 7, NOT_TOLD]
+    assert agents.numbers([0, 1, 3, "x", "?"]).tolist() == [MISSING, 0, 1, 7, MISSING]
     assert agents.products() == {0: "p1", 1: "p3", 7: "p7"}
 
 

@@ -19,7 +19,7 @@ from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference
 from gemmetry.numerics.storage import Array
 from gemmetry.providers.mutant_provider import MutantProvider
-from gemmetry.providers.mutant_provider.catalogue import Vehicle, planted
+from gemmetry.providers.mutant_provider.catalogue import Carrier, planted
 from gemmetry.providers.mutant_provider.host.emulator import TiledGemm
 from gemmetry.providers.mutant_provider.host.kernels import HostExecutable
 from gemmetry.verification.comparison import compare
@@ -37,7 +37,7 @@ class Bench:
     """One planted kernel with inputs and an output of its own."""
 
     def __init__(self, slug: str, shape: tuple[int, int, int] | None = None, seed: int = 1) -> None:
-        seen = (p for p in planted() if p.vehicle is Vehicle.HOST and not p.is_unseen)
+        seen = (p for p in planted() if p.vehicle is Carrier.HOST and not p.is_unseen)
         (self.item,) = (p for p in seen if p.slug == slug)
         self.operation = parse_operation(self.item.operation)
         if shape is not None:

@@ -8,8 +8,8 @@ from gemmetry.domain.names import operation_name, parse_operation, split_dispatc
 from gemmetry.domain.outcome import Outcome
 from gemmetry.providers.mutant_provider.catalogue import (
     NOT_PLANTED,
-    Planted,
-    Vehicle,
+    Carrier,
+    Mutant,
     planted,
     planted_by_configuration,
     signature_of,
@@ -23,14 +23,14 @@ TRY_MORE = {"tail_shapes", "long_axes", "many_calls"}
 ALL = [pytest.param(item, id=item.configuration) for item in planted()]
 
 
-def on_host(*, is_bug: bool) -> list[Planted]:
+def on_host(*, is_bug: bool) -> list[Mutant]:
     seen = [p for p in planted() if not p.is_unseen]
-    return [p for p in seen if p.vehicle is Vehicle.HOST and p.is_bug is is_bug]
+    return [p for p in seen if p.vehicle is Carrier.HOST and p.is_bug is is_bug]
 
 
 def test_names_of_configurations_tell_number_slug_and_vehicle() -> None:
-    bug = Planted(5, "k_tail_dropped", "", Vehicle.HOST, "")
-    right = Planted(3, "stream_k", "", Vehicle.CUDA, "", is_bug=False)
+    bug = Mutant(5, "k_tail_dropped", "", Carrier.HOST, "")
+    right = Mutant(3, "stream_k", "", Carrier.CUDA, "", is_bug=False)
     assert bug.configuration == "m05_k_tail_dropped_host"
     assert right.configuration == "ok03_stream_k_cuda"
 
@@ -48,7 +48,7 @@ def test_configurations_are_unique() -> None:
 
 
 @pytest.mark.parametrize("item", ALL)
-def test_a_planted_kernel_is_described_completely(item: Planted) -> None:
+def test_a_planted_kernel_is_described_completely(item: Mutant) -> None:
     operation = parse_operation(item.operation)
     assert operation_name(operation) == item.operation
     assert signature_of(item.operation) == operation.signature

@@ -11,7 +11,7 @@ from gemmetry.domain.errors import UnknownNameError, UnsupportedError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.mutant_provider import MutantProvider, provider
-from gemmetry.providers.mutant_provider.catalogue import Vehicle, planted, planted_by_configuration
+from gemmetry.providers.mutant_provider.catalogue import Carrier, planted, planted_by_configuration
 from gemmetry.providers.mutant_provider.provider import vehicle_problem
 from gemmetry.providers.registry import load_provider
 from gemmetry.specs.resolve import ONLY_WHEN_NAMED
@@ -43,7 +43,7 @@ def test_a_kernel_of_the_host_multiplies_with_one_thread() -> None:
 
 def test_an_operation_has_exactly_the_kernels_planted_on_it() -> None:
     found = MutantProvider().configurations(OPERATION, CPU)
-    runs_here = {v for v in Vehicle if vehicle_problem(v, CPU) is None}
+    runs_here = {v for v in Carrier if vehicle_problem(v, CPU) is None}
     wanted = {
         item.configuration
         for item in planted()
@@ -67,10 +67,10 @@ def test_a_host_kernel_runs_on_no_gpu() -> None:
 
 def test_a_vehicle_whose_library_is_missing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provider, "find_spec", lambda name: None)
-    assert vehicle_problem(Vehicle.TRITON, CPU) == "needs triton and torch"
-    assert vehicle_problem(Vehicle.HOST, CPU) is None
-    assert vehicle_problem(Vehicle.CUDA, CPU) == "cuda kernels do not run on cpu"
-    assert vehicle_problem(Vehicle.CUDA, Target(TargetKind.CUDA, "sm_90", None)) == (
+    assert vehicle_problem(Carrier.TRITON, CPU) == "needs triton and torch"
+    assert vehicle_problem(Carrier.HOST, CPU) is None
+    assert vehicle_problem(Carrier.CUDA, CPU) == "cuda kernels do not run on cpu"
+    assert vehicle_problem(Carrier.CUDA, Target(TargetKind.CUDA, "sm_90", None)) == (
         "no cuda-sm_90 is on this machine"
     )
 

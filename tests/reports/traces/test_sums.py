@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.reports.traces.sums import ONLY_ON, over_files
+from gemmetry.reports.traces.sums import ONLY_ON, sum_over_files
 from gemmetry.traces.tracelens.columns import Table
 
 RANKS = (
@@ -17,7 +17,7 @@ def _rows(table):
 
 def test_operators_of_several_files_stand_together(report_of):
     sheet = report_of(*RANKS).table("ops_summary")
-    together = over_files(sheet)
+    together = sum_over_files(sheet)
     names = [row["name"] for row in _rows(together)]
     assert len(names) == len(set(names)) < len(sheet.rows)
     assert "file" not in together.headings
@@ -41,7 +41,7 @@ def test_kernels_of_several_files_keep_their_mean():
     rows = [("a", "GEMM", "aten::mm", "k", 7, 30.0, 3, 10.0, 100.0),
             ("b", "GEMM", "aten::mm", "k", 9, 70.0, 2, 35.0, 50.0),
             ("b", None, None, "k", 9, 70.0, 1, 70.0, 50.0)]  # fmt: skip
-    first, second = _rows(over_files(Table("kernel_summary", headings, rows)))
+    first, second = _rows(sum_over_files(Table("kernel_summary", headings, rows)))
     assert first == {
         "Parent op category": "GEMM", "Parent cpu_op": "aten::mm", "Kernel name": "k",
         "Kernel duration (µs)_count": 5, "Kernel duration (µs)_sum": 100.0,
@@ -59,20 +59,20 @@ def test_rows_of_few_files_say_which():
     def only_on(files):
         return "" if len(files) > 1 else f"only {min(files)}"
 
-    assert [row.get(ONLY_ON) for row in _rows(over_files(table, only_on))] == [None, "only b"]
-    assert ONLY_ON not in over_files(table).headings
+    assert [row.get(ONLY_ON) for row in _rows(sum_over_files(table, only_on))] == [None, "only b"]
+    assert ONLY_ON not in sum_over_files(table).headings
 
 
 def test_no_time_at_all_is_no_division_by_zero():
     table = Table("ops_summary_by_category",
                   ("file", "op category", "Count", "total_direct_kernel_time_ms"),
                   [("a", "GEMM", 1, 0.0), ("b", "GEMM", 1, 0.0)])  # fmt: skip
-    assert _rows(over_files(table))[0]["Percentage (%)"] == 0
+    assert _rows(sum_over_files(table))[0]["Percentage (%)"] == 0
 
 
 @pytest.mark.parametrize("name", ["ops_summary", "kernel_summary", "gpu_timeline"])
 def test_one_file_and_other_sheets_are_left_as_they_are(report_of, name):
     one = report_of(RANKS[0]).table(name)
-    assert over_files(one) is one
+    assert sum_over_files(one) is one
     other = report_of(*RANKS).table("gpu_timeline")
-    assert over_files(other) is other
+    assert sum_over_files(other) is other

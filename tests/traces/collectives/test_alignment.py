@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.traces.collectives.alignment import NOT_TOLD, Entries, agree, align
+from gemmetry.traces.collectives.alignment import MISSING, Entries, agree, align
 
 
 def entries(ends, told=None, *, together=True):
@@ -21,8 +21,8 @@ def pairs(left, right):
 
 
 def test_what_is_not_told_agrees_with_everything():
-    left = np.array([[1, 2], [NOT_TOLD, 2], [1, 3]])
-    right = np.array([[1, NOT_TOLD], [7, 2], [1, 2]])
+    left = np.array([[1, 2], [MISSING, 2], [1, 3]])
+    right = np.array([[1, MISSING], [7, 2], [1, 2]])
     assert agree(left, right).tolist() == [True, True, False]
 
 

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from gemmetry.formats.events import (
-    NOT_TOLD,
+    MISSING,
     AnnotationRows,
     CallRows,
     GpuKind,
@@ -379,7 +379,7 @@ def _object(text: object) -> dict[str, Any]:
 
 
 def _whole(values: list[Any]) -> Int64:
-    return integers([v if isinstance(v, int) else NOT_TOLD for v in values])
+    return integers([v if isinstance(v, int) else MISSING for v in values])
 
 
 def _first(stream: list[Any], queue: list[Any]) -> list[int]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemmetry.formats.events import NOT_TOLD
+from gemmetry.formats.events import MISSING
 from gemmetry.formats.rocm.rocprofv3_tables import blocks
 from gemmetry.formats.rocm.rows import kernel_name
 
@@ -52,7 +52,7 @@ def read_counters(path: Path) -> Iterator[CounterRow]:
                     kernel_name(kernel),
                     counter,
                     float(value),
-                    -(-items // size) if items >= 0 and size > 0 else NOT_TOLD,
+                    -(-items // size) if items >= 0 and size > 0 else MISSING,
                     size,
                     start,
                     end,

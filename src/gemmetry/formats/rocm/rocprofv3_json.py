@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from gemmetry.formats.events import (
-    NOT_TOLD,
+    MISSING,
     AnnotationRows,
     CallRows,
     GpuKind,
@@ -62,7 +62,7 @@ class _Id(msgspec.Struct, gc=False):
 
 
 class _Correlation(msgspec.Struct, gc=False):
-    internal: int = NOT_TOLD
+    internal: int = MISSING
 
 
 class _Size(msgspec.Struct, gc=False):
@@ -86,17 +86,17 @@ class _Record(msgspec.Struct, gc=False):
     operation: int = 0
     thread_id: int = 0
     correlation_id: _Correlation | None = None
-    start_timestamp: int = NOT_TOLD
-    end_timestamp: int = NOT_TOLD
+    start_timestamp: int = MISSING
+    end_timestamp: int = MISSING
     dispatch_info: _Info | None = None
     stream_id: _Id | None = None
     dst_agent_id: _Id | None = None
     src_agent_id: _Id | None = None
-    bytes: int = NOT_TOLD
+    bytes: int = MISSING
 
 
 class _Symbol(msgspec.Struct, gc=False):
-    kernel_id: int = NOT_TOLD
+    kernel_id: int = MISSING
     formatted_kernel_name: str = ""
     demangled_kernel_name: str = ""
     kernel_name: str = ""
@@ -109,7 +109,7 @@ class _Skipped(msgspec.Struct, gc=False):
 class _MarkerRecord(_Record, gc=False):
     """Of ``buffer_records.marker_api`` or of ``strings.marker_api``, which tells their texts."""
 
-    key: int = NOT_TOLD
+    key: int = MISSING
     value: str = ""
 
 
@@ -204,15 +204,15 @@ class _Builder:
     def _without_texts(self, markers: list[_MarkerRecord]) -> list[_MarkerRecord]:
         """Two arrays are called ``marker_api``: texts, which are kept here, and records."""
         for marker in markers:
-            if marker.key != NOT_TOLD:
+            if marker.key != MISSING:
                 self._markers[self._process, marker.key] = short_name(marker.value)
-        return [marker for marker in markers if marker.key == NOT_TOLD]
+        return [marker for marker in markers if marker.key == MISSING]
 
     def _add_agent(self, agent: dict[str, Any]) -> None:
         index = agent.get("gpu_index", agent.get("logical_node_type_id"))
         handle = _dict(agent.get("id")).get("handle")
         self._agents.add(
-            (self._process, handle if isinstance(handle, int) else NOT_TOLD),
+            (self._process, handle if isinstance(handle, int) else MISSING),
             is_gpu=agent.get("type") == _GPU_AGENT,
             index=index if isinstance(index, int) else None,
             product=str(agent.get("product_name") or agent.get("name") or ""),
@@ -224,7 +224,7 @@ class _Builder:
         start = np.array([r.start_timestamp for r in records], np.int64)
         duration = np.array([r.end_timestamp for r in records], np.int64) - start
         correlation = integers(
-            [c.internal if (c := r.correlation_id) is not None else NOT_TOLD for r in records]
+            [c.internal if (c := r.correlation_id) is not None else MISSING for r in records]
         )
         threads = self._threads
         thread = np.array([threads[process, r.thread_id] for r in records], np.int32)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from gemmetry.formats.events import NOT_TOLD, TraceProblem
+from gemmetry.formats.events import MISSING, TraceProblem
 from gemmetry.formats.opening import open_decompressed
 
 TABLES = (
@@ -161,11 +161,11 @@ class _Raw(io.RawIOBase):
 def agent_number(text: str) -> int:
     """The number in ``4``, ``Agent 4`` or ``GPU 3``."""
     match = re.search(r"(\d{1,9})\s*\Z", text)
-    return int(match[1]) if match else NOT_TOLD
+    return int(match[1]) if match else MISSING
 
 
 def _integer(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        return NOT_TOLD
+        return MISSING

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gemmetry.formats.events import (
-    NOT_TOLD,
+    MISSING,
     AnnotationRows,
     CallRows,
     GpuKind,
@@ -44,7 +44,7 @@ def integers(values: Sequence[int]) -> Int64:
     try:
         return np.array(values, np.int64)
     except OverflowError:
-        return np.array([v if -(2**63) <= v < 2**63 else NOT_TOLD for v in values], np.int64)
+        return np.array([v if -(2**63) <= v < 2**63 else MISSING for v in values], np.int64)
 
 
 def gpu_rows(
@@ -92,7 +92,7 @@ def gpu_rows(
         grid=grid.astype(np.int32),
         block=threads.astype(np.int32),
         bytes=integers(size) if size is not None else _not_told(count),
-        collective=np.full(count, NOT_TOLD, np.int32),
+        collective=np.full(count, MISSING, np.int32),
     )
 
 
@@ -128,7 +128,7 @@ def operator_rows(start: Int64, duration: Int64, name: Int32, thread: Int32) -> 
         sequence=_not_told(count),
         forward_thread=_not_told(count),
         arguments=np.zeros(count, np.int32),
-        collective=np.full(count, NOT_TOLD, np.int32),
+        collective=np.full(count, MISSING, np.int32),
     )
 
 
@@ -181,7 +181,7 @@ class Agents:
 
     def numbers(self, keys: Iterable[Hashable]) -> Int32:
         """Of each key; not told where it is none of a GPU that was listed."""
-        return np.array([self._number.get(key, NOT_TOLD) for key in keys], np.int32)
+        return np.array([self._number.get(key, MISSING) for key in keys], np.int32)
 
     def products(self) -> dict[int, str]:
         """Number -> product name."""
@@ -205,4 +205,4 @@ def _first(environment: Mapping[str, Any], names: Iterable[str]) -> int | None:
 
 
 def _not_told(count: int) -> Int64:
-    return np.full(count, NOT_TOLD, np.int64)
+    return np.full(count, MISSING, np.int64)

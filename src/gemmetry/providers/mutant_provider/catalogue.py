@@ -18,7 +18,7 @@ from gemmetry.domain.operation import Signature
 from gemmetry.domain.traits import Trait
 
 
-class Vehicle(StrEnum):
+class Carrier(StrEnum):
     """What carries a planted kernel."""
 
     HOST = "host"
@@ -30,7 +30,7 @@ class Vehicle(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Planted:
+class Mutant:
     """One planted kernel."""
 
     number: int
@@ -39,7 +39,7 @@ class Planted:
     """Words of the configuration's name, unique among the planted of one vehicle."""
     bug: str
     """What is wrong (or tricky), in one line."""
-    vehicle: Vehicle
+    vehicle: Carrier
     operation: str
     """Name of the operation it runs on."""
     is_bug: bool = True
@@ -81,7 +81,7 @@ NOT_PLANTED: Mapping[int, str] = {
 
 
 @cache
-def planted() -> tuple[Planted, ...]:
+def planted() -> tuple[Mutant, ...]:
     """All planted kernels, by vehicle and in the order of their numbers."""
     from gemmetry.providers.mutant_provider.cuda import catalogue as cuda_catalogue
     from gemmetry.providers.mutant_provider.host import cache_catalogue as host_cache_catalogue
@@ -103,7 +103,7 @@ def planted() -> tuple[Planted, ...]:
 
 
 @cache
-def planted_by_configuration() -> Mapping[str, Planted]:
+def planted_by_configuration() -> Mapping[str, Mutant]:
     """Configuration's name -> planted kernel."""
     return {item.configuration: item for item in planted()}
 

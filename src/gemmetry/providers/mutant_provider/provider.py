@@ -17,8 +17,8 @@ from gemmetry.domain.operation import Operation, Signature
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.base import BaseProvider
 from gemmetry.providers.mutant_provider.catalogue import (
-    Planted,
-    Vehicle,
+    Carrier,
+    Mutant,
     planted,
     planted_by_configuration,
     signature_of,
@@ -26,21 +26,21 @@ from gemmetry.providers.mutant_provider.catalogue import (
 from gemmetry.providers.mutant_provider.triton.catalogue import interpreter_problem
 
 _KINDS = {
-    Vehicle.HOST: (TargetKind.CPU,),
-    Vehicle.TRITON: (TargetKind.CPU, TargetKind.CUDA),
-    Vehicle.CUDA: (TargetKind.CUDA,),
+    Carrier.HOST: (TargetKind.CPU,),
+    Carrier.TRITON: (TargetKind.CPU, TargetKind.CUDA),
+    Carrier.CUDA: (TargetKind.CUDA,),
 }
-"""Vehicle -> kinds of device it runs on."""
+"""Carrier -> kinds of device it runs on."""
 
 _NEEDS = {
-    Vehicle.HOST: (),
-    Vehicle.TRITON: ("triton", "torch"),
-    Vehicle.CUDA: ("cuda.bindings", "torch"),
+    Carrier.HOST: (),
+    Carrier.TRITON: ("triton", "torch"),
+    Carrier.CUDA: ("cuda.bindings", "torch"),
 }
-"""Vehicle -> modules without which its kernels cannot run."""
+"""Carrier -> modules without which its kernels cannot run."""
 
 
-def vehicle_problem(vehicle: Vehicle, target: Target) -> str | None:
+def vehicle_problem(vehicle: Carrier, target: Target) -> str | None:
     """Why kernels of `vehicle` do not run on `target`; None if they do."""
     if target.kind not in _KINDS[vehicle]:
         return f"{vehicle} kernels do not run on {target}"
@@ -49,7 +49,7 @@ def vehicle_problem(vehicle: Vehicle, target: Target) -> str | None:
     missing = [name for name in _NEEDS[vehicle] if not _is_installed(name)]
     if missing:
         return f"needs {' and '.join(missing)}"
-    if vehicle is Vehicle.TRITON and not target.is_gpu:
+    if vehicle is Carrier.TRITON and not target.is_gpu:
         return interpreter_problem()
     return None
 
@@ -133,9 +133,9 @@ class MutantProvider(BaseProvider):
         return _build(item, dispatch)
 
 
-def _computes(item: Planted, operation: Operation) -> bool:
+def _computes(item: Mutant, operation: Operation) -> bool:
     wanted, signature = signature_of(item.operation), operation.signature
-    if item.vehicle is Vehicle.HOST:
+    if item.vehicle is Carrier.HOST:
         wanted, signature = _without_factors(wanted), _without_factors(signature)
     return wanted == signature
 
@@ -145,17 +145,17 @@ def _without_factors(signature: Signature) -> Signature:
     return replace(signature, alpha=1.0, beta=0.0)
 
 
-def _build(item: Planted, dispatch: Dispatch) -> Executable:
+def _build(item: Mutant, dispatch: Dispatch) -> Executable:
     match item.vehicle:
-        case Vehicle.HOST:
+        case Carrier.HOST:
             from gemmetry.providers.mutant_provider.host import kernels as host_kernels
 
             return host_kernels.build(item, dispatch)
-        case Vehicle.TRITON:
+        case Carrier.TRITON:
             from gemmetry.providers.mutant_provider.triton import kernels as triton_kernels
 
             return triton_kernels.build(item, dispatch)
-        case Vehicle.CUDA:
+        case Carrier.CUDA:
             from gemmetry.providers.mutant_provider.cuda import kernels as cuda_kernels
 
             return cuda_kernels.build(item, dispatch)

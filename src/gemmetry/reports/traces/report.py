@@ -10,7 +10,7 @@ from typing import Any
 from gemmetry.domain.errors import RequestError
 from gemmetry.reports.traces.collective_tables import kind_rows, matched_rows, rank_rows
 from gemmetry.reports.traces.steps import step_rows
-from gemmetry.reports.traces.sums import over_files, with_only_on
+from gemmetry.reports.traces.sums import sum_over_files, with_only_on
 from gemmetry.reports.traces.tables import (
     gemm_rows,
     host_operator_rows,
@@ -141,7 +141,7 @@ class TraceReport:
     def page_table(self, name: str) -> Table | None:
         """What a page shows under the name of a sheet: the sheet, but operators of the host over
         all files together, and their matrix products as ``host_products``; operators and kernels
-        of GPUs over all files together too (:func:`over_files`); None if it is empty."""
+        of GPUs over all files together too (:func:`sum_over_files`); None if it is empty."""
         match name:
             case "host_operators":
                 rows = host_operator_rows(self.host_operators)
@@ -154,7 +154,7 @@ class TraceReport:
                 return found and with_only_on(found, [self.only_on(g.files) for g in self.gemms])
             case _:
                 found = self.table(name)
-                return found and over_files(found, self.only_on)
+                return found and sum_over_files(found, self.only_on)
         return _table(name, rows) if rows else None
 
     def only_on(self, files: Set[Path]) -> str:

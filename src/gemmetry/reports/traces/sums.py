@@ -42,7 +42,7 @@ ONLY_ON = "only on"
 """Column of the ranks that alone have a row."""
 
 
-def over_files(table: Table, only_on: Callable[[Set[Path]], str] = lambda _: "") -> Table:
+def sum_over_files(table: Table, only_on: Callable[[Set[Path]], str] = lambda _: "") -> Table:
     """`table` with all files together, if it has operators or kernels of several; else itself.
 
     Counts and times are added up, shares are of the sum of all, and those with the most time stand

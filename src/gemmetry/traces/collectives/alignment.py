@@ -17,7 +17,7 @@ import numpy.typing as npt
 Int64: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
-NOT_TOLD = -1
+MISSING = -1
 
 MOST_SHIFT = 64
 """Entries by which one recording may begin earlier than another, beyond the difference of their
@@ -50,7 +50,7 @@ cost as much as 8 late pairs."""
 @dataclass(frozen=True, slots=True)
 class Entries:
     """A sequence of collectives: ends, and one number for each thing that is told (equal numbers
-    are equal values, ``NOT_TOLD`` agrees with all)."""
+    are equal values, ``MISSING`` agrees with all)."""
 
     end_ns: Int64
     told: Int64
@@ -76,7 +76,7 @@ class Alignment(NamedTuple):
 
 def agree(left: Int64, right: Int64) -> Bools:
     """Whether entries agree in everything that both tell: (..., properties) -> (...)."""
-    same: Bools = ((left == right) | (left == NOT_TOLD) | (right == NOT_TOLD)).all(axis=-1)
+    same: Bools = ((left == right) | (left == MISSING) | (right == MISSING)).all(axis=-1)
     return same
 
 

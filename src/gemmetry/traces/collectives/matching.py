@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gemmetry.traces.collectives.alignment import NOT_TOLD, Entries, align
+from gemmetry.traces.collectives.alignment import MISSING, Entries, align
 from gemmetry.traces.collectives.matched import Matched
 from gemmetry.traces.collectives.summary import POINT_TO_POINT, SYNCHRONISING, Collective, Group
 from gemmetry.traces.jobs import Job
@@ -250,7 +250,7 @@ def _joined(
             slot = slots[to_left]
             slot.members[rank] = ones[to_right]
             pairs = zip(slot.told, told[to_right], strict=True)
-            slot.told = [new if old == NOT_TOLD else old for old, new in pairs]
+            slot.told = [new if old == MISSING else old for old, new in pairs]
             result.append(slot)
         i, j = to_left + 1, to_right + 1
     return result
@@ -262,7 +262,7 @@ def _told(one: Collective, codes: dict[Hashable, int]) -> list[int]:
     elements = None if op is None or one.op in _UNEQUAL else one.elements
     values = (op, one.dtype, elements, one.sequence)
     return [
-        NOT_TOLD if value is None else codes.setdefault((place, value), len(codes))
+        MISSING if value is None else codes.setdefault((place, value), len(codes))
         for place, value in enumerate(values)
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gemmetry.traces.called import Amounts, Call, UntoldError, elements
+from gemmetry.traces.call_arguments import Amounts, Call, MissingArgumentError, elements
 
 
 class _Places(NamedTuple):
@@ -64,13 +64,13 @@ def _sizes(call: Call) -> tuple[_Places, _Sizes]:
     places = _PLACES[call.name]
     shapes = [call.shape(places.query + place) for place in range(3)]
     if any(len(shape) != 4 for shape in shapes):
-        raise UntoldError
+        raise MissingArgumentError
     order = (0, places.heads, 3 - places.heads, 3)
     (b, h_q, n_q, d_q), (b_k, h_k, n_k, d_k), (b_v, h_v, n_v, d_v) = (
         tuple(shape[place] for place in order) for shape in shapes
     )
     if not (b == b_k == b_v and h_k == h_v and n_k == n_v and d_q == d_k) or h_k < 1:
-        raise UntoldError
+        raise MissingArgumentError
     for shape in shapes:
         elements(shape)
     return places, _Sizes(b, n_q, h_q, n_k, h_k, d_q, d_v)
@@ -80,7 +80,7 @@ def _amounts(call: Call, places: _Places, sizes: _Sizes, flops: int, moved: int)
     causal = call.flag(places.causal)
     # How a causal mask lies on unequal lengths differs between libraries.
     if causal and sizes.n_q != sizes.n_kv:
-        raise UntoldError
+        raise MissingArgumentError
     width, dtype = call.width(places.query), call.dtype(places.query)
     return Amounts(
         (

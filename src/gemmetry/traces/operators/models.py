@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from gemmetry.formats.events import OperatorArguments
-from gemmetry.traces.called import Amounts, Call, UntoldError, elements
+from gemmetry.traces.call_arguments import Amounts, Call, MissingArgumentError, elements
 from gemmetry.traces.operators.attention import attention, attention_backward
 from gemmetry.traces.operators.gemms import tensor_format
 from gemmetry.traces.operators.normalization import NORMALIZATIONS, normalization
@@ -93,14 +93,14 @@ def _convolved(call: Call, first: int) -> Amounts:
     x, w = call.shape(first), call.shape(first + 1)
     spatial = len(x) - 2
     if not 1 <= spatial <= 3 or len(w) != len(x):
-        raise UntoldError
+        raise MissingArgumentError
     stride, padding, dilation, more = (
         call.numbers(first + place, spatial, usual)
         for place, usual in ((3, 1), (4, 0), (5, 1), (7, 0))
     )
     transposed, groups = call.flag(first + 6), call.number(first + 8)
     if min(*stride, groups, 1) < 1:
-        raise UntoldError
+        raise MissingArgumentError
     sizes = []
     for size, window, step, pad, apart, extra in zip(
         x[2:], w[2:], stride, padding, dilation, more, strict=True
@@ -164,7 +164,7 @@ def _replication_pad(call: Call) -> Amounts:
     """The result is larger by the paddings, which are told from the last dimension on."""
     shape, padding = list(call.shape(0)), call.list_of_numbers(1)
     if len(padding) % 2 or len(padding) // 2 > len(shape):
-        raise UntoldError
+        raise MissingArgumentError
     for place, (before, after) in enumerate(zip(padding[::2], padding[1::2], strict=True)):
         shape[-1 - place] += before + after
     found = _one_to_one(call, tuple(shape), 0)
@@ -217,7 +217,7 @@ def _broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ..
         (1,) * (longest - len(first)) + first, (1,) * (longest - len(second)) + second, strict=True
     ))  # fmt: skip
     if any(a != b and 1 not in (a, b) for a, b in pairs):
-        raise UntoldError
+        raise MissingArgumentError
     return tuple(b if a == 1 else a for a, b in pairs)
 
 
@@ -225,7 +225,7 @@ def _reduce(call: Call) -> Amounts:
     """One FLOP an element that is read."""
     shape = call.shape(0)
     if call.has(1):
-        raise UntoldError  # The larger of two tensors is no reduction.
+        raise MissingArgumentError  # The larger of two tensors is no reduction.
     kept = _kept(call, shape)
     count, results, width = elements(shape), elements(kept), call.width(0)
     kind = next(
@@ -337,7 +337,7 @@ def operator_model(
         return None
     try:
         parameters, flops, moved, dtype = family.model(Call.decoded(name, arguments))
-    except (UntoldError, OverflowError):
+    except (MissingArgumentError, OverflowError):
         return None
     spec = compute_spec(family.unit, tensor_format(dtype))
     return OperatorModel(family.sheet, parameters, flops, moved, spec)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gemmetry.traces.called import Amounts, Call, UntoldError, elements
+from gemmetry.traces.call_arguments import Amounts, Call, MissingArgumentError, elements
 
 
 class _Places(NamedTuple):
@@ -77,7 +77,7 @@ def normalization(call: Call) -> Amounts:
     else:
         c = shape[1] if len(shape) > 1 else 0
     if c < 1 or n % c:
-        raise UntoldError
+        raise MissingArgumentError
     wanted = (True,) * places.gradients
     if places.wanted is not None:
         wanted = call.flags(places.wanted, places.gradients)

@@ -12,7 +12,7 @@ import numpy as np
 
 from gemmetry.formats.events import OperatorArguments
 from gemmetry.kernel_names import KernelKind
-from gemmetry.traces.called import Call
+from gemmetry.traces.call_arguments import Call
 from gemmetry.traces.gemms.joins import NONE
 from gemmetry.traces.gemms.links import link_gemms
 from gemmetry.traces.model import Trace

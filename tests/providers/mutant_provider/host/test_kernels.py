@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 
 from gemmetry.devices.host import HostDevice
-from gemmetry.providers.mutant_provider.catalogue import Vehicle, planted
+from gemmetry.providers.mutant_provider.catalogue import Carrier, planted
 from gemmetry.providers.mutant_provider.host.kernels import KERNELS
 
 
 def test_catalogue_and_kernels_name_each_other() -> None:
     seen = [item for item in planted() if not item.is_unseen]
-    slugs = [item.slug for item in seen if item.vehicle is Vehicle.HOST]
+    slugs = [item.slug for item in seen if item.vehicle is Carrier.HOST]
     assert sorted(slugs) == sorted(KERNELS)
 
 

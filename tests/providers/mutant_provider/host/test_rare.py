@@ -17,7 +17,7 @@ from gemmetry.engine.dispatches.companion_builder import CompanionBuilder
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.mutant_provider import MutantProvider
-from gemmetry.providers.mutant_provider.catalogue import Planted
+from gemmetry.providers.mutant_provider.catalogue import Mutant
 from gemmetry.providers.mutant_provider.host.rare import KERNELS
 from gemmetry.providers.mutant_provider.host.rare_catalogue import PLANTED
 from gemmetry.verification.checks import CheckOutcome, calls, long_axes
@@ -66,7 +66,7 @@ def without_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "LONGEST_S", {False: 600.0, True: 600.0})
 
 
-def context_of(item: Planted) -> Context:
+def context_of(item: Mutant) -> Context:
     operation = parse_operation(item.operation)
     provider = MutantProvider()
     dispatch = Dispatch(operation, item.as_configuration(), "mutant", Target(TargetKind.CPU))
@@ -79,7 +79,7 @@ def context_of(item: Planted) -> Context:
 
 
 @pytest.mark.parametrize("item", [pytest.param(one, id=one.slug) for one in PLANTED])
-def test_a_rare_bug_is_hidden_from_values_and_killed_for_what_it_is(item: Planted) -> None:
+def test_a_rare_bug_is_hidden_from_values_and_killed_for_what_it_is(item: Mutant) -> None:
     context = context_of(item)
     assert context.first_errors.bad_count == 0
     assert RUN["integers"](context).outcome is CheckOutcome.PASSED

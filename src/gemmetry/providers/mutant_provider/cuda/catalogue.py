@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmetry.domain.traits import Trait
-from gemmetry.providers.mutant_provider.catalogue import Planted, Vehicle
+from gemmetry.providers.mutant_provider.catalogue import Carrier, Mutant
 
 _TILE = (64, 64, 16)
 _HOPPER_TILE = (128, 64, 64)
@@ -60,15 +60,15 @@ _ATOMIC = Recipe(SPLIT_SOURCE)
 _IN_TURN = Recipe(SPLIT_SOURCE, serial=True)
 
 
-def _tiled(number: int, slug: str, bug: str, killed_by: tuple[str, ...], operation: str) -> Planted:
-    return Planted(number, slug, bug, Vehicle.CUDA, operation, killed_by=killed_by, tile=_TILE)
+def _tiled(number: int, slug: str, bug: str, killed_by: tuple[str, ...], operation: str) -> Mutant:
+    return Mutant(number, slug, bug, Carrier.CUDA, operation, killed_by=killed_by, tile=_TILE)
 
 
 def _hopper(
     number: int, slug: str, bug: str, killed_by: tuple[str, ...], operation: str = _HOPPER
-) -> Planted:
-    return Planted(
-        number, slug, bug, Vehicle.CUDA, operation, killed_by=killed_by, tile=_HOPPER_TILE
+) -> Mutant:
+    return Mutant(
+        number, slug, bug, Carrier.CUDA, operation, killed_by=killed_by, tile=_HOPPER_TILE
     )
 
 
@@ -79,9 +79,9 @@ def _right(
     operation: str,
     *declared: Trait,
     tile: tuple[int, int, int] = _TILE,
-) -> Planted:
-    return Planted(
-        number, slug, why, Vehicle.CUDA, operation, is_bug=False, declared=declared, tile=tile
+) -> Mutant:
+    return Mutant(
+        number, slug, why, Carrier.CUDA, operation, is_bug=False, declared=declared, tile=tile
     )
 
 
@@ -297,11 +297,11 @@ _CALLER_BUGS = (
 """How a launch is made (``torch_callers.py``)."""
 
 _SPLIT_BUGS = (
-    Planted(
+    Mutant(
         32,
         "atomics_without_zeros",
         "slices add to an output that nobody set to zero",
-        Vehicle.CUDA,
+        Carrier.CUDA,
         _UNEVEN,
         killed_by=("values",),
         declared=(Trait.NONDETERMINISTIC,),
@@ -433,7 +433,7 @@ _RIGHT = (
     _right(28, "fork_joined", "launches on a stream that waits, and is waited for", _UNEVEN),
 )
 
-PLANTED: tuple[Planted, ...] = (
+PLANTED: tuple[Mutant, ...] = (
     *_TILED_BUGS,
     *_NUMBER_BUGS,
     *_CALLER_BUGS,
@@ -476,12 +476,12 @@ HOST_BUGS = frozenset(
 """Slugs of bugs that are in how a kernel is launched, not in the kernel."""
 
 
-def recipe_of(item: Planted) -> Recipe:
+def recipe_of(item: Mutant) -> Recipe:
     """How `item`, a planted kernel in CUDA C++, is compiled and launched."""
     usual = _RING if item.tile == _HOPPER_TILE else Recipe()
     return _RECIPES.get(item.slug, usual)
 
 
-def mutant_number(item: Planted) -> int:
+def mutant_number(item: Mutant) -> int:
     """What the macro MUTANT is set to."""
     return (recipe_of(item).code or item.number) if item.is_bug else 0

@@ -16,7 +16,7 @@ from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import LaunchError, UnsupportedError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import BuildFacts
-from gemmetry.providers.mutant_provider.catalogue import Planted
+from gemmetry.providers.mutant_provider.catalogue import Mutant
 from gemmetry.providers.mutant_provider.cuda.catalogue import (
     HOPPER_SOURCE,
     SPLIT_SOURCE,
@@ -70,7 +70,7 @@ class CudaExecutable:
         self._torch_device.release()
 
 
-def build(item: Planted, dispatch: Dispatch) -> Executable:
+def build(item: Mutant, dispatch: Dispatch) -> Executable:
     """Compile `item` (the machine code is kept by the process) and prepare it for a shape.
 
     Raises:
@@ -98,7 +98,7 @@ def code_architecture(recipe: Recipe, device_architecture: str) -> str:
     return f"{device_architecture}a" if recipe.source == HOPPER_SOURCE else device_architecture
 
 
-def compile_item(item: Planted, architecture: str) -> Cubin:
+def compile_item(item: Mutant, architecture: str) -> Cubin:
     """The machine code of `item`; needs no GPU.
 
     Raises:
@@ -138,7 +138,7 @@ def _loaded(cubin: Cubin, name: str, device_index: int) -> Kernel:
     return Kernel(cubin, name)
 
 
-def _facts(item: Planted, recipe: Recipe, kernel: Kernel, architecture: str) -> BuildFacts:
+def _facts(item: Mutant, recipe: Recipe, kernel: Kernel, architecture: str) -> BuildFacts:
     return BuildFacts(
         registers=kernel.attribute("NUM_REGS"),
         # No kernel has arrays that need local memory, so it holds spilled registers only.
@@ -157,7 +157,7 @@ def _dynamic_bytes(recipe: Recipe) -> int:
 
 
 def _tiled(
-    item: Planted, recipe: Recipe, kernel: Kernel, operation: Operation, device: TorchDevice
+    item: Mutant, recipe: Recipe, kernel: Kernel, operation: Operation, device: TorchDevice
 ) -> Submit:
     m, n, k, _ = operation.matmul_shape
     tiles = -(-m // 64) * -(-n // 64)
@@ -173,7 +173,7 @@ def _tiled(
 
 
 def _split_k(
-    item: Planted, recipe: Recipe, kernel: Kernel, operation: Operation, device: TorchDevice
+    item: Mutant, recipe: Recipe, kernel: Kernel, operation: Operation, device: TorchDevice
 ) -> Submit:
     m, n, k, _ = operation.matmul_shape
     tiles = -(-m // 64) * -(-n // 64)
@@ -196,7 +196,7 @@ tensors, so that what it writes to them hurts nobody else."""
 
 
 def _hopper(
-    item: Planted, recipe: Recipe, kernel: Kernel, operation: Operation, device: TorchDevice
+    item: Mutant, recipe: Recipe, kernel: Kernel, operation: Operation, device: TorchDevice
 ) -> Submit:
     m, n, k, _ = operation.matmul_shape
     tiles = -(-m // (128 * recipe.cluster)) * -(-n // 64)
@@ -229,14 +229,14 @@ def _hopper(
     return submit
 
 
-_SUBMITTERS: dict[str, Callable[[Planted, Recipe, Kernel, Operation, TorchDevice], Submit]] = {
+_SUBMITTERS: dict[str, Callable[[Mutant, Recipe, Kernel, Operation, TorchDevice], Submit]] = {
     "tiled_matmul": _tiled,
     SPLIT_SOURCE: _split_k,
     HOPPER_SOURCE: _hopper,
 }
 
 
-def _with_host_bug(item: Planted, submit: Submit) -> Submit:
+def _with_host_bug(item: Mutant, submit: Submit) -> Submit:
     """`submit`, or with the bugs that are in how a launch is made."""
     if item.slug == "side_stream":
         own_stream = create_stream()

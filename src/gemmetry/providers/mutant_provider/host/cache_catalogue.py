@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gemmetry.domain.traits import Trait
-from gemmetry.providers.mutant_provider.catalogue import Planted, Vehicle
+from gemmetry.providers.mutant_provider.catalogue import Carrier, Mutant
 
 _F32 = "matmul_96x64x64_f32t_f32t_f32t"
 _TILE = (32, 32, 32)
@@ -12,17 +12,17 @@ _TILE = (32, 32, 32)
 _KEPT = "follows_changes"
 
 
-def _bug(number: int, slug: str, bug: str, *killed_by: str, operation: str = _F32) -> Planted:
-    return Planted(number, slug, bug, Vehicle.HOST, operation, killed_by=killed_by, tile=_TILE)
+def _bug(number: int, slug: str, bug: str, *killed_by: str, operation: str = _F32) -> Mutant:
+    return Mutant(number, slug, bug, Carrier.HOST, operation, killed_by=killed_by, tile=_TILE)
 
 
-def _right(number: int, slug: str, why: str, *declared: Trait) -> Planted:
-    return Planted(
-        number, slug, why, Vehicle.HOST, _F32, is_bug=False, declared=declared, tile=_TILE
+def _right(number: int, slug: str, why: str, *declared: Trait) -> Mutant:
+    return Mutant(
+        number, slug, why, Carrier.HOST, _F32, is_bug=False, declared=declared, tile=_TILE
     )
 
 
-PLANTED: tuple[Planted, ...] = (
+PLANTED: tuple[Mutant, ...] = (
     _bug(46, "computed_output_added", "adds to outputs that look like partial sums", "every_call"),
     _bug(49, "cache_by_a", "answers from a cache by the content of A", _KEPT),
     _bug(49, "cache_by_b", "answers from a cache by the content of B", _KEPT),

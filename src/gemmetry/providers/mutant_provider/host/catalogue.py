@@ -7,7 +7,7 @@ that a bug shows only where a check makes it show.
 from __future__ import annotations
 
 from gemmetry.domain.traits import Trait
-from gemmetry.providers.mutant_provider.catalogue import Planted, Vehicle
+from gemmetry.providers.mutant_provider.catalogue import Carrier, Mutant
 
 _BF16 = "matmul_256x128x256_bf16t_bf16n_bf16t"
 """8 tiles, 8 steps along K."""
@@ -39,9 +39,9 @@ def _bug(
     operation: str,
     *killed_by: str,
     declared: tuple[Trait, ...] = (),
-) -> Planted:
-    return Planted(
-        number, slug, bug, Vehicle.HOST, operation, killed_by=killed_by, declared=declared
+) -> Mutant:
+    return Mutant(
+        number, slug, bug, Carrier.HOST, operation, killed_by=killed_by, declared=declared
     )
 
 
@@ -52,9 +52,9 @@ def _right(
     operation: str,
     *declared: Trait,
     tile: tuple[int, int, int] = (64, 64, 32),
-) -> Planted:
-    return Planted(
-        number, slug, why, Vehicle.HOST, operation, is_bug=False, declared=declared, tile=tile
+) -> Mutant:
+    return Mutant(
+        number, slug, why, Carrier.HOST, operation, is_bug=False, declared=declared, tile=tile
     )
 
 
@@ -221,8 +221,8 @@ _CALLERS = (
 _STRESS = (
     _bug(55, "workspace_taken_for_zero", "adds to a workspace that it never set to zero", _F32,
          "spoiled_scratch"),
-    Planted(56, "fixed_wait_for_partner", "waits a fixed time for another block's part of K",
-            Vehicle.HOST, _F32, killed_by=("under_load",), level="paranoid"),
+    Mutant(56, "fixed_wait_for_partner", "waits a fixed time for another block's part of K",
+            Carrier.HOST, _F32, killed_by=("under_load",), level="paranoid"),
 )  # fmt: skip
 
 _NUMBERS = (
@@ -416,7 +416,7 @@ _CORRECT = (
     _right(32, "tails_refused", "refuses sizes that its tile does not divide, and says so", _F32),
 )  # fmt: skip
 
-PLANTED: tuple[Planted, ...] = tuple(
+PLANTED: tuple[Mutant, ...] = tuple(
     sorted(
         (
             *_MEMORY,

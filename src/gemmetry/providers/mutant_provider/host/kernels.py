@@ -9,7 +9,7 @@ from gemmetry.devices.host import HostBuffer, HostDevice
 from gemmetry.domain.contracts import Device, Executable
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.record import BuildFacts
-from gemmetry.providers.mutant_provider.catalogue import Planted
+from gemmetry.providers.mutant_provider.catalogue import Mutant
 from gemmetry.providers.mutant_provider.host import arithmetic as arithmetic
 from gemmetry.providers.mutant_provider.host import caches as caches
 from gemmetry.providers.mutant_provider.host import callers as callers
@@ -233,7 +233,7 @@ class HostExecutable:
         """Nothing is held that numpy does not free."""
 
 
-def build(item: Planted, dispatch: Dispatch) -> Executable:
+def build(item: Mutant, dispatch: Dispatch) -> Executable:
     """The planted kernel `item` for the dispatch's operation, ready to launch."""
     kernels = unseen_kernels.KERNELS if item.is_unseen else KERNELS
     kernel = kernels[item.slug](dispatch.operation, item.tile)

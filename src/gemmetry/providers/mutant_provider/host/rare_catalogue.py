@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmetry.providers.mutant_provider.catalogue import Planted, Vehicle
+from gemmetry.providers.mutant_provider.catalogue import Carrier, Mutant
 
 _F32 = "matmul_128x64x64_f32t_f32t_f32t"
 _BF16 = "matmul_64x128x64_bf16t_bf16n_bf16t"
@@ -12,11 +12,11 @@ _TENSOR_SCALES = "matmul_64x64x128_e4m3t_e4m3n_f32t_scaletensor"
 
 def _bug(
     number: int, slug: str, bug: str, operation: str, killed_by: str, level: str = "standard"
-) -> Planted:
-    return Planted(number, slug, bug, Vehicle.HOST, operation, killed_by=(killed_by,), level=level)
+) -> Mutant:
+    return Mutant(number, slug, bug, Carrier.HOST, operation, killed_by=(killed_by,), level=level)
 
 
-PLANTED: tuple[Planted, ...] = (
+PLANTED: tuple[Mutant, ...] = (
     _bug(72, "factors_in_bf16", "rounds scale factors to bf16", _TENSOR_SCALES, "scale_factors"),
     _bug(72, "small_factors_clamped", "takes factors of B below 2^-12 for that", _TENSOR_SCALES,
          "scale_factors"),

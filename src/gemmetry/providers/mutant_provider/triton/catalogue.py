@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from gemmetry.domain.traits import Trait
-from gemmetry.providers.mutant_provider.catalogue import Planted, Vehicle
+from gemmetry.providers.mutant_provider.catalogue import Carrier, Mutant
 
 TILE = (32, 32, 32)
 _ALIGNED = "matmul_64x32x64_f32t_f32t_f32t"
@@ -36,20 +36,20 @@ def _bug(
     killed_by: tuple[str, ...],
     operation: str = _UNEVEN,
     *declared: Trait,
-) -> Planted:
-    return Planted(
-        number, slug, bug, Vehicle.TRITON, operation,
+) -> Mutant:
+    return Mutant(
+        number, slug, bug, Carrier.TRITON, operation,
         killed_by=killed_by, declared=declared, tile=TILE,
     )  # fmt: skip
 
 
-def _right(number: int, slug: str, why: str, *declared: Trait) -> Planted:
-    return Planted(
-        number, slug, why, Vehicle.TRITON, _UNEVEN, is_bug=False, declared=declared, tile=TILE
+def _right(number: int, slug: str, why: str, *declared: Trait) -> Mutant:
+    return Mutant(
+        number, slug, why, Carrier.TRITON, _UNEVEN, is_bug=False, declared=declared, tile=TILE
     )
 
 
-PLANTED: tuple[Planted, ...] = (
+PLANTED: tuple[Mutant, ...] = (
     _bug(3, "m_tail_skipped", "a partial tile of rows is not stored", ("tail_shapes",), _ALIGNED),
     _bug(
         4, "n_tail_skipped", "a partial tile of columns is not stored", ("tail_shapes",), _ALIGNED
@@ -163,12 +163,12 @@ _RECIPES = {
 }
 
 
-def recipe_of(item: Planted) -> Recipe:
+def recipe_of(item: Mutant) -> Recipe:
     """How `item`, a planted kernel in Triton, is compiled and launched."""
     return _RECIPES.get(item.slug, Recipe())
 
 
-def mutant_code(item: Planted) -> int:
+def mutant_code(item: Mutant) -> int:
     """What the constant MUTANT is for `item`."""
     return (recipe_of(item).code or item.number) if item.is_bug else 0
 

@@ -10,7 +10,7 @@ from gemmetry.domain.contracts import Buffer, Device, Executable
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.record import BuildFacts
-from gemmetry.providers.mutant_provider.catalogue import Planted
+from gemmetry.providers.mutant_provider.catalogue import Mutant
 from gemmetry.providers.mutant_provider.triton.catalogue import TILE, mutant_code, recipe_of
 
 _GROUP_M = 2
@@ -18,7 +18,7 @@ _LARGEST = 2**31 - 1
 """Elements of a matrix: the kernel's offsets have 32 bits."""
 
 
-def build(item: Planted, dispatch: Dispatch) -> Executable:
+def build(item: Mutant, dispatch: Dispatch) -> Executable:
     """Prepare `item` for the dispatch's shape; Triton compiles it at the first launch.
 
     Raises:

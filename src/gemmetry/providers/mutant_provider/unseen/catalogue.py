@@ -8,7 +8,7 @@ written for one of them later make it a seen one.
 from __future__ import annotations
 
 from gemmetry.domain.traits import Trait
-from gemmetry.providers.mutant_provider.catalogue import Planted, Vehicle
+from gemmetry.providers.mutant_provider.catalogue import Carrier, Mutant
 
 _F32 = "matmul_128x128x128_f32t_f32t_f32t"
 _F16 = "matmul_128x128x256_f16t_f16n_f32t"
@@ -141,15 +141,15 @@ _RIGHT: tuple[Row, ...] = (
 _DECLARED = {"tunes_itself": (Trait.NONDETERMINISTIC,)}
 
 
-def _planted(number: int, row: Row, *, is_bug: bool) -> Planted:
+def _planted(number: int, row: Row, *, is_bug: bool) -> Mutant:
     slug, bug, operation = row
-    return Planted(
-        number, slug, bug, Vehicle.HOST, operation,
+    return Mutant(
+        number, slug, bug, Carrier.HOST, operation,
         is_bug=is_bug, is_unseen=True, declared=_DECLARED.get(slug, ()),
     )  # fmt: skip
 
 
-PLANTED: tuple[Planted, ...] = (
+PLANTED: tuple[Mutant, ...] = (
     *(_planted(number, row, is_bug=True) for number, row in enumerate(_WRONG, 1)),
     *(_planted(number, row, is_bug=False) for number, row in enumerate(_RIGHT, 1)),
 )

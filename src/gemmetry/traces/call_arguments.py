@@ -20,7 +20,7 @@ _SCALAR_BYTES = 4
 _TRUE = ("True", "true")
 
 
-class UntoldError(Exception):
+class MissingArgumentError(Exception):
     """The arguments do not tell what the call does, or tell what cannot be."""
 
 
@@ -36,7 +36,7 @@ class Amounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Arguments by place; methods raise :class:`UntoldError` where they are not told."""
+    """Arguments by place; methods raise :class:`MissingArgumentError` where they are not told."""
 
     name: str
     shapes: list[Any]
@@ -101,7 +101,7 @@ class Call:
         try:
             return float(self.value(place) or 0)
         except ValueError:
-            raise UntoldError from None
+            raise MissingArgumentError from None
 
     def flag(self, place: int) -> bool:
         """A truth value; false where it is not told."""
@@ -114,14 +114,14 @@ class Call:
             return (True,) * count
         found = tuple(part in _TRUE for part in _parts(text))
         if len(found) != count:
-            raise UntoldError
+            raise MissingArgumentError
         return found
 
     def list_of_numbers(self, place: int) -> tuple[int, ...]:
         """Whole numbers: ``[14, 14]``."""
         parts = _parts(self.value(place))
         if len(parts) > _MOST_DIMENSIONS:
-            raise UntoldError
+            raise MissingArgumentError
         return tuple(map(_integer, parts))
 
     def numbers(self, place: int, count: int, usual: int) -> tuple[int, ...]:
@@ -130,7 +130,7 @@ class Call:
         if len(found) < 2:
             return (found or (usual,)) * count
         if len(found) != count:
-            raise UntoldError
+            raise MissingArgumentError
         return found
 
 
@@ -147,25 +147,25 @@ def elements(shape: tuple[int, ...]) -> int:
     """How many a tensor has.
 
     Raises:
-        UntoldError: sizes that cannot be.
+        MissingArgumentError: sizes that cannot be.
     """
     count = math.prod(shape)
     if count > MOST_ELEMENTS or min(shape, default=0) < 0:
-        raise UntoldError
+        raise MissingArgumentError
     return count
 
 
 def _sizes(found: Any) -> tuple[int, ...]:
     if not isinstance(found, list) or len(found) > _MOST_DIMENSIONS:
-        raise UntoldError
+        raise MissingArgumentError
     if not all(type(size) is int and 0 <= size <= MOST_ELEMENTS for size in found):
-        raise UntoldError
+        raise MissingArgumentError
     return tuple(found)
 
 
 def _parts(text: str) -> list[str]:
     if not text.startswith("[") or not text.endswith("]"):
-        raise UntoldError
+        raise MissingArgumentError
     inside = text[1:-1].strip()
     return [part.strip() for part in inside.split(",")] if inside else []
 
@@ -177,5 +177,5 @@ def _integer(text: str) -> int:
     except ValueError:
         found = None
     if found is None or abs(found) > MOST_ELEMENTS:
-        raise UntoldError
+        raise MissingArgumentError
     return found
