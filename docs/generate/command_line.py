@@ -1,7 +1,6 @@
-"""The reference page of all commands and options, made from the commands themselves.
+"""Prints ``docs/command-line.md``, the reference of all commands and options, from the commands.
 
-``python -m gemmetry.cli.reference > docs/command-line.md`` writes it; a test asserts that the
-page is up to date.
+A test asserts that the page is up to date.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from gemmetry.specs.keys import KEYS, PANELS, RETIRED, Form
 _HEAD = """\
 # Command line
 
-This page is generated: `python -m gemmetry.cli.reference > docs/command-line.md`.
+This page is generated: `python docs/generate/command_line.py > docs/command-line.md`.
 
 `gemmetry COMMAND --help` shows the same on a terminal, and
 `gemmetry --install-completion` teaches the shell to complete commands, options, providers,

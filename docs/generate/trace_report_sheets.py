@@ -1,5 +1,7 @@
-"""``docs/trace-report-sheets.md`` from the table of sheets:
-``python -m gemmetry.reports.trace_sheets_page``."""
+"""Prints ``docs/trace-report-sheets.md``, the sheets of a trace report, from their declarations.
+
+A test asserts that the page is up to date.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ _HEAD = """\
 # Sheets of a trace report
 
 This page is generated:
-`python -m gemmetry.reports.trace_sheets_page > docs/trace-report-sheets.md`.
+`python docs/generate/trace_report_sheets.py > docs/trace-report-sheets.md`.
 
 The sheets of [`gemmetry trace report`](trace-report.md), in the order of the workbook. The same
 names are the keys of `sheets` in a json report and the names of the csv files in a folder.
@@ -38,7 +40,7 @@ sheets of jobs begin with a column `job`.
 
 
 def sheets_page() -> str:
-    """The page's Markdown."""
+    """The whole page as Markdown."""
     notes = "".join(f"- **{escape(about)}**: {escape(note)}\n" for about, note in NOTES)
     ours = "".join(f"| `{name}` | {escape(what)} |\n" for name, what in OUR_SHEETS.items())
     theirs = "\n".join(map(_section, SHEETS))

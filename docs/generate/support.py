@@ -1,7 +1,6 @@
-"""The page of the support matrix, made from the providers' own answers.
+"""Prints ``docs/support.md``, the support matrix, from the providers' own answers.
 
-``python -m gemmetry.cli.support_page > docs/support.md`` writes it; a test asserts that the page
-is up to date.
+A test asserts that the page is up to date.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from gemmetry.domain.target import parse_target
 _HEAD = """\
 # Support matrix
 
-This page is generated: `python -m gemmetry.cli.support_page > docs/support.md`. The answers are the
+This page is generated: `python docs/generate/support.py > docs/support.md`. The answers are the
 providers' own, the same that a run records as `unsupported` with the reason; a number refers to
 the reasons below. `gemmetry list support` prints them with the operation that stands for each row.
 
@@ -25,6 +24,7 @@ pretends.
 
 
 def support_page() -> str:
+    """The whole page as Markdown."""
     places = [place_name(provider, parse_target(target)) for provider, target in PLACES]
     reasons: dict[str, int] = {}
     lines = [f"| operation | {' | '.join(places)} |", "|---|" + "---|" * len(places)]

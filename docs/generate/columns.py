@@ -1,4 +1,7 @@
-"""``docs/columns.md`` from the table of columns: ``python -m gemmetry.reports.columns_page``."""
+"""Prints ``docs/columns.md``, the columns of a record, from their declarations.
+
+A test asserts that the page is up to date.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from gemmetry.reports.tables.markdown import escape
 _HEAD = """\
 # Columns
 
-This page is generated: `python -m gemmetry.reports.columns_page > docs/columns.md`.
+This page is generated: `python docs/generate/columns.py > docs/columns.md`.
 
 Every record has these columns, in every format. JSON has each as a key of each record, null where
 it does not apply; CSV and Excel leave such a cell empty. Values are stored in SI units, and the
@@ -32,7 +35,7 @@ _ARROWS = {
 
 
 def columns_page() -> str:
-    """The page's Markdown."""
+    """The whole page as Markdown."""
     rows = "".join(_row(column) for column in COLUMNS)
     presets = "\n".join(_definition(name, text) for name, text in PRESETS.items())
     return (

@@ -9,7 +9,7 @@ import pytest
 
 from gemmetry.providers.registry import builtin_names
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {"null": "null-provider", "user": "my-kernel", "mutant": "verification"}
 """Providers whose page has another name than they have."""
 

@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from gemmetry.api.support import PLACES, SAMPLES, support_rows
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import OperationKind
+
+
+def test_the_matrix_covers_every_kind_and_provider():
+    assert {parse_operation(name).kind for _, name in SAMPLES} == set(OperationKind)
+    assert {provider for provider, _ in PLACES} == {"numpy", "torch", "iree", "triton"}
+
+
+def test_every_row_is_supported_somewhere():
+    for row in support_rows():
+        assert "" in row.refusals.values(), row.operation

@@ -1,0 +1,67 @@
+"""The pages that ``docs/generate/`` prints are up to date and complete."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+
+from gemmetry.domain.columns import COLUMNS
+from gemmetry.reports.tables.columns import PRESETS
+from gemmetry.reports.traces.report import OUR_SHEETS
+from gemmetry.specs.keys import ALIASES, KEYS, RETIRED
+from gemmetry.traces.tracelens.sheets import SHEETS
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+SCRIPTS = sorted((DOCS / "generate").glob("*.py"))
+NEEDS = {"support": ("torch", "triton")}
+"""Packages without which a page would be another one."""
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_a_page_is_up_to_date_and_names_the_command_that_writes_it(script, capsys):
+    for package in NEEDS.get(script.stem, ()):
+        pytest.importorskip(package)
+    page = DOCS / f"{script.stem.replace('_', '-')}.md"
+    command = f"python docs/generate/{script.name} > docs/{page.name}"
+    runpy.run_path(str(script), run_name="__main__")
+    text = page.read_text(encoding="utf-8")
+    assert text == capsys.readouterr().out, f"run: {command}"
+    assert f"`{command}`" in text
+
+
+def test_every_option_and_alias_is_on_the_page():
+    page = (DOCS / "command-line.md").read_text(encoding="utf-8")
+    for key in KEYS.values():
+        assert key.option in page or f"`{key.name} " in page
+    for alias in ALIASES:
+        assert f"--{alias.replace('_', '-')}" in page
+    for old in RETIRED:
+        assert old.option in page
+
+
+def test_every_column_and_preset_is_documented():
+    page = (DOCS / "columns.md").read_text(encoding="utf-8")
+    for column in COLUMNS:
+        assert page.count(f"| `{column.name}` |") == 1
+        assert len(column.description) > 3
+    for preset in PRESETS:
+        assert f"- `{preset}`: " in page
+
+
+def test_every_sheet_and_column_of_a_trace_report_is_explained():
+    page = (DOCS / "trace-report-sheets.md").read_text(encoding="utf-8")
+    for sheet in SHEETS:
+        assert f"### {sheet.name}\n" in page
+        for column in sheet.columns:
+            assert f"| `{column.name}` |" in page
+    for name in OUR_SHEETS:
+        assert f"| `{name}` |" in page
+
+
+def test_every_sheet_that_tracelens_wrote_is_written():
+    text = (ROOT / "tests" / "data" / "tracelens_sheets.json").read_text(encoding="utf-8")
+    assert set(json.loads(text)["headings"]) == {sheet.name for sheet in SHEETS}

@@ -1,0 +1,108 @@
+"""The words that the glossary of ``docs/style.md`` rejects do not occur in texts for people."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+STYLE = ROOT / "docs" / "style.md"
+GENERATED = {"command-line", "columns", "support", "trace-report-sheets", "kill-matrix"}
+"""Pages whose texts are in the source, and are covered there."""
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "Makefile",
+    *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.stem not in GENERATED),
+    *sorted((ROOT / "examples").rglob("*.md")),
+]
+PACKAGE = ROOT / "src" / "gemmetry"
+NOT_CLEAN = frozenset[str]()
+"""Folders and files directly below ``src/gemmetry`` that still contain rejected words."""
+EXCEPTIONS: dict[tuple[str, str], str] = {}
+"""Why a file, relative to the repository, may contain one of the words."""
+
+_CODE = re.compile(r"^( *)```.*?^\1```|``.+?``|`[^`]+`", re.M | re.S)
+
+
+@cache
+def rejected() -> re.Pattern[str]:
+    """The words in the last column of the glossary's tables."""
+    glossary = STYLE.read_text(encoding="utf-8").partition("## Glossary")[2]
+    rows = [line.split("|") for line in glossary.splitlines() if line.startswith("| ")]
+    cells = [row[3] for row in rows if row[3].strip() != "not"]
+    words = [word.strip() for cell in cells for word in cell.split(",") if word.strip()]
+    phrases = "|".join(re.escape(word).replace(r"\ ", r"\s+") for word in words)
+    return re.compile(rf"(?<![\w-])(?:{phrases})(?![\w-])", re.I)
+
+
+def found_in(text: str) -> list[str]:
+    """The rejected words of a text, without those in code."""
+    return [" ".join(word.split()) for word in rejected().findall(_CODE.sub("`", text))]
+
+
+def texts_of(source: str) -> Iterator[str]:
+    """The docstrings, messages and comments of a module; a string without a space is no text."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.value
+    comments = [
+        token.string.lstrip("# ")
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    ]
+    yield " ".join(comments)
+
+
+def words_in(path: Path) -> list[str]:
+    """The rejected words of a page or module, without those that are excepted."""
+    text = path.read_text(encoding="utf-8")
+    if path == STYLE:
+        text = text.partition("## Prose")[0]  # what follows quotes the words
+    if not rejected().search(text):
+        return []  # most modules, which are not parsed then
+    texts = texts_of(text) if path.suffix == ".py" else [text]
+    name = path.relative_to(ROOT).as_posix()
+    found = [word for text in texts for word in found_in(text)]
+    return [word for word in found if (name, word.lower()) not in EXCEPTIONS]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_uses_the_words_of_the_glossary(page):
+    assert words_in(page) == []
+
+
+def test_texts_of_the_source_use_the_words_of_the_glossary():
+    modules = [
+        path
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.relative_to(PACKAGE).parts[0] not in NOT_CLEAN
+    ]
+    assert modules
+    found = {path.relative_to(ROOT).as_posix(): words_in(path) for path in modules}
+    assert {name: words for name, words in found.items() if words} == {}
+
+
+def test_rejected_words_are_found_in_text_and_not_in_code():
+    assert {"told", "put together", "vehicle"} <= {
+        word.lower() for word in found_in("Told, they are put\ntogether in a vehicle.")
+    }
+    assert found_in("It retold `told` and --vehicle:\n```text\nit said so\n```\nas a_said_b.") == []
+    source = 'def f():\n    """It is told."""\n    raise E(f"{x} beside it")  # as\n    # asked\n'
+    assert [word for text in texts_of(source) for word in found_in(text)] == [
+        "told", "beside", "asked",
+    ]  # fmt: skip
+
+
+def test_an_exception_is_needed():
+    for name, word in EXCEPTIONS:
+        path = ROOT / name
+        text = path.read_text(encoding="utf-8")
+        texts = texts_of(text) if path.suffix == ".py" else [text]
+        assert word in {found.lower() for part in texts for found in found_in(part)}, name
