@@ -32,7 +32,7 @@ help:
 	@echo "make demo   profile a few products on this machine's CPU, trace some, and write HTML reports"
 	@echo "make test   lint, types, layers and the whole test suite"
 	@echo "make test-masked  the suite without the widest vectors; make test-loaded: on a busy machine"
-	@echo "make lint   ruff and the layer contract"
+	@echo "make lint   ruff, the layer contract, and the words of docs/style.md"
 	@echo "make types  mypy"
 	@echo "make docs   the documentation, in docs/_build/html"
 	@echo "make bench  the speed of gemmetry itself (docs/benchmarks.md)"
@@ -64,6 +64,7 @@ lint: $(VENV)/.test-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/test_style.py
 
 types: $(VENV)/.test-installed
 	$(BIN)/mypy

@@ -19,11 +19,12 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Style, and the layer contract."""
+    """Style, the layer contract, and the words of the glossary."""
     session.install("--editable", ".[test]")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports")
+    session.run("pytest", "-q", "tests/test_style.py")
 
 
 @nox.session
