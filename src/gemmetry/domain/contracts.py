@@ -1,4 +1,5 @@
-"""The protocols between layers. A provider implements the first three; the rest is ours.
+"""The protocols between layers. A provider implements the first three; gemmetry implements the
+rest.
 
 A *buffer* is whatever a device hands out for memory on it (a torch tensor, a HAL buffer view, a
 numpy array); only its own device looks inside. A *host array* is a C-contiguous numpy array of a
@@ -25,7 +26,7 @@ HostArray: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """Where a provider may write, and how it may work."""
+    """Where a provider may write files, and which resources it may use."""
 
     generated: Path
     """Generated sources and binaries: ``<generated>/<dialect>/<kind>/<operation>/`` (iree),
@@ -33,12 +34,12 @@ class Workspace:
     jobs: int = 1
     """Threads or processes one compile call may use."""
     force: bool = False
-    """Compile again what is already there."""
+    """Compile again even where a compiled result exists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """What became of one dispatch in a compile call: facts, or the error that is its outcome."""
+    """The result of compiling one dispatch: its facts, or the error that becomes its outcome."""
 
     dispatch: Dispatch
     facts: BuildFacts = BuildFacts()
@@ -57,14 +58,14 @@ class Device(Protocol):
         """A new buffer holding `array`."""
 
     def write(self, buffer: Buffer, array: HostArray, spec: TensorSpec) -> None:
-        """Overwrite the buffer with `array`; it stays at its address."""
+        """Overwrite the buffer with `array`; its address does not change."""
 
     def download(self, buffer: Buffer, spec: TensorSpec) -> HostArray:
         """The buffer's content as a host array; waits for the device."""
 
     def same_bytes(self, left: Buffer, right: Buffer) -> bool:
-        """Whether two buffers of one spec hold the same bytes; compared on the device where it
-        can, and waits for it."""
+        """Whether two buffers of the same spec hold the same bytes. Compares on the device where it
+        can, and waits for the device."""
 
     def fill_bytes(self, buffer: Buffer, pattern: int) -> None:
         """Set every byte of the buffer to `pattern` (0–255)."""
@@ -76,18 +77,18 @@ class Device(Protocol):
         """Wait for everything submitted to the device, on any stream.
 
         Raises:
-            LaunchError: a launch failed meanwhile. DeviceLostError: the device is gone.
+            LaunchError: a launch has failed. DeviceLostError: the device is gone.
         """
 
     def time_calls(self, calls: Sequence[Callable[[], object]]) -> tuple[list[float], str]:
-        """Run each call once, in order; the duration of each in ns and the method used
+        """Run each call once, in order. Returns the duration of each in ns, and the method used
         (``wall_clock``, ``events``, ``graph`` or ``simulated``)."""
 
     def free_memory_bytes(self) -> int:
-        """Memory that new buffers may take."""
+        """Bytes of memory available for new buffers."""
 
     def release(self) -> None:
-        """Give cached memory back."""
+        """Release cached memory."""
 
     def float64_matmul(self) -> Callable[[HostArray, HostArray], HostArray] | None:
         """``f(A, B) -> A @ B`` in float64 on this device, host arrays in and out, for references
@@ -96,23 +97,25 @@ class Device(Protocol):
 
 @runtime_checkable
 class GuardedDevice(Protocol):
-    """A device that can lay red zones around buffers; verification asks for them where it can."""
+    """A device that can place guard zones ("red zones") around buffers; verification uses them
+    where the device has them."""
 
     def allocate_guarded(
         self, spec: TensorSpec, *, zone_bytes: int, offset_bytes: int = 0
     ) -> Buffer:
         """Like ``Device.allocate``, with a zone of at least `zone_bytes` just before and just
         after the buffer. Zones are filled with the byte 0xFF, which is NaN in every float format,
-        so that a kernel that lets what it reads there into its result shows.
+        so that reading a zone shows in the result.
 
         Args:
-            offset_bytes: where the buffer begins within a 256-byte line, for kernels that take an
-                alignment for granted that nobody promised. What the device does promise stands in
-                its attribute ``alignment_bytes``: 1 for any address of an element; 16 without it.
+            offset_bytes: where the buffer begins within a 256-byte line; exposes kernels that
+                assume an alignment that is not guaranteed. The guaranteed alignment is the device's
+                attribute ``alignment_bytes``: 1 for any address of an element; 16 if the attribute
+                is missing.
         """
 
     def red_zones_intact(self, buffer: Buffer) -> bool:
-        """Whether nothing was written just before or just after a guarded `buffer`."""
+        """Whether the zones before and after a guarded `buffer` are unchanged."""
 
 
 @runtime_checkable
@@ -121,40 +124,41 @@ class ThreadDevice(Protocol):
     thread where it can."""
 
     def enter_thread(self) -> None:
-        """Called in a new thread before anything else of the device: makes it the one that
-        libraries take for the thread's current device."""
+        """Make this the current device of the calling thread, as libraries see it. A new thread
+        calls this before it uses the device."""
 
 
 @runtime_checkable
 class EditableDevice(Protocol):
-    """A device that can write into parts of a buffer, in the order of launches. Where one cannot,
+    """A device that can write to parts of a buffer, ordered with its launches. For other devices,
     whole buffers are written instead (:mod:`gemmetry.numerics.editing`)."""
 
     def prepared_edit(
         self, buffer: Buffer, index: tuple[slice, ...], array: HostArray
     ) -> Callable[[], None]:
-        """What writes `array` to ``buffer[index]`` when it is called: after the launches before and
-        before those that follow; neither preparing nor writing waits for launches that are queued.
-        The write leaves no trace but the bytes: no version that a library
-        counts for the buffer changes.
+        """Return a function that writes `array` to ``buffer[index]``, after all launches queued
+        earlier and before all queued later. Neither preparing nor writing waits for queued
+        launches. The write changes only the bytes: a library's version counter of the buffer stays
+        the same.
 
         Args:
             index: into the buffer's ``storage_shape``.
-            array: host array of that part's shape, in the buffer's format.
+            array: host array of the shape of that part, in the buffer's format.
         """
 
     def fill_repeating(self, buffer: Buffer, values: HostArray) -> None:
-        """Overwrite the buffer's elements, in the order of memory, with `values` (one-dimensional,
-        in the buffer's format) over and over."""
+        """Fill the buffer, in memory order, with repetitions of `values` (one-dimensional, in the
+        buffer's format)."""
 
 
 @runtime_checkable
 class OrderedDevice(Protocol):
-    """A device with an order of work (a stream, the calling thread) that timing relies on."""
+    """A device whose timing relies on work running in order (on one stream, or on the calling
+    thread)."""
 
     def unordered_work(self, launch: Callable[[], object], output: Buffer) -> str:
-        """Launch, and say what was seen of work outside the timed order: another stream that runs
-        ahead or is not waited for, a thread that writes after the launch is over. "" if nothing.
+        """Launch, and describe any work found outside the timed order: another stream that runs
+        ahead or is not waited for, or a thread that writes after the launch has ended. "" if none.
 
         Args:
             launch: submits one launch that writes `output`.
@@ -163,20 +167,22 @@ class OrderedDevice(Protocol):
 
 @runtime_checkable
 class StreamDevice(Protocol):
-    """A device whose ``time_calls`` sees the work of one stream, and that can record launches."""
+    """A device whose ``time_calls`` covers the work of one stream, and that can capture
+    launches."""
 
     def captured(
         self, call: Callable[[], object], *, keeps_result: bool = False
     ) -> Callable[[], object]:
-        """`call` recorded without running it; what is returned replays its launches, without the
-        host's part of them.
+        """Capture `call` without running it. The returned function replays its launches without
+        their host-side work.
 
         Args:
-            keeps_result: a replay returns what `call` returned, whose memory then belongs to it
-                alone; else None.
+            keeps_result: a replay returns the result of `call`, whose memory is then reserved for
+                the replay; otherwise it returns None.
 
         Raises:
-            LaunchError: it cannot be recorded, and why; the device works on.
+            LaunchError: the call cannot be captured; the message states why, and the device remains
+                usable.
         """
 
     def time_in_load(
@@ -186,16 +192,16 @@ class StreamDevice(Protocol):
         tail: Sequence[Callable[[], object]],
         lead_ns: float,
     ) -> list[float]:
-        """Like ``time_calls``, with `lead` right before and `tail` right after, untimed and without
-        a gap; returns when `calls` are done and `tail` may still run.
+        """Like ``time_calls``, with `lead` immediately before and `tail` immediately after, untimed
+        and without a gap. Returns when `calls` are done; `tail` may still be running.
 
         Args:
-            lead_ns: what the device needs for `lead` at least.
+            lead_ns: the least time that the device needs for `lead`.
         """
 
     def stream_and_wall_ns(self, calls: Sequence[Callable[[], object]]) -> tuple[float, float]:
-        """Run the calls back to back on the idle device: ns that the stream took for all of them
-        by its own events, and ns by the host's clock until the whole device was done.
+        """Run the calls back to back on the idle device. Returns the time for all of them in ns,
+        first by the stream's own events, then by the host's clock until the whole device was idle.
 
         Raises:
             LaunchError: the device rejected a launch. DeviceLostError: the device is gone.
@@ -207,15 +213,15 @@ class StressDevice(Protocol):
     """A device that can make launches harder than they are on an idle device with clean memory."""
 
     def spoiled_scratch(self, size_bytes: int) -> AbstractContextManager[None]:
-        """While inside, memory that a launch gets without having written it holds the byte 0xFF,
-        which is NaN in every float format: what it allocates, and on a GPU shared memory and
-        registers, which are zero afterwards unless the launch raised.
+        """Within the context, memory that a launch has not written itself holds the byte 0xFF,
+        which is NaN in every float format: its allocations and, on a GPU, shared memory and
+        registers, which are zeroed on exit unless the launch raised.
 
         Args:
-            size_bytes: of the workspace that a launch may ask for.
+            size_bytes: size of the workspace that a launch may request.
 
         Raises:
-            LaunchError: the device failed. DeviceLostError: it is gone.
+            LaunchError: the device failed. DeviceLostError: the device is gone.
         """
 
     def load(self) -> AbstractContextManager[None]:
@@ -226,101 +232,107 @@ class StressDevice(Protocol):
         them back within a millisecond.
 
         Raises:
-            LaunchError: the device failed. DeviceLostError: it is gone.
+            LaunchError: the device failed. DeviceLostError: the device is gone.
         """
 
     def stress_limits(self) -> str:
-        """What of this the device cannot do, and why; "" if it can do all."""
+        """What the device does not support of this protocol, and why; "" if it supports
+        everything."""
 
 
 class Executable(Protocol):
-    """A dispatch that runs on prepared buffers. Built, used and closed in one worker process."""
+    """A dispatch ready to run on prepared buffers. It is built, used and closed in one worker
+    process."""
 
     device: Device
     facts: BuildFacts
     writes_output: bool
-    """True: `run` fills the buffer it is given; False: it returns one that it allocated, and
-    checks on the output's surroundings do not apply."""
+    """True: `run` fills the buffer passed to it. False: it returns a buffer that it allocated, and
+    the checks of memory around the output do not apply."""
 
     def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
-        """Submit one launch: inputs in the order of ``operation.inputs``; returns the buffer that
-        holds the result. May return before the device is done.
+        """Submit one launch, with inputs in the order of ``operation.inputs``. Returns the buffer
+        that holds the result, possibly before the device is done.
 
         Raises:
             LaunchError: the device rejected it. OutOfMemoryError: not enough memory.
         """
 
     def close(self) -> None:
-        """Free what the executable holds."""
+        """Free the executable's resources."""
 
 
 class Provider(Protocol):
-    """Turns dispatches into executables. Made anew in each process as ``Class(options)``.
+    """Turns dispatches into executables. Each process creates its own instance as
+    ``Class(options)``.
 
-    Four methods are a provider; the others have defaults in ``providers/base.py``.
+    Four methods are enough for a provider; the others have defaults in ``providers/base.py``.
     """
 
     name: str
     rebuilds_quickly: bool
-    """True where building a configuration for another shape takes about a second or less, so that
-    verification tries tail shapes at its default level and not at ``paranoid`` alone."""
+    """True where building a configuration for another shape takes at most about a second, so that
+    verification tests tail shapes at its default level and not only at ``paranoid``."""
 
     def available(self) -> str | None:
-        """None if it works on this machine, else the reason and what to install."""
+        """None if the provider works on this machine, else the reason and what to install."""
 
     def supports(self, operation: Operation, target: Target) -> str | None:
-        """None if it can do `operation` on `target`, else the reason."""
+        """None if the provider supports `operation` on `target`, else the reason."""
 
     def configurations(self, operation: Operation, target: Target) -> Iterable[Configuration]:
-        """The configurations worth trying, validity filter applied, the default one first."""
+        """The valid configurations worth trying, the default one first."""
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
         """Load (compiling if `compile` was not called) an executable.
 
         Raises:
-            DispatchError: this dispatch cannot be built; the engine records it and goes on.
+            DispatchError: this dispatch cannot be built; the engine records the error and
+                continues.
         """
 
     def parse_configuration(
         self, name: str, operation: Operation, target: Target
     ) -> Configuration | None:
-        """The configuration called `name`, also one that `configurations` does not list; None if
-        `name` is not of this provider's grammar."""
+        """The configuration called `name`, even if `configurations` does not list it; None if
+        `name` does not follow this provider's grammar."""
 
     def targets(self) -> Sequence[Target]:
-        """The devices on this machine that it can run on, and architectures it can compile for
-        (those with ``index`` None)."""
+        """The devices of this machine that the provider can run on, and the architectures it can
+        compile for (those with ``index`` None)."""
 
     def compiles_ahead(self, target: Target) -> bool:
-        """True if `compile` does work worth doing in parallel, before measuring."""
+        """True if `compile` does work that is worth doing in parallel before measuring."""
 
     def generate(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Sequence[Path]:
-        """Write the sources of dispatches of one operation; the files written."""
+        """Write the sources of dispatches of one operation. Returns the files written."""
 
     def compile(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Iterable[Compiled]:
-        """Compile dispatches of one target, one result each; one that fails costs no other."""
+        """Compile dispatches of one target, with one result each. A failure does not affect the
+        others."""
 
     def seconds_per_launch(self, dispatch: Dispatch) -> float | None:
-        """A cheap prediction of one launch's time (smaller products, scaled), or None. It decides
-        whether one launch is tried before all others, never by itself that none is made."""
+        """A cheap prediction of one launch's time in ns (scaled from smaller products), or None. A
+        high prediction makes the engine try a single launch first; it never skips a dispatch by
+        itself."""
 
     def versions(self) -> Mapping[str, str]:
-        """Libraries whose version matters -> version."""
+        """Maps the libraries whose version matters to their versions."""
 
     def doctor_notes(self) -> Sequence[str]:
-        """What ``gemmetry doctor`` should tell of this machine besides ``available``: limits that
-        a user would otherwise find out from slow or missing results."""
+        """What ``gemmetry doctor`` should report in addition to ``available``: limits of this
+        machine that a user would otherwise discover through slow or missing results."""
 
 
 @runtime_checkable
 class Observer(Protocol):
-    """Watches a run without knowing what runs. All methods are called in the worker process."""
+    """Observes a run, whatever is being run. All methods are called in the worker process."""
 
     def start(self) -> None:
-        """Before a sampling round."""
+        """Called before a sampling round."""
 
     def sample(self) -> None:
-        """Between samples; must take less than a millisecond."""
+        """Called between samples; must take less than a millisecond."""
 
     def stop(self) -> Mapping[str, float | str | tuple[str, ...]]:
-        """After the round: fields of ``Telemetry`` by name."""
+        """Called after the round; returns fields of ``Telemetry`` by name."""

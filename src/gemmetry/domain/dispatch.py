@@ -13,7 +13,7 @@ from gemmetry.domain.target import Target
 Parameter = int | float | str | bool
 
 DEFAULT_CONFIGURATION = "default"
-"""Name of the configuration that leaves every choice to the provider."""
+"""Name of the configuration in which the provider makes every choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class Configuration:
 
     @property
     def tile(self) -> tuple[int, int, int] | None:
-        """Sizes along M, N and K of what one block of threads computes, where the parameters tell
-        them as ``tile_m``, ``block_m``, ``BLOCK_M``, ``BLOCK_SIZE_M``, ``BM`` and so on, in letters
-        of either case, or together as ``tile`` or ``block``: ``128x64x32``, or one number for all
-        three. An axis that they leave out is 1."""
+        """Sizes along M, N and K of the tile that one thread block computes, where the parameters
+        specify them: separately as ``tile_m``, ``block_m``, ``BLOCK_M``, ``BLOCK_SIZE_M``, ``BM``
+        and so on, in upper or lower case, or together as ``tile`` or ``block``, either as
+        ``128x64x32`` or as one number for all three. An axis without a size counts as 1."""
         given = {name.lower(): value for name, value in self.parameters.items()}
         sizes = [
             next((_size(given[name]) for form in _SIZES if (name := form + axis) in given), 0)
@@ -47,19 +47,20 @@ class Configuration:
 
 
 _SIZES = ("tile_", "block_", "block_size_", "tile_size_", "b")
-"""How parameters name the size of a tile along m, n or k, before that letter."""
+"""Parameter names of a tile's size along m, n or k, without that letter."""
 
 _TILES = ("tile", "block", "tile_shape", "block_shape", "tile_size", "block_size")
-"""How they name all sizes at once."""
+"""Parameter names that hold all sizes at once."""
 
 
 def _size(value: Parameter) -> int:
-    """A size of a tile; 0 for what is none."""
+    """A tile size; 0 for a value that is not one."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 def _sizes(value: Parameter) -> list[int]:
-    """Sizes along M, N and, where it is told, K: of ``128x64x32``, ``128, 64`` or ``64``."""
+    """Sizes along M, N and, where it is specified, K, parsed from ``128x64x32``, ``128, 64`` or
+    ``64``."""
     if isinstance(value, str):
         return [int(number) for number in re.findall(r"[0-9]+", value)][:3]
     return [_size(value)] * 3

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gemmetry.domain.errors import UnknownNameError
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # There is one object a format.
+@dataclass(frozen=True, slots=True, eq=False)  # There is one object per format.
 class DType:
     """A number format.
 
@@ -49,7 +49,7 @@ class DType:
         return self.name
 
     def __reduce__(self) -> tuple[Callable[[str], DType], tuple[str]]:
-        """Copies, and what comes back from a pickle, are the one object of the format."""
+        """Copies and unpickled objects are the one object of the format."""
         return parse_dtype, (self.name,)
 
 
@@ -97,9 +97,9 @@ def parse_dtype(text: str) -> DType:
 
 
 def default_accumulator(lhs: DType, rhs: DType, result: DType) -> DType:
-    """The accumulator an operation has when its name does not say: the widest usual one.
+    """The accumulator of an operation whose name does not specify one: the widest in common use.
 
-    f64 for f64 inputs, s32 for integers, f32 for all else (what cuBLAS, MKL and XLA use).
+    It is f64 for f64 inputs, s32 for integers and f32 otherwise, as in cuBLAS, MKL and XLA.
     """
     if lhs.is_integer:
         return S32

@@ -11,7 +11,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Machine, software and device of a run; stored once an experiment, referred to by its id."""
+    """Machine, software and device of a run; stored once per experiment and referenced by its
+    id."""
 
     hostname: str = ""
     operating_system: str = ""
@@ -22,7 +23,7 @@ class Environment:
     memory_bytes: int = 0
     devices: tuple[str, ...] = ()
     device_ids: tuple[str, ...] = ()
-    """The driver's identities of the GPUs: two cards of one model differ by some percent."""
+    """The driver's identifiers of the GPUs: two cards of one model differ by a few percent."""
     driver: str = ""
     packages: Mapping[str, str] = field(default_factory=dict)
     """Name -> version of gemmetry and of every provider library installed."""
@@ -32,18 +33,19 @@ class Environment:
 
     @property
     def id(self) -> str:
-        """Short hash of everything here; equal ids mean comparable results."""
+        """Short hash over all fields; equal ids mean comparable results."""
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def agrees_with(self, other: Environment) -> bool:
-        """Whether nothing differs but packages that only one of both has asked for."""
+        """Whether the only differences are packages that just one of the two lists."""
         both = self.packages.keys() & other.packages.keys()
         mine = replace(self, packages={name: self.packages[name] for name in both})
         return mine == replace(other, packages={name: other.packages[name] for name in both})
 
     def differences(self, other: Environment) -> list[str]:
-        """One readable line for each field that differs; of mappings for each key that does."""
+        """One readable line for each field that differs, and for each differing key of a
+        mapping."""
         mine, theirs = _flat(asdict(self)), _flat(asdict(other))
         return [
             f"{name}: {_shown(mine.get(name))} vs {_shown(theirs.get(name))}"
@@ -53,7 +55,7 @@ class Environment:
 
 
 def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of mappings beside the other fields: ``packages.torch``."""
+    """The fields, with each entry of a mapping as a field of its own: ``packages.torch``."""
     found: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, Mapping):

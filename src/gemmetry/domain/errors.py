@@ -30,11 +30,11 @@ import difflib
 from collections.abc import Iterable
 
 _TOLD = 40
-"""Known names that are told where none is near."""
+"""How many known names a message lists where none is similar."""
 
 UNLISTED_PROVIDERS = frozenset({"mutant"})
-"""Providers that lists, completion and suggestions leave out: the planted bugs belong to
-``verify self-test``, which names them itself."""
+"""Providers left out of lists, completion and suggestions: the deliberate bugs belong to ``verify
+self-test``, which names them itself."""
 
 
 class GemmetryError(Exception):
@@ -42,7 +42,7 @@ class GemmetryError(Exception):
 
     exit_status = 1
     label = "error"
-    """What the command line prints in front of the message."""
+    """Printed by the command line in front of the message."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ class GemmetryError(Exception):
 
 
 class RequestError(GemmetryError):
-    """What was asked for cannot be done as it was asked; nothing was run."""
+    """The request cannot be carried out as given; nothing was run."""
 
     exit_status = 2
 
@@ -64,7 +64,8 @@ class NameSyntaxError(RequestError):
 
 
 class UnknownNameError(RequestError):
-    """A dtype, layout, provider, column ... that does not exist; the nearest names are told."""
+    """A dtype, layout, provider, column ... that does not exist; the message lists the nearest
+    names."""
 
     def __init__(self, what: str, name: str, known: Iterable[str], *, where: str = "") -> None:
         names = sorted(set(known) - (UNLISTED_PROVIDERS if "provider" in what else set()))
@@ -80,7 +81,7 @@ class UnknownNameError(RequestError):
 
 
 class EmptySelectionError(RequestError):
-    """A selection, range or product of axes holds nothing."""
+    """A selection, range or product of axes is empty."""
 
 
 class SpecError(RequestError):
@@ -92,18 +93,18 @@ class SpecError(RequestError):
 
 
 class PlanMismatchError(RequestError):
-    """The experiment folder was made by another plan; nothing in it was touched."""
+    """The experiment folder belongs to another plan; nothing in it was changed."""
 
 
 class InterruptedRunError(GemmetryError):
-    """A run was interrupted; the message says what of it is stored."""
+    """A run was interrupted; the message states which results are stored."""
 
     exit_status = 130
     label = "interrupted"
 
 
 class EnvironmentFailure(GemmetryError):
-    """The machine failed; what was measured before is kept, and the same command resumes."""
+    """The machine failed; earlier results are kept, and the same command resumes the run."""
 
     exit_status = 3
 
@@ -117,15 +118,15 @@ class JournalDamagedError(EnvironmentFailure):
 
 
 class DeviceLostError(EnvironmentFailure):
-    """The device disappeared; the rest of the plan is kept for resume."""
+    """The device disappeared; running the same command again resumes the rest of the plan."""
 
 
 class DispatchError(GemmetryError):
-    """One dispatch cannot go on. The engine turns it into that dispatch's Outcome."""
+    """One dispatch cannot continue. The engine turns the error into that dispatch's Outcome."""
 
 
 class UnsupportedError(DispatchError):
-    """The provider cannot do this operation on this target, and says why."""
+    """The provider does not support this operation on this target; the message states why."""
 
 
 class CompileError(DispatchError):
@@ -137,12 +138,12 @@ class LaunchError(DispatchError):
 
 
 class OutOfMemoryError(DispatchError):
-    """Host or device memory did not suffice for this dispatch."""
+    """Host or device memory was not sufficient for this dispatch."""
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3, *, cutoff: float = 0.5) -> list[str]:
-    """The names most like `name`, best first; empty when none is near: when no ratio of similarity
-    (0 to 1, as difflib defines it) reaches `cutoff`."""
+    """The names most similar to `name`, best first; empty if no similarity ratio (0 to 1, as
+    difflib defines it) reaches `cutoff`."""
     lowered = {candidate.lower(): candidate for candidate in known}
     matches = difflib.get_close_matches(name.lower(), lowered, n=count, cutoff=cutoff)
     return [lowered[match] for match in matches]

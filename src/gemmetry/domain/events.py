@@ -1,4 +1,4 @@
-"""What the engine tells whoever listens (progress bars, logs, tests) while it runs."""
+"""Events that the engine sends to its listeners (progress bars, logs, tests) during a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PlanReady:
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """`done` of `total` dispatches of the current batch are through `stage`."""
+    """`done` of `total` dispatches of the current batch have completed `stage`."""
 
     stage: Stage
     done: int
@@ -39,7 +39,7 @@ class DispatchFinished:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A sentence for people; `level` is info or warning."""
+    """A message to display; `level` is info or warning."""
 
     text: str
     level: str = "info"
@@ -50,4 +50,4 @@ Listener: TypeAlias = Callable[[Event], None]
 
 
 def ignore_events(_event: Event) -> None:
-    """The listener of callers that want no progress."""
+    """A listener for callers that need no progress reports."""

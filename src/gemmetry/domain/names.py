@@ -77,7 +77,8 @@ def _suffix(signature: Signature) -> str:
 
 
 def operation_namer(signature: Signature) -> Callable[[MatmulShape | Conv2dShape], str]:
-    """A function from shape to name for one signature; what enumerating millions of names uses."""
+    """A function from shape to name for one signature; fast enough to enumerate millions of
+    names."""
     prefix, suffix = f"{signature.kind}_", _suffix(signature)
     if signature.kind is OperationKind.CONV2D:
 
@@ -124,7 +125,8 @@ def split_dispatch_name(name: str) -> tuple[Operation, str]:
     """Split a dispatch's name into its operation and its configuration's name ("" if absent).
 
     Raises:
-        NameSyntaxError: no operation stands at the front, or its parts contradict each other.
+        NameSyntaxError: the name does not begin with an operation, or its parts contradict each
+            other.
     """
     kind = next((kind for kind in _KINDS if name.startswith(f"{kind}_")), None)
     if kind is None:

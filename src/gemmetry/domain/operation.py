@@ -28,7 +28,7 @@ class OperationKind(StrEnum):
 
 
 class Layout(StrEnum):
-    """How a tensor lies in memory; matrix letters follow the BLAS (t = row-major)."""
+    """Memory layout of a tensor; matrix letters follow the BLAS (t = row-major)."""
 
     ROW = "t"
     COLUMN = "n"
@@ -37,7 +37,7 @@ class Layout(StrEnum):
 
 
 class EpilogueStep(StrEnum):
-    """An element-wise step fused behind the product; steps apply in the order named."""
+    """An element-wise step fused after the product; steps apply in the order listed."""
 
     BIAS = "bias"
     """Add a vector of length N to every row."""
@@ -127,7 +127,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Everything that defines the answer but the size; validated once, shared by many shapes."""
+    """Everything that defines the result except the size; validated once, shared by many shapes."""
 
     kind: OperationKind
     lhs: DType
@@ -193,11 +193,11 @@ def _check_signature(signature: Signature) -> None:
         )
 
 
-@dataclass(frozen=True)  # Without slots: its tensors are asked for at every launch, and kept.
+@dataclass(frozen=True)  # Without slots: its tensors are needed at every launch, and cached.
 class Operation:
-    """A Signature at one shape: the complete definition of an answer.
+    """A Signature at one shape: the complete definition of a result.
 
-    Construction does not validate the shape (a plan makes millions); :func:`check_shape` does,
+    Construction does not validate the shape, as a plan creates millions; :func:`check_shape` does,
     once per axis, where shapes enter.
     """
 
@@ -218,7 +218,7 @@ class Operation:
 
     @property
     def flops(self) -> int:
-        """2·batch·M·N·K; epilogue, alpha and beta are not counted, as is usual."""
+        """2·batch·M·N·K; by convention, epilogue, alpha and beta are not counted."""
         m, n, k, batch = self.matmul_shape
         return 2 * batch * m * n * k
 
@@ -229,8 +229,8 @@ class Operation:
 
     @cached_property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """What an executable is given, in this order: lhs, rhs, then addend, scale_a, scale_b,
-        bias and residual as far as the signature has them."""
+        """The inputs of an executable, in this order: lhs, rhs, then those of addend, scale_a,
+        scale_b, bias and residual that the signature has."""
         s = self.signature
         if isinstance(self.shape, Conv2dShape):
             c = self.shape
@@ -280,10 +280,11 @@ class Operation:
 
 
 def check_shape(signature: Signature, shape: Shape) -> None:
-    """Refuse sizes that mean nothing.
+    """Reject invalid sizes.
 
     Raises:
-        RequestError: a size of zero or below, K not divisible by the slices, an empty output.
+        RequestError: a size is not positive, K is not divisible by the slices, or the output is
+            empty.
     """
     problem = ""
     if isinstance(shape, Conv2dShape):

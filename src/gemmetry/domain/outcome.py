@@ -1,4 +1,4 @@
-"""What became of a dispatch."""
+"""The outcome of a dispatch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """The end of a dispatch; each but ``ok`` comes with a reason a person can act on."""
+    """How a dispatch ended; every outcome except ``ok`` comes with a reason that a user can act
+    on."""
 
     OK = "ok"
     WRONG = "wrong"
@@ -20,7 +21,7 @@ class Outcome(StrEnum):
 
     @property
     def is_failure(self) -> bool:
-        """True for outcomes that make the run exit with 1 by themselves (design section 6)."""
+        """True for outcomes that make the run exit with status 1 by themselves."""
         return self in _FAILURES
 
     @property
@@ -38,11 +39,11 @@ class Stage(StrEnum):
     GENERATE = "generate"
     COMPILE = "compile"
     BUILD = "build"
-    """Loading what was compiled and preparing inputs on the device."""
+    """Loading the compiled code and preparing inputs on the device."""
     VERIFY = "verify"
     MEASURE = "measure"
     TRACE = "trace"
-    """Launching under a profiler and reading back what it wrote."""
+    """Launching under a profiler and reading back its output."""
 
 
 class Verification(StrEnum):
@@ -50,6 +51,6 @@ class Verification(StrEnum):
 
     PASSED = "passed"
     WARNED = "warned"
-    """Within the bound that cannot be exceeded by a right kernel, above what is usual."""
+    """Within the bound that no correct kernel exceeds, but above the usual error."""
     FAILED = "failed"
     NOT_VERIFIED = "not_verified"

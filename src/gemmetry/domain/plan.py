@@ -1,4 +1,4 @@
-"""What a run is to do: operations × providers × targets, filtered by a selection."""
+"""The plan of a run: operations × providers × targets, filtered by a selection."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Selection(Protocol):
 
     @property
     def everything(self) -> bool:
-        """True if nothing is filtered, so that callers may skip the question."""
+        """True if nothing is filtered, so that callers may skip the test."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderRequest:
-    """A provider by its registered name, with what its constructor is given (JSON values)."""
+    """A provider by its registered name, with its constructor's options (JSON values)."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -34,14 +34,14 @@ class ProviderRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedDispatch:
-    """One dispatch asked for by its whole name, whatever the axes say."""
+    """One dispatch requested by its full name, independently of the axes."""
 
     operation: Operation
     configuration: str
     provider: str | None = None
-    """None: every provider whose grammar knows the configuration."""
+    """None: every provider whose grammar includes the configuration."""
     target: str | None = None
-    """Name of the only target; None: every one that it is known on."""
+    """Name of the only target; None: every target it is known on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from gemmetry.domain.units import format_ns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildFacts:
-    """What building a dispatch told; None where the provider cannot know."""
+    """Facts learned from building a dispatch; None where the provider cannot know them."""
 
     registers: int | None = None
     """Per thread."""
@@ -22,32 +22,32 @@ class BuildFacts:
     shared_memory_bytes: int | None = None
     """Static plus dynamic, per block."""
     matrix_instruction: str | None = None
-    """The instruction of the product found in the machine code: a matrix instruction, e.g.
-    ``wgmma``, on a CPU the commonest multiply-add with its kind of register, e.g.
-    ``vfmadd231ps zmm``; "none" if none was."""
+    """The multiply instruction found in the machine code: a matrix instruction, e.g. ``wgmma``, or
+    on a CPU the most frequent multiply-add with its register type, e.g. ``vfmadd231ps zmm``; "none"
+    if there is none."""
     compiled_for: str | None = None
-    """Architecture the code was compiled for where it is not the target's own."""
+    """Architecture the code was compiled for, where it differs from the target's."""
     default_configuration: str | None = None
-    """What the compiler itself chose, where the configuration left it the choice."""
+    """The compiler's own choices, where the configuration leaves them open."""
     compile_ns: int | None = None
     source_path: str | None = None
-    """Generated source, relative to the experiment folder (as all paths here)."""
+    """Generated source, relative to the experiment folder, like all paths here."""
     binary_path: str | None = None
     assembly_path: str | None = None
     tool_output_path: str | None = None
-    """What the provider's tools (a compiler, an assembler) printed about this dispatch."""
+    """Output of the provider's tools (a compiler, an assembler) about this dispatch."""
     compile_command: str | None = None
     run_command: str | None = None
-    """The provider's own tool doing the same measurement, for people to check ours. ``{seed}`` and
-    ``{distribution}`` in it stand for the run's own, which the engine puts in."""
+    """A command that makes the same measurement with the provider's own tool, as a cross-check. The
+    engine replaces ``{seed}`` and ``{distribution}`` by those of the run."""
     declared: tuple[Trait, ...] = ()
-    """What the provider declares of the arithmetic; verification judges by it."""
+    """The provider's declarations about its arithmetic; verification applies them."""
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What verification found; ratios are errors divided by the bound (1.0 = on the bound)."""
+    """Result of verification; ratios are errors divided by the bound (1.0 = on the bound)."""
 
     status: Verification
     checks: Mapping[str, str] = field(default_factory=dict)
@@ -58,25 +58,27 @@ class Verdict:
     """Mean of (result − reference) / bound scale; far from zero where rounding truncates."""
     accuracy_class: str | None = None
     zero_share: float | None = None
-    """Share of zeros among the inputs as they were quantised."""
+    """Share of zeros among the quantised inputs."""
     first_bad: str | None = None
     """Index, value and expectation of the first element outside its bound."""
     reason: str = ""
     error_map: tuple[str, ...] = ()
-    """The result drawn in characters, one a tile, where elements were wrong: ``.`` right, ``1`` to
-    ``9`` tenths of the tile wrong, ``#`` all of it; the caption first."""
+    """Map of the result where elements were wrong, with one character per tile: ``.`` correct,
+    ``1`` to ``9`` tenths of the tile wrong, ``#`` all of it wrong. The first line is the
+    caption."""
     refused_shapes: int = 0
-    """Small shapes that checks tried and the configuration refused."""
+    """Small shapes that checks tried and the configuration rejected."""
     evidence_path: str | None = None
     """Folder with the failing inputs, output and expectation, relative to the experiment."""
     rivals: Mapping[str, bool] = field(default_factory=dict)
-    """Check of another harness -> whether it would have let the first result through; asked for
-    by the self-test alone."""
+    """Maps the checks of other harnesses to whether they would have accepted the first result;
+    filled only for the self-test."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Telemetry:
-    """The device during sampling, medians over the rounds; None where it was not told."""
+    """State of the device during sampling, medians over the rounds; None where it was not
+    reported."""
 
     sm_clock_hz: float | None = None
     memory_clock_hz: float | None = None
@@ -86,17 +88,17 @@ class Telemetry:
     load_average: float | None = None
     """Runnable processes per core, from the host (CPU targets)."""
     others_cpu_share: float | None = None
-    """Share of the processors that went to other programs or to the hypervisor (CPU targets)."""
+    """Share of processor time used by other programs or by the hypervisor (CPU targets)."""
     run_delay_share: float | None = None
-    """Time that threads of the dispatch stood ready without a processor, over the sampling time;
-    summed over the threads, so that it may exceed 1 (CPU targets)."""
+    """Time that runnable threads of the dispatch waited for a processor, divided by the sampling
+    time; summed over the threads, so that it may exceed 1 (CPU targets)."""
     processors: str = ""
-    """Processors that the dispatch was held to, e.g. ``0-3,8`` (CPU targets)."""
+    """Processors that the dispatch was pinned to, e.g. ``0-3,8`` (CPU targets)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """Statistics over the raw samples (which the store keeps), durations per launch."""
+    """Statistics over the raw samples, which the store keeps; durations are per launch."""
 
     median_ns: float
     ci_low_ns: float | None
@@ -108,48 +110,49 @@ class Measurement:
     launches_per_sample: int = 1
     rounds: int = 1
     processes: int = 1
-    """Processes that the rounds were taken in."""
+    """Number of processes that the rounds were run in."""
     process_spread: float = 0.0
     """Range of the processes' medians over the median of all samples; 0 where the rounds of the
-    slowest are not all slower than those of the fastest. Processes of a single round (a short run,
-    a worker that was replaced) do not count."""
+    slowest are not all slower than those of the fastest. Processes with a single round (a short
+    run, or a worker that was replaced) do not count."""
     method: str = ""
     """``wall_clock``, ``events``, ``graph`` or ``simulated``."""
     regime: str = "burst"
     stop_reason: str = ""
     """``interval``, ``time_budget`` or ``max_samples``."""
     input_sets: int = 1
-    """Rotated copies of the inputs; together they exceed twice the last-level cache."""
+    """Number of rotated copies of the inputs; together they exceed twice the last-level cache."""
     first_launch_ns: float | None = None
     harness_overhead_ns: float | None = None
-    """What timing an empty call reports, a sample."""
+    """Duration that timing an empty call reports, per sample."""
     effective_samples: float | None = None
-    """Independent samples that these are worth, given how alike those of one round are."""
+    """Effective number of independent samples, given the correlation within rounds."""
     telemetry: Telemetry = Telemetry()
     marks: tuple[str, ...] = ()
-    """What makes this measurement less than trustworthy, each with what to do about it."""
+    """Reasons not to trust this measurement fully, each with a remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFacts:
-    """What was recorded of a dispatch under a profiler."""
+    """The trace files recorded of a dispatch under a profiler."""
 
     folder: str
-    """Of the trace files, relative to the experiment folder (absolute on its way there)."""
+    """Folder of the trace files, relative to the experiment folder (absolute until they are
+    stored)."""
     files: tuple[str, ...]
-    """Names in it: the Chakra execution trace, then one Kineto trace a repeat."""
+    """File names: the Chakra execution trace, then one Kineto trace per repeat."""
     operators: int
-    """CPU operators in the Kineto traces together."""
+    """Total number of CPU operators in the Kineto traces."""
     kernels: int
-    """GPU kernels in them together."""
+    """Total number of GPU kernels in the Kineto traces."""
     input_sha256: Mapping[str, str]
-    """Role of an input -> SHA-256 over its bytes as they are stored."""
+    """Maps the role of each input to the SHA-256 over its stored bytes."""
     output_sha256: str
-    """Over the bytes that the last launch left."""
+    """SHA-256 over the output of the last launch."""
 
     @property
     def repeats(self) -> int:
-        """Kineto traces among the files."""
+        """The Kineto traces among the files."""
         return len(self.files) - 1
 
 
@@ -168,7 +171,7 @@ class Record:
     """The stage that ended it, where `outcome` is not ok."""
     reason: str = ""
     output_tail: str = ""
-    """The end of what the worker printed, where that explains the outcome."""
+    """The last lines of the worker's output, where they explain the outcome."""
     distribution: str
     seed: int
     flops: int
@@ -181,7 +184,7 @@ class Record:
     roofline_fraction: float | None = None
     roofline_source: str = ""
     reproduce: str = ""
-    """The command that does this dispatch again."""
+    """The command that reproduces this dispatch."""
     tags: Mapping[str, str] = field(default_factory=dict)
     environment_id: str = ""
 
@@ -192,7 +195,7 @@ class Record:
             raise ValueError(f"{self.dispatch}: the outcome {self.outcome} needs a reason")
 
     def __repr__(self) -> str:
-        """One line: lists of records are printed at prompts."""
+        """One line, as lists of records are printed in interactive sessions."""
         what = f"{self.provider}:{self.dispatch} on {self.device or self.target}"
         if self.measurement is None:
             return f"<Record {what}: {self.outcome}>"

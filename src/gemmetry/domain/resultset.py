@@ -1,4 +1,4 @@
-"""Stored results as reports and comparisons take them."""
+"""Stored results, as used by reports and comparisons."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class ResultSet:
     samples: Callable[[Record], Sequence[float]] = _no_samples
     """Raw samples of a record in ns per launch, in the order they were taken."""
     rounds: Callable[[Record], Mapping[int, Sequence[float]]] = _no_rounds
-    """The same by turn, i.e. by interleaved round: dispatches that share a turn were sampled in it
-    one after the other. Empty where turns were not stored."""
+    """The same samples by turn, i.e. by interleaved round: dispatches that share a turn were
+    sampled in it one after the other. Empty where turns were not stored."""
     command: str = ""
-    """The command line that made the experiment."""
+    """The command line that created the experiment."""
     path: str = ""
     created: str = ""
     """ISO 8601, UTC."""

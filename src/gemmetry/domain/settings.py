@@ -1,4 +1,5 @@
-"""How a run is done: seeds, budgets and deadlines. Part of the plan, so stored with it."""
+"""The settings of a run: seeds, budgets and deadlines. They are part of the plan and stored with
+it."""
 
 from __future__ import annotations
 
@@ -11,17 +12,17 @@ DEFAULT_SEED = 42
 """The seed of the grid tracing document (RANDOM_SEED)."""
 
 USUAL_SAMPLES = 10
-"""Least number of samples where the time budget holds so many and nothing else was asked for."""
+"""Default minimum number of samples, as far as the time budget allows."""
 
 MOST_PROCESSES = 12
-"""That share the rounds of a dispatch: the fewest rounds that one takes."""
+"""Worker processes share the rounds of a dispatch; this is the fewest rounds each runs."""
 
 DISTRIBUTIONS = ("offset_uniform", "uniform", "uniform_signed", "normal", "integers", "zeros")
-"""Names accepted for the inputs' distribution; numerics/inputs.py defines each per dtype."""
+"""Accepted names of the inputs' distribution; numerics/inputs.py defines each per dtype."""
 
 
 SANITIZERS = ("memcheck", "racecheck", "synccheck", "initcheck")
-"""Tools of NVIDIA's compute-sanitizer."""
+"""Names of the tools of NVIDIA's compute-sanitizer."""
 
 
 TIMING_METHODS = ("auto", "graph", "events")
@@ -45,51 +46,53 @@ class TraceSchedule:
     """When a profiler records; the defaults are the grid tracing document's."""
 
     wait_steps: int = 1
-    """Launches of each repeat before the profiler gets ready."""
+    """Launches of each repeat before the profiler warms up."""
     warmup_steps: int = 3
-    """Launches while it is ready but keeps nothing."""
+    """Launches while the profiler warms up and discards its events."""
     active_steps: int = 1
-    """Launches that it records."""
+    """Launches that the profiler records."""
     repeats: int = 5
-    """Times that all this is done; each gives a trace file."""
+    """Number of such cycles; each writes one trace file."""
     chakra_all_steps: bool = False
-    """The execution trace holds every launch, as the grid tracing document's does; else those that
-    the profiler records in the first repeat."""
+    """True: the execution trace holds every launch, as in the grid tracing document. False: it
+    holds those that the profiler records in the first repeat."""
 
     @property
     def steps(self) -> int:
-        """Launches in all."""
+        """Total number of launches."""
         return self.repeats * (self.wait_steps + self.warmup_steps + self.active_steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """Everything about a run that is neither an operation nor a provider; SI units."""
+    """All settings of a run except its operations and providers, in SI units."""
 
     seed: int = DEFAULT_SEED
     distribution: str = "offset_uniform"
     verify: bool = True
     verification_level: str = "standard"
     verification_providers: tuple[str, ...] = ("numpy",)
-    """Who computes the reference; the first that can. ``device``: the device's own float64."""
+    """Sources of the reference; the first one available is used. ``device``: the device's own
+    float64."""
     judge_rivals: bool = False
-    """Ask also what the checks of other harnesses would have said (the self-test does)."""
+    """Also apply the checks of other harnesses, as the self-test does."""
     sanitizers: tuple[str, ...] = ()
-    """Those of :data:`SANITIZERS` to run each verified CUDA dispatch under."""
+    """The :data:`SANITIZERS` to run each verified CUDA dispatch under."""
     measure: bool = True
     regime: str = "burst"
     timing_method: str = "auto"
     """One of :data:`TIMING_METHODS`."""
     interval_width: float | None = None
-    """Asked relative half-width of the median's 95 % interval; None: 0.005 GPU, 0.02 CPU."""
+    """Target relative half-width of the median's 95 % interval; None: 0.005 on a GPU, 0.02 on a
+    CPU."""
     time_budget_s: float = 2.0
-    """Sampling time of one dispatch."""
+    """Time budget for sampling one dispatch."""
     warmup_iterations: int = 3
     warmup_s: float = 0.0
-    """Continuous load before the first sample, beside those iterations."""
+    """Duration of continuous load before the first sample, in addition to those iterations."""
     min_samples: int | None = None
-    """Samples that are taken however long they last; None: :data:`USUAL_SAMPLES`, as far as
-    `time_budget_s` goes."""
+    """Minimum number of samples, however long they take; None: :data:`USUAL_SAMPLES`, as far as
+    `time_budget_s` allows."""
     max_samples: int = 1000
     repetitions: int | None = None
     """Exact number of samples instead of the adaptive stop (--benchmark-repetitions)."""
@@ -100,16 +103,17 @@ class RunSettings:
     """Worker processes that share the rounds of a dispatch; 0: 3 on a GPU, 1 elsewhere."""
     cold_cache: bool = True
     max_seconds_per_launch: float = 10.0
-    """A dispatch of which one launch takes longer is skipped, where a prediction had one tried."""
+    """A dispatch is skipped if a single trial launch, made because of a high prediction, takes
+    longer than this."""
     deadlines_s: Mapping[Stage, float] = field(default_factory=_default_deadlines)
     jobs: int = 0
-    """Parallel compiles; 0: one per processor."""
+    """Number of parallel compiles; 0: one per processor."""
     memory_budget_bytes: int = 0
-    """Of a device, for executables kept warm side by side; 0: half of what is free."""
+    """Device memory for executables kept loaded at the same time; 0: half of the free memory."""
     threads: int = 0
-    """CPU threads of a provider; 0: every processor this process may use."""
+    """CPU threads per provider; 0: every processor this process may use."""
     force_compile: bool = False
     save_commands: bool = False
     trace: TraceSchedule | None = None
-    """Record each dispatch under a profiler; None: do not."""
+    """How to record each dispatch under a profiler; None: do not record."""
     tags: Mapping[str, str] = field(default_factory=dict)

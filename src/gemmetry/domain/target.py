@@ -1,4 +1,4 @@
-"""Devices that dispatches are for."""
+"""Targets: the devices that dispatches run on or are compiled for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TargetKind(StrEnum):
     HIP = "hip"
     VULKAN = "vulkan"
     NULL = "null"
-    """The pretend device of the null provider."""
+    """The simulated device of the null provider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class Target:
 
     kind: TargetKind
     architecture: str = ""
-    """sm_90, gfx942 ...; empty for the CPU at hand."""
+    """sm_90, gfx942 ...; empty for this machine's CPU."""
     index: int | None = 0
     """Which device of that kind on this machine; None: none is attached, compile only."""
     product: str = field(default="", compare=False)
-    """The product's own name, e.g. "NVIDIA H200"; looked up in the table of devices."""
+    """The product name, e.g. "NVIDIA H200"; looked up in the table of devices."""
 
     @property
     def name(self) -> str:
@@ -60,7 +60,7 @@ def parse_target(text: str) -> Target:
     """``cpu``, ``cuda``, ``cuda:1`` (a device here) or ``cuda-sm_90`` (compile only).
 
     Raises:
-        RequestError: not of that form.
+        RequestError: the text does not have that form.
     """
     match = _TARGET.fullmatch(text.strip().lower())
     if match is None or match["kind"] not in list(TargetKind):

@@ -1,4 +1,5 @@
-"""Formatting of SI values for people, and parsing what people type. Stored values stay SI."""
+"""Formats SI values for display, and parses quantities that users type. Stored values stay in SI
+units."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
 
 
 def format_ns(value: float | None, *, even: bool = False) -> str:
-    """A duration in ns with the unit that reads best: ``847 ns``, ``14.7 ms``.
+    """A duration in ns formatted in the most readable unit: ``847 ns``, ``14.7 ms``.
 
-    `even` keeps zeros at the end (``62.0 µs``), so that all cells of a column show three digits.
+    `even` keeps trailing zeros (``62.0 µs``), so that all cells of a column show three digits.
     """
     if value is None:
         return "–"
@@ -27,9 +28,8 @@ def format_ns(value: float | None, *, even: bool = False) -> str:
 
 
 def column_decimals(values: Iterable[float], most: int = 3) -> int:
-    """Digits after the point, at most `most`, that are the same for all cells of a column: they
-    show three digits of the least of `values`, unless that takes more than one digit beyond what
-    the median needs."""
+    """Number of decimals, at most `most`, for all cells of a column: enough to show three digits of
+    the smallest of `values`, but at most one more than the median needs."""
     sizes = sorted(abs(value) for value in values if value)
     if not sizes:
         return 0
@@ -45,8 +45,8 @@ def format_bytes(value: float | None) -> str:
 
 
 def format_memory(value: int | None) -> str:
-    """The size of a memory with a binary prefix, as it is sold: ``31.4 GiB``; – where it is not
-    known (None or 0)."""
+    """A memory size with a binary prefix, as memory is sold: ``31.4 GiB``; – where it is unknown
+    (None or 0)."""
     steps = (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
     return _scaled(value or None, "B", steps)
 
@@ -65,7 +65,7 @@ def parse_duration_s(text: str) -> float:
     """``90``, ``90s``, ``1.5min``, ``200ms`` -> seconds.
 
     Raises:
-        RequestError: not a duration.
+        RequestError: the text is not a duration.
     """
     match = re.fullmatch(r"\s*([0-9.]+)\s*(ns|us|µs|ms|s|min|h)?\s*", text)
     try:
@@ -81,10 +81,10 @@ def parse_duration_s(text: str) -> float:
 def parse_share(text: str) -> float:
     """``2%``, ``0.5 %``, ``0.02`` -> a fraction, 0.02 for 2 %.
 
-    A number of 1 or more has to have its unit: ``5`` can mean 5 % or five times as much.
+    A number of 1 or more requires a unit: ``5`` can mean 5 % or five times as much.
 
     Raises:
-        RequestError: not a share, below zero, or without its unit.
+        RequestError: the text is not a share, is negative, or lacks its unit.
     """
     match = re.fullmatch(r"\s*([0-9.]+(?:e[-+]?[0-9]+)?)\s*(%?)\s*", text.lower())
     try:
@@ -109,7 +109,7 @@ def parse_bytes(text: str) -> int:
     """``2GiB``, ``500MB``, ``4096`` -> bytes.
 
     Raises:
-        RequestError: not a size.
+        RequestError: the text is not a size.
     """
     match = re.fullmatch(r"\s*([0-9.]+)\s*([kmgt]?i?b?)\s*", text.lower())
     try:
