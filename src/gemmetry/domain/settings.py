@@ -15,7 +15,7 @@ USUAL_SAMPLES = 10
 """Default minimum number of samples, as far as the time budget allows."""
 
 MOST_PROCESSES = 12
-"""Worker processes share the rounds of a dispatch; this is the fewest rounds each runs."""
+"""Most worker processes that share the rounds of a dispatch, and the fewest rounds it is given."""
 
 DISTRIBUTIONS = ("offset_uniform", "uniform", "uniform_signed", "normal", "integers", "zeros")
 """Accepted names of the inputs' distribution; numerics/inputs.py defines each per dtype."""

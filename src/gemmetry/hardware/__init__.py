@@ -1,2 +1,2 @@
-"""What processors can do at best (``devices.py``, ``cpu.py``, ``roofline.py``) and what this
-machine has (``detect.py``, ``doctor.py``, ``environment.py``)."""
+"""Peak rates of processors (``devices.py``, ``cpu.py``, ``roofline.py``) and what this machine has
+(``detect.py``, ``doctor.py``, ``environment.py``)."""

@@ -1,4 +1,4 @@
-"""Memory bandwidth of the host, measured: no file of the system tells it."""
+"""Measures the memory bandwidth of the host, which no system file reports."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from gemmetry.hardware.host import total_memory_bytes
 _REPEATS = 5
 _MIN_BYTES, _MAX_BYTES = 64 * 2**20, 512 * 2**20
 _CACHE_FACTOR = 4
-"""STREAM's rule: each array at least four times the caches (J. McCalpin, STREAM run rules)."""
+"""STREAM's rule: each array is at least four times the caches (J. McCalpin, STREAM run rules)."""
 
 _TRAVELLING = 6
-"""Arrays that one triad moves between caches and memory."""
+"""Number of arrays that one triad moves between caches and memory."""
 
 
 @lru_cache(maxsize=1)
@@ -27,10 +27,10 @@ def measure_host_bandwidth() -> float | None:
 
     ``a = b + s·c`` as STREAM does it, in two numpy passes (numpy has no fused one): c is read and
     a written, then a and b read and a written. A cache reads a line before part of it is written,
-    unless it is there already, so that six arrays travel; STREAM itself counts the five that the
-    program names. A product mostly reads, and its bytes are to be held against all that memory
-    moves. The best of five runs, after one that touched the pages. Takes about a second; measured
-    once a process.
+    unless it already holds the line, so that six arrays are moved; STREAM itself counts the five
+    that the program names. A product mostly reads, and its bytes must be compared with everything
+    that memory moves. The result is the best of five runs, after one that touches the pages. It
+    takes about a second and is measured once per process.
     """
     facts = cpu_facts()
     array_bytes = min(max(_CACHE_FACTOR * facts.total_cache_bytes, _MIN_BYTES), _MAX_BYTES)
@@ -40,7 +40,7 @@ def measure_host_bandwidth() -> float | None:
     elements = array_bytes // 8 // workers
     parts = [tuple(np.ones(elements) for _ in range(3)) for _ in range(workers)]
     best = float("inf")
-    with ThreadPoolExecutor(workers) as pool:  # numpy frees the interpreter lock meanwhile
+    with ThreadPoolExecutor(workers) as pool:  # numpy releases the GIL
         list(pool.map(_triad, parts))
         for _ in range(_REPEATS):
             began = time.perf_counter()

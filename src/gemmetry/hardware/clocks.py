@@ -1,10 +1,10 @@
-"""The highest clock that a CPU can reach, so that a peak computed from it bounds what is measured.
+"""The highest clock that a CPU can reach, so that a peak computed from it is an upper bound.
 
-A virtual machine shows the clock of its time-stamp counter, about the base clock, and the cores
-run faster. It mostly hides which product it is as well, so the bound is the highest boost clock of
-any product with that family and model, from the makers' product pages (amd.com, ark.intel.com,
-amperecomputing.com, aws.amazon.com/ec2, learn.microsoft.com). Families and models as in Linux,
-arch/x86/include/asm/intel-family.h and arch/x86/kernel/cpu/amd.c.
+A virtual machine shows the clock of its time-stamp counter, which is about the base clock, although
+the cores run faster. It usually hides the product's name too, so the bound is the highest boost
+clock of any product with that family and model, from the vendors' product pages (amd.com,
+ark.intel.com, amperecomputing.com, aws.amazon.com/ec2, learn.microsoft.com). Families and models as
+in Linux, arch/x86/include/asm/intel-family.h and arch/x86/kernel/cpu/amd.c.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _INTEL = (
     _Boost(6, 0x8F, 0x8F, 4.8, "Intel Xeon w9-3495X"),  # Sapphire Rapids
     _Boost(6, 0xCF, 0xCF, 4.2, "Intel Xeon Gold 6534"),  # Emerald Rapids
     _Boost(6, 0xAD, 0xAE, 4.9, "Intel Xeon 678X"),  # Granite Rapids
-    _Boost(6, 0x00, 0xFF, 6.2, "Intel Core i9-14900KS"),  # everything else of that family
+    _Boost(6, 0x00, 0xFF, 6.2, "Intel Core i9-14900KS"),  # everything else in that family
 )
 _TABLES = {"AuthenticAMD": _AMD, "HygonGenuine": _AMD, "GenuineIntel": _INTEL}
 
@@ -59,11 +59,11 @@ _ARM = {
 
 
 def highest_clock(facts: CpuFacts) -> tuple[float, str] | None:
-    """The clock in Hz that the cores do not exceed, and how that is known; None if nothing is.
+    """The clock in Hz that the cores do not exceed, and its source; None if it is unknown.
 
-    Where cpufreq tells this very processor's highest clock that is it, else the larger of what the
-    system tells and the fastest product of its kind. Of an unknown kind it is what the system
-    tells, with a remark where that may be exceeded.
+    This is the processor's own highest clock where cpufreq reports it, else the larger of the clock
+    that the system reports and that of the fastest product of its kind. For an unknown kind it is
+    the clock that the system reports, with a remark where the cores may exceed it.
     """
     told = None if facts.clock_hz is None else (facts.clock_hz, facts.clock_source)
     boost = _boost(facts)

@@ -1,10 +1,10 @@
-"""Theoretical peaks of the CPU at hand: cores × highest clock × operations per cycle.
+"""Theoretical peaks of this machine's CPU: cores × highest clock × operations per cycle.
 
-Operations per cycle are those of the widest vector or matrix instructions that the processor's
-flags show, times how many of them its family starts per cycle. The latter is in no flag, so it
-comes from a table: Intel's and AMD's optimisation manuals (the vendors' "Software Optimization
-Guide" of each AMD family; "Intel 64 and IA-32 Architectures Optimization Reference Manual"), Arm's
-"Software Optimization Guide" of each Neoverse core, and the instruction tables of uops.info.
+Operations per cycle are those of the widest vector or matrix instructions in the processor's flags,
+times how many of them its family issues per cycle. No flag shows the latter, so it comes from a
+table: Intel's and AMD's optimisation manuals (the vendors' "Software Optimization Guide" of each
+AMD family; "Intel 64 and IA-32 Architectures Optimization Reference Manual"), Arm's "Software
+Optimization Guide" of each Neoverse core, and the instruction tables of uops.info.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class CorePeak:
     per_cycle: Mapping[str, int]
     """dtype name -> FLOP (s8: operations) per cycle and core; missing: unknown."""
     instructions: Mapping[str, str]
-    """dtype name -> what reaches that rate, for people."""
+    """dtype name -> description of the instructions that reach that rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """FMA units: how many vector multiply-adds of that width a core starts per cycle."""
+    """FMA units: how many vector multiply-adds of that width a core issues per cycle."""
 
     name: str
     avx2_fma: int = 2
@@ -56,11 +56,11 @@ _NEOVERSE: dict[int, tuple[str, int]] = {
     0xD0C: ("Neoverse N1", 2), 0xD49: ("Neoverse N2", 2), 0xD8E: ("Neoverse N3", 2),
     0xD40: ("Neoverse V1", 4), 0xD4F: ("Neoverse V2", 4), 0xD84: ("Neoverse V3", 4),
 }  # fmt: skip
-"""CPU part (Linux arch/arm64/include/asm/cputype.h) -> name, 128-bit FMAs started per cycle."""
+"""CPU part (Linux arch/arm64/include/asm/cputype.h) -> name, 128-bit FMAs issued per cycle."""
 
 
 def core_peak(facts: CpuFacts) -> CorePeak | None:
-    """Operations per cycle of one core; None where the family or its vectors are unknown."""
+    """Operations per cycle of one core; None where the family or its vector width is unknown."""
     if facts.arm_part in _NEOVERSE:
         return _neoverse(facts)
     family = _x86_family(facts)
@@ -72,9 +72,9 @@ def core_peak(facts: CpuFacts) -> CorePeak | None:
 def peak_flops_per_s(facts: CpuFacts, dtype: DType) -> tuple[float, str] | None:
     """Peak of all usable cores in FLOP/s with its source, or None where it is unknown.
 
-    An upper bound: all cores at the highest clock that one of them can reach. The source reads
-    like ``2 cores × 5.00 GHz (upper bound: the highest boost of AMD EPYC 9575F; this machine may
-    run slower) × 64 FLOP/cycle f32 (AVX-512, 2 FMA; AMD Zen 5)``.
+    This is an upper bound: all cores at the highest clock that one of them can reach. An example of
+    the source: ``2 cores × 5.00 GHz (upper bound: the highest boost of AMD EPYC 9575F; this machine
+    may run slower) × 64 FLOP/cycle f32 (AVX-512, 2 FMA; AMD Zen 5)``.
     """
     peak, clock = core_peak(facts), highest_clock(facts)
     if peak is None or dtype.name not in peak.per_cycle or clock is None:
@@ -108,7 +108,8 @@ def _x86_family(facts: CpuFacts) -> _Family | None:
 
 
 def _x86(family: _Family, flags: frozenset[str]) -> CorePeak:
-    """An FMA is 2 FLOP a lane; f16 and bf16 without instructions of their own run through f32."""
+    """An FMA is 2 FLOP per lane; f16 and bf16 without instructions of their own are computed in
+    f32."""
     wide = "avx512f" in flags
     units, lanes, isa = (family.avx512_fma, 16, "AVX-512") if wide else (family.avx2_fma, 8, "AVX2")
     how = f"{isa}, {units} FMA; {family.name}"

@@ -1,6 +1,6 @@
 """What this machine has: the CPU from the kernel's files, GPUs from NVML and amdsmi.
 
-Nothing here raises when something is missing: that is an answer, with its reason.
+Nothing here raises when something is missing: it is reported as missing, with the reason.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ base clock."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuFacts:
-    """The processor as Linux describes it; elsewhere most fields keep their defaults."""
+    """The processor as Linux describes it; on other systems most fields keep their defaults."""
 
     name: str
     vendor: str = ""
@@ -42,17 +42,17 @@ class CpuFacts:
     usable_cores: int = 1
     """Logical processors this process may use; with SMT two of them share one core's units."""
     physical_cores: int = 1
-    """Cores behind them: threads of one core share its vector units."""
+    """Physical cores of those processors: threads of one core share its vector units."""
     clock_hz: float | None = None
     clock_source: str = ""
     clock_is_highest: bool = False
-    """True where the clock is this very processor's highest, turbo included."""
+    """True where the clock is this processor's own highest, turbo included."""
     last_level_caches: tuple[int, ...] = ()
-    """Bytes of each distinct one that the usable processors have; () if unknown."""
+    """Bytes of each distinct last-level cache of the usable processors; () if unknown."""
 
     @property
     def total_cache_bytes(self) -> int:
-        """Last-level caches of all usable processors together; 0 if unknown."""
+        """Total last-level cache of all usable processors in bytes; 0 if unknown."""
         return sum(self.last_level_caches)
 
 
@@ -81,17 +81,17 @@ class GpuList:
 
 
 def cpu_facts(root: Path = ROOT) -> CpuFacts:
-    """Model, family and clock of the processors that this process may use, the flags that all of
-    them have, and their cores and caches.
+    """Model, family and clock of the processors that this process may use, the flags common to all
+    of them, and their cores and caches.
 
     Args:
-        root: what /proc and /sys lie below; replaced in tests.
+        root: folder that contains /proc and /sys; replaced in tests.
     """
     usable = _usable_processors(root)
     fields = usable[0]
     clock_hz, clock_source, is_highest = _clock(fields, root)
     parts = {processor.get("CPU part", "") for processor in usable}
-    part = parts.pop() if len(parts) == 1 else ""  # cores of several kinds have no one peak
+    part = parts.pop() if len(parts) == 1 else ""  # cores of several kinds have no common peak
     flags = [(p.get("flags") or p.get("Features") or "").split() for p in usable]
     return CpuFacts(
         name=fields.get("model name") or platform.processor() or platform.machine(),
@@ -110,7 +110,8 @@ def cpu_facts(root: Path = ROOT) -> CpuFacts:
 
 
 def processor_identity(root: Path = ROOT) -> str:
-    """Model and features of this processor: machine code compiled for them fits no other."""
+    """Model and features of this processor; machine code compiled for them may not run on
+    another."""
     lines = read_text(root / "proc/cpuinfo").partition("\n\n")[0].splitlines()
     wanted = ("model name", "flags", "Features", "CPU part")
     named = "\n".join(line for line in lines if line.startswith(wanted))
@@ -152,7 +153,7 @@ def amd_gpus(amdsmi: ModuleType | Any | None = None) -> GpuList:
             amdsmi = importlib.import_module("amdsmi")
         except ImportError:
             return GpuList((), "amdsmi is not installed", "install the amdsmi package of ROCm")
-        except (KeyError, OSError) as error:  # its import looks for ROCm's library and raises these
+        except (KeyError, OSError) as error:  # its import searches for ROCm's library
             return GpuList((), f"amdsmi does not load: {error}", "install ROCm's driver stack")
     try:
         amdsmi.amdsmi_init()
@@ -175,7 +176,7 @@ def _nvidia_gpu(nvml: Any, handle: Any, index: int, driver: str) -> GpuFacts:
     try:
         memory: int | None = int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
     except nvml.NVMLError:
-        memory = None  # GPUs that share the host's memory do not tell
+        memory = None  # GPUs that share the host's memory do not report it
     return GpuFacts(
         kind="cuda",
         index=index,
@@ -202,8 +203,8 @@ def _amd_gpu(amdsmi: Any, handle: Any, index: int) -> GpuFacts:
 
 
 def _usable_processors(root: Path) -> list[dict[str, str]]:
-    """What /proc/cpuinfo has about each usable processor; of the first one, or nothing, where it
-    does not number them."""
+    """The entry of /proc/cpuinfo of each usable processor; where entries are not numbered, the
+    first one only, or none."""
     blocks = []
     for block in read_text(root / "proc/cpuinfo").split("\n\n"):
         pairs = (line.split(":", 1) for line in block.splitlines() if ":" in line)
@@ -213,8 +214,8 @@ def _usable_processors(root: Path) -> list[dict[str, str]]:
 
 
 def _clock(fields: dict[str, str], root: Path) -> tuple[float | None, str, bool]:
-    """The highest clock that the system shows for a usable processor, what it is, and whether
-    turbo is surely in it."""
+    """The highest clock that the system shows for a usable processor, its description, and whether
+    it is certain to include turbo."""
     folders = [cpu_folder(cpu, root) / "cpufreq" for cpu in usable_cpus()]
     shown = (read_text(folder / "cpuinfo_max_freq") for folder in folders)
     kilohertz = [int(text) for text in shown if text.isdigit()]

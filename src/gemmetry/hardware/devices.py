@@ -26,7 +26,7 @@ class DeviceSpec:
     architecture: str
     """sm_90, gfx942 ... as in :class:`gemmetry.domain.target.Target`."""
     tokens: tuple[frozenset[str], ...]
-    """Each is a set of words that a driver's product name has, beside neutral ones."""
+    """Each is a set of words in a driver's product name, in addition to neutral words."""
     peaks: Mapping[str, float]
     """Rate class -> FLOP/s (s8: operations per second), dense."""
     bandwidth_bytes_per_s: float
@@ -35,7 +35,7 @@ class DeviceSpec:
     narrow_accumulator_peaks: Mapping[str, float] = field(default_factory=dict)
     """Rate class -> FLOP/s where f16 accumulates in f16; boards that halve the f32 rate."""
     last_level_cache_bytes: int = 0
-    """Beyond L2 (AMD's Infinity Cache); 0: the L2 is the last."""
+    """Cache beyond the L2 (AMD's Infinity Cache); 0: the L2 is the last level."""
     note: str = ""
 
 
@@ -248,9 +248,9 @@ _NEUTRAL_WORDS = frozenset({
     "hbm2", "hbm2e", "hbm3e", "16gb", "24gb", "32gb", "64gb", "80gb", "94gb", "141gb", "180gb",
     "192gb", "256gb", "288gb",
 })  # fmt: skip
-"""Words of a product name that change no figure of its row. Any other word left over ("Laptop",
-"Ti", "D", "MIG 1g.18gb") makes it another product, which has no row: no figure is better than the
-figure of something else."""
+"""Words of a product name that change no figure of its row. Any other remaining word ("Laptop",
+"Ti", "D", "MIG 1g.18gb") denotes another product, which has no row: no figure is better than that
+of a different product."""
 
 
 def find_device(product: str) -> DeviceSpec | None:
@@ -266,7 +266,7 @@ def find_device(product: str) -> DeviceSpec | None:
 
 
 def devices_of(architecture: str) -> tuple[DeviceSpec, ...]:
-    """All rows of an architecture, also with a suffix (``sm_90a``, ``gfx90a:xnack-``)."""
+    """All rows of an architecture, which may have a suffix (``sm_90a``, ``gfx90a:xnack-``)."""
     plain = architecture.partition(":")[0]
     found = tuple(spec for spec in DEVICES if spec.architecture == plain)
     if not found and plain.startswith("sm_") and plain[-1:] in ("a", "f"):

@@ -1,4 +1,4 @@
-"""What this machine can do, and why not the rest: rows for ``gemmetry doctor``."""
+"""Capabilities of this machine, and reasons for missing ones: rows for ``gemmetry doctor``."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class DoctorRow:
     capability: str
     available: bool
     detail: str
-    """What there is, or why it is missing."""
+    """What was found, or why it is missing."""
     next_step: str = ""
-    """What to do about it; "" where nothing need be done."""
+    """What to do about it; "" where nothing needs to be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ _TOOLS: tuple[_Tool, ...] = (
 
 
 def find_tool(name: str) -> str | None:
-    """Path of a program on PATH, or beside the running interpreter (a virtual environment that is
-    not activated has its tools there)."""
+    """Path of a program on PATH, or next to the running interpreter, where a virtual environment
+    that is not activated has its tools."""
     return shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
 
 

@@ -1,4 +1,4 @@
-"""Captures what makes two results comparable."""
+"""Captures the environment that two results must share to be comparable."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _GIT_SECONDS = 5
 def capture_environment(packages: Mapping[str, str]) -> Environment:
     """The machine, software and devices of this process.
 
-    What cannot be learned is left empty; nothing raises.
+    Whatever cannot be determined is left empty; nothing raises.
 
     Args:
         packages: library -> version, from the providers; gemmetry's own is added.
@@ -50,7 +50,7 @@ def capture_environment(packages: Mapping[str, str]) -> Environment:
         driver=", ".join(drivers),
         packages={
             "gemmetry": _own_version(),
-            **{name: str(text) for name, text in packages.items()},  # torch's is its own class
+            **{name: str(text) for name, text in packages.items()},  # torch's has its own class
         },
         git_revision=git_revision(Path.cwd()),
         variables=_variables(os.environ),
@@ -58,8 +58,8 @@ def capture_environment(packages: Mapping[str, str]) -> Environment:
 
 
 def git_revision(folder: Path) -> str:
-    """Commit of the repository that `folder` is in, ``-dirty`` added where files differ from it;
-    "" if it is in none or git is not installed."""
+    """Commit of the repository that contains `folder`, with ``-dirty`` appended where files differ
+    from it; "" if there is no repository or git is not installed."""
     try:
         result = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
@@ -75,8 +75,8 @@ def git_revision(folder: Path) -> str:
 
 
 def _own_version() -> str:
-    # Not a plain import: the root package names the api in its annotations, which is a higher
-    # layer. Not the installed metadata: a checkout on PYTHONPATH has none.
+    # Not a plain import: the annotations of the root package name the api, which is a higher layer.
+    # Not the installed metadata: a checkout on PYTHONPATH has none.
     return str(importlib.import_module("gemmetry").__version__)
 
 

@@ -1,11 +1,10 @@
 """Processors, caches and memory of the host that this process may use.
 
-Everything gemmetry knows of them is read here: from Linux's sysfs and procfs and from the control
-groups, of both versions, that a container or a batch system put this process in. What a file does
-not say (macOS; a container that hides it) is left out or assumed, as each function states.
+All of this is read here: from Linux's sysfs and procfs, and from the control groups (v1 and v2) in
+which a container or a batch system placed this process. Facts that no file shows (on macOS, or in a
+container that hides them) are left out or assumed, as each function states.
 
-Every function takes the `root` that those files lie below, so that tests lay out trees of their
-own.
+Every function takes the `root` folder of those files, so that tests can create their own trees.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from pathlib import Path
 ROOT = Path("/")
 
 FALLBACK_CACHE_BYTES = 32 * 2**20
-"""Last-level cache assumed where the system does not show it: what one slice of a current server
-processor has (AMD EPYC: 32 MiB each core complex); larger than a laptop's, so that rotating
-input sets errs on the cold side."""
+"""Last-level cache assumed where the system does not show it: one slice of a current server
+processor (AMD EPYC: 32 MiB per core complex). It is larger than a laptop's, so that rotating input
+sets errs on the side of cold caches."""
 
 FALLBACK_MEMORY_BYTES = 2**30
 """Free memory assumed where neither /proc nor sysconf shows it."""
 
 _NO_LIMIT_BYTES = 2**62
-"""More than any machine has; v1 writes nearly 2**63 where a group has no limit."""
+"""More memory than any machine has; v1 reports nearly 2**63 where a group has no limit."""
 
 _CGROUPS = Path("sys/fs/cgroup")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -42,20 +41,20 @@ def usable_cpus() -> list[int]:
 
 
 def usable_cores(root: Path = ROOT) -> int:
-    """How many logical processors this process may keep busy: those it may run on, or fewer where
-    a control group grants less processor time (``docker run --cpus``), rounded up."""
+    """How many logical processors this process may keep busy: those it may run on, or fewer where a
+    control group limits processor time (``docker run --cpus``), rounded up."""
     return max(1, min([len(usable_cpus()), *_granted_processors(root)]))
 
 
 def physical_cores(root: Path = ROOT) -> int:
-    """Cores behind the usable processors: threads of one core share its vector units. Where the
-    system does not show which those are, every processor counts as a core."""
+    """Number of physical cores of the usable processors: threads of one core share its vector
+    units. Where the system does not show siblings, every processor counts as a core."""
     return min(len({core_of(cpu, root) for cpu in usable_cpus()}), usable_cores(root))
 
 
 def core_of(cpu: int, root: Path = ROOT) -> str:
-    """What the logical processors of one core have in common, and no other: the list of them, as
-    Linux writes it; the processor's own number where the system does not show it."""
+    """A key shared by exactly the logical processors of one core: their list, as Linux writes it,
+    or the processor's own number where the system does not show the list."""
     return read_text(cpu_folder(cpu, root) / "topology" / "thread_siblings_list") or str(cpu)
 
 
@@ -75,7 +74,8 @@ def last_level_caches(root: Path = ROOT) -> tuple[int, ...]:
 
 @cache
 def _last_level_caches(cpus: tuple[int, ...], root: Path) -> tuple[int, ...]:
-    """Of these processors. Every device of the host asks, and what is there does not change."""
+    """Last-level caches of these processors. Cached, as every device of the host needs them and
+    they do not change."""
     found: dict[tuple[int, str], int] = {}
     for cpu in cpus:
         caches = list(_caches(cpu_folder(cpu, root)))
@@ -86,8 +86,8 @@ def _last_level_caches(cpus: tuple[int, ...], root: Path) -> tuple[int, ...]:
 
 
 def last_level_cache_bytes(root: Path = ROOT) -> int:
-    """All of the last-level cache that the usable processors reach; ``FALLBACK_CACHE_BYTES``
-    where the system does not show it."""
+    """Total last-level cache of the usable processors in bytes; ``FALLBACK_CACHE_BYTES`` where the
+    system does not show it."""
     return sum(last_level_caches(root)) or FALLBACK_CACHE_BYTES
 
 
@@ -100,47 +100,48 @@ def total_memory_bytes(root: Path = ROOT) -> int:
 
 
 def free_memory_bytes(root: Path = ROOT) -> int:
-    """What can be allocated without swapping: the smaller of MemAvailable and what each control
-    group leaves; 0 at least. Pages of files that a group holds but could drop count as free, as
-    they do in MemAvailable."""
+    """Bytes that can be allocated without swapping: the smallest of MemAvailable and the remainder
+    of each control group, at least 0. File pages that a group could drop count as free, as they do
+    in MemAvailable."""
     fields = _meminfo(root)
     available = fields.get("MemAvailable")
     if available is None:
-        # Physical memory, halved: without MemAvailable nothing shows what others use.
+        # Half of physical memory: without MemAvailable nothing shows how much others use.
         available = _physical_memory_bytes() // 2 or FALLBACK_MEMORY_BYTES
-    # A group that may hold all of the memory leaves no less than there is, and the kernel takes
-    # long to sum up what it holds.
+    # A group that may use all of the memory is no further limit, and the kernel takes long to sum
+    # up its usage.
     total = fields.get("MemTotal", _NO_LIMIT_BYTES)
     groups = [group for group in _memory_groups(root) if group.limit_bytes < total]
     return max(0, min([available, *(group.limit_bytes - group.used_bytes() for group in groups)]))
 
 
 def oom_kills(root: Path = ROOT) -> int:
-    """How many processes the kernel has killed for want of memory since it started, those of
-    control groups included; 0 if unknown."""
+    """How many processes the kernel has killed since boot because memory ran out, including those
+    of control groups; 0 if unknown."""
     match = re.search(r"^oom_kill (\d+)$", read_text(root / "proc/vmstat"), re.MULTILINE)
     return int(match[1]) if match else 0
 
 
 def resident_bytes(pid: int, root: Path = ROOT) -> int:
-    """Memory that a process holds; 0 if it is gone or the system does not show it."""
+    """Resident memory of a process in bytes; 0 if it has ended or the system does not show it."""
     fields = read_text(root / f"proc/{pid}/statm").split()
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0
 
 
 def read_text(path: Path) -> str:
-    """A small file's text without the white space around it; "" where it cannot be read."""
+    """A small file's text without surrounding white space; "" where it cannot be read."""
     try:
-        # Without a text file around it: some callers ask a hundred times a second.
+        # Without a text wrapper: some callers read a hundred times per second.
         return path.read_bytes().decode().strip()
     except (OSError, ValueError):
         return ""
 
 
 def _caches(folder: Path) -> Iterator[tuple[int, str, int]]:
-    """Level, processors that share it, and bytes of each cache for data of one processor.
+    """Level, sharing processors and size in bytes of each data cache of one processor.
 
-    Where it is not shown who shares a cache, all do: counting it for each would make dozens of it.
+    Where the system does not show which processors share a cache, all of them are assumed to:
+    counting the cache once per processor would multiply it.
     """
     for index in folder.glob("cache/index*"):
         level, size = read_text(index / "level"), read_text(index / "size")
@@ -167,21 +168,21 @@ def _physical_memory_bytes() -> int:
 
 
 def _granted_processors(root: Path) -> Iterator[int]:
-    """Processor time per time that each control group grants, in whole processors, rounded up
-    (Linux Documentation/admin-guide/cgroup-v2.rst, cpu.max; scheduler/sched-bwc.rst)."""
+    """Processor time that each control group allows, in whole processors, rounded up (Linux
+    Documentation/admin-guide/cgroup-v2.rst, cpu.max; scheduler/sched-bwc.rst)."""
     for folder in _groups("cpu", root):
         quota, _, period = read_text(folder / "cpu.max").partition(" ")
         if not quota:
             quota = read_text(folder / "cpu.cfs_quota_us")
             period = read_text(folder / "cpu.cfs_period_us")
-        # "max" (v2) and "-1" (v1) are no limit, and no digits.
+        # "max" (v2) and "-1" (v1) mean no limit, and do not consist of digits.
         if quota.isdigit() and period.isdigit() and int(period):
             yield max(1, -(-int(quota) // int(period)))
 
 
 @dataclass(frozen=True, slots=True)
 class _MemoryGroup:
-    """A control group that limits memory, and the names of the files that show what it holds."""
+    """A control group that limits memory, and the names of the files that show its usage."""
 
     folder: Path
     limit_bytes: int
@@ -189,7 +190,7 @@ class _MemoryGroup:
     droppable: str
 
     def used_bytes(self) -> int:
-        """What it holds, without what it could drop."""
+        """Memory in use, without the pages that the group could drop."""
         used = read_text(self.folder / self.used_name)
         stat = read_text(self.folder / "memory.stat")
         match = re.search(rf"^{self.droppable} (\d+)$", stat, re.MULTILINE)
@@ -206,14 +207,14 @@ def _memory_groups(root: Path) -> Iterator[_MemoryGroup]:
         ):
             limit = read_text(folder / limit_name)
             if limit.isdigit():
-                # "max" (v2, no limit) is no number; v1 writes one near 2**63 instead.
+                # "max" (v2, no limit) is not a number; v1 writes one near 2**63 instead.
                 yield _MemoryGroup(folder, int(limit), used_name, droppable)
 
 
 def _groups(controller: str, root: Path) -> Iterator[Path]:
     """Folders of this process's control groups that may limit `controller`: its own and those
-    above, of both versions. Inside a container the path may be one of the host's, which is not
-    there; the folder it was mounted as is then the container's own, and comes last."""
+    above, of both versions. Inside a container the path may be one of the host's, which does not
+    exist there; the mount point is then the container's own group, and comes last."""
     cgroups = root / _CGROUPS
     for line in read_text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]

@@ -1,4 +1,4 @@
-"""Holds a process to the processors that it shall compute on."""
+"""Pins a process to the processors that it computes on."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gemmetry.hardware.host import ROOT, core_of
 _TASKS = Path("/proc/self/task")
 
 _ACTIVE_SHARE = 0.1
-"""Part of the busiest thread's time that a thread ran, to count as one that works."""
+"""Least running time of a working thread, as a share of the busiest thread's."""
 
 
 def choose_processors(threads: int, usable: Iterable[int], root: Path = ROOT) -> tuple[int, ...]:
     """`threads` of the `usable` processors: one of each physical core first, then their siblings
-    (Linux tells siblings in ``topology/thread_siblings_list``). Two threads on one core share its
-    arithmetic units; two of fewer threads than cores need not. All of them if that is fewer.
+    (Linux lists siblings in ``topology/thread_siblings_list``), because two threads on one core
+    share its arithmetic units. Returns all usable processors if there are fewer than `threads`.
     """
     seen: dict[str, int] = {}
     ranked = []
@@ -31,10 +31,12 @@ def choose_processors(threads: int, usable: Iterable[int], root: Path = ROOT) ->
 
 
 def pin_process(threads: int, root: Path = ROOT, tasks: Path = _TASKS) -> tuple[int, ...]:
-    """Hold every thread of this process, and those it starts later, to `threads` processors.
+    """Pin every thread of this process, and those it starts later, to a set of `threads`
+    processors.
 
-    Returns them; () where the system has no such thing. Threads are held to the set, not one to
-    one: libraries that bind their threads themselves (``OMP_PROC_BIND``) do so within it.
+    Returns the set; () where the system has no affinity. Threads are pinned to the set as a whole,
+    not one to one: libraries that bind their threads themselves (``OMP_PROC_BIND``) do so within
+    it.
     """
     if not hasattr(os, "sched_setaffinity"):
         return ()
@@ -51,12 +53,12 @@ def pin_process(threads: int, root: Path = ROOT, tasks: Path = _TASKS) -> tuple[
 
 def running_times(tasks: Path = _TASKS) -> dict[int, int]:
     """How long each thread of this process has run so far, in ns (Linux,
-    Documentation/scheduler/sched-stats.rst); {} where the system does not tell."""
+    Documentation/scheduler/sched-stats.rst); {} where the system does not report it."""
     return _schedstat(0, tasks)
 
 
 def waiting_times(tasks: Path = _TASKS) -> dict[int, int]:
-    """How long each thread of this process stood ready without a processor so far, in ns; see
+    """How long each thread of this process has been runnable without a processor so far, in ns; see
     :func:`running_times`."""
     return _schedstat(1, tasks)
 
@@ -71,10 +73,10 @@ def _schedstat(place: int, tasks: Path) -> dict[int, int]:
 
 
 def read_status(path: str) -> bytes:
-    """A file of ``/proc`` of one line, in half the time that reading it as text takes.
+    """A one-line file of ``/proc``, read in half the time that reading it as text takes.
 
     Raises:
-        OSError: it is not there, or no longer.
+        OSError: the file does not exist, or no longer exists.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -84,13 +86,13 @@ def read_status(path: str) -> bytes:
 
 
 def spread_threads(ran_before: Mapping[int, int], root: Path = ROOT, tasks: Path = _TASKS) -> int:
-    """Move the threads that worked since `ran_before` (:func:`running_times`) to a processor each,
-    and leave them free to move again; how many were moved.
+    """Move each thread that has worked since `ran_before` (:func:`running_times`) to a processor of
+    its own, and leave them free to move again. Returns how many were moved.
 
-    While another program has one of two processors, the system puts both threads of a library on
-    the other one and leaves them there: each waits for the other's time slice at every barrier, a
-    millisecond instead of 50 µs. Apart, they share with the other program now and then. Threads
-    that are bound already, by themselves or their library, stay where they are.
+    While another program occupies one of two processors, the system places both threads of a
+    library on the other one and leaves them there: each waits for the other's time slice at every
+    barrier, a millisecond instead of 50 µs. On separate processors, they only occasionally share
+    with the other program. Threads that they or their library have already bound are not moved.
     """
     if not hasattr(os, "sched_setaffinity"):
         return 0

@@ -2,7 +2,7 @@
 
 Model: S. Williams, A. Waterman, D. Patterson, "Roofline: An Insightful Visual Performance Model
 for Multicore Architectures", CACM 52(4), 2009. Intensity here is FLOPs over *compulsory* bytes,
-so the roof is one that no kernel with cold caches passes.
+so no kernel with cold caches exceeds the roof.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Roofline:
     attainable_flops_per_s: float
     peak_flops_per_s: float
     peak_bytes_per_s: float | None
-    """None where it is unknown; then only the peak bounds."""
+    """Memory bandwidth; None where it is unknown, so that only the peak is a bound."""
     source: str
-    """Where the peaks come from, for people."""
+    """Sources of the peaks, for display."""
 
 
 def roofline(
@@ -36,11 +36,11 @@ def roofline(
 ) -> Roofline | None:
     """Roofs of `operation` on `target`; None where its peak is unknown.
 
-    A GPU's row is found by the product's name, or by the architecture if only one product has it.
+    A GPU's row is found by the product name, or by the architecture if only one product has it.
 
     Args:
-        host_bytes_per_s: memory bandwidth of this host as ``bandwidth.measure_host_bandwidth``
-            told it, for the CPU; None: unknown, then only the peak bounds.
+        host_bytes_per_s: memory bandwidth of this host, for CPU targets, as measured by
+            ``bandwidth.measure_host_bandwidth``; None: unknown, so that only the peak is a bound.
     """
     if target.kind is TargetKind.CPU:
         return _cpu_roofline(operation, host_bytes_per_s)
@@ -74,7 +74,8 @@ def attainable(operation: Operation, peak: float, bytes_per_s: float | None) -> 
 
 
 def limiting_dtype(operation: Operation) -> DType:
-    """The format whose rate bounds the product: the wider input, f64 where it accumulates so."""
+    """The format whose rate bounds the product: the wider input, or f64 where it accumulates in
+    f64."""
     signature = operation.signature
     if signature.accumulator is F64:
         return F64
@@ -98,7 +99,7 @@ def _cpu_roofline(operation: Operation, bytes_per_s: float | None) -> Roofline |
     if bytes_per_s is None:
         source += "; memory bandwidth not measured, so the peak alone bounds"
     elif operation.bytes <= facts.total_cache_bytes:
-        bytes_per_s = None  # memory need not carry what stays in the caches
+        bytes_per_s = None  # data that stays in the caches is not transferred
         cache = format_bytes(facts.total_cache_bytes)
         source += f"; its data fit into the last-level cache ({cache}), so the peak alone bounds"
     else:

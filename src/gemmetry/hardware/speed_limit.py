@@ -1,7 +1,7 @@
-"""The speed that no right kernel passes: a time below it is a fault of the timing or a cheat.
+"""The speed that no correct kernel exceeds: a shorter time is a timing error or a cheat.
 
 The limit is the *compute* peak alone (a cache can carry more bytes than a memory), of the fastest
-arithmetic that could give the promised result, times a margin for what the tables leave open.
+arithmetic that could give the promised result, times a margin for the uncertainty of the tables.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ tf32 and f16 have the same 11 significand bits, two bf16 parts have 16."""
 
 @dataclass(frozen=True, slots=True)
 class SpeedLimit:
-    """What no right kernel passes."""
+    """Speed that no correct kernel exceeds."""
 
     flops_per_s: float
-    """Margin included."""
+    """The limit, margin included."""
     source: str
-    """Peak, margin and where they come from, for people."""
+    """Peak, margin and their sources, for display."""
 
 
 def speed_limit(
@@ -59,7 +59,7 @@ def speed_limit(
     """The limit for `operation` on `target`, or why there is none.
 
     Args:
-        declared: traits of the executable; one that declares tf32 is held against that peak.
+        declared: traits of the executable; one that declares tf32 is compared with the tf32 peak.
     """
     if operation.signature.kind is OperationKind.CONV2D or Trait.NORMWISE in declared:
         return "algorithms like Winograd's need fewer multiplications than are counted"
@@ -85,7 +85,7 @@ def speed_limit(
 
 
 def _peaks(target: Target) -> tuple[Mapping[str, float], float, str]:
-    """Rate class -> FLOP/s, the margin, and the source; without peaks the source says why."""
+    """Rate class -> FLOP/s, the margin, and the source; without peaks the source states why."""
     if target.kind is TargetKind.CPU:
         peaks, source = _cpu_peaks(cpu_facts())
         return peaks, CPU_MARGIN, source

@@ -6,9 +6,9 @@ One program computes one BLOCK_M × BLOCK_N tile of C. Programs are numbered bat
 within a batch, in groups of GROUP_M tile rows walked column by column, so that programs running
 at the same time share tiles of A and B in the L2 cache.
 
-Sizes that no tile divides are masked; where EVEN_M, EVEN_N or EVEN_K says that a tile divides,
-the mask is left out. The interpreter (TRITON_INTERPRET=1 before triton is first imported) runs the
-same source on CPU tensors.
+Sizes that are not multiples of the tile are masked; where EVEN_M, EVEN_N or EVEN_K is set, the mask
+is left out. The interpreter (TRITON_INTERPRET=1 before triton is first imported) runs the same
+source on CPU tensors.
 """
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
 
@@ -22,7 +22,7 @@ import triton.language as tl
 def _load_tile(
     pointers, rows_inside, columns_inside, EVEN_ROWS: tl.constexpr, EVEN_COLUMNS: tl.constexpr
 ):
-    """A tile of A or B; what lies outside the matrix is zero."""
+    """A tile of A or B; elements outside the matrix are zero."""
     if EVEN_ROWS and EVEN_COLUMNS:
         tile = tl.load(pointers)
     elif EVEN_ROWS:
@@ -92,11 +92,11 @@ def matmul_kernel(
     """A is (m, k), B (k, n), C (m, n) in each batch.
 
     lda, ldb, ldc: elements between two rows (row-major) or two columns (column-major);
-    stride_a, stride_b, stride_c: elements between two matrices of a batch. addend and residual
-    lie as C does. scale_a and scale_b are f32: one factor each, or with ROW_SCALING one per row
+    stride_a, stride_b, stride_c: elements between two matrices of a batch. addend and residual have
+    the layout of C. scale_a and scale_b are f32: one factor each, or with ROW_SCALING one per row
     of A and per column of B. Absent tensors and steps are None. IMPRECISE_STEPS: how many fp8
-    products Hopper's tensor cores may add in their short accumulator before the sum is carried
-    over to f32 (None: other types).
+    products Hopper's tensor cores may add in their short accumulator before the sum is carried over
+    to f32 (None: other types).
     """
     tiles_m = tl.cdiv(m, BLOCK_M)
     tiles_n = tl.cdiv(n, BLOCK_N)
@@ -115,7 +115,7 @@ def matmul_kernel(
     rows_inside = (first_row + row < m)[:, None]
     columns_inside = (first_column + column < n)[None, :]
 
-    # The tile's corner is found in 64 bits; within the tile 32 bits do.
+    # The offset of the tile's corner needs 64 bits; within the tile 32 bits are enough.
     a += batch * stride_a
     b += batch * stride_b
     if A_ROW_MAJOR:

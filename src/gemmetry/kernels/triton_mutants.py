@@ -1,4 +1,4 @@
-"""A small Triton matmul that carries planted bugs; importing this module imports triton.
+"""A small Triton matmul with deliberate bugs; importing this module imports triton.
 
     C = A @ B, row-major; f32 or f16 in, f32 out (one bug: s8 in, s32 out)
 
@@ -16,16 +16,16 @@ import triton.language as tl
 
 @triton.jit
 def _truncated(value, MASK: tl.constexpr):
-    """f32 with the low bits that MASK lacks set to zero."""
+    """f32 with the bits that are not set in MASK cleared."""
     return (value.to(tl.int32, bitcast=True) & MASK).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def _with_shared_exponents(values, AXIS: tl.constexpr):
-    """f32 cut to the 24 bits that the largest number along AXIS has."""
+    """f32 truncated to 24 bits relative to the largest number along AXIS."""
     largest = tl.max(tl.abs(values), axis=AXIS, keep_dims=True)
     exponent = largest.to(tl.int32, bitcast=True) & 0x7F800000
-    # Adding 1.5 · 2^e and taking it away again leaves no bit below 2^(e - 22).
+    # Adding and subtracting 1.5 · 2^e clears all bits below 2^(e - 22).
     shift = exponent.to(tl.float32, bitcast=True) * 1.5
     return tl.where(largest > 0.0, (values + shift) - shift, values)
 
@@ -69,7 +69,7 @@ def _multiply_tile(
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):
-    """Tile number `tile` of C, or the part of it that slice `split` of K adds."""
+    """Tile number `tile` of C, or the contribution of slice `split` of K to it."""
     tiles_m = tl.cdiv(m, BLOCK_M)
     tiles_n = tl.cdiv(n, BLOCK_N)
     group = tile // (GROUP_M * tiles_n)
@@ -178,8 +178,8 @@ def planted_matmul(
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):
-    """Programs share the tiles of C out among themselves; with SPLITS above 1 each tile's steps
-    along K are dealt out to that many programs, which add to C by atomics."""
+    """Distribute the tiles of C over the programs; with SPLITS above 1, each tile's steps along K
+    are divided among that many programs, which add to C by atomics."""
     tiles = tl.cdiv(m, BLOCK_M) * tl.cdiv(n, BLOCK_N) * SPLITS
     if MUTANT == 29:
         tiles -= 1

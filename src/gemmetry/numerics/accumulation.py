@@ -43,7 +43,7 @@ LAMBDA = 6.0
 """λ of the probabilistic bound."""
 
 BLOCK = 16
-"""Products that tensor cores add before they truncate once: k of the bf16 and f16 instructions."""
+"""Products that tensor cores add per truncation: k of the bf16 and f16 instructions."""
 
 TF32_BLOCK = 8
 """The same for tf32 (PTX ISA, wgmma and mma shapes)."""
@@ -56,24 +56,24 @@ FP8_PROMOTION_INTERVAL = 128
 """Products after which libraries move an fp8 sum to a float32 accumulator (DeepSeek-V3 report)."""
 
 FP8_DOUBT = 3.0
-"""The fail tier grants so many times what the warn tier grants promoted sums: 4.5 times what was
-measured. Sums that are never promoted were measured as well; they err by more from K = 512 on."""
+"""Factor of the fail tier over the warn tier for promoted sums, which makes it 4.5 times the
+measured error. Sums that are never promoted were measured too; they exceed it from K = 512 on."""
 
 MEANINGLESS = 0.5
 """No tier allows E above this: an error of half of M leaves nothing of an answer. It binds only
 for 16-bit accumulators, whose γ_n has no finite value beyond n = 1/(2u)."""
 
 GELU_ROUNDINGS = 16
-"""Roundings granted to an evaluation of gelu in the accumulator's format: CUDA's erff is within
-2 ulp (CUDA Math API, table of maximum errors), polynomial ones of compilers within about 8."""
+"""Roundings allowed for an evaluation of gelu in the accumulator's format: CUDA's erff is within 2
+ulp (CUDA Math API, table of maximum errors), polynomial ones of compilers within about 8."""
 
 FAST_LEVELS = 2
-"""Levels of recursion granted to a fast algorithm: practical ones use one or two (Huang, Smith,
+"""Levels of recursion allowed for a fast algorithm: practical ones use one or two (Huang, Smith,
 Henry, van de Geijn, "Strassen's Algorithm Reloaded", SC16)."""
 
 
 class AccumulationError(NamedTuple):
-    """E of the two tiers, in units of M (or of another scale, where that is said)."""
+    """E of the two tiers, in units of M (or of another scale where stated)."""
 
     warn: float
     fail: float
@@ -86,10 +86,10 @@ def accumulation_error(
     folded_terms: int = 0,
     declared: Collection[Trait] = (),
 ) -> AccumulationError:
-    """E of both tiers for `operation`: see the head of this module.
+    """E of both tiers for `operation`, as defined in the module's docstring.
 
     Args:
-        exact_sums: the inputs were made so that neither they nor any sum is rounded; only the
+        exact_sums: the inputs are chosen so that neither they nor any sum is rounded; only the
             epilogue and the final rounding may err.
         folded_terms: with `exact_sums`, terms of a sum that is exact for the product alone, and
             rounds where a kernel folds factors into it (:func:`folded_error`).
@@ -115,7 +115,7 @@ def accumulation_error(
     if rounds_to_tf32(operation, declared):
         inputs = tf32_input_error(operation.matmul_shape.k)
         warn, fail = warn + inputs.warn, fail + inputs.fail
-    # The float64 reference errs as well, which matters for f64 results alone.
+    # The float64 reference has an error too, which matters for f64 results only.
     warn += probabilistic_error(count, F64.unit_roundoff) + after
     fail += gamma(count, F64.unit_roundoff) + after
     fail = min(fail, MEANINGLESS)
@@ -137,13 +137,14 @@ def probabilistic_error(count: int, unit: float, block: int = BLOCK) -> float:
 
 
 def folded_error(terms: int, unit: float) -> float:
-    """What an exact sum of `terms` terms may err by in a kernel that multiplies an operand by alpha
-    or a scale factor before the sum, or begins the sum with beta·C, in units of the largest partial
-    sum that there may be; 0 for no terms.
+    """The error that an exact sum of `terms` terms may have in a kernel that multiplies an operand
+    by alpha or a scale factor before the sum, or begins the sum with beta·C. In units of the
+    largest possible partial sum; 0 for no terms.
 
-    Two roundings of the operand, to nearest or truncated, and those of the sum by the formula of
-    the warn tier. That formula stands for M, the sum of all magnitudes; the largest partial sum of
-    terms of random signs is smaller, so that it leaves room for one truncation a term.
+    It consists of two roundings of the operand, to nearest or truncated, and those of the sum by
+    the warn tier's formula. That formula is relative to M, the sum of all magnitudes; the largest
+    partial sum of terms with random signs is smaller, which leaves room for one truncation per
+    term.
     """
     if not terms:
         return 0.0
@@ -157,23 +158,23 @@ def gamma(count: int, unit: float) -> float:
 
 
 def fp8_promoted_error(count: int) -> float:
-    """What 14-bit sums that are promoted every 128 products may add to E.
+    """The error that 14-bit sums promoted every 128 products may add to E.
 
     Measured on an H200 (torch 2.11, ``_scaled_mm`` without fast accumulation, 1024 × 1024 × K,
     e4m3 from U[0, 1)): the largest error / M was 1.33e-3, 1.05e-3, 7.9e-4, 6.3e-4, 5.6e-4 at
     K = 128, 256, 1024, 4096, 16384, which is (4.1 + 6.6·√(128/K))·2⁻¹³: a drift that does not
-    shrink and a scatter that averages out. Granted is 1.5 times that.
+    shrink and a scatter that averages out. The allowance is 1.5 times that.
     """
     scatter = math.sqrt(FP8_PROMOTION_INTERVAL / max(count, FP8_PROMOTION_INTERVAL))
     return (6 + 10 * scatter) * FP8_UNIT
 
 
 def fp8_unpromoted_error(count: int) -> float:
-    """What 14-bit sums that are never promoted may add to E: a mode that hardware offers, to be
-    declared.
+    """The error that 14-bit sums that are never promoted may add to E. The hardware offers this
+    mode; a kernel has to declare it.
 
     Measured as in :func:`fp8_promoted_error` with fast accumulation, on [0.1, 1.1): 3.2e-3,
-    1.7e-2, 8.0e-2, 0.27 at K = 256, 1024, 4096, 16384: up to K/7·2⁻¹³. Granted is K/4·2⁻¹³.
+    1.7e-2, 8.0e-2, 0.27 at K = 256, 1024, 4096, 16384: up to K/7·2⁻¹³. The allowance is K/4·2⁻¹³.
     """
     return fp8_promoted_error(count) + count / 4 * FP8_UNIT
 
@@ -185,13 +186,13 @@ def rounds_to_tf32(operation: Operation, declared: Collection[Trait]) -> bool:
 
 
 def tf32_input_error(k: int) -> AccumulationError:
-    """What rounding both f32 inputs to tf32 adds to E.
+    """The error that rounding both f32 inputs to tf32 adds to E.
 
-    To nearest, each product errs by at most 2·2⁻¹¹ (and 2⁻²² of second order). Hardware that is
-    handed f32 bits ignores the low 13 (PTX ISA, ``mma`` with ``.tf32``), which truncates and
-    doubles that: the fail tier. On average over K products, truncation of mantissas that are
-    spread over [1, 2) costs 2·0.69·2⁻¹¹ (E[1/m] = ln 2) and deviates by 0.82·2⁻¹¹/√K; the warn
-    tier is 2·2⁻¹¹ and six deviations.
+    With rounding to nearest, each product errs by at most 2·2⁻¹¹ (and 2⁻²² of second order).
+    Hardware that receives f32 bits ignores the low 13 (PTX ISA, ``mma`` with ``.tf32``), which
+    truncates and doubles that: the fail tier. On average over K products, truncation of mantissas
+    that are spread over [1, 2) costs 2·0.69·2⁻¹¹ (E[1/m] = ln 2) and deviates by 0.82·2⁻¹¹/√K; the
+    warn tier is 2·2⁻¹¹ and six deviations.
     """
     unit = TF32.unit_roundoff
     fail = (1 + 2 * unit) ** 2 - 1
@@ -204,7 +205,7 @@ def normwise_error(operation: Operation) -> AccumulationError:
     Winograd's variant with L levels of recursion over an inner dimension K errs by at most
     ((4.5^L·K + 6·9^L - 6))·u in these units: Higham 2002, theorem 23.3 with n₀ = K/2^L (theorem
     23.2, Strassen's own, is smaller). The bound is by norm: small elements may be wholly wrong.
-    Convolutions by Winograd's minimal filtering are granted the same; F(2×2, 3×3) amplifies by
+    Convolutions by Winograd's minimal filtering have the same allowance; F(2×2, 3×3) amplifies by
     at most 9 (row sums of its transforms: 3²·1.5²·2² = 81 for nine products), less than 4.5^L.
     """
     unit = operation.signature.accumulator.unit_roundoff

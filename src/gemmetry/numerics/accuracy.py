@@ -15,15 +15,15 @@ from gemmetry.numerics.accumulation import (
 )
 
 EXACT = "exact"
-"""Class of integer results without an error."""
+"""Class of integer results without errors."""
 
 NO_CLASS = "none"
-"""Worse than every class: such a result is wrong, or its inputs were."""
+"""Worse than every class: the result or its inputs are wrong."""
 
 
 def class_errors(operation: Operation) -> dict[str, float]:
-    """Class -> the largest error / M that its arithmetic is expected to make at this K, in
-    ascending order; only classes that the input formats make possible.
+    """Maps each class to the largest error / M expected of its arithmetic at this K, in ascending
+    order; only classes that are possible with the input formats.
 
     ``fp32`` and ``fp32-accumulated`` have the same bound and differ in their inputs: products of
     formats up to tf32 are exact, so only the sums of the latter round. ``tf32`` adds the rounding
@@ -54,8 +54,8 @@ def accuracy_class(operation: Operation, largest_error: float) -> str:
     """The best class whose bound holds.
 
     Args:
-        largest_error: the largest error / M over all elements, without what rounding to the
-            result format alone explains.
+        largest_error: the largest error / M over all elements, less the part that rounding to the
+            result format explains.
     """
     if operation.signature.lhs.is_integer:
         return EXACT if largest_error == 0 else NO_CLASS

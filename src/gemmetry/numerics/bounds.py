@@ -1,4 +1,4 @@
-"""How far a right result may be from the reference: two tiers, element by element.
+"""How far a correct result may be from the reference: two tiers, element by element.
 
 ::
 
@@ -9,7 +9,7 @@ with M the magnitude |A||B| (carried through the epilogue), E the error of the a
 neighbours in the result format (at most u_out·|x|) and absolute the cost of underflow. Beyond the
 warn tier a result is unusual; beyond the fail tier it is wrong.
 
-What an executable declares (:mod:`gemmetry.domain.traits`) widens one term each:
+Each declaration of an executable (:mod:`gemmetry.domain.traits`) widens one term:
 
 * ``NONDETERMINISTIC``: none, as the bounds hold for any order of summation;
 * ``TF32``: E grows by the rounding of f32 inputs (:func:`~.accumulation.tf32_input_error`);
@@ -17,7 +17,7 @@ What an executable declares (:mod:`gemmetry.domain.traits`) widens one term each
   (:func:`~.accumulation.normwise_error`);
 * ``STOCHASTIC_ROUNDING``: a whole ulp in place of half (Croci, Fasi, Higham, Mary, Mikaitis,
   "Stochastic rounding: implementation, error analysis and applications", 2022, section 2);
-  :mod:`gemmetry.verification.comparison` tests in return that the errors have no bias;
+  in return, :mod:`gemmetry.verification.comparison` tests that the errors have no bias;
 * ``FLUSHES_SUBNORMALS``: absolute grows to the smallest normal number of every format concerned,
   inputs included.
 """
@@ -46,7 +46,7 @@ from gemmetry.numerics.storage import (
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Largest errors allowed, element by element, in the shape of the reference; 0: exact."""
+    """Largest allowed errors, element by element, in the shape of the reference; 0: exact."""
 
     warn: Float64Array
     fail: Float64Array
@@ -54,30 +54,31 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class BoundRule:
-    """The bounds of one operation, ready for any piece of its reference. Floats only: integer
-    results are equal or wrong."""
+    """The bounds of one operation, for any piece of its reference. For floats only: integer results
+    are either equal or wrong."""
 
     relative: AccumulationError
     """E, in units of M."""
     absolute: AccumulationError
-    """What any element may err by, in units of the result."""
+    """Error that any element may have, in units of the result."""
     rounding: float
-    """Half an ulp of numbers in [1, 2) of the result format; a whole one where rounding is
+    """Half an ulp of numbers in [1, 2) of the result format; a whole ulp where rounding is
     stochastic."""
     warns_extra: bool
-    """Whether an epilogue's intermediates may be rounded in the warn tier as well."""
+    """Whether the warn tier also allows an epilogue's intermediates to be rounded."""
     extra: float
     """Unit roundoff of such intermediates."""
 
     def warn(self, piece: Reference, size: Float64Array | None = None) -> Float64Array:
-        """The warn tier for `piece`; `size` is |reference| where the caller has it already."""
+        """The warn tier for `piece`; `size` is |reference|, if the caller has already computed
+        it."""
         bound = self._tier(piece, size, self.relative.warn, self.absolute.warn)
         if piece.extra_rounding is not None and self.warns_extra:
             bound += self.extra * piece.extra_rounding
         return bound
 
     def fail(self, piece: Reference, size: Float64Array | None = None) -> Float64Array:
-        """The fail tier for `piece`, nowhere below the warn tier."""
+        """The fail tier for `piece`; never below the warn tier."""
         bound = self._tier(piece, size, self.relative.fail, self.absolute.fail)
         if piece.extra_rounding is not None:
             # An epilogue may keep its intermediates in the result format; a fused one does not.
@@ -104,20 +105,21 @@ def bound_rule(
     folded_terms: int = 0,
     declared: Collection[Trait] = (),
 ) -> BoundRule:
-    """The rule for `operation` (of floats) and the whole of `reference`.
+    """The rule for `operation` (on floats) and all of `reference`.
 
     Args:
-        exact_sums: the inputs were made so that neither they nor any sum is rounded; only the
+        exact_sums: the inputs are chosen so that neither they nor any sum is rounded; only the
             epilogue and the final rounding may err.
         folded_terms: see :func:`~.accumulation.accumulation_error`.
-        declared: what the executable says of its arithmetic.
+        declared: the executable's declarations about its arithmetic.
     """
     s = operation.signature
     is_stochastic = Trait.STOCHASTIC_ROUNDING in declared
     warn = underflow_cost(operation, flushed=False)
     fail = underflow_cost(operation, flushed=True)
     if reference.extra_rounding is not None:
-        # What an epilogue keeps in the result format may be subnormal before each of its steps.
+        # Values that an epilogue keeps in the result format may be subnormal before each of its
+        # steps.
         kept = (len(s.epilogue) + (s.beta != 0)) * GELU_LIPSCHITZ
         fail += kept * _underflow(s.result, flushed=True)
         warn += kept * _underflow(s.result, flushed=False) if exact_sums else 0.0
@@ -161,15 +163,16 @@ def error_bounds(
 
 
 def rounds_once(operation: Operation) -> bool:
-    """True if on exact sums a right kernel rounds once only, to the result format, so that the
-    result is known to the bit: no sum behind the product, alpha zero or ± a power of two."""
+    """True if, on exact sums, a correct kernel rounds only once, to the result format, so that
+    every bit of the result is known: no sum follows the product, and alpha is zero or ± a power of
+    two."""
     s = operation.signature
     sums = {EpilogueStep.BIAS, EpilogueStep.RESIDUAL, EpilogueStep.GELU}.intersection(s.epilogue)
     return s.beta == 0 and not sums and is_power_of_two_or_zero(s.alpha)
 
 
 def is_power_of_two_or_zero(value: float) -> bool:
-    """Whether multiplying by `value` rounds nothing, but for underflow and overflow."""
+    """Whether multiplying by `value` is exact, except for underflow and overflow."""
     return abs(math.frexp(value)[0]) in (0.0, 0.5)
 
 
@@ -188,8 +191,8 @@ def scaled_exponent(values: Float64Array, factor: float) -> Float64Array:
 
 
 def underflow_cost(operation: Operation, *, flushed: bool) -> float:
-    """What underflow may cost, whatever the size of the result. ``flushed`` grants that compilers
-    flush subnormal numbers of the formats with 8 exponent bits (CUDA's ``-ftz``)."""
+    """The error that underflow may cause, whatever the size of the result. ``flushed`` allows for
+    compilers that flush subnormal numbers of formats with 8 exponent bits (CUDA's ``-ftz``)."""
     s = operation.signature
     products = operation.matmul_shape.k * _underflow(s.accumulator, flushed=flushed)
     return products + _underflow(s.result, flushed=flushed)
@@ -198,8 +201,8 @@ def underflow_cost(operation: Operation, *, flushed: bool) -> float:
 def _underflow(dtype: DType, *, flushed: bool) -> float:
     if flushed and dtype in (F32, BF16):
         return smallest_normal(dtype)
-    # Half of float64's smallest number is not one; bounds are never zero, so that errors can be
-    # divided by them.
+    # Half of float64's smallest number is not representable; bounds are never zero, so that errors
+    # can be divided by them.
     return max(smallest_subnormal(dtype) / 2, np.finfo(np.float64).smallest_subnormal)
 
 
@@ -214,8 +217,8 @@ def _flush_cost(operation: Operation, reference: Reference) -> float:
 
 
 def _norm(operation: Operation, reference: Reference) -> float:
-    """K·max|A|·max|B|, carried through scales and gelu; no element of M's product exceeds it.
-    Where the sizes of the operands are not known, the largest M stands for it."""
+    """K·max|A|·max|B|, carried through scales and gelu; no element of M's product exceeds it. Where
+    the operands' magnitudes are unknown, the largest M is used instead."""
     if reference.sizes is None:
         return float(np.max(reference.magnitude, initial=0.0))
     lhs, rhs, scale = reference.sizes

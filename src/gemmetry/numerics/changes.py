@@ -1,10 +1,9 @@
-"""Inputs that change in a few places, and what becomes of the result.
+"""Changes of inputs in a few places, and their effect on the result.
 
-A line of A (a row; of a convolution an image) goes into one line of the result, and so does a
-column of B (a filter). Where one line changes, the answer to the changed inputs is therefore the
-answer before but for one line, which is a product of its own with a single row or column: it costs
-a share of 1/M or 1/N of the first. So a result can be checked against inputs that nobody has seen
-before for next to nothing.
+A line of A (a row, or an image of a convolution) affects one line of the result only, and so does a
+column of B (a filter). If one line changes, the new reference therefore differs from the old one in
+one line, which is a product with a single row or column and costs 1/M or 1/N of the whole. A result
+can thus be checked on inputs that the kernel has never seen, at almost no cost.
 """
 
 from __future__ import annotations
@@ -28,12 +27,11 @@ from gemmetry.numerics.references import (
 from gemmetry.numerics.storage import Array
 
 Index = tuple[slice, ...]
-"""Where in an array something is written."""
+"""Index of the part of an array that is written."""
 
 _BY_ROW = frozenset({"lhs", "addend", "residual", "scale_a"})
 _BY_COLUMN = frozenset({"rhs", "addend", "residual", "scale_b", "bias"})
-"""Operands that have a line for each row, and for each column, of the result, where they are no
-single number."""
+"""Operands that have one line per row, and per column, of the result, unless they are scalars."""
 
 _NAMES = {
     "lhs": "row {} of A",
@@ -49,24 +47,26 @@ _SINGLE = {"scale_a": "the scale of A", "scale_b": "the scale of B"}
 
 
 class ChangeKind(StrEnum):
-    """What is done to a line or two. Each keeps something that a cache might look at."""
+    """How one or two lines change. Each kind preserves a property that a cache might compare."""
 
     ONE_ELEMENT = "changed in one element"
-    """One number changes its sign; all others stay, and all magnitudes."""
+    """One number changes its sign; all other numbers and all magnitudes stay the same."""
     LAST_ELEMENT = "changed in its last element"
-    """The same for the last number in memory, which a sum in steps of several may leave out."""
+    """The same for the last number in memory, which a checksum with a stride may leave out."""
     CROSSED = "prepared for an exchange where it crosses another"
-    """Two lines hold a, b and b, a at two places, where b is -a: what the next kind starts from."""
+    """Two lines hold a, b and b, a at two places, where b is -a: the starting point of the next
+    kind."""
     EXCHANGED = "changed where it crosses another, by exchanging a, b and b, a"
-    """Both lines and both crossing ones hold the same numbers as before, in another order: sums,
-    sums of powers and magnitudes of every row and every column stay, and so do sums weighted by
-    position (Fletcher's and Adler's checksums) and all sums without an order."""
+    """Both lines, and both lines that cross them, hold the same numbers as before in another order.
+    This preserves sums, sums of powers and magnitudes of every row and column, sums weighted by
+    position (Fletcher's and Adler's checksums) and all sums that ignore order."""
     SWAPPED = "swapped with another"
-    """Two lines change places: what is known of each, and sums over the other axis, stay."""
+    """Two lines are swapped, which preserves all statistics of each line, and sums over the other
+    axis."""
     NEGATED = "negated"
-    """Every number changes, no magnitude does."""
+    """Every number changes, but no magnitude does."""
     ELEMENTS_SWAPPED = "changed by swapping two elements"
-    """The sum over the line stays, and so does all of the rest."""
+    """The sum over the line and everything outside the line stay the same."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +78,11 @@ class Change:
     """In ``operation.inputs``: 0 for A, 1 for B."""
     role: str
     lines: tuple[int, ...]
-    """Rows of A (images of a convolution) or columns of B (filters), and what goes with them of
-    other operands; counted in every member of a batch. None of a single scale factor, which all of
-    the result depends on."""
+    """Rows of A (images of a convolution) or columns of B (filters), and the matching lines of
+    other operands, in every matrix of a batch. None for a scalar scale factor, which affects the
+    whole result."""
     contents: Array
-    """The lines as they are then: the operand's logical shape, with as many lines as change."""
+    """The new contents: the operand's logical shape, with only the lines that change."""
 
     def __str__(self) -> str:
         if not self.lines:
@@ -92,7 +92,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Edit:
-    """A line to be written: the operand, where in its stored array, and what."""
+    """A line to write: the operand, the index into its stored array, and the contents."""
 
     place: int
     index: Index
@@ -100,14 +100,14 @@ class Edit:
 
 
 def negative(array: Array) -> Array:
-    """``-array``; of integers ``-array - 1``, as -128 has no counterpart in 8 bits."""
+    """``-array``; for integers ``-array - 1``, as -128 has no counterpart in 8 bits."""
     is_integer = np.issubdtype(array.dtype, np.integer)
     return np.asarray(np.invert(array) if is_integer else np.negative(array))
 
 
 def negates_result(operation: Operation, change: Change) -> bool:
-    """Whether the exact result has the lines of `change` with the other sign, and is the same
-    elsewhere. Integers are complemented, not negated."""
+    """Whether the exact result changes only by the sign of the lines of `change`. Integers are
+    complemented, not negated."""
     s = operation.signature
     is_linear = s.beta == 0 and not s.epilogue
     is_float = not (s.lhs.is_integer or s.rhs.is_integer or s.result.is_integer)
@@ -116,7 +116,7 @@ def negates_result(operation: Operation, change: Change) -> bool:
 
 
 def changeable(operation: Operation) -> tuple[int, ...]:
-    """The places of operands that have lines: all but single scale factors."""
+    """Positions of the operands that have lines: all except scalar scale factors."""
     return tuple(
         place
         for place, spec in enumerate(operation.inputs)
@@ -134,7 +134,7 @@ def line_axis(operation: Operation, place: int) -> int:
 
 
 def edits(operation: Operation, change: Change) -> list[Edit]:
-    """What has to be written for `change`, one line each."""
+    """The edits that make `change`, one per line."""
     if not change.lines:
         return [Edit(change.place, (slice(None),), change.contents)]
     spec, axis = operation.inputs[change.place], line_axis(operation, change.place)
@@ -142,7 +142,7 @@ def edits(operation: Operation, change: Change) -> list[Edit]:
 
 
 def undoing(operation: Operation, inputs: Sequence[Array], change: Change) -> list[Edit]:
-    """What has to be written to have `inputs` back."""
+    """The edits that restore `inputs`."""
     if not change.lines:
         return [Edit(change.place, (slice(None),), inputs[change.place])]
     spec, axis = operation.inputs[change.place], line_axis(operation, change.place)
@@ -151,8 +151,8 @@ def undoing(operation: Operation, inputs: Sequence[Array], change: Change) -> li
 
 
 def result_edits(operation: Operation, change: Change, lines: Array) -> list[Edit]:
-    """How a stored result, as place 0, gets `lines`, those that belong to `change`, in logical
-    shape."""
+    """The edits that write `lines`, the result's lines of `change` in logical shape, into a stored
+    result, which has place 0."""
     axis = line_axis(operation, change.place)
     return _line_edits(operation.output, axis, 0, change.lines, lines)
 
@@ -160,7 +160,7 @@ def result_edits(operation: Operation, change: Change, lines: Array) -> list[Edi
 def changed_inputs(
     operation: Operation, inputs: Sequence[Array], change: Change
 ) -> tuple[Array, ...]:
-    """`inputs` with the change made, in a copy of the operand that it is in."""
+    """`inputs` with the change applied to a copy of its operand."""
     changed = list(inputs)
     changed[change.place] = np.array(inputs[change.place])
     for edit in edits(operation, change):
@@ -172,10 +172,10 @@ def part_with_lines(
     operation: Operation, inputs: Sequence[Array], changes: Sequence[Change]
 ) -> tuple[Operation, tuple[Array, ...]]:
     """The operation that computes only the result's lines of `changes`, one after the other, and
-    its inputs.
+    the inputs of that operation.
 
     Args:
-        changes: all of the same operand, at least one.
+        changes: at least one; all are changes of the same operand.
     """
     place, axis = changes[0].place, line_axis(operation, changes[0].place)
     lines = [line for change in changes for line in change.lines]
@@ -209,7 +209,7 @@ def changed_reference(
     *,
     matmul: Matmul | None = None,
 ) -> Reference:
-    """The reference of `inputs` with `change` made, from the `reference` without it.
+    """The reference of `inputs` with `change` applied, derived from the `reference` without it.
 
     Args:
         matmul: as of :func:`gemmetry.numerics.references.compute_reference`.
@@ -222,7 +222,7 @@ def changed_reference(
 def reference_with_lines(
     operation: Operation, reference: Reference, change: Change, lines: Reference
 ) -> Reference:
-    """A copy of `reference` with `lines` where `change` goes into it."""
+    """A copy of `reference` with `lines` where `change` affects it."""
     extra = reference.extra_rounding
     if extra is not None and lines.extra_rounding is not None:
         extra = with_lines(operation, extra, change, lines.extra_rounding)
@@ -237,7 +237,7 @@ def reference_with_lines(
 def with_lines(
     operation: Operation, whole: npt.NDArray[Scalar], change: Change, lines: npt.NDArray[Scalar]
 ) -> npt.NDArray[Scalar]:
-    """A copy of a result in logical shape with `lines` where `change` goes into it."""
+    """A copy of a result in logical shape with `lines` where `change` affects it."""
     axis = line_axis(operation, change.place)
     copy = np.array(whole)
     np.moveaxis(copy, axis, 0)[list(change.lines)] = np.moveaxis(lines, axis, 0)
@@ -245,20 +245,20 @@ def with_lines(
 
 
 def take_lines(operation: Operation, whole: Array, change: Change) -> Array:
-    """What `change` goes into of a result in logical shape."""
+    """The part of a result in logical shape that `change` affects."""
     return lines_of(whole, change.lines, line_axis(operation, change.place))
 
 
 def lines_of(array: Array, lines: Sequence[int], axis: int) -> Array:
-    """A copy of some lines along `axis`. ``np.take`` first copies all of an array that is not
-    C-contiguous, as that of a transposed matrix is."""
+    """A copy of some lines along `axis`. ``np.take`` would first copy the whole array where it is
+    not C-contiguous, as for a transposed matrix."""
     return np.moveaxis(np.moveaxis(array, axis, 0)[list(lines)], 0, axis)
 
 
 def split_lines(
     operation: Operation, changes: Sequence[Change], result: Array
 ) -> Iterator[tuple[Change, Array]]:
-    """Each change with its part of `result`, which is one of :func:`part_with_lines`."""
+    """Each change with its part of `result`, a result of :func:`part_with_lines`."""
     start, axis = 0, line_axis(operation, changes[0].place)
     for change in changes:
         stop = start + len(change.lines)

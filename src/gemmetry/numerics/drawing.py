@@ -1,4 +1,4 @@
-"""Draws changes of inputs: where they are, and what the places hold then."""
+"""Draws random changes of inputs: their positions and new contents."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from gemmetry.numerics.references import to_logical
 from gemmetry.numerics.storage import Array, same_bytes, to_float64
 
 _TRIES = 8
-"""Places looked at for one whose change shows: the largest number of so many counts."""
+"""Number of places examined to find one whose change is visible, such as a large number."""
 
 _TRIES_OF_ONE = 32
-"""Of which one in five has no factor in common with :data:`_STRIDES`."""
+"""The same for a place at a suitable distance: one in five distances has no factor in common with
+:data:`_STRIDES`."""
 
 _STRIDES = 2 * 3 * 5 * 7 * 11 * 13
-"""Two places whose distance has no factor in common with it are never both in a sample of every
-second to sixteenth element: a cache by such a sample misses at least one of them."""
+"""A sample of every second to sixteenth element never includes both of two places whose distance
+has no factor in common with this number: a cache keyed by such a sample misses at least one of
+them."""
 
 
 def draw_change(
@@ -29,10 +31,11 @@ def draw_change(
     place: int,
     rng: np.random.Generator,
 ) -> Change:
-    """A change of `kind` at a place that `rng` chooses; NEGATED where there is too little to swap.
+    """A change of `kind` at a place drawn from `rng`; NEGATED where there are too few lines to
+    swap.
 
     Args:
-        inputs: host arrays of ``operation.inputs``, in storage shapes; they stay as they are.
+        inputs: host arrays of ``operation.inputs``, in storage shapes; not modified.
         kind: any but the two of :func:`draw_exchange`.
         place: of the operand, one of :func:`changeable`.
     """
@@ -60,7 +63,7 @@ def draw_change(
 
 
 def negated_factor(operation: Operation, inputs: Sequence[Array], place: int) -> Change:
-    """A single scale factor, with the other sign."""
+    """A scalar scale factor with its sign flipped."""
     role = operation.inputs[place].role
     return Change(ChangeKind.NEGATED, place, role, (), negative(inputs[place]))
 
@@ -68,7 +71,7 @@ def negated_factor(operation: Operation, inputs: Sequence[Array], place: int) ->
 def unchanged_line(
     operation: Operation, inputs: Sequence[Array], place: int, rng: np.random.Generator
 ) -> Change:
-    """A line as it is: what to look at where something else changed."""
+    """A line that keeps its contents, to check the result where something else changed."""
     lines = _lines(operation, inputs, place)
     line = int(rng.integers(lines.shape[0]))
     return _change(operation, ChangeKind.NEGATED, place, (line,), lines[[line]])
@@ -89,18 +92,18 @@ def draw_exchange(
     *,
     everywhere: bool = False,
 ) -> tuple[Change, Change]:
-    """CROSSED, which no exchange of few elements could do without, and EXCHANGED, which is made
-    where CROSSED was made before and keeps every sum over a row or a column of then.
+    """A CROSSED change, the necessary starting point, and an EXCHANGED change at the same place,
+    which preserves every sum over a row or a column that CROSSED produced.
 
     Args:
         place: of an operand that :func:`has_crossings`.
-        everywhere: make it of all elements of the two lines, half with half, so that it shows
-            where the result's format rounds a few away, and where relu leaves few.
+        everywhere: exchange all elements of the two lines, half with half, so that the change is
+            visible even where the result's format rounds a few away or relu leaves only a few.
     """
     lines = _lines(operation, inputs, place)
     pair = _unlike_lines(lines, rng)
     both = lines[list(pair)]
-    # Along the last axis, so that in a batch both elements are of the same member.
+    # Along the last axis, so that in a batch both elements belong to the same matrix.
     crossing = both.reshape(2, -1, both.shape[-1])
     size = crossing.shape[2]
     if everywhere:
@@ -125,7 +128,7 @@ def draw_exchange(
 
 
 def _lines(operation: Operation, inputs: Sequence[Array], place: int) -> Array:
-    """An operand with its lines along the first axis: a view."""
+    """A view of an operand with its lines along the first axis."""
     logical = to_logical(inputs[place], operation.inputs[place])
     return np.moveaxis(logical, line_axis(operation, place), 0)
 
@@ -139,7 +142,7 @@ def _change(
 
 
 def _unlike_lines(lines: Array, rng: np.random.Generator) -> tuple[int, int]:
-    """Two lines, with other contents if a few tries find such."""
+    """Two lines, with different contents if a few tries find such lines."""
     first = int(rng.integers(lines.shape[0]))
     others = (first + rng.integers(1, lines.shape[0], size=_TRIES)) % lines.shape[0]
     unlike = (int(i) for i in others if not same_bytes(lines[i], lines[first]))
@@ -147,8 +150,9 @@ def _unlike_lines(lines: Array, rng: np.random.Generator) -> tuple[int, int]:
 
 
 def _far_element(lines: Array, rng: np.random.Generator) -> list[int]:
-    """Where one of the larger numbers is, away from the edges, and at a distance in memory from the
-    last one that none of :data:`_STRIDES` divides, if a few tries find such."""
+    """Position of one of the larger numbers, away from the edges, and at a distance in memory from
+    the last one that has no factor in common with :data:`_STRIDES`, if a few tries find such a
+    position."""
     sizes = np.array(lines.shape)
     places = sizes // 4 + rng.integers((sizes + 1) // 2, size=(_TRIES_OF_ONE, lines.ndim))
     numbers = np.abs(to_float64(lines[tuple(places.T)]))

@@ -14,20 +14,19 @@ from gemmetry.numerics.changes import Edit
 from gemmetry.numerics.storage import Array, Floats, numpy_dtype, quantize
 
 PERIOD = 16381
-"""Elements after which a fill repeats: a prime, so that no row of a result is the one before, and
-few enough to be sent to a device in no time."""
+"""Elements after which a fill repeats: a prime, so that no row of a result equals the previous one,
+and few enough to be copied to a device quickly."""
 
 _PLAUSIBLE_SIZE = 24.0
-"""The largest number of a fill: every format has it, and results of small products are about as
-large."""
+"""Largest number in a fill: every format has it, and results of small products are of that size."""
 
 
 def prepared_edits(
     device: Device, specs: Sequence[TensorSpec], buffers: Sequence[Buffer], edits: Sequence[Edit]
 ) -> list[Callable[[], None]]:
-    """What makes `edits` of `buffers` (in the order of `specs`) when it is called, each in turn:
-    see :class:`gemmetry.domain.contracts.EditableDevice`. Other devices read the whole buffer,
-    change it, and write it again."""
+    """A function that applies `edits` to `buffers` (in the order of `specs`), one after the other:
+    see :class:`gemmetry.domain.contracts.EditableDevice`. For other devices it reads the whole
+    buffer, changes it and writes it back."""
     return [_prepared(device, specs[e.place], buffers[e.place], e) for e in edits]
 
 
@@ -44,8 +43,8 @@ def _prepared(device: Device, spec: TensorSpec, buffer: Buffer, edit: Edit) -> C
 
 
 def fill_plausibly(device: Device, buffer: Buffer, spec: TensorSpec, number: int) -> None:
-    """Fill a buffer with numbers that a result may well hold, each element with another one than
-    its neighbours, and every time (`number`) with others."""
+    """Fill a buffer with plausible result values that differ between neighbouring elements and
+    between calls with different `number`."""
     values = np.roll(_plausible_values(spec.dtype), 101 * number)
     if isinstance(device, EditableDevice):
         device.fill_repeating(buffer, values)

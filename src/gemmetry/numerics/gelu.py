@@ -26,7 +26,7 @@ def erf(values: Float64Array) -> Float64Array:
 
     Taylor series of 8 terms around the nearest of 385 table points x₀ = i/64, which math.erf
     fills; the derivatives are Hermite polynomials, erf⁽ⁿ⁺¹⁾(x) = (-1)ⁿ·2/√π·Hₙ(x)·exp(-x²)
-    (NIST DLMF 7.10.1). With |x - x₀| ≤ 1/128 the first term left out is below 1e-17.
+    (NIST DLMF 7.10.1). With |x - x₀| ≤ 1/128 the first omitted term is below 1e-17.
     """
     flat = values.reshape(-1)
     result = np.empty_like(flat)
@@ -37,7 +37,7 @@ def erf(values: Float64Array) -> Float64Array:
 
 
 def gelu(values: Float64Array) -> Float64Array:
-    """x·Φ(x) with the exact error function; NaN and infinities pass through as in the limit."""
+    """x·Φ(x) with the exact error function; NaN stays NaN, and infinities give the limit."""
     with np.errstate(invalid="ignore"):
         result = 0.5 * values * (1.0 + erf(values * math.sqrt(0.5)))
     return np.where(values == -np.inf, 0.0, result)

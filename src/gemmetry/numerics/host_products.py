@@ -1,6 +1,6 @@
-"""Operations of every kind in plain numpy, for the providers whose memory is the host's.
+"""Operations of every kind in plain numpy, for providers that use host memory.
 
-One compute dtype holds the product and the epilogue; the result is rounded into the output once.
+The product and the epilogue are computed in one dtype; the result is rounded into the output once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_S8_TERMS_IN_S32 = 2**17 - 1
 
 
 def logical_view(array: Array, spec: TensorSpec) -> Array:
-    """The stored array as ``spec.shape``; a column-major one becomes a strided view."""
+    """The stored array in ``spec.shape``; a column-major one becomes a strided view."""
     return array.swapaxes(-1, -2) if spec.layout is Layout.COLUMN else array
 
 
@@ -59,9 +59,9 @@ def evaluate(
 def plain_product(
     operation: Operation, compute_dtype: np.dtype[Any]
 ) -> Callable[[Sequence[Array], Array], None] | None:
-    """The same as :func:`evaluate` in 1 to 2 µs instead of 8 beside the product, which is what a
-    small one takes itself; None where there is more to do than one product in `compute_dtype`, of
-    formats that numpy converts exactly."""
+    """Like :func:`evaluate`, but with an overhead of 1 to 2 µs instead of 8, which is as long as a
+    small product itself takes. None where the operation is more than one product in `compute_dtype`
+    of formats that numpy converts exactly."""
     s = operation.signature
     if operation.kind not in (OperationKind.MATMUL, OperationKind.BATCH_MATMUL):
         return None
@@ -71,7 +71,7 @@ def plain_product(
     if not stored <= _BLAS_DTYPES or max(d.itemsize for d in stored) > compute_dtype.itemsize:
         return None
     transposed = s.result_layout is Layout.COLUMN
-    # B' A' of what is stored as A' needs no view, and one of what is stored as A.
+    # B' A' needs no view where A' is stored, and a transposed view where A is stored.
     turn_lhs, turn_rhs = (
         (layout is Layout.COLUMN) != transposed for layout in (s.lhs_layout, s.rhs_layout)
     )
@@ -88,7 +88,7 @@ def plain_product(
 
 
 def exact_integer_dtype(operation: Operation) -> np.dtype[Any]:
-    """The narrowest float that BLAS multiplies s8 in without any rounding.
+    """The narrowest float format in which BLAS multiplies s8 without rounding.
 
     Every partial sum is an integer of magnitude at most K·2^14: exact in float32 up to 2^24 (so
     K ≤ 1024), in float64 up to 2^53 (any K that fits in memory). Terms of s32 need float64.
@@ -101,7 +101,8 @@ def exact_integer_dtype(operation: Operation) -> np.dtype[Any]:
 def _contract(
     operation: Operation, lhs: Array, rhs: Array, out: Array, *, transposed: bool
 ) -> None:
-    """A @ B into `out`, which is C' where `transposed`; converts operands to out's dtype."""
+    """Write A @ B into `out`, which is C' where `transposed`; converts the operands to out's
+    dtype."""
     if isinstance(operation.shape, Conv2dShape):
         columns = _image_columns(_widen(lhs, out.dtype), operation.shape)
         filters = _widen(rhs, out.dtype).reshape(columns.shape[1], -1)
@@ -124,7 +125,7 @@ def _contract(
 
 
 def _widen(array: Array, dtype: np.dtype[Any]) -> Array:
-    """The array in float32 or float64; itself where it is that already."""
+    """The array in float32 or float64; the array itself where it already has that dtype."""
     return to_float32(array) if dtype == np.float32 else to_float64(array)
 
 
@@ -172,6 +173,7 @@ def _round_into(operation: Operation, values: Array, output: Array) -> None:
 
 
 def compute_dtype_of_accumulator(operation: Operation) -> np.dtype[Any]:
-    """float64 or float32 as the operation's accumulator says; for integers what is exact."""
+    """float64 or float32, depending on the operation's accumulator; for integers the dtype that is
+    exact."""
     accumulator = operation.signature.accumulator
     return exact_integer_dtype(operation) if accumulator.is_integer else numpy_dtype(accumulator)

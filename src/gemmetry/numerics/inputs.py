@@ -1,8 +1,8 @@
 """Seeded inputs for operations.
 
-Each tensor has its own random stream, seeded by (seed, role, shape) alone, so an operation gets
-the same bits in every process, whatever else was drawn before. The streams are numpy's PCG64
-with SeedSequence (whose outputs numpy's NEP 19 keeps stable); a test pins their first values.
+Each tensor has its own random stream, seeded by (seed, role, shape) alone, so an operation gets the
+same bits in every process, regardless of what was drawn before. The streams are numpy's PCG64 with
+SeedSequence (whose outputs numpy's NEP 19 keeps stable); a test pins their first values.
 
 ==================  ==========================================  ============================
 distribution        floating-point                              integers (s8; s32 addends)
@@ -16,7 +16,7 @@ distribution        floating-point                              integers (s8; s3
 ==================  ==========================================  ============================
 
 q is 127, or less where K products would overflow s32; r is :func:`exact_integer_limit`. The
-default, ``offset_uniform``, is what the grid tracing document asks for. Values are drawn in
+default, ``offset_uniform``, is the one that the grid tracing document requires. Values are drawn in
 float32 (float64 for f64) and rounded to the format, so bf16's largest of [0.1, 1.1) is 1.1015625.
 """
 
@@ -42,7 +42,7 @@ from gemmetry.numerics.storage import (
 )
 
 GENERATOR_VERSION = 1
-"""Raised whenever the same arguments would give other bits; part of a cached reference's key."""
+"""Incremented whenever the same arguments give other bits; part of a cached reference's key."""
 
 _ROLES = ("lhs", "rhs", "addend", "scale_a", "scale_b", "bias", "residual")
 _CHUNK = 1 << 22
@@ -56,7 +56,7 @@ def make_inputs(operation: Operation, *, distribution: str, seed: int) -> tuple[
     are powers of two between 1/4 and 2, whatever the distribution.
 
     Raises:
-        UnknownNameError: no such distribution.
+        UnknownNameError: there is no such distribution.
     """
     if distribution not in DISTRIBUTIONS:
         raise UnknownNameError("distribution", distribution, DISTRIBUTIONS)
@@ -67,7 +67,8 @@ def make_inputs(operation: Operation, *, distribution: str, seed: int) -> tuple[
 
 
 def zero_share(arrays: Iterable[Array]) -> float:
-    """The share of zeros among all elements of `arrays`, as they were quantised; 0 for none."""
+    """The share of zeros among all elements of the quantised `arrays`; 0 if there are no
+    elements."""
     zeros = total = 0
     for array in arrays:
         zeros += count_zeros(array)
@@ -85,17 +86,17 @@ def integer_limit(operation: Operation, distribution: str) -> int:
 
 
 def exact_integer_limit(operation: Operation) -> int:
-    """The largest r such that operands drawn from ±[1, r] have exact sums in any order; 0 if even
-    ±1 has not.
+    """The largest r such that operands drawn from ±[1, r] have exact sums in any order; 0 if even r
+    = 1 does not.
 
-    With p bits in the accumulator every partial sum is at most K·r² ≤ 2ᵖ. Where that leaves not
-    even r = 1, signs save us: partial sums of K independent ±1 are a random walk, below 8√K but
-    for a chance of 2·exp(-32) each (Hoeffding's inequality), so r = 1 is kept while 8√K ≤ 2ᵖ.
-    r also stays within what the input format counts exactly (2ᵖ of the format), and so small
-    that results six standard deviations large, |alpha|·6√K·(r + 1)(2r + 1)/6 (the fraction is
-    the mean square of ±[1, r]), stay finite in the result format. fp8 products are held to 2¹³,
-    because Hopper's fp8 accumulator keeps 14 bits (PyTorch blog, "Some Matrix Multiplication
-    Engines Are Not As Accurate As We Thought").
+    With p bits in the accumulator every partial sum is at most K·r² ≤ 2ᵖ. Where that does not even
+    allow r = 1, random signs help: partial sums of K independent ±1 are a random walk and stay
+    below 8√K except with probability 2·exp(-32) each (Hoeffding's inequality), so r = 1 is used
+    while 8√K ≤ 2ᵖ. r also stays within the integers that the input format represents exactly (2ᵖ of
+    the format), and so small that results six standard deviations large, |alpha|·6√K·(r + 1)(2r +
+    1)/6 (the fraction is the mean square of ±[1, r]), stay finite in the result format. fp8
+    products are limited to 2¹³, because Hopper's fp8 accumulator keeps 14 bits (PyTorch blog, "Some
+    Matrix Multiplication Engines Are Not As Accurate As We Thought").
     """
     s = operation.signature
     k = operation.matmul_shape.k
@@ -155,7 +156,8 @@ def _draw_floats(
 
 
 def _without_zeros(values: Floats, dtype: DType) -> Floats:
-    """Raise magnitudes below the format's smallest normal to it, so that none rounds to zero."""
+    """Raise magnitudes below the format's smallest normal number to that number, so that none
+    rounds to zero."""
     return cast(Floats, np.copysign(np.maximum(np.abs(values), smallest_normal(dtype)), values))
 
 
@@ -183,6 +185,6 @@ def _signed_integers(rng: np.random.Generator, count: int, limit: int) -> Array:
 def _scales(rng: np.random.Generator, operation: Operation, spec: TensorSpec) -> Array:
     exponents = rng.integers(-2, 1, spec.storage_shape, dtype=np.int32, endpoint=True)
     if spec.role == "scale_b" and operation.signature.result.is_fp8:
-        # Sums of K products of size one must come back into a format that ends at 240 or 448.
+        # Sums of K products of size one must fit into a format whose maximum is 240 or 448.
         exponents -= max(0, math.ceil(math.log2(operation.matmul_shape.k)) - 7)
     return np.ldexp(np.float32(1), exponents).astype(np.float32)

@@ -1,7 +1,8 @@
-"""The right answer of every operation, in float64 (integers: exactly), with what bounds need.
+"""The reference result of every operation in float64 (exact for integers), with the data that
+bounds need.
 
 The matrix product is injected: numpy's BLAS on the host by default, a device's own float64 for
-shapes where the host takes too long, never the provider under test.
+shapes that take too long on the host, never the provider under test.
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ from gemmetry.numerics.storage import (
 )
 
 REFERENCE_VERSION = 2
-"""Raised whenever the same inputs would give another reference; part of a cached one's key."""
+"""Incremented whenever the same inputs give another reference; part of the key of cached
+references."""
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 Matmul = Callable[[Array, Array], Array]
 """A (…, M, K) times B (…, K, N), host arrays of any format, in float64; or np.matmul itself, which
-is given arrays of the format to multiply in."""
+receives arrays of the format to multiply in."""
 
 
 class OperandSizes(NamedTuple):
@@ -48,12 +50,13 @@ class OperandSizes(NamedTuple):
     lhs: float
     rhs: float
     scale: float
-    """|alpha| times the largest scale factors and the slope of gelu, as far as there are any."""
+    """|alpha| times the largest scale factors and the slope of gelu, where the operation has
+    them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a result is compared with; all arrays in the result's *logical* shape."""
+    """Reference that a result is compared with; all arrays have the result's *logical* shape."""
 
     value: Array
     """float64, or int64 for integer operations (exact)."""
@@ -67,7 +70,7 @@ class Reference:
     """None where the operands' sizes are not known."""
 
     def flat(self) -> Reference:
-        """The same arrays seen as (-1, last axis)."""
+        """The same arrays, reshaped to (-1, last axis)."""
         shape = (-1, self.value.shape[-1])
         extra = self.extra_rounding
         return self._with(
@@ -77,15 +80,16 @@ class Reference:
         )
 
     def part(self, rows: slice) -> Reference:
-        """Some rows (of the first axis)."""
+        """The given rows (of the first axis)."""
         extra = self.extra_rounding
         return self._with(
             self.value[rows], self.magnitude[rows], None if extra is None else extra[rows]
         )
 
     def rows(self, count: int) -> Iterator[tuple[slice, Reference]]:
-        """The reference in pieces of at least one and about `count` elements: slices over the
-        first axis of the arrays seen as (-1, last axis), and the piece, two-dimensional."""
+        """The reference in pieces of at least one row and about `count` elements. Yields slices
+        over the first axis of the arrays reshaped to (-1, last axis), with the two-dimensional
+        pieces."""
         flat = self.flat()
         height, width = flat.value.shape
         step = max(1, count // max(1, width))
@@ -107,7 +111,7 @@ class Reference:
 
 
 def reference_lines(reference: Reference, take: Callable[[Array], Array]) -> Reference:
-    """What `take` takes of each of the reference's arrays."""
+    """Apply `take` to each of the reference's arrays."""
     extra = reference.extra_rounding
     return replace(
         reference,
@@ -166,9 +170,9 @@ def to_storage(array: Array, spec: TensorSpec) -> Array:
 
 
 def exact_product(operation: Operation, inputs: Sequence[Array], matmul: Matmul) -> Float64Array:
-    """A·B in float64, for inputs on which no sum rounds in the operation's accumulator; np.matmul
-    is given float32 arrays where that accumulator is a float of at most 24 bits, as that is
-    twice as fast and exact too."""
+    """A·B in float64, for inputs on which no sum rounds in the operation's accumulator. np.matmul
+    receives float32 arrays where that accumulator is a float of at most 24 bits, which is twice as
+    fast and also exact."""
     tensors = logical_tensors(operation, inputs)
     lhs, rhs = tensors["lhs"], tensors["rhs"]
     if matmul is np.matmul:
@@ -247,8 +251,8 @@ def with_epilogue(
 def _magnitude_product(
     operation: Operation, tensors: Mapping[str, Array], matmul: Matmul | None
 ) -> Float64Array:
-    """|A||B|. On the host in float32, as a scale of bounds needs no more; the factor makes up for
-    what rounding may have lost, γ_K(2⁻²⁴) < 2⁻⁶ for K up to 2¹⁸."""
+    """|A||B|. On the host it is computed in float32, which is accurate enough for a scale of
+    bounds; the factor compensates for rounding, γ_K(2⁻²⁴) < 2⁻⁶ for K up to 2¹⁸."""
     lhs, rhs = tensors["lhs"], tensors["rhs"]
     if matmul is not None:
         return to_float64(_contract(operation, absolute(lhs), absolute(rhs), matmul))
@@ -262,7 +266,7 @@ def _magnitude_product(
 
 
 def operand_sizes(operation: Operation, inputs: Sequence[Array]) -> OperandSizes:
-    """The sizes that the reference of `inputs` (in storage shapes) has."""
+    """The operand sizes in the reference of `inputs` (in storage shapes)."""
     tensors = logical_tensors(operation, inputs)
     ranges = finite_range(tensors["lhs"]), finite_range(tensors["rhs"])
     return _sizes(operation.signature, tensors, *ranges)
@@ -291,8 +295,8 @@ def _contract(operation: Operation, lhs: Array, rhs: Array, multiply: Matmul) ->
 
 
 def _convolve(shape: Conv2dShape, lhs: Array, rhs: Array, multiply: Matmul) -> Array:
-    """nhwc × hwcf -> npqf as one product for each position of the filter, so that no im2col
-    matrix (r·s times the input) is ever in memory."""
+    """nhwc × hwcf -> npqf as one product per filter position, so that no im2col matrix (r·s times
+    the input) is ever held in memory."""
     padding = ((0, 0), (shape.pad_h, shape.pad_h), (shape.pad_w, shape.pad_w), (0, 0))
     padded = np.pad(lhs, padding)
     result: Array | None = None

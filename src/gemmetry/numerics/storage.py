@@ -1,7 +1,7 @@
-"""How the number formats lie in host memory, and conversions between them.
+"""How the number formats are stored in host memory, and conversions between them.
 
-bf16 and the fp8 formats come from the ml_dtypes package; tf32 has no storage of its own and is
-held in float32 whose 13 low mantissa bits are zero.
+bf16 and the fp8 formats come from the ml_dtypes package; tf32 has no storage format of its own and
+is stored as float32 whose 13 low mantissa bits are zero.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ table 1 (e4m3, e5m2); the fnuz formats have a bias larger by one (LLVM's APFloat
 
 _ONE_ZERO = frozenset({_STORAGE[E4M3FNUZ], _STORAGE[E5M2FNUZ]})
 _RANGE_PIECE = 1 << 18
-"""Elements widened at a time when only their range is asked."""
+"""Elements widened at a time when only their range is needed."""
 
 FORMATS_WITHOUT_INFINITY = frozenset({E4M3, E4M3FNUZ, E5M2FNUZ})
 """Overflow in these becomes NaN or, where a cast saturates, the largest finite value."""
@@ -108,8 +108,8 @@ def round_to_tf32(values: Float32Array) -> Float32Array:
 
 
 def quantize(values: Floats, dtype: DType) -> Array:
-    """`values` in the storage of `dtype`, rounded once, to nearest even; for integers the values
-    must be whole already."""
+    """`values` in the storage format of `dtype`, rounded once, to nearest even; for integer formats
+    the values must already be integers."""
     if dtype is TF32:
         return round_to_tf32(values.astype(np.float32))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -135,12 +135,12 @@ def _round_to_odd(values: Floats) -> Float32Array:
 
 
 def to_float64(array: Array) -> Float64Array:
-    """`array` in float64, exactly. The input itself where it is float64 already."""
+    """`array` in float64, exactly. Returns the input itself where it is already float64."""
     return cast(Float64Array, _widen(array, np.dtype(np.float64)))
 
 
 def to_float32(array: Array) -> Float32Array:
-    """`array` in float32: exact for every format but f64 and large s32."""
+    """`array` in float32: exact for every format except f64 and large s32."""
     return cast(Float32Array, _widen(array, np.dtype(np.float32)))
 
 
@@ -160,8 +160,8 @@ def _table(narrow: np.dtype[Any], wide: np.dtype[Any]) -> Array:
 
 
 def absolute(array: Array) -> Array:
-    """|array| in its own format, by clearing sign bits (fnuz formats, whose NaN is the bit pattern
-    of -0, and integers by a comparison)."""
+    """|array| in its own format, by clearing sign bits. A comparison is used for integers and for
+    fnuz formats, whose NaN is the bit pattern of -0."""
     if array.dtype.kind in "iu" or array.dtype in _ONE_ZERO:
         return cast(Array, np.abs(array))
     unsigned = np.dtype(f"u{array.dtype.itemsize}")
@@ -193,7 +193,7 @@ def count_zeros(array: Array) -> int:
     unsigned = flat.view(np.dtype(f"u{flat.dtype.itemsize}"))
     zeros = unsigned.size - np.count_nonzero(unsigned)
     if flat.dtype in _ONE_ZERO:
-        return int(zeros)  # One zero; the bit pattern of "-0" is their NaN.
+        return int(zeros)  # There is only one zero; the bit pattern of "-0" is NaN.
     negative_zero = 1 << (8 * flat.dtype.itemsize - 1)
     return int(zeros + np.count_nonzero(unsigned == negative_zero))
 

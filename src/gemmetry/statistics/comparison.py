@@ -1,4 +1,5 @@
-"""Is one of two dispatches faster? Ratio, interval, and the verdict that is read from it."""
+"""Whether one of two dispatches is faster: ratio, interval, and the verdict read from the
+interval."""
 
 from __future__ import annotations
 
@@ -23,11 +24,11 @@ from gemmetry.statistics.ranks import minimum_a_side, rank_sum_shift, sign_shift
 
 RESAMPLES = 2000
 """Bootstrap resamples for a 95 % interval, whose ends then vary by about 1/20 of its width between
-seeds (Efron & Tibshirani, "An Introduction to the Bootstrap", 1993, section 14.5). Levels that so
-many cannot resolve take as many as they need."""
+seeds (Efron & Tibshirani, "An Introduction to the Bootstrap", 1993, section 14.5). Levels that need
+more resamples use as many as they need."""
 
 _SEED = 20240229
-"""Fixed, so that comparing the same samples twice says the same."""
+"""Fixed, so that comparing the same samples twice gives the same result."""
 
 _CHUNK_ELEMENTS = 1 << 21
 
@@ -38,37 +39,38 @@ give intervals of ±3 % alone and ±5 % among 60: those of equal ones exclude 5 
 of 10,000 cases (``tests/statistics/test_verdicts.py``)."""
 
 SHARE_OF_ROUNDS = 0.9
-"""Of the chance of error that rounds compared with rounds may have; the rest is for the intervals
-of the two medians, which decide where rounds do not. That is mostly a matter of gross differences
+"""Share of the probability of error allotted to the comparison of rounds; the rest is for the
+intervals of the two medians, which decide where rounds do not. They mostly find gross differences
 on a busy machine, where single rounds are off by factors and the medians of forty are not, so a
-tenth is enough; and six pairs of rounds still show a difference at 95 %."""
+tenth is enough for them; and six pairs of rounds still show a difference at 95 %."""
 
 Rounds = Mapping[int, Samples]
-"""Turn -> the samples of one round. Dispatches that share a turn were interleaved in it."""
+"""Maps each turn to the samples of one round. Dispatches that share a turn were interleaved in
+it."""
 
 
 class Difference(StrEnum):
-    """What two samples show, seen from the second one."""
+    """What two samples show about the second compared with the first."""
 
     FASTER = "faster"
     SLOWER = "slower"
     NONE_SHOWN = "no difference shown"
     UNDECIDED = "undecided"
-    """Too little was measured to tell."""
+    """Too little was measured to decide."""
 
 
 class Pairing(StrEnum):
-    """What was taken as one independent observation."""
+    """What counts as one independent observation."""
 
     ROUNDS = "paired rounds"
     """The ratio within each interleaved round; drift of the machine cancels."""
     UNPAIRED_ROUNDS = "rounds"
     """The median of each round."""
     MEDIANS = "medians"
-    """The median of either side with the interval of its own rounds, where rounds compared with
-    rounds leave the comparison undecided."""
+    """The medians of both sides with the intervals of their own rounds, used where comparing rounds
+    with rounds is undecided."""
     SAMPLES = "samples"
-    """Each sample, where the rounds are not known."""
+    """Each sample; used where the rounds are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,25 +80,26 @@ class Comparison:
     ratio: float
     """Duration of b over that of a: below 1 where b is faster."""
     interval: Interval | None
-    """Of the ratio, from which the verdict is read; all intervals of the family hold together with
-    `confidence`. None where too little was measured for that."""
+    """Interval of the ratio, from which the verdict is read; all intervals of the family hold
+    simultaneously with `confidence`. None where too little was measured."""
     confidence: float
     effect_size: float
     """Cliff's delta, P(b < a) - P(b > a), from -1 (b always slower) to 1 (b always faster); within
     rounds where these are paired."""
     verdict: Difference
     note: str = ""
-    """Why nothing can be told, or what weakens what is shown."""
+    """Why the comparison is undecided, or what weakens its result."""
     pairing: Pairing = Pairing.SAMPLES
     observations: int = 0
-    """Pairs of rounds, or the smaller side's rounds or samples."""
+    """Number of pairs of rounds, or of the smaller side's rounds or samples."""
     relevant: float = 0.0
     """Relative differences up to this count as none."""
     p_value: float | None = None
-    """Two-sided, that the difference exceeds `relevant`; None where there is too little to test,
-    where the interval was widened by what the test does not see, and for intervals of medians."""
+    """Two-sided p-value for a difference larger than `relevant`. None where there is too little
+    data, where the interval was widened to include a figure outside the test, and for intervals of
+    medians."""
     family: int = 1
-    """Comparisons that were judged together."""
+    """Number of comparisons judged together."""
 
     @property
     def ratio_low(self) -> float | None:
@@ -110,13 +113,13 @@ class Comparison:
 
     @property
     def adjusted_p_value(self) -> float | None:
-        """After Bonferroni, over the family; at most 1 - `confidence` where a difference is
-        shown."""
+        """The p-value after Bonferroni's correction over the family; at most 1 - `confidence` where
+        a difference is shown."""
         return None if self.p_value is None else min(1.0, self.family * self.p_value)
 
 
 def verdict_of(interval: Interval | None, relevant: float) -> Difference:
-    """What an interval of a ratio shows. The first that holds of:
+    """The verdict of an interval of a ratio: the first that applies of
 
     * slower, faster: the interval lies beyond the relevant difference;
     * undecided: there is no interval, or it reaches beyond :data:`GROSS` relevant differences, so
@@ -143,23 +146,22 @@ def compare_rounds(
 ) -> Comparison:
     """Compare durations of b with durations of a (same unit, positive), round by round.
 
-    Samples of one round share what the machine did meanwhile, so they are no independent
-    observations; a round is. With enough turns in common, the logarithm of the ratio of the two
-    medians within each is one observation (``sign_shift``); otherwise each round's median is
-    (``rank_sum_shift``). What is enough follows from the confidence (:func:`minimum_samples` pairs,
-    else :func:`minimum_a_side` rounds a side: 6 and 4 for 95 %). With too few rounds for either
-    there is no interval, and the comparison is undecided.
+    Samples of one round share the state of the machine, so they are not independent observations;
+    rounds are. With enough turns in common, the logarithm of the ratio of the two medians within
+    each is one observation (``sign_shift``); otherwise each round's median is (``rank_sum_shift``).
+    How many are enough follows from the confidence (:func:`minimum_samples` pairs, else
+    :func:`minimum_a_side` rounds a side: 6 and 4 for 95 %). With too few rounds for either there is
+    no interval, and the comparison is undecided.
 
-    What these leave undecided the medians may decide: the two intervals that
-    :func:`rounds_interval` gives, one end of each over the other end of the other, hold the ratio
-    of the medians together (Bonferroni). Both ways share the chance of error
-    (:data:`SHARE_OF_ROUNDS`).
+    Where these leave the comparison undecided, the medians may decide it: the quotients of opposite
+    ends of the two intervals that :func:`rounds_interval` returns bound the ratio of the medians
+    (Bonferroni). Both methods share the probability of error (:data:`SHARE_OF_ROUNDS`).
 
     Args:
-        confidence: that all intervals of the family hold together: each has 1 - (1 - confidence) /
-            family (Bonferroni; Dunn, "Multiple Comparisons among Means", JASA 56, 1961).
+        confidence: of all intervals of the family together: each has 1 - (1 - confidence) / family
+            (Bonferroni; Dunn, "Multiple Comparisons among Means", JASA 56, 1961).
         relevant: relative differences up to this count as none; see :func:`verdict_of`.
-        family: comparisons that are judged together (:func:`is_testable` ones).
+        family: number of comparisons judged together (those that are :func:`is_testable`).
 
     Raises:
         ValueError: a side has no samples, or one is not positive and finite.
@@ -199,7 +201,7 @@ def compare_rounds(
     else:
         bare = dataclasses.replace(bare, note=_too_few(fewest, "round", needed, family))
         return _by_medians(bare, left, right)
-    assert shift.interval is not None  # so many observations have one
+    assert shift.interval is not None  # enough observations for an interval
     low, high = shift.interval
     p_value = min(1.0, 2 * min(shift.p_greater, shift.p_less) / SHARE_OF_ROUNDS)
     found = dataclasses.replace(bare, ratio=math.exp(shift.estimate))
@@ -212,7 +214,7 @@ def _by_medians(
     left: Mapping[int, npt.NDArray[np.float64]],
     right: Mapping[int, npt.NDArray[np.float64]],
 ) -> Comparison:
-    """The comparison by the intervals of the two medians where they decide it, else `found`."""
+    """The comparison by the intervals of the two medians where these decide it, else `found`."""
     if min(len(left), len(right)) < minimum_a_side(found.confidence):
         return found
     each = _of_each(found.confidence, found.family, (1 - SHARE_OF_ROUNDS) / 2)
@@ -239,11 +241,11 @@ def _by_medians(
 def compare_medians(
     a: Samples, b: Samples, *, confidence: float = 0.95, relevant: float = 0.0, family: int = 1
 ) -> Comparison:
-    """Compare durations of b with durations of a (same unit, positive), all samples independent.
+    """Compare durations of b with durations of a (same unit, positive) as independent samples.
 
-    The interval of the ratio of the medians is a percentile bootstrap, the sides independently
-    resampled (Efron & Tibshirani 1993, chapter 13), with a fixed seed. The arguments are those of
-    :func:`compare_rounds`. With fewer samples a side than the median of either needs for an
+    The interval of the ratio of the medians is a percentile bootstrap with the two sides resampled
+    independently (Efron & Tibshirani 1993, chapter 13), with a fixed seed. The arguments are those
+    of :func:`compare_rounds`. With fewer samples a side than the median of either needs for an
     interval of 95 % (6), or than can show a difference in the family (:func:`minimum_a_side`),
     there is no interval, and the comparison is undecided.
 
@@ -268,7 +270,7 @@ def compare_medians(
         return dataclasses.replace(comparison, note=note)
     tail = (1 - each) / 2
     ratios = np.sort(_bootstrap_ratios(left, right, max(RESAMPLES, math.ceil(1 / tail))))
-    # As many resamples beyond each end as make the interval the test turned around (Davison &
+    # The number of resamples beyond each end makes the interval the inverse of the test (Davison &
     # Hinkley, "Bootstrap Methods and their Application", 1997, section 4.4).
     rank = math.floor(tail * (ratios.size + 1) + 1e-9)
     interval = float(ratios[rank - 1]), float(ratios[-rank])
@@ -279,15 +281,15 @@ def compare_medians(
 
 
 def is_testable(first: int, second: int, confidence: float = 0.95, *, by_rounds: bool) -> bool:
-    """Whether so many rounds or samples a side could show a difference if they were compared alone.
-    Comparisons that could not are none of the family: no chance shows them anything."""
+    """Whether this many rounds or samples per side could show a difference in a single comparison.
+    Comparisons that could not are left out of the family, as chance cannot give them a result."""
     needed = minimum_a_side(confidence) if by_rounds else _samples_needed(confidence, 1)
     return min(first, second) >= needed
 
 
 def widened(comparison: Comparison, ratio: float, note: str) -> Comparison:
-    """The comparison with an interval that holds `ratio` as well, a figure that the test does not
-    see; with `note` where that changes the verdict."""
+    """The comparison with its interval widened to include `ratio`, a figure outside the test; with
+    `note` where that changes the verdict."""
     if comparison.interval is None:
         return comparison
     low, high = comparison.interval
@@ -325,8 +327,8 @@ def _judged(comparison: Comparison, interval: Interval, p_value: float) -> Compa
 
 
 def _of_each(confidence: float, family: int, share: float = 1.0) -> float:
-    """The confidence of each interval, so that all of the family hold together; of one that may
-    have a `share` of the chance of error only."""
+    """The confidence of each interval such that the whole family holds simultaneously; `share` is
+    the part of the probability of error available to it."""
     check_confidence(confidence)
     return 1 - (1 - confidence) * share / family if family > 1 or share < 1 else confidence
 

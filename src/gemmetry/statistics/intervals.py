@@ -1,4 +1,4 @@
-"""Confidence intervals of the median that assume nothing about the shape of the distribution."""
+"""Distribution-free confidence intervals of the median."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def median_interval(samples: Samples, confidence: float = 0.95) -> Interval | No
     too few samples for the confidence.
 
     The number of samples below the median is binomial(n, 1/2) for every continuous distribution,
-    so [x₍ⱼ₎, x₍ₙ₊₁₋ⱼ₎] covers it with a known chance; j is the largest rank whose interval has at
-    least `confidence` (Conover, "Practical Nonparametric Statistics", 3rd ed., section 3.2).
-    Samples must be independent; nothing else is asked of them.
+    so [x₍ⱼ₎, x₍ₙ₊₁₋ⱼ₎] covers it with a known probability; j is the largest rank whose interval has
+    at least `confidence` (Conover, "Practical Nonparametric Statistics", 3rd ed., section 3.2).
+    Samples must be independent; nothing else is required of them.
 
     Even [min, max] covers with no more than 1 - 2**(1 - n) (n = 5: 94 %, n = 2: 50 %, n = 1:
-    nothing), so that :func:`minimum_samples` are needed (6 for 95 %). Equal samples, as coarse
-    clocks give them, have an interval of zero width.
+    nothing), so that :func:`minimum_samples` are needed (6 for 95 %). Equal samples, which coarse
+    clocks produce, have an interval of zero width.
 
     Raises:
         ValueError: no samples, or a confidence outside (0, 1).
@@ -50,18 +50,18 @@ def median_interval(samples: Samples, confidence: float = 0.95) -> Interval | No
 def rounds_interval(
     rounds: Sequence[Samples], confidence: float = 0.95
 ) -> tuple[Interval | None, float]:
-    """The interval of the median of samples that were taken in rounds, and the number of
-    independent samples that they are worth. The interval is None where that number is too small
-    for the confidence (:func:`minimum_samples`).
+    """The interval of the median of samples taken in rounds, and their effective number of
+    independent samples. The interval is None where that number is too small for the confidence
+    (:func:`minimum_samples`).
 
-    Samples of one round share the state of the machine, so they tell less than as many
-    independent ones. How much less is the design effect: the variance, between rounds, of the
-    share of samples below the median, over what independent samples would have (Woodruff,
-    "Confidence Intervals for Medians and Other Position Measures", JASA 47, 1952; Kish, "Survey
-    Sampling", 1965, section 8.2). The interval takes the order statistics at the depth that
-    :func:`median_interval` has for the effective count. That lies between the number of rounds
-    and that of samples; the variance estimate of R rounds has R - 1 degrees of freedom, which the
-    first term of Student's quantile makes up for (Abramowitz & Stegun 26.7.5).
+    Samples of one round share the state of the machine, so they carry less information than as many
+    independent ones. The ratio is the design effect: the variance, between rounds, of the share of
+    samples below the median, over what independent samples would have (Woodruff, "Confidence
+    Intervals for Medians and Other Position Measures", JASA 47, 1952; Kish, "Survey Sampling",
+    1965, section 8.2). The interval takes the order statistics at the depth that
+    :func:`median_interval` has for the effective count. That lies between the number of rounds and
+    that of samples; the variance estimate of R rounds has R - 1 degrees of freedom, for which the
+    first term of Student's quantile corrects (Abramowitz & Stegun 26.7.5).
 
     One round, or rounds of one sample each, give :func:`median_interval`.
 
@@ -87,7 +87,7 @@ def _effective_count(
 ) -> float:
     count, rounds = samples.size, len(parts)
     middle = float(np.median(samples))
-    # Samples equal to the median count half: coarse clocks make many of them.
+    # Samples equal to the median count half: coarse clocks produce many of them.
     shares = np.array([(part < middle).mean() + (part == middle).mean() / 2 for part in parts])
     weights = np.array([part.size / count for part in parts])
     variance = rounds / (rounds - 1) * float((weights**2 * (shares - 0.5) ** 2).sum())
@@ -99,7 +99,7 @@ def _effective_count(
 
 def half_width(interval: Interval | None, median: float) -> float | None:
     """Half the width of a median's interval over the median: 0.005 is ±0.5 %. None where there is
-    no interval, or the median is no duration."""
+    no interval or the median is not positive."""
     if interval is None or median <= 0:
         return None
     return (interval[1] - interval[0]) / 2 / median
@@ -130,10 +130,10 @@ def _lower_rank(count: int, confidence: float) -> int:
 
 
 def check_confidence(confidence: float) -> None:
-    """Refuse what is no confidence.
+    """Reject an invalid confidence.
 
     Raises:
-        ValueError: it is not in (0, 1).
+        ValueError: the confidence is not in (0, 1).
     """
     if not 0 < confidence < 1:
         raise ValueError(f"a confidence lies between 0 and 1, not at {confidence}")

@@ -35,7 +35,7 @@ def median(samples: Samples) -> float:
     """
     if len(samples) == 0:
         raise ValueError("no samples have no median")
-    # numpy's own medians take some tens of µs, of which comparisons of rounds need thousands.
+    # numpy's own median takes tens of µs, and comparisons of rounds need thousands of medians.
     ordered = np.sort(np.asarray(samples, dtype=np.float64))
     middle = len(ordered) // 2
     return float(

@@ -18,43 +18,45 @@ from gemmetry.statistics.intervals import Interval, check_confidence, median_int
 from gemmetry.statistics.quantiles import Samples
 
 EXACT_UP_TO = 60
-"""Values (of both sides together) up to which null distributions are counted out; the normal
-approximation is then right to three decimals at 95 %, and cautious further out, because its tails
-are longer."""
+"""Number of values, over both sides, up to which null distributions are computed exactly; the
+normal approximation is then right to three decimals at 95 %, and cautious further out, because its
+tails are longer."""
 
 Values = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """A shift between two sides: estimate, interval, and the test that is the interval turned
-    around. The p-values are exact for values without ties; ties count against a difference."""
+    """A shift between two sides: estimate, interval, and the test whose inverse is the interval.
+    The p-values are exact for values without ties; ties count against a difference."""
 
     estimate: float
     interval: Interval | None
     """None where there are too few values for the confidence."""
     p_greater: float
-    """Chance of signs or ranks this high or higher if the shift were at most the margin; at most
-    (1 - confidence) / 2 exactly where the interval lies above the margin."""
+    """Probability of signs or ranks this high or higher if the shift were at most the margin; at
+    most (1 - confidence) / 2 exactly where the interval lies above the margin."""
     p_less: float
-    """Chance of signs or ranks this low or lower if the shift were at least minus the margin."""
+    """Probability of signs or ranks this low or lower if the shift were at least minus the
+    margin."""
 
 
 def sign_shift(differences: Samples, *, confidence: float, margin: float = 0.0) -> Shift:
     """Shift of paired differences: the sign test with the median of the differences.
 
-    The interval lies between two of the differences and is the test turned around (Hollander, Wolfe
-    & Chicken, "Nonparametric Statistical Methods", 3rd ed. 2014, sections 3.4-3.6). All it takes is
-    that under no shift either side is ahead with the same chance, which pairs have whose two sides
-    come in random order. Wilcoxon's signed ranks would need fewer pairs where the differences are
-    normally distributed, and more where a part of them is far off, as ratios of rounds are when the
-    clock changes in between: of 24 rounds of an 8192³ product on an H200 at its power limit the
-    sign test finds a difference in 80 % of cases in which signed ranks find it in 68 %.
+    The interval lies between two of the differences and is the inverse of the test (Hollander,
+    Wolfe & Chicken, "Nonparametric Statistical Methods", 3rd ed. 2014, sections 3.4-3.6). The only
+    assumption is that without a shift either side is larger with the same probability, which holds
+    for pairs whose two sides run in random order. Wilcoxon's signed ranks would need fewer pairs
+    where the differences are normally distributed, and more where some of them are far off, as
+    ratios of rounds are when the clock frequency changes in between: of 24 rounds of an 8192³
+    product on an H200 at its power limit the sign test finds a difference in 80 % of cases in which
+    signed ranks find it in 68 %.
 
     Args:
         differences: b - a of each pair.
         confidence: of the interval; :func:`minimum_samples` pairs are needed for it.
-        margin: shifts up to this size, to either side, count as none (>= 0).
+        margin: shifts up to this size, in either direction, count as none (>= 0).
 
     Raises:
         ValueError: no differences.
@@ -71,8 +73,8 @@ def sign_shift(differences: Samples, *, confidence: float, margin: float = 0.0) 
 def rank_sum_shift(a: Samples, b: Samples, *, confidence: float, margin: float = 0.0) -> Shift:
     """Shift from a to b, unpaired: Mann and Whitney's rank-sum test with the Hodges-Lehmann
     estimate, the median of all differences between the sides (Hollander, Wolfe & Chicken 2014,
-    sections 4.1-4.3). The arguments are those of :func:`sign_shift`; :func:`minimum_a_side` values
-    a side are needed for an interval.
+    sections 4.1-4.3). The arguments are those of :func:`sign_shift`; an interval needs
+    :func:`minimum_a_side` values per side.
 
     Raises:
         ValueError: a side has no values.
@@ -103,13 +105,14 @@ def minimum_a_side(confidence: float = 0.95) -> int:
 
 
 def _sign_p(total: int, against: int) -> float:
-    """P(at most `against` of `total` differences are not beyond the margin), no shift given."""
+    """P(at most `against` of `total` differences are not beyond the margin) if there is no
+    shift."""
     return float(sum(math.comb(total, count) for count in range(against + 1)) / 2**total)
 
 
 def _rank_sum_p(first: int, second: int, against: int) -> float:
-    """P(at most `against` of all gaps between the sides are not beyond the margin), no shift
-    given."""
+    """P(at most `against` of all gaps between the sides are not beyond the margin) if there is no
+    shift."""
     if first + second <= EXACT_UP_TO:
         return float(min(1.0, _gap_chances(first, second)[: against + 1].sum()))
     middle, spread = _gaps_below(first, second)
@@ -127,14 +130,14 @@ def _interval_rank(first: int, second: int, confidence: float) -> int:
 
 
 def _gaps_below(first: int, second: int) -> tuple[float, float]:
-    """Mean and standard deviation of the number of gaps below 0, no shift given."""
+    """Mean and standard deviation of the number of gaps below 0 if there is no shift."""
     return first * second / 2, math.sqrt(first * second * (first + second + 1) / 12)
 
 
 @lru_cache(maxsize=256)
 def _gap_chances(first: int, second: int) -> Values:
-    """Chance of each number of gaps below 0 (Mann and Whitney's U, 0 to first·second), no shift
-    given: that of each sum of `second` ranks, less the least one."""
+    """Probability of each number of gaps below 0 (Mann and Whitney's U, 0 to first·second) if there
+    is no shift: that of each sum of `second` ranks, less the smallest such sum."""
     total = first + second
     counts = np.zeros((second + 1, total * (total + 1) // 2 + 1))
     counts[0, 0] = 1.0
