@@ -29,7 +29,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-_MOST_LISTED = 40
+_LISTED = 40
 """How many known names a message lists where none is similar."""
 
 UNLISTED_PROVIDERS = frozenset({"mutant"})
@@ -73,8 +73,8 @@ class UnknownNameError(RequestError):
         if near:
             hint = f"Did you mean {' or '.join(near)}?"
         else:
-            more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
-            hint = f"Known: {', '.join(names[:_MOST_LISTED])}{more}" if names else "None is known here."
+            more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+            hint = f"Known: {', '.join(names[:_LISTED])}{more}" if names else "None is known here."
         place = f" in {where}" if where else ""
         super().__init__(f"unknown {what} {name!r}{place}", hint=hint)
         self.name = name
