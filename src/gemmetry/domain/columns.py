@@ -19,7 +19,7 @@ from gemmetry.domain.record import Measurement, Record
 from gemmetry.domain.tables import Column, ColumnType, Direction
 
 SCHEMA_VERSION = 1
-"""Of the JSON contract; raised when a key is removed or changes its meaning."""
+"""Version of the JSON contract; raised when a key is removed or changes its meaning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +63,14 @@ def _traced(attribute: str) -> Callable[[Record, Operation], Any]:
 
 
 def _accuracy_class(record: Record, _operation: Operation) -> str | None:
-    """None for a wrong result, whose errors are not those of an arithmetic."""
+    """None for a wrong result, whose errors do not come from rounding."""
     is_right = record.verdict.status in (Verification.PASSED, Verification.WARNED)
     return record.verdict.accuracy_class if is_right else None
 
 
 def _checks(*outcomes: str) -> Callable[[Record, Operation], Any]:
-    """Checks of a verdict whose text begins with one of `outcomes`; those that passed by name
-    alone."""
+    """The checks of a verdict whose text begins with one of `outcomes`; passed checks are listed by
+    name only."""
 
     def value(record: Record, _operation: Operation) -> Any:
         found = [
@@ -84,8 +84,8 @@ def _checks(*outcomes: str) -> Callable[[Record, Operation], Any]:
 
 
 def _why(text: str) -> str:
-    """``warned: why`` as it stands, ``failed: why`` and ``not applicable: why`` without the
-    outcome, which the column tells."""
+    """``warned: why`` unchanged; ``failed: why`` and ``not applicable: why`` without the outcome,
+    which the column's name already states."""
     outcome, _, why = text.partition(": ")
     return text if outcome == "warned" else why or outcome
 
@@ -299,6 +299,6 @@ COLUMNS_BY_NAME: dict[str, RecordColumn] = {column.name: column for column in CO
 
 
 def row(record: Record, columns: Iterable[RecordColumn] = COLUMNS) -> dict[str, Any]:
-    """The record as one flat row, JSON values, every column present."""
+    """The record as one flat row of JSON values in which every column is present."""
     operation, _ = split_dispatch_name(record.operation)
     return {column.name: column.value(record, operation) for column in columns}
