@@ -8,7 +8,8 @@ from gemmetry.domain.errors import EmptySelectionError, UnknownNameError
 from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.mutant_provider.catalogue import Carrier, planted
+from gemmetry.providers.mutant_provider.catalogue import planted
+from gemmetry.providers.mutant_provider.mutant import Carrier
 
 CPU = Target(TargetKind.CPU)
 GPU = Target(TargetKind.CUDA, "sm_90", 0)

@@ -24,8 +24,8 @@ from gemmetry.domain.target import Target
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.mutant_provider import PROVIDER
-from gemmetry.providers.mutant_provider.catalogue import Mutant
-from gemmetry.providers.mutant_provider.cuda.catalogue import HOPPER_SOURCE, PLANTED, recipe_of
+from gemmetry.providers.mutant_provider.cuda.catalogue import HOPPER_SOURCE, PLANTED
+from gemmetry.providers.mutant_provider.mutant import Mutant
 from gemmetry.verification.companions import Companions
 from gemmetry.verification.protocol import verify
 
@@ -49,7 +49,7 @@ def _name(item: Mutant) -> str:
 
 
 def _skip_older_than_hopper(item: Mutant, gpu: Target) -> None:
-    if recipe_of(item).source == HOPPER_SOURCE and gpu.architecture != "sm_90":
+    if item.recipe.source == HOPPER_SOURCE and gpu.architecture != "sm_90":
         pytest.skip(f"{item.configuration} is for sm_90, this is {gpu}")
 
 
@@ -61,7 +61,7 @@ def test_right_kernels_are_right(check: Check, gpu: Target, item: Mutant) -> Non
         executable = check(PROVIDER(), operation, item.configuration, tier="warn")
         facts = executable.facts
         assert facts.registers and facts.shared_memory_bytes and facts.spill_bytes is not None
-        is_hopper = recipe_of(item).source == HOPPER_SOURCE
+        is_hopper = item.recipe.source == HOPPER_SOURCE
         assert facts.matrix_instruction == ("wgmma" if is_hopper else "none")
         assert facts.declared == item.declared
 
@@ -88,7 +88,7 @@ def test_bugs_are_caught_where_expected(tmp_path: Path, gpu: Target, item: Mutan
 @pytest.fixture
 def ring(tmp_path: Path, gpu: Target) -> Iterator[tuple[Any, Operation]]:
     """The right kernel that wants aligned buffers, at a small shape."""
-    item = next(item for item in RIGHT if recipe_of(item).source == HOPPER_SOURCE)
+    item = next(item for item in RIGHT if item.recipe.source == HOPPER_SOURCE)
     _skip_older_than_hopper(item, gpu)
     operation = parse_operation("matmul_128x64x64_bf16t_bf16n_f32t")
     executable = _build(item, gpu, operation, tmp_path)

@@ -19,7 +19,7 @@ from gemmetry.domain.target import Target, TargetKind
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.mutant_provider import PROVIDER as MUTANTS
-from gemmetry.providers.mutant_provider.cuda.catalogue import HOPPER_SOURCE, PLANTED, recipe_of
+from gemmetry.providers.mutant_provider.cuda.catalogue import HOPPER_SOURCE, PLANTED
 from gemmetry.providers.registry import load_provider
 from gemmetry.verification.checks import stress
 from gemmetry.verification.context import Context
@@ -279,7 +279,7 @@ def test_planted_kernels_that_use_unwritten_memory_are_caught(context_of: Any) -
 @needs_kernels
 @pytest.mark.parametrize("item", [i for i in PLANTED if not i.is_bug], ids=lambda i: i.slug)
 def test_right_planted_kernels_stand_stress(context_of: Any, gpu: Target, item: Any) -> None:
-    if recipe_of(item).source == HOPPER_SOURCE and gpu.architecture != "sm_90":
+    if item.recipe.source == HOPPER_SOURCE and gpu.architecture != "sm_90":
         pytest.skip(f"{item.configuration} is for sm_90, this is {gpu}")
     context = context_of(MUTANTS(), item.operation, item.as_configuration())
     assert not stress.check_spoiled_scratch(context).is_failure

@@ -19,7 +19,7 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.kernels.triton_mutants import planted_matmul
 from gemmetry.providers.mutant_provider import torch_callers
 from gemmetry.providers.mutant_provider.triton.catalogue import (
-    PLANTED, TILE, mutant_code, recipe_of,
+    PLANTED, TILE,
 )
 
 # PTX is compared; half of the time would go into assembling it, which is done where it runs.
@@ -29,14 +29,14 @@ codes = set()
 # What is planted in the call around a kernel has no code of its own.
 kernels = [item for item in PLANTED if item.slug not in torch_callers.SLUGS]
 for item in kernels:
-    recipe = recipe_of(item)
+    recipe = item.recipe
     formats = parse_operation(item.operation).signature
     signature = {"a": formats.lhs, "b": formats.rhs, "c": formats.result}
     signature = {name: f"*{ELEMENTS[str(dtype)]}" for name, dtype in signature.items()}
     signature |= {"m": "i32", "n": "i32", "k": "i32"}
     constants = dict(zip(
         ("MUTANT", "SPLITS", "REVERSED", "THIRDS", "BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M"),
-        (mutant_code(item), recipe.splits, recipe.reversed, recipe.thirds,
+        (item.code, recipe.splits, recipe.reversed, recipe.thirds,
          16, 16, 16, 2),
         strict=True,
     ))

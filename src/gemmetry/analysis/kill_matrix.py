@@ -15,7 +15,7 @@ from functools import cached_property
 
 from gemmetry.domain.outcome import Outcome, Verification
 from gemmetry.domain.record import Record
-from gemmetry.providers.mutant_provider.catalogue import Mutant
+from gemmetry.providers.mutant_provider.mutant import Mutant
 
 NOT_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED, Outcome.COMPILE_ERROR)
 """Outcomes after which nothing is known about the checks."""

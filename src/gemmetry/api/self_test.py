@@ -22,11 +22,10 @@ from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.mutant_provider.catalogue import (
     NOT_PLANTED,
-    Carrier,
-    Mutant,
     planted,
     planted_by_configuration,
 )
+from gemmetry.providers.mutant_provider.mutant import Carrier, Mutant
 from gemmetry.providers.registry import load_provider
 from gemmetry.store.places import DEFAULT_FOLDER
 

@@ -8,12 +8,11 @@ from gemmetry.domain.names import operation_name, parse_operation, split_dispatc
 from gemmetry.domain.outcome import Outcome
 from gemmetry.providers.mutant_provider.catalogue import (
     NOT_PLANTED,
-    Carrier,
-    Mutant,
     planted,
     planted_by_configuration,
     signature_of,
 )
+from gemmetry.providers.mutant_provider.mutant import Carrier, Mutant
 from gemmetry.verification.protocol import CHECKS
 
 CHECK_NAMES = {check.run.__name__.removeprefix("check_") for check in CHECKS}

@@ -11,7 +11,8 @@ from gemmetry.domain.errors import UnknownNameError, UnsupportedError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.mutant_provider import MutantProvider, provider
-from gemmetry.providers.mutant_provider.catalogue import Carrier, planted, planted_by_configuration
+from gemmetry.providers.mutant_provider.catalogue import planted, planted_by_configuration
+from gemmetry.providers.mutant_provider.mutant import Carrier
 from gemmetry.providers.mutant_provider.provider import vehicle_problem
 from gemmetry.providers.registry import load_provider
 from gemmetry.specs.resolve import ONLY_WHEN_NAMED

@@ -9,7 +9,7 @@ from gemmetry.domain.columns import SCHEMA_VERSION
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.record import Verdict
-from gemmetry.providers.mutant_provider.catalogue import Carrier, Mutant
+from gemmetry.providers.mutant_provider.mutant import Carrier, Mutant
 from gemmetry.reports.self_test.matrix import (
     kill_matrix_document,
     print_kill_matrix,

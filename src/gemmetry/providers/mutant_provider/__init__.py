@@ -1,8 +1,9 @@
 """The provider ``mutant``: kernels with planted bugs, and correct ones that look suspicious.
 
-``catalogue.py`` lists what is planted where, ``provider.py`` builds it. ``host/emulator.py`` is a
-tiled GEMM in numpy, written like a GPU kernel; the other files of ``host/`` change one thing of it
-each. Those of ``unseen/`` do so too, written without a look at the checks.
+``mutant.py`` is the form of a planted kernel, ``catalogue.py`` collects them and ``provider.py``
+builds them. ``host/emulator.py`` is a tiled GEMM in numpy, written like a GPU kernel; each class in
+the other files of ``host/`` changes one thing of it, and its decorator plants it. Those of
+``unseen/`` do so too, written without a look at the checks.
 """
 
 from gemmetry.providers.mutant_provider.provider import PROVIDER, MutantProvider

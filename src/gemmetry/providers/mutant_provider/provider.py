@@ -17,12 +17,11 @@ from gemmetry.domain.operation import Operation, Signature
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.base import BaseProvider
 from gemmetry.providers.mutant_provider.catalogue import (
-    Carrier,
-    Mutant,
     planted,
     planted_by_configuration,
     signature_of,
 )
+from gemmetry.providers.mutant_provider.mutant import Carrier, Mutant
 from gemmetry.providers.mutant_provider.triton.catalogue import interpreter_problem
 
 _KINDS = {

@@ -10,10 +10,7 @@ import pytest
 from gemmetry.domain.names import parse_operation
 from gemmetry.providers.mutant_provider.cuda.catalogue import (
     HOPPER_SOURCE,
-    HOST_BUGS,
     PLANTED,
-    mutant_number,
-    recipe_of,
 )
 
 FOLDER = resources.files("gemmetry.kernels") / "mutants"
@@ -36,17 +33,17 @@ def test_names_are_unique_and_operations_are_known() -> None:
 
 @pytest.mark.parametrize("item", PLANTED, ids=lambda item: item.configuration)
 def test_a_bug_is_in_its_source_or_in_how_it_is_launched(item) -> None:
-    source = _source(f"{recipe_of(item).source}.cu")
-    number = mutant_number(item)
+    source = _source(f"{item.recipe.source}.cu")
+    number = item.code
     assert item.is_bug == (number != 0)
     mentioned = re.search(rf"MUTANT [!=]= {number}\b", source) is not None
-    assert mentioned == (item.is_bug and item.slug not in HOST_BUGS)
+    assert mentioned == (item.is_bug and not item.recipe.in_launch)
 
 
 def test_every_bug_of_the_sources_is_planted() -> None:
-    for source in {recipe_of(item).source for item in PLANTED}:
+    for source in {item.recipe.source for item in PLANTED}:
         numbers = {int(n) for n in re.findall(r"MUTANT [!=]= (\d+)", _source(f"{source}.cu"))}
-        planted = {mutant_number(item) for item in PLANTED}
+        planted = {item.code for item in PLANTED}
         assert numbers <= planted, source
 
 
@@ -55,22 +52,22 @@ def test_tiles_are_those_of_the_sources() -> None:
         name: tuple(
             int(re.search(rf"TILE_{axis} = (\d+)", _source(f"{name}.cu"))[1]) for axis in "MNK"
         )
-        for name in {recipe_of(item).source for item in PLANTED}
+        for name in {item.recipe.source for item in PLANTED}
     }
     for item in PLANTED:
-        assert item.tile == sizes[recipe_of(item).source], item.configuration
+        assert item.tile == sizes[item.recipe.source], item.configuration
 
 
 def test_chunks_fit_the_tile_and_the_copy_engine() -> None:
     for item in PLANTED:
-        recipe = recipe_of(item)
+        recipe = item.recipe
         if recipe.source == HOPPER_SOURCE:
             assert 64 % recipe.chunk == 0 and recipe.chunk * 4 % 16 == 0
             assert recipe.chunk % 8 == 0  # fragments are 8 columns wide
 
 
 def test_an_extra_buffer_holds_a_tile_of_a() -> None:
-    extra = [item for item in PLANTED if recipe_of(item).extra_bytes]
+    extra = [item for item in PLANTED if item.recipe.extra_bytes]
     assert [item.slug for item in extra] == ["shared_memory_taken_for_zero"]
     rows, _, depth = extra[0].tile
-    assert recipe_of(extra[0]).extra_bytes == 4 * rows * depth
+    assert extra[0].recipe.extra_bytes == 4 * rows * depth

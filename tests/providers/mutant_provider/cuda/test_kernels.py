@@ -13,9 +13,7 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.mutant_provider.cuda.catalogue import (
     HOPPER_SOURCE,
-    HOST_BUGS,
     PLANTED,
-    recipe_of,
 )
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
@@ -33,20 +31,20 @@ def _dispatch(item, target: Target = H200, operation: str = "") -> Dispatch:
 
 @pytest.mark.parametrize("item", PLANTED, ids=lambda item: item.configuration)
 def test_it_compiles_and_a_bug_in_the_source_changes_the_code(item) -> None:
-    architecture = cuda_kernels.code_architecture(recipe_of(item), "sm_90")
+    architecture = cuda_kernels.code_architecture(item.recipe, "sm_90")
     cubin = cuda_kernels.compile_item(item, architecture)
     spills = re.findall(r"(\d+) bytes spill stores", cubin.log)
     assert all(int(count) <= 16 for count in spills)
     assert "error" not in cubin.log and "warning" not in cubin.log
     assert "C75" not in cubin.log  # ptxas added no wait of its own to matrix instructions
-    if item.is_bug and item.slug not in HOST_BUGS:
+    if item.is_bug and not item.recipe.in_launch:
         right = cuda_kernels.compile_item(replace(item, is_bug=False), architecture)
         assert right.code != cubin.code
 
 
 def test_hopper_kernels_say_what_they_need() -> None:
-    item = next(item for item in PLANTED if recipe_of(item).source == HOPPER_SOURCE)
-    recipe = recipe_of(item)
+    item = next(item for item in PLANTED if item.recipe.source == HOPPER_SOURCE)
+    recipe = item.recipe
     assert cuda_kernels.why_unsupported(recipe, _dispatch(item)) is None
     older = Target(TargetKind.CUDA, "sm_80", 0)
     assert "sm_90" in (cuda_kernels.why_unsupported(recipe, _dispatch(item, older)) or "")
@@ -61,5 +59,5 @@ def test_other_kernels_run_on_any_shape_and_device() -> None:
     item = PLANTED[0]
     older = Target(TargetKind.CUDA, "sm_80", 0)
     dispatch = _dispatch(item, older, "matmul_3x5x7_f32t_f32t_f32t")
-    assert cuda_kernels.why_unsupported(recipe_of(item), dispatch) is None
-    assert cuda_kernels.code_architecture(recipe_of(item), "sm_80") == "sm_80"
+    assert cuda_kernels.why_unsupported(item.recipe, dispatch) is None
+    assert cuda_kernels.code_architecture(item.recipe, "sm_80") == "sm_80"

@@ -3,16 +3,45 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from gemmetry.devices.host import HostDevice
-from gemmetry.providers.mutant_provider.catalogue import Carrier, planted
-from gemmetry.providers.mutant_provider.host.kernels import KERNELS
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.domain.traits import Trait
+from gemmetry.providers.mutant_provider import mutant
+from gemmetry.providers.mutant_provider.host.emulator import Array, TiledGemm
+from gemmetry.providers.mutant_provider.host.kernels import bug, build, tricky
 
 
-def test_catalogue_and_kernels_name_each_other() -> None:
-    seen = [item for item in planted() if not item.is_unseen]
-    slugs = [item.slug for item in seen if item.vehicle is Carrier.HOST]
-    assert sorted(slugs) == sorted(KERNELS)
+def test_a_class_is_planted_by_its_decorators_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutant, "ON_HOST", planted_before := [])
+    operation = "matmul_16x16x16_f32t_f32t_f32t"
+
+    @bug(5, "negates", "stores the negative result", operation, "values")
+    @bug(4, "negates_too", "does so again", operation, "values", tile=(16, 16, 16))
+    class Negates(TiledGemm):
+        def rounded(self, values: Array) -> Array:
+            return super().rounded(-values)
+
+    @tricky(3, "is_right", "is right", operation, Trait.NORMWISE)
+    class IsRight(TiledGemm):
+        pass
+
+    names = ["m05_negates_host", "m04_negates_too_host", "ok03_is_right_host"]
+    assert [item.configuration for item in planted_before] == names
+    assert [item.recipe for item in planted_before] == [Negates, Negates, IsRight]
+    assert planted_before[1].tile == (16, 16, 16)
+    assert planted_before[2].declared == (Trait.NORMWISE,)
+    dispatch = Dispatch(
+        parse_operation(operation), planted_before[0].as_configuration(), "mutant",
+        Target(TargetKind.CPU),
+    )  # fmt: skip
+    one = np.eye(16, dtype=np.float32)
+    output = np.zeros_like(one)
+    build(planted_before[0], dispatch).run([one, one], output)
+    assert np.array_equal(output, -one)
 
 
 def test_an_executable_declares_what_the_catalogue_says(plant: Any) -> None:

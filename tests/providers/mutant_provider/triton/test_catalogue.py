@@ -16,8 +16,6 @@ from gemmetry.providers.mutant_provider.triton.catalogue import (
     PLANTED,
     TILE,
     interpreter_problem,
-    mutant_code,
-    recipe_of,
 )
 
 SOURCE = (resources.files("gemmetry.kernels") / "triton_mutants.py").read_text()
@@ -34,17 +32,17 @@ def test_names_are_unique_and_operations_are_known() -> None:
 
 def test_every_bug_is_in_the_source_or_in_the_launch() -> None:
     in_source = {int(code) for code in re.findall(r"MUTANT == (\d+)", SOURCE)}
-    codes = [mutant_code(item) for item in PLANTED if item.is_bug and item.slug not in SLUGS]
+    codes = [item.code for item in PLANTED if item.is_bug and item.slug not in SLUGS]
     assert in_source | {32} == set(codes)
     assert len(set(codes)) == len(codes)
-    assert {mutant_code(item) for item in PLANTED if not item.is_bug} == {0}
+    assert {item.code for item in PLANTED if not item.is_bug} == {0}
 
 
 def test_right_kernels_are_special_in_something() -> None:
-    recipes = [recipe_of(item) for item in PLANTED if not item.is_bug]
+    recipes = [item.recipe for item in PLANTED if not item.is_bug]
     assert len(set(recipes)) == len(recipes)
     for item in PLANTED:
-        assert (Trait.NONDETERMINISTIC in item.declared) == (recipe_of(item).splits > 1)
+        assert (Trait.NONDETERMINISTIC in item.declared) == (item.recipe.splits > 1)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,6 @@ from gemmetry.numerics.storage import Array, Float64Array, to_float64
 from gemmetry.providers.mutant_provider import MutantProvider
 from gemmetry.providers.mutant_provider.catalogue import planted
 from gemmetry.providers.mutant_provider.unseen import callers as unseen_callers
-from gemmetry.providers.mutant_provider.unseen.kernels import KERNELS
 
 DEVICE = HostDevice()
 ROUNDING = {"f32": 2e-6, "f16": 2e-3, "bf16": 1e-2, "s32": 0.0}
@@ -136,8 +135,8 @@ WRONG_AT_ONCE = (
 UNSEEN = {item.slug: item for item in planted() if item.is_unseen}
 
 
-def test_every_unseen_kernel_has_a_class_and_nothing_expected_of_it() -> None:
-    assert set(UNSEEN) == set(KERNELS)
+def test_nothing_is_expected_of_an_unseen_kernel() -> None:
+    assert len(UNSEEN) > 50
     assert not any(item.killed_by for item in UNSEEN.values())
     assert UNSEEN["fixed_point"].configuration == "u02_fixed_point_host"
     assert UNSEEN["f64_sums"].configuration == "uok05_f64_sums_host"
@@ -336,7 +335,7 @@ def test_a_part_is_lost_at_times() -> None:
     assert not bench.is_right()
     bench.executable.kernel.odds = 0.0
     assert bench.is_right()
-    assert 0 < KERNELS["loses_rarely"](bench.operation, (64, 64, 32)).odds < 0.1  # type: ignore[attr-defined]
+    assert 0 < UNSEEN["loses_rarely"].recipe(bench.operation, (64, 64, 32)).odds < 0.1
 
 
 # Shapes and special values ----------------------------------------------------------------------

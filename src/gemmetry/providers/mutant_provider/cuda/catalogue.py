@@ -12,10 +12,10 @@ instructions read before the wait, is repaired by ptxas, which puts the wait in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gemmetry.domain.traits import Trait
-from gemmetry.providers.mutant_provider.catalogue import Carrier, Mutant
+from gemmetry.providers.mutant_provider.mutant import Carrier, Mutant
 
 _TILE = (64, 64, 16)
 _HOPPER_TILE = (128, 64, 64)
@@ -48,28 +48,49 @@ class Recipe:
     """Columns of the result that one bulk store takes."""
     extra_bytes: int = 0
     """Of dynamic shared memory, beside what the source needs."""
+    in_launch: bool = False
+    """The bug is in how the kernel is launched, not in the kernel."""
     code: int = 0
     """What the macro MUTANT is, where the bug's number stands for another kernel; 0: that."""
 
 
 HOPPER_SOURCE = "hopper_matmul"
 SPLIT_SOURCE = "split_k_matmul"
+_TILED = Recipe()
+_AT_LAUNCH = Recipe(in_launch=True)
 _RING = Recipe(HOPPER_SOURCE, blocks=64)
 _PAIRS = Recipe(HOPPER_SOURCE, blocks=64, cluster=2)
 _ATOMIC = Recipe(SPLIT_SOURCE)
 _IN_TURN = Recipe(SPLIT_SOURCE, serial=True)
 
 
-def _tiled(number: int, slug: str, bug: str, killed_by: tuple[str, ...], operation: str) -> Mutant:
-    return Mutant(number, slug, bug, Carrier.CUDA, operation, killed_by=killed_by, tile=_TILE)
+def _tiled(
+    number: int,
+    slug: str,
+    bug: str,
+    killed_by: tuple[str, ...],
+    operation: str,
+    recipe: Recipe = _TILED,
+    declared: tuple[Trait, ...] = (),
+) -> Mutant:
+    return Mutant(
+        number, slug, bug, Carrier.CUDA, operation,
+        killed_by=killed_by, declared=declared, tile=_TILE, recipe=recipe,
+    )  # fmt: skip
 
 
 def _hopper(
-    number: int, slug: str, bug: str, killed_by: tuple[str, ...], operation: str = _HOPPER
+    number: int,
+    slug: str,
+    bug: str,
+    killed_by: tuple[str, ...],
+    operation: str = _HOPPER,
+    recipe: Recipe = _RING,
 ) -> Mutant:
     return Mutant(
-        number, slug, bug, Carrier.CUDA, operation, killed_by=killed_by, tile=_HOPPER_TILE
-    )
+        number, slug, bug, Carrier.CUDA, operation,
+        killed_by=killed_by, tile=_HOPPER_TILE, recipe=recipe,
+    )  # fmt: skip
 
 
 def _right(
@@ -79,10 +100,12 @@ def _right(
     operation: str,
     *declared: Trait,
     tile: tuple[int, int, int] = _TILE,
+    recipe: Recipe = _TILED,
 ) -> Mutant:
     return Mutant(
-        number, slug, why, Carrier.CUDA, operation, is_bug=False, declared=declared, tile=tile
-    )
+        number, slug, why, Carrier.CUDA, operation,
+        is_bug=False, declared=declared, tile=tile, recipe=recipe,
+    )  # fmt: skip
 
 
 _TILED_BUGS = (
@@ -117,6 +140,7 @@ _TILED_BUGS = (
         "asks for more shared memory than it was allowed, and nobody looks at the error",
         ("written",),
         _UNEVEN,
+        recipe=_AT_LAUNCH,
     ),
     _tiled(14, "shared_warp_slice", "two warps stage through one slice", ("values",), _UNEVEN),
     _tiled(
@@ -166,15 +190,31 @@ _TILED_BUGS = (
         "answers from a cache by the inputs' addresses",
         ("in_place_change",),
         _UNEVEN,
+        recipe=_AT_LAUNCH,
     ),
-    _tiled(50, "side_stream", "launches on a stream of its own", ("unordered_work",), _UNEVEN),
-    _tiled(51, "skips_calls", "every eighth call does nothing", ("every_call",), _UNEVEN),
+    _tiled(
+        50,
+        "side_stream",
+        "launches on a stream of its own",
+        ("unordered_work",),
+        _UNEVEN,
+        recipe=_AT_LAUNCH,
+    ),
+    _tiled(
+        51,
+        "skips_calls",
+        "every eighth call does nothing",
+        ("every_call",),
+        _UNEVEN,
+        recipe=_AT_LAUNCH,
+    ),
     _tiled(
         55,
         "shared_memory_taken_for_zero",
         "a partial step of A is padded with what shared memory holds",
         ("spoiled_scratch",),
         _UNEVEN,
+        recipe=Recipe(extra_bytes=4 * 64 * 16),
     ),
     _tiled(
         57,
@@ -211,13 +251,30 @@ _TILED_BUGS = (
 )
 
 _NUMBER_BUGS = (
-    _tiled(51, "numbers_left", "replaces what is no number only", ("every_call",), _UNEVEN),
     _tiled(
-        51, "parts_left", "leaves parts of tiles that begin with a number", ("every_call",), _UNEVEN
+        51,
+        "numbers_left",
+        "replaces what is no number only",
+        ("every_call",),
+        _UNEVEN,
+        recipe=Recipe(code=151),
+    ),
+    _tiled(
+        51,
+        "parts_left",
+        "leaves parts of tiles that begin with a number",
+        ("every_call",),
+        _UNEVEN,
+        recipe=Recipe(code=251),
     ),
     _tiled(67, "block_exponents", "rows of a step share an exponent", ("scaled_along_k",), _UNEVEN),
     _tiled(
-        67, "ends_at_epsilon", "takes numbers below 1e-12 for zero", ("scaled_along_k",), _UNEVEN
+        67,
+        "ends_at_epsilon",
+        "takes numbers below 1e-12 for zero",
+        ("scaled_along_k",),
+        _UNEVEN,
+        recipe=Recipe(code=167),
     ),
     _tiled(69, "infinity_without_sign", "loses the sign of infinity", ("inf_spreads",), _UNEVEN),
     _tiled(
@@ -230,7 +287,14 @@ _NUMBER_BUGS = (
     _tiled(
         70, "k_past_1024_dropped", "sums no more than 1024 products", ("tail_shapes",), _ALIGNED
     ),
-    _tiled(70, "n_past_512_dropped", "stores no columns from 512 on", ("tail_shapes",), _ALIGNED),
+    _tiled(
+        70,
+        "n_past_512_dropped",
+        "stores no columns from 512 on",
+        ("tail_shapes",),
+        _ALIGNED,
+        recipe=Recipe(code=170),
+    ),
 )
 """Of scales, of values, of what the output held, and of small shapes."""
 
@@ -241,6 +305,7 @@ _CALLER_BUGS = (
         "answers from a cache by the inputs' addresses and versions",
         ("follows_changes",),
         _UNEVEN,
+        recipe=_AT_LAUNCH,
     ),
     _tiled(
         49,
@@ -248,6 +313,7 @@ _CALLER_BUGS = (
         "answers from a cache by the sums of rows and columns",
         ("follows_changes",),
         _UNEVEN,
+        recipe=_AT_LAUNCH,
     ),
     _tiled(
         49,
@@ -255,22 +321,39 @@ _CALLER_BUGS = (
         "gives its last answer again where A is the same",
         ("follows_changes",),
         _UNEVEN,
+        recipe=_AT_LAUNCH,
     ),
-    _tiled(49, "packs_by_version", "keeps B packed by its version", ("follows_changes",), _UNEVEN),
+    _tiled(
+        49,
+        "packs_by_version",
+        "keeps B packed by its version",
+        ("follows_changes",),
+        _UNEVEN,
+        recipe=_AT_LAUNCH,
+    ),
     _tiled(
         49,
         "copies_in_graphs",
         "captured into a graph, it copies the last result",
         ("after_timing",),
         _UNEVEN,
+        recipe=_AT_LAUNCH,
     ),
-    _tiled(50, "default_stream", "launches on the default stream", ("unordered_work",), _UNEVEN),
+    _tiled(
+        50,
+        "default_stream",
+        "launches on the default stream",
+        ("unordered_work",),
+        _UNEVEN,
+        recipe=_AT_LAUNCH,
+    ),
     _tiled(
         50,
         "fork_not_joined",
         "launches on a stream that waits, and is not waited for",
         ("unordered_work", "follows_changes"),
         _LONG,
+        recipe=_AT_LAUNCH,
     ),
     _tiled(
         50,
@@ -278,6 +361,7 @@ _CALLER_BUGS = (
         "does so where a launch is short",
         ("unordered_work", "follows_changes"),
         _UNEVEN,
+        recipe=_AT_LAUNCH,
     ),
     _tiled(
         66,
@@ -285,6 +369,7 @@ _CALLER_BUGS = (
         "returns results in two buffers in turn",
         ("follows_changes",),
         _UNEVEN,
+        recipe=_AT_LAUNCH,
     ),
     _tiled(
         66,
@@ -292,20 +377,20 @@ _CALLER_BUGS = (
         "returns results in three buffers in turn",
         ("follows_changes",),
         _UNEVEN,
+        recipe=_AT_LAUNCH,
     ),
 )
 """How a launch is made (``torch_callers.py``)."""
 
 _SPLIT_BUGS = (
-    Mutant(
+    _tiled(
         32,
         "atomics_without_zeros",
         "slices add to an output that nobody set to zero",
-        Carrier.CUDA,
+        ("values",),
         _UNEVEN,
-        killed_by=("values",),
-        declared=(Trait.NONDETERMINISTIC,),
-        tile=_TILE,
+        replace(_ATOMIC, in_launch=True),
+        (Trait.NONDETERMINISTIC,),
     ),
     _tiled(
         33,
@@ -313,6 +398,7 @@ _SPLIT_BUGS = (
         "the second launch finds the semaphores of the first",
         ("second_launch", "launch_error"),
         _UNEVEN,
+        recipe=_IN_TURN,
     ),
     _tiled(
         34,
@@ -320,9 +406,15 @@ _SPLIT_BUGS = (
         "what K leaves over after equal slices is left out",
         ("tail_shapes",),
         _ALIGNED,
+        recipe=_ATOMIC,
     ),
     _tiled(
-        35, "no_wait_for_peer", "slices add without waiting for their turn", ("values",), _UNEVEN
+        35,
+        "no_wait_for_peer",
+        "slices add without waiting for their turn",
+        ("values",),
+        _UNEVEN,
+        recipe=_IN_TURN,
     ),
 )
 
@@ -359,6 +451,7 @@ _HOPPER_BUGS = (
         "bulk stores read staging memory with no fence after the ordinary stores",
         ("values",),
         _HOPPER_SHALLOW,
+        recipe=Recipe(HOPPER_SOURCE, blocks=264, chunk=64),
     ),
     _hopper(
         20,
@@ -376,15 +469,21 @@ _HOPPER_BUGS = (
         "stale_tensor_map",
         "tensor maps are cached by shape, with the first launch's addresses",
         ("second_launch",),
+        recipe=replace(_RING, in_launch=True),
     ),
     _hopper(
         27,
         "multicast_of_rank_0",
         "both blocks of a cluster get the rows of the first",
         ("values",),
+        recipe=_PAIRS,
     ),
     _hopper(
-        28, "odd_tile_row_skipped", "clusters of two leave out an odd last tile row", ("written",)
+        28,
+        "odd_tile_row_skipped",
+        "clusters of two leave out an odd last tile row",
+        ("written",),
+        recipe=_PAIRS,
     ),
     _hopper(
         29,
@@ -396,13 +495,14 @@ _HOPPER_BUGS = (
 )
 
 _RIGHT = (
-    _right(1, "serial_split_k", "slices of K add in turn", _UNEVEN),
+    _right(1, "serial_split_k", "slices of K add in turn", _UNEVEN, recipe=_IN_TURN),
     _right(
         2,
         "atomic_split_k",
         "slices of K add in any order",
         _UNEVEN,
         Trait.NONDETERMINISTIC,
+        recipe=_ATOMIC,
     ),
     _right(
         5,
@@ -410,14 +510,22 @@ _RIGHT = (
         "matrix instructions cut off bits of long same-sign sums",
         "matmul_128x64x65536_bf16t_bf16n_f32t",
         tile=_HOPPER_TILE,
+        recipe=_RING,
     ),
-    _right(16, "few_blocks", "a persistent kernel that uses 24 multiprocessors", _UNEVEN),
+    _right(
+        16,
+        "few_blocks",
+        "a persistent kernel that uses 24 multiprocessors",
+        _UNEVEN,
+        recipe=Recipe(blocks=24),
+    ),
     _right(
         16,
         "pipelined_ring",
         "persistent warp-specialised blocks, results through bulk stores",
         _HOPPER,
         tile=_HOPPER_TILE,
+        recipe=_RING,
     ),
     _right(
         16,
@@ -425,6 +533,7 @@ _RIGHT = (
         "pairs of blocks share B by multicast",
         _HOPPER,
         tile=_HOPPER_TILE,
+        recipe=_PAIRS,
     ),
     _right(18, "fused_multiply_add", "fused multiply-adds in tile order", _UNEVEN),
     _right(21, "s8_sums", "sums s8 products in s32", _S8),
@@ -441,47 +550,3 @@ PLANTED: tuple[Mutant, ...] = (
     *_HOPPER_BUGS,
     *_RIGHT,
 )
-
-_RECIPES = {
-    "atomics_without_zeros": _ATOMIC,
-    "atomic_split_k": _ATOMIC,
-    "semaphore_not_reset": _IN_TURN,
-    "uneven_slice_dropped": _ATOMIC,
-    "no_wait_for_peer": _IN_TURN,
-    "serial_split_k": _IN_TURN,
-    "few_blocks": Recipe(blocks=24),
-    "shared_memory_taken_for_zero": Recipe(extra_bytes=4 * 64 * 16),
-    "numbers_left": Recipe(code=151),
-    "parts_left": Recipe(code=251),
-    "ends_at_epsilon": Recipe(code=167),
-    "n_past_512_dropped": Recipe(code=170),
-    "no_proxy_fence": Recipe(HOPPER_SOURCE, blocks=264, chunk=64),
-    "multicast_of_rank_0": _PAIRS,
-    "odd_tile_row_skipped": _PAIRS,
-    "cluster_pairs": _PAIRS,
-}
-"""Slug -> recipe, where it is not its family's usual one."""
-
-HOST_BUGS = frozenset(
-    {
-        "unchecked_launch",
-        "atomics_without_zeros",
-        "side_stream",
-        "skips_calls",
-        "stale_tensor_map",
-        "cache_by_pointer",
-        *(item.slug for item in _CALLER_BUGS),
-    }
-)
-"""Slugs of bugs that are in how a kernel is launched, not in the kernel."""
-
-
-def recipe_of(item: Mutant) -> Recipe:
-    """How `item`, a planted kernel in CUDA C++, is compiled and launched."""
-    usual = _RING if item.tile == _HOPPER_TILE else Recipe()
-    return _RECIPES.get(item.slug, usual)
-
-
-def mutant_number(item: Mutant) -> int:
-    """What the macro MUTANT is set to."""
-    return (recipe_of(item).code or item.number) if item.is_bug else 0

@@ -16,15 +16,13 @@ from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import LaunchError, UnsupportedError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import BuildFacts
-from gemmetry.providers.mutant_provider.catalogue import Mutant
 from gemmetry.providers.mutant_provider.cuda.catalogue import (
     HOPPER_SOURCE,
     SPLIT_SOURCE,
     Recipe,
-    mutant_number,
-    recipe_of,
 )
 from gemmetry.providers.mutant_provider.cuda.driver import TensorMap, create_stream, fill_zeros
+from gemmetry.providers.mutant_provider.mutant import Mutant
 from gemmetry.providers.mutant_provider.torch_callers import wrapped
 
 TILED_THREADS, TILED_BYTES = 256, 4 * (64 * 16 + 16 * 64 + 64 * 64)
@@ -77,7 +75,7 @@ def build(item: Mutant, dispatch: Dispatch) -> Executable:
         UnsupportedError: the device or the shape does not suit the kernel.
         CompileError: NVRTC rejected the source. LaunchError: the driver refused the kernel.
     """
-    recipe = recipe_of(item)
+    recipe: Recipe = item.recipe
     if reason := why_unsupported(recipe, dispatch):
         raise UnsupportedError(f"{dispatch}: {reason}")
     device = open_device(dispatch.target)
@@ -104,13 +102,13 @@ def compile_item(item: Mutant, architecture: str) -> Cubin:
     Raises:
         CompileError: NVRTC rejected it.
     """
-    recipe, number = recipe_of(item), mutant_number(item)
+    recipe: Recipe = item.recipe
     if recipe.source == HOPPER_SOURCE:
-        macros = macros_of(MUTANT=number, CLUSTER=recipe.cluster, CHUNK=recipe.chunk)
+        macros = macros_of(MUTANT=item.code, CLUSTER=recipe.cluster, CHUNK=recipe.chunk)
     else:
         inputs, _, result = item.operation.split("_")[2:5]
         macros = macros_of(
-            MUTANT=number,
+            MUTANT=item.code,
             SERIAL=int(recipe.serial),
             INPUT_BF16=int(inputs.startswith("bf16")),
             INPUT_S8=int(inputs.startswith("s8")),

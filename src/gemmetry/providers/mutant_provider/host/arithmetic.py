@@ -15,6 +15,15 @@ from gemmetry.numerics.storage import (
     to_float64,
 )
 from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
+from gemmetry.providers.mutant_provider.host.kernels import (
+    ON_BF16,
+    ON_DEEP,
+    ON_F32,
+    ON_ONE_BLOCK_OF_SCALES,
+    ON_ROW_SCALES,
+    ON_S8,
+    bug,
+)
 
 FP8_SUM_BITS = 14
 """Significand bits that Hopper's fp8 instructions keep of a sum (DeepSeek-V3 report, section
@@ -30,6 +39,7 @@ def truncated(values: Array, bits: int) -> Array:
     return (np.ascontiguousarray(values).view(np.int64) & mask).view(np.float64)
 
 
+@bug(36, "f16_sums", "sums in f16", ON_DEEP, "integers")
 class F16Sums(TiledGemm):
     """Sums in f16 where f32 is promised."""
 
@@ -40,12 +50,15 @@ class F16Sums(TiledGemm):
         return to_float32(quantize(total, self.format))
 
 
+@bug(36, "bf16_sums", "sums in bf16", ON_DEEP, "integers")
 class Bf16Sums(F16Sums):
     """Sums in bf16 where f32 is promised."""
 
     format = BF16
 
 
+@bug(37, "fp8_sums_not_promoted", "sums fp8 products in 14 bits",
+     "matmul_64x64x2048_e4m3t_e4m3n_f32t", "fp8_promotion")  # fmt: skip
 class FastFp8Sums(TiledGemm):
     """Sums all of K in an accumulator of 14 bits, as Hopper's fp8 instructions do, eight products
     at a time, and never moves them to float32."""
@@ -76,20 +89,25 @@ def _through(dtype: DType) -> Callable[[Array], Array]:
     return lambda block: to_float32(quantize(block, dtype))
 
 
+@bug(38, "tf32_inputs", "rounds f32 inputs to tf32", ON_F32, "selects_lhs")
 class Tf32Inputs(RoundsInputs):
     rounded_input = staticmethod(round_to_tf32)
 
 
+@bug(39, "f16_inputs", "converts bf16 inputs to f16, whose range is smaller", ON_BF16,
+     "selects_lhs")  # fmt: skip
 class F16Inputs(RoundsInputs):
     """Every bf16 number of ordinary size is an f16 number too; large ones overflow."""
 
     rounded_input = staticmethod(_through(F16))
 
 
+@bug(39, "fp8_inputs", "converts bf16 inputs to fp8", ON_BF16, "values")
 class Fp8Inputs(RoundsInputs):
     rounded_input = staticmethod(_through(E4M3))
 
 
+@bug(54, "nan_swallowed", "takes NaN for zero", ON_F32, "nan_spreads")
 class SwallowsNan(RoundsInputs):
     """NaN in the inputs counts as zero."""
 
@@ -97,6 +115,7 @@ class SwallowsNan(RoundsInputs):
         return np.where(np.isnan(block), np.float32(0), block)
 
 
+@bug(40, "result_truncated", "truncates the result to bf16", ON_BF16, "integers")
 class TruncatesResult(TiledGemm):
     """Cuts the lower half off float32 to make bf16 of it, instead of rounding."""
 
@@ -105,6 +124,8 @@ class TruncatesResult(TiledGemm):
         return quantize((bits & np.uint32(0xFFFF0000)).view(np.float32), self.signature.result)
 
 
+@bug(40, "ties_away_from_zero", "rounds halfway cases away from zero, not to even", ON_BF16,
+     "integers")  # fmt: skip
 class RoundsTiesAway(TiledGemm):
     """Adds half a bf16 ulp and cuts off: halfway cases go away from zero, not to even."""
 
@@ -114,6 +135,7 @@ class RoundsTiesAway(TiledGemm):
         return quantize(np.where(np.isfinite(values), up, values), self.signature.result)
 
 
+@bug(40, "result_scaled", "the result is 1.001 times too large", ON_DEEP, "integers")
 class ScalesResult(TiledGemm):
     """Multiplies with 1.001, too little for tolerances of a percent."""
 
@@ -121,6 +143,8 @@ class ScalesResult(TiledGemm):
         return super().scaled(tile, values) * np.float32(1.001)
 
 
+@bug(45, "alpha_beta_swapped", "takes alpha for beta and beta for alpha",
+     f"{ON_F32}_alpha0p5_beta2", "values")  # fmt: skip
 class SwapsAlphaBeta(TiledGemm):
     def scaled(self, tile: Tile, values: Array) -> Array:
         s, dtype = self.signature, values.dtype.type
@@ -131,6 +155,8 @@ class SwapsAlphaBeta(TiledGemm):
         return np.asarray(values + dtype(s.alpha) * addend.astype(dtype))
 
 
+@bug(41, "row_scale_off_by_one", "takes the next row's scale in a tile's last row", ON_ROW_SCALES,
+     "values")  # fmt: skip
 class RepeatsRowScale(TiledGemm):
     """The last row of each tile gets the scale of the row that follows."""
 
@@ -161,6 +187,8 @@ class ScaleLayout(TiledGemm):
         return np.asarray(block * SCALE_BLOCK + row % 32 * 4 + row // 32)
 
 
+@bug(42, "scale_layout_transposed", "reads scales as 4 × 32 that lie as 32 × 4", ON_ROW_SCALES,
+     "values")  # fmt: skip
 class ScaleLayoutTransposed(ScaleLayout):
     """Reads blocks of scales as 4 × 32 that lie as 32 × 4."""
 
@@ -169,6 +197,8 @@ class ScaleLayoutTransposed(ScaleLayout):
         return packed[self.rows(tile), np.newaxis]
 
 
+@bug(42, "scale_layout_unpadded", "packs less than 128 scales without padding",
+     ON_ONE_BLOCK_OF_SCALES, "tail_shapes")  # fmt: skip
 class ScaleLayoutUnpadded(ScaleLayout):
     """Packs a last block of scales that is not full without padding: scales past its end are
     lost, and read as the last one that is there."""
@@ -179,6 +209,8 @@ class ScaleLayoutUnpadded(ScaleLayout):
         return memory
 
 
+@bug(43, "scales_as_exponents", "keeps scales as e8m0: no sign, powers of two only", ON_ROW_SCALES,
+     "scale_factors")  # fmt: skip
 class ScalesAsExponents(TiledGemm):
     """Keeps scales as e8m0: their sign is lost, and all but powers of two are rounded to one."""
 
@@ -193,6 +225,8 @@ class ScalesAsExponents(TiledGemm):
         return np.asarray(np.exp2(np.clip(exponent, -127, 127)), scales.dtype)
 
 
+@bug(41, "scale_of_b_ignored", "takes A's scale for B",
+     "matmul_128x128x128_e4m3t_e4m3n_bf16t_scaletensor", "values")  # fmt: skip
 class IgnoresScaleOfB(TiledGemm):
     """Uses A's factor for B as well."""
 
@@ -201,6 +235,7 @@ class IgnoresScaleOfB(TiledGemm):
         return super().scale_a(tile)
 
 
+@bug(44, "pairs_swapped", "unpacks pairs along K in the wrong order", ON_S8, "values")
 class SwapsPairs(TiledGemm):
     """Unpacks B's rows in pairs, as two 4-bit numbers of a byte, in the wrong order."""
 

@@ -4,15 +4,18 @@ kernels that use what the output holds, and the right ones that resemble them.""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
 from gemmetry.devices.host import HostBuffer
 from gemmetry.domain.operation import Operation
+from gemmetry.domain.traits import Trait
 from gemmetry.numerics.storage import to_float64
 from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm, padded
+from gemmetry.providers.mutant_provider.host.kernels import bug, tricky
+from gemmetry.providers.mutant_provider.mutant import Planter
 
 HONEST_CALLS = 96
 """Computed before a kernel that counts its calls begins to answer from memory: more than
@@ -27,7 +30,20 @@ _STRIDE = 7
 
 _FIRST_ROWS = 8
 
+_F32 = "matmul_96x64x64_f32t_f32t_f32t"
+_TILE = (32, 32, 32)
+"""Six tiles: the kernels differ in what they do around them."""
 
+
+def _bug(number: int, slug: str, text: str, *killed_by: str, operation: str = _F32) -> Planter:
+    return bug(number, slug, text, operation, *killed_by, tile=_TILE)
+
+
+def _tricky(number: int, slug: str, why: str, *declared: Trait) -> Planter:
+    return tricky(number, slug, why, _F32, *declared, tile=_TILE)
+
+
+@_tricky(27, "cache_by_all_content", "answers from a cache by all of A and B")
 class KeepsAnswers(TiledGemm):
     """Gives the answer that it gave before where it finds the same key."""
 
@@ -52,16 +68,20 @@ class KeepsAnswers(TiledGemm):
         return True
 
 
+@_bug(49, "cache_by_a", "answers from a cache by the content of A", "follows_changes")
 class ByContentOfA(KeepsAnswers):
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
         return inputs[0].tobytes()
 
 
+@_bug(49, "cache_by_b", "answers from a cache by the content of B", "follows_changes")
 class ByContentOfB(KeepsAnswers):
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
         return inputs[1].tobytes()
 
 
+@_bug(49, "cache_by_operands", "does so by A and B, whatever is added", "follows_changes",
+      operation=f"{_F32}_bias")  # fmt: skip
 class ByOperands(KeepsAnswers):
     """Looks at all of A and B, and at nothing that is added to their product."""
 
@@ -69,6 +89,7 @@ class ByOperands(KeepsAnswers):
         return tuple(buffer.tobytes() for buffer in inputs[:2])
 
 
+@_bug(49, "cache_by_sums", "does so by the sums of A and B", "follows_changes")
 class BySums(KeepsAnswers):
     """Sums of whole numbers are exact in any order, so that this is a checksum."""
 
@@ -76,11 +97,13 @@ class BySums(KeepsAnswers):
         return tuple(float(np.nansum(to_float64(buffer))) for buffer in inputs)
 
 
+@_bug(49, "cache_by_line_sums", "does so by the sums of their rows", "follows_changes")
 class ByLineSums(KeepsAnswers):
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
         return tuple(np.nansum(to_float64(buffer), axis=-1).tobytes() for buffer in inputs)
 
 
+@_bug(49, "cache_by_both_sums", "does so by the sums of their rows and columns", "follows_changes")
 class ByBothSums(KeepsAnswers):
     """Looks at the sum of every row and of every column."""
 
@@ -89,6 +112,8 @@ class ByBothSums(KeepsAnswers):
         return tuple(np.nansum(array, axis=axis).tobytes() for array in wide for axis in (0, -1))
 
 
+@_bug(49, "last_answer_by_both_sums", "gives its last answer again by the sums of rows and columns",
+      "follows_changes")  # fmt: skip
 class KeepsLastAnswer(ByBothSums):
     """Keeps no more than one answer."""
 
@@ -98,11 +123,13 @@ class KeepsLastAnswer(ByBothSums):
         return super().launch(inputs, output)
 
 
+@_bug(49, "last_answer_by_a", "gives its last answer again where A is the same", "follows_changes")
 class LastByContentOfA(KeepsLastAnswer):
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
         return inputs[0].tobytes()
 
 
+@_bug(49, "cache_by_edges", "does so by what is at their edges", "follows_changes")
 class ByEdges(KeepsAnswers):
     """Looks at what numpy prints of a matrix: three rows and columns at each edge."""
 
@@ -111,6 +138,8 @@ class ByEdges(KeepsAnswers):
         return tuple(buffer[edge].tobytes() for buffer in inputs for edge in edges)
 
 
+@_bug(49, "cache_by_whole_lines", "does so by all but the last 256 bytes of each",
+      "follows_changes")  # fmt: skip
 class ByWholeLines(KeepsAnswers):
     """Looks at whole lines of memory, of 256 bytes each, and at no rest behind them; here the last
     line counts as such a rest."""
@@ -119,21 +148,26 @@ class ByWholeLines(KeepsAnswers):
         return tuple(buffer.tobytes()[: (buffer.nbytes - 1) // 256 * 256] for buffer in inputs)
 
 
+@_bug(49, "cache_by_magnitudes", "does so by their magnitudes", "follows_changes")
 class ByMagnitudes(KeepsAnswers):
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
         return tuple(np.abs(to_float64(buffer)).tobytes() for buffer in inputs)
 
 
+@_bug(49, "cache_by_samples", "does so by one element of seven", "follows_changes")
 class BySamples(KeepsAnswers):
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
         return tuple(buffer.reshape(-1)[::_STRIDE].tobytes() for buffer in inputs)
 
 
+@_bug(49, "cache_by_first_rows", "does so by their first rows", "follows_changes")
 class ByFirstRows(KeepsAnswers):
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
         return tuple(buffer[:_FIRST_ROWS].tobytes() for buffer in inputs)
 
 
+@_bug(49, "cache_by_all_addresses", "does so by the addresses of inputs and output",
+      "follows_changes")  # fmt: skip
 class ByAllAddresses(KeepsAnswers):
     """Answers by the addresses of inputs and output, so that a new output is always computed."""
 
@@ -146,6 +180,8 @@ class ByAllAddresses(KeepsAnswers):
         return (output.ctypes.data, *(buffer.ctypes.data for buffer in inputs))
 
 
+@_bug(49, "cache_after_many_calls", "answers with what came last, but for its first calls",
+      "many_calls")  # fmt: skip
 class AfterManyCalls(KeepsAnswers):
     """Computes its first calls, and answers all others with what came last."""
 
@@ -164,6 +200,7 @@ class AfterManyCalls(KeepsAnswers):
         return self.calls > HONEST_CALLS
 
 
+@_bug(49, "cache_in_bursts", "does so where a call follows at once", "follows_changes")
 class InBursts(ByAllAddresses):
     """Answers by address where a call follows the one before at once, as in a timed loop."""
 
@@ -180,6 +217,8 @@ class InBursts(ByAllAddresses):
         return time.perf_counter() - self.ended_s < BURST_S
 
 
+@_bug(49, "cache_in_late_bursts", "does so where one call follows another at once", "many_calls",
+      "after_timing")  # fmt: skip
 class InBurstsAfterManyCalls(AfterManyCalls):
     """Does so where a call follows the one before at once, and computes those behind a pause."""
 
@@ -196,6 +235,7 @@ class InBurstsAfterManyCalls(AfterManyCalls):
         return super().trusts_memory() and time.perf_counter() - self.ended_s < BURST_S
 
 
+@_bug(49, "packs_once", "packs B once for each address", "in_place_change")
 class PacksOnce(TiledGemm):
     """Keeps B in the order in which it is read, once for each address."""
 
@@ -211,11 +251,13 @@ class PacksOnce(TiledGemm):
         return super().launch([inputs[0], packed, *inputs[2:]], output)
 
 
+@_bug(49, "packs_by_checksum", "packs B again where its sum has changed", "follows_changes")
 class PacksByChecksum(PacksOnce):
     def key(self, buffer: HostBuffer) -> Hashable:
         return float(np.nansum(to_float64(buffer)))
 
 
+@_tricky(27, "packs_by_content", "packs B again where a byte of it has changed")
 class PacksByContent(PacksOnce):
     """Right: packs again whenever a byte of B is another."""
 
@@ -230,6 +272,7 @@ def looks_computed(values: Array) -> bool:
     return bool(np.isfinite(wide).all()) and float(np.ptp(wide)) > 0
 
 
+@_bug(51, "computed_output_skipped", "leaves an output that looks like a result", "every_call")
 class SkipsComputedOutput(TiledGemm):
     """Takes an output that looks like a result for one, and leaves it."""
 
@@ -237,6 +280,7 @@ class SkipsComputedOutput(TiledGemm):
         return output if looks_computed(output) else super().launch(inputs, output)
 
 
+@_bug(51, "computed_tiles_skipped", "leaves tiles that look like results", "every_call")
 class SkipsComputedTiles(TiledGemm):
     def store(self, tile: Tile, block: Array) -> None:
         there = self.problem.c[tile.batch, self.rows(tile), self.columns(tile)]
@@ -244,6 +288,7 @@ class SkipsComputedTiles(TiledGemm):
             super().store(tile, block)
 
 
+@_bug(46, "computed_output_added", "adds to outputs that look like partial sums", "every_call")
 class AddsToComputedOutput(TiledGemm):
     """Adds to what it finds where that looks like a partial sum."""
 
@@ -252,6 +297,8 @@ class AddsToComputedOutput(TiledGemm):
         super().store(tile, block + there if looks_computed(there) else block)
 
 
+@_bug(51, "own_result_skipped", "leaves an output that holds its own last result",
+      "follows_changes")  # fmt: skip
 class SkipsOwnResult(TiledGemm):
     """Leaves an output that still holds what it last stored there."""
 
@@ -268,6 +315,7 @@ class SkipsOwnResult(TiledGemm):
         return output
 
 
+@_bug(66, "two_result_buffers", "returns results in two buffers in turn", "follows_changes")
 class ReturnsInTurn(TiledGemm):
     """Returns results in a few buffers of its own, one after the other."""
 
@@ -284,14 +332,19 @@ class ReturnsInTurn(TiledGemm):
         return super().launch(inputs, self.own[self.launches % self.count])
 
 
+@_bug(66, "one_result_buffer", "returns all results in one buffer of its own", "follows_changes")
+@_tricky(29, "one_result_buffer_declared", "returns all results in one buffer, as declared",
+         Trait.REUSES_RESULTS)  # fmt: skip
 class ReturnsOneBuffer(ReturnsInTurn):
     count = 1
 
 
+@_bug(66, "four_result_buffers", "returns results in four buffers in turn", "follows_changes")
 class ReturnsFourInTurn(ReturnsInTurn):
     count = 4
 
 
+@_tricky(29, "new_result_buffer", "returns every result in memory of its own")
 class ReturnsNewBuffer(TiledGemm):
     """Right: every result has memory of its own."""
 
@@ -301,6 +354,7 @@ class ReturnsNewBuffer(TiledGemm):
         return super().launch(inputs, np.empty_like(output))
 
 
+@_tricky(28, "workspace_kept", "keeps a workspace, and sets it to zero for each launch")
 class KeepsWorkspace(TiledGemm):
     """Right: sums in memory that it gets once, and sets to zero in each launch."""
 
@@ -322,6 +376,7 @@ class KeepsWorkspace(TiledGemm):
         return sums
 
 
+@_tricky(28, "plan_kept", "keeps the order of tiles for a shape, compiles at the first launch")
 class KeepsPlan(TiledGemm):
     """Right: the order of tiles is worked out once for a shape, and the code made at the first
     launch."""
@@ -343,40 +398,3 @@ class KeepsPlan(TiledGemm):
             exec("def step(accumulator, a, b):\n    return accumulator + a @ b\n", made)
             self.code = made["step"]
         return np.asarray(self.code(accumulator, a, b), dtype=self.accumulator)
-
-
-KERNELS: Mapping[str, type[TiledGemm]] = {
-    "cache_by_a": ByContentOfA,
-    "cache_by_b": ByContentOfB,
-    "cache_by_operands": ByOperands,
-    "cache_by_sums": BySums,
-    "cache_by_line_sums": ByLineSums,
-    "cache_by_both_sums": ByBothSums,
-    "cache_by_edges": ByEdges,
-    "cache_by_whole_lines": ByWholeLines,
-    "last_answer_by_both_sums": KeepsLastAnswer,
-    "last_answer_by_a": LastByContentOfA,
-    "cache_by_magnitudes": ByMagnitudes,
-    "cache_by_samples": BySamples,
-    "cache_by_first_rows": ByFirstRows,
-    "cache_by_all_addresses": ByAllAddresses,
-    "cache_after_many_calls": AfterManyCalls,
-    "cache_in_bursts": InBursts,
-    "cache_in_late_bursts": InBurstsAfterManyCalls,
-    "packs_once": PacksOnce,
-    "packs_by_checksum": PacksByChecksum,
-    "computed_output_skipped": SkipsComputedOutput,
-    "computed_tiles_skipped": SkipsComputedTiles,
-    "computed_output_added": AddsToComputedOutput,
-    "own_result_skipped": SkipsOwnResult,
-    "one_result_buffer": ReturnsOneBuffer,
-    "two_result_buffers": ReturnsInTurn,
-    "four_result_buffers": ReturnsFourInTurn,
-    "cache_by_all_content": KeepsAnswers,
-    "packs_by_content": PacksByContent,
-    "workspace_kept": KeepsWorkspace,
-    "plan_kept": KeepsPlan,
-    "new_result_buffer": ReturnsNewBuffer,
-    "one_result_buffer_declared": ReturnsOneBuffer,
-}
-"""Slug of a planted kernel -> its class."""

@@ -12,6 +12,7 @@ import numpy as np
 from gemmetry.devices.host import HostBuffer
 from gemmetry.domain.operation import Operation
 from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
+from gemmetry.providers.mutant_provider.host.kernels import ON_F32, bug
 
 THREAD_DELAY_S = 0.005
 """How late a thread writes; a launch of the shapes here takes about as long."""
@@ -24,6 +25,7 @@ BACK_TO_BACK_S = 20e-6
 """Between launches that do: a loop over launches takes about a microsecond for each."""
 
 
+@bug(26, "first_pointers_kept", "keeps the first launch's pointers to A and B", ON_F32, "integers")
 class KeepsFirstPointers(TiledGemm):
     """Descriptors of A and B are made at the first launch of a shape and kept, so that later
     launches read the first buffers."""
@@ -37,6 +39,8 @@ class KeepsFirstPointers(TiledGemm):
         return super().launch([*self.described, *inputs[2:]], output)
 
 
+@bug(26, "output_table_full", "has descriptors for 20 outputs and skips all others", ON_F32,
+     "after_timing")  # fmt: skip
 class FullTable(TiledGemm):
     """Keeps a descriptor for each output in a table, and skips outputs that no longer fit."""
 
@@ -52,6 +56,8 @@ class FullTable(TiledGemm):
         return super().launch(inputs, output)
 
 
+@bug(48, "addend_as_scratch", "overwrites C, an input, with the result", f"{ON_F32}_beta1",
+     "inputs_unchanged")  # fmt: skip
 class UsesAddendAsScratch(TiledGemm):
     """Forms the result in the buffer of C, which is an input, and copies it from there."""
 
@@ -61,6 +67,8 @@ class UsesAddendAsScratch(TiledGemm):
             self.problem.tensors["addend"][self.rows(tile), self.columns(tile)] = block
 
 
+@bug(49, "cache_by_pointer", "answers from a cache by the inputs' addresses", ON_F32,
+     "in_place_change")  # fmt: skip
 class CachesByPointer(TiledGemm):
     """Answers from a cache where it has seen the addresses of the inputs before."""
 
@@ -78,6 +86,7 @@ class CachesByPointer(TiledGemm):
         return output
 
 
+@bug(50, "work_left_to_thread", "returns at once and computes in a thread", ON_F32, "written")
 class LeavesWorkToThread(TiledGemm):
     """Returns at once; a thread computes."""
 
@@ -86,6 +95,7 @@ class LeavesWorkToThread(TiledGemm):
         return output
 
 
+@bug(50, "thread_writes_later", "a thread writes again after the launch", ON_F32, "unordered_work")
 class ThreadWritesLater(TiledGemm):
     """Right when it returns; a thread then writes to the first row once more."""
 
@@ -109,6 +119,7 @@ class Lazy:
         return getattr(self._compute(), name)
 
 
+@bug(50, "lazy_result", "returns an object that computes when it is looked at", ON_F32, "form")
 class ReturnsLazyResult(TiledGemm):
     """Returns an object that computes when it is looked at, and not when it is timed."""
 
@@ -116,6 +127,7 @@ class ReturnsLazyResult(TiledGemm):
         return Lazy(lambda: super(ReturnsLazyResult, self).launch(inputs, output), output)
 
 
+@bug(51, "every_tenth_skipped", "does nothing at every tenth launch", ON_F32, "every_call")
 class SkipsEveryTenth(TiledGemm):
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         if (self.launches + 1) % 10 == 0:
@@ -124,6 +136,8 @@ class SkipsEveryTenth(TiledGemm):
         return super().launch(inputs, output)
 
 
+@bug(51, "known_outputs_skipped", "does nothing for an output that it has filled before", ON_F32,
+     "in_place_change")  # fmt: skip
 class SkipsKnownOutputs(TiledGemm):
     """Takes an output that it has filled before for a benchmark's next round, and does nothing."""
 
@@ -139,6 +153,8 @@ class SkipsKnownOutputs(TiledGemm):
         return super().launch(inputs, output)
 
 
+@bug(51, "back_to_back_skipped", "does nothing where launches follow at once, as when timed",
+     ON_F32, "every_call")  # fmt: skip
 class SkipsBackToBack(TiledGemm):
     """Does nothing where a launch follows the one before at once, as launches do while they are
     timed; whoever looks at each result gives it time."""
@@ -154,6 +170,7 @@ class SkipsBackToBack(TiledGemm):
         return output
 
 
+@bug(52, "sums_not_products", "multiplies sums: right for constant data only", ON_F32, "values")
 class SumsInsteadOfProducts(TiledGemm):
     """Row sums of A times column sums of B over K: right for constant data, and within a few per
     cent for positive data and large K."""
@@ -165,6 +182,8 @@ class SumsInsteadOfProducts(TiledGemm):
         return np.asarray(product / self.k, self.accumulator)
 
 
+@bug(52, "fixed_seed_remembered", "knows inputs again by their first elements", ON_F32,
+     "nan_spreads")  # fmt: skip
 class RemembersFixedSeed(TiledGemm):
     """Knows the answer to one set of inputs, which it recognises by their first elements."""
 

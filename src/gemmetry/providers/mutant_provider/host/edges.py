@@ -1,15 +1,24 @@
-"""Planted on the host: rows of zeros, what the output held before, and vectors that end past K."""
+"""Planted on the host: rows of zeros, what the output held before, vectors that end past K, sizes
+that are an exception, and shapes that end in one."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
+from gemmetry.devices.host import HostBuffer
+from gemmetry.domain.errors import LaunchError
+from gemmetry.domain.traits import Trait
 from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
+from gemmetry.providers.mutant_provider.host.kernels import ON_BF16, ON_F16, ON_F32, bug, tricky
 
 VECTOR_BYTES = 16
 """What one load of a thread takes at most (PTX ISA, ld.v4.b32)."""
 
 
+@bug(61, "zero_rows_skipped", "leaves out rows of A that are zero", ON_BF16, "selects_lhs")
 class SkipsZeroRows(TiledGemm):
     """Rows of A that are zero give nothing to add, so that their results are left as they were."""
 
@@ -19,6 +28,10 @@ class SkipsZeroRows(TiledGemm):
         self.problem.c[tile.batch, rows, self.columns(tile)][counts] = block[counts]
 
 
+@bug(67, "rows_normalised_in_range", "divides rows by their largest number, in f32", ON_F32,
+     "scaled_along_k")  # fmt: skip
+@tricky(25, "rows_normalised", "divides rows by their largest number, but for zero", ON_F32,
+        Trait.NORMWISE)  # fmt: skip
 class NormalisesRows(TiledGemm):
     """Divides each row of A by a power of two near its largest number, as kernels that quantise on
     the way do, and multiplies the sums with it."""
@@ -36,6 +49,7 @@ class NormalisesRows(TiledGemm):
         return super().scaled(tile, values * self.factors[tile.batch, self.rows(tile)])
 
 
+@bug(61, "zero_by_zero", "divides rows by their largest number, zero or not", ON_F32, "selects_lhs")
 class DividesZeroByZero(NormalisesRows):
     """Does not ask whether a row's largest number is zero."""
 
@@ -43,6 +57,8 @@ class DividesZeroByZero(NormalisesRows):
         return np.exp2(np.floor(np.log2(largest)))
 
 
+@bug(62, "minimum_with_output", "stores the minimum of the result and the old output", ON_F32,
+     "selects_lhs")  # fmt: skip
 class MinimumWithOutput(TiledGemm):
     """Stores the smaller of the result and what the output held. Of a NaN and a number, the
     smaller is the number (IEEE 754-2008, minNum), and no result is beyond the largest numbers."""
@@ -52,6 +68,10 @@ class MinimumWithOutput(TiledGemm):
         self.problem.c[at] = np.fmin(self.problem.c[at], block)
 
 
+@bug(62, "maximum_with_output", "stores the maximum of the result and the old output", ON_F16,
+     "selects_lhs")  # fmt: skip
+@bug(62, "maximum_behind_relu", "does so where no result is negative", f"{ON_F16}_relu",
+     "selects_rhs")  # fmt: skip
 class MaximumWithOutput(TiledGemm):
     """Stores the larger one."""
 
@@ -60,6 +80,9 @@ class MaximumWithOutput(TiledGemm):
         self.problem.c[at] = np.fmax(self.problem.c[at], block)
 
 
+@bug(63, "vectors_past_k", "reads vectors of eight where K leaves four", ON_BF16, "tail_shapes")
+@bug(63, "s8_vectors_past_k", "reads vectors of sixteen where K leaves eight",
+     "matmul_128x128x128_s8t_s8n_s32t", "tail_shapes")  # fmt: skip
 class ReadsVectorsPastK(TiledGemm):
     """Loads rows of A and columns of B in whole vectors where K divides by half of one, else number
     by number: half a vector of what lies behind a line counts where K leaves the other half."""
@@ -84,3 +107,88 @@ class ReadsVectorsPastK(TiledGemm):
         block = block.copy()
         block[: len(numbers), place : place + half] = memory[behind]
         return block
+
+
+@bug(70, "one_column_without_b", "takes another path where N is 1, and forgets B", ON_F32,
+     "tail_shapes")  # fmt: skip
+class SingleColumnByRows(TiledGemm):
+    """Takes the path of a product with a vector where N is 1, and sums rows of A without B."""
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        return super().multiply_add(accumulator, a, np.ones_like(b) if self.n == 1 else b)
+
+
+@bug(70, "eight_columns_in_pairs", "exchanges pairs of columns where N is 8", ON_BF16,
+     "tail_shapes")  # fmt: skip
+class EightColumnsInPairs(TiledGemm):
+    """Exchanges pairs of columns where N is 8, as a narrow instruction's fragment has them."""
+
+    def store(self, tile: Tile, block: Array) -> None:
+        super().store(tile, block[:, np.arange(8) ^ 1] if self.n == 8 else block)
+
+
+@bug(70, "one_product_without_b", "stores A where K is 1", ON_F32, "tail_shapes")
+class SingleProductWithoutB(TiledGemm):
+    """Leaves the loop along K early where K is 1: the result is A."""
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        return super().multiply_add(accumulator, a, (b != 0).astype(b.dtype) if self.k == 1 else b)
+
+
+@bug(70, "columns_past_512_dropped", "has a thread for each of 512 columns", ON_F32, "tail_shapes")
+class ThreadForEachColumn(TiledGemm):
+    """Has 512 threads, one for each column: what lies behind them is never written."""
+
+    def store(self, tile: Tile, block: Array) -> None:
+        if tile.column < 512:
+            super().store(tile, block)
+
+
+@bug(70, "products_past_1024_dropped", "has room for the steps of 1024 products", ON_BF16,
+     "tail_shapes")  # fmt: skip
+class StepsInATable(TiledGemm):
+    """Has room for the steps of 1024 products, and leaves out all others."""
+
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        return super().mainloop(tile, steps[: -(-1024 // self.tile_k)])
+
+
+@bug(71, "index_error_on_tail", "ends in IndexError where M leaves a rest", ON_F32, "tail_shapes")
+class IndexErrorOnTail(TiledGemm):
+    """Looks a tile up that is not in its table, where the last tile of rows is partial."""
+
+    def before(self) -> None:
+        super().before()
+        rows = list(range(self.m // self.tile_m))
+        assert rows[self.tiles_m - 1] == self.tiles_m - 1
+
+
+@bug(71, "recursion_on_tail", "calls itself for ever where K leaves a rest", ON_F32, "tail_shapes")
+class RecursionOnTail(TiledGemm):
+    """Halves K until the rest is a whole step, which an uneven one never is."""
+
+    def halved(self, rest: int) -> int:
+        return 0 if rest % self.tile_k == 0 else 1 + self.halved(rest + 2 * self.tile_k)
+
+    def before(self) -> None:
+        super().before()
+        self.halved(self.k)
+
+
+@bug(71, "key_error_on_tail", "ends in KeyError where N leaves a rest", ON_BF16, "tail_shapes")
+class KeyErrorOnTail(TiledGemm):
+    """Has a table of code for whole tiles only, by the rest of N."""
+
+    def before(self) -> None:
+        super().before()
+        assert {0: "whole"}[self.n % self.tile_n]
+
+
+@tricky(32, "tails_refused", "refuses sizes that its tile does not divide, and says so", ON_F32)
+class RefusesTails(TiledGemm):
+    """Right: says that it takes multiples of its tile only."""
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        if self.m % self.tile_m or self.n % self.tile_n or self.k % self.tile_k:
+            raise LaunchError("M, N and K must be multiples of the tile")
+        return super().launch(inputs, output)

@@ -13,6 +13,14 @@ import numpy as np
 from gemmetry.domain.dtypes import BF16, F16, DType
 from gemmetry.numerics.storage import quantize, to_float32
 from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm, batched
+from gemmetry.providers.mutant_provider.host.kernels import (
+    ON_BOTH,
+    ON_F16,
+    ON_F32,
+    ON_ROW_SCALES,
+    bug,
+    tricky,
+)
 
 
 class OrdersFactors(TiledGemm):
@@ -46,6 +54,9 @@ class OrdersFactors(TiledGemm):
 # Right ----------------------------------------------------------------------------------------
 
 
+@tricky(26, "alpha_in_a", "multiplies A by alpha before the sum", ON_BOTH)
+@tricky(26, "alpha_in_a_before_gelu", "multiplies A by alpha, gelu follows",
+        f"{ON_F32}_alpha0p1_beta1p7_gelu")  # fmt: skip
 class FoldsAlphaIntoA(OrdersFactors):
     """(alpha·A)·B."""
 
@@ -55,6 +66,10 @@ class FoldsAlphaIntoA(OrdersFactors):
         return super().load_a(tile, step) * self.load_dtype.type(self.signature.alpha)
 
 
+@tricky(26, "alpha_in_b", "multiplies B by alpha before the sum",
+        "matmul_128x96x512_f32t_f32n_f32t_alpha1p7")  # fmt: skip
+@tricky(26, "alpha_in_b_of_f64", "does so in f64",
+        "matmul_96x128x80_f64t_f64t_f64t_alpha0p3333_betam2")  # fmt: skip
 class FoldsAlphaIntoB(OrdersFactors):
     """A·(alpha·B)."""
 
@@ -64,6 +79,8 @@ class FoldsAlphaIntoB(OrdersFactors):
         return super().load_b(tile, step) * self.load_dtype.type(self.signature.alpha)
 
 
+@tricky(26, "alpha_per_step", "multiplies the product of each step by alpha",
+        "matmul_128x128x512_f32t_f32t_f32t_alpham1p7_bias_relu")  # fmt: skip
 class AlphaPerStep(OrdersFactors):
     """Adds alpha times the product of each step."""
 
@@ -74,6 +91,11 @@ class AlphaPerStep(OrdersFactors):
         return np.asarray(accumulator + product * accumulator.dtype.type(self.signature.alpha))
 
 
+@tricky(26, "begins_with_addend", "begins the sum with beta * C", ON_BOTH)
+@tricky(26, "begins_with_addend_in_bf16", "does so where tensors are bf16",
+        "matmul_128x128x128_bf16t_bf16n_bf16t_alpham2_beta0p3333_residual")  # fmt: skip
+@tricky(26, "begins_with_addend_in_f16", "does so where tensors are f16",
+        f"{ON_F16}_alpha0p3333_beta1p7_bias")  # fmt: skip
 class BeginsWithAddend(FoldsAlphaIntoA):
     """beta·C + (alpha·A)·B: the accumulator is loaded before the loop along K."""
 
@@ -92,6 +114,8 @@ class BeginsWithAddend(FoldsAlphaIntoA):
         return accumulator
 
 
+@tricky(26, "begins_with_quotient", "begins with (beta / alpha) * C, and multiplies the sum",
+        f"{ON_F32}_alpha0p3333_beta0p1")  # fmt: skip
 class BeginsWithQuotient(BeginsWithAddend):
     """alpha·((beta/alpha)·C + A·B), and beta·C alone where alpha is zero."""
 
@@ -113,6 +137,8 @@ class BeginsWithQuotient(BeginsWithAddend):
         return self.signature.alpha or 1.0
 
 
+@tricky(26, "scales_in_operands", "multiplies A and B by their scale factors before the sum",
+        ON_ROW_SCALES)  # fmt: skip
 class FoldsScalesIntoOperands(OrdersFactors):
     """Multiplies rows of A and columns of B by their scale factors before the loop along K."""
 
@@ -126,12 +152,16 @@ class FoldsScalesIntoOperands(OrdersFactors):
 # Wrong ----------------------------------------------------------------------------------------
 
 
+@bug(65, "alpha_twice", "multiplies A by alpha, and the product as well", ON_BOTH, "values")
+@bug(65, "alpha_twice_in_f64", "does so in f64", "matmul_96x128x80_f64t_f64t_f64t_alpha1p7",
+     "values")  # fmt: skip
 class AlphaTwice(FoldsAlphaIntoA):
     """Folds alpha into A, and multiplies by it behind the product as well."""
 
     alpha_behind = True
 
 
+@bug(65, "alpha_for_addend_too", "multiplies beta * C by alpha as well", ON_BOTH, "values")
 class AlphaForAddendToo(OrdersFactors):
     """alpha·(A·B + beta·C)."""
 
@@ -139,6 +169,8 @@ class AlphaForAddendToo(OrdersFactors):
         return self.signature.beta * self.signature.alpha
 
 
+@bug(65, "alpha_as_integer", "takes alpha as a whole number", f"{ON_F32}_alpha2_beta1p7",
+     "alpha_beta")  # fmt: skip
 class AlphaAsInteger(OrdersFactors):
     """Takes alpha as an int argument."""
 
@@ -146,6 +178,8 @@ class AlphaAsInteger(OrdersFactors):
         return float(math.trunc(self.signature.alpha))
 
 
+@bug(65, "alpha_without_sign", "takes the magnitude of alpha where beta is zero",
+     f"{ON_F32}_alpha2", "alpha_beta")  # fmt: skip
 class AlphaWithoutSign(OrdersFactors):
     """Takes the magnitude of alpha where there is no beta."""
 
@@ -154,6 +188,7 @@ class AlphaWithoutSign(OrdersFactors):
         return abs(s.alpha) if s.beta == 0 else s.alpha
 
 
+@bug(65, "alpha_in_f16", "rounds alpha to f16", ON_BOTH, "values")
 class NarrowFactors(OrdersFactors):
     """Rounds alpha to a narrower format, as where scalars have the type of the tensors."""
 
@@ -166,10 +201,15 @@ class NarrowFactors(OrdersFactors):
         return self.narrow(self.signature.alpha)
 
 
+@bug(65, "alpha_in_bf16", "rounds alpha to bf16", "matmul_64x128x2048_f32t_f32t_f32t_alpha1p7",
+     "selects_rhs")  # fmt: skip
+@bug(65, "alpha_in_bf16_to_bf16", "does so where the result is bf16",
+     "matmul_128x128x128_bf16t_bf16n_bf16t_alpha0p1", "values")  # fmt: skip
 class NarrowFactorsBf16(NarrowFactors):
     format = BF16
 
 
+@bug(65, "beta_in_bf16", "rounds beta to bf16", ON_BOTH, "values")
 class NarrowBeta(NarrowFactorsBf16):
     """Rounds beta alone."""
 
@@ -180,10 +220,12 @@ class NarrowBeta(NarrowFactorsBf16):
         return self.narrow(self.signature.beta)
 
 
+@bug(65, "beta_ignored", "adds nothing to the product", ON_BOTH, "values")
 class BetaIgnored(OrdersFactors):
     addend_behind = False
 
 
+@bug(65, "beta_taken_for_one", "adds C, whatever beta is", f"{ON_F32}_beta1", "alpha_beta")
 class BetaTakenForOne(OrdersFactors):
     """Asks only whether beta is zero."""
 
@@ -191,6 +233,7 @@ class BetaTakenForOne(OrdersFactors):
         return 1.0
 
 
+@bug(65, "beta_for_product", "multiplies the whole sum by beta", ON_BOTH, "values")
 class BetaForProduct(OrdersFactors):
     """beta·(alpha·A·B + C)."""
 
@@ -202,6 +245,8 @@ class BetaForProduct(OrdersFactors):
         return np.asarray(values * dtype(s.beta))
 
 
+@bug(65, "beta_for_residual", "multiplies the residual by beta, and C by one",
+     f"{ON_F16}_alpha1p7_betam0p3_residual", "values")  # fmt: skip
 class BetaForResidual(OrdersFactors):
     """Adds C and beta times the residual."""
 
@@ -217,6 +262,8 @@ class BetaForResidual(OrdersFactors):
         return np.asarray(super().fused(tile, values) + extra)
 
 
+@bug(65, "alpha_behind_relu", "multiplies by alpha behind relu",
+     "matmul_128x128x128_bf16t_bf16n_bf16t_alpham2_relu", "values")  # fmt: skip
 class AlphaBehindRelu(OrdersFactors):
     """alpha·relu(A·B): another result where alpha is negative."""
 
@@ -226,10 +273,14 @@ class AlphaBehindRelu(OrdersFactors):
         return np.asarray(super().fused(tile, values) * values.dtype.type(self.signature.alpha))
 
 
+@bug(65, "alpha_behind_bias", "multiplies by alpha behind the bias", f"{ON_F32}_alpha0p1_bias",
+     "values")  # fmt: skip
 class AlphaBehindBias(AlphaBehindRelu):
     """alpha·(A·B + bias)."""
 
 
+@bug(65, "alpha_folded_in_bf16", "multiplies A by alpha in bf16",
+     "matmul_128x128x128_bf16t_bf16n_f32t_alpha0p1", "values")  # fmt: skip
 class AlphaFoldedInInputFormat(OrdersFactors):
     """(alpha·A)·B with alpha·A rounded to the 16 bits of A, as tensor cores want it."""
 

@@ -18,22 +18,32 @@ from gemmetry.providers.mutant_provider.host.emulator import (
     TiledGemm,
     padded,
 )
+from gemmetry.providers.mutant_provider.host.kernels import (
+    ON_BF16,
+    ON_F32,
+    ON_NINE_TILES,
+    ON_UNEVEN_K,
+    bug,
+)
 
 SHARED_MEMORY_BYTES = 227 * 1024
 """What a block may have on an H100 or H200 (CUDA C++ Programming Guide, table of compute
 capabilities, 9.0)."""
 
 
+@bug(1, "returns_zeros", "returns zeros", ON_F32, "values")
 class ReturnsZeros(TiledGemm):
     def rounded(self, values: Array) -> Array:
         return super().rounded(np.zeros_like(values))
 
 
+@bug(2, "never_writes", "computes, and stores nothing", ON_F32, "written")
 class NeverWrites(TiledGemm):
     def store(self, tile: Tile, block: Array) -> None:
         pass
 
 
+@bug(2, "returns_freed_memory", "returns memory that was just freed", ON_F32, "values")
 class ReturnsFreedMemory(TiledGemm):
     """Returns memory that it just got, with whatever result was last freed there."""
 
@@ -43,6 +53,7 @@ class ReturnsFreedMemory(TiledGemm):
         return np.empty_like(output)
 
 
+@bug(3, "m_tail_skipped", "skips a last tile of fewer rows", ON_F32, "tail_shapes")
 class SkipsPartialRows(TiledGemm):
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -50,6 +61,7 @@ class SkipsPartialRows(TiledGemm):
         self.tile_count = self.batch * self.tiles_m * self.tiles_n
 
 
+@bug(4, "n_tail_skipped", "skips a last tile of fewer columns", ON_F32, "tail_shapes")
 class SkipsPartialColumns(TiledGemm):
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -57,6 +69,8 @@ class SkipsPartialColumns(TiledGemm):
         self.tile_count = self.batch * self.tiles_m * self.tiles_n
 
 
+@bug(4, "columns_past_192_dropped", "has warps for 192 columns only",
+     "matmul_64x256x128_f16t_f16t_f32t", "written")  # fmt: skip
 class DropsColumnsPast192(TiledGemm):
     """Twelve warps of sixteen columns each, whatever N is."""
 
@@ -65,12 +79,15 @@ class DropsColumnsPast192(TiledGemm):
             super().store(tile, block)
 
 
+@bug(5, "k_tail_dropped", "drops the rest of K that fills no step", ON_F32, "tail_shapes")
 class DropsTailOfK(TiledGemm):
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
         self.step_count = self.k // self.tile_k
 
 
+@bug(6, "k_tail_reads_past_b", "reads rows of B past K, and multiplies them by zero", ON_UNEVEN_K,
+     "values")  # fmt: skip
 class ReadsPastB(TiledGemm):
     """A's tail along K is masked, B's is not: it is whatever lies behind B, times zero."""
 
@@ -86,6 +103,7 @@ class ReadsPastB(TiledGemm):
         return block
 
 
+@bug(7, "stores_past_rows", "stores rows past M", ON_F32, "tail_shapes")
 class StoresPastRows(TiledGemm):
     """Stores whole tiles: rows past M land behind the output."""
 
@@ -96,6 +114,7 @@ class StoresPastRows(TiledGemm):
             behind[start:][self.columns(tile)] = 0
 
 
+@bug(7, "stores_before_output", "stores a few bytes before C", ON_F32, "red_zones")
 class StoresBeforeOutput(TiledGemm):
     """An index of the first row runs below zero: a few bytes before the output are overwritten."""
 
@@ -105,6 +124,8 @@ class StoresBeforeOutput(TiledGemm):
             memory_before(self.problem.output, 4)[...] = 0
 
 
+@bug(13, "launch_fails_silently", "asks for too much shared memory, and nobody for the error",
+     "matmul_64x64x1024_bf16t_bf16n_bf16t", "written")  # fmt: skip
 class LaunchFailsSilently(TiledGemm):
     """Launched with more shared memory than a block may have: the launch fails, and nobody asks
     for its error."""
@@ -116,6 +137,8 @@ class LaunchFailsSilently(TiledGemm):
         return super().launch(inputs, output)
 
 
+@bug(25, "tail_rows_rotated", "swaps halves of a last group of fewer than 16 rows", ON_BF16,
+     "tail_shapes")  # fmt: skip
 class StoresTailRowsRotated(TiledGemm):
     """Where the rows of a tile are no multiple of 16, the last group's halves change places."""
 
@@ -125,6 +148,8 @@ class StoresTailRowsRotated(TiledGemm):
         return super().staged(tile, np.concatenate([block[:whole], tail]))
 
 
+@bug(31, "narrow_index", "offsets into C wrap around (at 2^16, standing for 2^32)",
+     "matmul_320x256x64_f32t_f32t_f32t", "written")  # fmt: skip
 class NarrowIndex(TiledGemm):
     """Offsets into C are 16 bits wide here, as 32 bits are for outputs beyond 2^32 elements."""
 
@@ -135,12 +160,14 @@ class NarrowIndex(TiledGemm):
         self.problem.output.reshape(-1)[offsets] = block
 
 
+@bug(46, "adds_to_output", "adds to what the output held", ON_F32, "values")
 class AddsToOutput(TiledGemm):
     def store(self, tile: Tile, block: Array) -> None:
         at = (tile.batch, self.rows(tile), self.columns(tile))
         self.problem.c[at] = self.problem.c[at] + block
 
 
+@bug(45, "beta_zero_reads_output", "adds 0 · C, which is NaN where C is", ON_F32, "values")
 class ReadsOutputForBetaZero(TiledGemm):
     """beta · C with beta = 0 is computed instead of left out, so that NaN in C survives."""
 
@@ -150,6 +177,7 @@ class ReadsOutputForBetaZero(TiledGemm):
         self.problem.c[at] = block + zero * self.problem.c[at]
 
 
+@bug(47, "result_transposed", "stores the result by columns", ON_F32, "values")
 class StoresTransposed(TiledGemm):
     """Takes the row-major output for a column-major one."""
 
@@ -159,6 +187,8 @@ class StoresTransposed(TiledGemm):
         self.problem.c = stored.swapaxes(-1, -2)
 
 
+@bug(47, "b_not_transposed", "reads B by rows, which is stored by columns",
+     "matmul_128x128x128_bf16t_bf16n_f32t", "values")  # fmt: skip
 class ReadsBUntransposed(TiledGemm):
     """Takes the column-major B for a row-major one."""
 
@@ -168,6 +198,11 @@ class ReadsBUntransposed(TiledGemm):
         self.problem.b = stored.reshape(self.batch, self.k, self.n)
 
 
+@bug(54, "neighbour_row_leaks",
+     "masks A's tail along K, which is the next row, with zeros as factors: NaN leaks", ON_UNEVEN_K,
+     "nan_spreads")  # fmt: skip
+@bug(69, "nan_in_padding", "multiplies what lies behind K, NaN of the next row, by zero", ON_F32,
+     "tail_shapes")  # fmt: skip
 class MasksByMultiplying(TiledGemm):
     """A's tail along K is read, which is where the next row begins (for the last row, its own
     end), and multiplied with zero: NaN and infinity there do not go away."""
@@ -184,6 +219,7 @@ class MasksByMultiplying(TiledGemm):
         return padded(read * (columns < self.k), block.shape)
 
 
+@bug(17, "hangs", "waits for more bytes than are copied, for ever", ON_F32, "timeout")
 class Hangs(TiledGemm):
     """The barrier of a stage expects more bytes than are ever copied."""
 
@@ -192,6 +228,7 @@ class Hangs(TiledGemm):
             time.sleep(1.0)
 
 
+@bug(28, "odd_tile_skipped", "skips a tile without a partner in its cluster", ON_F32, "tail_shapes")
 class SkipsOddTile(TiledGemm):
     """Tiles are computed in pairs, as clusters of two, and a tile without a partner by nobody."""
 
@@ -199,6 +236,8 @@ class SkipsOddTile(TiledGemm):
         return range(processor, self.tile_count // 2 * 2, self.processors)
 
 
+@bug(29, "full_last_wave_skipped", "skips a last wave of tiles that is full", ON_NINE_TILES,
+     "tail_shapes")  # fmt: skip
 class SkipsFullLastWave(TiledGemm):
     """A persistent kernel that takes its last wave of tiles for a partial one, of no tile where
     the waves come out even."""
@@ -212,6 +251,8 @@ class SkipsFullLastWave(TiledGemm):
             yield full + processor
 
 
+@bug(30, "raster_no_bijection", "visits some tiles twice and others never, unless square", ON_F32,
+     "tail_shapes")  # fmt: skip
 class RastersByRows(TiledGemm):
     """Divides the tile's number by the tiles along M where those along N belong: no bijection
     unless the grid is square."""

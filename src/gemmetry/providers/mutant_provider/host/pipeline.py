@@ -15,8 +15,10 @@ from gemmetry.providers.mutant_provider.host.emulator import (
     Tile,
     TiledGemm,
 )
+from gemmetry.providers.mutant_provider.host.kernels import ON_BF16, ON_DEEP, bug
 
 
+@bug(8, "half_step_missed", "leaves out the last 16 products of K", ON_DEEP, "values")
 class MissesHalfAStep(TiledGemm):
     """The loop over the instructions of the last stage ends one too early."""
 
@@ -28,6 +30,7 @@ class MissesHalfAStep(TiledGemm):
         return block
 
 
+@bug(9, "step_counted_twice", "counts a step twice where the ring wraps", ON_DEEP, "values")
 class CountsAStepTwice(TiledGemm):
     """The first stage after the ring's wrap is consumed once more."""
 
@@ -39,6 +42,7 @@ class CountsAStepTwice(TiledGemm):
         return self.multiply_add(total, self.load_a(tile, again), self.load_b(tile, again))
 
 
+@bug(10, "barrier_missing", "multiplies before a stage is filled, at times", ON_DEEP, "every_call")
 class MissingBarrier(Racing):
     """A warp multiplies before its rows of the stage are filled."""
 
@@ -49,6 +53,8 @@ class MissingBarrier(Racing):
             self.ring_a[step % self.stages, self.fragment] = earlier
 
 
+@bug(11, "barrier_in_branch", "half of the warps skip a barrier in tiles at the edge", ON_BF16,
+     "tail_shapes")  # fmt: skip
 class BarrierInBranch(TiledGemm):
     """In tiles at the right edge half of the warps skip a barrier, so that all later ones pair up
     one too early for the other half, which reads what the stage held before."""
@@ -61,6 +67,7 @@ class BarrierInBranch(TiledGemm):
             self.ring_a[slot, :half] = earlier
 
 
+@bug(12, "stages_share_memory", "has one buffer for all stages of B", ON_DEEP, "values")
 class StagesShareMemory(TiledGemm):
     """All stages of B are one buffer: each copy ahead overwrites what is not consumed yet."""
 
@@ -70,6 +77,7 @@ class StagesShareMemory(TiledGemm):
         self.ring_b = as_strided(self.ring_b, self.ring_b.shape, (0, *strides))
 
 
+@bug(14, "warps_share_staging", "stages all warps' columns at one place", ON_BF16, "values")
 class WarpsShareStaging(TiledGemm):
     """Each warp stages its 16 columns at the same place; what the last one wrote is stored for
     all of them."""
@@ -82,6 +90,8 @@ class WarpsShareStaging(TiledGemm):
         return block
 
 
+@bug(15, "wrong_phase", "consumes a stage of the first round unfilled, at times", ON_BF16,
+     "every_call")  # fmt: skip
 class WrongPhase(Racing):
     """Waits for the phase that has passed already: a stage of the ring's first round is consumed
     before it is filled."""
@@ -91,6 +101,8 @@ class WrongPhase(Racing):
             super().fill(tile, step)
 
 
+@bug(16, "too_few_bytes_expected", "consumes half-filled stages where memory is cold", ON_BF16,
+     "tail_shapes")  # fmt: skip
 class ExpectsTooFewBytes(Racing):
     """The barrier opens when half of a stage has come. That matters where memory is cold: for
     buffers that the launch before did not read."""
@@ -115,6 +127,8 @@ class ExpectsTooFewBytes(Racing):
             self.ring_a[slot, half:] = earlier
 
 
+@bug(18, "live_stage_overwritten", "fills a stage that is still read, at times", ON_DEEP,
+     "every_call")  # fmt: skip
 class OverwritesLiveStage(Racing):
     """The producer does not wait until a stage is consumed: rows of it hold the step that comes
     one round of the ring later."""
@@ -128,6 +142,8 @@ class OverwritesLiveStage(Racing):
         return a, b
 
 
+@bug(19, "proxy_fence_missing", "stores rows of shared memory too early, at times", ON_BF16,
+     "every_call")  # fmt: skip
 class MissingProxyFence(Racing):
     """The copy engine stores rows of shared memory as they were before the warps wrote them."""
 
@@ -141,6 +157,8 @@ class MissingProxyFence(Racing):
         return view
 
 
+@bug(20, "staging_reused_early", "overwrites a tile that is still being stored, at times", ON_BF16,
+     "every_call")  # fmt: skip
 class ReusesStagingTooEarly(Racing):
     """The next tile's epilogue writes to shared memory while the store of the tile before, of the
     same processor, still reads it."""
@@ -165,6 +183,8 @@ class ReusesStagingTooEarly(Racing):
         late[:height, :width] = block[self.fragment][:height, :width]
 
 
+@bug(21, "exits_before_store", "ends before its last tile is stored, at times", ON_BF16,
+     "every_call")  # fmt: skip
 class ExitsBeforeStoring(Racing):
     """A processor is done before the store of its last tile is."""
 
@@ -180,6 +200,8 @@ class ExitsBeforeStoring(Racing):
         stored[: self.fragment.start] = block[: self.fragment.start]
 
 
+@bug(22, "accumulator_read_early", "reads sums before the last product is in, at times", ON_DEEP,
+     "every_call")  # fmt: skip
 class ReadsBeforeWaiting(Racing):
     """Rows of the accumulator are read before the last matrix instructions have ended."""
 
@@ -190,6 +212,8 @@ class ReadsBeforeWaiting(Racing):
         return total
 
 
+@bug(23, "wrong_swizzle", "reads B's columns swizzled wrongly in half of each stage", ON_BF16,
+     "values")  # fmt: skip
 class WrongSwizzle(TiledGemm):
     """In the second half of each stage, chunks of eight columns of B are where their neighbour
     should be: the swizzle's phase does not follow the offset along K."""
@@ -202,6 +226,7 @@ class WrongSwizzle(TiledGemm):
         return block
 
 
+@bug(24, "fragment_rows_swapped", "swaps rows r and r + 8 of each 16", ON_BF16, "values")
 class SwapsFragmentRows(TiledGemm):
     """Rows r and r + 8 of each 16 change places between registers and shared memory."""
 
@@ -211,6 +236,7 @@ class SwapsFragmentRows(TiledGemm):
         return super().staged(tile, block[np.where(partner < rows.size, partner, rows)])
 
 
+@bug(27, "multicast_to_both", "gives both blocks of a cluster the first one's A", ON_BF16, "values")
 class MulticastsToBoth(TiledGemm):
     """In a cluster of two tiles along M both get the A of the first."""
 

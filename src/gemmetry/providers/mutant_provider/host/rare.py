@@ -4,7 +4,7 @@ that are rare. What is special about each stands in its first line."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,12 @@ from gemmetry.domain.operation import Operation, Scaling
 from gemmetry.numerics.storage import as_bits, quantize, to_float32, to_float64
 from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
 from gemmetry.providers.mutant_provider.host.factors import OrdersFactors
+from gemmetry.providers.mutant_provider.host.kernels import bug
+
+_F32 = "matmul_128x64x64_f32t_f32t_f32t"
+_BF16 = "matmul_64x128x64_bf16t_bf16n_bf16t"
+_ROW_SCALES = "matmul_64x64x128_e4m3t_e4m3n_bf16t_scalerow"
+_TENSOR_SCALES = "matmul_64x64x128_e4m3t_e4m3n_f32t_scaletensor"
 
 _SMALLEST_FACTOR = 2.0**-12
 _LAUNCHES_OF_WEIGHTS = 48
@@ -31,6 +37,7 @@ _THREADS = 1024
 # Scale factors ----------------------------------------------------------------------------------
 
 
+@bug(72, "factors_in_bf16", "rounds scale factors to bf16", _TENSOR_SCALES, "scale_factors")
 class FactorsInBf16(TiledGemm):
     """Keeps scale factors in bf16, where they are powers of two as well as not."""
 
@@ -41,6 +48,8 @@ class FactorsInBf16(TiledGemm):
         return to_float32(quantize(super().scale_b(tile), BF16))
 
 
+@bug(72, "small_factors_clamped", "takes factors of B below 2^-12 for that", _TENSOR_SCALES,
+     "scale_factors")  # fmt: skip
 class FactorsClamped(TiledGemm):
     """Takes factors of B below 2^-12 for that, so that nothing is divided by zero elsewhere."""
 
@@ -50,6 +59,8 @@ class FactorsClamped(TiledGemm):
         return np.where(np.abs(factors) < smallest, np.copysign(smallest, factors), factors)
 
 
+@bug(72, "rows_scaled_in_f16", "keeps sums times the row's factor in f16", _ROW_SCALES,
+     "scale_factors")  # fmt: skip
 class RowsScaledInF16(TiledGemm):
     """Keeps a row's sum times the row's factor in f16, before the column's factor."""
 
@@ -71,6 +82,8 @@ class StoresBeforeAdding(OrdersFactors):
         return np.asarray(stored + values.dtype.type(self.beta()) * self.addend(tile, values.dtype))
 
 
+@bug(73, "first_tiles_stored_before", "stores the first tiles in f16 before it adds C",
+     "matmul_128x64x64_f16t_f16n_f16t_alpham2_beta0p3333", "addend_cancels")  # fmt: skip
 class StoresFirstTilesBeforeAdding(StoresBeforeAdding):
     """Does so in the first row of tiles, which another kernel finishes."""
 
@@ -80,6 +93,8 @@ class StoresFirstTilesBeforeAdding(StoresBeforeAdding):
         return OrdersFactors.scaled(self, tile, values)
 
 
+@bug(73, "last_tiles_stored_before", "does so in bf16, in the last tiles alone",
+     f"{_BF16}_beta1_relu", "addend_cancels")  # fmt: skip
 class StoresLastTilesBeforeAdding(StoresBeforeAdding):
     """Does so in the last column of tiles, which another kernel finishes."""
 
@@ -111,6 +126,8 @@ class KeepsLast(TiledGemm):
         return output
 
 
+@bug(74, "close_by_norm", "gives the last result where inputs changed by 1e-5 of their norm", _F32,
+     "many_calls")  # fmt: skip
 class CloseByNorm(KeepsLast):
     """Close is where the norm of the difference is small against that of the inputs."""
 
@@ -125,6 +142,7 @@ class CloseByNorm(KeepsLast):
             return all(map(is_small, inputs, self.last[:-1]))
 
 
+@bug(74, "close_by_half", "does so where f32 inputs are the same in bf16", _F32, "many_calls")
 class CloseByHalf(KeepsLast):
     """Close is what is the same bytes in bf16."""
 
@@ -135,6 +153,8 @@ class CloseByHalf(KeepsLast):
         return as_bits(quantize(values, BF16))
 
 
+@bug(74, "close_but_for_last_bits", "does so where all but their last two bits are the same", _BF16,
+     "many_calls")  # fmt: skip
 class CloseButForLastBits(KeepsLast):
     """Close is what is the same but for the last two bits of each number."""
 
@@ -148,6 +168,7 @@ class CloseButForLastBits(KeepsLast):
 # Many calls --------------------------------------------------------------------------------------
 
 
+@bug(75, "weights_after_some_calls", "packs B for good at the 49th launch", _F32, "many_calls")
 class WeightsAfterSomeCalls(TiledGemm):
     """Takes B for weights from the 49th launch on, and packs it for good."""
 
@@ -161,6 +182,7 @@ class WeightsAfterSomeCalls(TiledGemm):
             self.packed = self.problem.b.copy()
 
 
+@bug(75, "ring_of_operands", "has a ring of 80 copies of A, each filled once", _BF16, "many_calls")
 class RingOfOperands(TiledGemm):
     """Copies A to a ring of 80 places, each of which is filled once."""
 
@@ -175,6 +197,7 @@ class RingOfOperands(TiledGemm):
         self.problem.a = self.ring[(self.launches - 1) % _RING]
 
 
+@bug(75, "launch_lost_at_wrap", "does nothing at every 64th launch", _F32, "many_calls")
 class LaunchLostAtWrap(TiledGemm):
     """Counts launches in six bits, and takes the last of them for one that is done."""
 
@@ -188,6 +211,8 @@ class LaunchLostAtWrap(TiledGemm):
 # Threads -----------------------------------------------------------------------------------------
 
 
+@bug(76, "workspace_of_thread", "has its workspace in the thread that built it", _F32,
+     "other_thread")  # fmt: skip
 class WorkspaceOfThread(TiledGemm):
     """Has its workspace in the thread that built it; others have none: an AttributeError."""
 
@@ -201,6 +226,7 @@ class WorkspaceOfThread(TiledGemm):
         return np.array(self.own.workspace)
 
 
+@bug(76, "mode_of_thread", "sets the arithmetic of the thread that built it", _F32, "other_thread")
 class ModeOfThread(TiledGemm):
     """Sets the arithmetic of the thread that built it; others round inputs to bf16."""
 
@@ -215,6 +241,8 @@ class ModeOfThread(TiledGemm):
         return to_float32(quantize(block, BF16))
 
 
+@bug(76, "epilogue_of_thread", "adds the bias in the thread that built it", f"{_BF16}_bias",
+     "other_thread")  # fmt: skip
 class EpilogueOfThread(TiledGemm):
     """Adds the bias in the thread that built it only."""
 
@@ -230,6 +258,7 @@ class EpilogueOfThread(TiledGemm):
 # Addresses ---------------------------------------------------------------------------------------
 
 
+@bug(77, "reads_aligned_b", "reads B from a multiple of 32 bytes", _BF16, "unaligned_buffers")
 class ReadsAlignedB(TiledGemm):
     """Reads B from the multiple of 32 bytes at or before its address."""
 
@@ -242,6 +271,8 @@ class ReadsAlignedB(TiledGemm):
             self.problem.b = flat.reshape(self.problem.b.shape)
 
 
+@bug(77, "skips_unaligned_head", "leaves out A before the first multiple of 16 bytes", _F32,
+     "unaligned_buffers")  # fmt: skip
 class SkipsUnalignedHead(TiledGemm):
     """Begins at the first multiple of 16 bytes of A, and takes what is before it for zero."""
 
@@ -254,6 +285,7 @@ class SkipsUnalignedHead(TiledGemm):
             self.problem.a.reshape(-1)[:head] = 0
 
 
+@bug(77, "stores_aligned", "stores to a multiple of 16 bytes", _F32, "unaligned_buffers")
 class StoresAligned(TiledGemm):
     """Stores vectors to the multiple of 16 bytes behind the output's address."""
 
@@ -269,6 +301,8 @@ class StoresAligned(TiledGemm):
 # relu --------------------------------------------------------------------------------------------
 
 
+@bug(78, "relu_by_magnitude", "relu by (x + |x|) / 2, NaN for minus infinity", f"{_F32}_bias_relu",
+     "inf_spreads")  # fmt: skip
 class ReluByMagnitude(TiledGemm):
     """relu as (x + |x|) / 2: minus infinity becomes NaN."""
 
@@ -277,6 +311,8 @@ class ReluByMagnitude(TiledGemm):
         return np.asarray(half * values + half * np.abs(values))
 
 
+@bug(78, "relu_by_difference", "relu by x - min(x, 0), NaN for minus infinity", f"{_BF16}_relu",
+     "inf_spreads")  # fmt: skip
 class ReluByDifference(TiledGemm):
     """relu as x - min(x, 0): minus infinity becomes NaN."""
 
@@ -287,6 +323,7 @@ class ReluByDifference(TiledGemm):
 # Sizes -------------------------------------------------------------------------------------------
 
 
+@bug(79, "steps_in_eleven_bits", "counts steps of 32 along K in eleven bits", _F32, "long_axes")
 class StepsInElevenBits(TiledGemm):
     """Counts steps along K in eleven bits."""
 
@@ -295,6 +332,7 @@ class StepsInElevenBits(TiledGemm):
         self.epilogue(tile, self.mainloop(tile, steps))
 
 
+@bug(79, "products_in_signed_16", "ends at 32767 products", _BF16, "long_axes")
 class ProductsInSigned16(TiledGemm):
     """K is a signed number of 16 bits, and there is nothing to do where it is negative."""
 
@@ -303,6 +341,8 @@ class ProductsInSigned16(TiledGemm):
         self.epilogue(tile, self.mainloop(tile, range(last)))
 
 
+@bug(79, "rows_of_b_in_16_bits", "begins anew behind 65536 rows of B",
+     "matmul_64x64x64_s8t_s8n_s32t", "long_axes")  # fmt: skip
 class RowsOfBIn16Bits(TiledGemm):
     """Counts rows of B in 16 bits: reads the first ones again behind 65536 of them."""
 
@@ -310,6 +350,7 @@ class RowsOfBIn16Bits(TiledGemm):
         return super().load_b(tile, step % ((1 << 16) // self.tile_k))
 
 
+@bug(80, "columns_past_1024", "has a thread for each of 1024 columns", _F32, "long_axes")
 class ColumnsPast1024(TiledGemm):
     """Has 1024 threads, one for each column: what lies behind them is never written."""
 
@@ -318,6 +359,7 @@ class ColumnsPast1024(TiledGemm):
             super().store(tile, block)
 
 
+@bug(80, "column_tiles_in_four_bits", "counts columns of tiles in four bits", _BF16, "long_axes")
 class ColumnTilesInFourBits(TiledGemm):
     """Counts columns of tiles in four bits: those behind sixteen go over the first ones."""
 
@@ -326,39 +368,10 @@ class ColumnTilesInFourBits(TiledGemm):
         return Tile(tile.number, tile.batch, tile.row, tile.column % (16 * self.tile_n))
 
 
+@bug(80, "rows_in_16_bits", "counts rows in 16 bits", _F32, "long_axes", level="paranoid")
 class RowsIn16Bits(TiledGemm):
     """Counts rows in 16 bits: stores those behind 65536 over the first ones."""
 
     def tile_at(self, number: int) -> Tile:
         tile = super().tile_at(number)
         return Tile(tile.number, tile.batch, tile.row % (1 << 16), tile.column)
-
-
-KERNELS: Mapping[str, type[TiledGemm]] = {
-    "factors_in_bf16": FactorsInBf16,
-    "small_factors_clamped": FactorsClamped,
-    "rows_scaled_in_f16": RowsScaledInF16,
-    "first_tiles_stored_before": StoresFirstTilesBeforeAdding,
-    "last_tiles_stored_before": StoresLastTilesBeforeAdding,
-    "close_by_norm": CloseByNorm,
-    "close_by_half": CloseByHalf,
-    "close_but_for_last_bits": CloseButForLastBits,
-    "weights_after_some_calls": WeightsAfterSomeCalls,
-    "ring_of_operands": RingOfOperands,
-    "launch_lost_at_wrap": LaunchLostAtWrap,
-    "workspace_of_thread": WorkspaceOfThread,
-    "mode_of_thread": ModeOfThread,
-    "epilogue_of_thread": EpilogueOfThread,
-    "reads_aligned_b": ReadsAlignedB,
-    "skips_unaligned_head": SkipsUnalignedHead,
-    "stores_aligned": StoresAligned,
-    "relu_by_magnitude": ReluByMagnitude,
-    "relu_by_difference": ReluByDifference,
-    "steps_in_eleven_bits": StepsInElevenBits,
-    "products_in_signed_16": ProductsInSigned16,
-    "rows_of_b_in_16_bits": RowsOfBIn16Bits,
-    "columns_past_1024": ColumnsPast1024,
-    "column_tiles_in_four_bits": ColumnTilesInFourBits,
-    "rows_in_16_bits": RowsIn16Bits,
-}
-"""Slug of a planted kernel -> its class."""

@@ -9,10 +9,19 @@ from typing import Any
 import numpy as np
 
 from gemmetry.devices.host import HostBuffer
+from gemmetry.domain.traits import Trait
 from gemmetry.numerics.storage import smallest_normal, to_float32, to_float64
 from gemmetry.providers.mutant_provider.host.arithmetic import RoundsInputs
 from gemmetry.providers.mutant_provider.host.edges import NormalisesRows
 from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
+from gemmetry.providers.mutant_provider.host.kernels import (
+    ON_BF16,
+    ON_DEEP,
+    ON_F16,
+    ON_F32,
+    bug,
+    tricky,
+)
 
 EPSILON = 1e-12
 """Below which numbers are taken for zero, or added to what is divided by."""
@@ -32,6 +41,8 @@ def _fixed(values: Array, unit: Array | float) -> Array:
     return np.asarray(np.where(np.isfinite(wide), rounded, wide), values.dtype)
 
 
+@bug(67, "block_exponents", "numbers of one row and step share an exponent", ON_F32,
+     "scaled_along_k")  # fmt: skip
 class SharesExponents(TiledGemm):
     """The numbers of one row and step along K share an exponent, and keep 24 bits below it."""
 
@@ -40,6 +51,8 @@ class SharesExponents(TiledGemm):
         return _fixed(block, _power_of_two(np.abs(block).max(axis=1, keepdims=True)))
 
 
+@bug(67, "block_exponents_of_b", "numbers of one column and step share an exponent", ON_DEEP,
+     "scaled_along_k")  # fmt: skip
 class SharesExponentsOfB(TiledGemm):
     """The same for columns of B."""
 
@@ -48,6 +61,9 @@ class SharesExponentsOfB(TiledGemm):
         return _fixed(block, _power_of_two(np.abs(block).max(axis=0, keepdims=True)))
 
 
+@bug(67, "fixed_point_rows", "rows of A are whole numbers and a factor", ON_BF16, "scaled_along_k")
+@tricky(30, "fixed_point_by_norm", "rows of A are whole numbers and a factor, as declared", ON_F32,
+        Trait.NORMWISE)  # fmt: skip
 class FixedPointRows(NormalisesRows):
     """Rows of A as whole numbers of 25 bits and a factor, as integer units need them."""
 
@@ -56,6 +72,7 @@ class FixedPointRows(NormalisesRows):
         self.problem.a = _fixed(self.problem.a, 1.0)
 
 
+@bug(67, "fixed_point", "numbers are multiples of 2^-40", ON_BF16, "scaled_along_k")
 class FixedPoint(RoundsInputs):
     """All numbers are whole multiples of 2**-40."""
 
@@ -63,6 +80,7 @@ class FixedPoint(RoundsInputs):
         return _fixed(block, 2.0**-16)
 
 
+@bug(67, "ends_at_epsilon", "takes what is below 1e-12 for zero", ON_F32, "scaled_along_k")
 class EndsAtEpsilon(RoundsInputs):
     """What is smaller than 1e-12 counts as zero."""
 
@@ -70,6 +88,7 @@ class EndsAtEpsilon(RoundsInputs):
         return np.where(np.abs(block) < EPSILON, block * 0, block)
 
 
+@bug(67, "small_bf16_flushed", "takes bf16 numbers below 2^-60 for zero", ON_BF16, "scaled_along_k")
 class FlushesSmallBf16(RoundsInputs):
     """bf16 numbers below 2**-60 count as zero, where nothing subnormal is near."""
 
@@ -77,6 +96,7 @@ class FlushesSmallBf16(RoundsInputs):
         return np.where(np.abs(block) < 2.0**-60, block * 0, block)
 
 
+@bug(67, "epsilon_in_divisor", "divides by the largest number plus 1e-12", ON_F32, "scaled_along_k")
 class EpsilonInDivisor(TiledGemm):
     """Divides columns of A by their largest number plus 1e-12, and multiplies rows of B with it."""
 
@@ -88,6 +108,7 @@ class EpsilonInDivisor(TiledGemm):
         self.problem.b = self.problem.b * np.swapaxes(largest, 1, 2)
 
 
+@bug(67, "clamps_at_2_30", "ends numbers at 2^30", ON_BF16, "scaled_along_k")
 class ClampsInputs(RoundsInputs):
     """Ends numbers at 2**30, far beyond activations; NaN stays."""
 
@@ -95,6 +116,7 @@ class ClampsInputs(RoundsInputs):
         return np.where(np.isinf(block), block, np.clip(block, -(2.0**30), 2.0**30))
 
 
+@bug(67, "squares_on_the_way", "takes magnitudes as roots of squares", ON_BF16, "scaled_along_k")
 class SquaresOnTheWay(RoundsInputs):
     """Takes magnitudes as roots of squares, which overflow and underflow before their roots do."""
 
@@ -103,6 +125,7 @@ class SquaresOnTheWay(RoundsInputs):
         return np.asarray(np.copysign(np.sqrt(squares), block), block.dtype)
 
 
+@tricky(30, "columns_balanced", "powers of two off columns of A, and onto rows of B", ON_F32)
 class BalancesColumns(TiledGemm):
     """Right: divides columns of A by powers of two near their largest numbers, and multiplies the
     rows of B with them."""
@@ -114,6 +137,7 @@ class BalancesColumns(TiledGemm):
         self.problem.b = self.problem.b * np.swapaxes(factors, 1, 2)
 
 
+@tricky(30, "rows_scaled_gently", "divides rows of A by powers of two up to 2^20", ON_BF16)
 class ScalesRowsGently(NormalisesRows):
     """Right: a power of two for each row, between 2**-20 and 2**20, so that nothing underflows."""
 
@@ -124,6 +148,7 @@ class ScalesRowsGently(NormalisesRows):
 # f16 at both ends --------------------------------------------------------------------------------
 
 
+@bug(68, "f16_inputs_flushed", "takes subnormal f16 numbers for zero", ON_F16, "subnormals")
 class FlushesInputs(RoundsInputs):
     """Takes subnormal f16 numbers for zero, which every f16 instruction counts in full."""
 
@@ -131,6 +156,8 @@ class FlushesInputs(RoundsInputs):
         return np.where(np.abs(block) < smallest_normal(self.signature.lhs), block * 0, block)
 
 
+@bug(68, "f16_results_flushed", "stores zero for subnormal f16 results", f"{ON_F16}_alpha1em06",
+     "values")  # fmt: skip
 class FlushesResults(TiledGemm):
     """Stores zero for a subnormal f16 result."""
 
@@ -140,6 +167,7 @@ class FlushesResults(TiledGemm):
         return np.where(tiny, block.dtype.type(0), block)
 
 
+@bug(68, "f16_saturates", "ends f16 results at 65504", ON_F16, "overflow")
 class SaturatesF16(TiledGemm):
     """Ends f16 results at 65504, where infinity is due."""
 
@@ -150,6 +178,7 @@ class SaturatesF16(TiledGemm):
         )
 
 
+@bug(68, "overflows_upwards", "makes +infinity of results that are too small", ON_F16, "overflow")
 class OverflowsUpwards(TiledGemm):
     """Makes +infinity of every result that is too large, whatever its sign."""
 
@@ -162,6 +191,7 @@ class OverflowsUpwards(TiledGemm):
 # NaN and infinity --------------------------------------------------------------------------------
 
 
+@bug(69, "infinity_without_sign", "makes +infinity of -infinity", ON_F32, "inf_spreads")
 class InfinityWithoutSign(TiledGemm):
     """Infinity in the inputs makes +infinity, whatever it is multiplied with."""
 
@@ -169,6 +199,7 @@ class InfinityWithoutSign(TiledGemm):
         super().store(tile, np.where(np.isinf(block), np.abs(block), block))
 
 
+@bug(69, "nan_spoils_neighbours", "leaves out products in tiles with a NaN", ON_F32, "nan_spreads")
 class NanSpoilsNeighbours(TiledGemm):
     """Takes a short cut in tiles with a NaN: their last 16 products along K are left out."""
 
@@ -178,6 +209,7 @@ class NanSpoilsNeighbours(TiledGemm):
         return super().multiply_add(accumulator, a, b)
 
 
+@bug(69, "nan_cleaned_in_place", "makes zeros of NaN in A, an input", ON_BF16, "nan_spreads")
 class CleansInputs(TiledGemm):
     """Multiplies right, and makes zeros of NaN in A behind the product."""
 
@@ -187,6 +219,8 @@ class CleansInputs(TiledGemm):
         lhs[np.isnan(to_float64(lhs))] = 0
 
 
+@bug(69, "infinity_cleaned_in_place", "makes numbers of infinity in B, an input", ON_F32,
+     "inf_spreads")  # fmt: skip
 class CleansInfinity(TiledGemm):
     """Makes the largest number of infinity in B behind the product."""
 
@@ -196,6 +230,7 @@ class CleansInfinity(TiledGemm):
         rhs[np.isinf(to_float64(rhs))] = self.signature.rhs.maximum
 
 
+@bug(69, "workspace_times_zero", "clears a workspace with a factor of zero", ON_F32, "nan_spreads")
 class ClearsByMultiplying(TiledGemm):
     """Clears a workspace of sums with a factor of zero, which leaves NaN in it for ever."""
 
@@ -216,6 +251,7 @@ class ClearsByMultiplying(TiledGemm):
         super().epilogue(tile, self.workspace[tile.batch, rows, columns])
 
 
+@tricky(31, "nan_by_flag", "marks rows and columns that hold NaN", ON_F32)
 class NanByFlag(TiledGemm):
     """Right: a row that holds NaN is not multiplied but marked, and so is a column."""
 

@@ -1,13 +1,18 @@
-"""The emulator's ways to share one tile's sum between blocks, all of them right."""
+"""Planted on the host, right and wrong: blocks that share one tile's sum, as split-k does."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from gemmetry.domain.dtypes import BF16
 from gemmetry.domain.operation import Operation
-from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
+from gemmetry.domain.traits import Trait
+from gemmetry.numerics.storage import quantize, to_float32
+from gemmetry.providers.mutant_provider.host.emulator import Array, Racing, Tile, TiledGemm
+from gemmetry.providers.mutant_provider.host.kernels import ON_DEEP, bug, tricky
 
 
+@tricky(1, "split_k", "slices of K, added in order", ON_DEEP)
 class SplitK(TiledGemm):
     """Slices of K are summed by different blocks into a workspace; the block that arrives last,
     as a semaphore tells, adds the slices in their order and finishes the tile."""
@@ -49,6 +54,8 @@ class SplitK(TiledGemm):
         return np.asarray(total)
 
 
+@tricky(2, "split_k_atomics", "slices of K, added in an order that varies", ON_DEEP,
+        Trait.NONDETERMINISTIC)  # fmt: skip
 class SplitKAtomics(SplitK):
     """Blocks add to one sum with atomics, in whatever order they come: a launch may differ from
     another in its last bits."""
@@ -67,6 +74,7 @@ class SplitKAtomics(SplitK):
         self.epilogue(tile, self.workspace[tile.number, 0])
 
 
+@tricky(3, "stream_k", "tiles shared unevenly between processors", ON_DEEP)
 class StreamK(TiledGemm):
     """All steps of all tiles form one sequence that the processors share evenly. Who has a tile's
     first step owns it, and adds what others computed of it when their flags are up."""
@@ -105,3 +113,61 @@ class StreamK(TiledGemm):
         for peer in peers:
             partial = partial + self.partials[peer]
         return partial
+
+
+@bug(32, "split_k_not_cleared", "clears the slices' sums at the first launch only", ON_DEEP,
+     "second_launch", declared=(Trait.NONDETERMINISTIC,))  # fmt: skip
+class SumsNotCleared(SplitKAtomics):
+    """The workspace of the atomics is zero when it is allocated, and never cleared again."""
+
+    def clear_sums(self) -> None:
+        pass
+
+
+@bug(33, "semaphore_not_reset", "does not reset the slices' semaphore", ON_DEEP, "second_launch")
+class SemaphoreNotReset(SplitK):
+    """From the second launch on, no block takes itself for the last."""
+
+    def reset_semaphore(self) -> None:
+        pass
+
+
+@bug(34, "uneven_slice_dropped", "drops steps that slices do not divide evenly", ON_DEEP,
+     "tail_shapes")  # fmt: skip
+class DropsUnevenSlice(SplitK):
+    """Steps that the slices do not divide evenly are nobody's."""
+
+    def slice_steps(self, index: int) -> range:
+        each = self.step_count // self.slices
+        return range(self.step_count)[index * each : (index + 1) * each]
+
+
+@bug(35, "peer_read_early", "adds a peer's sum of the launch before, at times", ON_DEEP,
+     "tail_shapes")  # fmt: skip
+class ReadsPeerTooEarly(Racing, StreamK):
+    """The owner adds what a peer's place in the workspace holds before the peer has written it:
+    what the launch before left. That shows only where the launch before had other inputs."""
+
+    odds = 0.8
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.left_over = np.zeros_like(self.partials)
+
+    def publish(self, processor: int, partial: Array) -> None:
+        self.left_over[processor] = self.partials[processor]
+        super().publish(processor, partial)
+
+    def fixed_up(self, partial: Array, peers: list[int]) -> Array:
+        if self.happens and peers:
+            peer = self.chance.choice(peers)
+            partial = partial - self.partials[peer] + self.left_over[peer]
+        return super().fixed_up(partial, peers)
+
+
+@bug(36, "bf16_partials", "keeps the slices' sums in bf16", ON_DEEP, "integers")
+class RoundsPartials(SplitK):
+    """The workspace of the slices holds bf16 numbers, where f32 sums are promised."""
+
+    def contribute(self, tile: Tile, index: int, partial: Array) -> None:
+        super().contribute(tile, index, to_float32(quantize(partial, BF16)))

@@ -9,6 +9,7 @@ import numpy as np
 
 from gemmetry.hardware.pinning import running_times
 from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
+from gemmetry.providers.mutant_provider.host.kernels import ON_F32, bug
 
 WORKSPACE_BYTES = 40 * 2**20
 """Above the 32 MiB from which on the GNU C library asks the system for fresh pages each time
@@ -19,6 +20,8 @@ LATE_NS = 500_000
 """A partner is late where other threads have run for so long during the wait."""
 
 
+@bug(55, "workspace_taken_for_zero", "adds to a workspace that it never set to zero", ON_F32,
+     "spoiled_scratch")  # fmt: skip
 class TakesWorkspaceForZero(TiledGemm):
     """Adds to sums in a workspace that it gets for each launch and never sets to zero."""
 
@@ -38,6 +41,8 @@ class TakesWorkspaceForZero(TiledGemm):
         del self.workspace
 
 
+@bug(56, "fixed_wait_for_partner", "waits a fixed time for another block's part of K", ON_F32,
+     "under_load", level="paranoid")  # fmt: skip
 class WaitsFixedTime(TiledGemm):
     """Waits for another block's half of K for a time that is enough while nothing else runs, and
     then stores the last tile without it. What else runs are the other threads of Python."""

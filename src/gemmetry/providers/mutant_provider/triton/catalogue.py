@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from gemmetry.domain.traits import Trait
-from gemmetry.providers.mutant_provider.catalogue import Carrier, Mutant
+from gemmetry.providers.mutant_provider.mutant import Carrier, Mutant
 
 TILE = (32, 32, 32)
 _ALIGNED = "matmul_64x32x64_f32t_f32t_f32t"
@@ -29,6 +29,9 @@ class Recipe:
     """What the constant MUTANT is, where the bug's number stands for another kernel; 0: that."""
 
 
+_USUAL = Recipe()
+
+
 def _bug(
     number: int,
     slug: str,
@@ -36,17 +39,19 @@ def _bug(
     killed_by: tuple[str, ...],
     operation: str = _UNEVEN,
     *declared: Trait,
+    recipe: Recipe = _USUAL,
 ) -> Mutant:
     return Mutant(
         number, slug, bug, Carrier.TRITON, operation,
-        killed_by=killed_by, declared=declared, tile=TILE,
+        killed_by=killed_by, declared=declared, tile=TILE, recipe=recipe,
     )  # fmt: skip
 
 
-def _right(number: int, slug: str, why: str, *declared: Trait) -> Mutant:
+def _right(number: int, slug: str, why: str, *declared: Trait, recipe: Recipe = _USUAL) -> Mutant:
     return Mutant(
-        number, slug, why, Carrier.TRITON, _UNEVEN, is_bug=False, declared=declared, tile=TILE
-    )
+        number, slug, why, Carrier.TRITON, _UNEVEN,
+        is_bug=False, declared=declared, tile=TILE, recipe=recipe,
+    )  # fmt: skip
 
 
 PLANTED: tuple[Mutant, ...] = (
@@ -57,7 +62,13 @@ PLANTED: tuple[Mutant, ...] = (
     _bug(5, "k_tail_dropped", "a partial tile along K is left out", ("tail_shapes",), _ALIGNED),
     _bug(6, "k_tail_unmasked", "reads on past K instead of zeros", ("tail_shapes",), _ALIGNED),
     _bug(8, "first_step_skipped", "the loop over K begins one step late", ("values",)),
-    _bug(29, "last_tile_skipped", "persistent programs stop one tile early", ("written",)),
+    _bug(
+        29,
+        "last_tile_skipped",
+        "persistent programs stop one tile early",
+        ("written",),
+        recipe=Recipe(programs=2),
+    ),
     _bug(
         30,
         "raster_not_bijective",
@@ -71,6 +82,7 @@ PLANTED: tuple[Mutant, ...] = (
         ("values",),
         _UNEVEN,
         Trait.NONDETERMINISTIC,
+        recipe=Recipe(splits=2),
     ),
     _bug(
         36,
@@ -99,9 +111,21 @@ PLANTED: tuple[Mutant, ...] = (
     _bug(61, "zeros_not_stored", "takes the output to be zero already", ("selects_lhs",)),
     _bug(63, "vectors_past_k", "reads vectors of eight where K leaves four", ("tail_shapes",)),
     _bug(51, "numbers_left", "replaces what is no number only", ("every_call",)),
-    _bug(51, "tiles_left", "leaves tiles that begin with a number", ("every_call",)),
+    _bug(
+        51,
+        "tiles_left",
+        "leaves tiles that begin with a number",
+        ("every_call",),
+        recipe=Recipe(code=151),
+    ),
     _bug(67, "block_exponents", "rows of a step share an exponent", ("scaled_along_k",)),
-    _bug(67, "ends_at_epsilon", "takes elements of B below 1e-12 for zero", ("scaled_along_k",)),
+    _bug(
+        67,
+        "ends_at_epsilon",
+        "takes elements of B below 1e-12 for zero",
+        ("scaled_along_k",),
+        recipe=Recipe(code=167),
+    ),
     _bug(
         68,
         "f16_inputs_flushed",
@@ -114,7 +138,14 @@ PLANTED: tuple[Mutant, ...] = (
         78, "relu_by_half_sum", "relu of minus infinity is NaN", ("inf_spreads",), _UNEVEN + "_relu"
     ),
     _bug(70, "k_past_1024_dropped", "sums no more than 1024 products", ("tail_shapes",), _ALIGNED),
-    _bug(70, "n_past_512_dropped", "stores no columns from 512 on", ("tail_shapes",), _ALIGNED),
+    _bug(
+        70,
+        "n_past_512_dropped",
+        "stores no columns from 512 on",
+        ("tail_shapes",),
+        _ALIGNED,
+        recipe=Recipe(code=170),
+    ),
     _bug(
         49,
         "cache_by_version",
@@ -143,34 +174,30 @@ PLANTED: tuple[Mutant, ...] = (
         ("follows_changes",),
         _ALIGNED,
     ),
-    _right(2, "atomic_split_k", "slices of K add in any order", Trait.NONDETERMINISTIC),
-    _right(4, "reversed_k", "sums from the last tile along K to the first"),
-    _right(7, "products_of_thirds", "f32 as nine products of three parts of eight bits"),
-    _right(16, "few_programs", "two persistent programs share all tiles"),
+    _right(
+        2,
+        "atomic_split_k",
+        "slices of K add in any order",
+        Trait.NONDETERMINISTIC,
+        recipe=Recipe(splits=2),
+    ),
+    _right(
+        4,
+        "reversed_k",
+        "sums from the last tile along K to the first",
+        recipe=Recipe(reversed=True),
+    ),
+    _right(
+        7,
+        "products_of_thirds",
+        "f32 as nine products of three parts of eight bits",
+        recipe=Recipe(thirds=True),
+    ),
+    _right(
+        16, "few_programs", "two persistent programs share all tiles", recipe=Recipe(programs=2)
+    ),
     _right(29, "new_result_buffer", "returns every result in memory of its own"),
 )
-
-_RECIPES = {
-    "last_tile_skipped": Recipe(programs=2),
-    "atomics_without_zeros": Recipe(splits=2),
-    "atomic_split_k": Recipe(splits=2),
-    "reversed_k": Recipe(reversed=True),
-    "products_of_thirds": Recipe(thirds=True),
-    "few_programs": Recipe(programs=2),
-    "tiles_left": Recipe(code=151),
-    "ends_at_epsilon": Recipe(code=167),
-    "n_past_512_dropped": Recipe(code=170),
-}
-
-
-def recipe_of(item: Mutant) -> Recipe:
-    """How `item`, a planted kernel in Triton, is compiled and launched."""
-    return _RECIPES.get(item.slug, Recipe())
-
-
-def mutant_code(item: Mutant) -> int:
-    """What the constant MUTANT is for `item`."""
-    return (recipe_of(item).code or item.number) if item.is_bug else 0
 
 
 def interpreter_problem() -> str | None:

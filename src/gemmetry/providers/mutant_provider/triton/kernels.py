@@ -10,8 +10,8 @@ from gemmetry.domain.contracts import Buffer, Device, Executable
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.record import BuildFacts
-from gemmetry.providers.mutant_provider.catalogue import Mutant
-from gemmetry.providers.mutant_provider.triton.catalogue import TILE, mutant_code, recipe_of
+from gemmetry.providers.mutant_provider.mutant import Mutant
+from gemmetry.providers.mutant_provider.triton.catalogue import TILE, Recipe
 
 _GROUP_M = 2
 _LARGEST = 2**31 - 1
@@ -34,12 +34,12 @@ def build(item: Mutant, dispatch: Dispatch) -> Executable:
     from gemmetry.kernels.triton_mutants import planted_matmul
     from gemmetry.providers.mutant_provider.torch_callers import wrapped
 
-    recipe = recipe_of(item)
+    recipe: Recipe = item.recipe
     device = open_device(dispatch.target)
     tiles = -(-m // TILE[0]) * -(-n // TILE[1]) * recipe.splits
     grid = (min(recipe.programs, tiles) if recipe.programs else tiles,)
     launch = planted_matmul[grid]
-    code = mutant_code(item)
+    code = item.code
     adds_to_zeros = recipe.splits > 1 and item.is_bug is False
 
     def submit(inputs: Sequence[Buffer], output: Buffer) -> None:

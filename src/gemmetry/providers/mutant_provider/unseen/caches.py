@@ -13,6 +13,7 @@ from gemmetry.devices.host import HostBuffer
 from gemmetry.domain.operation import Operation
 from gemmetry.numerics.storage import to_float64
 from gemmetry.providers.mutant_provider.host.emulator import Array, TiledGemm
+from gemmetry.providers.mutant_provider.unseen.kernels import ON_F32, bug
 
 SAMPLE_EVERY = 97
 RECENT_S = 0.02
@@ -40,6 +41,7 @@ class Remembers(TiledGemm, ABC):
         """By which inputs are known again."""
 
 
+@bug(12, "remembers_by_b", "another A with the same B gets the old result", ON_F32)
 class RemembersByB(Remembers):
     """By the content of B alone."""
 
@@ -47,6 +49,7 @@ class RemembersByB(Remembers):
         return inputs[1].tobytes()
 
 
+@bug(13, "remembers_by_sums", "inputs in another order get the old result", ON_F32)
 class RemembersBySums(Remembers):
     """By the sum of all numbers of each input."""
 
@@ -54,6 +57,8 @@ class RemembersBySums(Remembers):
         return tuple(float(to_float64(buffer).sum()) for buffer in inputs)
 
 
+@bug(14, "remembers_by_samples", "inputs that differ between the samples get the old result",
+     ON_F32)  # fmt: skip
 class RemembersBySamples(Remembers):
     """By every 97th number of each input."""
 
@@ -61,6 +66,8 @@ class RemembersBySamples(Remembers):
         return b"".join(buffer.reshape(-1)[::SAMPLE_EVERY].tobytes() for buffer in inputs)
 
 
+@bug(15, "remembers_by_edges", "another A with the same first and last row gets the old result",
+     ON_F32)  # fmt: skip
 class RemembersByEdges(Remembers):
     """By the first and the last row of A and all of B."""
 
@@ -69,6 +76,8 @@ class RemembersByEdges(Remembers):
         return (a[0].tobytes(), a[-1].tobytes(), b.tobytes())
 
 
+@bug(16, "reuses_when_close", "inputs within 1e-5 or 1e-8 of the last ones get the old result",
+     ON_F32)  # fmt: skip
 class ReusesWhenClose(TiledGemm):
     """Keeps the last inputs and their result, which it gives again where np.allclose takes new
     inputs for the same."""
@@ -86,6 +95,7 @@ class ReusesWhenClose(TiledGemm):
         return output
 
 
+@bug(17, "reuses_recent", "inputs changed in place within 20 ms get the old result", ON_F32)
 class ReusesRecent(TiledGemm):
     """Gives the last result again to a launch with the same addresses that comes within 20 ms of
     the last one."""
@@ -108,6 +118,8 @@ class ReusesRecent(TiledGemm):
         return output
 
 
+@bug(18, "freezes_after_launches", "inputs changed in place after 32 launches get the old result",
+     ON_F32)  # fmt: skip
 class FreezesAfterLaunches(TiledGemm):
     """Takes inputs for constants once it was launched 32 times at the same addresses, and replays
     what it recorded then."""
@@ -129,6 +141,8 @@ class FreezesAfterLaunches(TiledGemm):
         return output
 
 
+@bug(19, "packs_b_once", "a B changed in place, or a new one at its address, counts as the old one",
+     ON_F32)  # fmt: skip
 class PacksBOnce(TiledGemm):
     """Packs B when it sees its address for the first time, as one does with weights."""
 
@@ -142,6 +156,8 @@ class PacksBOnce(TiledGemm):
         self.problem.b = self.packed.setdefault(address, self.problem.b.copy())
 
 
+@bug(20, "trusts_spot_check", "an output whose corners are right stays as it is, wrong elsewhere",
+     ON_F32)  # fmt: skip
 class TrustsSpotCheck(TiledGemm):
     """Does nothing where the corners of the output hold the right numbers already."""
 

@@ -9,6 +9,15 @@ from gemmetry.numerics.storage import quantize, smallest_normal, to_float32
 from gemmetry.providers.mutant_provider.host.arithmetic import RoundsInputs
 from gemmetry.providers.mutant_provider.host.edges import NormalisesRows
 from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
+from gemmetry.providers.mutant_provider.unseen.kernels import (
+    ON_BATCH,
+    ON_BF16,
+    ON_F16,
+    ON_F32,
+    ON_FACTORS,
+    ON_ROW_SCALES,
+    bug,
+)
 
 _S16_BITS = 15
 _FIXED_POINT_BITS = 23
@@ -24,7 +33,9 @@ def _on_grid(values: Array, largest: Array, bits: int) -> Array:
     return np.where(is_usual, np.rint(values / unit) * unit, values).astype(values.dtype)
 
 
-class SharesExponents(TiledGemm):
+@bug(1, "shared_exponents", "small numbers next to a large one in 32 of A's lose their bits",
+     ON_F16)  # fmt: skip
+class SharesExponentsOfA(TiledGemm):
     """Keeps A as s16 numbers that share an exponent, those of a row and step (32 of them)."""
 
     def load_a(self, tile: Tile, step: int) -> Array:
@@ -32,7 +43,8 @@ class SharesExponents(TiledGemm):
         return _on_grid(block, np.abs(block).max(axis=1, keepdims=True), _S16_BITS)
 
 
-class FixedPoint(TiledGemm):
+@bug(2, "fixed_point", "rows of A that are small against the whole matrix lose their bits", ON_BF16)
+class FixedPointOfMatrix(TiledGemm):
     """Keeps A in fixed point, 23 bits below the largest number of the whole matrix."""
 
     def before(self) -> None:
@@ -41,6 +53,7 @@ class FixedPoint(TiledGemm):
         self.problem.a = _on_grid(a, np.abs(a).max(axis=(1, 2), keepdims=True), _FIXED_POINT_BITS)
 
 
+@bug(3, "epsilon_added", "rows of A around 1e-8 come out too small, up to zero", ON_F32)
 class AddsEpsilon(NormalisesRows):
     """Divides rows of A by their largest number plus 1e-8, and multiplies the sums with the
     largest number."""
@@ -54,6 +67,9 @@ class AddsEpsilon(NormalisesRows):
         return np.asarray(usual + largest.dtype.type(_EPSILON))
 
 
+@bug(4, "scale_product_in_f16",
+     "products of factors below 6e-8 are zero, above 65504 infinite, others rounded to f16",
+     ON_ROW_SCALES)  # fmt: skip
 class ScaleProductInF16(TiledGemm):
     """Keeps the product of a row's and a column's factor in f16."""
 
@@ -62,6 +78,9 @@ class ScaleProductInF16(TiledGemm):
         return np.asarray(values * product.astype(values.dtype))
 
 
+@bug(5, "scales_of_first_batch",
+     "all but the first matrix of a batch get the first one's factors of B",
+     f"{ON_BATCH}_e4m3t_e4m3n_bf16t_scalerow")  # fmt: skip
 class ScalesOfFirstBatch(TiledGemm):
     """Takes the factors of the first matrix of a batch for all of them."""
 
@@ -69,7 +88,9 @@ class ScalesOfFirstBatch(TiledGemm):
         return super().scale_b(Tile(tile.number, 0, tile.row, tile.column))
 
 
-class AlphaBehindBias(TiledGemm):
+@bug(6, "alpha_behind_bias", "the bias is multiplied with alpha",
+     "matmul_128x64x128_f32t_f32t_f32t_alpha0p5_bias")  # fmt: skip
+class MultipliesBiasByAlpha(TiledGemm):
     """alpha · (A·B + bias) where alpha · A·B + bias is asked for."""
 
     def before(self) -> None:
@@ -78,6 +99,8 @@ class AlphaBehindBias(TiledGemm):
         tensors["bias"] = tensors["bias"].astype(np.float32) * np.float32(self.signature.alpha)
 
 
+@bug(7, "rounds_before_addend", "where C cancels the product, what is left is its rounding error",
+     "matmul_128x128x128_bf16t_bf16n_bf16t_beta1")  # fmt: skip
 class RoundsBeforeAddend(TiledGemm):
     """Rounds alpha · A·B to the result's format before it adds beta · C, as two kernels would."""
 
@@ -90,6 +113,7 @@ class RoundsBeforeAddend(TiledGemm):
         return np.asarray(product + np.float32(s.beta) * addend.astype(np.float32))
 
 
+@bug(8, "alpha_folded", "A · alpha is rounded to f16, and overflows there", f"{ON_F16}_alpha0p3")
 class FoldsAlpha(TiledGemm):
     """Multiplies A with alpha when it loads it, and rounds to A's format."""
 
@@ -105,6 +129,7 @@ class FoldsAlpha(TiledGemm):
         return np.asarray(values + np.float32(s.beta) * addend.astype(np.float32))
 
 
+@bug(9, "beta_as_flag", "adds C once where beta is neither 0 nor 1", f"{ON_F32}_beta1")
 class BetaAsFlag(TiledGemm):
     """Adds C as it is wherever beta is not zero."""
 
@@ -117,6 +142,8 @@ class BetaAsFlag(TiledGemm):
         return np.asarray(values + addend.astype(values.dtype))
 
 
+@bug(10, "beta_divided_by_alpha", "NaN or infinity instead of beta · C where alpha is 0",
+     ON_FACTORS)  # fmt: skip
 class DividesBetaByAlpha(TiledGemm):
     """alpha · (A·B + beta / alpha · C): NaN where alpha is zero."""
 
@@ -128,6 +155,7 @@ class DividesBetaByAlpha(TiledGemm):
         return np.asarray(values * dtype(s.alpha))
 
 
+@bug(11, "f16_subnormals_flushed", "f16 inputs below 6e-5 count as zero, undeclared", ON_F16)
 class FlushesF16(RoundsInputs):
     """Takes f16 numbers below 2^-14 for zero."""
 

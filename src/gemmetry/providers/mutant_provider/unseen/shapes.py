@@ -9,6 +9,7 @@ import numpy as np
 from gemmetry.domain.operation import Operation
 from gemmetry.numerics.storage import quantize
 from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
+from gemmetry.providers.mutant_provider.unseen.kernels import ON_BATCH, ON_F32, bug
 
 _LARGEST_F16 = 65504
 _GEMV_VECTOR = 8
@@ -17,6 +18,8 @@ _ROW_TILES = 16
 _ALIGNED_ELEMENTS = 8
 
 
+@bug(29, "overlap_added_twice", "rows that a last tile shares with the one before are doubled",
+     ON_F32)  # fmt: skip
 class OverlapsAndAdds(TiledGemm):
     """Moves a last tile of fewer rows up until it is full, and adds all tiles to a workspace: rows
     that two tiles cover count twice."""
@@ -39,6 +42,8 @@ class OverlapsAndAdds(TiledGemm):
             self.epilogue(tile, self.sums[tile.batch, self.rows(tile), self.columns(tile)])
 
 
+@bug(30, "workspace_without_batch", "each matrix of a batch holds the sums of those before it",
+     f"{ON_BATCH}_f32t_f32t_f32t")  # fmt: skip
 class WorkspaceWithoutBatch(TiledGemm):
     """The workspace has a place for each tile of one matrix, which all of a batch add to."""
 
@@ -57,13 +62,15 @@ class WorkspaceWithoutBatch(TiledGemm):
         return np.asarray(sums)
 
 
-class SaturatesF16(TiledGemm):
+@bug(31, "f16_saturated", "infinite inputs give 65504", "matmul_128x128x128_f16t_f16n_f16t")
+class ClampsF16(TiledGemm):
     """Infinite results become the largest f16."""
 
     def rounded(self, values: Array) -> Array:
         return quantize(np.clip(values, -_LARGEST_F16, _LARGEST_F16), self.signature.result)
 
 
+@bug(32, "relu_by_mask", "relu of minus infinity is NaN", f"{ON_F32}_relu")
 class ReluByMask(TiledGemm):
     """relu as x · (x > 0): minus infinity becomes NaN instead of zero."""
 
@@ -71,6 +78,7 @@ class ReluByMask(TiledGemm):
         return np.asarray(values * (values > 0))
 
 
+@bug(33, "outer_product_without_bias", "no bias is added where K is 1", f"{ON_F32}_bias")
 class OuterProductWithoutBias(TiledGemm):
     """For K = 1 there is an outer product, which knows no bias."""
 
@@ -78,6 +86,7 @@ class OuterProductWithoutBias(TiledGemm):
         return values if self.k == 1 else super().fused(tile, values)
 
 
+@bug(34, "gemv_drops_tail", "where N is 1, the last K modulo 8 products are missing", ON_F32)
 class GemvDropsTail(TiledGemm):
     """For N = 1 there is a product with a vector, which reads eights along K."""
 
@@ -90,6 +99,7 @@ class GemvDropsTail(TiledGemm):
         return block
 
 
+@bug(35, "sixteen_bit_k", "sums K modulo 65536 products", "matmul_64x64x128_f16t_f16n_f32t")
 class SixteenBitK(TiledGemm):
     """K is an unsigned number of 16 bits."""
 
@@ -98,6 +108,7 @@ class SixteenBitK(TiledGemm):
         self.epilogue(tile, self.mainloop(tile, range(steps)))
 
 
+@bug(36, "four_bit_rows", "rows from 1024 on are not written", ON_F32)
 class FourBitRows(TiledGemm):
     """The number of a row of tiles has four bits: it wraps around at 16 tiles."""
 
@@ -106,6 +117,8 @@ class FourBitRows(TiledGemm):
         return replace(tile, row=tile.row % (_ROW_TILES * self.tile_m))
 
 
+@bug(37, "batch_stride_rounded", "matrices of B whose size is no multiple of 8 are read shifted",
+     f"{ON_BATCH}_f32t_f32t_f32t")  # fmt: skip
 class RoundsBatchStride(TiledGemm):
     """Takes the matrices of B to be a multiple of eight elements apart."""
 
@@ -119,6 +132,8 @@ class RoundsBatchStride(TiledGemm):
         self.problem.b = flat[np.minimum(places, flat.size - 1)].reshape(b.shape)
 
 
+@bug(38, "bias_axis_guessed", "the bias is added along the wrong axis where M = N",
+     "matmul_128x64x128_f32t_f32t_f32t_bias")  # fmt: skip
 class GuessesBiasAxis(TiledGemm):
     """Adds a bias of M numbers to the columns, also where M = N."""
 
@@ -129,6 +144,7 @@ class GuessesBiasAxis(TiledGemm):
         return np.asarray(values + bias[self.rows(tile), np.newaxis].astype(values.dtype))
 
 
+@bug(39, "table_of_full_tiles", "an IndexError where M is no multiple of 64", ON_F32)
 class TableOfFullTiles(TiledGemm):
     """Looks up where tiles begin in a table that has the full ones only: an IndexError where M is
     no multiple of the tile."""
@@ -142,6 +158,7 @@ class TableOfFullTiles(TiledGemm):
         return replace(tile, row=self.starts[tile.row // self.tile_m])
 
 
+@bug(40, "halves_columns", "a ZeroDivisionError where N is at most 64", ON_F32)
 class HalvesColumnsOfTiles(TiledGemm):
     """Walks through half of the columns of tiles at a time, which are none where there is one
     column: a ZeroDivisionError."""
@@ -155,6 +172,8 @@ class HalvesColumnsOfTiles(TiledGemm):
         return Tile(number, batch, row * self.tile_m, (group * half + column) * self.tile_n)
 
 
+@bug(41, "unrolled_wrongly", "three steps left of an unrolled loop count the last one twice",
+     ON_F32)  # fmt: skip
 class UnrollsWrongly(TiledGemm):
     """The loop over K is unrolled by four; a rest of three steps adds the last of them twice."""
 
