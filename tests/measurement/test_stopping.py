@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.domain.settings import MOST_PROCESSES, RunSettings, TraceSchedule
+from gemmetry.domain.settings import MOST_PROCESSES, RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.measurement.rounds import Round
 from gemmetry.measurement.stopping import (
@@ -54,8 +54,6 @@ def test_processes_share_rounds_on_a_gpu_unless_told_otherwise() -> None:
     assert process_count(RunSettings(), GPU) == GPU_PROCESSES
     assert process_count(RunSettings(), CPU) == process_count(RunSettings(), NULL) == 1
     assert process_count(RunSettings(processes=5), CPU) == 5
-    assert process_count(RunSettings(processes=5, measure=False), GPU) == 1
-    assert process_count(RunSettings(trace=TraceSchedule()), GPU) == 1
 
 
 def test_asked_width_depends_on_the_device_unless_it_is_given() -> None:

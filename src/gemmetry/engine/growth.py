@@ -9,9 +9,8 @@ from typing import Any
 
 from gemmetry.domain.outcome import Outcome, Verification
 from gemmetry.domain.plan import Plan
-from gemmetry.domain.record import Record, TraceFacts, Verdict
-from gemmetry.engine.dispatches.candidate import restored
-from gemmetry.measurement.stopping import StopPolicy
+from gemmetry.domain.record import Record, Verdict
+from gemmetry.engine.jobs import Job
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.growth import Again
 from gemmetry.store.manifest import plan_differences
@@ -76,36 +75,23 @@ def with_known_configurations(lanes: Sequence[Lane], known: Sequence[Lane]) -> l
     return found
 
 
-def wanted_again(store: Experiment, plan: Plan) -> Again:
-    """Finished dispatches that go on under the settings of `plan`: those that it wants more
-    samples of, as long as the environment is theirs, those that other limits gave up, and those
-    whose traces lack repeats or are gone."""
+def wanted_again(store: Experiment, plan: Plan, job: Job) -> Again:
+    """Finished dispatches that go on under the settings of `plan`: those that other limits gave up,
+    and those that lack results by the measure of `job`."""
     theirs, ours = (one.get("settings", {}) for one in (store.manifest.document, plan.document))
-    wants_more = any(theirs.get(name) != ours.get(name) for name in _AMOUNTS)
     has_other_limits = any(theirs.get(name) != ours.get(name) for name in _LIMITS)
-    schedule = plan.settings.trace
-    if not (wants_more or has_other_limits or schedule):
+    other_amounts = any(theirs.get(name) != ours.get(name) for name in _AMOUNTS)
+    lacks = job.lacking(store, other_amounts=other_amounts)
+    if lacks is None and not has_other_limits:
         return Again()
-    targets = {lane.place: lane.target for lane in store.lanes()}
     found: dict[int, Verdict | None] = {}
     for number, record in store.numbered_records():
-        if record.trace is not None and schedule is not None:
-            if not _is_whole(store, record.trace, schedule.repeats):
-                found[number] = None
-        elif record.outcome in (Outcome.SKIPPED, Outcome.TIMEOUT):
+        if record.outcome in (Outcome.SKIPPED, Outcome.TIMEOUT):
             if has_other_limits:
                 found[number] = None
-        elif wants_more and record.measurement is not None and store.is_alike(record):
-            rounds = restored(store.rounds([number]).get(number, ()))
-            target = targets[record.provider, record.target, record.device]
-            spent = sum(taken.seconds for taken in rounds)
-            if rounds and StopPolicy(plan.settings, target).next_count(rounds, spent):
-                found[number] = _verdict(record)
+        elif lacks is not None and lacks(number, record):
+            found[number] = _verdict(record) if job.keeps_verdicts else None
     return Again(found)
-
-
-def _is_whole(store: Experiment, trace: TraceFacts, repeats: int) -> bool:
-    return trace.repeats >= repeats and (store.path / trace.folder).is_dir()
 
 
 def _verdict(record: Record) -> Verdict | None:

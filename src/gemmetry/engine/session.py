@@ -29,9 +29,9 @@ from gemmetry.engine.dispatches.device import DeviceSession
 from gemmetry.engine.dispatches.evidence_folders import FAILURES
 from gemmetry.engine.failures import Ending
 from gemmetry.engine.growth import obstacles, wanted_again, with_known_configurations
+from gemmetry.engine.jobs import Job, Outputs, job_of
 from gemmetry.engine.journal import Journal
 from gemmetry.engine.planning import LaneProvider, enumerate_plan, make_lanes
-from gemmetry.engine.recording.folders import TraceFolders
 from gemmetry.engine.summary import RunSummary, summarize_run
 from gemmetry.engine.workers.process import WorkerContext
 from gemmetry.engine.workers.variables import thread_variables
@@ -69,6 +69,7 @@ def run(
         StorageError, JournalDamagedError: the folder cannot be used; what was stored is kept.
         KeyboardInterrupt: after the workers are ended and the journal is closed.
     """
+    job = job_of(plan.settings)
     lanes = make_lanes(plan, load_provider)
     environment = _environment(plan, lanes)
     written = (generated or experiment / "artifacts" / "generated").resolve()
@@ -85,8 +86,9 @@ def run(
         command=command,
         enumerate_plan=rows,
         obstacles=obstacles,
+        older_plans_grow=job.older_plans_grow,
     ) as store:
-        kept_below = _grow(store, plan, rows) if store.must_grow else None
+        kept_below = _grow(store, plan, job, rows) if store.must_grow else None
         if not store.is_new:
             # Those of all commands that worked here, by the journal's numbers.
             lanes = [_loaded(lane) for lane in store.lanes()]
@@ -101,42 +103,38 @@ def run(
         # What a killed run left.
         shutil.rmtree(context.temporary, ignore_errors=True)
         commands = experiment / "artifacts" / "commands" if plan.settings.save_commands else None
-        schedule = plan.settings.trace
-        folders = None
-        if schedule is not None:
-            kept_of = None if fresh else environment.id
-            folders = TraceFolders(store, schedule, kept_of=kept_of)
-        if folders is not None:
-            listener = folders.noting(listener)
-        journal = Journal(store, listener, commands)
+        outputs = job.outputs(store, environment.id, fresh=fresh)
+        journal = Journal(store, outputs.noting(listener), commands)
         kept, samples_kept = _announce(journal, environment, kept_below)
-        bandwidth = _host_bandwidth(plan, lanes, store)
+        bandwidth = _host_bandwidth(lanes, store) if job.samples else None
         records = dataclasses.replace(records, host_bytes_per_s=bandwidth)
         try:
-            failure = _Run(lanes, context, journal, records, folders).work()
+            failure = _Run(lanes, context, journal, records, outputs).work()
         except OSError as error:
             raise os_failure(experiment, error) from error
         finally:
             shutil.rmtree(context.temporary, ignore_errors=True)
-            if folders is not None:
-                folders.close()
+            outputs.close()
         return summarize_run(
             store,
             kept=kept,
             samples_kept=samples_kept,
             failure=failure,
-            may_leave_out=schedule is not None,
+            may_leave_out=job.may_leave_out,
         )
 
 
 def _grow(
-    store: Experiment, plan: Plan, rows: Callable[[], tuple[Sequence[Lane], Iterable[PlanBatch]]]
+    store: Experiment,
+    plan: Plan,
+    job: Job,
+    rows: Callable[[], tuple[Sequence[Lane], Iterable[PlanBatch]]],
 ) -> int:
     """Add what the experiment lacks of `plan`; the number of the last dispatch that it had."""
     last = store.last_number()
     lanes, batches = rows()
     lanes = with_known_configurations(lanes, store.lanes())
-    store.grow(plan, lanes, batches, wanted_again(store, plan))
+    store.grow(plan, lanes, batches, wanted_again(store, plan, job))
     return last
 
 
@@ -157,11 +155,11 @@ def _environment(plan: Plan, lanes: Sequence[LaneProvider]) -> Environment:
     return dataclasses.replace(environment, variables=variables)
 
 
-def _host_bandwidth(plan: Plan, lanes: Sequence[LaneProvider], store: Experiment) -> float | None:
-    """The host's memory bandwidth where something is still to be measured on its CPU; told before
-    any worker starts, so that neither disturbs the other."""
+def _host_bandwidth(lanes: Sequence[LaneProvider], store: Experiment) -> float | None:
+    """The host's memory bandwidth where something is still to be sampled on its CPU; measured
+    before any worker starts, so that neither disturbs the other."""
     mine = [item.lane.id for item in lanes if item.lane.target.kind is TargetKind.CPU]
-    if not (plan.settings.measure and mine and next(store.remaining(mine), None)):
+    if not mine or next(store.remaining(mine), None) is None:
         return None
     return store.host_bandwidth(measure_host_bandwidth)
 
@@ -221,15 +219,14 @@ class _Run:
         context: WorkerContext,
         journal: Journal,
         records: RecordMaker,
-        folders: TraceFolders | None,
+        outputs: Outputs,
     ) -> None:
         self._lanes: Mapping[int, LaneProvider] = {item.lane.id: item for item in lanes}
-        self._folders = folders
+        self._outputs = outputs
         self._context = context
         self._journal = journal
         self._records = records
-        settings = context.settings
-        self._compile_only = not (settings.measure or settings.verify or settings.trace)
+        self._job = context.job
         self._targets = list(dict.fromkeys(item.lane.target for item in lanes))
 
     def work(self) -> str:
@@ -285,7 +282,7 @@ class _Run:
         waiting: tuple[list[Candidate], list[Future[list[Failed]]]] | None = None
         for chunk in _chunks(self._candidates(target), CHUNK):
             started = (chunk, self._start_compiling(chunk, pool))
-            if not (target.is_gpu or self._compile_only):
+            if self._job.uses_device and not target.is_gpu:
                 yield self._compiled(*started)
                 continue
             if waiting is not None:
@@ -303,21 +300,19 @@ class _Run:
         suspects = store.device_losses()
         rows = (row for row in store.remaining(list(mine)) if row.id not in suspects)
         for candidate in resolver.candidates(rows):
-            if self._folders is not None:
-                self._folders.assign(candidate)
+            self._outputs.assign(candidate)
             yield candidate
         if suspects:
             rows = (row for row in store.remaining(list(mine)) if row.id in suspects)
             for candidate in resolver.candidates(rows):
                 candidate.runs_alone = True
-                if self._folders is not None:
-                    self._folders.assign(candidate)
+                self._outputs.assign(candidate)
                 yield candidate
 
     def _start_compiling(
         self, chunk: Sequence[Candidate], pool: CompilePool
     ) -> list[Future[list[Failed]]]:
-        wanted = [c for c in chunk if self._compile_only or self._compiles_ahead(c)]
+        wanted = [c for c in chunk if not self._job.uses_device or self._compiles_ahead(c)]
         progress: Progress = _Progress(self._journal, len(wanted))
         return pool.submit(wanted, progress)
 
@@ -333,7 +328,7 @@ class _Run:
         for candidate in chunk:
             if candidate.id in failed:
                 continue
-            if self._compile_only or candidate.lane.target.index is None:
+            if not self._job.uses_device or candidate.lane.target.index is None:
                 records[candidate.id] = self._compile_only_record(candidate)
             else:
                 ready.append(candidate)

@@ -61,9 +61,7 @@ def asked_width(settings: RunSettings, target: Target) -> float:
 
 
 def process_count(settings: RunSettings, target: Target) -> int:
-    """Processes that share the rounds of a dispatch; one where nothing is sampled."""
-    if not settings.measure or settings.trace is not None:
-        return 1
+    """Processes that share the rounds of a dispatch."""
     return settings.processes or (GPU_PROCESSES if target.is_gpu else 1)
 
 

@@ -94,11 +94,13 @@ class Experiment(StoredResults):
         command: str = "",
         enumerate_plan: EnumeratePlan | None = None,
         obstacles: Obstacles | None = None,
+        older_plans_grow: bool = False,
     ) -> Experiment:
         """Open for writing: resume what `plan` left in `path`, or make a new journal.
 
         Where the folder is another plan's and `obstacles` finds none, :attr:`must_grow` is set, and
-        the caller is to call :meth:`grow`. Without `obstacles` no journal grows.
+        the caller is to call :meth:`grow`; with `older_plans_grow` also where the folder has grown
+        beyond `plan`, some of whose results it may lack. Without `obstacles` no journal grows.
 
         `fresh` sets an existing journal aside: in ``previous/`` (replacing what is there), one
         that cannot be read in ``damaged-1/``, ``damaged-2/`` ...
@@ -127,8 +129,7 @@ class Experiment(StoredResults):
             experiment = cls(path, manifest, connection, lock)
             experiment.is_new = is_new
             newest, hashes = _plan_hashes(connection)
-            # A grid of traces that had more repeats in between may lack some of this plan's.
-            is_older = plan.settings.trace is not None and plan.hash != newest
+            is_older = older_plans_grow and plan.hash != newest
             experiment.must_grow = is_older or plan.hash not in hashes
             experiment._set_environment(environment)
         except BaseException:

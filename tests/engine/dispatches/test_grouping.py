@@ -6,6 +6,7 @@ from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.dispatches.candidate import Candidate
 from gemmetry.engine.dispatches.grouping import MAX_GROUP, UNKNOWN_GPU_BUDGET_BYTES, Budget, groups
+from gemmetry.engine.jobs import job_of
 from gemmetry.store.rows import Lane
 
 GPU = Target(TargetKind.CUDA, "sm_90", 0)
@@ -22,7 +23,7 @@ def candidates(m: int, count: int, start: int = 0) -> list[Candidate]:
 
 def sizes(items, **settings):
     settings = {"memory_budget_bytes": 1 << 40, **settings}
-    return [len(group) for group in groups(items, Budget(GPU, RunSettings(**settings)))]
+    return [len(group) for group in groups(items, Budget(GPU, job_of(RunSettings(**settings))))]
 
 
 def test_one_operation_stays_together():
@@ -56,18 +57,21 @@ def test_whoever_runs_alone_shares_with_nobody():
 
 
 def test_the_budget_is_half_of_what_the_device_had_free():
-    budget = Budget(GPU, RunSettings())
+    budget = Budget(GPU, job_of(RunSettings()))
     assert budget.limit_bytes == UNKNOWN_GPU_BUDGET_BYTES
     budget.observe(100)
     budget.observe(60)
     budget.observe(0)
     assert budget.limit_bytes == 50
-    assert Budget(GPU, RunSettings(memory_budget_bytes=7)).limit_bytes == 7
-    assert Budget(Target(TargetKind.CPU), RunSettings()).limit_bytes > 0
+    assert Budget(GPU, job_of(RunSettings(memory_budget_bytes=7))).limit_bytes == 7
+    assert Budget(Target(TargetKind.CPU), job_of(RunSettings())).limit_bytes > 0
 
 
 def test_every_process_holds_buffers_of_its_own():
     (one,) = candidates(8192, 1)
-    alone, shared = Budget(GPU, RunSettings()), Budget(GPU, RunSettings(), processes=3)
+    alone, shared = (
+        Budget(GPU, job_of(RunSettings())),
+        Budget(GPU, job_of(RunSettings()), processes=3),
+    )
     assert shared.needed_bytes(one) == 3 * alone.needed_bytes(one)
     assert shared.limit_bytes == 3 * UNKNOWN_GPU_BUDGET_BYTES

@@ -7,11 +7,12 @@ import pytest
 from gemmetry.domain.outcome import Stage
 from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.engine.dispatches.launch_budget import LEAST_TRIAL_S, PROBE_DOUBT, LaunchBudget
+from gemmetry.engine.jobs import job_of
 from gemmetry.verification.protocol import launches
 
 SETTINGS = RunSettings(deadlines_s={**RunSettings().deadlines_s, Stage.VERIFY: 20.0})
-VERIFIED = LaunchBudget(SETTINGS, verifies=True)
-UNVERIFIED = LaunchBudget(SETTINGS, verifies=False)
+VERIFIED = LaunchBudget(job_of(SETTINGS), verifies=True)
+UNVERIFIED = LaunchBudget(job_of(SETTINGS), verifies=False)
 
 
 def test_verification_that_would_pass_its_deadline_is_objected_to():
@@ -26,7 +27,7 @@ def test_verification_that_would_pass_its_deadline_is_objected_to():
 
 
 def test_traces_that_would_pass_their_deadline_are_objected_to():
-    budget = LaunchBudget(RunSettings(verify=False, trace=TraceSchedule()), verifies=False)
+    budget = LaunchBudget(job_of(RunSettings(verify=False, trace=TraceSchedule())), verifies=False)
     assert budget.objection(4.7) == ""
     assert "--set deadlines.trace=250 or fewer repeats" in budget.objection(5.0)
     assert budget.limit_s == pytest.approx(120 / 25)
@@ -48,7 +49,9 @@ def test_a_launch_that_the_trial_does_not_suffice_for_is_objected_to(budget):
 
 
 def test_a_trial_is_no_shorter_than_starting_another_worker():
-    hasty = LaunchBudget(dataclasses.replace(SETTINGS, max_seconds_per_launch=1e-3), verifies=False)
+    hasty = LaunchBudget(
+        job_of(dataclasses.replace(SETTINGS, max_seconds_per_launch=1e-3)), verifies=False
+    )
     assert hasty.limit_s == 1e-3
     assert hasty.trial_s == LEAST_TRIAL_S
     assert "more than the 0.001 s allowed" in hasty.overrun()

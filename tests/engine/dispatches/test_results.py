@@ -14,6 +14,7 @@ from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.dispatches import results
 from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker
 from gemmetry.engine.failures import Ending, WorkerLost
+from gemmetry.engine.jobs import job_of
 from gemmetry.engine.workers.protocol import Closed, Failure
 from gemmetry.measurement.stopping import StopPolicy
 from gemmetry.store.rows import Lane
@@ -50,7 +51,7 @@ def journal():
 def collected(journal, tmp_path):
     settings = RunSettings()
     maker = RecordMaker(settings, "env", tmp_path)
-    return results.Results(settings, StopPolicy(settings, TARGET), journal, maker)
+    return results.Results(job_of(settings), StopPolicy(settings, TARGET), journal, maker)
 
 
 def candidate(number):

@@ -12,13 +12,14 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.recording import tracing
+from gemmetry.engine.recording.job import Recording
 from gemmetry.engine.recording.tracing import digest, record_traces
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.providers.torch_provider.provider import TorchProvider
 
 pytest.importorskip("torch")
 
-SETTINGS = RunSettings(trace=TraceSchedule(wait_steps=0, warmup_steps=1, repeats=2))
+JOB = Recording(RunSettings(), TraceSchedule(wait_steps=0, warmup_steps=1, repeats=2))
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ def test_facts_tell_files_and_checksums(name, tmp_path):
     folder = tmp_path / "config_0001"
     folder.mkdir()
     (folder / "left over").touch()
-    facts = record_traces(executable, dispatch, inputs, SETTINGS, folder)
+    facts = record_traces(executable, dispatch, inputs, JOB, folder)
     assert sorted(path.name for path in folder.iterdir()) == sorted(facts.files)
     assert facts.folder == str(folder)
     assert set(facts.input_sha256) == {spec.role for spec in operation.inputs}
@@ -56,7 +57,7 @@ def test_a_recording_that_fails_leaves_no_half_a_trace(tmp_path, monkeypatch):
     inputs = make_inputs(operation, distribution="offset_uniform", seed=42)
     folder = tmp_path / "config_0001"
     with pytest.raises(StorageError):
-        record_traces(executable, dispatch, inputs, SETTINGS, folder)
+        record_traces(executable, dispatch, inputs, JOB, folder)
     assert not folder.exists()
 
 
@@ -66,8 +67,8 @@ def test_further_repeats_are_added_and_a_failure_costs_only_them(tmp_path, monke
     executable = TorchProvider().build(dispatch, Workspace(generated=tmp_path))
     inputs = make_inputs(operation, distribution="offset_uniform", seed=42)
     folder = tmp_path / "config_0001"
-    more = RunSettings(trace=TraceSchedule(wait_steps=0, warmup_steps=1, repeats=4))
-    first = record_traces(executable, dispatch, inputs, SETTINGS, folder)
+    more = Recording(RunSettings(), TraceSchedule(wait_steps=0, warmup_steps=1, repeats=4))
+    first = record_traces(executable, dispatch, inputs, JOB, folder)
     times = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
 
     def half(launch, synchronize, folder, *_arguments, **_options):

@@ -13,6 +13,7 @@ from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.outcome import Stage, Verification
 from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
 from gemmetry.domain.settings import RunSettings, TraceSchedule
+from gemmetry.engine.jobs import job_of
 from gemmetry.engine.workers import protocol
 from gemmetry.engine.workers.protocol import (
     MAX_FRAME_BYTES,
@@ -57,24 +58,24 @@ def opened(**changes):
 
 def test_right_replies_have_no_flaw():
     settings = RunSettings()
-    assert flaw_of_opened(opened(), WIRE, settings) == ""
+    assert flaw_of_opened(opened(), WIRE, job_of(settings)) == ""
     failed = opened(verdict=None, failure=Failure("LaunchError", "no"))
-    assert flaw_of_opened(failed, WIRE, settings) == ""
-    assert flaw_of_opened(opened(verdict=None, skip_reason="slow"), WIRE, settings) == ""
+    assert flaw_of_opened(failed, WIRE, job_of(settings)) == ""
+    assert flaw_of_opened(opened(verdict=None, skip_reason="slow"), WIRE, job_of(settings)) == ""
     verified = msgspec.structs.replace(WIRE, verify=False)
-    assert flaw_of_opened(opened(verdict=None), verified, settings) == ""
+    assert flaw_of_opened(opened(verdict=None), verified, job_of(settings)) == ""
     tracing = RunSettings(trace=TraceSchedule())
-    assert flaw_of_opened(opened(trace=TRACE), WIRE, tracing) == ""
+    assert flaw_of_opened(opened(trace=TRACE), WIRE, job_of(tracing)) == ""
     wrong = Verdict(status=Verification.FAILED, evidence_path="artifacts/failures/x")
-    assert flaw_of_opened(opened(verdict=wrong), WIRE, tracing) == ""
+    assert flaw_of_opened(opened(verdict=wrong), WIRE, job_of(tracing)) == ""
     assert flaw_of_sampled(Sampled(7, ROUND, None)) == ""
     assert flaw_of_sampled(Sampled(7, None, Failure("LaunchError", "no"))) == ""
     check = CheckResult("after_timing", CheckOutcome.PASSED)
-    assert flaw_of_closed(Closed(7, check, None), settings) == ""
+    assert flaw_of_closed(Closed(7, check, None), job_of(settings)) == ""
     nothing = Closed(7, None, None)
-    assert flaw_of_closed(nothing, RunSettings(verify=False)) == ""
-    assert flaw_of_closed(nothing, RunSettings(measure=False)) == ""
-    assert flaw_of_closed(Closed(7, None, Failure("LaunchError", "no")), settings) == ""
+    assert flaw_of_closed(nothing, job_of(RunSettings(verify=False))) == ""
+    assert flaw_of_closed(nothing, job_of(RunSettings(measure=False))) == ""
+    assert flaw_of_closed(Closed(7, None, Failure("LaunchError", "no")), job_of(settings)) == ""
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_right_replies_have_no_flaw():
     ],
 )
 def test_flaws_of_opening(reply, settings):
-    assert flaw_of_opened(reply, WIRE, settings) != ""
+    assert flaw_of_opened(reply, WIRE, job_of(settings)) != ""
 
 
 @pytest.mark.parametrize(
@@ -128,12 +129,12 @@ def test_flaws_of_what_is_both_or_neither():
     assert flaw_of_sampled(Sampled(7, None, None)) != ""
     assert flaw_of_sampled(Sampled(7, ROUND, Failure("x", "y"))) != ""
     check = CheckResult("after_timing", CheckOutcome.PASSED)
-    assert "outside" in flaw_of_closed(Closed(7, check, None, "../x"), RunSettings())
+    assert "outside" in flaw_of_closed(Closed(7, check, None, "../x"), job_of(RunSettings()))
 
 
 @pytest.mark.parametrize("check", [None, CheckResult("values", CheckOutcome.PASSED)])
 def test_outputs_after_timing_have_to_be_judged(check):
-    assert "after_timing" in flaw_of_closed(Closed(7, check, None), RunSettings())
+    assert "after_timing" in flaw_of_closed(Closed(7, check, None), job_of(RunSettings()))
 
 
 def verdict_of(checks):
@@ -143,24 +144,24 @@ def verdict_of(checks):
 def test_a_verdict_has_every_check_of_its_level():
     quick = RunSettings(verification_level="quick")
     right = dict.fromkeys(QUICK, "passed")
-    assert flaw_of_opened(verdict_of(right), WIRE, quick) == ""
-    assert "second_launch and" in flaw_of_opened(verdict_of(right), WIRE, RunSettings())
-    assert flaw_of_opened(verdict_of(STANDARD), WIRE, RunSettings()) == ""
-    assert flaw_of_opened(verdict_of({}), WIRE, quick) == (
+    assert flaw_of_opened(verdict_of(right), WIRE, job_of(quick)) == ""
+    assert "second_launch and" in flaw_of_opened(verdict_of(right), WIRE, job_of(RunSettings()))
+    assert flaw_of_opened(verdict_of(STANDARD), WIRE, job_of(RunSettings())) == ""
+    assert flaw_of_opened(verdict_of({}), WIRE, job_of(quick)) == (
         "a verdict without a result of the check form and 4 others"
     )
     for name in QUICK:
         rest = {other: text for other, text in right.items() if other != name}
-        assert f"the check {name}" in flaw_of_opened(verdict_of(rest), WIRE, quick)
+        assert f"the check {name}" in flaw_of_opened(verdict_of(rest), WIRE, job_of(quick))
         for text in ("", "fine", "not applicable", "not applicable: ", "failed: it is wrong"):
             bad = verdict_of({**right, name: text})
-            assert f"the check {name}" in flaw_of_opened(bad, WIRE, quick), text
+            assert f"the check {name}" in flaw_of_opened(bad, WIRE, job_of(quick)), text
         for text in ("passed: all but one", "warned: odd", "not applicable: no reference"):
-            assert flaw_of_opened(verdict_of({**right, name: text}), WIRE, quick) == ""
+            assert flaw_of_opened(verdict_of({**right, name: text}), WIRE, job_of(quick)) == ""
     sums = {"freivalds" if name == "values" else name: "passed" for name in QUICK}
-    assert flaw_of_opened(verdict_of(sums), WIRE, quick) == ""
+    assert flaw_of_opened(verdict_of(sums), WIRE, job_of(quick)) == ""
     failed = Verdict(status=Verification.FAILED, checks={"form": "failed: no array"})
-    assert flaw_of_opened(opened(verdict=failed), WIRE, quick) == ""
+    assert flaw_of_opened(opened(verdict=failed), WIRE, job_of(quick)) == ""
 
 
 # -- what is no frame --------------------------------------------------------------------------

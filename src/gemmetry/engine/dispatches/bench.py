@@ -17,7 +17,7 @@ from gemmetry.domain.errors import DeviceLostError, GemmetryError, OutOfMemoryEr
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.outcome import Stage, Verification
-from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
+from gemmetry.domain.record import BuildFacts, Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import TargetKind
 from gemmetry.domain.units import format_bytes
@@ -27,6 +27,7 @@ from gemmetry.engine.dispatches.evidence_folders import EvidenceFolders
 from gemmetry.engine.dispatches.launch_budget import LaunchBudget
 from gemmetry.engine.dispatches.sanitizing import sanitize, with_sanitizer
 from gemmetry.engine.failures import describe
+from gemmetry.engine.jobs import job_of
 from gemmetry.engine.workers.protocol import (
     Channel,
     ChannelClosed,
@@ -149,6 +150,7 @@ class Bench:
         self._channel = channel
         self._provider = provider
         self._hello = hello
+        self._job = job_of(hello.settings)
         self._workspace = workspace
         self._answers = Answers(Path(hello.references), hello.settings)
         self._evidence = EvidenceFolders(Path(hello.failures), hello.settings)
@@ -192,7 +194,7 @@ class Bench:
         return ReturnsOnce(executable, self._copies)
 
     def _open_one(self, wire: WireDispatch) -> Opened:
-        self._channel.send(Entered(wire.id, Stage.BUILD))
+        self.enter(wire, Stage.BUILD)
         dispatch = Dispatch(
             parse_operation(wire.operation),
             wire.configuration,
@@ -215,8 +217,8 @@ class Bench:
             if self._hello.target.is_gpu:
                 # What verification leaves cached is memory that the other processes do not get.
                 executable.device.release()
-            trace = self._trace(wire, dispatch, executable)
-            sampler = self._prepare(wire, dispatch, executable)
+            prepared = self._job.prepare(self, wire, dispatch, executable)
+            sampler = prepared.sampler
             is_verified = verdict is not None or not wire.verify
             self._copies.look()
             self._open[wire.id] = OpenDispatch(
@@ -225,8 +227,9 @@ class Bench:
             free = executable.device.free_memory_bytes()
             sample_s = 0.0 if sampler is None else sampler.sample_s
             return Opened(
-                wire.id, executable.facts, verdict, None, "", free, trace, right_output, sample_s
-            )
+                wire.id, executable.facts, verdict, None, "", free, prepared.trace, right_output,
+                sample_s,
+            )  # fmt: skip
         except ChannelClosed:
             raise
         except Exception as error:  # noqa: BLE001  # the isolation boundary
@@ -239,10 +242,10 @@ class Bench:
         A prediction decides nothing but whether a launch is timed before all others, under a
         deadline that the parent keeps.
         """
-        budget = LaunchBudget(self._hello.settings, verifies=wire.verify)
+        budget = LaunchBudget(self._job, verifies=wire.verify)
         if not wire.is_new or not budget.is_doubtful(self._provider.seconds_per_launch(dispatch)):
             return ""
-        self._channel.send(Entered(wire.id, Stage.VERIFY))
+        self.enter(wire, Stage.VERIFY)
         device, operation = executable.device, dispatch.operation
         _require_memory(operation, device.free_memory_bytes())
         arrays = self._answers.inputs(operation)
@@ -262,7 +265,7 @@ class Bench:
         settings = self._hello.settings
         if not (settings.verify and wire.verify):
             return None, ""
-        self._channel.send(Entered(wire.id, Stage.VERIFY))
+        self.enter(wire, Stage.VERIFY)
         operation, level = dispatch.operation, settings.verification_level
         inputs = self._answers.inputs(operation)
         reference = self._answers.reference(operation, executable)
@@ -271,7 +274,7 @@ class Bench:
 
         def note_right(output: HostArray) -> None:
             nonlocal right
-            right = digest(output) if settings.measure else ""
+            right = digest(output) if self._job.samples else ""
 
         verdict = verify(
             self._returns_once(executable),
@@ -298,35 +301,24 @@ class Bench:
         if verdict is None:
             return None
         for tool in self._hello.settings.sanitizers:
-            self._channel.send(Entered(wire.id, Stage.VERIFY))
+            self.enter(wire, Stage.VERIFY)
             verdict = with_sanitizer(verdict, sanitize(dispatch, self._hello, tool))
         return verdict
 
-    def _trace(
-        self, wire: WireDispatch, dispatch: Dispatch, executable: Executable
-    ) -> TraceFacts | None:
-        settings = self._hello.settings
-        if settings.trace is None:
-            return None
-        self._channel.send(Entered(wire.id, Stage.TRACE))
-        from gemmetry.engine.recording.tracing import record_traces
+    def enter(self, wire: WireDispatch, stage: Stage) -> None:
+        """See :class:`gemmetry.engine.jobs.Workbench`."""
+        self._channel.send(Entered(wire.id, stage))
 
-        inputs = self._answers.inputs(dispatch.operation)
-        return record_traces(
-            executable, dispatch, inputs, settings, Path(wire.trace_folder), wire.trace_kept
-        )
+    def inputs(self, operation: Operation) -> tuple[HostArray, ...]:
+        """See :class:`gemmetry.engine.jobs.Workbench`."""
+        return self._answers.inputs(operation)
 
-    def _prepare(
-        self, wire: WireDispatch, dispatch: Dispatch, executable: Executable
-    ) -> Sampler | None:
-        settings = self._hello.settings
-        if not settings.measure:
-            return None
-        self._channel.send(Entered(wire.id, Stage.MEASURE))
-        inputs: Sequence[HostArray] = self._answers.inputs(dispatch.operation)
+    def make_sampler(self, dispatch: Dispatch, executable: Executable) -> Sampler:
+        """See :class:`gemmetry.engine.jobs.Workbench`."""
+        operation = dispatch.operation
         sampler = Sampler(
-            executable, dispatch.operation, inputs, settings, self._observers, self._uploads,
-            self._copies.end_copy,
+            executable, operation, self.inputs(operation), self._hello.settings, self._observers,
+            self._uploads, self._copies.end_copy,
         )  # fmt: skip
         sampler.prepare()
         return sampler

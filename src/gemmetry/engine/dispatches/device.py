@@ -19,7 +19,7 @@ from gemmetry.domain.events import StageProgress
 from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.target import Target
 from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker, merge_facts
-from gemmetry.engine.dispatches.grouping import Budget, groups
+from gemmetry.engine.dispatches.grouping import Budget
 from gemmetry.engine.dispatches.launch_budget import LaunchBudget
 from gemmetry.engine.dispatches.opening import Opening
 from gemmetry.engine.dispatches.results import DOING, Results, skip_recheck
@@ -51,7 +51,7 @@ from gemmetry.engine.workers.replies import (
     flaw_of_opened,
     flaw_of_sampled,
 )
-from gemmetry.measurement.stopping import StopPolicy, process_count
+from gemmetry.measurement.stopping import StopPolicy
 
 
 class DeviceSession:
@@ -61,11 +61,12 @@ class DeviceSession:
         self, target: Target, context: WorkerContext, journal: Journal, records: RecordMaker
     ) -> None:
         self._settings = context.settings
+        self._job = context.job
         self._journal = journal
         self._policy = StopPolicy(context.settings, target)
-        self._results = Results(context.settings, self._policy, journal, records)
-        processes = process_count(context.settings, target)
-        self._budget = Budget(target, context.settings, processes)
+        self._results = Results(self._job, self._policy, journal, records)
+        processes = self._job.process_count(target)
+        self._budget = Budget(target, self._job, processes)
         self._crews = Crews(context, processes)
         self._open: dict[int, Candidate] = {}
         self._stale: dict[int, Candidate] = {}
@@ -86,9 +87,7 @@ class DeviceSession:
             RunStopped: the run is being ended.
         """
         try:
-            # Traces are not compared in rounds, and each that is done is kept at once.
-            single = self._settings.trace is not None
-            for group in ([c] for c in candidates) if single else groups(candidates, self._budget):
+            for group in self._job.groups(candidates, self._budget):
                 self._measure_group(group)
             alone, self._alone = self._alone, []
             for candidate in alone:
@@ -115,12 +114,12 @@ class DeviceSession:
             if not candidate.rounds:
                 candidate.restore(rounds.get(candidate.id, ()))
             candidate.verdict = candidate.verdict or verdicts.get(candidate.id)
-        told = () if self._settings.trace is not None else group
-        self._opening = Opening(told, verifies=self._settings.verify)
+        counted = group if self._job.reports_opening else ()
+        self._opening = Opening(counted, verifies=self._settings.verify)
         for lane, members in _by_lane(group):
             self._open_all(lane, members)
         self._results.store()
-        if self._settings.measure:
+        if self._job.samples:
             self._sample_until_done(group[0].id)
         self._close_all()
         self._results.store()
@@ -201,14 +200,14 @@ class DeviceSession:
                     waiting[0].stage = entered.stage
                     self._enter(worker, entered.stage)
                 case Trying():
-                    budget = LaunchBudget(self._settings, verifies=waiting[0].verdict is None)
+                    budget = LaunchBudget(self._job, verifies=waiting[0].verdict is None)
                     late = Ending(Outcome.SKIPPED, budget.overrun())
                     worker.set_limit(budget.trial_s, late)
                 case LeftBehind() as left:
                     self._note_left(waiting[0], left)
                 case Opened() as opened:
                     candidate = waiting[0]
-                    self._refuse(worker, flaw_of_opened(opened, candidate.wire, self._settings))
+                    self._refuse(worker, flaw_of_opened(opened, candidate.wire, self._job))
                     if opened.failure is not None:
                         # Raises where the worker is spoiled, with the candidate still to blame.
                         self._results.heed(worker, candidate, opened.failure)
@@ -334,7 +333,7 @@ class DeviceSession:
                     self._note_left(waiting[0], left)
                 case Closed() as closed:
                     candidate = waiting[0]
-                    self._refuse(worker, flaw_of_closed(closed, self._settings))
+                    self._refuse(worker, flaw_of_closed(closed, self._job))
                     if closed.failure is not None:
                         self._results.heed(worker, candidate, closed.failure)
                     waiting.popleft()

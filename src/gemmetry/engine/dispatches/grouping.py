@@ -6,9 +6,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target
 from gemmetry.engine.dispatches.candidate import Candidate
+from gemmetry.engine.jobs import Job
 from gemmetry.hardware.host import free_memory_bytes
 from gemmetry.measurement.buffers import CACHE_FACTOR, FEWEST_SETS, MAX_SETS
 
@@ -32,8 +32,9 @@ class Budget:
     """Memory that open executables of one device may take together, each in `processes`
     processes."""
 
-    def __init__(self, target: Target, settings: RunSettings, processes: int = 1) -> None:
-        self._settings = settings
+    def __init__(self, target: Target, job: Job, processes: int = 1) -> None:
+        self._job = job
+        self._settings = job.settings
         self._processes = processes
         self._free_bytes: int | None = None
         if not target.is_gpu:
@@ -57,7 +58,7 @@ class Budget:
         """Estimate for one open dispatch: its rotating input sets, see measurement/buffers.py."""
         one_set = max(1, candidate.operation.bytes)
         sets = 1
-        if self._settings.cold_cache and self._settings.measure:
+        if self._settings.cold_cache and self._job.samples:
             wanted = math.ceil(CACHE_FACTOR * ASSUMED_CACHE_BYTES / one_set)
             sets = min(max(FEWEST_SETS, wanted), MAX_SETS)
         return one_set * sets * self._processes

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from gemmetry.domain.outcome import Stage
-from gemmetry.domain.settings import RunSettings
+from gemmetry.engine.jobs import Job
 from gemmetry.verification.protocol import launches
 
 PROBE_DOUBT = 12
@@ -26,19 +26,17 @@ is then held to: another worker takes about as long to start."""
 
 @dataclass(frozen=True, slots=True)
 class LaunchBudget:
-    """The limits that the settings put on one launch."""
+    """The limits that a job and its settings put on one launch."""
 
-    settings: RunSettings
+    job: Job
     verifies: bool
     """Whether this dispatch is verified, where the settings ask for it."""
 
     @property
     def limit_s(self) -> float:
         """No launch that takes longer can be run within its deadlines."""
-        settings = self.settings
-        limits = [settings.max_seconds_per_launch]
-        if settings.trace is not None:
-            limits.append(settings.deadlines_s[Stage.TRACE] / settings.trace.steps)
+        settings = self.job.settings
+        limits = [settings.max_seconds_per_launch, self.job.launch_limit_s]
         fewest = self._launches(math.inf)
         if fewest:
             limits.append(settings.deadlines_s[Stage.VERIFY] / fewest)
@@ -66,20 +64,15 @@ class LaunchBudget:
         )
 
     def _objection(self, seconds: float, observed: str) -> str:
-        settings = self.settings
+        settings = self.job.settings
         if seconds > settings.max_seconds_per_launch:
             return (
                 f"{observed}, more than the {settings.max_seconds_per_launch:.3g} s allowed; "
                 "raise --max-seconds-per-launch to run it"
             )
-        if settings.trace is not None:
-            steps, deadline_s = settings.trace.steps, settings.deadlines_s[Stage.TRACE]
-            if steps * seconds > deadline_s:
-                return (
-                    f"{observed}, so that the {steps} launches of its traces would pass their "
-                    f"deadline of {deadline_s:g} s; run it with --set "
-                    f"deadlines.trace={math.ceil(2 * steps * seconds)} or fewer repeats"
-                )
+        objection = self.job.objection(seconds)
+        if objection:
+            return f"{observed}, {objection}"
         count, deadline_s = self._launches(seconds), settings.deadlines_s[Stage.VERIFY]
         needed_s = count * seconds
         if needed_s <= deadline_s:
@@ -92,6 +85,7 @@ class LaunchBudget:
         )
 
     def _launches(self, seconds: float) -> int:
-        if not (self.settings.verify and self.verifies):
+        settings = self.job.settings
+        if not (settings.verify and self.verifies):
             return 0
-        return launches(self.settings.verification_level, seconds)
+        return launches(settings.verification_level, seconds)

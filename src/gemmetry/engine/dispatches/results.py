@@ -8,10 +8,10 @@ import time
 from gemmetry.domain.errors import DeviceLostError, StorageError
 from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.record import Record, Verdict
-from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker
 from gemmetry.engine.dispatches.timing_sanity import timing_check
 from gemmetry.engine.failures import Ending, WorkerLost, ending_of
+from gemmetry.engine.jobs import Job
 from gemmetry.engine.journal import Journal
 from gemmetry.engine.workers.process import WorkerProcess
 from gemmetry.engine.workers.protocol import Closed, Failure
@@ -42,12 +42,12 @@ class Results:
 
     def __init__(
         self,
-        settings: RunSettings,
+        job: Job,
         policy: StopPolicy,
         journal: Journal,
         records: RecordMaker,
     ) -> None:
-        self._settings = settings
+        self._job = job
         self._journal = journal
         self._records = records
         self._policy = policy
@@ -71,13 +71,13 @@ class Results:
     def complete(self, candidate: Candidate) -> None:
         """The candidate is through: its record, of what was measured."""
         measurement = None
-        if candidate.rounds and self._settings.measure:
+        if candidate.rounds and self._job.samples:
             measurement = summarize(
                 candidate.rounds,
                 stop_reason=self._policy.reason(candidate.rounds, candidate.seconds_spent),
-                regime=self._settings.regime,
+                regime=self._job.settings.regime,
                 target=candidate.lane.target,
-                settings=self._settings,
+                settings=self._job.settings,
             )
             check = timing_check(
                 candidate.lane.target, candidate.operation, candidate.facts.declared, measurement

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from gemmetry.domain.events import DispatchFinished, Event, Listener
 from gemmetry.domain.settings import TraceSchedule
 from gemmetry.engine.dispatches.candidate import Candidate
+from gemmetry.engine.jobs import Outputs
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.trace_manifest import Key, TraceManifest
 
 
-class TraceFolders:
+class TraceFolders(Outputs):
     """Used by the one thread that journals; see :mod:`gemmetry.store.trace_manifest`."""
 
     def __init__(

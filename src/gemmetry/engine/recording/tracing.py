@@ -12,7 +12,7 @@ import numpy as np
 from gemmetry.domain.contracts import Buffer, Executable, HostArray
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.record import TraceFacts
-from gemmetry.domain.settings import RunSettings
+from gemmetry.engine.recording.job import Recording
 from gemmetry.observers.torch_profiler import record, trace_names
 
 _SENTINEL = 0xFF
@@ -23,7 +23,7 @@ def record_traces(
     executable: Executable,
     dispatch: Dispatch,
     inputs: Sequence[HostArray],
-    settings: RunSettings,
+    job: Recording,
     folder: Path,
     kept: int = 0,
 ) -> TraceFacts:
@@ -45,7 +45,7 @@ def record_traces(
     _remove(folder, stays)
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        return _recorded(executable, dispatch, inputs, settings, folder, kept)
+        return _recorded(executable, dispatch, inputs, job, folder, kept)
     except BaseException:
         # Half a trace, as of a full disk, would be taken for one by whoever reads the folder.
         _remove(folder, stays)
@@ -66,11 +66,10 @@ def _recorded(
     executable: Executable,
     dispatch: Dispatch,
     inputs: Sequence[HostArray],
-    settings: RunSettings,
+    job: Recording,
     folder: Path,
     kept: int,
 ) -> TraceFacts:
-    assert settings.trace is not None
     operation, device = dispatch.operation, executable.device
     buffers = [device.upload(a, s) for a, s in zip(inputs, operation.inputs, strict=True)]
     output = device.allocate(operation.output)
@@ -85,15 +84,15 @@ def _recorded(
         launch,
         device.synchronize,
         folder,
-        settings.trace,
+        job.schedule,
         on_gpu=dispatch.target.is_gpu,
         kept=kept,
         about={
             "dispatch": dispatch.name,
             "provider": dispatch.provider,
             "target": dispatch.target.name,
-            "seed": settings.seed,
-            "distribution": settings.distribution,
+            "seed": job.settings.seed,
+            "distribution": job.settings.distribution,
         },
     )
     roles = [spec.role for spec in operation.inputs]

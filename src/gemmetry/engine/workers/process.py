@@ -21,6 +21,7 @@ from gemmetry.engine.failures import (
     timeout_reason,
     with_left_behind,
 )
+from gemmetry.engine.jobs import Job, job_of
 from gemmetry.engine.workers.executor import Executor, WorkerStart
 from gemmetry.engine.workers.local import LocalExecutor
 from gemmetry.engine.workers.protocol import (
@@ -48,11 +49,6 @@ MAX_OUTPUT_BYTES = 8 << 20
 
 SHUTDOWN_S = 2.0
 """A healthy worker ends in milliseconds; one that takes longer is killed."""
-
-
-_QUIET_PROFILER = {"KINETO_LOG_LEVEL": "6", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-"""Torch's profiler writes four lines a repeat, which would push what explains a failure out of the
-output's tail. Errors it raises; seen with torch 2.13."""
 
 
 class RunStopped(Exception):
@@ -88,6 +84,11 @@ class WorkerContext:
         )
 
     @property
+    def job(self) -> Job:
+        """What is done with each dispatch."""
+        return job_of(self.settings)
+
+    @property
     def threads(self) -> int:
         """CPU threads of a provider."""
         return self.settings.threads or usable_cores()
@@ -109,12 +110,11 @@ class WorkerProcess:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         self._temporary = context.temporary / self._log.stem
         self._temporary.mkdir(parents=True, exist_ok=True)
-        quiet = {} if context.settings.trace is None else _QUIET_PROFILER
         self._channel, self._process = context.executor.start(
             WorkerStart(
                 log=self._log,
                 temporary=self._temporary,
-                defaults={**default_variables(), **quiet},
+                defaults={**default_variables(), **context.job.worker_defaults},
                 variables={**thread_variables(context.threads), "TMPDIR": str(self._temporary)},
             )
         )

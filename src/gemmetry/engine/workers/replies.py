@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 from gemmetry.domain.outcome import Stage, Verification
-from gemmetry.domain.settings import RunSettings
+from gemmetry.engine.jobs import Job
 from gemmetry.engine.workers.protocol import (
     Closed,
     Entered,
@@ -58,8 +58,9 @@ def flaw_of_entered(entered: Entered) -> str:
     return "" if entered.stage in OPENING_STAGES else f"the stage {entered.stage} out of turn"
 
 
-def flaw_of_opened(opened: Opened, wire: WireDispatch, settings: RunSettings) -> str:
+def flaw_of_opened(opened: Opened, wire: WireDispatch, job: Job) -> str:
     """What is wrong with the answer to a request to open `wire`; "" if nothing is."""
+    settings = job.settings
     if opened.failure is not None or opened.skip_reason:
         return ""
     if not _are_sane([1e9 * opened.sample_s]):
@@ -74,11 +75,7 @@ def flaw_of_opened(opened: Opened, wire: WireDispatch, settings: RunSettings) ->
     if verdict is not None and (missing := missing_checks(verdict, settings.verification_level)):
         others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
         return f"a verdict without a result of the check {missing[0]}{others}"
-    if settings.trace is not None and (
-        opened.trace is None or opened.trace.folder != wire.trace_folder
-    ):
-        return "traces in a folder that is not the dispatch's"
-    return ""
+    return job.flaw_of_opened(opened, wire)
 
 
 def flaw_of_sampled(sampled: Sampled) -> str:
@@ -88,11 +85,11 @@ def flaw_of_sampled(sampled: Sampled) -> str:
     return "" if sampled.round is None else _flaw_of_round(sampled.round)
 
 
-def flaw_of_closed(closed: Closed, settings: RunSettings) -> str:
+def flaw_of_closed(closed: Closed, job: Job) -> str:
     """What is wrong with the answer to a request to close; "" if nothing is."""
     if not _is_inside(closed.evidence_path):
         return "evidence outside the experiment"
-    is_due = settings.verify and settings.measure and closed.failure is None
+    is_due = job.settings.verify and job.samples and closed.failure is None
     name = None if closed.check is None else closed.check.name
     if is_due and name != after_timing.NAME:
         return f"no result of the check {after_timing.NAME}"

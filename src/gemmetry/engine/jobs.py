@@ -1,0 +1,216 @@
+"""Jobs: what a run does with each dispatch of its plan.
+
+A run compiles, verifies, measures or records traces. All that differs between these stands in a
+:class:`Job`, which both the parent and the workers derive from the settings of the plan, so that
+nothing else in the engine asks which of them it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from gemmetry.domain.events import Listener
+from gemmetry.domain.outcome import Stage
+from gemmetry.domain.record import Record, TraceFacts
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target
+
+if TYPE_CHECKING:  # Workers import this module, and do without what only the parent needs.
+    from gemmetry.domain.contracts import Executable, HostArray
+    from gemmetry.domain.dispatch import Dispatch
+    from gemmetry.domain.operation import Operation
+    from gemmetry.engine.dispatches.candidate import Candidate
+    from gemmetry.engine.dispatches.grouping import Budget
+    from gemmetry.engine.workers.protocol import Opened, WireDispatch
+    from gemmetry.measurement.sampler import Sampler
+    from gemmetry.store.experiment import Experiment
+
+Lacking = Callable[[int, Record], bool]
+"""Whether a finished dispatch, given by its number in the plan and its record, lacks results that
+the job's settings want."""
+
+
+class Outputs:
+    """Files that a job keeps in the experiment in addition to the journal: here, none.
+
+    All methods are called by the thread that holds the journal.
+    """
+
+    def assign(self, candidate: Candidate) -> None:
+        """Note in `candidate` where its files go."""
+
+    def noting(self, listener: Listener) -> Listener:
+        """`listener`, preceded by whatever has to follow the events of the run."""
+        return listener
+
+    def close(self) -> None:
+        """The run is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a worker holds of a dispatch that is open."""
+
+    sampler: Sampler | None = None
+    trace: TraceFacts | None = None
+
+
+class Workbench(Protocol):
+    """What a worker offers to a job."""
+
+    def enter(self, wire: WireDispatch, stage: Stage) -> None:
+        """Announce that the dispatch enters `stage`, which starts the deadline of that stage."""
+
+    def inputs(self, operation: Operation) -> tuple[HostArray, ...]:
+        """The inputs of `operation`, on the host."""
+
+    def make_sampler(self, dispatch: Dispatch, executable: Executable) -> Sampler:
+        """A sampler of `executable` that is warmed up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Dispatches are built and, where the settings require it, verified; this is the whole job, and
+    what other jobs add to."""
+
+    settings: RunSettings
+
+    uses_device: ClassVar[bool] = True
+    """Whether dispatches are opened on the device; otherwise they are done once compiled."""
+    samples: ClassVar[bool] = False
+    """Whether dispatches are sampled in rounds."""
+    reports_opening: ClassVar[bool] = True
+    """Whether progress counts the dispatches of a group that are verified or built."""
+    may_leave_out: ClassVar[bool] = False
+    """Whether operations that the device cannot do are no failure, as long as others are ok."""
+    older_plans_grow: ClassVar[bool] = False
+    """Whether an experiment may lack results of a plan that it has grown beyond."""
+    keeps_verdicts: ClassVar[bool] = True
+    """Whether a finished dispatch that is continued is not verified again."""
+    worker_defaults: ClassVar[Mapping[str, str]] = {}
+    """Environment variables of workers, unless the user has set them."""
+
+    # In the parent.
+
+    def process_count(self, target: Target) -> int:
+        """Processes that share the work on a dispatch."""
+        return 1
+
+    def groups(self, candidates: Iterable[Candidate], budget: Budget) -> Iterator[list[Candidate]]:
+        """`candidates` in groups that are open at the same time."""
+        from gemmetry.engine.dispatches.grouping import groups
+
+        return groups(candidates, budget)
+
+    def outputs(self, store: Experiment, environment_id: str, *, fresh: bool) -> Outputs:
+        """Files to keep in the experiment `store`.
+
+        Args:
+            environment_id: of the environment of this run.
+            fresh: nothing of an earlier run is kept.
+
+        Raises:
+            StorageError, JournalDamagedError: they cannot be read or written.
+        """
+        return Outputs()
+
+    def lacking(self, store: Experiment, *, other_amounts: bool) -> Lacking | None:
+        """How to find finished dispatches of `store` that this job continues; None if there can be
+        none.
+
+        Args:
+            other_amounts: the experiment's plan so far requires another number of samples.
+        """
+        return None
+
+    def flaw_of_opened(self, opened: Opened, wire: WireDispatch) -> str:
+        """What is wrong with the answer about `wire`, which neither failed nor was skipped; "" if
+        nothing is."""
+        return ""
+
+    # In the parent and in workers.
+
+    @property
+    def launch_limit_s(self) -> float:
+        """A launch that takes longer does not fit the deadlines of this job; verification
+        apart."""
+        return math.inf
+
+    def objection(self, seconds: float) -> str:
+        """Why a launch that takes `seconds` does not fit, to follow what was observed of it; "" if
+        it fits."""
+        return ""
+
+    # In workers.
+
+    def prepare(
+        self,
+        bench: Workbench,
+        wire: WireDispatch,
+        dispatch: Dispatch,
+        executable: Executable,
+    ) -> Prepared:
+        """Do what follows building and verification.
+
+        Raises:
+            DispatchError, OutOfMemoryError, DeviceLostError: it failed.
+        """
+        return Prepared()
+
+
+class Compiling(Job):
+    """Dispatches are compiled, and not opened on a device."""
+
+    uses_device = False
+
+
+class Measuring(Job):
+    """Dispatches are sampled in rounds after they are verified."""
+
+    samples = True
+
+    def process_count(self, target: Target) -> int:
+        """As the settings or the target require."""
+        from gemmetry.measurement.stopping import process_count
+
+        return process_count(self.settings, target)
+
+    def lacking(self, store: Experiment, *, other_amounts: bool) -> Lacking | None:
+        """Those measured in the environment of this run that need more samples."""
+        if not other_amounts:
+            return None
+        from gemmetry.engine.dispatches.candidate import restored
+        from gemmetry.measurement.stopping import StopPolicy
+
+        targets = {lane.place: lane.target for lane in store.lanes()}
+
+        def lacks(number: int, record: Record) -> bool:
+            if record.measurement is None or not store.is_alike(record):
+                return False
+            rounds = restored(store.rounds([number]).get(number, ()))
+            target = targets[record.provider, record.target, record.device]
+            spent = sum(taken.seconds for taken in rounds)
+            return bool(rounds and StopPolicy(self.settings, target).next_count(rounds, spent))
+
+        return lacks
+
+    def prepare(
+        self, bench: Workbench, wire: WireDispatch, dispatch: Dispatch, executable: Executable
+    ) -> Prepared:
+        """Upload the inputs and warm up."""
+        bench.enter(wire, Stage.MEASURE)
+        return Prepared(sampler=bench.make_sampler(dispatch, executable))
+
+
+def job_of(settings: RunSettings) -> Job:
+    """The job that the settings of a plan describe."""
+    if settings.trace is not None:
+        from gemmetry.engine.recording.job import Recording
+
+        return Recording(settings, settings.trace)
+    if settings.measure:
+        return Measuring(settings)
+    return Job(settings) if settings.verify else Compiling(settings)
