@@ -7,7 +7,12 @@ from dataclasses import dataclass, field, replace
 from os.path import realpath
 
 from gemmetry.analysis.baseline import geometric_mean
-from gemmetry.analysis.evidence import DEFAULT_THRESHOLD, Evidence, evidence_of, judge_together
+from gemmetry.analysis.evidence import (
+    DEFAULT_THRESHOLD,
+    ComparisonEvidence,
+    evidence_of,
+    judge_together,
+)
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record
@@ -26,7 +31,7 @@ class Change:
     after: Record
     comparison: Comparison | None = None
     """Candidate over first, by rounds where they are known; None where a side has no samples."""
-    evidence: Evidence | None = field(default=None, repr=False, compare=False)
+    evidence: ComparisonEvidence | None = field(default=None, repr=False, compare=False)
     """What the comparison rests on."""
     note: str = ""
     """Why there is no comparison, or what weakens it."""

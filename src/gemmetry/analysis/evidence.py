@@ -48,7 +48,7 @@ Rounds = Mapping[int, Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class ComparisonEvidence:
     """The samples of two dispatches, in ns per launch, and how they are to be compared."""
 
     before: Record
@@ -97,7 +97,7 @@ def evidence_of(
     after: Record,
     *,
     threshold: float | None = None,
-) -> Evidence | None:
+) -> ComparisonEvidence | None:
     """What is stored of two measured dispatches: their rounds, in pairs where they were
     interleaved, or their samples where rounds are not known; None where a side has no samples."""
     old, new = first.rounds(before), second.rounds(after)
@@ -112,7 +112,7 @@ def evidence_of(
         return None
     is_simulated = {before.measurement and before.measurement.method,
                     after.measurement and after.measurement.method} == {"simulated"}  # fmt: skip
-    return Evidence(
+    return ComparisonEvidence(
         before=before,
         after=after,
         rounds=(old, new) if old and new and not is_simulated else None,
@@ -122,7 +122,9 @@ def evidence_of(
     )
 
 
-def judge_together(found: Sequence[Evidence], confidence: float = 0.95) -> list[Comparison]:
+def judge_together(
+    found: Sequence[ComparisonEvidence], confidence: float = 0.95
+) -> list[Comparison]:
     """The comparisons, with intervals that hold all together with `confidence`, and the verdicts
     that are read from these. What could not show a difference even alone does not count."""
     family = max(1, sum(one.is_testable(confidence) for one in found))

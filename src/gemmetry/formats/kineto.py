@@ -31,7 +31,7 @@ from gemmetry.formats.events import (
 from gemmetry.formats.host_rows import host_rows
 from gemmetry.formats.json.array import CHUNK_BYTES, DECODE_ERRORS, ArrayReader, outer_object
 from gemmetry.formats.json.repair import repaired
-from gemmetry.formats.kineto_grids import Launches, workgroups
+from gemmetry.formats.kineto_grids import LaunchGrids, workgroups
 from gemmetry.formats.naming import Names, Numbers, short_name
 from gemmetry.formats.nanoseconds import nanoseconds, texts
 from gemmetry.formats.spool import Spool
@@ -282,7 +282,7 @@ class _Builder:
         distributed = outer.get("distributedInfo")
         distributed = distributed if isinstance(distributed, dict) else {}
         names = tuple(self._names)
-        launches = Launches(
+        launches = LaunchGrids(
             correlation=np.concatenate(self._launched),
             grid=np.concatenate(self._grids),
             block=np.concatenate(self._blocks),

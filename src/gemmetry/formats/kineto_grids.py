@@ -27,7 +27,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Launches:
+class LaunchGrids:
     """Sizes that calls tell."""
 
     correlation: Int64
@@ -36,7 +36,7 @@ class Launches:
 
 
 def workgroups(
-    gpu: GpuRows, launches: Launches, names: Sequence[str], calls: Iterable[CallRows]
+    gpu: GpuRows, launches: LaunchGrids, names: Sequence[str], calls: Iterable[CallRows]
 ) -> GpuRows:
     """`gpu` with grids in workgroups.
 
@@ -60,7 +60,7 @@ def workgroups(
     return dataclasses.replace(gpu, grid=grid, block=block)
 
 
-def _filled(gpu: GpuRows, launches: Launches) -> tuple[Int32, Int32]:
+def _filled(gpu: GpuRows, launches: LaunchGrids) -> tuple[Int32, Int32]:
     """Sizes, from the launches where the kernels have none."""
     empty = (gpu.grid == 0).all(axis=1) & (gpu.kind == GpuKind.KERNEL) & (gpu.correlation >= 0)
     rows = np.flatnonzero(empty)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gemmetry.domain.contracts import Buffer, Device, HostArray
 from gemmetry.domain.operation import Operation
-from gemmetry.numerics.changes import Change
+from gemmetry.numerics.changes import InputChange
 
 MAX_SETS = 1024
 """Tiny operations would need tens of thousands of copies to leave the cache; beyond this many,
@@ -43,7 +43,7 @@ class BufferSet:
     poisoned: bool = False
     """Whether the output holds nothing right unless a launch writes it: a sentinel, or the result
     of other inputs."""
-    change: Change | None = None
+    change: InputChange | None = None
     """What :class:`gemmetry.measurement.renewal.Renewal` did to its inputs."""
 
 

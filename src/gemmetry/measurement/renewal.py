@@ -10,7 +10,7 @@ import numpy as np
 from gemmetry.domain.contracts import Device, HostArray
 from gemmetry.domain.operation import Conv2dShape, Operation
 from gemmetry.measurement.buffers import SENTINEL, BufferSet
-from gemmetry.numerics.changes import Change, ChangeKind, edits, undoing
+from gemmetry.numerics.changes import ChangeKind, InputChange, edits, undoing
 from gemmetry.numerics.drawing import draw_change
 from gemmetry.numerics.editing import prepared_edits
 
@@ -24,7 +24,7 @@ class LeftOutput(NamedTuple):
 
     label: str
     array: HostArray
-    change: Change | None
+    change: InputChange | None
     """Of the operation's inputs, that the launch found; None: it found them as they are."""
 
 
@@ -92,7 +92,7 @@ class Renewal:
         return calls
 
     def _prepared(
-        self, one: BufferSet, change: Change, *, back: bool = False
+        self, one: BufferSet, change: InputChange, *, back: bool = False
     ) -> list[Callable[[], None]]:
         operation = self._operation
         wanted = undoing(operation, self._inputs, change) if back else edits(operation, change)

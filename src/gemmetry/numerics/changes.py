@@ -70,7 +70,7 @@ class ChangeKind(StrEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class InputChange:
     """New contents of some lines of an operand."""
 
     kind: ChangeKind
@@ -105,7 +105,7 @@ def negative(array: Array) -> Array:
     return np.asarray(np.invert(array) if is_integer else np.negative(array))
 
 
-def negates_result(operation: Operation, change: Change) -> bool:
+def negates_result(operation: Operation, change: InputChange) -> bool:
     """Whether the exact result changes only by the sign of the lines of `change`. Integers are
     complemented, not negated."""
     s = operation.signature
@@ -133,7 +133,7 @@ def line_axis(operation: Operation, place: int) -> int:
     return -4 if is_convolution else -2
 
 
-def edits(operation: Operation, change: Change) -> list[Edit]:
+def edits(operation: Operation, change: InputChange) -> list[Edit]:
     """The edits that make `change`, one per line."""
     if not change.lines:
         return [Edit(change.place, (slice(None),), change.contents)]
@@ -141,7 +141,7 @@ def edits(operation: Operation, change: Change) -> list[Edit]:
     return _line_edits(spec, axis, change.place, change.lines, change.contents)
 
 
-def undoing(operation: Operation, inputs: Sequence[Array], change: Change) -> list[Edit]:
+def undoing(operation: Operation, inputs: Sequence[Array], change: InputChange) -> list[Edit]:
     """The edits that restore `inputs`."""
     if not change.lines:
         return [Edit(change.place, (slice(None),), inputs[change.place])]
@@ -150,7 +150,7 @@ def undoing(operation: Operation, inputs: Sequence[Array], change: Change) -> li
     return _line_edits(spec, axis, change.place, change.lines, before)
 
 
-def result_edits(operation: Operation, change: Change, lines: Array) -> list[Edit]:
+def result_edits(operation: Operation, change: InputChange, lines: Array) -> list[Edit]:
     """The edits that write `lines`, the result's lines of `change` in logical shape, into a stored
     result, which has place 0."""
     axis = line_axis(operation, change.place)
@@ -158,7 +158,7 @@ def result_edits(operation: Operation, change: Change, lines: Array) -> list[Edi
 
 
 def changed_inputs(
-    operation: Operation, inputs: Sequence[Array], change: Change
+    operation: Operation, inputs: Sequence[Array], change: InputChange
 ) -> tuple[Array, ...]:
     """`inputs` with the change applied to a copy of its operand."""
     changed = list(inputs)
@@ -169,7 +169,7 @@ def changed_inputs(
 
 
 def part_with_lines(
-    operation: Operation, inputs: Sequence[Array], changes: Sequence[Change]
+    operation: Operation, inputs: Sequence[Array], changes: Sequence[InputChange]
 ) -> tuple[Operation, tuple[Array, ...]]:
     """The operation that computes only the result's lines of `changes`, one after the other, and
     the inputs of that operation.
@@ -205,7 +205,7 @@ def changed_reference(
     operation: Operation,
     inputs: Sequence[Array],
     reference: Reference,
-    change: Change,
+    change: InputChange,
     *,
     matmul: Matmul | None = None,
 ) -> Reference:
@@ -220,7 +220,7 @@ def changed_reference(
 
 
 def reference_with_lines(
-    operation: Operation, reference: Reference, change: Change, lines: Reference
+    operation: Operation, reference: Reference, change: InputChange, lines: Reference
 ) -> Reference:
     """A copy of `reference` with `lines` where `change` affects it."""
     extra = reference.extra_rounding
@@ -235,7 +235,10 @@ def reference_with_lines(
 
 
 def with_lines(
-    operation: Operation, whole: npt.NDArray[Scalar], change: Change, lines: npt.NDArray[Scalar]
+    operation: Operation,
+    whole: npt.NDArray[Scalar],
+    change: InputChange,
+    lines: npt.NDArray[Scalar],
 ) -> npt.NDArray[Scalar]:
     """A copy of a result in logical shape with `lines` where `change` affects it."""
     axis = line_axis(operation, change.place)
@@ -244,7 +247,7 @@ def with_lines(
     return copy
 
 
-def take_lines(operation: Operation, whole: Array, change: Change) -> Array:
+def take_lines(operation: Operation, whole: Array, change: InputChange) -> Array:
     """The part of a result in logical shape that `change` affects."""
     return lines_of(whole, change.lines, line_axis(operation, change.place))
 
@@ -256,8 +259,8 @@ def lines_of(array: Array, lines: Sequence[int], axis: int) -> Array:
 
 
 def split_lines(
-    operation: Operation, changes: Sequence[Change], result: Array
-) -> Iterator[tuple[Change, Array]]:
+    operation: Operation, changes: Sequence[InputChange], result: Array
+) -> Iterator[tuple[InputChange, Array]]:
     """Each change with its part of `result`, a result of :func:`part_with_lines`."""
     start, axis = 0, line_axis(operation, changes[0].place)
     for change in changes:

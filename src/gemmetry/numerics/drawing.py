@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gemmetry.domain.operation import Operation
-from gemmetry.numerics.changes import Change, ChangeKind, line_axis, negative
+from gemmetry.numerics.changes import ChangeKind, InputChange, line_axis, negative
 from gemmetry.numerics.references import to_logical
 from gemmetry.numerics.storage import Array, same_bytes, to_float64
 
@@ -30,7 +30,7 @@ def draw_change(
     kind: ChangeKind,
     place: int,
     rng: np.random.Generator,
-) -> Change:
+) -> InputChange:
     """A change of `kind` at a place drawn from `rng`; NEGATED where there are too few lines to
     swap.
 
@@ -62,15 +62,15 @@ def draw_change(
     return _change(operation, kind, place, (first,), line[np.newaxis])
 
 
-def negated_factor(operation: Operation, inputs: Sequence[Array], place: int) -> Change:
+def negated_factor(operation: Operation, inputs: Sequence[Array], place: int) -> InputChange:
     """A scalar scale factor with its sign flipped."""
     role = operation.inputs[place].role
-    return Change(ChangeKind.NEGATED, place, role, (), negative(inputs[place]))
+    return InputChange(ChangeKind.NEGATED, place, role, (), negative(inputs[place]))
 
 
 def unchanged_line(
     operation: Operation, inputs: Sequence[Array], place: int, rng: np.random.Generator
-) -> Change:
+) -> InputChange:
     """A line that keeps its contents, to check the result where something else changed."""
     lines = _lines(operation, inputs, place)
     line = int(rng.integers(lines.shape[0]))
@@ -91,7 +91,7 @@ def draw_exchange(
     rng: np.random.Generator,
     *,
     everywhere: bool = False,
-) -> tuple[Change, Change]:
+) -> tuple[InputChange, InputChange]:
     """A CROSSED change, the necessary starting point, and an EXCHANGED change at the same place,
     which preserves every sum over a row or a column that CROSSED produced.
 
@@ -135,10 +135,10 @@ def _lines(operation: Operation, inputs: Sequence[Array], place: int) -> Array:
 
 def _change(
     operation: Operation, kind: ChangeKind, place: int, lines: tuple[int, ...], contents: Array
-) -> Change:
+) -> InputChange:
     """`contents` has the lines along the first axis."""
     own = np.ascontiguousarray(np.moveaxis(contents, 0, line_axis(operation, place)))
-    return Change(kind, place, operation.inputs[place].role, lines, own)
+    return InputChange(kind, place, operation.inputs[place].role, lines, own)
 
 
 def _unlike_lines(lines: Array, rng: np.random.Generator) -> tuple[int, int]:

@@ -60,7 +60,7 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _float)
 
 
 @dataclass
-class Document:
+class YamlDocument:
     """The value of a YAML text, and where its parts stand (``line:column``, from 1)."""
 
     value: Any
@@ -87,7 +87,7 @@ class Document:
         return f"{self.file}:1:1"
 
 
-def read_yaml(text: str, file: str, canonical_key: Callable[[str], str] = str) -> Document:
+def read_yaml(text: str, file: str, canonical_key: Callable[[str], str] = str) -> YamlDocument:
     """`text` as plain values; the names of top-level keys go through `canonical_key`.
 
     Raises:
@@ -96,7 +96,7 @@ def read_yaml(text: str, file: str, canonical_key: Callable[[str], str] = str) -
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
-        document = Document({}, file)
+        document = YamlDocument({}, file)
         if node is not None:
             document.value = _walk(loader, node, (), document, canonical_key)
         return document
@@ -121,7 +121,11 @@ def read_yaml(text: str, file: str, canonical_key: Callable[[str], str] = str) -
 
 
 def _walk(
-    loader: Any, node: yaml.Node, path: Path, document: Document, canonical: Callable[[str], str]
+    loader: Any,
+    node: yaml.Node,
+    path: Path,
+    document: YamlDocument,
+    canonical: Callable[[str], str],
 ) -> Any:
     document.values[path] = _position(node)
     _check_node(node, document)
@@ -146,7 +150,7 @@ def _walk(
     return mapping
 
 
-def _check_node(node: yaml.Node, document: Document) -> None:
+def _check_node(node: yaml.Node, document: YamlDocument) -> None:
     document.nodes += 1
     problem = ""
     if document.nodes > MAX_NODES:

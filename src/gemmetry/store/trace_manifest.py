@@ -87,7 +87,7 @@ class Entry(msgspec.Struct, kw_only=True):
         return self.device, self.provider, self.dispatch
 
 
-class Document(msgspec.Struct, kw_only=True):
+class TraceManifestDocument(msgspec.Struct, kw_only=True):
     """The file."""
 
     schema_version: int = SCHEMA_VERSION
@@ -262,15 +262,15 @@ def _repeats(entry: Entry) -> int:
     return max(len(entry.files) - 1, 0)
 
 
-def _read(path: Path) -> Document:
+def _read(path: Path) -> TraceManifestDocument:
     try:
         text = path.read_bytes()
     except FileNotFoundError:
-        return Document()
+        return TraceManifestDocument()
     except OSError as error:
         raise _damaged(path, f"cannot be read: {error.strerror or error}") from error
     try:
-        document = msgspec.json.decode(text, type=Document)
+        document = msgspec.json.decode(text, type=TraceManifestDocument)
     except msgspec.MsgspecError as error:
         raise _damaged(path, f"does not read: {error}") from error
     if document.schema_version != SCHEMA_VERSION:

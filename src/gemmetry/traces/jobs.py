@@ -40,7 +40,7 @@ class RankTrace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class TraceJob:
     """Traces of one run, by rank."""
 
     name: str
@@ -82,7 +82,7 @@ def rank_trace(trace: Trace) -> RankTrace:
     )
 
 
-def group_jobs(traces: Iterable[RankTrace]) -> list[Job]:
+def group_jobs(traces: Iterable[RankTrace]) -> list[TraceJob]:
     """Puts traces of the same run together.
 
     Traces with the same identification of the job are of one job. The rest is grouped by folder,
@@ -161,7 +161,7 @@ def _by_time(traces: Sequence[RankTrace]) -> list[list[RankTrace]]:
     return parts
 
 
-def _job(traces: Sequence[RankTrace]) -> Job:
+def _job(traces: Sequence[RankTrace]) -> TraceJob:
     ranks = sorted(traces, key=lambda one: (one.rank is None, one.rank or 0))
     if len(ranks) == 1 and ranks[0].rank is None:
         ranks = [replace(ranks[0], rank=0)]
@@ -184,7 +184,7 @@ def _job(traces: Sequence[RankTrace]) -> Job:
             if collective.group:
                 expected.update(collective.group.ranks)
     present = {one.rank for one in ranks}
-    return Job(
+    return TraceJob(
         name=_name(ranks),
         ranks=tuple(ranks),
         world_size=sizes[-1] if sizes else None,
@@ -205,7 +205,7 @@ def _name(ranks: Sequence[RankTrace]) -> str:
     return str(first if is_given else Path(_RANK.sub("rank*", str(first))))
 
 
-def _with_distinct_names(jobs: Sequence[Job]) -> list[Job]:
+def _with_distinct_names(jobs: Sequence[TraceJob]) -> list[TraceJob]:
     """Jobs of the same folder get the number of their first file's time order."""
     counts: dict[str, int] = {}
     result = []

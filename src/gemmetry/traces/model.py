@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gemmetry.formats.events import GpuKind, Int32, Int64, TraceRows
 from gemmetry.formats.mapping import let_go
 from gemmetry.kernel_names import KernelName, classify, is_communication, is_gemm
-from gemmetry.traces.gemms.joins import Launches, join_launches
+from gemmetry.traces.gemms.joins import JoinedLaunches, join_launches
 from gemmetry.traces.intervals import Intervals, union
 from gemmetry.traces.operators.convolutions import is_convolution_operator, launched_by_convolution
 
@@ -80,7 +80,7 @@ class Trace:
         return self._of_names(is_communication)
 
     @cached_property
-    def launches(self) -> Launches:
+    def launches(self) -> JoinedLaunches:
         """Which runtime call and which operator each row came from."""
         found = join_launches(self.rows)
         self.let_go()

@@ -48,7 +48,7 @@ class Work(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class TimelineLane:
     """The work of one stream or thread, by start."""
 
     file: str
@@ -86,7 +86,7 @@ class _Pieces:
     and shapes, -1: none."""
 
 
-def trace_lanes(trace: Trace, rank: int | None) -> list[Lane]:
+def trace_lanes(trace: Trace, rank: int | None) -> list[TimelineLane]:
     """The lanes of `trace`, those with the most time first within a device."""
     lanes = _of_streams(trace, rank) if trace.has_gpu_work else _of_threads(trace, rank)
     return sorted(lanes, key=lambda lane: (lane.device, -int(lane.duration_ns.sum())))
@@ -103,7 +103,7 @@ def operator_kind(name: str) -> str:
     return "attention" if operator_category(name, "").startswith("SDPA") else "other"
 
 
-def _of_streams(trace: Trace, rank: int | None) -> list[Lane]:
+def _of_streams(trace: Trace, rank: int | None) -> list[TimelineLane]:
     gpu = trace.rows.gpu
     shapes, about = _about_kernels(trace)
     pieces = _Pieces(gpu.start_ns, gpu.duration_ns, _kinds(trace), np.arange(len(gpu.name)), about)
@@ -133,7 +133,7 @@ def _about_kernels(trace: Trace) -> tuple[tuple[GemmShape, ...], Int64]:
     return links.shapes, about
 
 
-def _of_threads(trace: Trace, rank: int | None) -> list[Lane]:
+def _of_threads(trace: Trace, rank: int | None) -> list[TimelineLane]:
     rows, operators = trace.rows, trace.rows.operators
     found = innermost_pieces(operators, find_nesting(operators, trace.launches.parent))
     of_name = np.array([KINDS.index(operator_kind(name)) for name in rows.names], np.int64)
@@ -178,7 +178,7 @@ def _lane(
     chosen: Int64,
     gap: int,
     texts: _Texts,
-) -> Lane:
+) -> TimelineLane:
     """Of the `chosen` pieces; `place` tells device, stream and thread."""
     device, stream, thread = place
     chosen = chosen[np.argsort(pieces.start_ns[chosen], kind="stable")]
@@ -187,7 +187,7 @@ def _lane(
     parts = _joined(start, duration, kind, gap)
     ends = np.maximum.reduceat(start + duration, parts)
     distinct, work = distinct_rows(*pieces.about[chosen[parts]].T)
-    return Lane(
+    return TimelineLane(
         file=str(trace.file),
         rank=rank,
         device=device,

@@ -10,7 +10,7 @@ from functools import cached_property
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.changes import (
-    Change,
+    InputChange,
     changed_inputs,
     negates_result,
     negative,
@@ -40,7 +40,7 @@ from gemmetry.verification.references.freivalds import freivalds
 
 NAME = "after_timing"
 
-TimedOutput = tuple[str, Array, Change | None]
+TimedOutput = tuple[str, Array, InputChange | None]
 """What to call it, a host array in storage shape, and what had changed of the inputs before."""
 
 
@@ -107,7 +107,7 @@ class _Judge:
     def reference(self) -> Reference | None:
         return self.find_reference()
 
-    def problem(self, output: Array, change: Change | None) -> tuple[str, str]:
+    def problem(self, output: Array, change: InputChange | None) -> tuple[str, str]:
         """What is wrong with `output`, and its first wrong element; "" if nothing."""
         if self._is_known(output, change):
             return "", ""
@@ -126,7 +126,7 @@ class _Judge:
             return problem, ""
         return self._rest_problem(output, self.reference, change)
 
-    def _is_known(self, output: Array, change: Change | None) -> bool:
+    def _is_known(self, output: Array, change: InputChange | None) -> bool:
         """Whether `output` is one that was right, but for the sign of a line that was negated."""
         if change is not None:
             if not negates_result(self.operation, change):
@@ -151,7 +151,7 @@ class _Judge:
             errors.first_bad
         )
 
-    def _lines_problem(self, output: Array, reference: Reference, change: Change) -> str:
+    def _lines_problem(self, output: Array, reference: Reference, change: InputChange) -> str:
         """Of the lines that the change goes into."""
         part, taken = part_with_lines(self.operation, self.inputs, [change])
         logical = to_logical(output, self.operation.output)
@@ -171,7 +171,9 @@ class _Judge:
             f"(its first: {errors.first_bad})"
         )
 
-    def _rest_problem(self, output: Array, reference: Reference, change: Change) -> tuple[str, str]:
+    def _rest_problem(
+        self, output: Array, reference: Reference, change: InputChange
+    ) -> tuple[str, str]:
         """Of everything else: as in an output that was right, or within the bound."""
         operation, spec = self.operation, self.operation.output
         logical = to_logical(output, spec)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from gemmetry.domain.contracts import Buffer, Device, Executable, GuardedDevice
 from gemmetry.domain.operation import Operation, TensorSpec
-from gemmetry.numerics.changes import Change, Edit, edits, undoing
+from gemmetry.numerics.changes import Edit, InputChange, edits, undoing
 from gemmetry.numerics.editing import fill_plausibly, prepared_edits
 from gemmetry.numerics.storage import Array, as_bits, numpy_dtype, same_bytes
 
@@ -274,7 +274,7 @@ class Launcher:
                 yield self._launch(placed, output, result, input_zones=input_zones)
 
     def queue_changes(
-        self, placed: Placed, changes: Sequence[Change]
+        self, placed: Placed, changes: Sequence[InputChange]
     ) -> Generator[tuple[Launch, Buffer | None], None, None]:
         """One launch for each of `changes`, which is made in place before it, on top of those
         before it, without waiting in between, as far as memory reaches. All launches write one

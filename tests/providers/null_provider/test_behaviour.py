@@ -5,13 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.domain.names import parse_operation, split_dispatch_name
-from gemmetry.providers.null_provider.behaviour import Behaviour, Kind, parse_behaviour
+from gemmetry.providers.null_provider.behaviour import Behaviour, BehaviourKind, parse_behaviour
 
 NAME = "matmul_16x12x8_f32t_f32t_f32t"
 OPERATION = parse_operation(NAME)
 
 
-@given(st.sampled_from(list(Kind)), st.floats(0, 1e6))
+@given(st.sampled_from(list(BehaviourKind)), st.floats(0, 1e6))
 @settings(deadline=None)
 def test_names_of_behaviours_parse_back(kind, value):
     behaviour = Behaviour(kind, value)
@@ -20,7 +20,7 @@ def test_names_of_behaviours_parse_back(kind, value):
         assert parsed == behaviour
         assert parsed.name == behaviour.name
     else:
-        assert kind not in (Kind.SLOW, Kind.FACTOR, Kind.NOISY)
+        assert kind not in (BehaviourKind.SLOW, BehaviourKind.FACTOR, BehaviourKind.NOISY)
 
 
 @given(st.text(max_size=30))
@@ -34,12 +34,12 @@ def test_whatever_parses_prints_back(text):
     ("name", "behaviour"),
     [
         ("default", Behaviour()),
-        ("slow_50", Behaviour(Kind.SLOW, 50)),
-        ("factor_0p25", Behaviour(Kind.FACTOR, 0.25)),
-        ("exit", Behaviour(Kind.EXIT, 1)),
-        ("exit_0", Behaviour(Kind.EXIT, 0)),
-        ("device_lost_7", Behaviour(Kind.DEVICE_LOST, 7)),
-        ("hang_compile", Behaviour(Kind.HANG_COMPILE)),
+        ("slow_50", Behaviour(BehaviourKind.SLOW, 50)),
+        ("factor_0p25", Behaviour(BehaviourKind.FACTOR, 0.25)),
+        ("exit", Behaviour(BehaviourKind.EXIT, 1)),
+        ("exit_0", Behaviour(BehaviourKind.EXIT, 0)),
+        ("device_lost_7", Behaviour(BehaviourKind.DEVICE_LOST, 7)),
+        ("hang_compile", Behaviour(BehaviourKind.HANG_COMPILE)),
         ("slow", None),
         ("slow_m5", None),
         ("slow_5p0", None),
@@ -54,7 +54,7 @@ def test_golden_behaviours(name, behaviour):
     assert parse_behaviour(name) == behaviour
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(BehaviourKind))
 def test_no_behaviour_begins_with_a_modifier(kind):
     name = f"{NAME}_{kind}_1"
     assert split_dispatch_name(name) == (OPERATION, f"{kind}_1")

@@ -23,7 +23,7 @@ from gemmetry.domain.errors import (
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.null_provider import provider as null_provider
-from gemmetry.providers.null_provider.behaviour import Behaviour, Kind
+from gemmetry.providers.null_provider.behaviour import Behaviour, BehaviourKind
 from gemmetry.providers.null_provider.provider import NullProvider, simulated_ns
 
 NULL = Target(TargetKind.NULL)
@@ -45,7 +45,7 @@ def test_every_behaviour_and_option_is_documented():
     page = (Path(__file__).parents[3] / "docs" / "null-provider.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)", page, re.MULTILINE)
     names = {row.removesuffix("_") for row in rows}
-    assert names >= {str(kind) for kind in Kind}
+    assert names >= {str(kind) for kind in BehaviourKind}
     options = re.findall(r"^    ``(\w+)``:", NullProvider.__doc__ or "", re.MULTILINE)
     assert len(options) >= 3
     assert names >= set(options)

@@ -15,7 +15,7 @@ from gemmetry.providers.triton_provider.architectures import (
     cross_targets,
 )
 from gemmetry.providers.triton_provider.tiles import (
-    Tile,
+    TritonTile,
     choose,
     configurations,
     parse_tile,
@@ -43,7 +43,7 @@ def architecture(name: str) -> Architecture:
     group=st.integers(1, 64),
 )
 def test_names_parse_back(sizes: tuple[int, int, int], warps: int, stages: int, group: int) -> None:
-    tile = Tile(*(2**size for size in sizes), 2**warps, stages, group)
+    tile = TritonTile(*(2**size for size in sizes), 2**warps, stages, group)
     assert parse_tile(tile.name) == tile
 
 
@@ -65,10 +65,10 @@ def test_other_names_are_not_tiles(name: str) -> None:
 
 
 def test_shared_memory_is_what_triton_was_seen_to_use() -> None:
-    tile = Tile(128, 256, 64, 8, 3)
+    tile = TritonTile(128, 256, 64, 8, 3)
     assert shared_memory_bytes(tile, BF16, architecture("sm_90")) == 147456
     assert shared_memory_bytes(tile, BF16, architecture("sm_80")) == 98304
-    tile = Tile(256, 128, 64, 8, 2)
+    tile = TritonTile(256, 128, 64, 8, 2)
     assert shared_memory_bytes(tile, BF16, architecture("gfx942")) == 49152
     assert shared_memory_bytes(tile, BF16, architecture("gfx950")) == 98304
 
@@ -76,15 +76,19 @@ def test_shared_memory_is_what_triton_was_seen_to_use() -> None:
 @pytest.mark.parametrize(
     ("tile", "name", "reason"),
     [
-        (Tile(128, 256, 64, 8, 5), "sm_90", "245760 bytes of shared memory, sm_90 has 232448"),
-        (Tile(256, 256, 64, 8, 2), "sm_90", "256 accumulators"),
-        (Tile(64, 64, 64, 64, 2), "sm_90", "2048 threads"),
-        (Tile(64, 64, 64, 32, 2), "gfx942", "2048 threads"),
-        (Tile(8, 64, 64, 4, 2), "sm_80", "smaller than the matrix instructions"),
-        (Tile(256, 256, 128, 8, 2), "gfx942", "has 65536"),
+        (
+            TritonTile(128, 256, 64, 8, 5),
+            "sm_90",
+            "245760 bytes of shared memory, sm_90 has 232448",
+        ),
+        (TritonTile(256, 256, 64, 8, 2), "sm_90", "256 accumulators"),
+        (TritonTile(64, 64, 64, 64, 2), "sm_90", "2048 threads"),
+        (TritonTile(64, 64, 64, 32, 2), "gfx942", "2048 threads"),
+        (TritonTile(8, 64, 64, 4, 2), "sm_80", "smaller than the matrix instructions"),
+        (TritonTile(256, 256, 128, 8, 2), "gfx942", "has 65536"),
     ],
 )
-def test_impossible_tiles_say_why(tile: Tile, name: str, reason: str) -> None:
+def test_impossible_tiles_say_why(tile: TritonTile, name: str, reason: str) -> None:
     assert reason in str(why_invalid(tile, BF16, architecture(name)))
 
 
@@ -103,10 +107,10 @@ def test_every_listed_configuration_is_valid_and_parses(name: str, types: str) -
 
 def test_default_is_one_of_the_valid_tiles() -> None:
     chosen = tile_of(Configuration(), BF16, architecture("sm_90"))
-    assert chosen == Tile(128, 256, 64, 8, 3)
+    assert chosen == TritonTile(128, 256, 64, 8, 3)
     assert chosen in valid_tiles(BF16, architecture("sm_90"))
     named = Configuration("tile_64x64x64_warps4_stages4_group8")
-    assert tile_of(named, BF16, architecture("sm_90")) == Tile(64, 64, 64, 4, 4)
+    assert tile_of(named, BF16, architecture("sm_90")) == TritonTile(64, 64, 64, 4, 4)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from gemmetry.domain.errors import EmptySelectionError, RequestError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import MatmulShape, Operation, OperationKind
 from gemmetry.specs.operations.expansion import (
-    Block,
+    OperationBlock,
     Operations,
     SignatureAxes,
     SizeGrid,
@@ -33,7 +33,7 @@ def test_operations_are_lazy_and_without_duplicates():
     single = parse_operation("matmul_1x1x1_f16t_f16t_f16t")
     inside = Operation(signature, MatmulShape(1, 2, 3))
     operations = Operations(
-        [Block((signature,), SizeGrid((1,), (2,), (3, 4)))], [single, inside, single]
+        [OperationBlock((signature,), SizeGrid((1,), (2,), (3, 4)))], [single, inside, single]
     )
     assert [str(operation) for operation in operations] == [
         "matmul_1x2x3_f32t_f32t_f32t",
@@ -96,7 +96,7 @@ def test_conv2d_ignores_the_layout_axis():
 def test_a_million_operations_take_little_time():
     (signature,), _ = make_signatures(OperationKind.MATMUL, SignatureAxes(dtypes=("f32",)))
     sizes = tuple(range(1, 101))
-    operations = Operations([Block((signature,), SizeGrid(sizes, sizes, sizes))])
+    operations = Operations([OperationBlock((signature,), SizeGrid(sizes, sizes, sizes))])
     start = time.process_time()
     count = sum(1 for _ in operations)
     assert count == len(operations) == 1_000_000

@@ -11,7 +11,7 @@ from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference, to_storage
 from gemmetry.numerics.storage import quantize
 from gemmetry.verification.references import sampling
-from gemmetry.verification.references.sampling import LINES, Sampler, spread
+from gemmetry.verification.references.sampling import LINES, ElementSampler, spread
 
 
 def right_result(name, distribution="normal", seed=1):
@@ -49,7 +49,7 @@ OPERATIONS = [
 def test_right_rows_and_columns_are_right(monkeypatch, name, block):
     monkeypatch.setattr(sampling, "_BLOCK", block)
     operation, inputs, output = right_result(name)
-    sampler = Sampler(operation, inputs, output, seed=2)
+    sampler = ElementSampler(operation, inputs, output, seed=2)
     samples = [sampler.rows()]
     if operation.kind != "conv2d":
         samples.append(sampler.columns())
@@ -68,7 +68,7 @@ def test_a_wrong_element_is_found_in_its_line_and_named(name):
         logical = output.swapaxes(-1, -2)
     last = tuple(size - 1 for size in operation.output.shape)
     logical[last] = 77
-    sampler = Sampler(operation, inputs, output, seed=2)
+    sampler = ElementSampler(operation, inputs, output, seed=2)
     found = sampler.rows()
     height = operation.output.elements // operation.output.shape[-1]
     assert found.bad == {height - 1}
@@ -82,7 +82,7 @@ def test_a_wrong_element_is_found_in_its_line_and_named(name):
 
 def test_lines_asked_for_are_among_them():
     operation, inputs, output = right_result("batch_matmul_9x200x10x17_f16t_f16t_f16t")
-    sampler = Sampler(operation, inputs, output, seed=2)
+    sampler = ElementSampler(operation, inputs, output, seed=2)
     rows = [line.index for line in sampler.rows(also=[450, 451, 3]).lines]
     assert {450, 451, 3} <= set(rows)
     assert len(rows) == len(set(rows)) <= LINES + 3
@@ -93,14 +93,14 @@ def test_norms_of_the_whole_bound_the_sample():
     operation, inputs, output = right_result("matmul_64x64x16_f32t_f32t_f32t")
     inputs[0][1, 5] = 1e4  # Not in a sampled row, but a fast algorithm would mix it in.
     output += 1e-3
-    assert Sampler(operation, inputs, output, seed=2).rows().bad
+    assert ElementSampler(operation, inputs, output, seed=2).rows().bad
     declared = (Trait.NORMWISE,)
-    widened = Sampler(operation, inputs, output, seed=2, declared=declared).rows()
+    widened = ElementSampler(operation, inputs, output, seed=2, declared=declared).rows()
     assert 1 in widened.bad or widened.bad == set()
     assert widened.statistics.bad_count < 64 * 32
 
 
 def test_squared_errors_are_those_of_rounding():
     operation, inputs, output = right_result("matmul_90x400x65_bf16t_bf16t_bf16t")
-    for line in Sampler(operation, inputs, output, seed=2).rows().lines:
+    for line in ElementSampler(operation, inputs, output, seed=2).rows().lines:
         assert 0.2 < line.squared_error / line.squared_half_ulp < 0.5  # A third on average.

@@ -21,7 +21,7 @@ from gemmetry.formats.events import (
 )
 from gemmetry.formats.naming import Names, Numbers
 from gemmetry.formats.rocm.rocprofv3_tables import (
-    Block,
+    RowBlock,
     agent_number,
     blocks,
     columns,
@@ -111,7 +111,7 @@ class _Builder:
         self._problems: list[TraceProblem] = []
         self._partial = False
 
-    def read(self, path: Path, add: Callable[[Block], None]) -> None:
+    def read(self, path: Path, add: Callable[[RowBlock], None]) -> None:
         """All rows of a file."""
         for block in blocks(path):
             self._events += len(block)
@@ -120,7 +120,7 @@ class _Builder:
                 self._problems.append(TraceProblem(f"{path.name} {problem.where}", problem.what))
             add(block)
 
-    def kernels(self, block: Block) -> None:
+    def kernels(self, block: RowBlock) -> None:
         """Of ``kernel_trace.csv``."""
         block, start, duration = self._timed(block)
         self._gpu.add(
@@ -137,7 +137,7 @@ class _Builder:
             )
         )
 
-    def counted_kernels(self, block: Block) -> None:
+    def counted_kernels(self, block: RowBlock) -> None:
         """Of ``counter_collection.csv``: one row a counter, so each dispatch once."""
         first = []
         for index, number in enumerate(block.texts("Dispatch_Id")):
@@ -159,7 +159,7 @@ class _Builder:
             )
         )
 
-    def copies(self, block: Block) -> None:
+    def copies(self, block: RowBlock) -> None:
         """Of ``memory_copy_trace.csv``."""
         block, start, duration = self._timed(block)
         target = self._devices(block.texts("Destination_Agent_Id"))
@@ -176,26 +176,26 @@ class _Builder:
             )
         )
 
-    def calls(self, block: Block) -> None:
+    def calls(self, block: RowBlock) -> None:
         """Of ``hip_api_trace.csv`` and ``hsa_api_trace.csv``."""
         block, start, duration = self._timed(block)
         correlation = integers(block.integers("Correlation_Id"))
         name = self._numbered(block.texts("Function"))
         self._calls.add(call_rows(start, duration, name, self._on(block), correlation))
 
-    def operators(self, block: Block) -> None:
+    def operators(self, block: RowBlock) -> None:
         """Of ``rccl_api_trace.csv``."""
         block, start, duration = self._timed(block)
         name = self._numbered(block.texts("Function"))
         self._operators.add(operator_rows(start, duration, name, self._on(block)))
 
-    def ranges(self, block: Block) -> None:
+    def ranges(self, block: RowBlock) -> None:
         """Of ``marker_api_trace.csv``."""
         block, start, duration = self._timed(block)
         name = self._numbered(block.texts("Function"))
         self._annotations.add(annotation_rows(start, duration, name, self._on(block)))
 
-    def _timed(self, block: Block) -> tuple[Block, Int64, Int64]:
+    def _timed(self, block: RowBlock) -> tuple[RowBlock, Int64, Int64]:
         """The rows that have a time, with start and duration in ns."""
         start = integers(block.integers("Start_Timestamp"))
         end = integers(block.integers("End_Timestamp"))
@@ -207,7 +207,7 @@ class _Builder:
         names = self._names
         return np.array([names[text] for text in texts], np.int32)
 
-    def _on(self, block: Block) -> Int32:
+    def _on(self, block: RowBlock) -> Int32:
         threads = self._threads
         process, thread = block.texts("Process_Id"), block.texts("Thread_Id")
         pairs = zip(process, thread, strict=True)
@@ -226,7 +226,7 @@ class _Builder:
         return known if self._agents.products() else number
 
     @staticmethod
-    def _streams(block: Block) -> list[int]:
+    def _streams(block: RowBlock) -> list[int]:
         return block.integers("Stream_Id" if "Stream_Id" in block.columns else "Queue_Id")
 
     def rows(self) -> TraceRows:
@@ -264,13 +264,13 @@ def _agents(path: Path | None) -> Agents:
     return agents
 
 
-def _chosen(block: Block, rows: list[int]) -> Block:
+def _chosen(block: RowBlock, rows: list[int]) -> RowBlock:
     if len(rows) == len(block):
         return block
     columns = {name: [column[i] for i in rows] for name, column in block.columns.items()}
-    return Block(columns, block.first_line)
+    return RowBlock(columns, block.first_line)
 
 
-def _triples(block: Block, name: str) -> list[tuple[int, int, int]]:
+def _triples(block: RowBlock, name: str) -> list[tuple[int, int, int]]:
     x, y, z = (block.integers(f"{name}_{axis}") for axis in _XYZ)
     return [(max(0, a), max(0, b), max(0, c)) for a, b, c in zip(x, y, z, strict=True)]

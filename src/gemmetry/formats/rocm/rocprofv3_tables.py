@@ -34,7 +34,7 @@ _FILE = re.compile(rf"(?P<prefix>.*?)_?(?P<table>{'|'.join(TABLES)})\.csv(?P<pac
 
 
 @dataclass(slots=True)
-class Block:
+class RowBlock:
     """Some rows of a table."""
 
     columns: dict[str, list[str]]
@@ -84,7 +84,7 @@ def columns(path: Path) -> set[str]:
     return set(next((block.columns for block in blocks(path)), {}))
 
 
-def blocks(path: Path) -> Iterator[Block]:
+def blocks(path: Path) -> Iterator[RowBlock]:
     """The rows of a CSV file, ``ROWS_A_BLOCK`` at a time; rows with too few or too many fields are
     left out and noted.
 
@@ -95,7 +95,7 @@ def blocks(path: Path) -> Iterator[Block]:
         yield from _blocks(file)
 
 
-def _blocks(file: BinaryIO) -> Iterator[Block]:
+def _blocks(file: BinaryIO) -> Iterator[RowBlock]:
     csv.field_size_limit(_LONGEST_FIELD)
     text = io.TextIOWrapper(
         io.BufferedReader(_Raw(file)), encoding="utf-8-sig", errors="replace", newline=""
@@ -134,9 +134,9 @@ def _note(problems: list[TraceProblem], line: int, what: str) -> None:
 
 def _block(
     names: Sequence[str], rows: list[list[str]], first: int, problems: list[TraceProblem]
-) -> Block:
+) -> RowBlock:
     columns = zip(*rows, strict=True) if rows else [() for _ in names]
-    return Block(
+    return RowBlock(
         {name: list(column) for name, column in zip(names, columns, strict=True)}, first, problems
     )
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from gemmetry.domain.names import parse_number, print_number
 
 
-class Kind(StrEnum):
+class BehaviourKind(StrEnum):
     """Every behaviour; the value is the first part of the configuration's name."""
 
     DEFAULT = "default"
@@ -69,9 +69,9 @@ class Kind(StrEnum):
     HANG_COMPILE = "hang_compile"
 
 
-_DEFAULT_VALUES: dict[Kind, float] = {Kind.EXIT: 1, Kind.DEVICE_LOST: 1}
-_VALUE_REQUIRED = {Kind.SLOW, Kind.FACTOR, Kind.NOISY}
-_INTEGER_VALUES = {Kind.EXIT, Kind.DEVICE_LOST}
+_DEFAULT_VALUES: dict[BehaviourKind, float] = {BehaviourKind.EXIT: 1, BehaviourKind.DEVICE_LOST: 1}
+_VALUE_REQUIRED = {BehaviourKind.SLOW, BehaviourKind.FACTOR, BehaviourKind.NOISY}
+_INTEGER_VALUES = {BehaviourKind.EXIT, BehaviourKind.DEVICE_LOST}
 _VALUE = re.compile(r"[0-9]+(?:p[0-9]+)?(?:em?[0-9]+)?")
 
 
@@ -79,7 +79,7 @@ _VALUE = re.compile(r"[0-9]+(?:p[0-9]+)?(?:em?[0-9]+)?")
 class Behaviour:
     """A kind with its value; 0 where the kind takes none."""
 
-    kind: Kind = Kind.DEFAULT
+    kind: BehaviourKind = BehaviourKind.DEFAULT
     value: float = 0.0
 
     @property
@@ -92,14 +92,14 @@ class Behaviour:
 
 def parse_behaviour(name: str) -> Behaviour | None:
     """The behaviour whose name is exactly `name`; None if there is none."""
-    if name in list(Kind):
-        kind = Kind(name)
+    if name in list(BehaviourKind):
+        kind = BehaviourKind(name)
         behaviour = Behaviour(kind, _DEFAULT_VALUES.get(kind, 0.0))
     else:
         word, _, number = name.rpartition("_")
-        if word not in list(Kind) or not _VALUE.fullmatch(number):
+        if word not in list(BehaviourKind) or not _VALUE.fullmatch(number):
             return None
-        kind = Kind(word)
+        kind = BehaviourKind(word)
         behaviour = Behaviour(kind, parse_number(number))
         if kind not in _VALUE_REQUIRED | _INTEGER_VALUES:
             return None

@@ -33,7 +33,7 @@ from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.numerics.host_products import evaluate, plain_product
 from gemmetry.providers.base import BaseProvider
-from gemmetry.providers.null_provider.behaviour import Behaviour, Kind, parse_behaviour
+from gemmetry.providers.null_provider.behaviour import Behaviour, BehaviourKind, parse_behaviour
 
 PEAK_FLOPS_PER_NS = 1000.0
 """Of the pretend device: 1 TFLOP/s."""
@@ -97,7 +97,7 @@ class NullExecutable:
         self._plain_product = plain_product(dispatch.operation, _COMPUTE_DTYPE)
         self._behaviour = behaviour
         self._duration_ns = simulated_ns(dispatch.operation, behaviour)
-        is_noisy = behaviour.kind is Kind.NOISY
+        is_noisy = behaviour.kind is BehaviourKind.NOISY
         self._spread = (behaviour.value if is_noisy else JITTER_PERCENT) / 100
         self._random = random.Random(f"{dispatch.provider}:{dispatch.name}")
         self._launches = 0
@@ -110,22 +110,22 @@ class NullExecutable:
         kind = self._behaviour.kind
         if kind in _BEFORE:
             _BEFORE[kind](self._behaviour, self._launches)
-        if kind is Kind.PARTIAL:
+        if kind is BehaviourKind.PARTIAL:
             self._compute_but_last_row(inputs, output)
         else:
             self._compute(inputs, output)
         match kind:
-            case Kind.WRONG:
+            case BehaviourKind.WRONG:
                 _falsify(output)
-            case Kind.LATE if self._device.timing_began:
+            case BehaviourKind.LATE if self._device.timing_began:
                 _falsify(output)
-            case Kind.WRONG_NAN:
+            case BehaviourKind.WRONG_NAN:
                 output.reshape(-1)[-1] = _worst_value(output)
-            case Kind.MUTATE_INPUTS:
+            case BehaviourKind.MUTATE_INPUTS:
                 inputs[0].reshape(-1).view(np.uint8)[0] ^= 1
-            case Kind.OUT_OF_BOUNDS:
+            case BehaviourKind.OUT_OF_BOUNDS:
                 red_zones(output)[1][:8] = 0
-            case Kind.DEVICE_LOST if self._launches >= self._behaviour.value:
+            case BehaviourKind.DEVICE_LOST if self._launches >= self._behaviour.value:
                 self._device.lost = True
         return output
 
@@ -180,12 +180,16 @@ class NullProvider(BaseProvider):
     @cached_property
     def _configurations(self) -> tuple[Configuration, ...]:
         """The same for every operation; plans of a million operations ask for each."""
-        names = dict.fromkeys((Kind.DEFAULT, Kind.FAST, *self.options.get("configurations", ())))
+        names = dict.fromkeys(
+            (BehaviourKind.DEFAULT, BehaviourKind.FAST, *self.options.get("configurations", ()))
+        )
         found = []
         for name in names:
             behaviour = parse_behaviour(str(name))
             if behaviour is None:
-                raise UnknownNameError("configuration of the null provider", str(name), Kind)
+                raise UnknownNameError(
+                    "configuration of the null provider", str(name), BehaviourKind
+                )
             found.append(_configuration(behaviour))
         return tuple(found)
 
@@ -223,12 +227,12 @@ class NullProvider(BaseProvider):
         behaviour = parse_behaviour(dispatch.configuration.name)
         if behaviour is None:
             raise UnknownNameError(
-                "configuration of the null provider", dispatch.configuration.name, Kind
+                "configuration of the null provider", dispatch.configuration.name, BehaviourKind
             )
         self._compile_one(dispatch, workspace)
-        if behaviour.kind is Kind.HANG_BUILD:
+        if behaviour.kind is BehaviourKind.HANG_BUILD:
             _hang()
-        if behaviour.kind is Kind.UNSUPPORTED:
+        if behaviour.kind is BehaviourKind.UNSUPPORTED:
             raise UnsupportedError(f"{dispatch}: its configuration asks to be unsupported")
         return NullExecutable(dispatch, behaviour)
 
@@ -250,14 +254,14 @@ class NullProvider(BaseProvider):
             if binary.exists() and not workspace.force:
                 return 0
         match parse_behaviour(dispatch.configuration.name):
-            case Behaviour(Kind.COMPILE_ERROR):
+            case Behaviour(BehaviourKind.COMPILE_ERROR):
                 raise CompileError(
                     f"{dispatch}: its configuration asks the compiler to reject it",
                     hint="Choose another configuration of the null provider.",
                 )
-            case Behaviour(Kind.COMPILE_CRASH):
+            case Behaviour(BehaviourKind.COMPILE_CRASH):
                 _crash()
-            case Behaviour(Kind.HANG_COMPILE):
+            case Behaviour(BehaviourKind.HANG_COMPILE):
                 _hang()
         if binary is not None:
             time.sleep(float(self.options["seconds_per_compile"]))
@@ -279,11 +283,11 @@ def simulated_ns(operation: Operation, behaviour: Behaviour) -> float:
     work = max(operation.flops / PEAK_FLOPS_PER_NS, operation.bytes / PEAK_BYTES_PER_NS)
     duration = LAUNCH_OVERHEAD_NS + work
     match behaviour.kind:
-        case Kind.FAST:
+        case BehaviourKind.FAST:
             return 0.8 * duration
-        case Kind.FACTOR:
+        case BehaviourKind.FACTOR:
             return behaviour.value * duration
-        case Kind.SLOW:
+        case BehaviourKind.SLOW:
             return duration + behaviour.value * 1e6
     return duration
 
@@ -377,18 +381,18 @@ def _leak(_behaviour: Behaviour, _launches: int) -> None:
     raise MemoryError("the leak was not stopped by the limit on this process's address space")
 
 
-_BEFORE: dict[Kind, Callable[[Behaviour, int], None]] = {
-    Kind.SLOW: _sleep,
-    Kind.CHATTY: _chatter,
-    Kind.LAUNCH_ERROR: _launch_error,
-    Kind.FLAKY: _every_second_fails,
-    Kind.RAISES: _raise_foreign,
-    Kind.OUT_OF_MEMORY: _out_of_memory,
-    Kind.LEAK: _leak,
-    Kind.CRASH: _crash,
-    Kind.ABORT: _abort,
-    Kind.EXIT: _exit,
-    Kind.HANG: _hang,
+_BEFORE: dict[BehaviourKind, Callable[[Behaviour, int], None]] = {
+    BehaviourKind.SLOW: _sleep,
+    BehaviourKind.CHATTY: _chatter,
+    BehaviourKind.LAUNCH_ERROR: _launch_error,
+    BehaviourKind.FLAKY: _every_second_fails,
+    BehaviourKind.RAISES: _raise_foreign,
+    BehaviourKind.OUT_OF_MEMORY: _out_of_memory,
+    BehaviourKind.LEAK: _leak,
+    BehaviourKind.CRASH: _crash,
+    BehaviourKind.ABORT: _abort,
+    BehaviourKind.EXIT: _exit,
+    BehaviourKind.HANG: _hang,
 }
 
 PROVIDER = NullProvider

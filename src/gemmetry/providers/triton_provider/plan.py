@@ -9,7 +9,7 @@ from typing import Any
 from gemmetry.domain.dtypes import F16, TF32
 from gemmetry.domain.operation import Layout, Operation, Scaling
 from gemmetry.providers.triton_provider.architectures import TRITON_TYPES
-from gemmetry.providers.triton_provider.tiles import Tile
+from gemmetry.providers.triton_provider.tiles import TritonTile
 
 ALIGNMENT = 16
 """Bytes; Triton's ``tt.divisibility``: what lets it load 16 bytes at a time."""
@@ -83,7 +83,7 @@ class KernelPlan:
         }
 
 
-def make_plan(operation: Operation, tile: Tile) -> KernelPlan:
+def make_plan(operation: Operation, tile: TritonTile) -> KernelPlan:
     """The plan of `operation` with `tile`."""
     s = operation.signature
     m, n, k, _ = operation.matmul_shape

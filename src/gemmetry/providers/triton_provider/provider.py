@@ -137,7 +137,7 @@ class TritonProvider(BaseProvider):
 
         return {"triton": triton.__version__, "torch": torch.__version__}
 
-    def _tile(self, dispatch: Dispatch) -> tiles.Tile:
+    def _tile(self, dispatch: Dispatch) -> tiles.TritonTile:
         architecture = architecture_of(dispatch.target)
         return tiles.tile_of(dispatch.configuration, dispatch.operation, architecture)
 

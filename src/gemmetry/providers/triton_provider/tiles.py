@@ -30,7 +30,7 @@ ran without spills and those at 256 spilled."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class TritonTile:
     """The parameters of one configuration."""
 
     block_m: int
@@ -68,20 +68,20 @@ class Tile:
         return -(-m // self.block_m) * -(-n // self.block_n) * batch
 
 
-def parse_tile(name: str) -> Tile | None:
+def parse_tile(name: str) -> TritonTile | None:
     """The inverse of ``Tile.name``; None for other names and for sizes Triton cannot have
     (blocks and warps are powers of two)."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
-    tile = Tile(*(int(text) for text in match.groups()))
+    tile = TritonTile(*(int(text) for text in match.groups()))
     powers = (tile.block_m, tile.block_n, tile.block_k, tile.warps)
     if any(size & (size - 1) for size in powers) or max(powers[:3]) > _LARGEST_BLOCK:
         return None
     return tile
 
 
-def shared_memory_bytes(tile: Tile, operation: Operation, architecture: Architecture) -> int:
+def shared_memory_bytes(tile: TritonTile, operation: Operation, architecture: Architecture) -> int:
     """What the software pipeline needs: one A and one B tile per buffer.
 
     The number of buffers was read off Triton's metadata (3.6 and 3.9): one for each stage where
@@ -97,7 +97,7 @@ def shared_memory_bytes(tile: Tile, operation: Operation, architecture: Architec
     return max(tile.stages - 1, 1) * (a_tile + b_tile)
 
 
-def why_invalid(tile: Tile, operation: Operation, architecture: Architecture) -> str | None:
+def why_invalid(tile: TritonTile, operation: Operation, architecture: Architecture) -> str | None:
     """Why `tile` cannot work for `operation` on `architecture`, or None."""
     needed = shared_memory_bytes(tile, operation, architecture)
     if needed > architecture.shared_memory_bytes:
@@ -117,8 +117,8 @@ def why_invalid(tile: Tile, operation: Operation, architecture: Architecture) ->
     return None
 
 
-def _make(*rows: tuple[int, ...]) -> tuple[Tile, ...]:
-    return tuple(Tile(*row) for row in rows)
+def _make(*rows: tuple[int, ...]) -> tuple[TritonTile, ...]:
+    return tuple(TritonTile(*row) for row in rows)
 
 
 # Best first for large products, by what an H200 measured at 4096³; the last ones are for few rows.
@@ -157,11 +157,11 @@ _AMD = _make(
     (128, 64, 64, 4, 2), (64, 128, 64, 4, 2), (64, 64, 64, 4, 2), (64, 64, 128, 4, 2),
     (32, 64, 128, 4, 2), (16, 64, 128, 4, 2),
 )  # fmt: skip
-_SMALLEST = Tile(16, 16, 32, 4, 1)
+_SMALLEST = TritonTile(16, 16, 32, 4, 1)
 _INTERPRETED = _make((32, 32, 32, 4, 1), (16, 32, 64, 4, 1))
 
 
-def _candidates(operation: Operation, architecture: Architecture | None) -> tuple[Tile, ...]:
+def _candidates(operation: Operation, architecture: Architecture | None) -> tuple[TritonTile, ...]:
     lhs = operation.signature.lhs
     if architecture is None:
         return _INTERPRETED
@@ -174,7 +174,7 @@ def _candidates(operation: Operation, architecture: Architecture | None) -> tupl
     return _PLAIN_F32 if lhs is F32 else _SIXTEEN_BIT
 
 
-def valid_tiles(operation: Operation, architecture: Architecture | None) -> list[Tile]:
+def valid_tiles(operation: Operation, architecture: Architecture | None) -> list[TritonTile]:
     """The tiles worth trying that pass the filter; architecture None: the interpreter."""
     return [
         tile
@@ -183,7 +183,7 @@ def valid_tiles(operation: Operation, architecture: Architecture | None) -> list
     ]
 
 
-def choose(operation: Operation, architecture: Architecture | None) -> Tile:
+def choose(operation: Operation, architecture: Architecture | None) -> TritonTile:
     """The tile that ``default`` stands for: the first that is not much larger than C and gives
     about one program per multiprocessor, else the one that gives the most programs."""
     tiles = valid_tiles(operation, architecture)
@@ -219,7 +219,7 @@ def configurations(
 
 def tile_of(
     configuration: Configuration, operation: Operation, architecture: Architecture | None
-) -> Tile:
+) -> TritonTile:
     """The tile behind a configuration of this provider."""
     if configuration.name == DEFAULT_CONFIGURATION:
         return choose(operation, architecture)

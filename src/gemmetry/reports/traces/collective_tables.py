@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gemmetry.traces import TRACE_SCHEMA_VERSION
-from gemmetry.traces.collectives.jobs import JobCollectives, Kind
+from gemmetry.traces.collectives.jobs import JobCollectives, JobKind
 from gemmetry.traces.collectives.matched import Matched
 from gemmetry.traces.collectives.summary import Collective
 from gemmetry.traces.jobs import RankTrace
@@ -242,7 +242,7 @@ def kind_rows(jobs: Iterable[JobCollectives]) -> list[Row]:
     return [{"job": found.job.name, **kind_row(kind)} for found in jobs for kind in found.kinds]
 
 
-def kind_row(kind: Kind) -> Row:
+def kind_row(kind: JobKind) -> Row:
     """Medians over the collectives of one kind; durations are those of all their kernels."""
     ones = kind.ones
     # A kind holds matched collectives or kernels alone, as its job does.

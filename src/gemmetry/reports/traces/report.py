@@ -25,7 +25,7 @@ from gemmetry.traces.model import Trace
 from gemmetry.traces.operators.host import HostOperator, HostOperators, without_gpu_text
 from gemmetry.traces.stages import stage
 from gemmetry.traces.summary import Summary, summarize, summarize_steps
-from gemmetry.traces.timeline import Lane, trace_lanes
+from gemmetry.traces.timeline import TimelineLane, trace_lanes
 from gemmetry.traces.tracelens.collectives import (
     CommunicationNames,
     communication_names,
@@ -124,7 +124,7 @@ class TraceReport:
     jobs: list[JobCollectives]
     devices: list[str]
     """Products of the GPUs that worked, as far as the traces tell."""
-    lanes: list[Lane]
+    lanes: list[TimelineLane]
     """Of the timeline; [] unless it was requested."""
     errors: dict[str, str]
     """Files that could not be read."""
@@ -218,7 +218,7 @@ class _Gathered:
     steps: list[Summary] = field(default_factory=list)
     ranks: list[RankTrace] = field(default_factory=list)
     names: dict[Any, CommunicationNames] = field(default_factory=dict)
-    lanes: list[Lane] = field(default_factory=list)
+    lanes: list[TimelineLane] = field(default_factory=list)
     host: HostOperators = field(default_factory=HostOperators)
     host_rows: list[HostOperator] = field(default_factory=list)
     """Of each file."""

@@ -17,7 +17,7 @@ from gemmetry.traces.collectives.jobs import JobCollectives
 from gemmetry.traces.collectives.matched import Matched
 from gemmetry.traces.jobs import RankTrace
 from gemmetry.traces.summary import Summary
-from gemmetry.traces.timeline import KINDS, Lane, Work
+from gemmetry.traces.timeline import KINDS, TimelineLane, Work
 
 MOST_LANES = 128
 """Lanes of one picture; of more, those with the most work are drawn."""
@@ -38,7 +38,7 @@ class _Message(NamedTuple):
 
 def timeline_groups(report: TraceReport) -> list[dict[str, Any]]:
     """A group of lanes for each job, on one time axis."""
-    by_file: dict[str, list[Lane]] = {}
+    by_file: dict[str, list[TimelineLane]] = {}
     for lane in report.lanes:
         by_file.setdefault(lane.file, []).append(lane)
     steps: dict[Path, list[Summary]] = {}
@@ -61,7 +61,7 @@ def timeline_groups(report: TraceReport) -> list[dict[str, Any]]:
 
 class _Rank(NamedTuple):
     trace: RankTrace
-    lanes: list[Lane]
+    lanes: list[TimelineLane]
     steps: list[Summary]
 
 
@@ -117,7 +117,7 @@ def _group(
     }
 
 
-def _order(lanes: Sequence[Lane]) -> Any:
+def _order(lanes: Sequence[TimelineLane]) -> Any:
     """A key by which the lanes of each rank stand in the same order: streams with the most work on
     all ranks together first."""
     spent: dict[tuple[int, str], int] = {}
@@ -143,7 +143,7 @@ def _steps(rank: _Rank, label: str, base: int, rows: int) -> dict[str, Any]:
 
 
 def _lane(
-    lane: Lane,
+    lane: TimelineLane,
     label: str,
     base: int,
     works: dict[_Text, int],
@@ -194,7 +194,7 @@ class _Labels(NamedTuple):
     devices: bool
     processes: bool
 
-    def of(self, rank: int | None, lane: Lane) -> str:
+    def of(self, rank: int | None, lane: TimelineLane) -> str:
         if lane.thread:
             whole = self.processes and not self.ranks
             name = lane.thread if whole else lane.thread.rpartition("/")[2]

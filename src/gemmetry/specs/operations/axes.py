@@ -13,7 +13,7 @@ from gemmetry.domain.operation import MatmulShape, Operation, OperationKind, Sha
 from gemmetry.specs.model import ProfileSpec
 from gemmetry.specs.operations.defaults import DEFAULT_BATCH, Defaults
 from gemmetry.specs.operations.expansion import (
-    Block,
+    OperationBlock,
     Operations,
     Shapes,
     SignatureAxes,
@@ -91,7 +91,7 @@ def expand(
     )
     slices = parse_sizes(spec.split_k_slices) if spec.split_k_slices else ()
     kinds = _kinds(spec, given, slices, defaults) if given.any or use_default_shapes else ()
-    blocks: list[Block] = []
+    blocks: list[OperationBlock] = []
     notes: list[str] = []
     for kind in kinds:
         kind_axes = axes if dtypes else replace(axes, dtypes=defaults.dtypes[kind])
@@ -105,7 +105,7 @@ def expand(
                 blocks.extend(fitting)
                 refused = (*refused, *undivided)
             else:
-                blocks.append(Block(signatures, shapes))
+                blocks.append(OperationBlock(signatures, shapes))
         notes.extend(refused)
     document = _document(spec, blocks, singles)
     return Expansion(Operations(blocks, singles), document, given.any, notes)
@@ -211,7 +211,7 @@ def _shapes_of(kind: OperationKind, given: _GivenShapes, defaults: Defaults) -> 
 
 
 def _document(
-    spec: ProfileSpec, blocks: Sequence[Block], singles: Sequence[Operation]
+    spec: ProfileSpec, blocks: Sequence[OperationBlock], singles: Sequence[Operation]
 ) -> dict[str, object]:
     """The axes in canonical form: signatures by name, sizes as they were written."""
     groups = []

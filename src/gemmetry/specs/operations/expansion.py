@@ -52,7 +52,7 @@ Shapes = SizeGrid | tuple[Shape, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class OperationBlock:
     """Signatures that share shapes."""
 
     signatures: tuple[Signature, ...]
@@ -68,7 +68,7 @@ class Operations:
     Blocks must not overlap each other; a single operation that a block holds too is told once.
     """
 
-    def __init__(self, blocks: Iterable[Block], singles: Iterable[Operation] = ()) -> None:
+    def __init__(self, blocks: Iterable[OperationBlock], singles: Iterable[Operation] = ()) -> None:
         self.blocks = tuple(block for block in blocks if len(block))
         self.singles = tuple(
             operation for operation in dict.fromkeys(singles) if not self._in_blocks(operation)
@@ -155,7 +155,9 @@ def _steps(epilogue: str) -> tuple[EpilogueStep, ...]:
     return () if epilogue == "none" else tuple(EpilogueStep(s) for s in epilogue.split("+"))
 
 
-def divide(signatures: Iterable[Signature], shapes: Shapes) -> tuple[list[Block], tuple[str, ...]]:
+def divide(
+    signatures: Iterable[Signature], shapes: Shapes
+) -> tuple[list[OperationBlock], tuple[str, ...]]:
     """Blocks of split-k signatures over the shapes whose K divides into the slices; the others
     are left out, as the dispatch profiler did, with a note.
 
@@ -176,7 +178,7 @@ def divide(signatures: Iterable[Signature], shapes: Shapes) -> tuple[list[Block]
             notes.append(
                 f"left out: {left_out} shape(s) whose K does not divide into {slices} slices"
             )
-        blocks.append(Block((signature,), fitting))
+        blocks.append(OperationBlock((signature,), fitting))
     if not any(len(block) for block in blocks):
         raise EmptySelectionError(
             "no K divides into the requested slices", hint="Choose slices that divide K."

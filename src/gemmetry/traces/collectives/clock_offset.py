@@ -15,7 +15,7 @@ import numpy as np
 
 from gemmetry.traces.collectives.matched import Matched
 from gemmetry.traces.collectives.summary import SYNCHRONISING, Collective
-from gemmetry.traces.jobs import Job
+from gemmetry.traces.jobs import TraceJob
 
 LEAST_NS = 5_000
 SCATTERS = 5.0
@@ -47,7 +47,7 @@ class ClockOffset:
     exclude 0."""
 
 
-def clock_offsets(job: Job, matched: Sequence[Matched]) -> list[ClockOffset]:
+def clock_offsets(job: TraceJob, matched: Sequence[Matched]) -> list[ClockOffset]:
     """The clock offset of each rank of `job`, by rank."""
     ranks = sorted(job.by_rank)
     nodes = node_numbers(job)
@@ -75,7 +75,7 @@ def _clock(rank: int, node: int, one: _Estimate, applied: int) -> ClockOffset:
     )
 
 
-def node_numbers(job: Job) -> dict[int, int]:
+def node_numbers(job: TraceJob) -> dict[int, int]:
     """The node of each rank: by host name where all traces tell it; else ranks fill one node after
     the other, and a device number that occurs again begins the next node."""
     traces = job.by_rank

@@ -9,7 +9,7 @@ from functools import cached_property
 from gemmetry.traces.collectives.clock_offset import ClockOffset, clock_offsets
 from gemmetry.traces.collectives.matched import Matched
 from gemmetry.traces.collectives.matching import Matching, match
-from gemmetry.traces.jobs import Job, RankTrace, group_jobs
+from gemmetry.traces.jobs import RankTrace, TraceJob, group_jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Straggler:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class JobKind:
     """Collectives that do the same: operation, type, size, group size."""
 
     op: str | None
@@ -39,7 +39,7 @@ class Kind:
 class JobCollectives:
     """The collectives of one job."""
 
-    job: Job
+    job: TraceJob
     matching: Matching
     clocks: tuple[ClockOffset, ...]
 
@@ -106,14 +106,14 @@ class JobCollectives:
         return tuple(sorted(alone, key=lambda one: (one.start_ns, one.members[0][0])))
 
     @cached_property
-    def kinds(self) -> list[Kind]:
+    def kinds(self) -> list[JobKind]:
         """Collectives by what they do, those with the most time first."""
         found: dict[tuple[object, ...], list[Matched]] = {}
         for one in self.listed:
             key = (one.op, one.dtype, one.elements, one.group_size)
             found.setdefault(key, []).append(one)
         kinds = [
-            Kind(op=ones[0].op, dtype=ones[0].dtype, elements=ones[0].elements,
+            JobKind(op=ones[0].op, dtype=ones[0].dtype, elements=ones[0].elements,
                  group_size=ones[0].group_size, ones=tuple(ones))
             for ones in found.values()
         ]  # fmt: skip
@@ -135,13 +135,13 @@ def analyse_jobs(traces: Iterable[RankTrace]) -> list[JobCollectives]:
     return [analyse_job(job) for job in group_jobs(traces)]
 
 
-def analyse_job(job: Job) -> JobCollectives:
+def analyse_job(job: TraceJob) -> JobCollectives:
     """The collectives of `job`, matched, with the offsets of its clocks."""
     matching = match(job)
     return JobCollectives(job, matching, tuple(clock_offsets(job, matching.matched)))
 
 
-def _missing(job: Job) -> list[str]:
+def _missing(job: TraceJob) -> list[str]:
     if not job.missing:
         return []
     size = job.world_size or len(job.ranks) + len(job.missing)

@@ -12,7 +12,7 @@ import numpy as np
 from gemmetry.traces.collectives.alignment import MISSING, Entries, align
 from gemmetry.traces.collectives.matched import Matched
 from gemmetry.traces.collectives.summary import POINT_TO_POINT, SYNCHRONISING, Collective, Group
-from gemmetry.traces.jobs import Job
+from gemmetry.traces.jobs import TraceJob
 
 _UNEQUAL = ("all_to_all", *POINT_TO_POINT)
 """Ranks may put in different numbers of elements."""
@@ -53,7 +53,7 @@ class _Slot:
     told: list[int]
 
 
-def match(job: Job) -> Matching:
+def match(job: TraceJob) -> Matching:
     """Matches a job's collectives.
 
     Every group is matched by the order of starts on each rank; operation, element type and size
@@ -95,7 +95,7 @@ def match(job: Job) -> Matching:
 
 
 def _group(
-    job: Job,
+    job: TraceJob,
     members: Sequence[tuple[int, Collective]],
     expected: Set[int],
     missing: Sequence[int],
@@ -119,7 +119,7 @@ def _group(
 class _Streams:
     """Which collectives of different ranks belong to one sequence."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: TraceJob) -> None:
         self._by_name: dict[str | None, set[tuple[int, ...]]] = {}
         streams: dict[int, set[int]] = {}
         outside: dict[tuple[str | None, int], tuple[int, ...]] = {}

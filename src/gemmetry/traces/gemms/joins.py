@@ -21,7 +21,7 @@ _BLOCK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Launches:
+class JoinedLaunches:
     """Origin of each row of ``TraceRows.gpu``; -1 stands for "not in the file"."""
 
     call: Int64
@@ -35,7 +35,7 @@ class Launches:
     those that the work was recorded from."""
 
 
-def join_launches(rows: TraceRows) -> Launches:
+def join_launches(rows: TraceRows) -> JoinedLaunches:
     """The origin of all work on GPUs."""
     call = calls_of(rows.gpu, rows.calls)
     used = np.unique(call[call != NONE])
@@ -49,7 +49,7 @@ def join_launches(rows: TraceRows) -> Launches:
     untold = (external <= 0) & (of_call != NONE)
     external[untold] = rows.calls.external_id[of_call[untold]]
     operator[lost] = _by_external_id(rows.operators, external)
-    return Launches(call, operator, parent, _from_graph(rows, call))
+    return JoinedLaunches(call, operator, parent, _from_graph(rows, call))
 
 
 def calls_of(gpu: GpuRows, calls: CallRows) -> Int64:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from gemmetry.formats.events import Int64, TraceRows
 from gemmetry.kernel_names import KernelKind
-from gemmetry.traces.gemms.joins import NONE, Launches
+from gemmetry.traces.gemms.joins import NONE, JoinedLaunches
 from gemmetry.traces.model import Trace
 from gemmetry.traces.operators.gemms import GemmShape, gemm_shape, is_gemm_operator
 from gemmetry.traces.operators.grouped import distinct_rows
@@ -224,7 +224,7 @@ def _only_shape(group: Int64, shape: Int64) -> Int64:
 
 def _backward_shapes(
     rows: TraceRows,
-    launches: Launches,
+    launches: JoinedLaunches,
     shape_of: Int64,
     shapes: Sequence[GemmShape],
     innermost: Int64,

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmetry.formats.events import TraceRows
-from gemmetry.traces.gemms.joins import NONE, Launches
+from gemmetry.traces.gemms.joins import NONE, JoinedLaunches
 from gemmetry.traces.operators.gemms import is_gemm_operator
 
 _CONVOLUTION = re.compile(r"(?:\A|::|_)(?:\w{0,40}_)?conv(?:olution|[123]d|_|\Z)", re.IGNORECASE)
@@ -29,7 +29,7 @@ def is_convolution_operator(name: str) -> bool:
     return is_operator or _BACKWARD.match(name) is not None
 
 
-def launched_by_convolution(rows: TraceRows, launches: Launches) -> npt.NDArray[np.bool_]:
+def launched_by_convolution(rows: TraceRows, launches: JoinedLaunches) -> npt.NDArray[np.bool_]:
     """For each row of ``rows.gpu``: whether, going outwards from its launch, a convolution operator
     comes before any operator that is one GEMM. Work of graphs is not known to be."""
     names = rows.operators.name

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmetry.formats.events import Int64, OperatorArguments
-from gemmetry.traces.gemms.joins import NONE, Launches
+from gemmetry.traces.gemms.joins import NONE, JoinedLaunches
 from gemmetry.traces.model import Trace
 from gemmetry.traces.operators.grouped import busy_by_owner, distinct_rows, grouped_statistics
 from gemmetry.traces.operators.models import (
@@ -115,7 +115,7 @@ def _forward_of(trace: Trace, node: Int64) -> tuple[Int64, Int64]:
     return node[found], candidate[order[place[found]]]
 
 
-def _around(launches: Launches, wanted: Bools) -> tuple[Int64, Int64]:
+def _around(launches: JoinedLaunches, wanted: Bools) -> tuple[Int64, Int64]:
     """Rows of work on GPUs and the `wanted` operators around them: each pair of both."""
     row = np.flatnonzero(launches.operator != NONE)
     at = launches.operator[row]

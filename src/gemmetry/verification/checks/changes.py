@@ -10,7 +10,7 @@ import numpy as np
 from gemmetry.domain.contracts import Buffer
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.changes import (
-    Change,
+    InputChange,
     changed_inputs,
     changed_reference,
     part_with_lines,
@@ -28,7 +28,7 @@ from gemmetry.verification.checks.results import CheckResult, failed, not_applic
 from gemmetry.verification.context import INTEGERS, Context, ExactRun
 from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.inputs.exact import ExactCase
-from gemmetry.verification.inputs.small_changes import Step, changes_of, draw_steps
+from gemmetry.verification.inputs.small_changes import ChangeStep, changes_of, draw_steps
 from gemmetry.verification.launching import Launch
 
 NAME = "follows_changes"
@@ -96,7 +96,7 @@ class _Answer:
     that nothing had changed for; zeros of the other sign are right too, and looked at on the host.
     """
 
-    def __init__(self, context: Context, run: ExactRun | None, steps: Sequence[Step]) -> None:
+    def __init__(self, context: Context, run: ExactRun | None, steps: Sequence[ChangeStep]) -> None:
         self._context = context
         self._run = run
         self._steps = steps
@@ -142,18 +142,18 @@ class _Answer:
                 lines = take_lines(self._context.operation, self._run.case.expected, step.change)
                 self._put(step, lines)
 
-    def _exact_lines(self, case: ExactCase) -> dict[Change, ExactCase]:
+    def _exact_lines(self, case: ExactCase) -> dict[InputChange, ExactCase]:
         """Change -> the lines of the result to look at. Where they are known to the bit, one
         product gives those of an operand, as widening the other one takes longer than that."""
         operation, steps = self._context.operation, self._steps
 
-        def lines_of(some: Sequence[Step]) -> ExactCase:
+        def lines_of(some: Sequence[ChangeStep]) -> ExactCase:
             part = part_with_lines(operation, some[0].inputs, [step.seen for step in some])
             return self._context.case_of(*part)
 
         if case.expected is None:
             return {step.change: lines_of([step]) for step in steps}
-        found: dict[Change, ExactCase] = {}
+        found: dict[InputChange, ExactCase] = {}
         for place in range(len(operation.inputs)):
             of_place = [step for step in steps if step.change.place == place]
             expected = lines_of(of_place).expected if of_place else None
@@ -164,12 +164,12 @@ class _Answer:
                     found[step.change] = _known(lines)
         return found
 
-    def _is_as_on_device(self, step: Step, lines: Array, launch: Launch) -> bool:
+    def _is_as_on_device(self, step: ChangeStep, lines: Array, launch: Launch) -> bool:
         assert self._run is not None
         self._put(step, lines)
         return self._context.launcher.device.same_bytes(launch.result, self._run.launch.result)
 
-    def _put(self, step: Step, lines: Array) -> None:
+    def _put(self, step: ChangeStep, lines: Array) -> None:
         assert self._run is not None
         operation, device = self._context.operation, self._context.launcher.device
         edits = result_edits(operation, step.change, lines)
@@ -209,7 +209,7 @@ def _of_result(reference: Reference, result: Array) -> Reference:
 
 
 def _explained(
-    context: Context, step: Step, launch: Launch, before: Launch, result: CheckResult
+    context: Context, step: ChangeStep, launch: Launch, before: Launch, result: CheckResult
 ) -> CheckResult:
     """`result`, a failure, with a word on results that do not follow at all."""
     spec = context.operation.output

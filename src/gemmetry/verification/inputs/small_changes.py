@@ -34,7 +34,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmetry.domain.operation import Conv2dShape, Operation
-from gemmetry.numerics.changes import Change, ChangeKind, changeable, edits, line_axis
+from gemmetry.numerics.changes import ChangeKind, InputChange, changeable, edits, line_axis
 from gemmetry.numerics.drawing import (
     draw_change,
     draw_exchange,
@@ -51,14 +51,14 @@ _FACTORS = (0, 1)
 
 
 @dataclass(frozen=True)
-class Step:
+class ChangeStep:
     """A change, and what it is made in."""
 
-    change: Change
+    change: InputChange
     before: tuple[Array, ...]
     """Inputs with all changes of operands before this one; those of its own operand are left out,
     as `change` holds the new lines."""
-    seen: Change
+    seen: InputChange
     """The lines of the result to look at: those of `change`, and for a single factor some other."""
 
     @property
@@ -94,7 +94,7 @@ def draw_steps(
     inputs: Sequence[Array],
     wanted: Sequence[tuple[ChangeKind, int]],
     rng: np.random.Generator,
-) -> list[Step]:
+) -> list[ChangeStep]:
     """The changes of `wanted` at places that `rng` chooses, those of an operand in turn.
 
     Args:
@@ -107,13 +107,13 @@ def draw_steps(
         before = tuple(current)
         if place not in lined:
             change = negated_factor(operation, current, place)
-            steps.append(Step(change, before, unchanged_line(operation, current, 1, rng)))
+            steps.append(ChangeStep(change, before, unchanged_line(operation, current, 1, rng)))
             current[place] = change.contents
             continue
         current[place] = np.array(current[place])
         kinds = sorted({kind for kind, of in wanted if of == place}, key=_ORDER.index)
         for change in _drawn(operation, current, kinds, place, rng):
-            steps.append(Step(change, before, change))
+            steps.append(ChangeStep(change, before, change))
             for edit in edits(operation, change):
                 current[place][edit.index] = edit.contents
     return steps
@@ -125,7 +125,7 @@ def _drawn(
     kinds: Sequence[ChangeKind],
     place: int,
     rng: np.random.Generator,
-) -> Iterator[Change]:
+) -> Iterator[InputChange]:
     """Changes of an operand, which the caller makes in `current` as they come."""
     for kind in kinds:
         if kind is ChangeKind.CROSSED:

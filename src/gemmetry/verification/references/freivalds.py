@@ -47,7 +47,7 @@ from gemmetry.numerics.bounds import underflow_cost
 from gemmetry.numerics.references import logical_tensors, to_logical
 from gemmetry.numerics.storage import Array, Float64Array, to_float64
 from gemmetry.verification.error_statistics import ErrorStatistics, Mask
-from gemmetry.verification.references.sampling import LINES, Line, Sample, Sampler
+from gemmetry.verification.references.sampling import LINES, ElementSample, ElementSampler, Line
 from gemmetry.verification.references.vector_sums import Scan, Vectors, scan
 
 FALSE_ALARM = 1e-6
@@ -125,7 +125,7 @@ def freivalds(
     width = operation.output.shape[-1]
     shape = (operation.output.elements // max(1, width), width)
     overflowing = _overflowing_rows(operation, output)
-    sampler = Sampler(operation, inputs, output, seed=seed, declared=declared)
+    sampler = ElementSampler(operation, inputs, output, seed=seed, declared=declared)
     rows = sampler.rows(also=[int(row) for row in overflowing[:LINES]])
     bad_rows, bad_columns = set(rows.bad), set[int]()
     samples = [rows]
@@ -258,7 +258,7 @@ class _Sums:
         m, n, k, _ = self.operation.matmul_shape
         return max(m, n) * max(128 * 128 * k, 2**31) >= 2**53
 
-    def judge(self, samples: Sequence[Sample]) -> _Found:
+    def judge(self, samples: Sequence[ElementSample]) -> _Found:
         m, _, _, batch = self.operation.matmul_shape
         with np.errstate(over="ignore"):
             sides = [self._sides(self._of_member(member)) for member in range(batch)]

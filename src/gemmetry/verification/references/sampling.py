@@ -60,7 +60,7 @@ class Line:
 
 
 @dataclass
-class Sample:
+class ElementSample:
     """What the comparison of some rows or columns found."""
 
     statistics: ErrorStatistics
@@ -72,7 +72,7 @@ class Sample:
         return {line.index for line in self.lines if line.is_bad}
 
 
-class Sampler:
+class ElementSampler:
     """Compares rows and columns of one result.
 
     Args:
@@ -99,12 +99,12 @@ class Sampler:
         if declared and not operation.signature.lhs.is_integer:
             self.sizes = operand_sizes(operation, inputs)
 
-    def rows(self, also: Sequence[int] = ()) -> Sample:
+    def rows(self, also: Sequence[int] = ()) -> ElementSample:
         """Rows of the result seen as (-1, last axis), with `also`; pixels of a convolution."""
         if isinstance(self.operation.shape, Conv2dShape):
             return self._pixels(self.operation.shape, also)
         m, n, _, _ = self.operation.matmul_shape
-        sample = Sample(ErrorStatistics(elements=0))
+        sample = ElementSample(ErrorStatistics(elements=0))
         for member, rows in self._places(m, also):
             lines = [Line(int(row) + member * m, member) for row in rows]
             tensors = self._of_member(member)
@@ -113,10 +113,10 @@ class Sampler:
             sample.lines += lines
         return sample
 
-    def columns(self) -> Sample:
+    def columns(self) -> ElementSample:
         """Columns of the result (of some members of a batch)."""
         m, n, _, _ = self.operation.matmul_shape
-        sample = Sample(ErrorStatistics(elements=0))
+        sample = ElementSample(ErrorStatistics(elements=0))
         for member, columns in self._places(n, ()):
             lines = [Line(int(column), member) for column in columns]
             tensors = self._of_member(member)
@@ -152,7 +152,7 @@ class Sampler:
 
     def _compare(
         self,
-        sample: Sample,
+        sample: ElementSample,
         lines: list[Line],
         tensors: Mapping[str, Array],
         rows: Indices,
@@ -199,7 +199,7 @@ class Sampler:
         sample.statistics.elements += found.elements
         sample.statistics.add(found)
 
-    def _pixels(self, shape: Conv2dShape, also: Sequence[int]) -> Sample:
+    def _pixels(self, shape: Conv2dShape, also: Sequence[int]) -> ElementSample:
         """Pixels of a convolution's result with all their channels, as rows of its implicit GEMM;
         their windows of the image are gathered."""
         count = shape.n * shape.p * shape.q
@@ -225,7 +225,7 @@ class Sampler:
         for role in ("residual", "result"):
             if role in tensors:
                 tensors[role] = tensors[role][pixels]
-        sample = Sample(ErrorStatistics(elements=0))
+        sample = ElementSample(ErrorStatistics(elements=0))
         sample.lines = [Line(int(pixel), 0) for pixel in pixels]
         self._compare(sample, sample.lines, tensors, everything, np.arange(shape.f), axis=1)
         return sample

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gemmetry.providers.iree_provider.compiling.compiler import (
+    CompileJob,
     IreeCompiler,
-    Job,
     attribute_errors,
     find_program,
     with_twins,
@@ -47,7 +47,7 @@ def stand_in(tmp_path: Path):
 
 
 def compile_all(compiler: IreeCompiler, parallel: int = 1):
-    ((_, results),) = compiler.run([Job(FUNCTIONS, ("--flag",))], parallel)
+    ((_, results),) = compiler.run([CompileJob(FUNCTIONS, ("--flag",))], parallel)
     good = {name for result in results for name in result.names}
     errors = {name: str(e) for result in results for name, e in result.errors.items()}
     return good, errors
@@ -89,7 +89,7 @@ def test_every_function_has_the_call_that_settled_it(stand_in):
             sys.exit(1)
         """
     )
-    ((_, (result,)),) = compiler.run([Job(FUNCTIONS, ("--flag", "--with=a b"))])
+    ((_, (result,)),) = compiler.run([CompileJob(FUNCTIONS, ("--flag", "--with=a b"))])
     assert set(result.logs) == set(FUNCTIONS)
     rejected, good = result.logs["h"], result.logs["f"]
     assert rejected.startswith(
@@ -105,7 +105,7 @@ def test_every_function_has_the_call_that_settled_it(stand_in):
 
 def test_a_call_that_hangs_is_in_the_log_too(stand_in):
     compiler, _ = stand_in('print("so far", flush=True); time.sleep(60)', timeout_s=4.0)
-    ((_, results),) = compiler.run([Job({"f": FUNCTIONS["f"]}, ())])
+    ((_, results),) = compiler.run([CompileJob({"f": FUNCTIONS["f"]}, ())])
     assert results[0].logs["f"].endswith("// did not end in time or did not start\nso far\n")
 
 
@@ -158,7 +158,7 @@ def test_a_missing_program_is_everyones_error(tmp_path):
 
 def test_jobs_run_side_by_side_and_keep_their_results(stand_in):
     compiler, _ = stand_in()
-    jobs = [Job({name: text}, ()) for name, text in FUNCTIONS.items()]
+    jobs = [CompileJob({name: text}, ()) for name, text in FUNCTIONS.items()]
     found = dict(zip_results(compiler, jobs))
     assert {next(iter(job.functions)) for job in jobs} == set(found)
     assert all(results[0].names == (name,) for name, results in found.items())
@@ -166,7 +166,7 @@ def test_jobs_run_side_by_side_and_keep_their_results(stand_in):
     assert all(results[0].duration_ns > 0 for results in found.values())
 
 
-def zip_results(compiler: IreeCompiler, jobs: list[Job]):
+def zip_results(compiler: IreeCompiler, jobs: list[CompileJob]):
     for job, results in compiler.run(jobs, parallel=2):
         yield next(iter(job.functions)), results
 

@@ -17,8 +17,8 @@ from gemmetry.providers.iree_provider import reproduce, targets
 from gemmetry.providers.iree_provider.compiling import artefacts, readback, sources
 from gemmetry.providers.iree_provider.compiling.compiler import (
     MAX_FUNCTIONS,
+    CompileJob,
     IreeCompiler,
-    Job,
     JobResult,
 )
 from gemmetry.providers.iree_provider.tiling import vectors
@@ -205,14 +205,16 @@ class BatchCompiler:
         )
 
 
-def _jobs(dispatches: Sequence[Dispatch], flags: tuple[str, ...], parallel: int) -> Iterator[Job]:
+def _jobs(
+    dispatches: Sequence[Dispatch], flags: tuple[str, ...], parallel: int
+) -> Iterator[CompileJob]:
     """Split into calls: as few as the limit allows, but enough for every processor."""
     share = math.ceil(len(dispatches) / max(1, parallel))
     size = max(1, min(MAX_FUNCTIONS, share))
     for start in range(0, len(dispatches), size):
         part = dispatches[start : start + size]
         functions = {d.name: sources.dispatch_function(d) for d in part}
-        yield Job(functions, flags, part[0].target.architecture)
+        yield CompileJob(functions, flags, part[0].target.architecture)
 
 
 def _no_compiler(dispatch: Dispatch) -> CompileError:

@@ -51,7 +51,7 @@ _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CompileJob:
     """Functions of equal flags to be compiled in one call."""
 
     functions: Mapping[str, str]
@@ -91,7 +91,9 @@ class IreeCompiler:
         self.program = program
         self._timeout_s = timeout_s
 
-    def run(self, jobs: Sequence[Job], parallel: int = 1) -> Iterator[tuple[Job, list[JobResult]]]:
+    def run(
+        self, jobs: Sequence[CompileJob], parallel: int = 1
+    ) -> Iterator[tuple[CompileJob, list[JobResult]]]:
         """Compile jobs, `parallel` at a time; each job with its results as soon as it is done."""
         if parallel <= 1 or len(jobs) == 1:
             for job in jobs:
@@ -103,7 +105,7 @@ class IreeCompiler:
             for future in as_completed(futures):
                 yield futures[future], future.result()
 
-    def _compile(self, job: Job, *, threads: bool = False) -> Iterator[JobResult]:
+    def _compile(self, job: CompileJob, *, threads: bool = False) -> Iterator[JobResult]:
         """Compile a job; at least one result, more where it had to be halved."""
         rest = dict(job.functions)
         errors: dict[str, CompileError] = {}
@@ -142,7 +144,7 @@ class IreeCompiler:
                 del rest[name]
         yield JobResult(errors=errors, logs=logs, duration_ns=perf_counter_ns() - began)
 
-    def _call(self, functions: Mapping[str, str], job: Job, *, threads: bool) -> _Attempt:
+    def _call(self, functions: Mapping[str, str], job: CompileJob, *, threads: bool) -> _Attempt:
         with tempfile.TemporaryDirectory(prefix="gemmetry-iree-") as temporary:
             folder = Path(temporary)
             output, dumps = folder / "out.vmfb", folder / "dumped"

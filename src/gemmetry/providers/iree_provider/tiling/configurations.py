@@ -15,12 +15,12 @@ from gemmetry.providers.iree_provider.tiling.gpu import (
     parse_hip_tile,
 )
 from gemmetry.providers.iree_provider.tiling.legacy import legacy_tiles, parse_legacy_tile
-from gemmetry.providers.iree_provider.tiling.tiles import DEFAULT, LEGACY_DEFAULT, Tile
+from gemmetry.providers.iree_provider.tiling.tiles import DEFAULT, LEGACY_DEFAULT, IreeTile
 
 
 def tiles_for(
     operation: Operation, target: Target, vector_limit_bytes: int | None = None
-) -> Iterator[Tile]:
+) -> Iterator[IreeTile]:
     """Tiles worth trying, the compiler's own choice first, those that cannot fit left out.
 
     Args:
@@ -40,7 +40,7 @@ def tiles_for(
         yield from cuda_tiles(operation)
 
 
-def parse_tile(name: str, target: Target) -> Tile | None:
+def parse_tile(name: str, target: Target) -> IreeTile | None:
     """The tile called `name` in the grammar of the target, listed or not; else None."""
     for choice in (DEFAULT, LEGACY_DEFAULT):
         if name == choice.name:

@@ -16,8 +16,8 @@ from gemmetry.domain.dispatch import Parameter
 from gemmetry.domain.operation import Operation, OperationKind
 from gemmetry.providers.iree_provider.tiling.tiles import (
     DATA_TILING,
+    IreeTile,
     Lowering,
-    Tile,
     attribute_list,
     batch_dims,
     loop_sizes,
@@ -156,14 +156,14 @@ def _compilation_info(levels: list[tuple[str, list[int]]], pipeline: str) -> str
     )
 
 
-def parse_cpu_tile(name: str) -> Tile | None:
+def parse_cpu_tile(name: str) -> IreeTile | None:
     """The tile called `name`; None if no form fits or a size is zero."""
     if name == DATA_TILING.name:
         return DATA_TILING
     if match := _MATMUL.fullmatch(name):
         sizes = [int(text) if text is not None else 0 for text in match.groups()]
         given = [int(text) for text in match.groups() if text is not None]
-        tile: Tile = CpuTile(*sizes)
+        tile: IreeTile = CpuTile(*sizes)
     elif match := _CONV.fullmatch(name):
         given = [int(text) for text in match.groups()]
         tile = CpuConvTile(*given)
@@ -194,7 +194,7 @@ _CONV_TILES = (
 )
 
 
-def cpu_tiles(operation: Operation, vector_limit_bytes: int | None = None) -> Iterator[Tile]:
+def cpu_tiles(operation: Operation, vector_limit_bytes: int | None = None) -> Iterator[IreeTile]:
     """Tiles worth trying for `operation`, without the default.
 
     Args:
@@ -203,7 +203,7 @@ def cpu_tiles(operation: Operation, vector_limit_bytes: int | None = None) -> It
             compiler rejects them; None: it is not known.
     """
     if operation.kind is OperationKind.CONV2D:
-        tiles: Sequence[Tile] = _CONV_TILES
+        tiles: Sequence[IreeTile] = _CONV_TILES
     else:
         yield DATA_TILING
         m, n, _ = loop_sizes(operation)

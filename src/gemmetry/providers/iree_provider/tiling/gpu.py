@@ -26,8 +26,8 @@ from gemmetry.domain.dtypes import (
 )
 from gemmetry.domain.operation import Operation, OperationKind
 from gemmetry.providers.iree_provider.tiling.tiles import (
+    IreeTile,
     Lowering,
-    Tile,
     attribute_list,
     batch_dims,
     divisibility_problem,
@@ -260,10 +260,10 @@ def _sizes(pattern: re.Pattern[str], name: str) -> list[int] | None:
     return sizes if min(sizes) > 0 else None
 
 
-def parse_cuda_tile(name: str) -> Tile | None:
+def parse_cuda_tile(name: str) -> IreeTile | None:
     """The CUDA tile called `name` in today's grammar, or None."""
     if sizes := _sizes(_MMA_NAME, name):
-        tile: Tile = MmaTile(*sizes)
+        tile: IreeTile = MmaTile(*sizes)
     elif sizes := _sizes(_SIMT_NAME, name):
         tile = SimtTile(*sizes)
     else:
@@ -271,7 +271,7 @@ def parse_cuda_tile(name: str) -> Tile | None:
     return tile if tile.name == name else None
 
 
-def parse_hip_tile(name: str) -> Tile | None:
+def parse_hip_tile(name: str) -> IreeTile | None:
     """The ROCm tile called `name`, or None."""
     sizes = _sizes(_MFMA_NAME, name)
     tile = MfmaTile(*sizes) if sizes else None
@@ -301,12 +301,12 @@ _MFMA_TILES = (
 )
 
 
-def cuda_tiles(operation: Operation) -> Iterator[Tile]:
+def cuda_tiles(operation: Operation) -> Iterator[IreeTile]:
     """Today's CUDA tiles that fit `operation`; the old profiler's are in ``legacy.py``."""
-    tiles: tuple[Tile, ...] = _MMA_TILES if nv_intrinsic(operation) else _SIMT_TILES
+    tiles: tuple[IreeTile, ...] = _MMA_TILES if nv_intrinsic(operation) else _SIMT_TILES
     yield from (tile for tile in tiles if tile.problem(operation) is None)
 
 
-def hip_tiles(operation: Operation) -> Iterator[Tile]:
+def hip_tiles(operation: Operation) -> Iterator[IreeTile]:
     """ROCm tiles that fit `operation`."""
     yield from (tile for tile in _MFMA_TILES if tile.problem(operation) is None)

@@ -41,7 +41,7 @@ class Lowering:
     """What the record should say about the translation."""
 
 
-class Tile(Protocol):
+class IreeTile(Protocol):
     """One configuration of one form; a frozen dataclass of integers."""
 
     @property
@@ -83,7 +83,7 @@ DATA_TILING = CompilerChoice("data_tiling", ("--iree-opt-data-tiling",))
 vector unit likes (mmt4d) before the product, and the result is unpacked."""
 
 
-def configuration(tile: Tile) -> Configuration:
+def configuration(tile: IreeTile) -> Configuration:
     """The configuration that a tile is."""
     return Configuration(tile.name, tile.parameters())
 

@@ -35,7 +35,7 @@ _HOPPER_SHALLOW = "matmul_2048x2048x64_bf16t_bf16n_f32t"
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class CudaRecipe:
     """How a planted kernel is compiled and launched."""
 
     source: str = "tiled_matmul"
@@ -56,12 +56,12 @@ class Recipe:
 
 HOPPER_SOURCE = "hopper_matmul"
 SPLIT_SOURCE = "split_k_matmul"
-_TILED = Recipe()
-_AT_LAUNCH = Recipe(in_launch=True)
-_RING = Recipe(HOPPER_SOURCE, blocks=64)
-_PAIRS = Recipe(HOPPER_SOURCE, blocks=64, cluster=2)
-_ATOMIC = Recipe(SPLIT_SOURCE)
-_IN_TURN = Recipe(SPLIT_SOURCE, serial=True)
+_TILED = CudaRecipe()
+_AT_LAUNCH = CudaRecipe(in_launch=True)
+_RING = CudaRecipe(HOPPER_SOURCE, blocks=64)
+_PAIRS = CudaRecipe(HOPPER_SOURCE, blocks=64, cluster=2)
+_ATOMIC = CudaRecipe(SPLIT_SOURCE)
+_IN_TURN = CudaRecipe(SPLIT_SOURCE, serial=True)
 
 
 def _tiled(
@@ -70,7 +70,7 @@ def _tiled(
     bug: str,
     killed_by: tuple[str, ...],
     operation: str,
-    recipe: Recipe = _TILED,
+    recipe: CudaRecipe = _TILED,
     declared: tuple[Trait, ...] = (),
 ) -> Mutant:
     return Mutant(
@@ -85,7 +85,7 @@ def _hopper(
     bug: str,
     killed_by: tuple[str, ...],
     operation: str = _HOPPER,
-    recipe: Recipe = _RING,
+    recipe: CudaRecipe = _RING,
 ) -> Mutant:
     return Mutant(
         number, slug, bug, Carrier.CUDA, operation,
@@ -100,7 +100,7 @@ def _right(
     operation: str,
     *declared: Trait,
     tile: tuple[int, int, int] = _TILE,
-    recipe: Recipe = _TILED,
+    recipe: CudaRecipe = _TILED,
 ) -> Mutant:
     return Mutant(
         number, slug, why, Carrier.CUDA, operation,
@@ -214,7 +214,7 @@ _TILED_BUGS = (
         "a partial step of A is padded with what shared memory holds",
         ("spoiled_scratch",),
         _UNEVEN,
-        recipe=Recipe(extra_bytes=4 * 64 * 16),
+        recipe=CudaRecipe(extra_bytes=4 * 64 * 16),
     ),
     _tiled(
         57,
@@ -257,7 +257,7 @@ _NUMBER_BUGS = (
         "replaces what is no number only",
         ("every_call",),
         _UNEVEN,
-        recipe=Recipe(code=151),
+        recipe=CudaRecipe(code=151),
     ),
     _tiled(
         51,
@@ -265,7 +265,7 @@ _NUMBER_BUGS = (
         "leaves parts of tiles that begin with a number",
         ("every_call",),
         _UNEVEN,
-        recipe=Recipe(code=251),
+        recipe=CudaRecipe(code=251),
     ),
     _tiled(67, "block_exponents", "rows of a step share an exponent", ("scaled_along_k",), _UNEVEN),
     _tiled(
@@ -274,7 +274,7 @@ _NUMBER_BUGS = (
         "takes numbers below 1e-12 for zero",
         ("scaled_along_k",),
         _UNEVEN,
-        recipe=Recipe(code=167),
+        recipe=CudaRecipe(code=167),
     ),
     _tiled(69, "infinity_without_sign", "loses the sign of infinity", ("inf_spreads",), _UNEVEN),
     _tiled(
@@ -293,7 +293,7 @@ _NUMBER_BUGS = (
         "stores no columns from 512 on",
         ("tail_shapes",),
         _ALIGNED,
-        recipe=Recipe(code=170),
+        recipe=CudaRecipe(code=170),
     ),
 )
 """Of scales, of values, of what the output held, and of small shapes."""
@@ -451,7 +451,7 @@ _HOPPER_BUGS = (
         "bulk stores read staging memory with no fence after the ordinary stores",
         ("values",),
         _HOPPER_SHALLOW,
-        recipe=Recipe(HOPPER_SOURCE, blocks=264, chunk=64),
+        recipe=CudaRecipe(HOPPER_SOURCE, blocks=264, chunk=64),
     ),
     _hopper(
         20,
@@ -517,7 +517,7 @@ _RIGHT = (
         "few_blocks",
         "a persistent kernel that uses 24 multiprocessors",
         _UNEVEN,
-        recipe=Recipe(blocks=24),
+        recipe=CudaRecipe(blocks=24),
     ),
     _right(
         16,

@@ -19,7 +19,7 @@ from gemmetry.domain.record import BuildFacts
 from gemmetry.providers.mutant_provider.cuda.catalogue import (
     HOPPER_SOURCE,
     SPLIT_SOURCE,
-    Recipe,
+    CudaRecipe,
 )
 from gemmetry.providers.mutant_provider.cuda.driver import TensorMap, create_stream, fill_zeros
 from gemmetry.providers.mutant_provider.mutant import Mutant
@@ -75,7 +75,7 @@ def build(item: Mutant, dispatch: Dispatch) -> Executable:
         UnsupportedError: the device or the shape does not suit the kernel.
         CompileError: NVRTC rejected the source. LaunchError: the driver refused the kernel.
     """
-    recipe: Recipe = item.recipe
+    recipe: CudaRecipe = item.recipe
     if reason := why_unsupported(recipe, dispatch):
         raise UnsupportedError(f"{dispatch}: {reason}")
     device = open_device(dispatch.target)
@@ -91,7 +91,7 @@ def build(item: Mutant, dispatch: Dispatch) -> Executable:
     return CudaExecutable(dispatch.name, item.slug, device, facts, submit)
 
 
-def code_architecture(recipe: Recipe, device_architecture: str) -> str:
+def code_architecture(recipe: CudaRecipe, device_architecture: str) -> str:
     """What to compile for: Hopper's matrix instructions need the variant with an ``a``."""
     return f"{device_architecture}a" if recipe.source == HOPPER_SOURCE else device_architecture
 
@@ -102,7 +102,7 @@ def compile_item(item: Mutant, architecture: str) -> Cubin:
     Raises:
         CompileError: NVRTC rejected it.
     """
-    recipe: Recipe = item.recipe
+    recipe: CudaRecipe = item.recipe
     if recipe.source == HOPPER_SOURCE:
         macros = macros_of(MUTANT=item.code, CLUSTER=recipe.cluster, CHUNK=recipe.chunk)
     else:
@@ -119,7 +119,7 @@ def compile_item(item: Mutant, architecture: str) -> Cubin:
     return compile_source(f"mutants/{recipe.source}", macros, architecture)
 
 
-def why_unsupported(recipe: Recipe, dispatch: Dispatch) -> str | None:
+def why_unsupported(recipe: CudaRecipe, dispatch: Dispatch) -> str | None:
     """None if the kernel runs on the dispatch's target and shape, else the reason."""
     if recipe.source != HOPPER_SOURCE:
         return None
@@ -136,7 +136,7 @@ def _loaded(cubin: Cubin, name: str, device_index: int) -> Kernel:
     return Kernel(cubin, name)
 
 
-def _facts(item: Mutant, recipe: Recipe, kernel: Kernel, architecture: str) -> BuildFacts:
+def _facts(item: Mutant, recipe: CudaRecipe, kernel: Kernel, architecture: str) -> BuildFacts:
     return BuildFacts(
         registers=kernel.attribute("NUM_REGS"),
         # No kernel has arrays that need local memory, so it holds spilled registers only.
@@ -148,14 +148,14 @@ def _facts(item: Mutant, recipe: Recipe, kernel: Kernel, architecture: str) -> B
     )
 
 
-def _dynamic_bytes(recipe: Recipe) -> int:
+def _dynamic_bytes(recipe: CudaRecipe) -> int:
     if recipe.source == HOPPER_SOURCE:
         return HOPPER_RING_BYTES + 2 * 64 * recipe.chunk * 4
     return SPLIT_BYTES if recipe.source == SPLIT_SOURCE else TILED_BYTES + recipe.extra_bytes
 
 
 def _tiled(
-    item: Mutant, recipe: Recipe, kernel: Kernel, operation: Operation, device: TorchDevice
+    item: Mutant, recipe: CudaRecipe, kernel: Kernel, operation: Operation, device: TorchDevice
 ) -> Submit:
     m, n, k, _ = operation.matmul_shape
     tiles = -(-m // 64) * -(-n // 64)
@@ -171,7 +171,7 @@ def _tiled(
 
 
 def _split_k(
-    item: Mutant, recipe: Recipe, kernel: Kernel, operation: Operation, device: TorchDevice
+    item: Mutant, recipe: CudaRecipe, kernel: Kernel, operation: Operation, device: TorchDevice
 ) -> Submit:
     m, n, k, _ = operation.matmul_shape
     tiles = -(-m // 64) * -(-n // 64)
@@ -194,7 +194,7 @@ tensors, so that what it writes to them hurts nobody else."""
 
 
 def _hopper(
-    item: Mutant, recipe: Recipe, kernel: Kernel, operation: Operation, device: TorchDevice
+    item: Mutant, recipe: CudaRecipe, kernel: Kernel, operation: Operation, device: TorchDevice
 ) -> Submit:
     m, n, k, _ = operation.matmul_shape
     tiles = -(-m // (128 * recipe.cluster)) * -(-n // 64)
@@ -227,7 +227,7 @@ def _hopper(
     return submit
 
 
-_SUBMITTERS: dict[str, Callable[[Mutant, Recipe, Kernel, Operation, TorchDevice], Submit]] = {
+_SUBMITTERS: dict[str, Callable[[Mutant, CudaRecipe, Kernel, Operation, TorchDevice], Submit]] = {
     "tiled_matmul": _tiled,
     SPLIT_SOURCE: _split_k,
     HOPPER_SOURCE: _hopper,

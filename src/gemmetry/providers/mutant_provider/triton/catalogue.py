@@ -17,7 +17,7 @@ _UNEVEN = "matmul_70x40x50_f32t_f32t_f32t"
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class TritonRecipe:
     """The compile-time constants of a planted kernel besides its number, and its grid."""
 
     programs: int = 0
@@ -29,7 +29,7 @@ class Recipe:
     """What the constant MUTANT is, where the bug's number stands for another kernel; 0: that."""
 
 
-_USUAL = Recipe()
+_USUAL = TritonRecipe()
 
 
 def _bug(
@@ -39,7 +39,7 @@ def _bug(
     killed_by: tuple[str, ...],
     operation: str = _UNEVEN,
     *declared: Trait,
-    recipe: Recipe = _USUAL,
+    recipe: TritonRecipe = _USUAL,
 ) -> Mutant:
     return Mutant(
         number, slug, bug, Carrier.TRITON, operation,
@@ -47,7 +47,9 @@ def _bug(
     )  # fmt: skip
 
 
-def _right(number: int, slug: str, why: str, *declared: Trait, recipe: Recipe = _USUAL) -> Mutant:
+def _right(
+    number: int, slug: str, why: str, *declared: Trait, recipe: TritonRecipe = _USUAL
+) -> Mutant:
     return Mutant(
         number, slug, why, Carrier.TRITON, _UNEVEN,
         is_bug=False, declared=declared, tile=TILE, recipe=recipe,
@@ -67,7 +69,7 @@ PLANTED: tuple[Mutant, ...] = (
         "last_tile_skipped",
         "persistent programs stop one tile early",
         ("written",),
-        recipe=Recipe(programs=2),
+        recipe=TritonRecipe(programs=2),
     ),
     _bug(
         30,
@@ -82,7 +84,7 @@ PLANTED: tuple[Mutant, ...] = (
         ("values",),
         _UNEVEN,
         Trait.NONDETERMINISTIC,
-        recipe=Recipe(splits=2),
+        recipe=TritonRecipe(splits=2),
     ),
     _bug(
         36,
@@ -116,7 +118,7 @@ PLANTED: tuple[Mutant, ...] = (
         "tiles_left",
         "leaves tiles that begin with a number",
         ("every_call",),
-        recipe=Recipe(code=151),
+        recipe=TritonRecipe(code=151),
     ),
     _bug(67, "block_exponents", "rows of a step share an exponent", ("scaled_along_k",)),
     _bug(
@@ -124,7 +126,7 @@ PLANTED: tuple[Mutant, ...] = (
         "ends_at_epsilon",
         "takes elements of B below 1e-12 for zero",
         ("scaled_along_k",),
-        recipe=Recipe(code=167),
+        recipe=TritonRecipe(code=167),
     ),
     _bug(
         68,
@@ -144,7 +146,7 @@ PLANTED: tuple[Mutant, ...] = (
         "stores no columns from 512 on",
         ("tail_shapes",),
         _ALIGNED,
-        recipe=Recipe(code=170),
+        recipe=TritonRecipe(code=170),
     ),
     _bug(
         49,
@@ -179,22 +181,25 @@ PLANTED: tuple[Mutant, ...] = (
         "atomic_split_k",
         "slices of K add in any order",
         Trait.NONDETERMINISTIC,
-        recipe=Recipe(splits=2),
+        recipe=TritonRecipe(splits=2),
     ),
     _right(
         4,
         "reversed_k",
         "sums from the last tile along K to the first",
-        recipe=Recipe(reversed=True),
+        recipe=TritonRecipe(reversed=True),
     ),
     _right(
         7,
         "products_of_thirds",
         "f32 as nine products of three parts of eight bits",
-        recipe=Recipe(thirds=True),
+        recipe=TritonRecipe(thirds=True),
     ),
     _right(
-        16, "few_programs", "two persistent programs share all tiles", recipe=Recipe(programs=2)
+        16,
+        "few_programs",
+        "two persistent programs share all tiles",
+        recipe=TritonRecipe(programs=2),
     ),
     _right(29, "new_result_buffer", "returns every result in memory of its own"),
 )

@@ -11,7 +11,7 @@ from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.record import BuildFacts
 from gemmetry.providers.mutant_provider.mutant import Mutant
-from gemmetry.providers.mutant_provider.triton.catalogue import TILE, Recipe
+from gemmetry.providers.mutant_provider.triton.catalogue import TILE, TritonRecipe
 
 _GROUP_M = 2
 _LARGEST = 2**31 - 1
@@ -34,7 +34,7 @@ def build(item: Mutant, dispatch: Dispatch) -> Executable:
     from gemmetry.kernels.triton_mutants import planted_matmul
     from gemmetry.providers.mutant_provider.torch_callers import wrapped
 
-    recipe: Recipe = item.recipe
+    recipe: TritonRecipe = item.recipe
     device = open_device(dispatch.target)
     tiles = -(-m // TILE[0]) * -(-n // TILE[1]) * recipe.splits
     grid = (min(recipe.programs, tiles) if recipe.programs else tiles,)
