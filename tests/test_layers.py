@@ -28,6 +28,12 @@ CORE = {
 MEASURING_PATH = ("domain", "numerics", "statistics", "hardware", "specs", "verification",
                   "measurement", "observers", "store", "engine")  # fmt: skip
 
+MOST_MODULES = 15
+LARGER_FOLDERS = {
+    "domain",  # one file a noun, and every other folder imports from it
+    "reports/traces",  # its tables and sums move to analysis and to the one table model
+}
+
 
 def test_a_module_imports_only_from_lower_levels() -> None:
     command = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"]
@@ -109,3 +115,27 @@ def test_files_stay_readable() -> None:
     }
     assert lengths
     assert {path: lines for path, lines in lengths.items() if lines > 600} == {}
+
+
+def test_no_public_class_name_stands_twice() -> None:
+    places: dict[str, list[str]] = {}
+    for path in _modules(""):
+        for name in re.findall(r"^class ([A-Z]\w*)", path.read_text(), re.MULTILINE):
+            places.setdefault(name, []).append(str(path.relative_to(PACKAGE)))
+    # In the engine: what a worker sends or builds is named after what it is about.
+    engine = {"Compiled", "Message", "Prepared", "Results"}
+    # TraceLens' sheets, until they are tables like all others.
+    sheets = {"Column", "Table"}
+    twice = {name: paths for name, paths in places.items() if len(paths) > 1}
+    assert twice.keys() <= engine | sheets, twice
+
+
+def test_folders_stay_small() -> None:
+    folders = {path.parent for path in _modules("")} - {PACKAGE / "cli"}
+    modules = {
+        str(folder.relative_to(PACKAGE)): len({*folder.glob("*.py")} - {folder / "__init__.py"})
+        for folder in folders
+    }
+    assert modules["domain"]
+    large = {folder: count for folder, count in modules.items() if count > MOST_MODULES}
+    assert large.keys() <= LARGER_FOLDERS, large
