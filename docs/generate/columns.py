@@ -10,7 +10,7 @@ from textwrap import fill
 
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.tables import Column, Direction
-from gemmetry.reports.tables.columns import PRESETS
+from gemmetry.reports.dispatches.records import PRESETS
 from gemmetry.reports.tables.markdown import escape
 
 _HEAD = """\

@@ -6,28 +6,41 @@ import pytest
 
 from gemmetry.cli.tables import check_outputs, emit
 from gemmetry.domain.errors import RequestError, StorageError
+from gemmetry.domain.tables import Column, ColumnType, Table
 
-ROWS = [
-    {"name": "a|b", "ok": True, "many": [1, 2], "none": None, "parts": {"k": 1}},
-    {"name": "<i>", "ok": False, "many": [], "none": "x", "parts": {}},
-]
+COLUMNS = (
+    Column("name"), Column("ok", ColumnType.BOOLEAN), Column("many", ColumnType.TEXTS),
+    Column("none"), Column("parts", ColumnType.MAPPING),
+)  # fmt: skip
+THINGS = Table(
+    "things",
+    COLUMNS,
+    [("a|b", True, ["1", "2"], None, {"k": 1}), ("<i>", False, [], "x", {})],
+)
 
 
 def test_json_is_as_it_was(capsys):
-    emit("things", ROWS, as_json=True)
-    assert json.loads(capsys.readouterr().out) == {"schema_version": 1, "things": ROWS}
+    emit(THINGS, as_json=True)
+    assert json.loads(capsys.readouterr().out) == {
+        "schema_version": 1,
+        "things": [
+            {"name": "a|b", "ok": True, "many": ["1", "2"], "none": None, "parts": {"k": 1}},
+            {"name": "<i>", "ok": False, "many": [], "none": "x", "parts": {}},
+        ],
+    }
 
 
 def test_an_empty_table_is_still_a_table(tmp_path, capsys):
-    emit("things", [], as_json=False, outputs=[tmp_path / "t.csv"])
-    assert (tmp_path / "t.csv").exists()
+    emit(Table("things", COLUMNS), as_json=False, outputs=[tmp_path / "t.csv"])
+    assert (tmp_path / "t.csv").read_text() == "name,ok,many,none,parts\n"
+    assert capsys.readouterr().out.split() == ["name", "ok", "many", "none", "parts"]
 
 
 def test_files_that_cannot_be_written_are_refused_before_anything_is_printed(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     for name, error in (("t.pdf", RequestError), ("file/t.csv", StorageError)):
         with pytest.raises(error):
-            emit("things", ROWS, as_json=True, outputs=[tmp_path / name])
+            emit(THINGS, as_json=True, outputs=[tmp_path / name])
         with pytest.raises(error):
             check_outputs([tmp_path / name])
     assert capsys.readouterr().out == ""

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars
 import pytest
 
-from gemmetry.reports.tables.rows import SUFFIXES
+from gemmetry.reports.tables.writing import FORMATS
 from gemmetry.reports.traces.columns import COLUMNS
 
 SAMPLES = Path(__file__).parents[1] / "data" / "collectives"
@@ -87,7 +87,7 @@ def test_one_rank_is_listed_with_what_is_known(cli, tmp_path):
 @pytest.mark.parametrize("rows", ["matched", "kernels", "kinds", "ranks"])
 def test_without_collectives_there_is_a_header(cli, tmp_path, rows):
     (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": []}))
-    outputs = [word for suffix in SUFFIXES for word in ("-o", f"x{suffix}")]
+    outputs = [word for suffix in FORMATS for word in ("-o", f"x{suffix}")]
     assert cli("trace", "collectives", "trace.json", "--rows", rows, *outputs).status == 0
     header = (tmp_path / "x.csv").read_text().splitlines()[0].split(",")
     assert header == list(COLUMNS[f"collectives_{rows}"])

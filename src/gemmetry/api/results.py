@@ -73,10 +73,11 @@ class Results(Sequence[Record]):
             RequestError: polars is not installed (extra ``analysis``).
             UnknownNameError: no such column.
         """
-        from gemmetry.reports.tables.frames import to_polars
+        from gemmetry.reports.dispatches.records import record_table
+        from gemmetry.reports.tables.frames import frame
 
-        frame: polars.DataFrame = to_polars(self.result_set, columns)
-        return frame
+        made: polars.DataFrame = frame(record_table(self.records, columns))
+        return made
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> pandas.DataFrame:
         """One row a record.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
 from gemmetry.cli.options import Json, Outputs
-from gemmetry.cli.tables import Row, emit
+from gemmetry.cli.tables import emit
+
+if TYPE_CHECKING:
+    from gemmetry.domain.tables import Table
 
 app = typer.Typer(add_completion=False)
 
@@ -16,30 +19,30 @@ app = typer.Typer(add_completion=False)
 @app.command(cls=WorkbenchCommand)
 def doctor(json: Json = False, output: Outputs = None) -> None:
     """Report what this machine can do, and why not the rest. Nothing is run."""
+    from gemmetry.domain.tables import Column, ColumnType, Table
     from gemmetry.hardware.doctor import doctor_rows
 
-    rows: list[Row] = [
-        {
-            "capability": row.capability,
-            "available": row.available,
-            "detail": row.detail,
-            "next_step": row.next_step or None,
-        }
-        for row in doctor_rows()
-    ]
-    rows += _provider_rows()
-    emit("capabilities", rows, as_json=json, outputs=output or [], show=_print)
+    columns = (
+        Column("capability"),
+        Column("available", ColumnType.BOOLEAN),
+        Column("detail"),
+        Column("next_step"),
+    )
+    rows = [(r.capability, r.available, r.detail, r.next_step or None) for r in doctor_rows()]
+    table = Table("capabilities", columns, rows + _provider_rows())
+    emit(table, as_json=json, outputs=output or [], show=_print)
 
 
-def _print(rows: Sequence[Row]) -> None:
+def _print(table: Table) -> None:
     """A line or more each: what there is or what is missing, and under it what to do. Sentences are
     whole where no terminal shows them, so that they can be searched."""
-    from rich.table import Table
+    from rich.table import Table as RichTable
     from rich.text import Text
 
     from gemmetry.cli.console import stdout_console
 
     console = stdout_console()
+    rows = table.records()
     if not console.is_terminal:
         width = max(len(row["capability"]) for row in rows)
         for row in rows:
@@ -48,24 +51,24 @@ def _print(rows: Sequence[Row]) -> None:
             if row["next_step"] and row["next_step"] != row["detail"]:
                 typer.echo(f"{'':{width + 7}}→ {row['next_step']}")
         return
-    table = Table.grid(padding=(0, 2, 0, 0))
+    grid = RichTable.grid(padding=(0, 2, 0, 0))
     for _ in range(2):
-        table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+        grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
     for row in rows:
         style = "green" if row["available"] else "yellow"
         text = Text(row["detail"])
         if row["next_step"] and row["next_step"] != row["detail"]:
             text.append(f"\n→ {row['next_step']}", style="bold")
-        table.add_row(row["capability"], Text("yes" if row["available"] else "no", style), text)
-    console.print(table)
+        grid.add_row(row["capability"], Text("yes" if row["available"] else "no", style), text)
+    console.print(grid)
 
 
-def _provider_rows() -> list[Row]:
+def _provider_rows() -> list[tuple[Any, ...]]:
     from gemmetry.api.catalogue import InstalledCatalogue
 
     catalogue = InstalledCatalogue()
-    rows: list[Row] = []
+    rows: list[tuple[Any, ...]] = []
     for name in catalogue.listed_names():
         provider = catalogue.provider(name)
         reason = provider.available()
@@ -79,12 +82,5 @@ def _provider_rows() -> list[Row]:
                      f"compiles for {ahead}" if ahead else "", versions,
                      *provider.doctor_notes()]  # fmt: skip
             detail, next_step = "; ".join(part for part in parts if part), None
-        rows.append(
-            {
-                "capability": f"provider {name}",
-                "available": reason is None,
-                "detail": detail,
-                "next_step": next_step,
-            }
-        )
+        rows.append((f"provider {name}", reason is None, detail, next_step))
     return rows

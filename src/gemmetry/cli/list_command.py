@@ -10,7 +10,7 @@ import typer
 from gemmetry.cli.arguments import WorkbenchCommand
 from gemmetry.cli.help_text import PlainGroup
 from gemmetry.cli.options import Json, Outputs, Settings, SpecFile, with_request
-from gemmetry.cli.tables import Row, emit
+from gemmetry.cli.tables import emit
 
 app = typer.Typer(
     cls=PlainGroup,
@@ -26,67 +26,81 @@ Limit = Annotated[int, typer.Option(help="Most rows to list; 0: all.", min=0)]
 def providers(json: Json = False, output: Outputs = None) -> None:
     """Who can compute: whether it works here and where, or why not."""
     from gemmetry.api.catalogue import InstalledCatalogue
+    from gemmetry.domain.tables import Column, ColumnType, Table
 
+    columns = (
+        Column("provider"),
+        Column("available", ColumnType.BOOLEAN),
+        Column("devices", ColumnType.TEXTS),
+        Column("compiles_for", ColumnType.TEXTS),
+        Column("description"),
+        Column("reason"),
+    )
     catalogue = InstalledCatalogue()
-    rows: list[Row] = []
+    rows = []
     for name in catalogue.listed_names():
         provider = catalogue.provider(name)
         reason = provider.available()
         targets = provider.targets() if reason is None else ()
-        rows.append(
-            {
-                "provider": name,
-                "available": reason is None,
-                "devices": [t.device for t in targets if t.index is not None],
-                "compiles_for": [t.name for t in targets if t.index is None],
-                "description": str(getattr(provider, "description", "")),
-                "reason": reason,
-            }
-        )
-    emit("providers", rows, as_json=json, outputs=output or [])
+        devices = [t.device for t in targets if t.index is not None]
+        ahead = [t.name for t in targets if t.index is None]
+        description = str(getattr(provider, "description", ""))
+        rows.append((name, reason is None, devices, ahead, description, reason))
+    emit(Table("providers", columns, rows), as_json=json, outputs=output or [])
 
 
 @app.command(cls=WorkbenchCommand)
 def support(json: Json = False, output: Outputs = None) -> None:
     """Which provider can do what on which target, and why not; "yes" or the reason."""
     from gemmetry.api.support import support_rows
+    from gemmetry.domain.tables import Column, Table
 
-    rows: list[Row] = [
-        {"asked": row.asked, "operation": row.operation}
-        | {place: refusal or "yes" for place, refusal in row.refusals.items()}
-        for row in support_rows()
+    found = list(support_rows())
+    columns = tuple(map(Column, ("asked", "operation", *found[0].refusals)))
+    rows = [
+        (row.asked, row.operation, *(refusal or "yes" for refusal in row.refusals.values()))
+        for row in found
     ]
-    emit("support", rows, as_json=json, outputs=output or [])
+    emit(Table("support", columns, rows), as_json=json, outputs=output or [])
 
 
 @app.command(cls=WorkbenchCommand)
 def dtypes(json: Json = False, output: Outputs = None) -> None:
     """Number formats, with their other names."""
     from gemmetry.domain.dtypes import DTYPE_ALIASES, DTYPES
+    from gemmetry.domain.tables import Column, ColumnType, Table
 
-    rows: list[Row] = [
-        {
-            "dtype": dtype.name,
-            "bits": dtype.storage_bits,
-            "significand_bits": dtype.significand_bits or None,
-            "maximum": dtype.maximum,
-            "also": [alias for alias, name in DTYPE_ALIASES.items() if name == dtype.name],
-            "description": dtype.description,
-        }
+    columns = (
+        Column("dtype"),
+        Column("bits", ColumnType.INTEGER),
+        Column("significand_bits", ColumnType.INTEGER),
+        Column("maximum", ColumnType.NUMBER),
+        Column("also", ColumnType.TEXTS),
+        Column("description"),
+    )
+    rows = [
+        (
+            dtype.name,
+            dtype.storage_bits,
+            dtype.significand_bits or None,
+            dtype.maximum,
+            [alias for alias, name in DTYPE_ALIASES.items() if name == dtype.name],
+            dtype.description,
+        )
         for dtype in DTYPES.values()
     ]
-    emit("dtypes", rows, as_json=json, outputs=output or [])
+    emit(Table("dtypes", columns, rows), as_json=json, outputs=output or [])
 
 
 @app.command(cls=WorkbenchCommand)
 def columns(json: Json = False, output: Outputs = None) -> None:
     """Columns of tables, CSV and JSON records."""
     from gemmetry.domain.columns import COLUMNS
+    from gemmetry.domain.tables import Column, Table
 
-    rows: list[Row] = [
-        {"column": c.name, "unit": c.unit or None, "description": c.description} for c in COLUMNS
-    ]
-    emit("columns", rows, as_json=json, outputs=output or [])
+    columns = tuple(map(Column, ("column", "unit", "description")))
+    rows = [(c.name, c.unit or None, c.description) for c in COLUMNS]
+    emit(Table("columns", columns, rows), as_json=json, outputs=output or [])
 
 
 @app.command(cls=WorkbenchCommand)
@@ -103,19 +117,19 @@ def operations(
     from itertools import islice
 
     from gemmetry.domain.names import operation_name
+    from gemmetry.domain.tables import Column, ColumnType, Table
 
-    plan = _plan(given, spec, set)
-    wanted = islice(plan.operations, limit or None)
-    rows: list[Row] = [
-        {
-            "operation": operation_name(operation),
-            "kind": str(operation.kind),
-            "flops": operation.flops,
-            "bytes": operation.bytes,
-        }
-        for operation in wanted
+    columns = (
+        Column("operation"),
+        Column("kind"),
+        Column("flops", ColumnType.INTEGER, "FLOP"),
+        Column("bytes", ColumnType.INTEGER, "B"),
+    )
+    rows = [
+        (operation_name(operation), str(operation.kind), operation.flops, operation.bytes)
+        for operation in islice(_plan(given, spec, set).operations, limit or None)
     ]
-    emit("operations", rows, as_json=json, outputs=output or [])
+    emit(Table("operations", columns, rows), as_json=json, outputs=output or [])
 
 
 @app.command(cls=WorkbenchCommand)
@@ -132,18 +146,14 @@ def configurations(
     from itertools import islice
 
     from gemmetry.api.listing import list_dispatches
+    from gemmetry.domain.tables import Column, Table
 
-    rows: list[Row] = [
-        {
-            "provider": dispatch.provider,
-            "target": dispatch.target.name,
-            "operation": dispatch.operation,
-            "configuration": dispatch.configuration,
-            "refusal": dispatch.refusal or None,
-        }
-        for dispatch in islice(list_dispatches(_plan(given, spec, set)), limit or None)
+    columns = tuple(map(Column, ("provider", "target", "operation", "configuration", "refusal")))
+    rows = [
+        (d.provider, d.target.name, d.operation, d.configuration, d.refusal or None)
+        for d in islice(list_dispatches(_plan(given, spec, set)), limit or None)
     ]
-    emit("configurations", rows, as_json=json, outputs=output or [])
+    emit(Table("configurations", columns, rows), as_json=json, outputs=output or [])
 
 
 def _plan(given: dict[str, Any], spec: Path | None, settings: list[str] | None) -> Any:

@@ -42,7 +42,7 @@ def report(
     from gemmetry.api.profile import stored_baseline
     from gemmetry.cli.results import Rendering, check_rendering, columns_of, render
     from gemmetry.domain.errors import UnknownNameError
-    from gemmetry.reports.tables.columns import tag_names
+    from gemmetry.reports.dispatches.records import tag_names
     from gemmetry.store.experiment import Experiment as StoredExperiment
 
     formats = ("table", "block", "csv", "md", "none")

@@ -61,11 +61,11 @@ def check_rendering(rendering: Rendering, *, tags: Iterable[str] | None = None) 
         RequestError: unknown suffix or column, or a file to append to that has other columns.
         StorageError: a file cannot be written.
     """
+    from gemmetry.reports.dispatches.records import select_columns
     from gemmetry.reports.dispatches.writers import SUFFIXES, check_libraries
-    from gemmetry.reports.tables.columns import select_columns
     from gemmetry.reports.tables.csv import check_append
     from gemmetry.reports.tables.files import check_writable
-    from gemmetry.reports.tables.rows import check_suffix
+    from gemmetry.reports.tables.writing import check_suffix
 
     select_columns(rendering.columns)
     for path in (*rendering.outputs, *((rendering.html,) if rendering.html else ())):
@@ -73,7 +73,7 @@ def check_rendering(rendering: Rendering, *, tags: Iterable[str] | None = None) 
         check_libraries(suffix)
         check_writable(path)
         if rendering.append and suffix == ".csv" and tags is not None:
-            check_append(path, rendering.columns or None, tags=tags)
+            check_append(path, select_columns(rendering.columns, tags=tags))
 
 
 def render(result_set: ResultSet, rendering: Rendering) -> None:
@@ -83,7 +83,8 @@ def render(result_set: ResultSet, rendering: Rendering) -> None:
         RequestError: a column does not exist or a library is missing.
         StorageError: a file cannot be written.
     """
-    from gemmetry.reports.dispatches.writers import to_json_document, write
+    from gemmetry.reports.dispatches.records import to_json_document
+    from gemmetry.reports.dispatches.writers import write
 
     if rendering.json:
         document = {**to_json_document(result_set), "command": result_set.command}
@@ -115,11 +116,11 @@ def _print(result_set: ResultSet, rendering: Rendering) -> None:
 
         typer.echo(format_block(result_set.records))
     elif rendering.format == "csv":
-        from gemmetry.reports.tables.csv import to_csv
+        from gemmetry.reports.dispatches.writers import to_csv
 
         typer.echo(to_csv(result_set, columns), nl=False)
     elif rendering.format == "md":
-        from gemmetry.reports.tables.markdown import to_markdown
+        from gemmetry.reports.dispatches.markdown import to_markdown
 
         typer.echo(to_markdown(result_set, columns), nl=False)
     elif rendering.format == "table":

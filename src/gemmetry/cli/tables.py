@@ -4,63 +4,61 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gemmetry.cli.console import note, stdout_console
 
-Row = Mapping[str, Any]
+if TYPE_CHECKING:
+    from gemmetry.domain.tables import Table
 
 
 def emit(
-    name: str,
-    rows: Sequence[Row],
+    table: Table,
     *,
     as_json: bool,
     outputs: Sequence[Path] = (),
-    show: Callable[[Sequence[Row]], None] | None = None,
+    show: Callable[[Table], None] | None = None,
 ) -> None:
-    """Print `rows` (all with the same keys), and write them to `outputs`; `show` prints them in
-    another way than as a table.
+    """Print `table`, and write it to `outputs`; `show` prints it in another way than as a table.
 
     Raises:
         RequestError: a suffix is unknown or a library is missing. StorageError: not writable.
     """
-    from gemmetry.reports.tables.rows import rows_document, write_rows
+    from gemmetry.reports.tables.json_document import tables_document
+    from gemmetry.reports.tables.writing import write_tables
 
     check_outputs(outputs)
     if as_json:
-        json.dump(rows_document(name, rows), sys.stdout, ensure_ascii=False)
+        json.dump(tables_document([table]), sys.stdout, ensure_ascii=False)
         sys.stdout.write("\n")
     else:
-        (show or _print)(rows)
+        (show or _print)(table)
     for path in outputs:
-        write_rows(name, rows, path)
+        write_tables([table], path)
         note(f"wrote {path}")
 
 
-def check_outputs(outputs: Sequence[Path], suffixes: Sequence[str] = ()) -> None:
+def check_outputs(outputs: Sequence[Path], suffixes: Iterable[str] = ()) -> None:
     """Refuse, before any work, files that could not be written after it. `suffixes` are those that
-    there is a writer for (default: those of plain tables).
+    there is a writer for (default: those of tables).
 
     Raises:
         RequestError: a suffix is unknown or a library is missing. StorageError: not writable.
     """
-    from gemmetry.reports.dispatches.writers import check_libraries
+    from gemmetry.reports.extras import check_installed
     from gemmetry.reports.tables.files import check_writable
-    from gemmetry.reports.tables.rows import SUFFIXES, check_suffix
+    from gemmetry.reports.tables.writing import FORMATS, LIBRARIES, check_suffix
 
     for path in outputs:
-        suffix = check_suffix(path, suffixes or SUFFIXES)
-        if suffix != ".html":  # a plain table has no plots
-            check_libraries(suffix)
+        suffix = check_suffix(path, suffixes or FORMATS)
+        if suffix in LIBRARIES:
+            check_installed(LIBRARIES[suffix], extra="analysis")
         check_writable(path)
 
 
-def _print(rows: Sequence[Row]) -> None:
-    from gemmetry.reports.dispatches.grouped import print_rows
-    from gemmetry.reports.tables.rows import row_text
+def _print(table: Table) -> None:
+    from gemmetry.reports.tables.terminal import print_table
 
-    texts = [[row_text(value) for value in row.values()] for row in rows]
-    print_rows(list(rows[0]) if rows else [], texts, stdout_console())
+    print_table(table, stdout_console())

@@ -7,7 +7,7 @@ from gemmetry.domain.outcome import Outcome, Verification
 from gemmetry.domain.record import Verdict
 from gemmetry.reports.dispatches.console import format_block
 from gemmetry.reports.dispatches.dispatch_profiler import CSV_HEADER, csv_row
-from gemmetry.reports.tables.csv import to_csv
+from gemmetry.reports.dispatches.writers import to_csv
 
 EXPECTED = Path(__file__).parents[1] / "expected"
 DOCUMENTED = """\

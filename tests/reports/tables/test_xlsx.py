@@ -3,62 +3,48 @@ from __future__ import annotations
 import io
 import zipfile
 
-import pytest
+import fastexcel
 
-from gemmetry.domain.columns import COLUMNS
-from gemmetry.domain.outcome import Outcome
-from gemmetry.reports.tables.xlsx import to_workbook
+from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.reports.tables import xlsx
+from gemmetry.reports.tables.xlsx import Look, left_out, workbook
 
-pytest.importorskip("xlsxwriter")
-fastexcel = pytest.importorskip("fastexcel")
-
-FORMULA = '=HYPERLINK("http://x")'
-
-
-@pytest.fixture
-def workbook(result_set):
-    return to_workbook(result_set)
+COLUMNS = (
+    Column("state"), Column("count", ColumnType.INTEGER), Column("busy_share", ColumnType.NUMBER),
+    Column("is_ok", ColumnType.BOOLEAN),
+)  # fmt: skip
+ROWS = [("ok", 1000, 0.25, True), ("bad", None, float("nan"), False), ("", 1, 1e-6, None)]
 
 
-def _sheet(workbook, name):
-    sheet = fastexcel.read_excel(workbook).load_sheet(name, header_row=0)
-    return sheet.to_polars().to_dicts()
+def _rows(book, sheet):
+    return fastexcel.read_excel(book).load_sheet(sheet).to_polars().rows()
 
 
-def test_sheets_hold_records_failures_environment_and_columns(workbook, result_set):
-    assert fastexcel.read_excel(workbook).sheet_names == [
-        "records", "failures", "environment", "columns",
+def test_values_keep_their_kind():
+    book = workbook([Table("a", COLUMNS, ROWS)])
+    assert _rows(book, "a") == [
+        ("ok", 1000.0, 0.25, True), ("bad", None, None, False), (None, 1.0, 1e-6, None),
     ]  # fmt: skip
-    records = _sheet(workbook, "records")
-    assert len(records) == len(result_set.records)
-    median = result_set.records[0].measurement.median_ns
-    assert records[0]["median_ns\n[ns]"] == pytest.approx(median, rel=1e-14)
-    failures = _sheet(workbook, "failures")
-    assert len(failures) == sum(r.outcome is not Outcome.OK for r in result_set.records)
-    fields = {row["field"]: row["value"] for row in _sheet(workbook, "environment")}
-    assert fields["cpu"] == "Example CPU @ 2.80GHz"
-    assert fields["command"] == result_set.command
-    assert [row["column"] for row in _sheet(workbook, "columns")] == [c.name for c in COLUMNS]
 
 
-def test_texts_are_never_formulas_or_links(workbook):
-    reasons = [row["reason"] for row in _sheet(workbook, "failures")]
-    assert FORMULA in reasons
-    with zipfile.ZipFile(io.BytesIO(workbook)) as archive:
-        sheets = [n for n in archive.namelist() if n.startswith("xl/worksheets/sheet")]
-        text = b"".join(archive.read(name) for name in sheets)
-    assert b"<f>" not in text
-    assert b"<hyperlink" not in text
-
-
-def test_records_can_be_filtered_under_a_frozen_header(workbook):
-    with zipfile.ZipFile(io.BytesIO(workbook)) as archive:
+def test_looks_colour_columns():
+    looks = {"state": Look(good="ok", width=50), "count": Look(has_bar=True)}
+    with zipfile.ZipFile(io.BytesIO(workbook([Table("a", COLUMNS, ROWS)], looks))) as archive:
         sheet = archive.read("xl/worksheets/sheet1.xml").decode()
-    assert 'state="frozen"' in sheet
-    assert "<autoFilter" in sheet
     assert 'type="dataBar"' in sheet
+    assert '<formula>"ok"</formula>' in sheet
+    assert 'width="50.' in sheet
 
 
-def test_columns_can_be_chosen(result_set):
-    workbook = to_workbook(result_set, ["provider", "gflops"])
-    assert list(_sheet(workbook, "records")[0]) == ["note", "provider", "gflops\n[10⁹ FLOP/s]"]
+def test_rows_beyond_a_sheet_are_counted(monkeypatch):
+    monkeypatch.setattr(xlsx, "MOST_ROWS", 2)
+    tables = [Table("a", COLUMNS, ROWS), Table("b", COLUMNS, ROWS[:2])]
+    assert left_out(tables) == ["a: 1 rows more than a sheet takes are left out"]
+    assert len(_rows(workbook(tables), "a")) == 2
+
+
+def test_a_large_workbook_holds_the_same(monkeypatch):
+    tables = [Table("a", COLUMNS, ROWS), Table("b", COLUMNS, ROWS[:1])]
+    small = workbook(tables)
+    monkeypatch.setattr(xlsx, "MOST_CELLS_IN_MEMORY", 4)
+    assert _rows(workbook(tables), "a") == _rows(small, "a")

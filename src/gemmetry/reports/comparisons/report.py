@@ -15,17 +15,18 @@ from rich.text import Text
 from gemmetry.analysis.comparison import CandidateComparison, Change, ExperimentComparison
 from gemmetry.domain import units
 from gemmetry.domain.columns import SCHEMA_VERSION
+from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.reports.comparisons.junit import comparison_junit
-from gemmetry.reports.dispatches.grouped import GroupedRow, print_grouped
 from gemmetry.reports.lines import print_line
 from gemmetry.reports.tables.files import write_atomically
-from gemmetry.reports.tables.json_document import json_value
+from gemmetry.reports.tables.json_document import json_value, to_json_text
 from gemmetry.reports.tables.markdown import escape
-from gemmetry.reports.tables.rows import SUFFIXES, check_suffix, write_rows
+from gemmetry.reports.tables.terminal import GroupedRow, print_grouped
+from gemmetry.reports.tables.writing import FORMATS, check_suffix, write_tables
 from gemmetry.reports.texts import first_line, printable
 from gemmetry.statistics.comparison import Comparison, Difference
 
-COMPARISON_SUFFIXES = (*SUFFIXES, ".xml")
+COMPARISON_SUFFIXES = (*FORMATS, ".xml")
 
 _SHOWN_UNCHANGED = 20
 """Dispatches without a shown difference that the console lists; the rest is counted."""
@@ -42,6 +43,31 @@ _PAIRED = "*"
 
 _REGRESSION = "▼"
 """Behind the verdict of a regression; ``!`` marks what weakens a result, here as in every table."""
+
+_COLUMNS = (
+    Column("candidate"),
+    Column("target"),
+    Column("device"),
+    Column("provider"),
+    Column("dispatch"),
+    Column("outcome_before"),
+    Column("outcome_after"),
+    Column("median_ns_before", ColumnType.NUMBER, "ns"),
+    Column("median_ns_after", ColumnType.NUMBER, "ns"),
+    Column("ratio", ColumnType.NUMBER),
+    Column("ratio_low", ColumnType.NUMBER),
+    Column("ratio_high", ColumnType.NUMBER),
+    Column("effect_size", ColumnType.NUMBER),
+    Column("p_value", ColumnType.NUMBER),
+    Column("adjusted_p_value", ColumnType.NUMBER),
+    Column("family", ColumnType.INTEGER),
+    Column("pairing"),
+    Column("observations", ColumnType.INTEGER),
+    Column("relevant_difference", ColumnType.NUMBER),
+    Column("verdict"),
+    Column("is_regression", ColumnType.BOOLEAN),
+    Column("note"),
+)
 
 _STYLES = {
     str(Difference.FASTER): "green",
@@ -312,10 +338,17 @@ def write_comparison(
     match check_suffix(path, COMPARISON_SUFFIXES):
         case ".md":
             write_atomically(path, _to_markdown(comparison).encode())
-            return
         case ".xml":
             write_atomically(path, comparison_junit(comparison, undecided_fails=undecided_fails))
-            return
+        case ".json":
+            write_atomically(path, to_json_text(comparison_document(comparison)).encode())
+        case suffix:
+            write_tables([_table(comparison, shows_missing=suffix == ".html")], path)
+
+
+def _table(comparison: ExperimentComparison, *, shows_missing: bool) -> Table:
+    """A row for each change; `shows_missing` puts ``n/a`` in place of an interval that an undecided
+    change lacks."""
     rows = [
         {"candidate": candidate.title, **_change_document(change)}
         for candidate in comparison.candidates
@@ -323,9 +356,9 @@ def write_comparison(
     ]
     for row in rows:
         row["note"] = first_line(row["note"] or "")
-        if path.suffix.lower() == ".html" and row["verdict"] == Difference.UNDECIDED:
+        if shows_missing and row["verdict"] == Difference.UNDECIDED:
             row |= {end: "n/a" for end in ("ratio_low", "ratio_high") if row[end] is None}
-    write_rows("comparison", rows, path, document=comparison_document(comparison))
+    return Table.from_records("comparison", _COLUMNS, rows)
 
 
 def _to_markdown(comparison: ExperimentComparison) -> str:

@@ -27,7 +27,7 @@ from gemmetry.domain.record import Record
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.reports.dispatches.console_failures import print_failures
 from gemmetry.reports.dispatches.dispatch_profiler import format_block
-from gemmetry.reports.dispatches.grouped import print_rows
+from gemmetry.reports.dispatches.records import record_table
 from gemmetry.reports.dispatches.verdict_line import run_state_lines, verdict_line
 from gemmetry.reports.labels import (
     DIFFERENCE_SIGNS,
@@ -43,7 +43,7 @@ from gemmetry.reports.labels import (
     unapplied_checks,
 )
 from gemmetry.reports.lines import print_line, print_pointer
-from gemmetry.reports.tables.columns import cell_text, select_columns, table_rows, tag_names
+from gemmetry.reports.tables import terminal
 from gemmetry.reports.texts import printable
 
 __all__ = ["format_block", "print_table"]
@@ -89,15 +89,7 @@ def print_table(
 
 
 def _print_columns(result_set: ResultSet, console: Console, names: Sequence[str]) -> None:
-    columns = select_columns(names, tags=tag_names(result_set.records))
-    rows = [
-        [
-            column.column.text(value) if column.column else str(cell_text(value) or "")
-            for column, value in zip(columns, values, strict=True)
-        ]
-        for values in table_rows(result_set.records, columns)
-    ]
-    print_rows([column.label for column in columns], rows, console)
+    terminal.print_table(record_table(result_set.records, names), console)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,9 @@ CSV_HEADER = (
 )  # fmt: skip
 """The tool's columns; tags stand in front of them."""
 
+INTEGERS = frozenset(("bytes", "flops", "batch_count", "m", "n", "k"))
+"""Those that hold an integer for every operation; the others are texts."""
+
 
 def format_block(records: Iterable[Record]) -> str:
     """The console block of every record, one after the other, ending in a newline.

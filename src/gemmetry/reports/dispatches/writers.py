@@ -9,15 +9,14 @@ from pathlib import Path
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.reports.dispatches.junit import to_junit
+from gemmetry.reports.dispatches.markdown import to_markdown
+from gemmetry.reports.dispatches.records import record_table, to_json_document
 from gemmetry.reports.extras import check_installed
-from gemmetry.reports.tables.csv import append_csv, to_csv
+from gemmetry.reports.tables.csv import append_csv, csv_text
 from gemmetry.reports.tables.files import write_atomically
-from gemmetry.reports.tables.frames import to_parquet
-from gemmetry.reports.tables.json_document import to_json_document, to_json_text
-from gemmetry.reports.tables.markdown import to_markdown
-from gemmetry.reports.tables.rows import check_suffix
-
-__all__ = ["SUFFIXES", "to_json_document", "write"]
+from gemmetry.reports.tables.frames import parquet
+from gemmetry.reports.tables.json_document import to_json_text
+from gemmetry.reports.tables.writing import LIBRARIES, check_suffix
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ def write(
             hint=f"They can for {', '.join(_WITH_COLUMNS)}; leave --columns out here.",
         )
     if append:
-        content = append_csv(result_set, path, columns).encode()
+        content = append_csv(record_table(result_set.records, columns), path).encode()
     else:
         content = SUFFIXES[suffix](result_set, _Options(columns, baseline))
     write_atomically(path, content)
@@ -66,8 +65,19 @@ def check_libraries(suffix: str) -> None:
     Raises:
         RequestError: one is not installed.
     """
-    for module, extra in _LIBRARIES.get(suffix, ()):
-        check_installed(module, extra=extra)
+    if suffix in LIBRARIES:
+        check_installed(LIBRARIES[suffix], extra="analysis")
+    if suffix in _PLOTS:
+        check_installed(_PLOTS[suffix], extra="plot")
+
+
+def to_csv(result_set: ResultSet, columns: Sequence[str] | None = None) -> str:
+    """The results as CSV; see :func:`csv_text`.
+
+    Raises:
+        UnknownNameError: no such column.
+    """
+    return csv_text(record_table(result_set.records, columns))
 
 
 def _csv(result_set: ResultSet, options: _Options) -> bytes:
@@ -79,11 +89,11 @@ def _json(result_set: ResultSet, options: _Options) -> bytes:
 
 
 def _parquet(result_set: ResultSet, options: _Options) -> bytes:
-    return to_parquet(result_set, options.columns)
+    return parquet(record_table(result_set.records, options.columns))
 
 
 def _xlsx(result_set: ResultSet, options: _Options) -> bytes:
-    from gemmetry.reports.tables.xlsx import to_workbook
+    from gemmetry.reports.dispatches.workbook import to_workbook
 
     return to_workbook(result_set, options.columns)
 
@@ -114,14 +124,8 @@ def _svg(result_set: ResultSet, options: _Options) -> bytes:
     return render_picture(result_set, "svg", baseline=options.baseline)
 
 
-_LIBRARIES = {
-    ".parquet": (("polars", "analysis"),),
-    ".xlsx": (("xlsxwriter", "analysis"),),
-    ".html": (("plotly", "plot"),),
-    ".png": (("matplotlib", "plot"),),
-    ".svg": (("matplotlib", "plot"),),
-}
-"""Suffix -> (module, extra that installs it) pairs."""
+_PLOTS = {".html": "plotly", ".png": "matplotlib", ".svg": "matplotlib"}
+"""Suffix -> the module that the format's plots need, of the extra ``plot``."""
 
 _WITH_COLUMNS = (".csv", ".parquet", ".xlsx", ".md")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from gemmetry.analysis.kill_matrix import (
@@ -22,6 +22,7 @@ from gemmetry.analysis.kill_matrix import (
 )
 from gemmetry.domain.columns import SCHEMA_VERSION
 from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.reports.labels import reason_line
 from gemmetry.reports.self_test.labels import (
     CELLS,
@@ -34,7 +35,8 @@ from gemmetry.reports.self_test.labels import (
 )
 from gemmetry.reports.self_test.page import kill_matrix_page
 from gemmetry.reports.tables.files import write_atomically
-from gemmetry.reports.tables.rows import check_suffix, write_rows
+from gemmetry.reports.tables.json_document import to_json_text
+from gemmetry.reports.tables.writing import check_suffix, write_tables
 from gemmetry.reports.texts import first_line, printable
 
 _STYLES = {FAILED: "bold green", WARNED: "yellow", PASSED: "dim", NOT_APPLICABLE: ""}
@@ -116,12 +118,13 @@ def write_kill_matrix(matrix: KillMatrix, path: Path, facts: Facts) -> None:
     Raises:
         RequestError: unknown suffix, or a library is missing. StorageError: not writable.
     """
-    if check_suffix(path) == ".md":
-        write_atomically(path, kill_matrix_page(matrix, facts).encode())
-        return
-    results = (*matrix.results, *(matrix.unseen.results if matrix.unseen else ()))
-    rows = [_flat_row(result, matrix) for result in results]
-    write_rows("kill matrix", rows, path, document=kill_matrix_document(matrix, facts))
+    match check_suffix(path):
+        case ".md":
+            write_atomically(path, kill_matrix_page(matrix, facts).encode())
+        case ".json":
+            write_atomically(path, to_json_text(kill_matrix_document(matrix, facts)).encode())
+        case _:
+            write_tables([_table(matrix)], path)
 
 
 def _print_legend(matrix: KillMatrix, letters: Mapping[str, str], console: Console) -> None:
@@ -167,7 +170,7 @@ def _print_rivals(matrix: KillMatrix, console: Console) -> None:
     if not matrix.rivals:
         return
     console.print()
-    table = Table.grid(padding=(0, 2, 0, 0))
+    table = RichTable.grid(padding=(0, 2, 0, 0))
     table.add_column()
     for _ in range(3):
         table.add_column(justify="right")
@@ -236,6 +239,21 @@ def _result_document(result: PlantedResult) -> dict[str, Any]:
         "reason": record.reason or record.verdict.reason or None,
         "reproduce": record.reproduce or None,
     }
+
+
+def _table(matrix: KillMatrix) -> Table:
+    columns = (
+        Column("number", ColumnType.INTEGER),
+        *map(Column, ("name", "vehicle", "device", "operation", "bug")),
+        Column("is_bug", ColumnType.BOOLEAN),
+        *map(Column, ("outcome", "verdict", "killed_by", *matrix.checks)),
+        *(Column(f"let through by {name}", ColumnType.BOOLEAN) for name in matrix.rivals),
+        Column("reason"),
+    )
+    results = (*matrix.results, *(matrix.unseen.results if matrix.unseen else ()))
+    return Table.from_records(
+        "kill matrix", columns, [_flat_row(result, matrix) for result in results]
+    )
 
 
 def _flat_row(result: PlantedResult, matrix: KillMatrix) -> dict[str, Any]:

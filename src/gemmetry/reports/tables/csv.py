@@ -1,4 +1,4 @@
-"""Results as CSV, safe to open in a spreadsheet."""
+"""Tables as CSV, safe to open in a spreadsheet."""
 
 from __future__ import annotations
 
@@ -10,56 +10,45 @@ from pathlib import Path
 from typing import Any
 
 from gemmetry.domain.errors import RequestError, StorageError
-from gemmetry.domain.resultset import ResultSet
-from gemmetry.reports.tables.columns import (
-    TableColumn,
-    cell_text,
-    select_columns,
-    table_rows,
-    tag_names,
-)
+from gemmetry.domain.tables import Column, Table
+from gemmetry.reports.tables.cells import cell_text
 from gemmetry.reports.texts import printable
 from gemmetry.specs.text_file import why_unreadable
 
 _FORMULA = re.compile("[\\s\x00-\x1f\ufeff\u200b-\u200f]*[-=+@\uff0d\uff1d\uff0b\uff20]|[\t\r\n]")
-"""Beginnings that make a spreadsheet evaluate a cell (OWASP, "CSV Injection"): signs, full-width
-ones too, also behind what a spreadsheet may drop."""
+"""Beginnings that make a spreadsheet evaluate a cell (OWASP, "CSV Injection"): signs, including
+full-width ones, also after characters that a spreadsheet may drop."""
 
 
-def to_csv(result_set: ResultSet, columns: Sequence[str] | None = None) -> str:
-    """CSV text: one header line, tags first, lines end in ``\\n``.
+def csv_text(table: Table) -> str:
+    """The table as CSV: one header line, lines end in ``\\n``.
 
     A text that a spreadsheet would evaluate (it starts with ``=``, ``+``, ``-``, ``@``, tab or
     line break) gets a leading apostrophe, and control characters are replaced; numbers are never
     changed.
-
-    Raises:
-        UnknownNameError: no such column.
     """
-    chosen = _chosen(result_set, columns)
-    return csv_lines([[column.heading for column in chosen]]) + _body(result_set, chosen)
+    return csv_lines([table.names, *table.rows])
 
 
-def append_csv(result_set: ResultSet, path: Path, columns: Sequence[str] | None = None) -> str:
-    """The text of the file at `path` with the results behind it.
+def append_csv(table: Table, path: Path) -> str:
+    """The text of the file at `path` followed by the rows of `table`.
 
     Raises:
-        RequestError: the file's header is not the one these results would have.
+        RequestError: the file has another header than `table`.
         StorageError: the file cannot be read.
     """
-    old = check_append(path, columns, tags=tag_names(result_set.records))
+    old = check_append(path, table.columns)
     if not old.strip():
-        return to_csv(result_set, columns)
-    chosen = _chosen(result_set, columns)
+        return csv_text(table)
     joint = "" if old.endswith("\n") else "\n"
-    return f"{old}{joint}{_body(result_set, chosen)}"
+    return f"{old}{joint}{csv_lines(table.rows)}"
 
 
-def check_append(path: Path, columns: Sequence[str] | None, *, tags: Iterable[str]) -> str:
-    """The text of the file at `path`, to which results with these columns can be appended.
+def check_append(path: Path, columns: Sequence[Column]) -> str:
+    """The text of the file at `path`, to which rows with these columns can be appended.
 
     Raises:
-        RequestError: the file's header is another one. StorageError: the file cannot be read.
+        RequestError: the file has another header. StorageError: the file cannot be read.
     """
     try:
         old = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -69,8 +58,7 @@ def check_append(path: Path, columns: Sequence[str] | None, *, tags: Iterable[st
             hint="Write to a new file instead.",
         ) from error
     if old.strip():
-        chosen = select_columns(columns, tags=tags)
-        _check_header(path, old, [str(_guard(column.heading)) for column in chosen])
+        _check_header(path, old, [str(_guard(column.name)) for column in columns])
     return old
 
 
@@ -91,16 +79,8 @@ def _check_header(path: Path, old: str, wanted: list[str]) -> None:
     )
 
 
-def _chosen(result_set: ResultSet, columns: Sequence[str] | None) -> list[TableColumn]:
-    return select_columns(columns, tags=tag_names(result_set.records))
-
-
-def _body(result_set: ResultSet, columns: Sequence[TableColumn]) -> str:
-    return csv_lines(table_rows(result_set.records, columns))
-
-
 def csv_lines(rows: Iterable[Iterable[Any]]) -> str:
-    """Rows of values as CSV; see :func:`to_csv` for what is done to texts."""
+    """Rows of values as CSV; see :func:`csv_text` for what is done to texts."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerows([_guard(cell_text(value)) for value in row] for row in rows)

@@ -1,59 +1,58 @@
-"""Results as a polars DataFrame, and as Parquet."""
+"""Tables as polars DataFrames, and as Parquet."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.formats.naming import encodable
 from gemmetry.reports.extras import require
-from gemmetry.reports.tables.columns import (
-    TableColumn,
-    cell_text,
-    select_columns,
-    table_rows,
-    tag_names,
-)
+from gemmetry.reports.tables.cells import cell_text
 from gemmetry.reports.tables.json_document import json_value
 
+_INTEGER_LIMIT = 2**63
+"""Columns with larger integers become floats: a Parquet file has no type for them."""
 
-def to_polars(result_set: ResultSet, columns: Sequence[str] | None = None) -> Any:
-    """A ``polars.DataFrame``, one row a record; lists stay lists, each tag is a column in front.
+
+def frame(table: Table) -> Any:
+    """The table as a ``polars.DataFrame`` whose types follow the columns' types.
+
+    Lists stay lists, mappings become one text. The types do not depend on the rows, so that the
+    frames of two runs can be stacked.
 
     Raises:
         RequestError: polars is not installed.
-        UnknownNameError: no such column.
     """
     polars = require("polars", extra="analysis")
-    chosen = select_columns(columns, tags=tag_names(result_set.records))
-    rows = list(table_rows(result_set.records, chosen))
+    values = zip(*table.rows, strict=True) if table.rows else ((),) * len(table.columns)
     return polars.DataFrame([
-        _series(polars, column, [row[index] for row in rows])
-        for index, column in enumerate(chosen)
+        _series(polars, column, list(of_column))
+        for column, of_column in zip(table.columns, values, strict=True)
     ])  # fmt: skip
 
 
-def to_parquet(result_set: ResultSet, columns: Sequence[str] | None = None) -> bytes:
-    """A Parquet file (zstd) of :func:`to_polars`."""
+def parquet(table: Table) -> bytes:
+    """A Parquet file (zstd) of :func:`frame`."""
     buffer = io.BytesIO()
-    to_polars(result_set, columns).write_parquet(buffer, compression="zstd")
+    frame(table).write_parquet(buffer, compression="zstd")
     return buffer.getvalue()
 
 
-def _series(polars: Any, column: TableColumn, values: list[Any]) -> Any:
-    plain = [cell_text(v) if isinstance(v, dict) else json_value(v) for v in values]
-    if any(isinstance(value, list) for value in plain):
-        return polars.Series(column.heading, plain, dtype=polars.List(polars.String))
-    if all(value is None for value in plain):
-        # A type of its own, so that the files of two runs can be stacked.
-        dtype = polars.Float64 if _is_number(column) else polars.String
-        return polars.Series(column.heading, plain, dtype=dtype)
-    if any(isinstance(value, float) for value in plain):
-        return polars.Series(column.heading, plain, dtype=polars.Float64)
-    return polars.Series(column.heading, plain)
+def _series(polars: Any, column: Column, values: list[Any]) -> Any:
+    converters: dict[ColumnType, tuple[Any, Callable[[Any], Any]]] = {
+        ColumnType.INTEGER: (polars.Int64, int),
+        ColumnType.NUMBER: (polars.Float64, float),
+        ColumnType.BOOLEAN: (polars.Boolean, bool),
+        ColumnType.TEXTS: (polars.List(polars.String), lambda texts: list(map(_text, texts))),
+    }
+    dtype, convert = converters.get(column.type, (polars.String, _text))
+    if column.type is ColumnType.INTEGER and any(abs(v or 0) >= _INTEGER_LIMIT for v in values):
+        dtype, convert = polars.Float64, float
+    plain = [None if (v := json_value(value)) is None else convert(v) for value in values]
+    return polars.Series(column.name, plain, dtype=dtype)
 
 
-def _is_number(column: TableColumn) -> bool:
-    found = column.column
-    return found is not None and bool(found.unit or found.direction or found.format)
+def _text(value: Any) -> str:
+    return encodable(str(cell_text(value)))

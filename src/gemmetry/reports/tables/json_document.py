@@ -1,31 +1,22 @@
-"""Results as one JSON document: the external contract of ``--json`` and ``-o FILE.json``."""
+"""Tables and documents as JSON."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
+from collections.abc import Sequence
 from typing import Any
 
-from gemmetry.domain.columns import SCHEMA_VERSION, row
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.columns import SCHEMA_VERSION
+from gemmetry.domain.tables import Table
 from gemmetry.formats.naming import encodable
 
 
-def to_json_document(result_set: ResultSet) -> dict[str, Any]:
-    """``schema_version``, ``records`` (every column a key, null where it does not apply),
-    ``environments`` by id, and where the results come from. JSON values only."""
+def tables_document(tables: Sequence[Table]) -> dict[str, Any]:
+    """``schema_version``, and each table under its name as a list of objects. JSON values only."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "title": result_set.title,
-        "command": result_set.command or None,
-        "created": result_set.created or None,
-        "experiment": result_set.path or None,
-        "records": [json_value(row(record)) for record in result_set.records],
-        "environments": {
-            key: json_value(asdict(environment))
-            for key, environment in result_set.environments.items()
-        },
+        **{table.name: json_value(table.records()) for table in tables},
     }
 
 

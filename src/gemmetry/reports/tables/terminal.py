@@ -1,17 +1,18 @@
-"""Tables of dispatches on a terminal: grouped by operation where they are wider than it."""
+"""Tables on a terminal; those of dispatches are grouped by operation where they are too wide."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from gemmetry.domain.errors import NameSyntaxError
 from gemmetry.domain.names import split_dispatch_name
+from gemmetry.domain.tables import Table
 from gemmetry.reports.dispatches.failures import without_numbers
 from gemmetry.reports.labels import operation_title, shorten_configurations
 from gemmetry.reports.texts import printable
@@ -37,29 +38,35 @@ class GroupedRow:
     style: str = ""
 
 
-def print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]], console: Console) -> None:
-    """Print `rows` as one table. Dispatches that do not fit so are grouped by operation; others
-    whose words do not fit have a line for each of their values."""
-    rows = [[printable(text) for text in row] for row in rows]
-    names = [printable(heading) for heading in headings]
-    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
-    is_dispatch = {"operation", "configuration"} <= set(headings)
+def print_table(table: Table, console: Console) -> None:
+    """Print `table`, with values formatted for people. Dispatches that do not fit as one table are
+    grouped by operation; other rows whose words do not fit have a line for each of their values."""
+    columns = table.columns
+    names = [printable(column.label) for column in columns]
+    rows = [
+        [printable(column.text(value)) for column, value in zip(columns, row, strict=True)]
+        for row in table.rows
+    ]
+    widths = [max(map(len, texts)) for texts in zip(names, *rows, strict=True)]
+    is_dispatch = {"operation", "configuration"} <= set(names)
     if is_dispatch and rows and sum(widths) + 2 * len(widths) > console.width:
-        print_grouped([_grouped(headings, row) for row in rows], console)
+        numbers = [c.label for c in columns if c.type.is_numeric]
+        print_grouped([_grouped(names, row) for row in rows], console, right=numbers)
         return
-    least = [_longest_word(column) for column in zip(names, *rows, strict=True)]
+    least = [_longest_word(texts) for texts in zip(names, *rows, strict=True)]
     if sum(least) + 2 * (len(least) - 1) > console.width:
         for number, row in enumerate(rows):
             if number:
                 console.print()
             _print_values(dict(zip(names, row, strict=True)), console)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, width in zip(names, least, strict=True):
-        table.add_column(Text(name), overflow="fold", min_width=width)
+    shown = RichTable(box=None, pad_edge=False, header_style="bold")
+    for column, name, width in zip(columns, names, least, strict=True):
+        side: JustifyMethod = "right" if column.type.is_numeric else "left"
+        shown.add_column(Text(name), overflow="fold", min_width=width, justify=side)
     for row in rows:
-        table.add_row(*(Text(text) for text in row))
-    console.print(table)
+        shown.add_row(*(Text(text) for text in row))
+    console.print(shown)
 
 
 def _print_values(
@@ -68,7 +75,7 @@ def _print_values(
     """A line for each value behind its heading."""
     shown = {name: text for name, text in values.items() if text not in _NOTHING}
     width = min(max(map(len, shown), default=0), console.width // 2)
-    table = Table.grid(padding=(0, 2, 0, 0))
+    table = RichTable.grid(padding=(0, 2, 0, 0))
     table.add_column(width=width, no_wrap=True, overflow="ellipsis")
     table.add_column(overflow="fold")
     for name, text in shown.items():
@@ -174,11 +181,11 @@ def _widths(headings: Sequence[str], rows: Sequence[GroupedRow], total: int) -> 
 
 def _table(
     headings: Sequence[str], widths: Mapping[str, int], right: Sequence[str], heads: bool = False
-) -> Table:
-    table = Table.grid(padding=(0, _GAP, 0, 0))
+) -> RichTable:
+    table = RichTable.grid(padding=(0, _GAP, 0, 0))
     for name in headings:
-        side = "right" if name in right else "left"
-        table.add_column(width=widths[name], overflow="fold", justify=side)  # type: ignore[arg-type]
+        side: JustifyMethod = "right" if name in right else "left"
+        table.add_column(width=widths[name], overflow="fold", justify=side)
     if heads:
         table.add_row(*(Text(name.replace("_", " "), style="dim") for name in headings))
     return table

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.reports.dispatches.grouped import GroupedRow, print_grouped, print_rows
+from gemmetry.domain.tables import Column, Table
+from gemmetry.reports.tables.terminal import GroupedRow, print_grouped, print_table
 
 HEADINGS = ["provider", "operation", "configuration", "outcome", "max_error_ratio", "reason"]
 OPERATION = "matmul_3456x1024x2048_f16t_f16t_f16t"
@@ -14,9 +15,13 @@ ROWS = [
 ]  # fmt: skip
 
 
+def _table(headings, rows):
+    return Table("t", tuple(map(Column, headings)), rows)
+
+
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_a_wide_table_is_grouped_by_operation_within_the_width(console_text, width):
-    text = console_text(lambda console: print_rows(HEADINGS, ROWS, console), width=width)
+    text = console_text(lambda console: print_table(_table(HEADINGS, ROWS), console), width=width)
     lines = text.splitlines()
     assert max(map(len, lines)) <= width
     assert lines.count("matmul 3456×1024×2048  f16 tt") == 1
@@ -27,15 +32,17 @@ def test_a_wide_table_is_grouped_by_operation_within_the_width(console_text, wid
 
 
 def test_what_fits_stays_one_table(console_text):
-    text = console_text(lambda console: print_rows(HEADINGS, ROWS[:1], console), width=120)
+    text = console_text(lambda console: print_table(_table(HEADINGS, ROWS[:1]), console), width=120)
     assert text.splitlines()[0].split() == HEADINGS
     assert OPERATION in text.splitlines()[1]
 
 
 def test_other_tables_are_never_grouped(console_text):
-    text = console_text(lambda c: print_rows(["name", "text"], [["a", "b " * 60]], c), width=40)
+    text = console_text(
+        lambda c: print_table(_table(["name", "text"], [["a", "b " * 60]]), c), width=40
+    )
     assert text.startswith("name")
-    assert console_text(lambda c: print_rows([], [], c)).strip() == ""
+    assert console_text(lambda c: print_table(_table([], []), c)).strip() == ""
 
 
 @pytest.mark.parametrize("width", [80, 100])
@@ -45,7 +52,7 @@ def test_words_are_never_broken_values_get_lines_instead(console_text, width):
         ["f64", *["yes"] * 9, "no product of f64", OPERATION],
         ["f32", *["yes"] * 10, OPERATION],
     ]
-    text = console_text(lambda console: print_rows(heads, rows, console), width=width)
+    text = console_text(lambda console: print_table(_table(heads, rows), console), width=width)
     lines = text.splitlines()
     assert max(map(len, lines)) <= width
     assert "provider19 on cuda-sm_19  no product of f64" in text
@@ -55,7 +62,9 @@ def test_words_are_never_broken_values_get_lines_instead(console_text, width):
 
 def test_a_table_that_fits_breaks_between_words(console_text):
     rows = [["name", "a-very-long-word-that-stays-whole and more", "some text " * 8]]
-    text = console_text(lambda console: print_rows(["a", "b", "c"], rows, console), width=60)
+    text = console_text(
+        lambda console: print_table(_table(["a", "b", "c"], rows), console), width=60
+    )
     assert text.splitlines()[0].split() == ["a", "b", "c"]
     assert "a-very-long-word-that-stays-whole " in text
 
@@ -63,7 +72,7 @@ def test_a_table_that_fits_breaks_between_words(console_text):
 def test_dispatches_with_more_columns_than_fit_have_a_line_for_each_value(console_text):
     heads = ["operation", "configuration", *(f"some_column_{n}" for n in range(12)), "reason"]
     rows = [[OPERATION, name, *["12345"] * 11, "–", "why not"] for name in ("default", "other")]
-    text = console_text(lambda console: print_rows(heads, rows, console), width=80)
+    text = console_text(lambda console: print_table(_table(heads, rows), console), width=80)
     lines = [line.rstrip() for line in text.splitlines()]
     assert max(map(len, lines)) <= 80
     assert lines[0] == "matmul 3456×1024×2048  f16 tt"
@@ -109,7 +118,7 @@ def test_the_default_configuration_gives_way_where_the_room_is_short(console_tex
 def test_a_sentence_of_several_rows_stands_once_with_their_count(console_text):
     reasons = ["needs 3 registers", "needs 44 registers", "no tile", "–", "no tile"]
     rows = [["iree", OPERATION, f"c{i}", "wrong", "12", text] for i, text in enumerate(reasons)]
-    text = console_text(lambda console: print_rows(HEADINGS, rows, console), width=60)
+    text = console_text(lambda console: print_table(_table(HEADINGS, rows), console), width=60)
     rows = text.partition("f16 tt")[2].splitlines()
     assert [line.strip() for line in rows if line.startswith("    ")] == [
         "2 rows alike, the last: needs 44 registers", "no tile", "no tile"]  # fmt: skip

@@ -1,0 +1,17 @@
+"""Values as the cells of files hold them: one text or number each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def cell_text(value: Any) -> Any:
+    """Lists and mappings as one text, booleans as ``yes`` or ``no``, all else unchanged."""
+    if isinstance(value, Mapping):
+        return "; ".join(f"{key}={item}" for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return "; ".join(str(item) for item in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value

@@ -1,0 +1,70 @@
+"""Tables as files; the suffix picks the format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.tables import Table
+from gemmetry.reports.tables.csv import csv_text
+from gemmetry.reports.tables.files import write_atomically
+from gemmetry.reports.tables.frames import parquet
+from gemmetry.reports.tables.html import html_page
+from gemmetry.reports.tables.json_document import tables_document, to_json_text
+from gemmetry.reports.tables.markdown import markdown_text
+from gemmetry.reports.tables.xlsx import workbook
+
+
+def _only(tables: Sequence[Table]) -> Table:
+    if len(tables) != 1:
+        raise RequestError(
+            f"a csv or Parquet file holds one table, not {len(tables)}",
+            hint="Give a folder that exists, for one csv file a table, or another suffix.",
+        )
+    return tables[0]
+
+
+FORMATS: dict[str, Callable[[Sequence[Table]], bytes]] = {
+    ".csv": lambda tables: csv_text(_only(tables)).encode(),
+    ".json": lambda tables: to_json_text(tables_document(tables)).encode(),
+    ".parquet": lambda tables: parquet(_only(tables)),
+    ".xlsx": workbook,
+    ".md": lambda tables: markdown_text(tables).encode(),
+    ".html": lambda tables: html_page(tables).encode(),
+}
+"""Suffix -> writer. A new format is an entry here and its file in this folder."""
+
+LIBRARIES = {".parquet": "polars", ".xlsx": "xlsxwriter"}
+"""Suffix -> the module that the format needs, of the extra ``analysis``."""
+
+
+def check_suffix(path: Path, suffixes: Iterable[str] = FORMATS) -> str:
+    """The suffix of `path` in lower case.
+
+    Raises:
+        RequestError: it is none of `suffixes`.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in suffixes:
+        raise RequestError(
+            f"unknown format of {path}: unknown suffix {path.suffix!r}",
+            hint=f"Give a name that ends in one of {', '.join(suffixes)}.",
+        )
+    return suffix
+
+
+def write_tables(tables: Sequence[Table], path: Path) -> None:
+    """Write the tables to `path`, whole or not at all, in the format of its suffix. A workbook
+    gets a sheet for each table, and a folder a csv file for each.
+
+    Raises:
+        RequestError: unknown suffix, a library is missing, or the format holds one table and
+            there are several.
+        StorageError: not writable.
+    """
+    if path.is_dir():
+        for table in tables:
+            write_atomically(path / f"{table.name}.csv", csv_text(table).encode())
+        return
+    write_atomically(path, FORMATS[check_suffix(path)](tables))

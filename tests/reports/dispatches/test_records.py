@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gemmetry.domain.columns import COLUMNS, SCHEMA_VERSION
+from gemmetry.domain.errors import UnknownNameError
+from gemmetry.domain.record import BuildFacts
+from gemmetry.domain.resultset import ResultSet
+from gemmetry.reports.dispatches.records import (
+    PRESETS,
+    record_table,
+    select_columns,
+    to_json_document,
+)
+from gemmetry.reports.tables.json_document import to_json_text
+from gemmetry.specs.schema import result_schema
+
+NAME = "matmul_8x8x8_f32t_f32t_f32t"
+
+
+def test_default_is_every_column_of_the_domain():
+    assert [c.name for c in select_columns(None)] == [c.name for c in COLUMNS]
+
+
+def test_presets_and_names_mix_without_repetition():
+    headings = [c.name for c in select_columns(["gflops", "summary", "gflops", "seed"])]
+    assert headings[0] == "gflops"
+    assert headings.count("gflops") == 1
+    assert headings[-1] == "seed"
+
+
+def test_every_preset_expands():
+    for preset in PRESETS:
+        assert len(select_columns([preset])) > 5
+
+
+def test_tags_lead_and_replace_their_column(make_record):
+    records = [make_record(NAME, tags={"run": "1"}), make_record(NAME, tags={"host": "a"})]
+    table = record_table(records)
+    assert table.names[:3] == ("run", "host", "dispatch")
+    assert "tags" not in table.names
+    assert table.values("run") == ["1", None]
+    assert table.values("host") == [None, "a"]
+
+
+def test_a_tag_called_like_a_column_keeps_both(make_record):
+    record = make_record(NAME, tags={"provider": "mine"})
+    table = record_table([record], ["provider"])
+    assert table.records() == [{"tag:provider": "mine", "provider": "torch"}]
+    assert record_table([record], ["provider"], has_tags=False).names == ("provider",)
+
+
+def test_unknown_column_names_the_nearest():
+    with pytest.raises(UnknownNameError, match="median_ns"):
+        select_columns(["median"])
+
+
+REQUIRED = (
+    "dispatch", "provider", "target", "operation", "configuration", "outcome", "reason",
+    "verification", "distribution", "median_ns", "ci_low_ns", "ci_high_ns", "sample_count",
+    "flops", "bytes", "gflops",
+)  # fmt: skip
+
+
+def test_document_survives_json_and_has_every_key_in_every_record(result_set):
+    document = json.loads(to_json_text(to_json_document(result_set)))
+    assert document["schema_version"] == SCHEMA_VERSION
+    assert len(document["records"]) == len(result_set.records)
+    for record in document["records"]:
+        assert list(record) == [column.name for column in COLUMNS]
+        assert set(REQUIRED) <= set(record)
+    assert list(document["environments"]) == list(result_set.environments)
+    assert document["command"] == result_set.command
+
+
+def test_what_does_not_apply_is_null(result_set):
+    records = to_json_document(result_set)["records"]
+    failed = next(record for record in records if record["outcome"] == "crash")
+    assert failed["median_ns"] is None
+    assert failed["gflops"] is None
+    ok = records[0]
+    assert ok["reason"] is None
+    assert ok["registers"] is None
+    assert ok["epilogue"] == []
+
+
+def test_lists_and_mappings_are_json_values(make_record):
+    record = make_record(
+        "matmul_8x8x8_f32t_f32t_f32t_bias_relu",
+        marks=("noisy",),
+        tags={"run": "7"},
+        facts=BuildFacts(registers=64),
+    )
+    row = to_json_document(ResultSet(title="t", records=[record]))["records"][0]
+    assert row["epilogue"] == ["bias", "relu"]
+    assert row["marks"] == ["noisy"]
+    assert row["tags"] == {"run": "7"}
+    assert row["registers"] == 64
+
+
+def test_records_are_what_the_published_schema_says(result_set):
+    kinds = {"integer": int, "number": (int, float), "array": list, "object": dict,
+             "string": str, "null": type(None)}  # fmt: skip
+    schema = result_schema()["properties"]["records"]["items"]
+    for record in to_json_document(result_set)["records"]:
+        assert list(record) == schema["required"]
+        for name, rule in schema["properties"].items():
+            allowed = rule["type"] if isinstance(rule["type"], list) else [rule["type"]]
+            assert any(isinstance(record[name], kinds[kind]) for kind in allowed), name
+            assert "enum" not in rule or record[name] in rule["enum"], name
