@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.columns import COLUMNS
-from gemmetry.reports.tables.columns import PRESETS
+from gemmetry.reports.dispatches.records import PRESETS
 from gemmetry.reports.traces.report import OUR_SHEETS
 from gemmetry.specs.keys import ALIASES, KEYS, RETIRED
 from gemmetry.traces.tracelens.sheets import SHEETS

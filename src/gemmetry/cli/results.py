@@ -120,7 +120,7 @@ def _print(result_set: ResultSet, rendering: Rendering) -> None:
 
         typer.echo(to_csv(result_set, columns), nl=False)
     elif rendering.format == "md":
-        from gemmetry.reports.dispatches.markdown import to_markdown
+        from gemmetry.reports.dispatches.writers import to_markdown
 
         typer.echo(to_markdown(result_set, columns), nl=False)
     elif rendering.format == "table":

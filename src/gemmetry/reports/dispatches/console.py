@@ -25,8 +25,8 @@ from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record
 from gemmetry.domain.resultset import ResultSet
-from gemmetry.reports.dispatches.console_failures import print_failures
 from gemmetry.reports.dispatches.dispatch_profiler import format_block
+from gemmetry.reports.dispatches.failures import print_failures
 from gemmetry.reports.dispatches.records import record_table
 from gemmetry.reports.dispatches.verdict_line import run_state_lines, verdict_line
 from gemmetry.reports.labels import (
