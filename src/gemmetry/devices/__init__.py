@@ -1,4 +1,4 @@
-"""Devices that a provider of another package can build its executables on."""
+"""Devices on which providers of other packages can build their executables."""
 
 from __future__ import annotations
 

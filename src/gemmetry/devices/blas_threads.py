@@ -1,7 +1,7 @@
-"""Number of threads of the BLAS that numpy loaded, read and set through its own functions.
+"""Reads and sets the number of threads of numpy's BLAS through the library's own functions.
 
-Environment variables such as OPENBLAS_NUM_THREADS are read when the library loads, which has
-happened by the time a provider is made; the functions work at any time.
+Environment variables such as OPENBLAS_NUM_THREADS are read when the library loads, which is before
+a provider is created; the functions work at any time.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def blas_name() -> str:
 
 
 def blas_threads() -> int | None:
-    """Threads that the BLAS uses now; None where it does not tell."""
+    """Number of threads that the BLAS uses now; None where it does not report it."""
     functions = _thread_functions()
     return None if functions is None else functions[1]()
 
 
 def set_blas_threads(count: int) -> bool:
-    """Make the BLAS of this process use `count` threads; False where it cannot be told."""
+    """Make the BLAS of this process use `count` threads; False where it cannot be set."""
     functions = _thread_functions()
     if functions is None:
         return False
@@ -51,7 +51,7 @@ def set_blas_threads(count: int) -> bool:
 def _thread_functions() -> tuple[Callable[[int], None], Callable[[], int]] | None:
     for path in _loaded_libraries():
         try:
-            # Loaded already: this is a handle to the same library, not a second copy.
+            # Already loaded: this is a handle to the same library, not a second copy.
             library = ctypes.CDLL(path)
         except OSError:
             continue

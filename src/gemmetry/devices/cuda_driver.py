@@ -1,6 +1,6 @@
-"""CUDA C++ sources of this package, compiled by NVRTC and launched through the driver.
+"""Compiles this package's CUDA C++ sources with NVRTC and launches them through the driver.
 
-Only ``cuda.bindings`` is needed, which CUDA builds of torch bring along; compiling needs no GPU.
+This requires only ``cuda.bindings``, which CUDA builds of torch include; compiling needs no GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cuda.bindings import driver, nvrtc
 from gemmetry.domain.errors import CompileError
 
 SOURCES = resources.files("gemmetry.kernels")
-"""Where the sources lie, as package data."""
+"""Folder of the sources, which are package data."""
 
 
 class CudaError(RuntimeError):
@@ -30,7 +30,7 @@ class CudaError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Cubin:
-    """Machine code for one architecture, and what the compiler said."""
+    """Machine code for one architecture, and the compiler's output."""
 
     code: bytes
     log: str
@@ -38,11 +38,11 @@ class Cubin:
 
 @cache
 def compile_source(name: str, macros: tuple[tuple[str, int], ...], architecture: str) -> Cubin:
-    """Compile ``kernels/<name>.cu``, which finds the headers of its own folder.
+    """Compile ``kernels/<name>.cu``, with its own folder as include path.
 
     Args:
-        name: with the folder: ``mutants/tiled_matmul``.
-        macros: defined for it.
+        name: including the folder: ``mutants/tiled_matmul``.
+        macros: macros to define.
         architecture: ``sm_90a`` …
 
     Raises:
@@ -88,12 +88,12 @@ def fetched(program: Any, what: str) -> bytes:
     """``CUBIN`` or ``ProgramLog`` of an NVRTC program.
 
     Raises:
-        CompileError: NVRTC has none.
+        CompileError: NVRTC does not have it.
     """
     status, size = getattr(nvrtc, f"nvrtcGet{what}Size")(program)
     _nvrtc(status, f"asking for the size of the {what}")
-    # Not bytes: NVRTC writes into what it is given, and Python shares bytes objects of length 1,
-    # which is the length of an empty log, among everybody.
+    # Not bytes: NVRTC writes into the buffer, and Python shares bytes objects of length 1, which is
+    # the length of an empty log.
     memory = bytearray(size)
     (status,) = getattr(nvrtc, f"nvrtcGet{what}")(program, memory)
     _nvrtc(status, f"fetching the {what}")
@@ -106,7 +106,7 @@ def _nvrtc(status: Any, doing: str) -> None:
 
 
 def checked(result: Sequence[Any], doing: str) -> Any:
-    """What a driver call returned besides its status.
+    """The return value of a driver call without its status.
 
     Raises:
         CudaError: the status is not success.
@@ -118,11 +118,11 @@ def checked(result: Sequence[Any], doing: str) -> Any:
 
 
 def device_attribute(name: str) -> int:
-    """``MULTIPROCESSOR_COUNT`` …, the ends of names in CUdevice_attribute, of the device whose
-    context is the current one.
+    """An attribute of the device whose context is current: ``MULTIPROCESSOR_COUNT`` …, without the
+    prefix of names in CUdevice_attribute.
 
     Raises:
-        CudaError: there is none.
+        CudaError: there is no current context.
     """
     doing = f"asking the device for {name}"
     key = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
@@ -136,7 +136,7 @@ class Kernel:
     def __init__(self, cubin: Cubin, name: str) -> None:
         """
         Raises:
-            CudaError: the driver refused it.
+            CudaError: the driver rejected it.
         """
         self.name = name
         self._module = checked(driver.cuModuleLoadData(cubin.code), f"loading {name}")
@@ -145,12 +145,13 @@ class Kernel:
         )
 
     def attribute(self, attribute: str) -> int:
-        """``NUM_REGS``, ``SHARED_SIZE_BYTES`` …: the ends of names in CUfunction_attribute."""
+        """An attribute of the kernel: ``NUM_REGS``, ``SHARED_SIZE_BYTES`` …, without the prefix of
+        names in CUfunction_attribute."""
         key = getattr(driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{attribute}")
         return int(checked(driver.cuFuncGetAttribute(key, self._function), f"asking {self.name}"))
 
     def allow_shared_memory(self, dynamic_bytes: int) -> None:
-        """Let launches take this much dynamic shared memory; without it 48 KiB is the limit."""
+        """Allow launches to use this much dynamic shared memory; the default limit is 48 KiB."""
         key = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         checked(
             driver.cuFuncSetAttribute(self._function, key, dynamic_bytes),
@@ -171,10 +172,10 @@ class Kernel:
 
         Args:
             arguments: ctypes objects.
-            check: False only for the kernel whose bug is that nobody looks.
+            check: False only for the kernel whose deliberate bug is an unchecked launch.
 
         Raises:
-            CudaError: the driver refused it.
+            CudaError: the driver rejected it.
         """
         addresses = [ctypes.addressof(item) for item in arguments]
         table = (ctypes.c_void_p * len(addresses))(*addresses)

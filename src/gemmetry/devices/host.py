@@ -1,4 +1,5 @@
-"""Memory and time of the host: buffers are numpy arrays, durations come from a monotonic clock."""
+"""Memory and timing on the host: buffers are numpy arrays, durations come from a monotonic
+clock."""
 
 from __future__ import annotations
 
@@ -20,16 +21,16 @@ from gemmetry.hardware.host import free_memory_bytes, last_level_cache_bytes
 from gemmetry.numerics.storage import numpy_dtype, same_bytes
 
 RED_ZONE_BYTES = 256
-"""Bytes before and after every buffer; a kernel that writes past its output lands in them."""
+"""Bytes of the guard zones before and after every buffer, which catch writes past an output."""
 
 RED_ZONE_PATTERN = 0xFF
-"""NaN in every float format: what is read outside a buffer and used shows in the result."""
+"""NaN in every float format: using values from outside a buffer shows in the result."""
 
 ALIGNMENT_BYTES = 64
-"""Of a buffer's first byte: a cache line, and the widest vector register (AVX-512)."""
+"""Alignment of a buffer's first byte: a cache line, and the widest vector register (AVX-512)."""
 
 GUARDED_ALIGNMENT_BYTES = 256
-"""Of a guarded buffer's first byte, less the offset asked for."""
+"""Alignment of a guarded buffer's first byte, less the requested offset."""
 
 HostBuffer = np.ndarray[Any, np.dtype[Any]]
 
@@ -38,11 +39,11 @@ class HostDevice:
     """The host as a :class:`gemmetry.domain.contracts.Device`.
 
     A buffer is a C-contiguous array of ``spec.storage_shape``, aligned to a cache line, inside an
-    allocation that has a red zone on each side.
+    allocation with a guard zone on each side.
     """
 
     alignment_bytes = 1
-    """BLAS takes any address of an element."""
+    """BLAS accepts any address that is aligned to an element."""
 
     def __init__(self) -> None:
         self.last_level_cache_bytes = last_level_cache_bytes()
@@ -62,7 +63,7 @@ class HostDevice:
         self, spec: TensorSpec, *, zone_bytes: int, offset_bytes: int = 0
     ) -> HostBuffer:
         """Like :meth:`allocate`, with zones of at least `zone_bytes`; the buffer begins
-        `offset_bytes` behind a multiple of 256.
+        `offset_bytes` after a multiple of 256.
 
         Raises:
             OutOfMemoryError: the system refused it.
@@ -76,7 +77,7 @@ class HostDevice:
         )
 
     def upload(self, array: HostArray, spec: TensorSpec) -> HostBuffer:
-        """A new buffer holding `array`, of ``spec.storage_shape`` in the spec's own dtype.
+        """A new buffer holding `array`, which has ``spec.storage_shape`` and the spec's dtype.
 
         Raises:
             LaunchError: the array has another shape or dtype.
@@ -121,11 +122,11 @@ class HostDevice:
         return np.array(buffer, order="C", copy=True)
 
     def fill_bytes(self, buffer: HostBuffer, pattern: int) -> None:
-        """Set every byte of the buffer to `pattern` (0–255); the red zones keep theirs."""
+        """Set every byte of the buffer to `pattern` (0–255); the guard zones are unchanged."""
         buffer.reshape(-1).view(np.uint8).fill(pattern)
 
     def clone(self, buffer: HostBuffer) -> HostBuffer:
-        """A copy at another address, as aligned as the original."""
+        """A copy at another address, with the same alignment as the original."""
         copy = _allocate(buffer.shape, buffer.dtype)
         copy[...] = buffer
         return copy
@@ -143,25 +144,25 @@ class HostDevice:
         return durations, "wall_clock"
 
     def free_memory_bytes(self) -> int:
-        """What the system can give without swapping, within this process's cgroup limit."""
+        """Bytes available without swapping, within this process's cgroup limit."""
         return free_memory_bytes()
 
     def release(self) -> None:
-        """Nothing to give back: numpy frees an array's memory with the array."""
+        """Nothing to release: numpy frees an array's memory with the array."""
 
     def float64_matmul(self) -> Callable[[HostArray, HostArray], HostArray] | None:
-        """None: the host is where references are computed anyway."""
+        """None: references are computed on the host anyway."""
         return None
 
     def red_zones_intact(self, buffer: HostBuffer) -> bool:
-        """Whether nothing was written just before or just after a buffer of this device."""
+        """Whether the zones before and after a buffer of this device are unchanged."""
         before, after = red_zones(buffer)
-        # The pattern has all bits set, so that no byte but it leaves it as it is.
+        # The pattern has all bits set, so only that same byte leaves the conjunction unchanged.
         common = np.bitwise_and.reduce(before) & np.bitwise_and.reduce(after)
         return bool(common == RED_ZONE_PATTERN)
 
     def unordered_work(self, launch: Callable[[], object], output: HostBuffer) -> str:
-        """Whether a launch goes on writing after it returned; see :func:`late_work`."""
+        """Whether a launch keeps writing after it has returned; see :func:`late_work`."""
         self.fill_bytes(output, RED_ZONE_PATTERN)
         holder = [output]
 
@@ -181,7 +182,7 @@ class HostDevice:
         return busy_processors(self.last_level_cache_bytes)
 
     def stress_limits(self) -> str:
-        """Nothing: see :mod:`gemmetry.devices.host_stress`."""
+        """Nothing is left out; see :mod:`gemmetry.devices.host_stress`."""
         return ""
 
 
@@ -202,7 +203,8 @@ def _allocate(
             hint="Choose a smaller shape, or run with more memory.",
         ) from None
     left_out = -(room.ctypes.data + zone_bytes) % alignment + offset
-    # Of a memoryview, so that numpy calls this array the buffer's base, and not `room`.
+    # Created from a memoryview, so that numpy reports this array as the buffer's base, and not
+    # `room`.
     memory = np.frombuffer(room.data, np.uint8, size + 2 * zone_bytes, left_out)
     end = zone_bytes + size
     memory[:zone_bytes] = RED_ZONE_PATTERN
@@ -211,10 +213,10 @@ def _allocate(
 
 
 def red_zones(buffer: HostBuffer) -> tuple[HostBuffer, HostBuffer]:
-    """The bytes before and after a buffer of :class:`HostDevice`, writable.
+    """The writable bytes before and after a buffer of :class:`HostDevice`.
 
     Raises:
-        ValueError: the buffer was not made by it.
+        ValueError: the buffer was not allocated by it.
     """
     memory = buffer.base
     if not isinstance(memory, np.ndarray) or memory.dtype != np.uint8:

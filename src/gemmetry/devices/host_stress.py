@@ -1,4 +1,5 @@
-"""Stress for launches on the host: memory from malloc is full of NaN, processors are busy."""
+"""Stress for launches on the host: memory from malloc is filled with NaN, and processors are
+busy."""
 
 from __future__ import annotations
 
@@ -23,23 +24,23 @@ _FILL_WITH_FF = 0x100
 its lowest byte, freed memory with the byte itself."""
 
 _PROBE_BYTES = 8192
-"""More than what numpy and malloc keep at hand for small arrays, whose content they leave."""
+"""More than what numpy and malloc cache for small arrays, whose content they do not overwrite."""
 _BLOCKS = 3
 
 _SMALLEST_COPY_BYTES, _LARGEST_COPY_BYTES = 4 * 2**20, 256 * 2**20
 _MOST_THREADS = 16
 
 Empty = Callable[[int], Any]
-"""Uninitialised memory of so many bytes, as an array or tensor of uint8."""
+"""Allocates uninitialised memory of a given number of bytes, as an array or tensor of uint8."""
 
 
 @contextmanager
 def spoiled_heap(size_bytes: int, empty: Empty) -> Iterator[None]:
-    """While inside, memory that is allocated holds the byte :data:`SPOILED`, whatever its size
-    above about 1 KiB, in every thread; calloc gives zeros.
+    """Within the context, allocations above about 1 KiB are filled with the byte :data:`SPOILED`,
+    in every thread; calloc still returns zeros.
 
-    The C library does that where it is GNU's. Elsewhere a few blocks of `size_bytes` are filled and
-    freed, which most allocators hand out again.
+    The GNU C library does that itself. With other libraries, a few blocks of `size_bytes` are
+    filled and freed, and most allocators return them again.
     """
     perturb = _perturb()
     perturb(_FILL_WITH_FF)
@@ -59,21 +60,21 @@ def _fill_and_free(size_bytes: int, empty: Empty) -> None:
 
 @cache
 def _perturb() -> Callable[[int], object]:
-    """Sets M_PERTURB; does nothing where the C library has no such thing."""
+    """Sets M_PERTURB; does nothing where the C library does not have it."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError, TypeError):  # TypeError: Windows wants a name
+    except (OSError, AttributeError, TypeError):  # TypeError: Windows requires a name
         return lambda value: None
     return lambda value: mallopt(_M_PERTURB, value)
 
 
 @contextmanager
 def busy_processors(cache_bytes: int) -> Iterator[None]:
-    """While inside, half of the processors that this process may use, at least one and at most 16,
-    copy memory to and fro, which leaves less of them, of caches and of bandwidth to others.
+    """Within the context, half of the processors that this process may use, at least one and at
+    most 16, copy memory back and forth, which takes processors, caches and bandwidth from others.
 
     Args:
-        cache_bytes: of the last-level cache; what is copied is twice that, up to 512 MiB.
+        cache_bytes: size of the last-level cache; twice that is copied, up to 512 MiB.
     """
     size = min(max(cache_bytes, _SMALLEST_COPY_BYTES), _LARGEST_COPY_BYTES)
     count = max(1, min(_MOST_THREADS, usable_cores() // 2))
@@ -83,7 +84,7 @@ def busy_processors(cache_bytes: int) -> Iterator[None]:
 
     def copy(source: Any, target: Any) -> None:
         while not ended.is_set():
-            np.copyto(target, source)  # without the lock of Python's interpreter
+            np.copyto(target, source)  # releases the GIL
             copied.release()
 
     threads = [threading.Thread(target=copy, args=pair, daemon=True) for pair in parts]

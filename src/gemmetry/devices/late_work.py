@@ -1,4 +1,5 @@
-"""Finds work that goes on in other threads of this process after a launch on the host is over."""
+"""Detects work that continues in other threads of this process after a launch on the host has
+ended."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from gemmetry.hardware.pinning import read_status, running_times
 Snapshot = TypeVar("Snapshot")
 
 WAIT_S = 0.03
-"""A look this long after a launch finds what a thread that was already at work writes: starting a
-Python thread takes about 0.1 ms, a 1024³ product on one core 30 ms."""
+"""Delay after a launch that is enough to find what a running thread writes: starting a Python
+thread takes about 0.1 ms, a 1024³ product on one core 30 ms."""
 
 LONGEST_WAIT_S = 1.0
-"""A thread that the launch started is waited for this long, as it may sleep first."""
+"""Longest wait for a thread that the launch started, as it may sleep first."""
 
 _STEP_S = 0.01
 
@@ -29,15 +30,15 @@ def late_work(
     look: Callable[[], Snapshot],
     is_same: Callable[[Snapshot, Snapshot], bool],
 ) -> str:
-    """Launch, and say whether the result changes afterwards; "" if not.
+    """Launch, and report whether the result changes afterwards; "" if not.
 
-    That there are more threads than before proves nothing (pools start when first needed); it
-    makes the wait longer, up to :data:`LONGEST_WAIT_S`, until they end or the result changes. Where
-    no other thread has run since the launch began, or is about to, nobody is waited for.
+    Additional threads prove nothing, as pools start when first needed; they only lengthen the wait,
+    up to :data:`LONGEST_WAIT_S`, until they end or the result changes. Where no other thread has
+    run since the launch began, or is about to run, there is no wait.
 
     Args:
-        launch: runs to its end before it returns, as work on the host must.
-        look: a copy of the result. is_same: whether two such copies hold the same bytes.
+        launch: must finish its work before it returns, as all work on the host does.
+        look: returns a copy of the result. is_same: whether two such copies hold the same bytes.
     """
     before, ran_before = thread_ids(), running_times()
     launch()
@@ -48,7 +49,8 @@ def late_work(
         return ""
     time.sleep(WAIT_S)
     while True:
-        # Asked before the look: a thread may write and end between a look and the question.
+        # Checked before the result is copied: a thread may write and end between the copy and the
+        # check.
         is_over = not (started & thread_ids()) or time.monotonic() - began > LONGEST_WAIT_S
         if not is_same(first, look()):
             break
@@ -61,16 +63,16 @@ def late_work(
 
 
 def _others_ran(ran_before: Mapping[int, int]) -> bool:
-    """Whether another thread has run since `ran_before`, or waits for a processor; True where the
-    system does not tell."""
+    """Whether another thread has run since `ran_before`, or is waiting for a processor; True where
+    the system does not report it."""
     caller = threading.get_native_id()
     if caller not in ran_before:
         return True
-    # Times after states: one that sleeps by now, and was woken before, has run in between.
+    # Times are read after states: a thread that was woken and sleeps again has run in between.
     if any(_is_runnable(task) for task in ran_before if task != caller):
         return True
     ran_after = running_times()
-    # One that has ended by now ran to do so.
+    # A thread that has ended meanwhile has run to do so.
     return any(
         task not in ran_after or ran_after[task] > ran_before.get(task, 0)
         for task in ran_before.keys() | ran_after.keys()
@@ -88,7 +90,7 @@ def _is_runnable(task: int) -> bool:
 
 
 def thread_ids() -> frozenset[int]:
-    """The threads of this process: all of them on Linux, elsewhere those of Python."""
+    """The threads of this process: all of them on Linux, only Python's elsewhere."""
     try:
         return frozenset(int(task.name) for task in _TASKS.iterdir())
     except OSError:

@@ -1,7 +1,7 @@
-"""Memory and time of a CPU or GPU through torch; shared by the torch, triton and user providers.
+"""Memory and timing of a CPU or GPU through torch; shared by the torch, triton and user providers.
 
-torch calls CUDA and ROCm devices both "cuda"; a :class:`TorchDevice` is told which one it is only
-for its messages.
+torch calls both CUDA and ROCm devices "cuda"; the kind of a :class:`TorchDevice` is only used in
+its messages.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ from gemmetry.domain.target import Target, TargetKind
 from gemmetry.hardware.host import free_memory_bytes, last_level_cache_bytes
 
 _FORMATS: dict[DType, tuple[torch.dtype, type[Any], torch.dtype, type[Any]]] = {
-    # dtype -> torch's, numpy's, and the integers of the same size through which they exchange bytes
+    # dtype -> torch's type, numpy's type, and the integer type of the same size for exchanging
+    # bytes
     F64: (torch.float64, np.float64, torch.int64, np.int64),
     F32: (torch.float32, np.float32, torch.int32, np.int32),
     TF32: (torch.float32, np.float32, torch.int32, np.int32),
@@ -63,7 +64,7 @@ _BY_STORAGE = {np.dtype(numpy_type): dtype for dtype, (_, numpy_type, _, _) in _
 """A format stored as the numpy type (tf32 is stored as float32, whose values include it)."""
 
 TORCH_ERRORS = (RuntimeError, ValueError, MemoryError)
-"""What torch raises for failed launches, refused arguments and exhausted memory."""
+"""Exceptions that torch raises for failed launches, invalid arguments and exhausted memory."""
 
 _LOST_CODES = frozenset({46, 100, 214, 220, 802, 999})
 """cudaErrorDevicesUnavailable, NoDevice, ECCUncorrectable, NvlinkUncorrectable, SystemNotReady and
@@ -72,10 +73,11 @@ _LOST_TEXTS = ("uncorrectable ECC", "no CUDA-capable device", "no ROCm-capable d
                "busy or unavailable", "NVLink error", "system not yet initialized")  # fmt: skip
 
 _AMD_INFINITY_CACHE_BYTES = {"gfx942": 256 * 2**20, "gfx950": 256 * 2**20}
-"""The level behind the L2 that torch reports; AMD CDNA 3 and CDNA 4 architecture white papers."""
+"""The cache level beyond the L2 that torch reports; AMD CDNA 3 and CDNA 4 architecture white
+papers."""
 _ZONE_PATTERN = 0xFF
 _GUARDED_ALIGNMENT_BYTES = 256
-"""What cudaMalloc promises at least (CUDA C++ Programming Guide, device memory accesses)."""
+"""Minimum alignment of cudaMalloc (CUDA C++ Programming Guide, device memory accesses)."""
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
@@ -84,7 +86,7 @@ def torch_dtype(dtype: DType) -> torch.dtype:
 
 
 def to_tensor(array: HostArray, dtype: DType) -> torch.Tensor:
-    """A CPU tensor holding a copy of the host array `array` of `dtype`, same shape."""
+    """A CPU tensor that holds a copy of the host array `array` of `dtype`, with the same shape."""
     torch_type, _, torch_int, numpy_int = _FORMATS[dtype]
     tensor = torch.empty(array.shape, dtype=torch_type)
     if tensor.numel():
@@ -93,12 +95,12 @@ def to_tensor(array: HostArray, dtype: DType) -> torch.Tensor:
 
 
 def _host_bits(array: HostArray, dtype: DType) -> torch.Tensor:
-    """The bytes of a host array as a CPU tensor of integers, without a copy where that works."""
+    """The bytes of a host array as a CPU tensor of integers, without a copy where possible."""
     _, _, torch_int, numpy_int = _FORMATS[dtype]
     bits = np.ascontiguousarray(array).view(numpy_int)
     if bits.flags.writeable:
         return torch.from_numpy(bits)
-    # torch has no read-only tensors, and warns where it is given a read-only array.
+    # torch has no read-only tensors, and warns about read-only arrays.
     return to_tensor(array, dtype).view(torch_int)
 
 
@@ -124,7 +126,7 @@ class TorchDevice:
     def __init__(self, kind: str, index: int = 0) -> None:
         """
         Args:
-            kind: ``cpu``, ``cuda`` or ``hip`` (a TargetKind will do).
+            kind: ``cpu``, ``cuda`` or ``hip`` (or a TargetKind).
             index: which GPU.
         """
         self.kind = str(kind)
@@ -145,8 +147,8 @@ class TorchDevice:
 
     @property
     def alignment_bytes(self) -> int:
-        """On a GPU what the widest vector load and a tensor map ask for (PTX ISA, ld.v4 and
-        tensormap), on a CPU 1, as BLAS takes any address of an element."""
+        """On a GPU the alignment that the widest vector load and a tensor map require (PTX ISA,
+        ld.v4 and tensormap); on a CPU 1, as BLAS accepts any address of an element."""
         return 16 if self.is_gpu else 1
 
     def enter_thread(self) -> None:
@@ -160,17 +162,19 @@ class TorchDevice:
 
     @contextmanager
     def errors(self, doing: str) -> Iterator[None]:
-        """Turn what torch raises inside into LaunchError, OutOfMemoryError or DeviceLostError."""
+        """Turn torch's exceptions within the context into LaunchError, OutOfMemoryError or
+        DeviceLostError."""
         try:
             yield
         except TORCH_ERRORS as error:
             raise self.translate(error, doing) from error
 
     def translate(self, error: BaseException, doing: str) -> GemmetryError:
-        """The error of our tree for one that torch or the driver raised while `doing` something.
+        """The gemmetry error for an exception that torch or the driver raised while `doing`
+        something.
 
-        After a LaunchError whose text is a CUDA or HIP error, the process cannot use the device
-        any more (such errors stick to the context); its owner starts a fresh one.
+        After a LaunchError whose text is a CUDA or HIP error, the process can no longer use the
+        device (such errors are sticky); its owner starts a new process.
         """
         text = str(error).strip()
         line = next(
@@ -199,7 +203,7 @@ class TorchDevice:
         self, spec: TensorSpec, *, zone_bytes: int, offset_bytes: int = 0
     ) -> Buffer:
         """See :class:`gemmetry.domain.contracts.GuardedDevice`; the buffer begins `offset_bytes`
-        behind a multiple of 256 bytes."""
+        after a multiple of 256 bytes."""
         size = spec.bytes + 2 * zone_bytes + _GUARDED_ALIGNMENT_BYTES + offset_bytes
         with self.errors(f"allocating {size} bytes for {spec.role} and its red zones"):
             memory = torch.empty(size, dtype=torch.uint8, device=self.torch_device)
@@ -211,7 +215,7 @@ class TorchDevice:
             return inner.view(torch_dtype(spec.dtype)).view(spec.storage_shape)
 
     def red_zones_intact(self, buffer: Buffer) -> bool:
-        """Whether the rest of the buffer's memory still holds what :meth:`allocate_guarded` wrote
+        """Whether the zones around the buffer still hold what :meth:`allocate_guarded` wrote
         there."""
         with self.errors("looking at red zones"):
             memory = torch.empty(0, dtype=torch.uint8, device=buffer.device)
@@ -222,7 +226,7 @@ class TorchDevice:
 
     def unordered_work(self, launch: Callable[[], object], output: Buffer) -> str:
         """See :class:`gemmetry.domain.contracts.OrderedDevice`; the order is that of the current
-        stream, on a CPU that of the calling thread."""
+        stream, or on a CPU that of the calling thread."""
         with self.errors("looking for work outside the timed order"):
             look = unordered_on_stream if self.is_gpu else unordered_on_host
             return look(launch, output)
@@ -269,15 +273,15 @@ class TorchDevice:
     def prepared_edit(
         self, buffer: Buffer, index: tuple[slice, ...], array: HostArray
     ) -> Callable[[], None]:
-        """See :class:`gemmetry.domain.contracts.EditableDevice`; written through a second tensor
-        of the same memory, whose versions torch counts apart (``Tensor.data``). Preparing waits
-        for nothing either, as rounds are queued behind each other."""
+        """See :class:`gemmetry.domain.contracts.EditableDevice`; it writes through a second tensor
+        on the same memory, whose version counter is separate (``Tensor.data``). Preparing does not
+        wait either, as rounds are queued one after the other."""
         dtype = _BY_STORAGE[array.dtype]
         with self.errors("preparing a change in place"):
             part = buffer.data.view(_FORMATS[dtype][2])[index]
             contents = _host_bits(np.array(array), dtype)
             if self.is_gpu:
-                # From pageable memory torch would wait for all that is queued.
+                # A copy from pageable memory would wait for all queued work.
                 contents = contents.pin_memory().to(self.torch_device, non_blocking=True)
 
         def edit() -> None:
@@ -379,15 +383,16 @@ class TorchDevice:
             return self._stream_timer.stream_and_wall_ns(calls)
 
     def float64_matmul(self) -> Callable[[HostArray, HostArray], HostArray] | None:
-        """``f(A, B)`` for (…, M, K) and (…, K, N) arrays, cut into tiles that fit the device;
-        None on a CPU, where numpy is as good."""
+        """``f(A, B)`` for (…, M, K) and (…, K, N) arrays, split into tiles that fit the device;
+        None on a CPU, where numpy is just as good."""
         return self._float64_product if self.is_gpu else None
 
     def _float64_product(self, lhs: HostArray, rhs: HostArray) -> HostArray:
         if lhs.ndim > 2:
             return np.stack([self._float64_product(a, b) for a, b in zip(lhs, rhs, strict=True)])
         (m, k), n = lhs.shape, rhs.shape[1]
-        # A third of what is free for B, one for A and C together, one for the library's workspace.
+        # A third of the free memory for B, one for A and C together, one for the library's
+        # workspace.
         budget = max(self.free_memory_bytes() // 3, 8 * (2 * k + 1))
         columns = min(n, max(1, budget // (8 * k)))
         rows = min(m, max(1, budget // (8 * (k + columns))))
@@ -403,8 +408,8 @@ class TorchDevice:
         return result
 
     def _as_float64(self, array: HostArray) -> torch.Tensor:
-        """The matrix in float64 on the device, which widens it; the narrow bytes are uploaded in
-        the order in which they lie."""
+        """The matrix in float64 on the device, which widens it; the narrow values are uploaded in
+        memory order."""
         if array.flags.f_contiguous and not array.flags.c_contiguous:
             return self._as_float64(array.T).T
         narrow = to_tensor(array, _BY_STORAGE[array.dtype]).to(self.torch_device)
@@ -414,7 +419,7 @@ class TorchDevice:
 
 
 def gpu_targets() -> list[Target]:
-    """The GPUs that torch sees on this machine."""
+    """The GPUs of this machine that are visible to torch."""
     if not torch.cuda.is_available():
         return []
     found = []
@@ -429,10 +434,10 @@ def gpu_targets() -> list[Target]:
 
 
 def open_device(target: Target, *, threads: int = 0) -> TorchDevice:
-    """The device of `target`, with torch's CPU threads set (0: left as they are).
+    """The device of `target`, with the number of torch's CPU threads set (0: unchanged).
 
     Raises:
-        LaunchError: torch does not see that device.
+        LaunchError: the device is not visible to torch.
     """
     if threads > 0 and threads != torch.get_num_threads():
         torch.set_num_threads(threads)

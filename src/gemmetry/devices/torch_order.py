@@ -1,5 +1,5 @@
-"""Finds work that does not keep to the order in which launches are timed: the current stream of a
-GPU, the calling thread of a CPU."""
+"""Detects work outside the order in which launches are timed: that of the current stream on a GPU,
+of the calling thread on a CPU."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from gemmetry.devices.late_work import WAIT_S, late_work
 
 _BLOCK_CYCLES = 24_000_000
-"""Clock cycles that the stream is kept busy: 12 ms at 2 GHz, more than a launch takes to submit.
-How long it really is does not matter: an event tells whether the stream was still blocked."""
+"""Clock cycles for which the stream is kept busy: 12 ms at 2 GHz, longer than submitting a launch
+takes. The exact time does not matter: an event shows whether the stream was still blocked."""
 
 _LEAD_S = 0.003
 """Time given to work that runs ahead; a bf16 kernel of 8192³ takes 1.6 ms on an H200."""
@@ -20,14 +20,15 @@ _LEAD_S = 0.003
 _UNTOUCHED = 0xFF
 
 _ATTEMPTS = 3
-"""Work on another stream races with the copy that must come first; a tie is unlikely thrice."""
+"""Number of trials: work on another stream races with the copy that must come first, and is
+unlikely to go unnoticed three times."""
 
 _OTHER_STREAM = 1
-"""The look at which a stream of its own is the current one."""
+"""The trial that uses a new stream as the current one."""
 
 
 def unordered_on_host(launch: Callable[[], object], output: torch.Tensor) -> str:
-    """For a CPU: whether a launch goes on writing after it returned."""
+    """For a CPU: whether a launch keeps writing after it has returned."""
     _bytes(output).fill_(_UNTOUCHED)
     holder = [output]
 
@@ -40,12 +41,12 @@ def unordered_on_host(launch: Callable[[], object], output: torch.Tensor) -> str
 def unordered_on_stream(launch: Callable[[], object], output: torch.Tensor) -> str:
     """For a GPU: whether a launch runs ahead of the current stream or is not waited for by it.
 
-    A spinning kernel blocks the current stream. What a launch behind it writes meanwhile does not
-    follow the stream. A copy of the result queued behind the launch must then hold the final
-    result; where it does not, the stream went on before the work was done, and so do events.
-    A launch that itself waits for the device cannot be seen running ahead. One look is made with a
-    new stream as the current one, as callers may use any: work on the default stream is on another
-    one then, and does not wait for it.
+    A spinning kernel blocks the current stream. Anything that a launch queued after it writes
+    meanwhile does not follow the stream. A copy of the result queued after the launch must then
+    hold the final result; where it does not, the stream continued before the work was done, and so
+    do events. A launch that itself waits for the device cannot be caught running ahead. One trial
+    uses a new stream as the current one, as callers may use any stream: work on the default stream
+    is then on another stream, and does not wait for it.
     """
     for attempt in range(_ATTEMPTS):
         if attempt == _OTHER_STREAM:
@@ -67,7 +68,7 @@ def _look(launch: Callable[[], object], output: torch.Tensor, *, wait_s: float) 
     before, copy = output.clone(), torch.empty_like(output)
     torch.cuda.synchronize(output.device)
     with torch.cuda.stream(other):
-        same_bits(output, before)  # Allocates what the look below needs, while nothing is blocked.
+        same_bits(output, before)  # Allocates what the trial below needs, while nothing is blocked.
     torch.cuda.synchronize(output.device)
 
     torch.cuda._sleep(_BLOCK_CYCLES)
@@ -100,7 +101,8 @@ def _look(launch: Callable[[], object], output: torch.Tensor, *, wait_s: float) 
 
 
 def _result(returned: object, output: torch.Tensor) -> torch.Tensor:
-    """What a launch returned, where it is on the same device, else the output it was given."""
+    """The tensor that a launch returned, if it is on the same device, else the output passed to the
+    launch."""
     if isinstance(returned, torch.Tensor) and returned.device == output.device:
         return returned
     return output
@@ -111,8 +113,8 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors of one shape and dtype hold the same bytes; compared eight at a time
-    where they can be, which is several times faster on a CPU."""
+    """Whether two tensors of one shape and dtype hold the same bytes; compared eight bytes at a
+    time where possible, which is several times faster on a CPU."""
     pair = [_bytes(part).reshape(-1) for part in (left, right)]
     if all(part.numel() % 8 == 0 and part.data_ptr() % 8 == 0 for part in pair):
         pair = [part.view(torch.int64) for part in pair]

@@ -1,7 +1,7 @@
-"""Stress for launches on a GPU: what they find in memory is NaN, and part of the device is taken.
+"""Stress for launches on a GPU: uninitialised memory holds NaN, and part of the device is busy.
 
-What needs kernels of its own (``kernels/stress.cu``) is done on CUDA where ``cuda.bindings`` is
-installed; freed memory and copies work everywhere.
+The parts that need their own kernels (``kernels/stress.cu``) work on CUDA where ``cuda.bindings``
+is installed; freed memory and copies work everywhere.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from gemmetry.domain.errors import CompileError
 _SPOILED_WORD = int.from_bytes([SPOILED] * 4, "big")
 
 _GRAIN_BYTES, _SMALL_BYTES = 512, 2**20
-"""What torch's allocator rounds to, and up to what size requests get small blocks
+"""Rounding of torch's allocator, and the largest request that gets a small block
 (c10/cuda/CUDACachingAllocator)."""
 _ORDINARY_POOL = (0, 0)
-"""Not one that graphs have for themselves."""
+"""The pool that is not private to graphs."""
 
 _SPOIL_THREADS, _SPOIL_ROUNDS = 256, 2
-"""THREADS of stress.cu; rounds of its loop over all registers."""
+"""THREADS of stress.cu, and iterations of its loop over all registers."""
 _WAVES = 4
-"""Blocks that each multiprocessor gets on average, so that none is left out."""
+"""Average number of blocks per multiprocessor, so that none is left out."""
 
 _SLICE_NS = 250_000
-"""For so long a multiprocessor is taken at a time."""
+"""How long a multiprocessor is occupied at a time."""
 _SLICES, _COPIES, _BATCHES_AHEAD = 64, 192, 2
-"""Of one batch, 16 ms: slices, and copies of twice the L2 cache (on an H200 120 MB there and back
-at 4.3 TB/s, 56 µs)."""
+"""Contents of one batch of 16 ms: slices, and copies of twice the L2 cache (on an H200 120 MB in
+both directions at 4.3 TB/s, 56 µs)."""
 _MOST_LOAD_S = 2.0
-"""After which nothing more is submitted, even if launches do not end."""
+"""Time after which no more load is submitted, even if launches do not end."""
 _POLL_S = 0.0005
 
 _Pair: TypeAlias = tuple[torch.Tensor, torch.Tensor]
-"""From and to."""
+"""Source and destination."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class StressKernels:
     spoil: Any
     occupy: Any
     shared_bytes: int
-    """The most that a block may have, which leaves no other block any."""
+    """The most shared memory that a block may have, which leaves none for other blocks."""
     processors: int
 
 
@@ -70,15 +70,15 @@ class GpuStress:
 
     @property
     def limits(self) -> str:
-        """What is left out here, and why; "" if nothing."""
+        """The parts that are left out here, and why; "" if none."""
         return self._kernels_or_reason[1]
 
     def spoil(self, size_bytes: int, free_bytes: int) -> None:
         """Fill freed memory, shared memory and registers with the byte 0xFF, and wait.
 
-        The freed memory is what torch's allocator gives to who asks next on the current stream:
-        all that it keeps, and blocks of up to twice `size_bytes`, if that is an eighth of
-        `free_bytes` or less, so that it need not ask the device for new memory.
+        The freed memory is what torch's allocator returns to the next requests on the current
+        stream: all its cached memory, and blocks of up to twice `size_bytes`, if that is an eighth
+        of `free_bytes` or less, so that it does not need new memory from the device.
 
         Raises:
             RuntimeError: whatever torch or the driver raises.
@@ -93,7 +93,7 @@ class GpuStress:
         self._write_processors(_SPOILED_WORD)
 
     def clean(self) -> None:
-        """Set shared memory and registers to zero, so that what they held is no other's trouble.
+        """Set shared memory and registers to zero, so that their contents do not affect other work.
 
         Raises:
             RuntimeError: whatever torch or the driver raises.
@@ -101,7 +101,7 @@ class GpuStress:
         self._write_processors(0)
 
     def _write_processors(self, word: int) -> None:
-        """`word` in shared memory and registers of all multiprocessors."""
+        """Write `word` to shared memory and registers of all multiprocessors."""
         kernels, _ = self._kernels_or_reason
         if kernels is not None:
             arguments = (
@@ -121,8 +121,8 @@ class GpuStress:
             block.fill_(SPOILED)
 
     def _kept_sizes(self) -> list[int]:
-        """Requests that together get all free memory that the allocator keeps for launches on the
-        current stream. Large ones come first: each finds a free block of just its size."""
+        """Request sizes that together use all free memory cached by the allocator for launches on
+        the current stream. Large ones come first: each finds a free block of exactly its size."""
         if self._cuda.get_allocator_backend() != "native":
             return []
         stream = self._cuda.current_stream(self._device).cuda_stream
@@ -143,9 +143,9 @@ class GpuStress:
 
     @contextmanager
     def load(self, copy_bytes: int) -> Iterator[None]:
-        """While inside, other streams copy `copy_bytes` over and over and take half of the
-        multiprocessors, in slices of 0.25 ms. Load is queued ahead, and further load while the
-        work submitted to the current stream meanwhile is not done; then it is called off.
+        """Within the context, other streams copy `copy_bytes` repeatedly and occupy half of the
+        multiprocessors, in slices of 0.25 ms. Load is queued ahead, and more is added until the
+        work submitted to the current stream meanwhile is done; then the load is cancelled.
 
         Raises:
             RuntimeError: whatever torch or the driver raises.
@@ -164,7 +164,7 @@ class GpuStress:
                 stream.synchronize()
 
     def _submit(self, pair: _Pair, stop: torch.Tensor) -> Any:
-        """One batch of load; the event of its end."""
+        """Submit one batch of load. Returns the event of its end."""
         cuda, (copying, occupying) = self._cuda, self._streams
         kernels, _ = self._kernels_or_reason
         if kernels is not None:
@@ -197,7 +197,8 @@ class GpuStress:
 
     @cached_property
     def _streams(self) -> tuple[Any, Any]:
-        """For copies, and for the kernel that takes multiprocessors; neither waits for others."""
+        """Streams for copies, and for the kernel that occupies multiprocessors; neither waits for
+        others."""
         return self._cuda.Stream(self._device), self._cuda.Stream(self._device)
 
     @cached_property
@@ -224,6 +225,6 @@ class GpuStress:
 
 
 def _pinned_word() -> torch.Tensor:
-    """A zero in memory of the host that the device reads at the same address (CUDA C++ Programming
-    Guide, unified virtual address space)."""
+    """A zero in host memory that the device reads at the same address (CUDA C++ Programming Guide,
+    unified virtual address space)."""
     return torch.zeros(1, dtype=torch.int32, pin_memory=True)

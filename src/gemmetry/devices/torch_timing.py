@@ -1,6 +1,7 @@
-"""Time of launches through torch: events behind a backlog, captured graphs, the host's clock.
+"""Times launches through torch: events queued behind a backlog, captured graphs, or the host's
+clock.
 
-ROCm's torch has the same interface under the same names, so HIP goes the same way.
+ROCm builds of torch have the same interface under the same names, so the same code serves HIP.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from gemmetry.domain.errors import LaunchError, OutOfMemoryError
 Call = Callable[[], object]
 
 _CALLS_PER_BACKLOG = 64
-"""Timed behind one backlog: with two events each they stay far below the 1024 launches after which
-the driver makes the host wait."""
+"""Calls timed behind one backlog: with two events each they stay far below the 1024 launches after
+which the driver makes the host wait."""
 
 _FIRST_SUBMIT_NS = 100_000.0
-"""Host time of one call that the first backlog assumes; later ones use what was seen."""
+"""Host time of one call assumed for the first backlog; later ones use measured values."""
 
 _SUBMIT_MARGIN = 1.5
 
@@ -42,7 +43,7 @@ def time_on_host(calls: Sequence[Call]) -> list[float]:
 
 
 class StreamTimer:
-    """Times what is submitted to the current stream of one GPU.
+    """Times work submitted to the current stream of one GPU.
 
     Args:
         index: which GPU.
@@ -61,9 +62,9 @@ class StreamTimer:
     def time_calls(self, calls: Sequence[Call]) -> list[float]:
         """Duration of each call in ns, by an event pair around it.
 
-        Calls are submitted while the device still works off a spinning kernel, so that they follow
-        each other without waiting for the host and no host gap is timed. An event pair itself adds
-        one to two microseconds, so calls should be made of enough launches.
+        Calls are submitted while the device still runs a spinning kernel, so that they follow each
+        other without waiting for the host and no host gap is timed. An event pair itself adds one
+        to two microseconds, so calls should consist of enough launches.
 
         Raises:
             RuntimeError: whatever torch raises for a failed launch.
@@ -96,7 +97,7 @@ class StreamTimer:
 
     def stream_and_wall_ns(self, calls: Sequence[Call]) -> tuple[float, float]:
         """See :class:`gemmetry.domain.contracts.StreamDevice`; nothing is queued before the calls,
-        so that host work that a backlog would hide shows."""
+        so that host work that a backlog would hide is visible."""
         cuda = self._cuda
         start, end = self._event(), self._event()
         cuda.synchronize(self._index)
@@ -113,12 +114,13 @@ class StreamTimer:
         """The replay of a graph that holds the launches of `call`; it returns what `call` returned
         where `keeps_result`, which keeps that memory out of the other graphs.
 
-        Graphs share one memory pool, which is right as long as they are replayed one after the
-        other, and keeps the workspace of a library from being allocated for each of them. The pool
-        ends with the last graph in it (torch 2.11 refuses captures into it from then on).
+        Graphs share one memory pool, which is correct as long as they are replayed one after the
+        other, and avoids allocating a library's workspace once per graph. The pool ends with the
+        last graph in it (torch 2.11 rejects captures into it from then on).
 
         Raises:
-            LaunchError: something in the call cannot be recorded, or it does its work elsewhere.
+            LaunchError: something in the call cannot be captured, or the call does its work
+                elsewhere.
             RuntimeError: the device failed.
         """
         cuda = self._cuda
@@ -140,7 +142,7 @@ class StreamTimer:
                     graph.capture_end()
         except (RuntimeError, ValueError, LaunchError, OutOfMemoryError) as error:
             self._forget_capture(current)
-            # Ending a capture that failed fails too; what went wrong first says more.
+            # Ending a failed capture fails too; the first error is more informative.
             first = _first_line(error.__context__ or error)
             raise LaunchError(f"its launches cannot be captured: {first}") from error
         self._graphs.add(graph)
@@ -154,8 +156,8 @@ class StreamTimer:
         return replay
 
     def _forget_capture(self, stream: Any) -> None:
-        """Leave nothing of a failed capture behind: the allocator goes on filling the pool until
-        it is told to stop, which a capture that failed does not do."""
+        """Clean up after a failed capture: the allocator keeps using the pool until it is
+        explicitly stopped, which a failed capture does not do."""
         stop = getattr(torch._C, "_cuda_endAllocateToPool", None)
         if stop is not None:
             with contextlib.suppress(RuntimeError):
@@ -166,7 +168,8 @@ class StreamTimer:
         self._cuda.synchronize(self._index)
 
     def _check_replay(self, graph: Any, result: object) -> None:
-        """A replay must fill the result; work submitted to another stream would not be in it."""
+        """Check that a replay fills the result; work submitted to another stream would be missing
+        from it."""
         if not isinstance(result, torch.Tensor) or not result.is_contiguous():
             return
         content = result.view(torch.uint8)
@@ -178,9 +181,9 @@ class StreamTimer:
             raise LaunchError("a captured launch writes no result when it is replayed")
 
     def _submit_lead(self, lead: Sequence[Call], following: int, lead_ns: float) -> float:
-        """Submit untimed calls; the backlog in ns that as many calls as are `following` need beside
-        them. None where the device works on the lead for longer than they take to be submitted,
-        which keeps its power up, as spinning does not. How long that is the lead itself tells: what
+        """Submit untimed calls. Returns the backlog in ns that the `following` calls need in
+        addition. None where the device works on the lead for longer than submitting them takes,
+        which keeps its power up, as spinning does not. The time is taken from the lead itself: what
         was timed before may have been another candidate."""
         before = time.perf_counter_ns()
         for call in lead:
@@ -210,8 +213,8 @@ class StreamTimer:
         for call in tail:
             call()
         pairs[-1][1].synchronize()
-        # Host time that waited for the device (a full launch queue, an allocation that
-        # synchronises) would let the backlog grow without end, so growth is bounded.
+        # Host time spent waiting for the device (a full launch queue, an allocation that
+        # synchronises) would let the backlog grow without limit, so growth is bounded.
         self._submit_ns = min(max(seen_ns, 2_000.0), 2 * self._submit_ns)
         return [start.elapsed_time(end) * 1e6 for start, end in pairs]
 

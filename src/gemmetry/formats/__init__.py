@@ -1,1 +1,2 @@
-"""Foreign files -> neutral rows. ``events.py`` holds the rows; one reader a file format."""
+"""Readers of other tools' files into neutral rows. ``events.py`` defines the rows; each file format
+has one reader."""

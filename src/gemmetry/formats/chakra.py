@@ -1,8 +1,8 @@
 """Chakra execution traces of PyTorch (``ExecutionTraceObserver``, schemas 1.0.1 to 1.1.1).
 
-Schema 1.0.1 keeps a node's facts beside each other (``parent``, ``input_shapes``, ``rf_id``);
-later ones have ``ctrl_deps``, ``inputs`` and ``outputs`` objects, and an ``attrs`` list. Nodes come
-in the order of the file, children before their parents.
+Schema 1.0.1 stores a node's fields flat (``parent``, ``input_shapes``, ``rf_id``); later schemas
+have ``ctrl_deps``, ``inputs`` and ``outputs`` objects, and an ``attrs`` list. Nodes are returned in
+the order of the file, children before their parents.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ Attribute: TypeAlias = int | float | str | bool | None
 
 @dataclass(frozen=True, slots=True)
 class ChakraNode:
-    """One call of an operator, or one range that was named."""
+    """One call of an operator, or one named range."""
 
     id: int
     parent: int
-    """Node that it ran within ("ctrl_deps")."""
+    """The enclosing node ("ctrl_deps")."""
     name: str
     inputs: OperatorArguments
     outputs: OperatorArguments
     attributes: dict[str, Attribute]
-    """``rf_id``, ``op_schema``, ``seq_id``, ``scope``, ``tid``, ``fw_tid``, ``fw_parent``; of
+    """``rf_id``, ``op_schema``, ``seq_id``, ``scope``, ``tid``, ``fw_tid``, ``fw_parent``; for
     collectives also ``collective_name``, ``dtype``, ``in_msg_nelems``, ``pg_size`` ..."""
 
     @property
@@ -51,7 +51,7 @@ class ChakraRows:
     pid: int
     nodes: tuple[ChakraNode, ...]
     start_ms: int
-    """Since boot, as the observer writes it."""
+    """Time since boot, as the observer writes it."""
     finish_ms: int
     problems: tuple[TraceProblem, ...] = ()
     partial: bool = False
@@ -101,7 +101,7 @@ def read_chakra(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> ChakraRows
 
     Args:
         file: opened at its beginning, decompressed.
-        chunk_bytes: read at a time; the nodes are the same whatever it is.
+        chunk_bytes: number of bytes read at a time; does not affect the nodes.
 
     Returns:
         None if the document has no ``nodes`` and ``schema``.

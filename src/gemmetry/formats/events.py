@@ -1,8 +1,8 @@
 """The normal form of a trace file: columns of integers, times in whole nanoseconds.
 
-Every reader of traces gives one :class:`TraceRows`. Times count from ``base_ns``; texts that
-repeat (kernel names, operator names) are stored once and referred to by index; -1 stands for
-"the file does not tell".
+Every reader of traces returns one :class:`TraceRows`. Times count from ``base_ns``; repeated texts
+(kernel names, operator names) are stored once and referenced by index; -1 means that the file does
+not specify the value.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 MISSING = -1
 
 MOST_RANKS = 1 << 18
-"""Of a job or a group; the largest known have some 10⁵. Larger numbers are damage."""
+"""Largest number of ranks in a job or group: the largest known have about 10⁵. Larger numbers are
+treated as damage."""
 
 MOST_ELEMENTS = 1 << 40
-"""Of a tensor or a message: terabytes. Larger numbers are damage."""
+"""Largest number of elements of a tensor or message, which is terabytes. Larger numbers are treated
+as damage."""
 
 
 class GpuKind(IntEnum):
-    """What a row of :class:`GpuRows` is."""
+    """What kind of work a row of :class:`GpuRows` is."""
 
     KERNEL = 0
     MEMCPY = 1
@@ -49,11 +51,11 @@ class GpuRows:
     stream: Int64
     correlation: Int64
     external_id: Int64
-    """Of the operator that was running when it was launched, where the file tells."""
+    """External id of the operator that was running at the launch, where the file specifies it."""
     grid: Int32
-    """(rows, 3) blocks of threads; 0 where it is not told."""
+    """(rows, 3) thread blocks of the grid; 0 where it is not specified."""
     block: Int32
-    """(rows, 3) threads."""
+    """(rows, 3) threads of a block; 0 where it is not specified."""
     bytes: Int64
     collective: Int32
     """Index into ``TraceRows.collectives``."""
@@ -81,7 +83,7 @@ class OperatorRows:
     thread: Int32
     external_id: Int64
     sequence: Int64
-    """Number that a forward operator shares with its backward one."""
+    """Number that a forward operator shares with its backward operator."""
     forward_thread: Int64
     arguments: Int32
     """Index into ``TraceRows.arguments``."""
@@ -90,7 +92,7 @@ class OperatorRows:
 
 @dataclass(frozen=True, slots=True)
 class AnnotationRows:
-    """Ranges that people named (``ProfilerStep#3`` ...), on the host or on a GPU."""
+    """User annotations (``ProfilerStep#3`` ...), on the host or on a GPU."""
 
     start_ns: Int64
     duration_ns: Int64
@@ -101,7 +103,8 @@ class AnnotationRows:
 
 @dataclass(frozen=True, slots=True)
 class OperatorArguments:
-    """Arguments of an operator as the file tells them, as JSON texts ("" where it does not)."""
+    """Arguments of an operator as recorded in the file, as JSON texts ("" where they are
+    missing)."""
 
     shapes: str = ""
     dtypes: str = ""
@@ -111,10 +114,10 @@ class OperatorArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveCall:
-    """What the file tells of one collective; None where it does not."""
+    """What the file records about one collective; None where a field is missing."""
 
     operation: str | None = None
-    """As it is written there: ``_allgather_base``, ``allreduce``, ``all_to_all`` ..."""
+    """As written in the file: ``_allgather_base``, ``allreduce``, ``all_to_all`` ..."""
     dtype: str | None = None
     in_elements: int | None = None
     out_elements: int | None = None
@@ -124,14 +127,14 @@ class CollectiveCall:
     in_splits: tuple[int, ...] = ()
     out_splits: tuple[int, ...] = ()
     peer: int | None = None
-    """The other rank of a send or receive; the root of a rooted collective."""
+    """The peer of a send or receive, or the root of a rooted collective."""
     sequence: int | None = None
-    """Its number within the group, the same on all ranks."""
+    """Sequence number within the group, the same on all ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceProblem:
-    """Something in the file that could not be used."""
+    """A part of the file that could not be used."""
 
     where: str
     """``byte 1234`` or ``event 17``."""
@@ -148,14 +151,14 @@ class TraceRows:
     format: str
     """``kineto``, ``rocprofv3-json``, ``rocprofv3-csv``, ``rocpd``."""
     events: int
-    """Entries of the file, whatever their kind."""
+    """Number of entries in the file, of any kind."""
     base_ns: int
-    """What times count from, in ns since 1970 (0: unknown, or times are since boot)."""
+    """Origin of the times in ns since 1970 (0: unknown, or times are since boot)."""
     names: tuple[str, ...]
     arguments: tuple[OperatorArguments, ...]
     collectives: tuple[CollectiveCall, ...]
     threads: tuple[str, ...]
-    """``pid/tid`` of the host's threads."""
+    """``pid/tid`` of the host threads."""
     gpu: GpuRows
     calls: CallRows
     operators: OperatorRows
@@ -164,18 +167,18 @@ class TraceRows:
     world_size: int | None = None
     host: str | None = None
     job: str | None = None
-    """The recording's own identification of the job, where it has one."""
+    """The job's identifier in the recording, where it has one."""
     devices: dict[int, str] = field(default_factory=dict)
     """Device number -> product name."""
     versions: dict[str, str] = field(default_factory=dict)
-    """Runtime, driver and library versions that the file tells."""
+    """Runtime, driver and library versions recorded in the file."""
     problems: tuple[TraceProblem, ...] = ()
-    """What could not be used; the rest is complete unless `partial`."""
+    """Parts that could not be used; the rest is complete unless `partial`."""
     partial: bool = False
     """True where the file ends early, so that events are missing."""
     host_rows_left_out: int = 0
-    """Calls and operators that led to no work on a GPU and were left out, because the file has
-    more of them than memory should hold. 0 for files of usual size: all rows are there."""
+    """Number of calls and operators left out because they led to no work on a GPU and the file has
+    more than should be kept in memory. 0 for files of usual size, of which all rows are kept."""
 
 
 Rows = TypeVar("Rows", GpuRows, CallRows, OperatorRows, AnnotationRows)
@@ -184,7 +187,7 @@ _DTYPES: dict[str, type[Any]] = {"Int8": np.int8, "Int32": np.int32, "Int64": np
 
 
 def chosen(rows: Rows, wanted: npt.NDArray[np.bool_]) -> Rows:
-    """The rows that are `wanted` (one entry a row)."""
+    """The rows that are `wanted` (one entry per row)."""
     columns: dict[str, Any] = {
         column.name: getattr(rows, column.name)[wanted] for column in dataclasses.fields(rows)
     }
@@ -192,7 +195,7 @@ def chosen(rows: Rows, wanted: npt.NDArray[np.bool_]) -> Rows:
 
 
 def concatenate(kind: type[Rows], parts: Sequence[Rows]) -> Rows:
-    """All rows of `parts`, in their order; no rows at all if there are none."""
+    """All rows of `parts`, in order; empty if there are no parts."""
     columns: dict[str, Any] = {}
     for column in dataclasses.fields(kind):
         name: str = column.name

@@ -1,4 +1,4 @@
-"""Which calls and operators of a trace led to work on GPUs."""
+"""Finds the calls and operators of a trace that led to work on GPUs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from gemmetry.formats.events import (
 from gemmetry.formats.spool import Spool
 
 KEPT_BYTES = 128 << 20
-"""Of calls and operators together that are kept whatever they are; some 2.5 million rows, those
-of a 4 GB file. Of more, only those are kept that led to work on a GPU."""
+"""Number of calls and operators up to which all are kept: about 2.5 million rows, as in a 4 GB
+file. Beyond it, only those that led to work on a GPU are kept."""
 
 Bools = npt.NDArray[np.bool_]
 
@@ -24,8 +24,8 @@ Bools = npt.NDArray[np.bool_]
 def host_rows(
     gpu: GpuRows, calls: Spool[CallRows], operators: Spool[OperatorRows]
 ) -> tuple[CallRows, OperatorRows, int]:
-    """The calls and operators to keep: all where they are not too many, else those that led to
-    work on a GPU.
+    """The calls and operators to keep: all unless there are too many, else those that led to work
+    on a GPU.
 
     Args:
         gpu: all work on GPUs; where there is none, everything is kept.
@@ -33,7 +33,7 @@ def host_rows(
         operators: all operators.
 
     Returns:
-        Calls, operators, and how many rows of both were left out.
+        Calls, operators, and how many rows of both kinds were left out.
     """
     if calls.bytes + operators.bytes <= KEPT_BYTES or len(gpu.start_ns) == 0:
         return calls.all(), operators.all(), 0
@@ -53,8 +53,8 @@ def _launching(gpu: GpuRows, calls: Spool[CallRows]) -> tuple[CallRows, int]:
 def _enclosing(
     calls: CallRows, operators: Spool[OperatorRows], asked: Int64
 ) -> tuple[OperatorRows, int]:
-    """Operators with one of the calls in their time or by their number, collectives, and forward
-    operators of backward ones that are kept."""
+    """The operators linked to a call by time or by number, collectives, and the forward operators
+    of backward operators that are kept."""
     starts = {
         int(thread): np.sort(calls.start_ns[calls.thread == thread])
         for thread in np.unique(calls.thread)

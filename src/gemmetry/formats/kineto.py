@@ -1,7 +1,8 @@
 """Kineto traces (``*.pt.trace.json``, plain or compressed) -> :class:`TraceRows`.
 
-PyTorch 1.8 wrote ``Kernel``, ``Operator``, ``Runtime``; later versions ``kernel``, ``cpu_op``,
-``cuda_runtime``. Both are read. Events are streamed, so memory holds the columns and one piece.
+PyTorch 1.8 writes the categories ``Kernel``, ``Operator`` and ``Runtime``; later versions write
+``kernel``, ``cpu_op`` and ``cuda_runtime``. Both are read. Events are streamed, so memory holds the
+columns and one piece of the file.
 """
 
 from __future__ import annotations
@@ -83,13 +84,13 @@ def read_kineto(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> TraceRows 
 
     Args:
         file: opened at its beginning, decompressed.
-        chunk_bytes: read at a time; the rows are the same whatever it is.
+        chunk_bytes: number of bytes read at a time; does not affect the rows.
 
     Returns:
         None if the document has no ``traceEvents``.
 
     Raises:
-        OSError: a temporary file, which takes what of a very large trace does not fit memory,
+        OSError: the temporary file for the part of a very large trace that does not fit into memory
             cannot be written.
     """
     reader = ArrayReader(file, "traceEvents", _EVENTS.decode, _rescue, chunk_bytes=chunk_bytes)
@@ -102,15 +103,15 @@ def read_kineto(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> TraceRows 
 
 
 class _Fault(NamedTuple):
-    """The first event that has it."""
+    """The first event with this fault."""
 
     place: int
-    """Among those that could be read, from 0."""
+    """Index of the event among those that could be read, from 0."""
     name: str
 
 
 class _Builder:
-    """Gathers columns piece by piece."""
+    """Collects columns piece by piece."""
 
     def __init__(self) -> None:
         self._events = 0
@@ -136,7 +137,7 @@ class _Builder:
         }
 
     def add(self, events: Sequence[typed.Event]) -> None:
-        """Take in one piece."""
+        """Add one piece."""
         self._piece = events
         groups: dict[str, list[typed.Event]] = {name: [] for name in _TABLES}
         tables = map(_TABLE_OF.get, map(_CATEGORY, events))
@@ -149,7 +150,7 @@ class _Builder:
         self._events += len(events)
 
     def _times(self, events: list[typed.Event]) -> tuple[list[typed.Event], Int64, Int64]:
-        """Those events that have a time, with start and duration in ns."""
+        """The events that have a time, with start and duration in ns."""
         start, no_start = nanoseconds([event.ts for event in events])
         duration, no_duration = nanoseconds([event.dur for event in events])
         if no_start or no_duration:
@@ -164,12 +165,13 @@ class _Builder:
         return events, start, duration
 
     def _fault(self, what: str, events: Sequence[typed.Event], where: Any) -> None:
-        """Notes the first event with a fault and how many have it."""
+        """Record the first event with a fault and the number of such events."""
         event = events[int(np.flatnonzero(where)[0])]
         place = self._events + next(i for i, one in enumerate(self._piece) if one is event)
         name = short_name(str(event.name), 60)
         first, count = self._faults.get(what, (_Fault(place, name), 0))
-        # Kinds of events are taken one after the other, so a later one may stand before it.
+        # Kinds of events are processed one after the other, so a fault found later may come earlier
+        # in the file.
         self._faults[what] = (min(first, _Fault(place, name)), count + int(where.sum()))
 
     def _name_ids(self, events: list[typed.Event]) -> Any:
@@ -258,7 +260,8 @@ class _Builder:
         )
 
     def _add_annotations(self, events: list[typed.Event]) -> None:
-        # What PyTorch tells of a collective's tensors: an operator up to 1.12, an annotation since.
+        # PyTorch records a collective's tensors in an operator up to 1.12, and in an annotation
+        # since.
         collectives = [e for e in events if e.cat == _ON_HOST and str(e.name)[:5] == "nccl:"]
         if collectives:
             self._add_operators(collectives)
@@ -274,7 +277,7 @@ class _Builder:
         )
 
     def rows(self, reader: ArrayReader[typed.Event]) -> TraceRows:
-        """Everything gathered, with what the document's other keys tell."""
+        """All collected rows, with the information from the document's other keys."""
         outer, damaged = outer_object(reader.head, reader.tail, _METADATA)
         for half in damaged:
             place = 0 if half == "before" else reader.text.offset
@@ -322,8 +325,8 @@ class _Builder:
 
 
 def _decode_args(events: Sequence[typed.Event], kind: type[Args]) -> list[Args]:
-    """All at once, which is several times faster than one by one; one by one where some are not
-    as they should be."""
+    """Decode all at once, which is several times faster than one by one; one by one where some are
+    invalid."""
     raws = [event.args for event in events]
     try:
         return msgspec.json.decode(b"[" + b",".join(raws) + b"]", type=list[kind])  # type: ignore[valid-type]
@@ -340,7 +343,7 @@ def _decode_one(text: bytes, kind: type[Args]) -> Args:
 
 
 def _rescue(text: bytes) -> typed.Event | str:
-    """An event that is not valid JSON or not of the usual types: NaN, broken UTF-8 ..."""
+    """Decode an event that is not valid JSON or has unusual types: NaN, invalid UTF-8 ..."""
     found = repaired(text, _EVENT.decode)
     return f"left out, as it is no event: {found}" if isinstance(found, str) else found
 

@@ -1,7 +1,7 @@
-"""Typed events of a Kineto trace: the keys that tables are made of, from PyTorch 1.8 on.
+"""Typed events of a Kineto trace, with the keys that the tables use, from PyTorch 1.8 on.
 
-Numbers of doubtful type are taken as whatever they are and narrowed by :func:`whole`; arrays stay
-text until somebody asks.
+Numbers whose type varies are accepted as any type and converted by :func:`whole`; arrays stay JSON
+text until they are needed.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Event(msgspec.Struct, gc=False):
 
 
 class CallArgs(msgspec.Struct, gc=False):
-    """Of runtime and driver calls."""
+    """Arguments of runtime and driver calls."""
 
     external: Number = msgspec.field(default=None, name="External id")
     external_2021: Number = msgspec.field(default=None, name="external id")
     correlation: Number = None
     grid: Any = None
-    """Of launches of HIP."""
+    """Arguments of HIP launches."""
     block: Any = None
 
 
@@ -59,7 +59,7 @@ class _Collective(msgspec.Struct, gc=False):
     number: Number = msgspec.field(default=None, name="Seq")
 
     def told(self) -> tuple[object, ...]:
-        """The same for events that tell the same of their collectives."""
+        """A key that is equal for events with the same information about their collectives."""
         lists = (bytes(self.group_ranks), bytes(self.in_splits), bytes(self.out_splits))
         return (
             self.operation, self.element_type, self.in_elements, self.out_elements,
@@ -67,7 +67,7 @@ class _Collective(msgspec.Struct, gc=False):
         )  # fmt: skip
 
     def collective(self) -> CollectiveCall:
-        """What it tells of a collective."""
+        """The event's information about a collective."""
         peer = self.destination if self.destination is not None else self.source
         return CollectiveCall(
             operation=str(self.operation),
@@ -85,7 +85,7 @@ class _Collective(msgspec.Struct, gc=False):
 
 
 class GpuArgs(_Collective, gc=False):
-    """Of kernels, copies and fills."""
+    """Arguments of kernels, copies and fills."""
 
     external: Number = msgspec.field(default=None, name="External id")
     external_2021: Number = msgspec.field(default=None, name="external id")
@@ -98,7 +98,7 @@ class GpuArgs(_Collective, gc=False):
 
 
 class OperatorArgs(_Collective, gc=False):
-    """Of operators."""
+    """Arguments of operators."""
 
     external: Number = msgspec.field(default=None, name="External id")
     sequence: Number = msgspec.field(default=None, name="Sequence number")
@@ -110,17 +110,17 @@ class OperatorArgs(_Collective, gc=False):
 
 
 def operator_arguments(raws: tuple[bytes, bytes, bytes, bytes]) -> OperatorArguments:
-    """From the JSON texts of shapes, dtypes, strides and values."""
+    """The arguments, from the JSON texts of shapes, dtypes, strides and values."""
     return OperatorArguments(*(raw.decode("utf-8", "replace") for raw in raws))
 
 
 def external_id(args: CallArgs | GpuArgs) -> int:
-    """Of the operator that was running at the launch."""
+    """External id of the operator that was running at the launch."""
     return whole(args.external if args.external is not None else args.external_2021)
 
 
 def whole(value: Number) -> int:
-    """`value` as a whole number that fits 64 bits; ``MISSING`` where it is none."""
+    """`value` as a 64-bit integer; ``MISSING`` where it is not one."""
     if type(value) is int:
         return value if -(2**63) <= value < 2**63 else MISSING
     if isinstance(value, str):
@@ -132,8 +132,8 @@ def whole(value: Number) -> int:
 
 
 def integers(raw: msgspec.Raw) -> tuple[int, ...]:
-    """Whole numbers of a JSON array, or of a text that holds one, as both occur; () otherwise.
-    ``[0, 1, ..., 7]``, which long lists of ranks are shortened to, stands for nothing certain."""
+    """The integers of a JSON array, or of a string that contains one, as both occur; () otherwise,
+    and for abbreviated lists of ranks such as ``[0, 1, ..., 7]``, which are ambiguous."""
     text = bytes(raw).strip().strip(b'"')
     if not re.fullmatch(rb"\[\s*(?:-?\d{1,18}\s*(?:,\s*-?\d{1,18}\s*)*)?\]", text):
         return ()
@@ -141,8 +141,9 @@ def integers(raw: msgspec.Raw) -> tuple[int, ...]:
 
 
 def ranks_of(raw: msgspec.Raw, size: int) -> tuple[int, ...]:
-    """Ranks of a group of `size`. PyTorch writes more than 30 as the first 29, ``...`` and the
-    last; they are filled in where all that is written is evenly spaced and fits `size`."""
+    """Ranks of a group of `size`. PyTorch writes more than 30 ranks as the first 29, ``...`` and
+    the last; the rest are filled in where those written are evenly spaced and consistent with
+    `size`."""
     text = bytes(raw).strip().strip(b'"')
     if b"..." not in text:
         return integers(raw)
@@ -155,7 +156,7 @@ def ranks_of(raw: msgspec.Raw, size: int) -> tuple[int, ...]:
 
 
 def triple(values: object) -> tuple[int, int, int]:
-    """Sizes of a grid or block; zeros where they are not told."""
+    """Sizes of a grid or block; zeros where they are not specified."""
     if not isinstance(values, list) or len(values) != 3:
         return (0, 0, 0)
     found = [whole(value) for value in values]

@@ -1,4 +1,4 @@
-"""Columns that lie in a file and not in memory: what touches a few of them holds only these."""
+"""Columns mapped from a file instead of held in memory: only the columns in use take memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from gemmetry.formats.events import Rows, TraceRows
 
 KEPT_BYTES = 64 << 20
-"""Of columns in files; it is not worth the time to give back less."""
+"""Least size of columns in files for which releasing memory is worth the time."""
 
 _ALIGNMENT = 64
 
@@ -22,10 +22,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def mapped(kind: type[Rows], rows: int, pieces: Iterable[Rows]) -> Rows:
-    """The rows of all `pieces`, read-only, in a temporary file that goes when they go.
+    """The rows of all `pieces`, read-only, in a temporary file that is deleted with them.
 
     Args:
-        rows: how many there are, more than none.
+        rows: total number of rows, at least 1.
 
     Raises:
         OSError: the file cannot be written.
@@ -57,7 +57,7 @@ def mapped(kind: type[Rows], rows: int, pieces: Iterable[Rows]) -> Rows:
 
 
 def _layout(columns: dict[str, Array], rows: int) -> dict[str, tuple[int, Array]]:
-    """Where each column begins, and a row of it."""
+    """Where each column begins, and the size of a row of it."""
     found = {}
     offset = 0
     for name, array in columns.items():
@@ -69,9 +69,9 @@ def _layout(columns: dict[str, Array], rows: int) -> dict[str, tuple[int, Array]
 
 
 def let_go(rows: TraceRows) -> None:
-    """Give back the memory of columns that lie in files, until they are touched again, and what was
-    freed meanwhile. Called between two steps of the work, it keeps each from holding what the one
-    before needed. Of small files nothing is given back."""
+    """Release the memory of columns mapped from files, until they are accessed again, and other
+    freed memory. Called between two steps of the work, so that a step does not hold the memory that
+    the previous one needed. Does nothing for small files."""
     files = _files(rows)
     if sum(map(len, files)) < KEPT_BYTES:
         return

@@ -1,4 +1,4 @@
-"""Numbers for texts that repeat, and a bound on how long a name may be."""
+"""Assigns numbers to repeated texts, and limits the length of names."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from typing import TypeVar
 
 LONGEST_NAME = 16 << 10
-"""Characters; the longest in the public traces has some 5,000. What a table of names may take is
-bounded by it, whatever the file says."""
+"""Most characters of a name; the longest in the public traces has about 5,000. It limits the size
+of a table of names for every file."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -33,15 +33,16 @@ class Names(Numbers[str]):
 
 
 def encodable(text: str) -> str:
-    """`text` with a replacement character for each half of a surrogate pair, which UTF-8 has no
-    bytes for; the same object where it has none."""
+    """`text` with a replacement character for each half of a surrogate pair, which UTF-8 cannot
+    encode; the same object where there are none."""
     if text.isascii() or not _SURROGATES.search(text):
         return text
     return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def short_name(name: str, most: int = LONGEST_NAME) -> str:
-    """`name`, or its beginning with its length and a digest, so that different names stay so."""
+    """`name`, or its beginning with its length and a digest, so that different names stay
+    different."""
     if len(name) <= most:
         return name
     import hashlib  # Loads OpenSSL, which takes 8 ms.

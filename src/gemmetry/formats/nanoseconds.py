@@ -1,7 +1,7 @@
-"""Decimal microseconds, as trace files write them, into whole nanoseconds without rounding.
+"""Converts decimal microseconds, as written in trace files, to whole nanoseconds without rounding.
 
-Times of today's traces are near 4.4e12 µs with three decimals: more digits than a float64 holds
-(2⁴² µs have a spacing of 0.001 µs), so the digits themselves are read.
+Times in current traces are near 4.4e12 µs with three decimals: more digits than a float64 holds
+(2⁴² µs have a spacing of 0.001 µs), so the decimal digits themselves are parsed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EXACT_US = 2.0**42
 decimal with three places is within 0.25 ns of it and rounds to the right nanosecond."""
 
 LARGEST_NS = 2**62
-"""Times beyond this (146 years) are damage; sums of two still fit 64 bits."""
+"""Times beyond this (146 years) are treated as damage; sums of two still fit 64 bits."""
 
 _POINT, _SPACE = b". "
 _MOST_DIGITS = 15
@@ -29,16 +29,17 @@ _WHOLE = re.compile(rb"(?:-?\d{1,15} )*")
 
 
 def texts(raws: Sequence[Raw]) -> list[bytes]:
-    """``bytes`` of each, all at once: several times faster."""
+    """Convert each to ``bytes``, all at once, which is several times faster."""
     found = b"\0".join(raws).split(b"\0")
     return found if len(found) == len(raws) else [bytes(raw) for raw in raws]
 
 
 def nanoseconds(raws: Sequence[Raw | bytes]) -> tuple[Int64, list[int]]:
-    """JSON numbers in µs -> ns, and the indices of those that are no time (their ns are 0).
+    """Convert JSON numbers from µs to ns. Also returns the indices of those that are not times,
+    whose ns are 0.
 
     Args:
-        raws: as they stand in the file; an empty text is no time. Quoted numbers are taken.
+        raws: as written in the file; an empty text is not a time. Quoted numbers are accepted.
     """
     joined = b" ".join(raws) + b" "
     if _have_three_decimals(joined, len(raws)):
@@ -61,8 +62,8 @@ def nanoseconds(raws: Sequence[Raw | bytes]) -> tuple[Int64, list[int]]:
 
 
 def _have_three_decimals(joined: bytes, count: int) -> bool:
-    """Whether all numbers are 1 to 15 digits, a point and three more, and not negative: what a
-    regular expression tells five times slower."""
+    """Whether all numbers have 1 to 15 digits, a point and three decimals, and are not negative;
+    five times faster than a regular expression."""
     if joined.translate(None, b"0123456789. ") or not count:
         return False
     characters = np.frombuffer(joined, np.uint8)

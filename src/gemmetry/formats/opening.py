@@ -1,4 +1,4 @@
-"""Opens trace files, whatever they are compressed with; what a file is, its first bytes tell."""
+"""Opens trace files with any supported compression, which the first bytes identify."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 _COMPRESSED_BYTES = 256 << 10
 _BOMB_BYTES = 64 << 20
 _BOMB_FACTOR = 500
-"""gzip shrinks no trace so far (the public ones: 8 to 30 times); a bomb of equal bytes is shrunk
-1030 times, the most that deflate can."""
+"""Compression ratio that no gzipped trace reaches (the public ones: 8 to 30); a bomb of equal bytes
+has 1030, the maximum of deflate."""
 
 _ZSTD_BOMB_FACTOR = 5000
-"""zstd shrinks equal bytes 30,000 times and finds repetitions over the whole of its window, so more
-than deflate's factor may be honest."""
+"""zstd compresses equal bytes 30,000 times and finds repetitions over its whole window, so a ratio
+above deflate's maximum may be legitimate."""
 
 _ZSTD_HEADER = 18
-"""The most that a frame's header takes."""
+"""Largest size of a frame header."""
 
 _ZSTD_WINDOW = 1 << 31
-"""The most that ``zstd --long=31`` uses."""
+"""Largest window of ``zstd --long=31``."""
 
 
 @contextmanager
 def open_decompressed(path: Path) -> Iterator[BinaryIO]:
     """The file's content, decompressed while it is read; reading raises OSError where the
-    compressed data are damaged or cut short.
+    compressed data are damaged or truncated.
 
     Raises:
-        RequestError: there is no such file, it is no regular one or cannot be read, or its
-            compression needs a library that is not installed.
+        RequestError: the file does not exist, is not a regular file or cannot be read, or its
+            compression requires a library that is not installed.
     """
     with ExitStack() as stack:
         try:
@@ -72,10 +72,11 @@ _OTHER_KINDS = (
 
 
 def _check_regular(path: Path) -> None:
-    """Opening a pipe would wait for somebody to write to it, and reading a device may never end.
+    """Reject anything but regular files: opening a pipe would wait for a writer, and reading a
+    device may never end.
 
     Raises:
-        RequestError: it is no regular file. OSError: it cannot be looked at.
+        RequestError: it is not a regular file. OSError: it cannot be inspected.
     """
     mode = path.stat().st_mode
     if stat.S_ISREG(mode):
@@ -107,8 +108,8 @@ def _open_zstd(file: BinaryIO, path: Path, stack: ExitStack) -> BinaryIO:
 
 
 class _Gunzip(io.RawIOBase):
-    """Three times as fast as :class:`gzip.GzipFile`'s small reads, and hands out what it had
-    before the data ended or went wrong."""
+    """Decompresses gzip three times as fast as the small reads of :class:`gzip.GzipFile`, and
+    returns the data before a truncation or damage."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -140,7 +141,7 @@ class _Gunzip(io.RawIOBase):
         if not self._input:
             self._more()
         if self._unzip.eof:
-            # Members may follow each other, and zeros may fill up a block at the end.
+            # Several members may follow each other, and zeros may pad the last block.
             self._input = self._input.lstrip(b"\0")
             if not self._input:
                 return None if not self._more() else b""
@@ -163,15 +164,15 @@ class _Gunzip(io.RawIOBase):
         try:
             self._input = self._file.read(_COMPRESSED_BYTES)
         except OSError as error:
-            # Kept back until what was decompressed before is handed out.
+            # Held back until the data decompressed before it have been returned.
             self._failure = error.strerror or str(error)
         self._taken += len(self._input)
         return bool(self._input)
 
 
 class _Unzstd(io.RawIOBase):
-    """A zstd stream whose library errors are OSErrors. That a file is cut short it tells where the
-    frame's header has the size; else the reader of the content sees it."""
+    """A zstd stream that raises the library's errors as OSError. It detects a truncated file where
+    the frame header has the size; otherwise the reader of the content does."""
 
     def __init__(
         self, stream: BinaryIO, failure: type[Exception], size: int, file: BinaryIO

@@ -1,7 +1,8 @@
-"""Takes out of rows what no trace can hold, so that whatever is computed of the rest is right.
+"""Removes impossible values from rows, so that figures computed from the rest are correct.
 
-Readers take every number that fits a column. Sums and differences of times must fit 64 bits too,
-a number of ranks must not fill the memory when ranks are counted, and texts must be writable.
+Readers accept every number that fits a column. In addition, sums and differences of times must fit
+64 bits, a number of ranks must not exhaust memory when ranks are counted, and texts must be
+encodable.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from gemmetry.formats.events import MOST_RANKS, Int64, TraceProblem, TraceRows, 
 from gemmetry.formats.naming import encodable, short_name
 
 LONGEST_NS = 2**50
-"""13 days: no kernel and no operator takes as long."""
+"""13 days: no kernel or operator takes that long."""
 
 LARGEST_SUM_NS = 2**62
-"""Of all durations of a table."""
+"""Limit for the sum of all durations of a table."""
 
 EARLIEST_NS, LATEST_NS = -(2**61), 2**62
-"""Times lie between them (the latter is in 2116 where they are since 1970), so that the difference
-of any two fits 64 bits."""
+"""Valid times lie between these two (the latter is in 2116 for times since 1970), so that the
+difference of any two fits 64 bits."""
 
 MOST_DEVICES = 1 << 16
 
@@ -35,7 +36,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 def plausible(rows: TraceRows) -> TraceRows:
-    """`rows` without what cannot be, which its ``problems`` tell."""
+    """`rows` without impossible values, which are listed in its ``problems``."""
     changed = _texts(rows)
     problems: list[TraceProblem] = []
     if not 0 <= rows.base_ns <= LATEST_NS:
@@ -65,7 +66,7 @@ def plausible(rows: TraceRows) -> TraceRows:
 
 
 def _texts(rows: TraceRows) -> dict[str, Any]:
-    """Texts that cannot be written, put right; and devices of possible numbers."""
+    """The texts with invalid characters replaced, and the devices with valid numbers."""
     changed: dict[str, Any] = {}
     for key in ("names", "threads"):
         texts = getattr(rows, key)
@@ -85,7 +86,7 @@ def _texts(rows: TraceRows) -> dict[str, Any]:
 
 
 def _impossible(start: Int64, duration: Int64, base_ns: int) -> Bools | None:
-    """Which rows have times that cannot be; None if none has."""
+    """Which rows have impossible times; None if none has."""
     if not len(start):
         return None
     longest = LONGEST_NS

@@ -1,4 +1,4 @@
-"""What a file is, told by the beginning of its content and not by its name."""
+"""Identifies a file's format by the beginning of its content, not by its name."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gemmetry.formats.opening import SQLITE_MAGIC, XLSX_MAGIC, open_decompressed
 
 FIRST_BYTES = 64 << 10
 MOST_BYTES = 8 << 20
-"""How far the key is looked for that tells one JSON document from another: metadata that people
-add stand before the events (32 KiB in one of the public traces)."""
+"""How many bytes are searched for the key that identifies a JSON document: metadata that users add
+precede the events (32 KiB in one of the public traces)."""
 
 ROCPROFV3_KEY = "rocprofiler-sdk-tool"
-"""Of a rocprofv3 ``results.json``: its outermost object has no other."""
+"""The only key in the outermost object of a rocprofv3 ``results.json``."""
 
 
 class Kind(Enum):
@@ -29,7 +29,7 @@ class Kind(Enum):
     WORKBOOK = "workbook (xlsx)"
     JSON = "other JSON document"
     CUT = "JSON document that ends early"
-    """Before any key that tells what it is."""
+    """JSON before any key that identifies its format."""
     OTHER = "other file"
 
 
@@ -43,14 +43,14 @@ _CSV = re.compile(
     rb"[^\r\n]*\b(?:Kernel_Name|Correlation_Id)\b[^\r\n]*\r?\n"
     rb"|[^\r\n]*\b(?:TotalDurationNs|Logical_Node_Id)\b[^\r\n]*\r?\n"
 )
-"""Of kernels and calls with times, counters, statistics, agents."""
+"""Columns of the tables of kernels and calls with times, counters, statistics and agents."""
 
 
 def kind_of(path: Path) -> Kind:
-    """Of a file, which may be compressed.
+    """The format of a file, which may be compressed.
 
     Raises:
-        RequestError: there is no such file, or it cannot be opened.
+        RequestError: the file does not exist or cannot be opened.
     """
     text = start = b""
     is_whole = True
@@ -75,7 +75,7 @@ def kind_of(path: Path) -> Kind:
                 text += file.read(MOST_BYTES - len(text))
                 is_whole = not file.read(1)
         except OSError:
-            # Damaged compression; the reader says where.
+            # Damaged compression; the reader reports where.
             pass
     if start in _CLOSING:
         kind = _of_document(text) if start == b"{" else _of_array(text)

@@ -1,4 +1,5 @@
-"""Holds rows that arrive in pieces: in memory while they are few, in a temporary file beyond."""
+"""Stores rows that arrive in pieces: in memory while there are few, beyond that in a temporary
+file."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from gemmetry.formats.mapping import mapped
 Bools = npt.NDArray[np.bool_]
 
 SPOOLED_BYTES = 16 << 20
-"""Of a table's rows that stay in memory before they go to a temporary file."""
+"""Bytes of a table's rows that are kept in memory before they are written to a temporary file."""
 
 
 class Spool(Generic[Rows]):
@@ -33,7 +34,7 @@ class Spool(Generic[Rows]):
         self.bytes = self.rows = 0
 
     def add(self, rows: Rows) -> None:
-        """Take in one piece.
+        """Add one piece.
 
         Raises:
             OSError: the temporary file cannot be written.
@@ -55,8 +56,8 @@ class Spool(Generic[Rows]):
         yield from self._parts
 
     def all(self, wanted: Sequence[Bools] | None = None) -> Rows:
-        """All rows together, or those that are `wanted` (one array a piece). What did not stay in
-        memory is not read into it here either: such columns lie in a file and are read-only.
+        """All rows, or those that are `wanted` (one array per piece). Rows in a temporary file are
+        not read into memory: their columns are read-only and mapped from a file.
 
         Raises:
             OSError: the temporary file cannot be written.

@@ -1,4 +1,5 @@
-"""TraceLens' xlsx reports -> neutral tables; columns by name, since their order is not stable."""
+"""TraceLens's xlsx reports -> neutral tables. Columns are found by name, since their order is not
+stable."""
 
 from __future__ import annotations
 
@@ -17,15 +18,16 @@ SHEETS = (
     "nccl_summary_implicit_sync", "nccl_summary_long", "nccl_long", "nccl_implicit_sync",
     "straggler_summary",
 )  # fmt: skip
-"""Of its reports of one rank and of all ranks; a report has some of them, and may have others."""
+"""Sheets of its reports on one rank and on all ranks; a report has some of them, and may have
+others."""
 
 MOST_BYTES = 256 << 20
-"""Larger workbooks are not opened: they are held in memory."""
+"""Larger workbooks are rejected, as workbooks are held in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """One sheet: columns of cells by name, in the order of the file."""
+    """One sheet: its columns by name, in the order of the file."""
 
     columns: dict[str, list[Cell]]
 
@@ -33,7 +35,7 @@ class Sheet:
         return len(next(iter(self.columns.values()), []))
 
     def rows(self) -> list[dict[str, Cell]]:
-        """One dictionary a row."""
+        """One dictionary per row."""
         names = list(self.columns)
         return [
             dict(zip(names, row, strict=True)) for row in zip(*self.columns.values(), strict=True)
@@ -48,10 +50,10 @@ class TraceLensReport:
     sheets: dict[str, Sheet]
 
     def sheet(self, name: str, needed: tuple[str, ...] = ()) -> Sheet:
-        """A sheet that has at least the columns `needed`.
+        """A sheet with at least the columns `needed`.
 
         Raises:
-            RequestError: the workbook has no such sheet, or the sheet lacks one of them.
+            RequestError: the workbook has no such sheet, or the sheet lacks one of the columns.
         """
         if name not in self.sheets:
             raise RequestError(
@@ -69,10 +71,10 @@ class TraceLensReport:
 
 
 def read_tracelens_report(path: Path) -> TraceLensReport:
-    """The known sheets of a report of TraceLens; others stay unread.
+    """The known sheets of a TraceLens report; other sheets are not read.
 
     Raises:
-        RequestError: the file cannot be read, is no xlsx workbook, or has none of the sheets.
+        RequestError: the file cannot be read, is not an xlsx workbook, or has none of the sheets.
     """
     hint = "Give a report that TraceLens wrote."
     try:

@@ -1,8 +1,9 @@
-"""Reads a JSON array of objects out of a file of any size, in pieces of bounded size.
+"""Reads a JSON array of objects from a file of any size, in pieces of bounded size.
 
-A cut between objects is proposed by a pattern and proved by decoding: a piece that was cut within
-a text or a nested array does not decode. Where the proposal fails, :mod:`.json_structure` finds
-the objects exactly; where an object is damaged, it alone is left out.
+A pattern proposes where to cut between objects, and decoding confirms the cut: a piece that was cut
+within a string or a nested array does not decode. Where the proposal fails,
+:mod:`~gemmetry.formats.json.structure` finds the objects exactly. Of a damaged file, only the
+damaged objects are left out.
 """
 
 from __future__ import annotations
@@ -19,28 +20,28 @@ from gemmetry.formats.events import TraceProblem
 from gemmetry.formats.json.structure import Structure
 
 CHUNK_BYTES = 512 << 10
-"""Read at a time: enough that the work per piece is far above that per call, and so little that
-the decoded events of a piece stay in a core's cache. Reading 56 MB took 200 ms of CPU with this,
-255 ms with 128 KiB and 305 ms with 4 MiB."""
+"""Bytes read at a time: enough that the work per piece far exceeds the overhead per call, and few
+enough that the decoded events of a piece stay in a core's cache. Reading 56 MB took 200 ms of CPU
+time with this size, 255 ms with 128 KiB and 305 ms with 4 MiB."""
 
 MOST_OBJECT_BYTES = 16 << 20
-"""An object larger than this is no event: the file is damaged or hostile."""
+"""An object larger than this is not an event: the file is damaged or malicious."""
 
 MOST_BREAKS = 50
-"""Places at which an object has no end. Finding one takes some 0.2 s, as all that is read ahead is
-looked through; a file with more of them is not worth it."""
+"""Most places at which an object has no end. Finding one takes about 0.2 s, because all data read
+ahead are searched; a file with more of them is not worth reading."""
 
 MOST_HEAD_BYTES = 64 << 20
-"""What may stand before and after the array, each."""
+"""Most bytes before the array, and after it."""
 
 MOST_PROBLEMS = 100
-"""Kept of a damaged file; the rest is counted."""
+"""Problems kept for a damaged file; further ones are only counted."""
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _SPACE = b" \t\r\n"
-"""What JSON takes for white space, and no more: what is skipped here must be what decoding skips,
-or a piece's end would decide whether a character counts."""
+"""Exactly the characters that JSON accepts as white space: skipping other characters than the
+decoder does would make the result depend on where a piece ends."""
 _BOUNDARY = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*(?=\{)")
 _END = re.compile(rb"\}[ \t\r\n]*(\])[ \t\r\n]*(?=[,}\]]|\Z)")
 _SEPARATOR = re.compile(rb"[ \t\r\n,]*")
@@ -56,34 +57,34 @@ T = TypeVar("T")
 
 
 class Text:
-    """The part of a file that was read and not yet used, and what went wrong so far."""
+    """The part of a file that was read but not yet used, and the problems found so far."""
 
     def __init__(self, file: BinaryIO, chunk_bytes: int) -> None:
         self._file = file
         self.chunk_bytes = chunk_bytes
         self.buffer = b""
         self.offset = 0
-        """Of the buffer in the (decompressed) file."""
+        """Offset of the buffer in the (decompressed) file."""
         self.at_end = False
         self.is_partial = False
-        """The file ends before the array does, could not be read further, or has a place where it
-        cannot be told what was there."""
+        """The file ends before the array does, cannot be read further, or has a place whose content
+        cannot be determined."""
         self.problems: list[TraceProblem] = []
         self.more_problems = 0
         self.left_out = 0
-        """Objects that could not be used."""
+        """Number of objects that could not be used."""
         while len(self.buffer) < len(_BOM) and not self.at_end:
             self.fill()
         if self.buffer.startswith(_BOM):
             self.advance(len(_BOM))
 
     def fill(self) -> None:
-        """Read one chunk more."""
+        """Read one more chunk."""
         try:
             more = self._file.read(self.chunk_bytes)
         except (OSError, EOFError, ValueError) as error:
-            # A compressed file that is cut short or damaged: what came before it is good.
-            # It goes before what was found wrong with the content, and is never left out.
+            # A compressed file that is truncated or damaged: the data before that point are good.
+            # This problem is listed before those of the content, and is never left out.
             place = f"byte {self.offset + len(self.buffer)}"
             self.problems.insert(0, TraceProblem(place, f"cannot be read any further: {error}"))
             self.is_partial = True
@@ -92,19 +93,19 @@ class Text:
         self.buffer += more
 
     def advance(self, count: int) -> None:
-        """Use up the first `count` bytes."""
+        """Consume the first `count` bytes."""
         self.buffer = self.buffer[count:]
         self.offset += count
 
     def note(self, offset: int, what: str) -> None:
-        """A problem at a byte of the (decompressed) file."""
+        """Record a problem at a byte of the (decompressed) file."""
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(TraceProblem(f"byte {offset}", what))
         else:
             self.more_problems += 1
 
     def all_problems(self) -> tuple[TraceProblem, ...]:
-        """Those that were kept, and how many were not."""
+        """The problems kept, and the number of those that were not."""
         if not self.more_problems:
             return tuple(self.problems)
         more = TraceProblem("file", f"{self.more_problems} more places with such problems")
@@ -112,13 +113,13 @@ class Text:
 
 
 class Objects(Generic[T]):
-    """Iterate to get lists of the array's decoded objects, one a piece.
+    """Iterate over lists of the array's decoded objects, one list per piece.
 
     Args:
-        text: stands behind the array's ``[``; behind its ``]`` afterwards.
+        text: positioned after the array's ``[``; afterwards, after its ``]``.
         decode: JSON text of an array -> its objects. Raises one of ``DECODE_ERRORS``.
-        rescue: JSON text of one object that `decode` refuses -> the object, or the reason why it
-            is left out.
+        rescue: JSON text of one object that `decode` rejects -> the object, or the reason why it is
+            left out.
     """
 
     def __init__(
@@ -164,13 +165,13 @@ class Objects(Generic[T]):
 
     def _decoded(self, end: int) -> list[T] | None:
         try:
-            # The text is copied once, and not with each bracket.
+            # The text is copied once, not for each bracket.
             return self._decode(b"".join((b"[", memoryview(self._text.buffer)[:end], b"]")))
         except DECODE_ERRORS:
             return None
 
     def _exact(self) -> tuple[list[T], bool]:
-        """By the text's structure: where the pattern fails, and around damaged objects."""
+        """Cut by the text's structure: used where the pattern fails, and around damaged objects."""
         text = self._text
         structure = Structure()
         structure.feed(text.buffer)
@@ -226,7 +227,7 @@ class Objects(Generic[T]):
         return objects
 
     def _note_between(self, begin: int, end: int) -> None:
-        """What stands between objects where only a comma belongs."""
+        """Handle text between objects where only a comma belongs."""
         text = self._text
         between = text.buffer[begin:end].lstrip(_SPACE + b",")
         strange = between.rstrip(_SPACE + b",")
@@ -236,7 +237,8 @@ class Objects(Generic[T]):
             text.note(at, f"left out, as it is no event: {_shown(strange)}")
 
     def _skip_damage(self) -> bool:
-        """The object at the beginning of the buffer has no end; whether nothing follows it."""
+        """Handle an object at the beginning of the buffer that has no end. Returns whether nothing
+        follows it."""
         text = self._text
         left = text.buffer.lstrip(_SPACE + b",")
         here = text.offset + len(text.buffer) - len(left)
@@ -269,14 +271,15 @@ class Objects(Generic[T]):
 
 
 class ArrayReader(Generic[T]):
-    """Iterate to get lists of decoded objects; then `head`, `tail` and `text.problems` are known.
+    """Iterate over lists of decoded objects; afterwards `head`, `tail` and `text.problems` are
+    known.
 
     Args:
-        file: opened at its beginning; a compressed file is given decompressed.
-        key: name of the array in the document's outermost object; a document that is an array
-            itself is taken too.
-        decode: as of :class:`Objects`.
-        rescue: as of :class:`Objects`.
+        file: opened at its beginning, decompressed.
+        key: name of the array in the document's outermost object; a document that is itself an
+            array is accepted too.
+        decode: as for :class:`Objects`.
+        rescue: as for :class:`Objects`.
     """
 
     def __init__(
@@ -294,7 +297,7 @@ class ArrayReader(Generic[T]):
         self.head = b"{"
         """The document's outermost object up to the array's key: an object without its ``}``."""
         self.tail = b""
-        """What follows the array."""
+        """The text after the array."""
         self.found = False
 
     def __iter__(self) -> Iterator[list[T]]:
@@ -341,19 +344,19 @@ class Keys:
         self._begun = re.compile(rb'(?<!\\)"(?:' + _names(keys) + rb')"\s*+:?\s*+\Z')
 
     def unread_from(self, text: bytes, start: int) -> int:
-        """From where on (at `start` at the earliest) a key may begin in `text` whose ``[`` is not
-        in it yet."""
+        """The first position (not before `start`) at which a key may begin in `text` whose ``[``
+        has not been read yet."""
         found = self._begun.search(text, start)
         at = max(start, min(len(text) - _LONGEST_KEY, found.start() if found else len(text)))
-        # Without the backslash before it a quote within a text looks like that of a key.
+        # Without the backslash before it, a quote within a string looks like that of a key.
         while at > start and text[at - 1 : at] == b"\\":
             at -= 1
         return at
 
 
 def key_pattern(keys: Collection[str]) -> re.Pattern[bytes]:
-    """Matches one of `keys` with the ``[`` of its array. In valid JSON it matches keys alone: a
-    quote within a text has a backslash before it."""
+    """Matches one of `keys` with the ``[`` of its array. In valid JSON it matches only keys: a
+    quote within a string has a backslash before it."""
     return re.compile(rb'(?<!\\)"(' + _names(keys) + rb')"\s*:\s*\[')
 
 
@@ -364,8 +367,8 @@ def _names(keys: Collection[str]) -> bytes:
 def outer_object(
     head: bytes, tail: bytes, wanted: Collection[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Those of the `wanted` keys that the document around the array has, and which half of it is
-    damaged (``before``, ``after``); a damaged half is left out."""
+    """The `wanted` keys present in the document around the array, and which half of it is damaged
+    (``before``, ``after``); a damaged half is left out."""
     merged: dict[str, Any] = {}
     damaged = []
     rest = tail.strip().removeprefix(b",")
@@ -384,7 +387,7 @@ def outer_object(
 
 
 def _with_nan(text: bytes) -> dict[str, Any] | None:
-    """The object, NaN as a text and bytes that are no UTF-8 replaced; None if it is none."""
+    """The object, with NaN as a string and invalid UTF-8 replaced; None if it is not an object."""
     if len(text) > _MOST_REPAIRED_BYTES:
         return None
     try:

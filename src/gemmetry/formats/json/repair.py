@@ -1,4 +1,4 @@
-"""JSON that is not quite: numbers and texts that JSON or UTF-8 have no place for."""
+"""Repairs invalid JSON: numbers and strings that JSON or UTF-8 cannot represent."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ T = TypeVar("T")
 
 
 def repaired(text: bytes, decode: Callable[[bytes], T]) -> T | str:
-    """What `decode` makes of `text` with NaN and infinity as texts, and bytes that are no UTF-8 and
-    halves of surrogate pairs as replacement characters; the reason where that is not enough."""
+    """Decode `text` with NaN and infinity replaced by strings, and invalid UTF-8 and halves of
+    surrogate pairs by replacement characters. Returns the reason where that is not enough."""
     try:
         found = json.loads(
             text.decode("utf-8", "replace"),
             parse_constant=lambda name: name,
-            # Digits as they are: float64 µs since 1970 are some 100 ns off.
+            # The digits are kept: µs since 1970 in float64 are off by about 100 ns.
             parse_float=lambda digits: msgspec.Raw(digits.encode()),
         )
         return decode(msgspec.json.encode(_writable(found)))
@@ -29,7 +29,7 @@ def repaired(text: bytes, decode: Callable[[bytes], T]) -> T | str:
 
 
 def _writable(value: Any) -> Any:
-    """`value` with texts that UTF-8 has bytes for."""
+    """`value` with all strings made valid UTF-8."""
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, list):

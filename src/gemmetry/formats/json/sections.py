@@ -1,6 +1,6 @@
-"""Reads a JSON document whose long arrays are nested anywhere in it, in bounded memory.
+"""Reads a JSON document with long arrays anywhere in it, in bounded memory.
 
-The arrays are given object by object; what is around them stays as a document in which they are
+The arrays are returned object by object; the rest is kept as a document in which these arrays are
 empty.
 """
 
@@ -12,17 +12,17 @@ from typing import Any, BinaryIO
 
 from gemmetry.formats.json.array import CHUNK_BYTES, MOST_HEAD_BYTES, Keys, Objects, Text
 
-# Possessive: a text of 64 MiB would be remembered character by character else.
+# Possessive: otherwise a string of 64 MiB would be remembered character by character.
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|"|[{}\[\],]', re.DOTALL)
 
 
 class SectionReader:
-    """Iterate to get (key, objects) pairs, a piece of one array each; then `frame` is known.
+    """Iterate over (key, objects) pairs, each a piece of one array; afterwards `frame` is known.
 
     Args:
         file: opened at its beginning, decompressed.
-        decoders: for each array's key its decode and rescue functions, as of
-            :class:`~.json_array.Objects`.
+        decoders: the decode and rescue functions for each array's key, as for
+            :class:`~gemmetry.formats.json.array.Objects`.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class SectionReader:
 
 
 def closed(text: bytes) -> bytes:
-    """`text`, a JSON document or the beginning of one, up to its last complete value and with the
-    brackets that are missing at its end."""
+    """`text`, a JSON document or the beginning of one, up to its last complete value, with the
+    missing closing brackets added."""
     opened: list[bytes] = []
     complete = 0
     for token in _TOKEN.finditer(text):

@@ -1,1 +1,1 @@
-"""What rocprofv3 and rocpd write: CSV, JSON and SQLite, traces and counters."""
+"""Readers of rocprofv3 and rocpd files: traces and counters as CSV, JSON and SQLite."""

@@ -1,10 +1,11 @@
 """rocpd, the SQLite database that rocprofv3 writes by default -> :class:`TraceRows`.
 
-Tables are named ``rocpd_<what>_<process>`` (views without the last part join them). Two layouts of
-schema version 3 exist in rocprofiler-sdk's ``rocpd_tables.sql``: dispatches, copies and regions
-hold their times, agent, queue and thread themselves, or refer to ``rocpd_timestamp`` and
-``rocpd_track``. Which one it is, the columns tell. Kernels and the calls that launched them share
-``rocpd_event.stack_id``. Grid sizes are work-items there; here they are workgroups.
+Tables are named ``rocpd_<content>_<process>`` (views without the last part join them). Two layouts
+of schema version 3 exist in rocprofiler-sdk's ``rocpd_tables.sql``: dispatches, copies and regions
+hold their times, agent, queue and thread themselves, or reference ``rocpd_timestamp`` and
+``rocpd_track``. The columns identify the layout. Kernels and the calls that launched them share
+``rocpd_event.stack_id``. The database stores grid sizes in work-items; they are converted to
+workgroups.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ from gemmetry.formats.rocm.rows import (
 from gemmetry.formats.spool import Spool
 
 _ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)
-"""Of a damaged database; the messages themselves may hold bytes of it that are no text."""
+"""Message for a damaged database; SQLite's own messages may contain bytes of it that are not
+text."""
 
 _ROWS_A_BLOCK = 50_000
 _DISPATCH = "rocpd_kernel_dispatch"
@@ -63,7 +65,7 @@ def read_rocpd(path: Path) -> TraceRows | None:
     """The rows of a rocpd database.
 
     Args:
-        path: the ``.db`` file; it is opened for reading only.
+        path: the ``.db`` file; it is opened read-only.
 
     Returns:
         None if it is another database, or one that cannot be read at all.
@@ -100,7 +102,7 @@ def _opened(path: Path) -> tuple[sqlite3.Connection, dict[str, set[str]]] | None
         return None
     database.text_factory = lambda raw: raw.decode("utf-8", "replace")
     try:
-        # What the file's own schema calls is not to be believed.
+        # Functions that the file's own schema calls are not trusted.
         database.execute("PRAGMA trusted_schema = OFF")
         return database, _tables(database)
     except _ERRORS:
@@ -219,7 +221,7 @@ class _Builder:
             )
 
     def _add_regions(self, suffix: str) -> None:
-        """Calls, by their category: HIP and HSA, RCCL, and ranges of ROCTx."""
+        """Read calls by category: HIP and HSA, RCCL, and ROCTx ranges."""
         query = _query(_REGION, suffix, self._tables, ("d.name_id", "e.category_id", "e.extdata"))
         strings, categories = self._strings(suffix), self._categories(suffix)
         for rows in self._blocks(query):
@@ -271,13 +273,13 @@ class _Builder:
         return {key: str(found) for key, found in self._select(query)}
 
     def _categories(self, suffix: str) -> _Texts:
-        """One layout has them in a table of their own, the others among all texts."""
+        """Kernel names: one layout has a table of them, the others store them among all texts."""
         if f"rocpd_info_category{suffix}" in self._tables:
             return self._strings(suffix, "rocpd_info_category", "name")
         return self._strings(suffix)
 
     def _symbols(self, suffix: str) -> dict[Any, str]:
-        """Names of those kernels that ran; a code object may hold thousands that did not."""
+        """Names of the kernels that ran; a code object may contain thousands that did not."""
         symbols, ran = f"rocpd_info_kernel_symbol{suffix}", f"{_DISPATCH}{suffix}"
         query = (
             f"SELECT id, display_name, kernel_name FROM {_quoted(symbols)} "
@@ -291,7 +293,7 @@ class _Builder:
         try:
             return self._database.execute(query).fetchall()
         except sqlite3.OperationalError:
-            # A table or column that this database does not have: it tells nothing.
+            # This database does not have the table or column: there is nothing to read.
             return []
 
     def _blocks(self, query: str) -> Iterator[list[tuple[Any, ...]]]:
@@ -300,7 +302,7 @@ class _Builder:
             yield rows
 
     def rows(self) -> TraceRows:
-        """Everything gathered."""
+        """All collected rows."""
         if self._no_time:
             what = f"{self._no_time} have no usable time: left out"
             self._problems.append(TraceProblem("rows", what))
@@ -363,7 +365,7 @@ def _kind(category: str) -> int:
 
 
 def _message(told: object) -> str:
-    """Of a range of ROCTx."""
+    """Name of a ROCTx range."""
     found = _object(told).get("message")
     return found if isinstance(found, str) else ""
 

@@ -1,4 +1,4 @@
-"""rocprofv3's counters and statistics of kernels (CSV) as neutral rows."""
+"""Reads rocprofv3's kernel counters and statistics (CSV) into neutral rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CounterRow:
     workgroups: int
     workgroup_size: int
     start_ns: int
-    """Not told by the files of 2024."""
+    """Missing in files of 2024."""
     end_ns: int
 
 

@@ -1,8 +1,8 @@
 """rocprofv3's ``results.json`` (the "rocprofiler-sdk-tool" document) -> :class:`TraceRows`.
 
-The layout is that of rocprofiler-sdk's ``rocprofv3_output_schema.json`` and of real files: one
-element a process, in it names first, then ``buffer_records`` with one array a kind of record. The
-arrays are streamed. Grid sizes are work-items there; here they are workgroups.
+The layout follows rocprofiler-sdk's ``rocprofv3_output_schema.json`` and real files: one element
+per process, with names first, then ``buffer_records`` with one array per kind of record. The arrays
+are streamed. The file stores grid sizes in work-items; they are converted to workgroups.
 """
 
 from __future__ import annotations
@@ -103,22 +103,24 @@ class _Symbol(msgspec.Struct, gc=False):
 
 
 class _Skipped(msgspec.Struct, gc=False):
-    """An entry of an array of which nothing is kept."""
+    """An entry of an array that is skipped."""
 
 
 class _MarkerRecord(_Record, gc=False):
-    """Of ``buffer_records.marker_api`` or of ``strings.marker_api``, which tells their texts."""
+    """An entry of ``buffer_records.marker_api``, or of ``strings.marker_api``, which holds the
+    texts."""
 
     key: int = MISSING
     value: str = ""
 
 
 def read_rocprofv3_json(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> TraceRows | None:
-    """The rows of a ``results.json``; several processes in one file become one set of rows.
+    """The rows of a ``results.json``; several processes in one file are combined into one set of
+    rows.
 
     Args:
         file: opened at its beginning, decompressed.
-        chunk_bytes: read at a time; the rows are the same whatever it is.
+        chunk_bytes: number of bytes read at a time; does not affect the rows.
 
     Returns:
         None if it is another document.
@@ -158,7 +160,8 @@ def _decoders(kind: type) -> tuple[Callable[[bytes], list[Any]], Callable[[bytes
 
 
 class _Builder:
-    """Gathers columns; names and devices are keys until the frame of the document is known."""
+    """Collects columns; names and devices are stored as keys until the frame of the document is
+    known."""
 
     def __init__(self) -> None:
         self.events = 0
@@ -177,9 +180,9 @@ class _Builder:
         self._annotations = Spool(AnnotationRows)
 
     def add(self, key: str, records: list[Any]) -> None:
-        """Take in one piece; an empty one announces the array `key`."""
+        """Add one piece; an empty piece announces the array `key`."""
         if key in ("agents", "kernel_symbols") and not records:
-            # Each process has both once, before its records.
+            # Each process has each of them once, before its records.
             if key in self._begun:
                 self._process += 1
                 self._begun.clear()
@@ -202,7 +205,8 @@ class _Builder:
             self._add(key, timed)
 
     def _without_texts(self, markers: list[_MarkerRecord]) -> list[_MarkerRecord]:
-        """Two arrays are called ``marker_api``: texts, which are kept here, and records."""
+        """Add a piece of ``marker_api``. Two arrays have that name: texts, which are kept here, and
+        records."""
         for marker in markers:
             if marker.key != MISSING:
                 self._markers[self._process, marker.key] = short_name(marker.value)
@@ -285,7 +289,7 @@ class _Builder:
         return np.array([names[key] for key in keys], np.int32)
 
     def rows(self, processes: list[dict[str, Any]], reader: SectionReader) -> TraceRows:
-        """Everything gathered, with the names that the frame tells."""
+        """All collected rows, with the names from the frame."""
         texts: Numbers[str] = Numbers()
         of_name = np.array([texts[text] for text in self._texts(processes)], np.int32)
         metadata = [_dict(process.get("metadata")) for process in processes]
@@ -339,7 +343,8 @@ class _Builder:
 
 
 def _operation(operations: list[list[Any]], process: int, kind: int, operation: int) -> str:
-    """Of ``strings.buffer_records``: one entry a kind of record, its operations by number."""
+    """Names from ``strings.buffer_records``: one entry per kind of record, with its operations by
+    number."""
     with contextlib.suppress(IndexError):
         if process >= 0 <= kind and operation >= 0:
             told = _dict(operations[process][kind])

@@ -1,8 +1,8 @@
-"""The CSV files of rocprofv3, of every generation, as columns by name.
+"""Reads the CSV files of every version of rocprofv3 as columns by name.
 
 Columns come and go between versions (``Stream_Id``, ``Accum_VGPR_Count``, ``Kernel_Id``, times in
-counter files), and agents are written as ``4``, ``Agent 4`` or ``GPU 3``: nothing here goes by
-position.
+counter files), and agents are written as ``4``, ``Agent 4`` or ``GPU 3``: nothing here depends on a
+column's position.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ class RowBlock:
         return len(next(iter(self.columns.values()), []))
 
     def texts(self, name: str) -> list[str]:
-        """A column; empty texts where the file has none of that name."""
+        """A column; empty texts where the file has no column of that name."""
         return self.columns.get(name) or [""] * len(self)
 
     def integers(self, name: str) -> list[int]:
-        """A column of whole numbers; not told where a field is none."""
+        """A column of integers; ``MISSING`` where a field is not one."""
         return [_integer(text) for text in self.texts(name)]
 
 
 def table_of(name: str) -> tuple[str, str] | None:
-    """(prefix, table) of a file's name as rocprofv3 gives them, like ``1234_kernel_trace.csv``;
-    None of another."""
+    """(prefix, table) of a file name of rocprofv3, such as ``1234_kernel_trace.csv``; None for
+    other names."""
     match = _FILE.match(name)
     return (match["prefix"], match["table"]) if match else None
 
 
 def siblings(path: Path) -> dict[str, Path]:
-    """The files of the same process beside `path`, it too, by table."""
+    """The files of the same process in the folder of `path`, including `path`, by table."""
     own = table_of(path.name)
     if own is None:
         return {}
     found: dict[str, Path] = {}
-    # A folder in which files may be opened but not listed has no others.
+    # A folder whose files may be opened but not listed counts as having no others.
     with contextlib.suppress(OSError):
         for file in sorted(path.parent.iterdir()):
             told = table_of(file.name)
@@ -142,7 +142,7 @@ def _block(
 
 
 class _Raw(io.RawIOBase):
-    """A file that only has ``read`` as one that a buffer can be put on."""
+    """Wraps a file that only has ``read``, so that it can be buffered."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._read: Callable[[int], bytes] = file.read
@@ -152,7 +152,7 @@ class _Raw(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill `buffer` as far as one read gives."""
+        """Fill `buffer` with the data of one read."""
         got = self._read(len(buffer))
         buffer[: len(got)] = got
         return len(got)

@@ -1,4 +1,4 @@
-"""What the formats of rocprofv3 have in common on their way to :class:`TraceRows`."""
+"""Shared conversions from the formats of rocprofv3 to :class:`TraceRows`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gemmetry.formats.events import (
 from gemmetry.formats.naming import short_name
 
 LATEST_NS = 2**62
-"""Times beyond this are damage; sums of two still fit 64 bits."""
+"""Times beyond this are treated as damage; sums of two still fit 64 bits."""
 
 _MARKS = ("[clone .kd]", "(.kd)", ".kd")
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
@@ -32,15 +32,15 @@ Triples = Sequence[tuple[int, int, int]]
 
 
 def kernel_name(name: str) -> str:
-    """Without the mark of a kernel descriptor (``.kd``), which is no part of the name; shortened
-    where it is overlong."""
+    """The name without the suffix of a kernel descriptor (``.kd``), shortened where it is too
+    long."""
     text = name.rstrip()
     mark = next((mark for mark in _MARKS if text.endswith(mark)), None)
     return short_name(name if mark is None else text.removesuffix(mark).rstrip())
 
 
 def integers(values: Sequence[int]) -> Int64:
-    """As 64-bit numbers; those that do not fit are not told."""
+    """The values as 64-bit integers; ``MISSING`` where they do not fit."""
     try:
         return np.array(values, np.int64)
     except OverflowError:
@@ -66,11 +66,11 @@ def gpu_rows(
         start: ns.
         duration: ns.
         name: index of each.
-        kind: of all.
+        kind: kind of all rows.
         device: number of each.
         stream: number of each.
         correlation: number shared with the call that launched it.
-        work_items: the grid as rocprofv3 tells it, in threads.
+        work_items: the grid as rocprofv3 records it, in threads.
         block: threads of a workgroup.
         size: bytes.
     """
@@ -78,7 +78,7 @@ def gpu_rows(
     zeros = np.zeros((count, 3), np.int64)
     items = integers_of_triples(work_items) if work_items is not None else zeros
     threads = integers_of_triples(block) if block is not None else zeros
-    # Workgroups = work-items / workgroup size, rounded up: a last workgroup may not be full.
+    # Workgroups = work-items / workgroup size, rounded up: the last workgroup may be partial.
     grid = np.where(threads > 0, -(-items // np.maximum(threads, 1)), 0)
     return GpuRows(
         start_ns=start,
@@ -97,7 +97,7 @@ def gpu_rows(
 
 
 def integers_of_triples(values: Triples) -> Int64:
-    """(rows, 3) sizes; those that fit no 32 bits are 0, as are negative ones."""
+    """(rows, 3) sizes; 0 for those that are negative or do not fit 32 bits."""
     table = np.array([integers(one) for one in values], np.int64).reshape(-1, 3)
     return np.where((table >= 0) & (table < 2**31), table, 0)
 
@@ -105,7 +105,7 @@ def integers_of_triples(values: Triples) -> Int64:
 def call_rows(
     start: Int64, duration: Int64, name: Int32, thread: Int32, correlation: Int64
 ) -> CallRows:
-    """Calls of HIP or HSA."""
+    """HIP or HSA calls."""
     return CallRows(
         start_ns=start,
         duration_ns=duration,
@@ -117,7 +117,7 @@ def call_rows(
 
 
 def operator_rows(start: Int64, duration: Int64, name: Int32, thread: Int32) -> OperatorRows:
-    """Calls of RCCL: what stands above the launches, as an operator does in a Kineto trace."""
+    """RCCL calls, which enclose the launches as an operator does in a Kineto trace."""
     count = len(start)
     return OperatorRows(
         start_ns=start,
@@ -133,7 +133,7 @@ def operator_rows(start: Int64, duration: Int64, name: Int32, thread: Int32) -> 
 
 
 def annotation_rows(start: Int64, duration: Int64, name: Int32, thread: Int32) -> AnnotationRows:
-    """Ranges of ROCTx on the host."""
+    """ROCTx ranges on the host."""
     return AnnotationRows(
         start_ns=start,
         duration_ns=duration,
@@ -144,7 +144,7 @@ def annotation_rows(start: Int64, duration: Int64, name: Int32, thread: Int32) -
 
 
 def renumbered(rows: Rows, name: Int32, device: Int32 | None = None) -> Rows:
-    """`rows` with another numbering of names, and of devices."""
+    """`rows` with names and devices renumbered."""
     changed: dict[str, Any] = {"name": name[rows.name]}
     if device is not None and isinstance(rows, GpuRows):
         changed["device"] = device[rows.device]
@@ -152,7 +152,7 @@ def renumbered(rows: Rows, name: Int32, device: Int32 | None = None) -> Rows:
 
 
 class Agents:
-    """Processors as rocprofv3 lists them; GPUs get the number that HIP gives them."""
+    """Processors as rocprofv3 lists them; GPUs are numbered as HIP numbers them."""
 
     def __init__(self) -> None:
         self._number: dict[Hashable, int] = {}
@@ -162,14 +162,14 @@ class Agents:
     def add(
         self, key: Hashable, *, is_gpu: bool, index: int | None, product: str, group: Hashable = 0
     ) -> None:
-        """Take in one.
+        """Add one processor.
 
         Args:
-            key: what records refer to it by.
-            is_gpu: or a CPU.
+            key: identifies the processor in records.
+            is_gpu: True for a GPU, False for a CPU.
             index: its number among the GPUs; None to count them, in the order of adding.
-            product: its name.
-            group: within which GPUs are counted: a process.
+            product: its product name.
+            group: a process; GPUs are counted within it.
         """
         if not is_gpu:
             return
@@ -180,7 +180,7 @@ class Agents:
         self._products.setdefault(number, product)
 
     def numbers(self, keys: Iterable[Hashable]) -> Int32:
-        """Of each key; not told where it is none of a GPU that was listed."""
+        """The device number of each key; ``MISSING`` where the key is not that of a listed GPU."""
         return np.array([self._number.get(key, MISSING) for key in keys], np.int32)
 
     def products(self) -> dict[int, str]:
@@ -189,8 +189,8 @@ class Agents:
 
 
 def rank_of(environments: Sequence[Mapping[str, Any]]) -> tuple[int | None, int | None]:
-    """Rank and number of ranks, where one process alone is in the file and its environment tells
-    them as torchrun, Open MPI, PMIx or Slurm set them."""
+    """Rank and number of ranks, where the file contains a single process whose environment has the
+    variables of torchrun, Open MPI, PMIx or Slurm."""
     if len(environments) != 1:
         return None, None
     return _first(environments[0], _RANK), _first(environments[0], _WORLD)
