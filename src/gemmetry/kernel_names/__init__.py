@@ -1,6 +1,6 @@
-"""What the name of a GPU kernel tells. Pure text: no file, no device, no other layer.
+"""Classifies GPU kernels by name. Works on text only: no files, no devices, no other layers.
 
-``docs/kernel-names.md`` lists the families and says what counts as a GEMM.
+``docs/kernel-names.md`` lists the families and defines what counts as a GEMM.
 """
 
 from __future__ import annotations

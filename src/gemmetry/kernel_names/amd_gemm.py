@@ -1,5 +1,5 @@
-"""Names of GEMM kernels of AMD's libraries: Tensile (rocBLAS, hipBLASLt), Composable Kernel,
-AITER, rocBLAS's own.
+"""Names of GEMM kernels of AMD's libraries: Tensile (rocBLAS, hipBLASLt), Composable Kernel, AITER,
+and rocBLAS itself.
 
 Sources: names in real traces; the letters of Tensile's formats from ROCm/hipBLASLt
 ``tensilelite/Tensile/Common/DataType.py``; the parameters of CK's gridwise GEMMs from
@@ -38,10 +38,10 @@ _TENSILE_FORMATS = {
 def tensile(symbol: Symbol) -> KernelName | None:
     """``Cijk_Alik_Bljk_BBS_BH_..._MT128x128x32_MI32x32x8x1_...``, ``Custom_Cijk_...``.
 
-    ``Alik`` names the index that is contiguous first: l (k of the product) means A is transposed,
-    ``Bljk`` that B is not. Three letters are input, result and compute format. The helpers have no
-    operands: ``Cijk_..._PostGSU4`` adds up slices, ``Cijk_B_GA`` scales C, ``Dijk_..._Reduction``
-    reduces the gradient of a bias.
+    ``Alik`` lists the contiguous index first: l (k of the product) means that A is transposed,
+    ``Bljk`` that B is not. Three letters are the input, result and compute formats. Helper kernels
+    have no operands: ``Cijk_..._PostGSU4`` sums slices, ``Cijk_B_GA`` scales C,
+    ``Dijk_..._Reduction`` reduces the gradient of a bias.
     """
     name = symbol.text[:2048]
     start = _ANY_TENSILE.search(name[:64])
@@ -80,13 +80,14 @@ def tensile(symbol: Symbol) -> KernelName | None:
 
 
 def _tensile_format(letters: str, name: str) -> str | None:
-    """gfx942 has the fnuz kinds of fp8 only, which older names call F8 and B8."""
+    """gfx942 has only the fnuz variants of fp8, which older names call F8 and B8."""
     found = _TENSILE_FORMATS.get(letters)
     return f"{found}fnuz" if found in ("e4m3", "e5m2") and "_ISA942" in name else found
 
 
 def _tensile_accumulator(given: str, compute: str | None, *, is_high: bool) -> str | None:
-    """Of three letters the last; of one the same format, or f32 with high precision (``BH``)."""
+    """The compute format: the last of three letters; for one letter the same format, or f32 with
+    high precision (``BH``)."""
     if compute:
         return _TENSILE_FORMATS.get(compute)
     if is_high and given in ("H", "B"):
@@ -124,8 +125,8 @@ def composable_kernel(symbol: Symbol) -> KernelName | None:
 
 
 def _ck_tile_gemm(symbol: Symbol) -> KernelName:
-    """Its parameters: the tile in ``TileGemmShape``, and A, B, accumulator in the pipeline's
-    problem."""
+    """Parameters of ``ck_tile``: the tile in ``TileGemmShape``, and A, B and accumulator in the
+    pipeline's problem."""
     text = symbol.text
     shape = _CK_TILE_SHAPE.search(text)
     problem = text.find("PipelineProblem<")
@@ -150,7 +151,8 @@ def _ck_layout(text: str) -> str | None:
 
 
 def _ck_tile(text: str) -> tuple[int, int, int] | None:
-    """M, N, K follow the block size, with scaled ones after the three sizes of a scale's block."""
+    """M, N and K follow the block size; in scaled kernels, the three sizes of a scale's block come
+    in between."""
     special = text.find("GemmSpecialization)")
     if special < 0:
         return None

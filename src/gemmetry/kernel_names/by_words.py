@@ -1,4 +1,4 @@
-"""Kernels that are neither GEMMs by a known grammar nor communication, told by words."""
+"""Classifies by words the kernels that are neither GEMMs of a known grammar nor communication."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ _IGEMM = pattern(r"igemm_[a-z]+_gtcx?\d?_[a-z]+_(?P<format>[a-z]+\d+)_\w{0,20}?b
 
 
 def attention_or_convolution(symbol: Symbol) -> KernelName | None:
-    """Told before GEMMs: both are built of them, and their names say so."""
+    """Attention and convolutions, matched before GEMMs: both are built from GEMMs, and their names
+    contain the word."""
     lower = symbol.lower
     if _CONTAINERS.search(symbol.base):
         lower = symbol.text[:4096].lower()
@@ -83,15 +84,15 @@ def _attention_family(symbol: Symbol) -> str:
 
 
 def family_of(symbol: Symbol) -> str:
-    """The library, by namespace or habit of naming."""
+    """The library, by namespace or naming convention."""
     return next((family for family, words in FAMILIES if words.match(symbol.lower)), "")
 
 
 def by_words(symbol: Symbol) -> KernelName:
-    """What the words of the name tell; ``other`` where they tell nothing.
+    """The kind that the words of the name indicate; ``other`` where they indicate none.
 
-    Functions that apply another one are told by the first template arguments, and so are
-    containers (``ck_tile::kentry``, ``rocprim::...::trampoline_kernel``).
+    Functions that apply another function are classified by their first template arguments, and so
+    are containers (``ck_tile::kentry``, ``rocprim::...::trampoline_kernel``).
     """
     if DRIVERS.search(symbol.lower):
         kind = _first(APPLIED, symbol.text[:600].lower()) or KernelKind.ELEMENTWISE

@@ -1,4 +1,4 @@
-"""Name of a kernel -> what it tells, by the first grammar that fits."""
+"""Maps a kernel's name to its facts, by the first grammar that matches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ from gemmetry.kernel_names.symbols import (
 )
 
 CACHED_NAMES = 16384
-"""A trace has some hundred distinct names, a whole catalogue of GEMM kernels some ten thousand."""
+"""A trace has a few hundred distinct names, a complete catalogue of GEMM kernels about ten
+thousand."""
 
 _GRAMMARS: tuple[Callable[[Symbol], KernelName | None], ...] = (
     transfer,
@@ -48,7 +49,7 @@ _GRAMMARS: tuple[Callable[[Symbol], KernelName | None], ...] = (
     inductor,
     thunder_kittens,
     legacy_cudnn,
-    # Before the GEMMs that they are made of.
+    # Before the GEMMs that they are built from.
     attention_or_convolution,
     cutlass_template,
     legacy_cublas,
@@ -64,8 +65,8 @@ _GRAMMARS: tuple[Callable[[Symbol], KernelName | None], ...] = (
 
 
 def classify(name: str) -> KernelName:
-    """What `name` tells. Any text is taken; nothing is raised, and the time is bounded: only the
-    first ``MOST_CHARACTERS`` are read."""
+    """The facts that `name` encodes. Any text is accepted; nothing is raised, and the time is
+    bounded: only the first ``MOST_CHARACTERS`` are read."""
     return _classify(name[:MOST_CHARACTERS])
 
 
@@ -79,7 +80,8 @@ def _classify(name: str) -> KernelName:
 
 @lru_cache(maxsize=CACHED_NAMES)
 def _by_grammar(name: str) -> KernelName | None:
-    """None where the words alone tell: what is found by them is no GEMM and no communication."""
+    """None where only the words classify the name: such kernels are neither GEMMs nor
+    communication."""
     symbol = read_symbol(name)
     return next((found for rule in _GRAMMARS if (found := rule(symbol))), None)
 
@@ -91,7 +93,8 @@ def _kind_by_grammar(name: str) -> KernelKind | None:
 
 def is_gemm(name: str) -> bool:
     """Whether the time of kernels of this name is GEMM time: GEMMs, matrix by vector, and the
-    helper passes of split-k. Attention and convolutions are none, whatever they are made of."""
+    helper passes of split-k. Attention and convolutions do not count, although they are built from
+    GEMMs."""
     return _kind_by_grammar(name) in GEMM_KINDS
 
 

@@ -80,10 +80,10 @@ def _nccl(symbol: Symbol) -> KernelName | None:
     told = algorithm[1].lower() if algorithm else None
     return KernelName(
         kind=KernelKind.COLLECTIVE,
-        # RCCL numbers its generic kernels by how far their loops are unrolled.
+        # RCCL numbers its generic kernels by the unroll factor of their loops.
         family="rccl" if re.search(r"_Generic_\d", text) or "rccl" in text else "nccl",
         collective=operation_,
-        # NCCL before 2.18 writes RING, Sum and int8_t where they mean nothing.
+        # NCCL before 2.18 writes RING, Sum and int8_t even where they have no meaning.
         algorithm="symmetric"
         if found["symmetric"]
         else None
@@ -114,7 +114,7 @@ def _msccl(symbol: Symbol) -> KernelName | None:
 
 
 def _expert_parallel(symbol: Symbol) -> KernelName | None:
-    """DeepEP, MoRI and the like: tokens to the experts of other ranks and back."""
+    """DeepEP, MoRI and similar: tokens sent to the experts of other ranks and back."""
     lower = symbol.lower
     if "deep_ep::" in lower:
         family = "deepep"
@@ -140,7 +140,7 @@ _NVSHMEM = pattern(r"\A(?P<operation>[a-z]+)_on_stream_kernel(?:_threadgroup)?\Z
 _NVSHMEM_OPERATIONS = {
     "alltoall": "all_to_all",
     "broadcast": "broadcast",
-    # Every processing element gets the parts of all, and the result of a reduction.
+    # Every processing element receives the parts of all others, and the result of a reduction.
     "fcollect": "all_gather",
     "rdxn": "all_reduce",
     "reducescatter": "reduce_scatter",
@@ -150,7 +150,8 @@ _NVSHMEM_OPERATIONS = {
 
 
 def _nvshmem(symbol: Symbol) -> KernelName | None:
-    """NVSHMEM's own kernels, whose names do not say so: ``rdxn_on_stream_kernel<float, ...>``."""
+    """NVSHMEM's own kernels, whose names do not mention it: ``rdxn_on_stream_kernel<float,
+    ...>``."""
     found = _NVSHMEM.match(symbol.base)
     if not found or found["operation"] not in _NVSHMEM_OPERATIONS:
         return None
@@ -213,7 +214,7 @@ def _spelled(symbol: Symbol) -> KernelName | None:
     if "onerankreduce" in lower:
         family = "nccl"
     elif "mscclpp::" in symbol.head:
-        # Its kernels are told by the channels that they take: allreduce7<...>(..., mscclpp::...).
+        # Its kernels are identified by their channel arguments: allreduce7<...>(..., mscclpp::...).
         family = "mscclpp"
     else:
         family = next((name for name, words in _FAMILIES if words.search(lower)), "")
@@ -233,5 +234,5 @@ _RULES: tuple[Callable[[Symbol], KernelName | None], ...] = (
 
 
 def collective(symbol: Symbol) -> KernelName | None:
-    """Communication between GPUs, by whichever library."""
+    """Communication between GPUs, by any library."""
     return next((found for rule in _RULES if (found := rule(symbol))), None)

@@ -2,7 +2,7 @@
 
 Source: the parameters of ``cutlass::gemm::collective::CollectiveMma`` (NVIDIA/cutlass,
 ``include/cutlass/gemm/collective``): policy with stages and cluster, tile, A, stride of A, B ...;
-of CUTLASS 2 the first ``GemmShape`` is the tile of a block.
+in CUTLASS 2 the first ``GemmShape`` is the tile of a block.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _STRIDE = pattern(
 
 
 def cutlass_template(symbol: Symbol) -> KernelName | None:
-    """``cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<...>>`` and the like; those
-    that are no GEMM (attention, convolution) are left to others."""
+    """``cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<...>>`` and similar; other
+    kernels (attention, convolution) are left to other grammars."""
     text = symbol.text
     if not _CONTAINER.search(symbol.function) and "kernel_cutlass_" not in symbol.base:
         return None
@@ -65,7 +65,8 @@ def _cutlass3(symbol: Symbol) -> KernelName:
         formats = format_arguments(operands)
         strides = _STRIDE.findall(operands)
         if len(strides) >= 2:
-            # Of (M, K) and of (N, K): A is transposed for BLAS where K is contiguous, B where not.
+            # The strides of (M, K) and (N, K): for BLAS, A is transposed where K is contiguous, B
+            # where it is not.
             layout = ("n" if strides[0][0] else "t") + ("t" if strides[1][0] else "n")
     return KernelName(
         kind=KernelKind.GEMM,

@@ -1,4 +1,4 @@
-"""What a kernel's name can tell."""
+"""The facts that a kernel's name can encode."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from enum import StrEnum
 
 
 class KernelKind(StrEnum):
-    """What a kernel does."""
+    """Kind of work that a kernel does."""
 
     GEMM = "gemm"
     GEMM_REDUCTION = "gemm_reduction"
-    """A helper pass of a GEMM: adds up the slices of a split k, or scales C before."""
+    """A helper pass of a GEMM: sums the slices of split-k, or scales C first."""
     GEMV = "gemv"
     """Matrix by vector, and the vector by vector kernels that BLAS calls for a matmul."""
     ATTENTION = "attention"
     CONVOLUTION = "convolution"
-    """Implicit-GEMM convolutions too, and their helper passes."""
+    """Convolutions, including implicit-GEMM ones, and their helper passes."""
     NORMALISATION = "normalisation"
     SOFTMAX = "softmax"
     ELEMENTWISE = "elementwise"
@@ -43,7 +43,7 @@ GEMM_KINDS = frozenset({KernelKind.GEMM, KernelKind.GEMM_REDUCTION, KernelKind.G
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelName:
-    """What a name tells; None where it does not."""
+    """Facts encoded in a name; None where it does not specify a fact."""
 
     kind: KernelKind
     family: str = ""
@@ -51,22 +51,22 @@ class KernelName:
     ``xmma``, ``triton``, ``hipblaslt``, ``tensile``, ``ck``, ``aiter``, ``pytorch``, ``nccl`` ...
     "" where it is not known."""
     tile: tuple[int, int, int] | None = None
-    """M, N, K of the tile of a block of threads; K is 0 where only M and N are told."""
+    """M, N, K of a thread block's tile; K is 0 where only M and N are specified."""
     stages: int | None = None
-    """Depth of the pipeline between memory and the multiplication."""
+    """Number of pipeline stages between memory and the multiplication."""
     cluster: tuple[int, int] | None = None
     """Blocks of a cluster along M and N."""
     layout: str | None = None
-    """``nn``, ``nt``, ``tn`` or ``tt``: op(A) and op(B) as BLAS (column-major) counts them."""
+    """``nn``, ``nt``, ``tn`` or ``tt``: op(A) and op(B) in BLAS's column-major convention."""
     dtype: str | None = None
-    """Of the inputs as they are multiplied (``tf32`` for f32 inputs on TF32 tensor cores)."""
+    """Format in which the inputs are multiplied (``tf32`` for f32 inputs on TF32 tensor cores)."""
     result_dtype: str | None = None
     accumulator: str | None = None
     split_k: int | None = None
-    """Slices of k; None where the name does not tell a number."""
+    """Slices of k; None where the name does not specify their number."""
     collective: str | None = None
-    """As nccl-tests calls it: ``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``,
-    ``broadcast``, ``reduce``, ``gather``, ``scatter``, ``send_recv``."""
+    """The collective, named as in nccl-tests: ``all_reduce``, ``all_gather``, ``reduce_scatter``,
+    ``all_to_all``, ``broadcast``, ``reduce``, ``gather``, ``scatter``, ``send_recv``."""
     algorithm: str | None = None
     """``ring``, ``tree``, ``nvls``, ``nvls_tree``, ``collnet_direct``, ``collnet_chain``, ``pat``,
     ``one_shot``, ``two_shot``, ``multimem``, ``symmetric``."""

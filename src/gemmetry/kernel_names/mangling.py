@@ -1,8 +1,8 @@
-"""Makes names mangled by the Itanium C++ ABI readable, as far as telling kernels apart needs it.
+"""Makes names mangled by the Itanium C++ ABI readable, as far as classifying kernels requires.
 
-Source: the grammar of the ABI, https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling. This
-is no demangler: the function's qualified name is exact, and what follows it is given as the list
-of the names, numbers and arithmetic types that occur, without their nesting.
+Source: the grammar of the ABI, https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling. This is
+not a full demangler: the function's qualified name is exact, and the rest is a flat list of the
+names, numbers and arithmetic types that occur.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HALF = {"DF16_": "_Float16", "DF16b": "__bf16"}
 
 
 def readable(mangled: str) -> str:
-    """``_ZN2ns4funcILi4EfEEvPT_`` -> ``ns::func<4, float>``; anything else as it is."""
+    """``_ZN2ns4funcILi4EfEEvPT_`` -> ``ns::func<4, float>``; any other text unchanged."""
     start = _QUALIFIERS.match(mangled)
     if not start:
         return mangled
@@ -42,7 +42,7 @@ def readable(mangled: str) -> str:
 
 
 def _function(text: str, at: int, *, nested: bool) -> tuple[list[str], int]:
-    """The parts of the qualified name, and where they end."""
+    """The parts of the qualified name, and the position where they end."""
     parts: list[str] = []
     while True:
         skipped = _SUBSTITUTION.match(text, at)

@@ -1,7 +1,7 @@
 """Spellings of number formats in kernel names -> the names of ``domain/dtypes.py``.
 
-Formats that gemmetry does not compute with have a name too: ``c64`` and ``c128`` (complex),
-``e2m1`` (fp4), ``u8``, ``s64`` ...
+Formats that gemmetry does not compute with have names too: ``c64`` and ``c128`` (complex), ``e2m1``
+(fp4), ``u8``, ``s64`` ...
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _TYPE = pattern(r"(?<![\w:])(?:\w{1,40}::){0,4}(unsigned short|\w{1,40})(?: cons
 
 
 def number_format(spelling: str) -> str | None:
-    """Our name for a format, whatever library spells it; None if it is none."""
+    """gemmetry's name of a format in any library's spelling; None if it is not a format."""
     return FORMATS.get(spelling.rpartition("::")[2].strip().lower())
 
 
 def format_arguments(text: str, *, bf16_as_ushort: bool = False) -> list[str]:
-    """The number formats among the template arguments in `text`, in their order.
+    """The number formats among the template arguments in `text`, in order.
 
-    Whole numbers (``int``, ``long`` ...) are left out: they are types of indices there.
+    Integer types (``int``, ``long`` ...) are left out: in kernel names they are index types.
 
     Args:
         text: arguments in C++ spelling.

@@ -1,6 +1,7 @@
-"""Regular expressions that are compiled when they are first used.
+"""Regular expressions that are compiled on first use.
 
-The grammars have more than a hundred, which take 15 ms; the names of one trace need a third.
+The grammars have more than a hundred, which take 15 ms to compile; the names of one trace need a
+third of them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any, cast
 
 
 class _Pattern:
-    """Has the methods of the compiled pattern from its first use on."""
+    """Has the methods of the compiled pattern, which is compiled on first use."""
 
     def __init__(self, text: str, flags: int) -> None:
         self._arguments = (text, flags)
@@ -23,5 +24,5 @@ class _Pattern:
 
 
 def pattern(text: str, flags: int = 0) -> re.Pattern[str]:
-    """The same as ``re.compile(text, flags)``, done later; errors in `text` are told then."""
+    """Like ``re.compile(text, flags)``, but deferred; errors in `text` are raised on first use."""
     return cast("re.Pattern[str]", _Pattern(text, flags))

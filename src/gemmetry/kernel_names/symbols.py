@@ -1,4 +1,4 @@
-"""Takes a kernel's name apart: its function, and a short form to show."""
+"""Parses a kernel's name into its function and a short form for display."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from gemmetry.kernel_names.mangling import readable
 from gemmetry.kernel_names.patterns import pattern
 
 MOST_CHARACTERS = 8192
-"""What is read of a name. The longest of 20 thousand real names has 5123 characters; a longer one
-is damaged or hostile."""
+"""Number of characters of a name that are read. The longest of 20,000 real names has 5123
+characters; a longer one is damaged or malicious."""
 
 HEAD_CHARACTERS = 512
 SHORT_CHARACTERS = 60
@@ -33,10 +33,10 @@ _WRAPPERS = {
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A kernel's name, taken apart."""
+    """A parsed kernel name."""
 
     text: str
-    """The name on one line, readable, without the marks that loaders add (``.kd``)."""
+    """The readable name on one line, without suffixes that loaders add (``.kd``)."""
     head: str
     """The beginning of `text`: names that encode their parameters do so there."""
     function: str
@@ -44,18 +44,18 @@ class Symbol:
     base: str
     """Last part of `function`."""
     lower: str
-    """The beginning of `function` in small letters."""
+    """The beginning of `function` in lower case."""
     short: str
 
 
 def read_symbol(name: str) -> Symbol:
-    """Take `name` apart; of a hostile one only the first `MOST_CHARACTERS` are looked at."""
+    """Parse `name`; of a malicious name only the first `MOST_CHARACTERS` are read."""
     text = _without_marks(_one_line(name[:MOST_CHARACTERS]))
     while text.startswith("void "):
         text = text[5:].lstrip()
     if text.startswith("_Z"):
         plain = _without_marks(readable(text))
-        # A function that is itself named like a mangled one is left as it is.
+        # A function whose own name looks mangled is left unchanged.
         text = text if plain.startswith("_Z") else plain
     text = _without(_ANONYMOUS, text)
     function = function_of(text)
@@ -71,7 +71,7 @@ def read_symbol(name: str) -> Symbol:
 
 def function_of(text: str) -> str:
     """The qualified name of the function in a demangled `text`, without return type, template
-    arguments and parameters; a text without brackets as it is."""
+    arguments and parameters; a text without brackets is returned unchanged."""
     pieces: list[str] = []
     depth = begin = 0
     for match in _BRACKETS.finditer(text):
@@ -95,12 +95,12 @@ def function_of(text: str) -> str:
 
 
 def cut(text: str) -> str:
-    """`text` in at most `SHORT_CHARACTERS`."""
+    """`text` shortened to at most `SHORT_CHARACTERS`."""
     return text if len(text) <= SHORT_CHARACTERS else text[: SHORT_CHARACTERS - 1] + "…"
 
 
 def settled(short: str) -> str:
-    """`short` so far shortened that it is its own short name, as it is of all but odd texts."""
+    """`short`, shortened until it is its own short name, which only unusual texts require."""
     for _ in range(SHORT_CHARACTERS):
         again = read_symbol(short)
         if again.short == short or again.text != again.function:

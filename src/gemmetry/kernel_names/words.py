@@ -1,7 +1,7 @@
-"""The words by which kernels are told that no grammar knows, in small letters, as patterns.
+"""The words that classify kernels which match no grammar, in lower case, as patterns.
 
-Gathered from the names of kernels of PyTorch, cuDNN, MIOpen, CUB, rocPRIM, FBGEMM, vLLM, SGLang,
-FlashAttention, FlashInfer and others as they stand in real traces.
+They were collected from the kernel names of PyTorch, cuDNN, MIOpen, CUB, rocPRIM, FBGEMM, vLLM,
+SGLang, FlashAttention, FlashInfer and others in real traces.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ FAMILIES = tuple(
         ("rocclr", "__amd_rocclr"),
     )
 )
-"""By the beginning of the function's name."""
+"""Kinds by the beginning of the function's name."""
 
 DRIVERS = any_of("elementwise multi_tensor_apply foreach")
-"""Functions that apply another one, which tells what they do."""
+"""Functions that apply another function, which determines what they do."""
 
 APPLIED = tuple(
     (kind, any_of(words))
@@ -156,4 +156,4 @@ FUNCTIONS = tuple(
         ),
     )
 )
-"""By the function's name, the first that fits."""
+"""Kinds by the function's name; the first match applies."""

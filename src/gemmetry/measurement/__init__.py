@@ -1,4 +1,4 @@
-"""How a dispatch is timed: cold inputs, warm-up, samples, when to stop, what it amounts to.
+"""Times a dispatch: cold inputs, warm-up, samples, the stopping rule and the summary.
 
 Start at ``sampler.py`` (takes the samples), then ``stopping.py`` and ``summary.py``.
 """

@@ -1,5 +1,5 @@
-"""Does the clock see all of the work, and is it the work? Events against the wall clock, threads
-that run on, inputs that were never seen."""
+"""Checks that the clock covers all of the work, and that the work is done: events against the wall
+clock, threads that continue, and inputs that the executable has never seen."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from gemmetry.measurement.launches import Launches
 
 UNSEEN_SHARE = 0.1
 UNSEEN_NS = 500_000.0
-"""Wall-clock time that the stream's events may miss: starting and waiting for the device take some
-tens of microseconds, on a virtualised machine some hundreds."""
+"""Wall-clock time that the stream's events may miss: starting and waiting for the device take tens
+of microseconds, or hundreds on a virtual machine."""
 
 _SPAN_NS = 2e6
 _MOST_LAUNCHES = 200
-"""Launches of a check last about so long, or are so many: work of 3 µs a launch that events do not
-see then passes :data:`UNSEEN_NS`."""
+"""Duration of a check's launches, or their number: unseen work of 3 µs per launch then exceeds
+:data:`UNSEEN_NS`."""
 
 _TRIES = 3
-"""The least of so many tries counts: another program may take the host's processor from one."""
+"""Number of tries, of which the smallest value counts: another program may preempt one of them."""
 
 REMEMBERED_RATIO = 1.5
-"""Launches on inputs that were never seen may take so many times as long as others: both follow on
-a write, and the shortest of three is taken, so that only kept results make them differ by more."""
+"""Largest ratio between the time of launches on new inputs and that of others. Both follow a write,
+and the shortest of three counts, so only cached results make them differ by more."""
 
 _PAIRS = 3
 _ROUNDS_OF_PAIRS = 6
-"""What is that slow so many times over was not disturbed each time; launches that are not stop
-after the first."""
+"""Number of tries after which a slow launch can no longer be a disturbance; a launch that is not
+slow ends the tries after the first."""
 
 _POLL_S = 0.002
 _LONGEST_WAIT_S = 0.3
@@ -43,11 +43,11 @@ _RUNNING_SHARE = 0.2
 
 
 def check_stream(device: StreamDevice, launches: Launches, launch_ns: float) -> float:
-    """Compare what the stream's events tell of some launches with the wall clock until the whole
-    device is done; the wall-clock time of one launch in ns, its submission included.
+    """Compare the time of some launches by the stream's events with the wall-clock time until the
+    whole device is idle. Returns the wall-clock time of one launch in ns, including its submission.
 
     Raises:
-        LaunchError: the device works on when the timed stream is done, so that a time by events
+        LaunchError: the device is still busy when the timed stream is done, so that times by events
             would be too short.
     """
     count = int(min(_MOST_LAUNCHES, max(1.0, _SPAN_NS / max(launch_ns, 1.0))))
@@ -71,9 +71,9 @@ def seconds_running_on(
     cpu_clock: Callable[[], float] = time.process_time,
     sleep: Callable[[float], None] = time.sleep,
 ) -> float:
-    """How long other threads of this process work on after a launch on the CPU has returned, at
-    most :data:`_LONGEST_WAIT_S`. Thread pools that wait by spinning do so for a millisecond or
-    two; more is work that the wall clock did not see."""
+    """How long other threads of this process remain busy after a launch on the CPU has returned, in
+    seconds, at most :data:`_LONGEST_WAIT_S`. Thread pools that spin while they wait do so for a
+    millisecond or two; anything longer is work that the wall clock missed."""
     began = clock()
     while True:
         before, cpu_before = clock(), cpu_clock()
@@ -91,14 +91,15 @@ def slowdown_on_new_inputs(
     inputs: Sequence[HostArray],
     buffers: BufferSet,
 ) -> float:
-    """How many times as long a launch takes on inputs that differ in one element from all that were
-    seen before, as on those that were. Far above 1 where an executable knows inputs again by their
-    content and gives the result that it kept.
+    """Ratio between the time of a launch on inputs that differ in one element from all earlier
+    inputs and that of a launch on known inputs. It is far above 1 where an executable recognises
+    inputs by their content and returns a cached result.
 
-    Before each launch the smaller operand is written anew, in place; it is `inputs`' afterwards.
+    Before each launch the smaller operand is rewritten in place; afterwards it is restored to
+    `inputs`.
 
     Args:
-        executable: was launched on `inputs` before.
+        executable: has already been launched on `inputs`.
         inputs: host arrays, of which `buffers` hold copies.
     """
     device = executable.device
@@ -132,8 +133,7 @@ def _time_one(device: Device, call: Callable[[], object]) -> float:
 
 
 def _change_one(array: HostArray, number: int) -> None:
-    """Make the element of that number, counted from the middle, another number: 1, or 2 if it
-    is 1."""
+    """Replace the element with that number, counted from the middle, by 1, or by 2 if it is 1."""
     flat = array.reshape(-1)
     index = (flat.size // 2 + number) % flat.size
     flat[index] = 2 if flat[index] == 1 else 1

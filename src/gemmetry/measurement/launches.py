@@ -1,4 +1,4 @@
-"""The launches that are timed: on rotating buffers, gathered into calls of one sample each."""
+"""The timed launches: on rotating buffers, grouped into calls of one sample each."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Call = Callable[[], object]
 
 
 class Launches:
-    """An endless rotation through the buffer sets, handed out piece by piece.
+    """An endless rotation through the buffer sets, returned piece by piece.
 
-    Once :meth:`capture` was called, samples are replays of graphs that hold `per_sample` launches
-    each and together go round all sets.
+    After :meth:`capture`, samples are replays of graphs that hold `per_sample` launches each and
+    together cycle through all sets.
     """
 
     def __init__(self, executable: Executable, sets: Sequence[BufferSet]) -> None:
@@ -32,14 +32,14 @@ class Launches:
         return bool(self._replays)
 
     def single(self, count: int) -> list[Call]:
-        """`count` calls of one launch each, going on where the last call ended."""
+        """`count` calls of one launch each, continuing where the last call ended."""
         total = len(self._each)
         start, self._next = self._next, self._next + count
         self._mark(start, count)
         return [self._each[index % total] for index in range(start, self._next)]
 
     def samples(self, count: int) -> list[Call]:
-        """`count` calls of one sample each, going on where the last call ended."""
+        """`count` calls of one sample each, continuing where the last call ended."""
         if self.per_sample == 1 and not self._replays:
             return self.single(count)
         self._align()
@@ -52,8 +52,8 @@ class Launches:
         return [back_to_back(self._from(first, size)) for first in firsts]
 
     def last_used(self) -> tuple[Call, BufferSet]:
-        """A launch on the set that was used last, and that set: launching on it once more leaves
-        the next ones cold."""
+        """A launch on the set used last, and that set: launching on it again keeps the next sets
+        cold."""
         index = (self._next - 1) % len(self._sets)
         return self._each[index], self._sets[index]
 
@@ -61,7 +61,7 @@ class Launches:
         """The sets that the next `samples` samples launch on, in the order of their last use.
 
         Args:
-            after: samples that come before these.
+            after: number of samples that come before these.
         """
         if self._replays:
             self._align()
@@ -70,18 +70,18 @@ class Launches:
         return [self._sets[index % total] for index in range(max(start, end - total), end)]
 
     def replayed_again(self) -> tuple[Call, BufferSet] | None:
-        """A replay whose call returns its result, and the set that it launched on last; None where
+        """A replay whose call returns its result, and the set that it launches on last; None where
         nothing was captured."""
         if not self._replays:
             return None
         return self._replays[0], self._sets[(self.per_sample - 1) % len(self._sets)]
 
     def capture(self, device: StreamDevice, per_sample: int) -> None:
-        """Record graphs of `per_sample` launches each, one for each part of the rotation; the
-        number of sets must divide `per_sample`, or be divided by it.
+        """Capture graphs of `per_sample` launches each, one for each part of the rotation; the
+        number of sets must be a divisor or a multiple of `per_sample`.
 
         Raises:
-            LaunchError: a launch cannot be recorded; samples stay what they were.
+            LaunchError: a launch cannot be captured; samples stay as they were.
         """
         count = max(1, len(self._sets) // per_sample)
         if count * per_sample % len(self._sets):
@@ -95,7 +95,7 @@ class Launches:
         self._replays, self.per_sample, self._next = replays, per_sample, 0
 
     def clear(self) -> None:
-        """Let go of graphs and buffers."""
+        """Release graphs and buffers."""
         self._replays.clear()
         self._each.clear()
 
@@ -111,7 +111,8 @@ class Launches:
         return [self._each[index % len(self._each)] for index in range(first, first + count)]
 
     def _align(self) -> None:
-        """Graphs begin at fixed places of the rotation."""
+        """Advance to the next beginning of a graph: graphs begin at fixed places in the
+        rotation."""
         if self._replays:
             self._next = math.ceil(self._next / self.per_sample) * self.per_sample
 
@@ -122,7 +123,7 @@ class Launches:
 
 
 def back_to_back(launches: Sequence[Call]) -> Call:
-    """One call that makes all of them, in order, and returns what the last one returns."""
+    """One call that makes all the calls in order and returns the result of the last one."""
     if len(launches) == 1:
         return launches[0]
 

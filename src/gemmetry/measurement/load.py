@@ -9,42 +9,41 @@ from dataclasses import dataclass
 from gemmetry.domain.contracts import Device, Observer
 
 MOST_LOAD_S = 6.0
-"""Load after which a sustained measurement begins in any case. Clocks oscillate for the first
-seconds of a load and then settle (measurement guidelines in NVIDIA's CUTLASS documentation: about
-3 s)."""
+"""Longest load before a sustained measurement begins. Clocks oscillate for the first seconds of a
+load and then settle (measurement guidelines in NVIDIA's CUTLASS documentation: about 3 s)."""
 
 RELOAD_S = 0.2
-"""Load before each further round: what happened between rounds may have idled the device."""
+"""Load before each further round, as the device may have been idle between rounds."""
 
 WINDOW_S = 0.25
 SETTLED_WINDOWS = 4
 """A second without a change counts as settled."""
 
 SETTLED_CLOCK = 0.02
-"""Relative range of the windows' clocks. Clocks move in steps of 15 MHz, 0.8 % of an H100's, and
-a power limit keeps them moving between two or three of these."""
+"""Relative range of the windows' clocks that counts as settled. Clocks change in steps of 15 MHz,
+0.8 % of an H100's, and a power limit keeps them moving between two or three steps."""
 
 SETTLED_SPEED = 0.01
-"""Relative range of the windows' mean durations."""
+"""Relative range of the windows' mean durations that counts as settled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a load came to."""
+    """Result of a load."""
 
     seconds: float
     is_settled: bool
     change: float
-    """Relative range of what was watched over the last windows."""
+    """Relative range of the observed clock or speed over the last windows."""
 
 
 class Loader:
     """Keeps a device busy.
 
     Args:
-        calls: the next so many calls of one sample each.
-        call_ns: about what one takes.
-        observers: asked for the clock between windows.
+        calls: returns the next calls of one sample each, for a given number.
+        call_ns: approximate duration of one call.
+        observers: queried for the clock between windows.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class Loader:
                 return Load(elapsed, is_settled, max(change, _range(told)))
 
     def run(self, seconds: float) -> float:
-        """Load for `seconds`; how long it really was."""
+        """Load for `seconds`. Returns the actual duration in seconds."""
         return self._window(seconds)[0]
 
     def _window(self, seconds: float) -> tuple[float, int]:
@@ -92,13 +91,13 @@ class Loader:
             for call in self._calls(batch):
                 call()
             for observer in self._observers:
-                observer.sample()  # while the device still works on what was submitted
+                observer.sample()  # while the device is still busy with submitted work
             self._device.synchronize()
             count += batch
         return elapsed, count
 
     def _clock(self) -> float | None:
-        """The observers' clock of the last window; None where no device tells."""
+        """The observers' clock of the last window; None where none reports it."""
         found = None
         for observer in self._observers:
             told = observer.stop().get("sm_clock_hz")
@@ -107,5 +106,5 @@ class Loader:
 
 
 def _range(values: Sequence[float]) -> float:
-    """Largest less smallest, over their middle; 0 without values."""
+    """Difference of the largest and smallest value, divided by their mean; 0 without values."""
     return (max(values) - min(values)) / ((max(values) + min(values)) / 2) if values else 0.0

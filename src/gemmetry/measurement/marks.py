@@ -1,4 +1,4 @@
-"""What makes a measurement less than trustworthy, each with what to do about it."""
+"""Reasons not to trust a measurement fully, each with a remedy."""
 
 from __future__ import annotations
 
@@ -19,52 +19,53 @@ from gemmetry.measurement.stopping import asked_width, rounds_half_width
 from gemmetry.statistics.intervals import minimum_samples
 
 BUSY_LOAD_PER_CORE = 1.5
-"""Load average per core above which neighbours must be competing: the measured program alone
-keeps at most one runnable thread a core."""
+"""Load average per core above which other programs must be competing: the measured program alone
+keeps at most one runnable thread per core."""
 
 OTHERS_SHARE = 0.1
-"""Share of the processors that other programs may take unmarked; a machine that does nothing else
-has services that take a percent or two."""
+"""Share of the processors that other programs may use unmarked; on an otherwise idle machine
+services use a percent or two."""
 
 OVERHEAD_SHARE = 0.01
-"""Share of a sample that the harness may take unmarked."""
+"""Largest unmarked share of the harness in a sample."""
 
 CLOCK_FALL = 0.03
-"""Relative fall of the clock from the first round to the last that goes unmarked: a step or two of
-15 MHz. Short benchmarks ride 15 to 25 % of boost."""
+"""Largest unmarked relative drop of the clock from the first to the last round: one or two steps of
+15 MHz. Short benchmarks run at 15 to 25 % of boost."""
 
 DRIFT_SHARE = 0.03
-"""Relative change of the median from the first third of the rounds to the last that goes unmarked;
+"""Largest unmarked relative change of the median from the first third of the rounds to the last;
 see :func:`_drift`."""
 
 STALLED_RATIO = 3
-"""Median over shortest sample above which something held most launches up that is not the kernel:
-the work is the same each time."""
+"""Ratio of median to shortest sample above which something other than the kernel delayed most
+launches: the work is the same each time."""
 
 HOST_WORK_NS = 1e6
-"""Host time of one launch beside the device's that is more than submission: that takes some
-microseconds to some tens, through Python."""
+"""Host time per launch, in addition to the device's, that is too long for submission alone, which
+takes microseconds to tens of microseconds through Python."""
 
 RUNS_ON_S = 0.05
-"""Seconds that threads may work on after a launch: those that wait by spinning stop before."""
+"""Seconds for which threads may stay busy after a launch: threads that spin while waiting stop
+earlier."""
 
 NOISY_ROUNDS = 0.25
-"""Share of the rounds that may be disturbed unmarked: the median over rounds stands apart from
-fewer."""
+"""Largest unmarked share of disturbed rounds: fewer do not affect the median over rounds."""
 
 WIDE = 0.5
-"""Relative half-width above which an interval says little, whatever was asked for and whatever its
-neighbours have: the ends of ±50 % are a factor of three apart."""
+"""Relative half-width above which an interval is uninformative, whatever width was requested or
+other dispatches have: the ends of ±50 % differ by a factor of three."""
 
 _MIN_ROUNDS_A_THIRD = 4
-"""Ranges of four and four equal rounds leave each other out in 2·4!·4!/8! = 3 % of cases."""
+"""The ranges of four and four rounds of equal distribution are disjoint in 2·4!·4!/8! = 3 % of
+cases."""
 
 _MODE_GAP = 0.1
 _MODE_SHARE = 0.2
 _MIN_SAMPLES_FOR_MODES = 20
 
 _SETTINGS_OF_THE_USER = ("applications_clocks_setting", "display_clock_setting")
-"""Reasons for a lower clock that somebody asked for; reported, but no fault."""
+"""Reasons for a lower clock that were requested; reported, but not a fault."""
 
 _THROTTLE_ADVICE = {
     "sw_power_cap": "the power limit sets the clock: use --regime sustained, and compare results "
@@ -83,11 +84,12 @@ def find_marks(
     target: Target,
     settings: RunSettings,
 ) -> tuple[str, ...]:
-    """All marks of a measurement, the gravest first.
+    """All marks of a measurement, the most serious first.
 
     Args:
         samples: ns per launch, in the order they were taken.
-        rounds: for how the samples were taken, and telemetry that the record has no field for.
+        rounds: show how the samples were taken, and hold telemetry for which the record has no
+            field.
     """
     last = rounds[-1]
     disturbed = list(_disturbance(measurement, rounds))
@@ -158,10 +160,10 @@ def _precision(
             f"{more if settings.repetitions is None else '--benchmark-repetitions'}"
         )
         return
-    # Within processes: what differs between them has a mark of its own.
+    # Within processes: differences between processes have a mark of their own.
     width = rounds_half_width(rounds)
     if settings.repetitions is not None and settings.interval_width is None:
-        # An exact number of samples was asked for, and no width.
+        # An exact number of samples was requested, not a width.
         if width > WIDE:
             yield (
                 f"noisy: interval ±{format_percent(width)}; rerun on a quiet machine or raise "
@@ -177,7 +179,8 @@ def _precision(
 
 
 def _modes(samples: npt.NDArray[np.float64]) -> Iterator[str]:
-    """Two clusters: a gap of 10 % of the median with at least a fifth of the samples each side."""
+    """Whether samples form two clusters: a gap of 10 % of the median with at least a fifth of the
+    samples on each side."""
     count = samples.size
     if count < _MIN_SAMPLES_FOR_MODES:
         return
@@ -196,7 +199,8 @@ def _modes(samples: npt.NDArray[np.float64]) -> Iterator[str]:
 
 
 def _disturbance(measurement: Measurement, rounds: Sequence[Round]) -> Iterator[str]:
-    """Others on the processors: by what threads waited, by ticks, else by the load average."""
+    """Competition for the processors: by the time that threads waited, by ticks, else by the load
+    average."""
     waited_s = sum(item.quiet_wait_s for item in rounds)
     waited = f" (after {format_ns(waited_s * 1e9)} of waiting for quiet)" if waited_s > 0.1 else ""
     advice = "stop them and rerun, or give fewer --threads"
@@ -257,8 +261,8 @@ def _unsettled(rounds: Sequence[Round]) -> Iterator[str]:
 
 
 def _drift(rounds: Sequence[Round]) -> Iterator[str]:
-    """The median of round medians, first third against last, beyond what rounds differ anyway:
-    the range of each third must leave out the other's."""
+    """Change of the median of round medians from the first third to the last, if it exceeds the
+    variation between rounds: the ranges of the two thirds must be disjoint."""
     medians = [float(np.median(item.samples_ns)) for item in rounds if item.samples_ns]
     third = len(medians) // 3
     if third < _MIN_ROUNDS_A_THIRD:
@@ -274,7 +278,7 @@ def _drift(rounds: Sequence[Round]) -> Iterator[str]:
 
 
 def _processes(measurement: Measurement, target: Target, settings: RunSettings) -> Iterator[str]:
-    """Processes whose medians differ by more than the whole interval that was asked for."""
+    """Whether the processes' medians differ by more than the whole requested interval."""
     if measurement.process_spread > 2 * asked_width(settings, target):
         yield (
             f"processes differ: by {format_percent(measurement.process_spread)} among "

@@ -1,4 +1,4 @@
-"""What the harness itself costs: the duration that timing an empty call reports."""
+"""Overhead of the harness: the duration that timing an empty call reports."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _REPEATS = 50
 
 
 def measure_overhead(device: Device) -> float:
-    """Median duration in ns that ``device.time_calls`` reports for a call that does nothing.
+    """Median duration in ns that ``device.time_calls`` reports for an empty call.
 
-    It bounds what reading the clock and calling through Python add to every sample; ``marks.py``
-    marks measurements of which it is more than 1 %.
+    It is an upper bound of the time that reading the clock and calling through Python add to every
+    sample; ``marks.py`` marks measurements where it exceeds 1 %.
     """
     durations, _ = device.time_calls([_nothing] * _REPEATS)
     return statistics.median(durations)

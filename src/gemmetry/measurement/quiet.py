@@ -1,4 +1,4 @@
-"""Waits for a moment in which nobody else takes the processors."""
+"""Waits for a moment in which no other program uses the processors."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from dataclasses import dataclass
 from gemmetry.hardware.host import usable_cpus
 
 RUN_DELAY_SHARE = 0.05
-"""Time that threads stood ready without a processor, over the sampling time, that goes unmarked.
-On an idle machine it is below one percent; one other busy program brings it to tens."""
+"""Largest unmarked ratio between the time that runnable threads waited for a processor and the
+sampling time. On an idle machine it is below one percent; one other busy program raises it to tens
+of percent."""
 
 WAIT_SHARE = 0.25
-"""Of a dispatch's time budget that may go into waiting for quiet."""
+"""Share of a dispatch's time budget that may be spent waiting for quiet."""
 
 _SPIN_NS = 200_000
 _LATE_NS = 500_000.0
-"""A thread that moves to an idle processor runs there after 20-90 µs; one that moves to a busy
+"""A thread that moves to an idle processor runs there after 20-90 µs; a thread that moves to a busy
 processor waits for the end of a time slice, 1-5 ms (60 moves with and without another busy program
 on two processors of an AMD EPYC 9575F, Linux 6.18)."""
 
 _LOST_SHARE = 0.2
-"""Of a spin of :data:`_SPIN_NS` that somebody else may take."""
+"""Part of a spin of :data:`_SPIN_NS` that other programs may take."""
 
 _MOST_PROBED = 8
 _PAUSE_S = 0.02
@@ -35,9 +36,9 @@ class Visit:
     """A short spin on one processor."""
 
     late_ns: float
-    """Until it ran there."""
+    """Time in ns until the thread ran there."""
     lost_share: float
-    """Of the spin, in which it did not run."""
+    """Time in ns of the spin during which the thread did not run."""
 
     @property
     def is_disturbed(self) -> bool:
@@ -45,14 +46,14 @@ class Visit:
 
 
 class QuietGate:
-    """Lets a round of a CPU target begin when its processors are free, or when the time that may
-    be waited is spent.
+    """Starts a round of a CPU target when its processors are free, or when the waiting time is used
+    up.
 
-    It looks only where there is reason to: before the first round, and after a round whose
-    threads had to wait for a processor.
+    It checks only where there is reason to: before the first round, and after a round whose threads
+    had to wait for a processor.
 
     Args:
-        budget_s: time that all waiting of one dispatch may take.
+        budget_s: total waiting time allowed for one dispatch.
         visit: spins on a processor; replaced in tests.
     """
 
@@ -62,7 +63,7 @@ class QuietGate:
         self._is_suspicious = True
 
     def wait(self) -> float:
-        """Wait for quiet; the seconds that it took, the looking included."""
+        """Wait for quiet. Returns the seconds it took, including the checks."""
         if not self._is_suspicious or self._left_s <= 0 or not hasattr(os, "sched_getaffinity"):
             return 0.0
         began = time.perf_counter()
@@ -73,7 +74,7 @@ class QuietGate:
         return spent
 
     def heed(self, telemetry: Mapping[str, object]) -> None:
-        """Learn from a round whether the next one needs a look first."""
+        """Decide from a round whether the next one needs a check first."""
         delay = telemetry.get("run_delay_share")
         self._is_suspicious = isinstance(delay, float) and delay > RUN_DELAY_SHARE
 
@@ -84,7 +85,7 @@ class QuietGate:
 
 
 def visit_processor(processor: int) -> Visit:
-    """Move the calling thread to `processor`, spin there shortly, and move it back."""
+    """Move the calling thread to `processor`, spin there briefly, and move it back."""
     home = os.sched_getaffinity(0)
     began = time.perf_counter_ns()
     try:

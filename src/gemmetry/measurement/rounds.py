@@ -1,4 +1,4 @@
-"""A round of samples as the engine stores it: what was timed, how, and what went on around it."""
+"""A round of samples as the engine stores it: durations, timing method and circumstances."""
 
 from __future__ import annotations
 
@@ -19,31 +19,35 @@ class Round:
     input_sets: int = 1
     first_launch_ns: float | None = None
     overhead_ns: float | None = None
-    """What timing an empty call reports, per timed call."""
+    """Duration that timing an empty call reports, per timed call, in ns."""
     wall_launch_ns: float | None = None
-    """One launch by the host's clock, submission and waiting for the device included, where the
-    device itself is the clock of the samples."""
+    """Duration of one launch by the host's clock in ns, including submission and waiting for the
+    device, where the samples are timed by the device itself."""
     bytes_per_set: int = 0
     last_level_cache_bytes: int = 0
     seconds: float = 0.0
-    """What the samples took: counts against the time budget."""
+    """Duration of the samples in seconds, which counts against the time budget."""
     renewal_s: float = 0.0
-    """Host time that changing the inputs took around the samples; not part of `seconds`."""
+    """Host time spent on changing the inputs around the samples, in seconds; not part of
+    `seconds`."""
     load_s: float = 0.0
-    """Continuous untimed load before this round (sustained regime); not part of `seconds`."""
+    """Duration of the continuous untimed load before this round (sustained regime); not part of
+    `seconds`."""
     is_settled: bool | None = None
-    """Whether the load ended because clock and speed had settled; None without one."""
+    """Whether the load ended because clock and speed had settled; None without a load."""
     unsettled_change: float = 0.0
     """Relative range of clock or speed over the last second of a load that did not settle."""
     quiet_wait_s: float = 0.0
-    """Spent before this round waiting for others to leave the processors; not in `seconds`."""
+    """Time spent before this round waiting for other programs to leave the processors; not part of
+    `seconds`."""
     runs_on_s: float = 0.0
-    """Threads of the process worked on for so long after launches had returned (CPU)."""
+    """How long threads of the process stayed busy after launches had returned (CPU)."""
     new_inputs_ratio: float | None = None
-    """Times as long as on known inputs that a launch on new ones takes; None: not looked at."""
+    """Ratio between the times of launches on new and on known inputs; None: not checked."""
     capture_failure: str = ""
-    """Why launches that should be timed as graphs could not be captured."""
+    """Why launches that should have been timed as graphs could not be captured."""
     turn: int = 0
-    """Of the engine: rounds of one turn were interleaved. 0: not known."""
+    """Set by the engine: rounds of one turn were interleaved. 0: not known."""
     process: int = 0
-    """Of the engine: when the process that took it was started, in ns since 1970. 0: not known."""
+    """Set by the engine: when the process that ran the round was started, in ns since 1970. 0: not
+    known."""

@@ -1,7 +1,7 @@
 """Takes the samples of one executable: cold inputs, warm-up, rounds of timed launches.
 
-The engine makes one sampler a dispatch and calls ``sample_round`` of several in turn, so that
-drift of the machine hits all candidates alike.
+The engine creates one sampler per dispatch and calls ``sample_round`` of several in turn, so that
+drift of the machine affects all candidates alike.
 """
 
 from __future__ import annotations
@@ -35,59 +35,59 @@ from gemmetry.numerics.editing import prepared_edits
 from gemmetry.numerics.references import to_logical
 
 MIN_SAMPLE_NS = 100_000
-"""Length of a wall-clock sample that launches are gathered up to. Reading the clock twice and
-calling through Python costs 0.1-0.5 µs (see ``overhead.py``), so that the error of a sample of
-100 µs stays under 0.5 %."""
+"""Duration up to which launches are grouped into one wall-clock sample. Reading the clock twice and
+calling through Python costs 0.1-0.5 µs (see ``overhead.py``), so that the error of a sample of 100
+µs stays below 0.5 %."""
 
 MAX_LAUNCHES_PER_SAMPLE = 1000
 
 OVERHEAD_RATIO = 100
-"""A sample timed by the device itself is at least this many times what an empty one reports."""
+"""A sample timed by the device itself is at least this many times as long as an empty one."""
 
 GRAPH_OVERHEAD_RATIO = 200
-"""The same for replays: starting a graph costs about as much as an event pair on top of it."""
+"""The same for replays: starting a graph adds about as much as an event pair."""
 
 MAX_DEVICE_LAUNCHES_PER_SAMPLE = 12
-"""Devices queue about a thousand launches before they make the host wait, and a timed batch holds
-up to 64 samples with two event records each."""
+"""Most launches per sample timed by events: devices queue about a thousand launches before the host
+has to wait, and a timed batch holds up to 64 samples with two event records each."""
 
 MAX_GRAPH_LAUNCHES = 128
-"""A replay is one submission, so that this is bounded by the time that capturing takes alone."""
+"""Most launches per graph: a replay is one submission, so only the time for capturing limits it."""
 
 MOST_POISONED = 32
-"""Outputs that are overwritten before a round: filling one takes some microseconds on a GPU, and
-filling those of all tiny sets would take longer than the round."""
+"""Most outputs overwritten before a round: filling one takes microseconds on a GPU, and filling
+those of all tiny sets would take longer than the round."""
 
 _ROUND_WARMUP_NS = 50e6
-"""A launch shorter than this runs untimed before each round: other candidates ran meanwhile, so
-threads sleep, and instruction caches and TLBs are theirs."""
+"""A launch shorter than this runs untimed before each round: other candidates have run meanwhile,
+so threads sleep, and instruction caches and TLBs hold the other candidates' entries."""
 
 LEAD_NS = 15e6
 TAIL_NS = 10e6
-"""On a device with a queue, untimed launches of about these lengths go right before the samples and
-right after, and the tail is not waited for. While a device idles its power falls, and where power
-limits the clock each turn of a candidate then begins at another one: rounds of an 8192³ bf16
-product on an H200 differ by 2 to 5 %, samples within them by 0.4 %. A lead alone left 2.5 to 3 %;
-without any gap between the candidates it is 0.2 %."""
+"""On a device with a queue, untimed launches of about these durations run right before and right
+after the samples, without waiting for the tail. The power of an idle device falls, and where power
+limits the clock each turn of a candidate then begins at a different clock: rounds of an 8192³ bf16
+product on an H200 differ by 2 to 5 %, samples within them by 0.4 %. With only a lead the difference
+is 2.5 to 3 %; without any gap between the candidates it is 0.2 %."""
 
 _MOST_LEADING, _MOST_TRAILING = 30, 20
-"""Calls. With up to 12 launches each, and two events for each sample between, they stay below the
-1024 launches after which the driver makes the host wait."""
+"""Most calls of a lead or tail. With up to 12 launches each, and two events per sample in between,
+they stay below the 1024 launches after which the driver makes the host wait."""
 
 _NEW_INPUTS_SHARE = 0.03
-"""Part of the time budget below which a launch is also tried on new inputs, six times."""
+"""A launch shorter than this share of the time budget is also tried on new inputs, six times."""
 
 _SLICE_NS = 20e6
 _HOST_SLICE_NS = 1e6
-"""Samples between two looks at the telemetry and the time take about so long; the second on a CPU,
+"""Approximate interval between two checks of telemetry and time; the second value is for CPUs,
 where a round can take a hundred times as long as expected."""
 
 _MAX_SLICES = 8
 
 _HELD_UP = 3
-"""A round that takes so many times as long as expected ends with the samples that it has: threads
-that wait for each other's time slices make a launch of 50 µs one of 5 ms, sample after sample, and
-one such round of 16 samples is a quarter of a budget of 300 ms."""
+"""A round that takes this many times as long as expected ends with the samples it has: threads that
+wait for each other's time slices stretch a launch from 50 µs to 5 ms, sample after sample, and one
+such round of 16 samples is a quarter of a budget of 300 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,8 @@ class _Taken:
 
     durations_ns: Sequence[float]
     seconds: float
-    """What they took, by the device's clock or the host's, whichever says more: launches that
-    compute on the host take longer than a device's events tell."""
+    """Their duration by the device's clock or the host's, whichever is longer: launches that
+    compute on the host take longer than a device's events show."""
     renewal_s: float
 
 
@@ -109,10 +109,10 @@ class Sampler:
         operation: what it computes.
         inputs: host arrays of ``operation.inputs``.
         settings: budgets, warm-up, regime, timing method.
-        observers: telemetry; each is started, sampled and stopped once a round.
-        uploads: shared by the samplers of a process, so that one operation's inputs are sent to
+        observers: telemetry; each is started, sampled and stopped once per round.
+        uploads: shared by the samplers of a process, so that one operation's inputs are uploaded to
             the device once.
-        on_launched: called after launches, where nothing is timed.
+        on_launched: called after launches, outside the timed sections.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Sampler:
         self._has_sampled = False
         self.method = ""
         self.launch_ns = 0.0
-        """Estimate of one launch from the warm-up."""
+        """Estimated duration of one launch, from the warm-up."""
         self.first_launch_ns: float | None = None
         self.overhead_ns: float | None = None
         self.wall_launch_ns: float | None = None
@@ -152,20 +152,20 @@ class Sampler:
 
     @property
     def launches_per_sample(self) -> int:
-        """Launches that are timed together."""
+        """Number of launches timed together."""
         return self._launches.per_sample
 
     @property
     def sample_s(self) -> float:
-        """Estimate of one sample from the warm-up, in seconds; 0 for simulated ones."""
+        """Estimated duration of one sample from the warm-up, in seconds; 0 for simulated ones."""
         return self._device_s([self._sample_ns])
 
     def prepare(self) -> None:
-        """Upload and clone the inputs, time the first launch, warm up, check that the clock sees
-        all of the work, choose how a sample is taken.
+        """Upload and clone the inputs, time the first launch, warm up, check that the clock covers
+        all of the work, and choose how samples are taken.
 
         Raises:
-            LaunchError: the device rejected a launch, or does work that its clock does not see.
+            LaunchError: the device rejected a launch, or does work that its clock does not cover.
             OutOfMemoryError: one set of buffers does not fit.
             DeviceLostError: the device is gone.
         """
@@ -191,7 +191,7 @@ class Sampler:
             self._launches.per_sample = settings.launches_per_sample or 1
             return
         self.overhead_ns = overhead.measure_overhead(device)
-        # Who looks results up is fast.
+        # An executable that looks results up is fast.
         if self.launch_ns < _NEW_INPUTS_SHARE * settings.time_budget_s * 1e9:
             self.new_inputs_ratio = integrity.slowdown_on_new_inputs(
                 self._executable, self._operation, self._inputs, self._sets[0]
@@ -206,8 +206,8 @@ class Sampler:
             self._launches.per_sample = self._fitting_device()
 
     def sample_round(self, count: int) -> Round:
-        """Take up to `count` samples; fewer (at least one) when the time budget is too short, or
-        when a CPU takes far longer for them than expected.
+        """Take up to `count` samples; fewer (at least one) if the time budget is too short, or if
+        they take far longer than expected on a CPU.
 
         Raises:
             LaunchError: the device rejected a launch.
@@ -259,14 +259,14 @@ class Sampler:
         )
 
     def recheck(self) -> list[LeftOutput]:
-        """What launches of the last round left behind, to be verified again. Each output was
-        overwritten before that round, and the inputs of some launches have changed since.
+        """Results of launches in the last round, to be verified again. Each output was overwritten
+        before that round, and the inputs of some launches have changed since.
 
-        Outputs of the same inputs that are equal byte for byte are given once, and so are one of
-        unchanged inputs and one of a negated line, if they differ in the sign of that line alone
-        and should. Of an executable that allocates its own output it is the result of the last
-        timed launch and of one launch more, a replay where graphs were timed: keeping all results
-        would have changed the timing.
+        Outputs of the same inputs that are equal byte for byte are returned once. The same holds
+        for an output of unchanged inputs and one of inputs with a negated line, if they differ only
+        in the sign of that line, as they should. For an executable that allocates its own output,
+        these are the results of the last timed launch and of one further launch, a replay where
+        graphs were timed: keeping all results would have changed the timing.
         """
         spec, device = self._operation.output, self._device
         if not self._executable.writes_output:
@@ -275,7 +275,7 @@ class Sampler:
                 for label, result, one in self._returned()
             ]
         judged = [(i, s) for i, s in enumerate(self._sets) if s.launched and s.poisoned]
-        # Where all is wrong, an output of unchanged inputs says so best.
+        # Where everything is wrong, an output of unchanged inputs shows it most clearly.
         judged.sort(key=lambda pair: pair[1].change is not None)
         kept: list[tuple[buffers.BufferSet, LeftOutput]] = []
         for index, one in judged:
@@ -287,15 +287,15 @@ class Sampler:
     def _are_equal(
         self, one: buffers.BufferSet, other: buffers.BufferSet, left: LeftOutput
     ) -> bool:
-        """Whether the output of `one` is that of `other`, which `left` holds, but for the sign that
-        the change of `one` gives it; compared on the device."""
+        """Whether the output of `one` equals that of `other`, held by `left`, except for the sign
+        that the change of `one` flips; compared on the device."""
         device, operation, change = self._device, self._operation, one.change
         if change is other.change:
             return device.same_bytes(one.output, other.output)
         if change is None or other.change is not None or not negates_result(operation, change):
             return False
         if not isinstance(device, EditableDevice):
-            return False  # it would copy the whole output for each line
+            return False  # this would copy the whole output for each line
         lines = take_lines(operation, to_logical(left.array, operation.output), change)
         there, back = (
             prepared_edits(
@@ -311,7 +311,8 @@ class Sampler:
         return is_same
 
     def _returned(self) -> Iterator[tuple[str, Buffer, buffers.BufferSet]]:
-        """Results that were not written to a given output: what to call them, and their sets."""
+        """Results of executables that allocate their own outputs: their descriptions and their
+        sets."""
         if self._last_result is not None:
             yield "result of the last timed launch", *self._last_result
         again = self._launches.replayed_again()
@@ -326,7 +327,7 @@ class Sampler:
         yield "result after timing", call(), one
 
     def close(self) -> None:
-        """Drop graphs and buffers and give the memory back; the executable stays open."""
+        """Drop graphs and buffers and release their memory; the executable stays open."""
         self._launches.clear()
         self._last_result = None
         self._sets.clear()
@@ -347,8 +348,8 @@ class Sampler:
             )
 
     def _choose_device_samples(self, device: StreamDevice) -> None:
-        """Graphs for launches that events or the host would disturb, or as the settings ask;
-        events where a launch cannot be captured."""
+        """Use graphs for launches that events or the host would disturb, or if the settings require
+        them; events where a launch cannot be captured."""
         settings, overhead_ns = self._settings, self.overhead_ns or 0.0
         is_short = self.launch_ns < OVERHEAD_RATIO * overhead_ns
         is_late = self.launch_ns < (self.wall_launch_ns or 0.0) / 2
@@ -377,7 +378,7 @@ class Sampler:
         self.launch_ns = min(durations) / size
 
     def _fitting(self, length_ns: float, most: int) -> int:
-        """Launches that fill a sample of `length_ns`, or as many as the settings say."""
+        """Number of launches that fill a sample of `length_ns`, or as set in the settings."""
         if self._settings.launches_per_sample is not None:
             return self._settings.launches_per_sample
         return min(max(1, math.ceil(length_ns / max(self.launch_ns, 1.0))), most)
@@ -387,7 +388,7 @@ class Sampler:
         return self._fitting(length_ns, MAX_DEVICE_LAUNCHES_PER_SAMPLE)
 
     def _slices(self, count: int) -> list[int]:
-        """Split `count` samples so that telemetry and the budget are looked at in between."""
+        """Split `count` samples so that telemetry and the budget are checked in between."""
         expected_ns = count * self.launch_ns * self.launches_per_sample
         slice_ns = _HOST_SLICE_NS if self.method == "wall_clock" else _SLICE_NS
         slices = min(count, _MAX_SLICES, max(1, round(expected_ns / slice_ns)))
@@ -397,7 +398,7 @@ class Sampler:
         return [size + (index < longer) for index in range(slices)]
 
     def _longest_round_s(self, count: int) -> float:
-        """Sampling time after which a round of `count` samples takes no more of them."""
+        """Sampling time after which a round of `count` samples ends early."""
         settings = self._settings
         budget_s = settings.time_budget_s
         if self.method != "wall_clock" or settings.repetitions or settings.min_samples:
@@ -405,8 +406,8 @@ class Sampler:
         return min(budget_s, _HELD_UP * count * self.sample_s)
 
     def _before_round(self, count: int) -> float:
-        """Untimed launches and poisoned outputs before a round of `count` samples; seconds of
-        continuous load (0 in the burst regime)."""
+        """Launch untimed and poison outputs before a round of `count` samples. Returns the seconds
+        of continuous load (0 in the burst regime)."""
         load_s = self._load_device() if self.method != "simulated" else 0.0
         is_sustained = self._load is not None
         upcoming = self._launches.upcoming(self._lead() + count)[-MOST_POISONED:]
@@ -418,8 +419,8 @@ class Sampler:
         return load_s
 
     def _load_device(self) -> float:
-        """Continuous load as the settings ask for, before the first round and before others; the
-        seconds that it took."""
+        """Apply continuous load as the settings require, before the first round and before further
+        ones. Returns the seconds it took."""
         settings, load_s = self._settings, 0.0
         if not self._has_sampled and settings.warmup_s > 0:
             load_s = self._loader().run(settings.warmup_s)
@@ -432,7 +433,7 @@ class Sampler:
         return self._loader().run(RELOAD_S)
 
     def _settle(self, poisoned: Sequence[buffers.BufferSet]) -> None:
-        """On a CPU, launch on the set that was used last, so that the next ones stay cold."""
+        """On a CPU, launch on the set used last, so that the next sets stay cold."""
         if self.launch_ns >= _ROUND_WARMUP_NS:
             return
         call, used = self._launches.last_used()
@@ -441,8 +442,8 @@ class Sampler:
             buffers.overwrite(self._device, [used])
 
     def _time(self, count: int) -> _Taken:
-        """`count` samples, in the middle of a load where the device has a queue. Some inputs
-        change right before the samples."""
+        """Take `count` samples, surrounded by load where the device has a queue. Some inputs change
+        right before the samples."""
         device, launches = self._device, self._launches
         lead = self._lead() if isinstance(device, StreamDevice) else 0
         writes = self._executable.writes_output
@@ -478,11 +479,11 @@ class Sampler:
         )
 
     def _device_s(self, durations_ns: Sequence[float]) -> float:
-        """What samples took by the device's clock; 0 where nothing took as long as they say."""
+        """Duration of the samples by the device's clock; 0 for simulated durations."""
         return 0.0 if self.method == "simulated" else sum(durations_ns) / 1e9
 
     def _keeping(self, call: Call, one: buffers.BufferSet) -> Call:
-        """`call`, which launches on `one` last, with its result kept."""
+        """Make `call`, which launches on `one` last, and keep its result."""
 
         def kept() -> None:
             self._last_result = (call(), one)
@@ -494,7 +495,7 @@ class Sampler:
         return max(self.launch_ns * self.launches_per_sample, 1.0)
 
     def _lead(self) -> int:
-        """Untimed calls right before the samples; on a CPU ``_settle`` has launched before."""
+        """Untimed calls right before the samples; on a CPU ``_settle`` has already launched."""
         if self.method in ("simulated", "wall_clock") or self.launch_ns >= _ROUND_WARMUP_NS:
             return 0
         return min(_MOST_LEADING, math.ceil(LEAD_NS / self._sample_ns))

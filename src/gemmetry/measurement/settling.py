@@ -1,4 +1,4 @@
-"""Untimed launches on a CPU, until they take as long as they do undisturbed."""
+"""Untimed launches on a CPU until they take as long as undisturbed launches."""
 
 from __future__ import annotations
 
@@ -11,37 +11,39 @@ from gemmetry.measurement.quiet import RUN_DELAY_SHARE
 
 SETTLE_NS = 30e6
 SETTLED = 1.25
-"""Before a round untimed launches go on until one takes at most so many times the shortest one
-seen, or until that time is up: the threads of the candidate that ran before spin on for a while
-(OpenBLAS for 2²⁶ cycles, about 20 ms; OpenMP for some ms) and hold processors meanwhile."""
+"""Before a round, untimed launches continue until one takes at most this many times as long as the
+shortest one so far, or until the time limit: the threads of the previous candidate keep spinning
+for a while (OpenBLAS for 2²⁶ cycles, about 20 ms; OpenMP for a few ms) and occupy processors
+meanwhile."""
 
 WARM_NS = 10e6
-"""Launches of a warm-up take at least so long together. After three launches of 40 µs threads are
-not where they will run, and what is taken for the shortest launch is 20 times too long: rounds then
-count as settled that are not (torch on two processors with another busy program)."""
+"""Least total duration of a warm-up's launches. After three launches of 40 µs threads have not
+reached their final processors, and the supposed shortest launch is 20 times too long: rounds then
+count as settled although they are not (torch on two processors with another busy program)."""
 
 WARM_SHARE = 0.1
-"""Of the time budget that a warm-up may take."""
+"""Share of the time budget that a warm-up may use."""
 
 _LOOK_NS = 1e6
 _MOST_A_LOOK = 100
-"""Launches between two looks at the threads, which take some tenths of a millisecond."""
+"""Launches between two checks of the threads, which take tenths of a millisecond."""
 
 _MOST_LAUNCHES = 1000
-"""Of a warm-up: enough for those that take a microsecond and need no threads."""
+"""Most launches of a warm-up: enough for launches that take a microsecond and use no threads."""
 
 
 def warm_up(
     device: Device, calls: Callable[[int], Sequence[Call]], launch_ns: float, budget_ns: float
 ) -> float:
     """Launch until :data:`WARM_NS` have passed and no thread had to wait for a processor in the
-    last launches, or until :data:`SETTLE_NS` have; the shortest launch seen, in ns.
+    last launches, or until :data:`SETTLE_NS` have passed. Returns the duration of the shortest
+    launch in ns.
 
-    That is the one by which :func:`settle` knows later whether a candidate has its processors to
-    itself. Threads that waited are moved apart.
+    :func:`settle` later uses it to decide whether a candidate has its processors to itself. Threads
+    that waited are moved to separate processors.
 
     Args:
-        calls: the next so many launches.
+        calls: returns the next launches, for a given number.
         launch_ns: the shortest launch seen so far.
         budget_ns: the dispatch's time budget, of which :data:`WARM_SHARE` is taken at most.
     """
@@ -62,9 +64,9 @@ def warm_up(
 
 
 def settle(device: Device, call: Call, launch_ns: float) -> float:
-    """Launch until a launch takes about as long as the shortest one seen (:data:`SETTLED`), or
-    until :data:`SETTLE_NS` have passed; the shortest launch seen, in ns. Threads that got in each
-    other's way are moved apart.
+    """Launch until a launch takes about as long as the shortest one so far (:data:`SETTLED`), or
+    until :data:`SETTLE_NS` have passed. Returns the duration of the shortest launch in ns. Threads
+    that obstructed each other are moved to separate processors.
 
     Args:
         launch_ns: the shortest launch seen so far.

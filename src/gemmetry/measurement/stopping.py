@@ -1,4 +1,4 @@
-"""When enough samples are taken, and how many to take next."""
+"""Decides when there are enough samples, and how many to take next."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from gemmetry.measurement.rounds import Round
 from gemmetry.statistics.intervals import half_width, rounds_interval
 
 GPU_INTERVAL_WIDTH = 0.005
-"""Asked relative half-width of the median's interval on a GPU, where nothing says otherwise."""
+"""Default target for the relative half-width of the median's interval on a GPU."""
 
 CPU_INTERVAL_WIDTH = 0.02
-"""The same on a CPU (and the pretend device), whose clock and neighbours vary more."""
+"""The same on a CPU (and the simulated device), where the clock and other programs vary more."""
 
 MIN_ROUNDS = 12
-"""Rounds over which samples are spread at least, so that the candidates of a comparison take turns
-however few samples suffice. A round is one independent observation; the sign test can show a
-difference of 12 pairs at p = 2·2⁻¹² = 0.0005, so still among a hundred comparisons at 5 %. The
-pretend device does not drift and needs one."""
+"""Least number of rounds over which samples are spread, so that the candidates of a comparison take
+turns however few samples are enough. A round is one independent observation; with 12 pairs the sign
+test can show a difference at p = 2·2⁻¹² = 0.0005, which is enough for a hundred comparisons at 5 %.
+The simulated device does not drift and needs one round."""
 
 ROUND_S = 0.005
 GPU_ROUND_S = 0.01
-"""Samples of a round take about so long: taking turns costs some milliseconds (untimed launches,
-telemetry, poisoned outputs), on a GPU some tens. None of that counts against the time budget. Where
-changing the inputs takes longer than a round would, rounds are as long as that takes, as far as
-:data:`MIN_ROUNDS` of them fit into the budget."""
+"""Approximate duration of a round's samples: taking turns costs milliseconds (untimed launches,
+telemetry, poisoned outputs), on a GPU tens of milliseconds. None of that counts against the time
+budget. Where changing the inputs takes longer than that, rounds are extended to that time, as far
+as :data:`MIN_ROUNDS` of them fit into the budget."""
 
 MOST_ROUNDS = 60
-"""Rounds that a dispatch takes about at most. Many short rounds tell more than few long ones,
-because samples of one round share the state of the machine."""
+"""Approximate upper limit of rounds per dispatch. Many short rounds are more informative than a few
+long ones, because samples of one round share the state of the machine."""
 
 GPU_PROCESSES = 3
-"""Processes that share the rounds of a dispatch on a GPU, where nothing says otherwise. Times that
-are steady within a process differ from one to the next: those of torch's products in bf16 by 0.1 to
-1.9 % (standard deviation, on one H200; ``benchmarks/process_times.py``)."""
+"""Default number of processes that share the rounds of a dispatch on a GPU. Times that are steady
+within a process differ from process to process: those of torch's products in bf16 by 0.1 to 1.9 %
+(standard deviation, on one H200; ``benchmarks/process_times.py``)."""
 
 DISTURBED_ROUNDS = 3 * MIN_ROUNDS
-"""Rounds at least where one of them is off by :data:`OFF`, however narrow the interval: among sixty
-comparisons the sign test allows no contrary pair of twelve, and seven of 36."""
+"""Least number of rounds where one of them is off by :data:`OFF`, however narrow the interval:
+among sixty comparisons the sign test allows no contrary pair out of 12, but seven out of 36."""
 
 OFF = 1.5
-"""Ratio of a round's median to that of all rounds beyond which something else than the dispatch
-decided it."""
+"""Ratio of a round's median to the median of all rounds beyond which something other than the
+dispatch determined it."""
 
 _MAX_GROWTH = 2
-"""Another set of rounds takes at most this many times the samples there are: estimates from few
-are poor."""
+"""The next rounds together take at most this many times the existing samples: estimates from few
+samples are poor."""
 
 
 def asked_width(settings: RunSettings, target: Target) -> float:
@@ -66,7 +66,8 @@ def process_count(settings: RunSettings, target: Target) -> int:
 
 
 def rounds_half_width(rounds: Sequence[Round]) -> float:
-    """Half of the median's 95 % interval over the median; infinite where there is none."""
+    """Half the width of the median's 95 % interval divided by the median; infinite where there is
+    no interval."""
     samples = [item.samples_ns for item in rounds]
     if not any(samples):
         return math.inf
@@ -75,10 +76,11 @@ def rounds_half_width(rounds: Sequence[Round]) -> float:
 
 
 class StopPolicy:
-    """Stops when the interval is narrow enough, the time is spent, or the samples are too many.
+    """Stops when the interval is narrow enough, the time is used up, or the maximum of samples is
+    reached.
 
-    ``settings.min_samples`` are taken however long they last, where they were asked for.
-    ``settings.repetitions`` replaces all of that by an exact number of samples.
+    If set, ``settings.min_samples`` are taken however long they take. ``settings.repetitions``
+    replaces all of that by an exact number of samples.
     """
 
     def __init__(self, settings: RunSettings, target: Target) -> None:
@@ -100,9 +102,9 @@ class StopPolicy:
 
         Args:
             rounds: all rounds so far.
-            seconds_spent: what their samples took.
-            sample_s: what one sample takes by the warm-up, for the first round, which is as long as
-                the others then; 0: not known.
+            seconds_spent: duration of their samples.
+            sample_s: duration of one sample according to the warm-up, so that the first round is as
+                long as the others; 0: not known.
         """
         settings, taken = self._settings, _taken(rounds)
         if settings.repetitions is not None:
@@ -130,8 +132,8 @@ class StopPolicy:
         return min(max(size, math.ceil(share)), room)
 
     def _round_size(self, rounds: Sequence[Round], seconds_spent: float, sample_s: float) -> int:
-        """Samples of a round that is long enough to be worth taking a turn; fewer where they are
-        held up so often that the budget would not hold all rounds."""
+        """Number of samples that makes a round long enough to be worth a turn; fewer where delays
+        are so frequent that not all rounds would fit into the budget."""
         budget_s = self._settings.time_budget_s
         length_s, most_rounds, usual_s, mean_s = self._round_s, self._most_rounds, sample_s, 0.0
         if rounds:
@@ -156,7 +158,8 @@ class StopPolicy:
         return "max_samples" if taken >= settings.max_samples else "time_budget"
 
     def _missing(self, taken: int, width: float) -> int:
-        """Samples still missing if the width shrinks with the square root of their number."""
+        """Number of samples still needed if the width shrinks with the square root of their
+        number."""
         if not math.isfinite(width):
             return taken
         missing = math.ceil(taken * (width / self._width) ** 2) - taken
@@ -164,8 +167,8 @@ class StopPolicy:
 
 
 def _sample_s(rounds: Sequence[Round]) -> tuple[float, float]:
-    """What one sample takes: the median over the rounds, and the mean, which has those that were
-    held up in it."""
+    """Duration of one sample: the median over the rounds, and the mean, which includes delayed
+    samples."""
     scales = [item.launches_per_sample / 1e9 for item in rounds]
     usual = [float(np.median(item.samples_ns)) for item in rounds]
     means = [math.fsum(item.samples_ns) / len(item.samples_ns) for item in rounds]

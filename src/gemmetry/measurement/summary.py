@@ -15,8 +15,8 @@ from gemmetry.measurement.rounds import Round
 from gemmetry.statistics.intervals import rounds_interval
 
 FEWEST_ROUNDS_OF_A_PROCESS = 2
-"""With a single round nothing tells whether a process is steady; the interval over rounds counts
-such rounds as independent already."""
+"""A single round does not show whether a process is steady; the interval over rounds already counts
+such rounds as independent."""
 
 _NUMBERS = (
     "sm_clock_hz",
@@ -54,7 +54,7 @@ def summarize(
     interval, effective = rounds_interval([item.samples_ns for item in rounds])
     fastest, slowest = _differing(processes)
     if interval is not None and fastest < slowest:
-        # What the rounds of one process say of its median says nothing about the other processes.
+        # The rounds of one process carry no information about the medians of other processes.
         interval = min(interval[0], fastest), max(interval[1], slowest)
     last = rounds[-1]
     measurement = Measurement(
@@ -82,7 +82,7 @@ def summarize(
 
 
 def _medians_by_process(rounds: Sequence[Round]) -> list[list[float]]:
-    """The medians of the rounds that each process took, in ns."""
+    """The medians of each process's rounds, in ns."""
     found: dict[int, list[float]] = {}
     for item in rounds:
         if item.samples_ns:
@@ -91,9 +91,9 @@ def _medians_by_process(rounds: Sequence[Round]) -> list[list[float]]:
 
 
 def _differing(processes: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Medians of the fastest and of the slowest process, in ns, where the slowest one's rounds are
-    all above the fastest one's; else zeros, because then rounds may be all that differs. Processes
-    of fewer than :data:`FEWEST_ROUNDS_OF_A_PROCESS` rounds tell nothing."""
+    """Medians of the fastest and the slowest process, in ns, where all rounds of the slowest are
+    above those of the fastest; else zeros, because the difference may come from the rounds alone.
+    Processes with fewer than :data:`FEWEST_ROUNDS_OF_A_PROCESS` rounds are ignored."""
     known = [medians for medians in processes if len(medians) >= FEWEST_ROUNDS_OF_A_PROCESS]
     ordered = sorted(known, key=np.median)
     if not ordered or max(ordered[0]) >= min(ordered[-1]):
@@ -102,7 +102,7 @@ def _differing(processes: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 
 def _combine_telemetry(rounds: Sequence[Round]) -> Telemetry:
-    """Medians over the rounds; throttle reasons of any round."""
+    """Medians of the telemetry over the rounds, with the throttle reasons of all rounds."""
     numbers: dict[str, float] = {}
     for name in _NUMBERS:
         values = [item.telemetry[name] for item in rounds if name in item.telemetry]

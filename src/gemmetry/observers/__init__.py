@@ -1,6 +1,6 @@
-"""Observers attached to a sampling round, one file each; they see the device, not the kernel.
+"""Observers attached to a sampling round, one file each; they observe the device, not the kernel.
 
-An observer that cannot see its device reports nothing: telemetry never fails a run.
+An observer that cannot read its device reports nothing: telemetry never fails a run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gemmetry.observers.nvml import NvmlObserver
 
 
 def make_observers(target: Target) -> list[Observer]:
-    """The observers for a device; none for the pretend device and for compile-only targets."""
+    """The observers for a device; none for the simulated device and compile-only targets."""
     if target.index is None:
         return []
     if target.kind is TargetKind.CPU:

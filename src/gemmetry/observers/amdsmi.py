@@ -10,14 +10,14 @@ from typing import Any
 from gemmetry.observers.readings import Readings
 
 _POWER_FIELDS = ("current_socket_power", "average_socket_power")
-"""MI300 tells the first, MI200 the second; the other reads "N/A" (amdsmi's documentation)."""
+"""MI300 reports the first, MI200 the second; the other one is "N/A" (amdsmi's documentation)."""
 
 
 class AmdSmiObserver:
-    """Watches one GPU; reports nothing where amdsmi or the GPU cannot be found.
+    """Observes one GPU; reports nothing where amdsmi or the GPU cannot be found.
 
     Args:
-        index: as HIP counts, i.e. within ``HIP_VISIBLE_DEVICES`` or ``ROCR_VISIBLE_DEVICES``.
+        index: HIP's index, i.e. within ``HIP_VISIBLE_DEVICES`` or ``ROCR_VISIBLE_DEVICES``.
         amdsmi: replaces the module in tests.
     """
 
@@ -78,7 +78,7 @@ class AmdSmiObserver:
 
 
 def _physical_index(index: int) -> int | None:
-    """The GPU's number on the host; None if the variables name it in another way."""
+    """The GPU's number on the host; None if the variables identify it in another way."""
     for variable in ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
         parts = [part.strip() for part in os.environ.get(variable, "").split(",")]
         parts = [part for part in parts if part]
@@ -90,5 +90,5 @@ def _physical_index(index: int) -> int | None:
 
 
 def _number(value: Any) -> float | None:
-    """amdsmi writes "N/A" where it does not know."""
+    """The number; None where amdsmi reports "N/A"."""
     return float(value) if isinstance(value, (int, float)) else None

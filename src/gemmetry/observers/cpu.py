@@ -17,21 +17,21 @@ _SYSFS_CPUS = Path("/sys/devices/system/cpu")
 _STAT = Path("/proc/stat")
 
 OTHERS_SHARE = "others_cpu_share"
-"""The share of the usable processors that went to other programs, or that the hypervisor took
-away, over the last :data:`WINDOW_S` of sampling."""
+"""The share of the usable processors' time that went to other programs or to the hypervisor over
+the last :data:`WINDOW_S` of sampling."""
 
 RUN_DELAY_SHARE = "run_delay_share"
 
 WINDOW_S = 0.5
-"""The kernel counts in ticks of 10 ms, so shorter times tell nothing."""
+"""The kernel counts in ticks of 10 ms, so shorter windows carry no information."""
 
 _BUSY_FIELDS = (1, 2, 3, 6, 7, 8)
 """user, nice, system, irq, softirq and steal of a line of /proc/stat (proc_stat(5))."""
 
 
 class CpuObserver:
-    """Reads the load average per usable core, what other programs take of the processors, how long
-    this one's threads wait for one, and the clock where cpufreq shows it.
+    """Reads the load average per usable core, the processor share of other programs, how long this
+    process's threads wait for a processor, and the clock where cpufreq shows it.
 
     The clock of /proc/cpuinfo is not used: in virtual machines it is a constant.
     """
@@ -70,7 +70,7 @@ class CpuObserver:
         return {**self._readings.medians(), "processors": format_processors(self._cores)}
 
     def _others_share(self) -> float | None:
-        """None until enough was sampled, or where the kernel does not count."""
+        """None until enough has been sampled, or where the kernel does not count."""
         now = self._times()
         if now is None or self._began is None:
             return None
@@ -85,7 +85,7 @@ class CpuObserver:
         return min(1.0, max(0.0, others / (sampled * len(self._cores))))
 
     def _times(self) -> tuple[float, float, float] | None:
-        """Seconds that the usable processors were busy, that this process ran, and the clock."""
+        """Seconds for which the usable processors were busy and this process ran, and the clock."""
         try:
             lines = self._stat.read_text().splitlines()
             ticks_per_s = os.sysconf("SC_CLK_TCK")

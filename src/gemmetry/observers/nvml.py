@@ -19,17 +19,17 @@ _REASONS = {
     "nvmlClocksEventReasonHwPowerBrakeSlowdown": "hw_power_brake_slowdown",
     "nvmlClocksEventReasonDisplayClockSetting": "display_clock_setting",
 }
-"""NVML's bits (its API reference, group nvmlClocksEventReasons) -> our names. "GPU idle" is left
-out: it only says that nothing ran at the moment of asking."""
+"""Maps NVML's bits (its API reference, group nvmlClocksEventReasons) to gemmetry's names. "GPU
+idle" is left out: it only states that nothing ran at the moment of the query."""
 
 
 class NvmlObserver:
-    """Watches one GPU; reports nothing where NVML or the GPU cannot be found.
+    """Observes one GPU; reports nothing where NVML or the GPU cannot be found.
 
     Args:
-        index: as CUDA counts, i.e. within ``CUDA_VISIBLE_DEVICES``.
-        product: the product's name as CUDA tells it, to make sure that it is the same GPU;
-            CUDA may count the fastest first where NVML counts by PCI bus.
+        index: CUDA's index, i.e. within ``CUDA_VISIBLE_DEVICES``.
+        product: the product name reported by CUDA, to make sure that it is the same GPU; CUDA may
+            list the fastest GPU first, while NVML orders by PCI bus.
         nvml: replaces the module pynvml in tests.
     """
 
@@ -80,7 +80,8 @@ class NvmlObserver:
         return self._readings.medians()
 
     def _ask(self, question: Callable[..., Any], argument: Any, factor: float) -> float | None:
-        """One reading in SI units (NVML tells MHz and mW); None where the GPU does not tell."""
+        """One reading in SI units (NVML reports MHz and mW); None where the GPU does not report
+        it."""
         arguments = (self._handle,) if argument is None else (self._handle, argument)
         try:
             return float(question(*arguments)) * factor
@@ -88,7 +89,7 @@ class NvmlObserver:
             return None
 
     def _find(self, index: int, product: str) -> Any:
-        """The GPU's handle, or None unless it is certain which one it is."""
+        """The GPU's handle, or None if it cannot be identified with certainty."""
         nvml = self._nvml
         visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
         visible = [part for part in visible if part]

@@ -1,4 +1,4 @@
-"""Gathers what an observer reads during a round and gives the medians."""
+"""Collects an observer's readings during a round and computes their medians."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 
 class Readings:
-    """Numbers by name of a ``Telemetry`` field, and the throttle reasons seen."""
+    """Numbers by name of a ``Telemetry`` field, and the observed throttle reasons."""
 
     def __init__(self) -> None:
         self._numbers: defaultdict[str, list[float]] = defaultdict(list)
@@ -19,7 +19,7 @@ class Readings:
         self._reasons.clear()
 
     def add(self, name: str, value: float | None) -> None:
-        """Add a reading; None (the device did not tell) is left out."""
+        """Add a reading; None (not reported by the device) is skipped."""
         if value is not None:
             self._numbers[name].append(value)
 

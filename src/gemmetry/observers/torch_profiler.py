@@ -1,7 +1,7 @@
 """Records launches under torch's profiler: Kineto traces, and a Chakra execution trace.
 
-Works wherever torch does, on CUDA and ROCm through the same calls. Whatever the process runs is
-recorded, so that kernels of other providers show on a GPU too; operators are torch's alone.
+It works wherever torch does, on CUDA and ROCm through the same calls. Everything that the process
+runs is recorded, so kernels of other providers on a GPU appear too; operators are only torch's.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ CHAKRA_NAME = "CPU_trace.json"
 KINETO_SUFFIX = ".pt.trace.json"
 
 _SMALL_TRACE = 1 << 20
-"""Bytes."""
+"""Size in bytes of a small trace."""
 
 METADATA_KEY = "gemmetry"
-"""Under this key at the top of a Kineto trace stands what was recorded."""
+"""Key at the top level of a Kineto trace whose value describes the recording."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What came of recording."""
+    """Result of a recording."""
 
     files: tuple[str, ...]
-    """Names in the folder, the execution trace first."""
+    """File names in the folder, the execution trace first."""
     operators: int
     kernels: int
 
@@ -71,23 +71,23 @@ def record(
     about: Mapping[str, Any],
     kept: int = 0,
 ) -> Recorded:
-    """Launch as often as `schedule` says and write the traces into `folder`, which exists.
+    """Launch as often as `schedule` specifies and write the traces into the existing `folder`.
 
-    One step is one launch and the wait for it, so that a kernel lies in the step that launched
-    it. Every repeat gives ``repeat_01.pt.trace.json`` ... The execution trace is that of the
-    first: its ``rf_id`` are that Kineto trace's ``Record function id``, and a linker that had the
-    operators of the other repeats too would find no times for them. With
-    ``schedule.chakra_all_steps`` it holds every launch instead, those of waiting and warm-up too.
+    One step is one launch and the wait for it, so that a kernel lies within the step that launched
+    it. Every repeat writes a file ``repeat_01.pt.trace.json`` ... The execution trace covers the
+    first repeat: its ``rf_id`` are that Kineto trace's ``Record function id``, and a linker would
+    find no times for operators of other repeats. With ``schedule.chakra_all_steps`` it holds every
+    launch instead, including those of waiting and warm-up.
 
     Args:
         about: JSON values that go into each Kineto trace, under :data:`METADATA_KEY`.
-        kept: repeats whose files, and the execution trace, are in `folder`; they stay, and only
-            those beyond are launched.
+        kept: number of repeats whose files, and the execution trace, already are in `folder`; they
+            are kept, and only further repeats are launched.
 
     Raises:
         StorageError: the disk is full.
-        UnsupportedError: torch is not installed, or nothing of the launch shows in the trace.
-        LaunchError: a GPU was launched on, and no kernel was recorded.
+        UnsupportedError: torch is not installed, or the trace contains nothing of the launch.
+        LaunchError: the launch ran on a GPU, but no kernel was recorded.
     """
     reason = reason_against_recording()
     if reason is not None:
@@ -98,7 +98,7 @@ def record(
     asked = replace(schedule, repeats=schedule.repeats - kept)
     earlier = [(name, *_count(folder / name)) for name in trace_names(kept)[1:]]
     counts: list[tuple[str, int, int]] = []
-    # The execution trace of a grid whose repeats become more is there.
+    # The execution trace exists where further repeats are added to a grid.
     observer = None if kept else ExecutionTraceObserver()
     if observer is not None:
         observer.register_callback(str(folder / CHAKRA_NAME))
@@ -108,15 +108,15 @@ def record(
         name = _kineto_name(kept + len(counts) + 1)
         profiler.export_chrome_trace(str(folder / name))
         if observer is not None and of_all is None:
-            observer.unregister_callback()  # Ends the file; harmless from the second repeat on.
+            observer.unregister_callback()  # Closes the file; harmless from the second repeat on.
         counts.append((name, *_count(folder / name)))
 
     activities = [ProfilerActivity.CPU]
     if on_gpu:
         activities.append(ProfilerActivity.CUDA)  # ROCm's too.
     with warnings.catch_warnings():
-        # That it keeps the last repeat alone (each is written when it ends), and that a schedule
-        # without warm-up skews results (it was asked for).
+        # Warnings that it keeps only the last repeat (each is written when it ends), and that a
+        # schedule without warm-up skews results (which was requested).
         warnings.filterwarnings("ignore", message=".*Profiler ", category=UserWarning)
         profiler = profile(
             activities=activities,
@@ -147,7 +147,7 @@ def record(
 
 @contextlib.contextmanager
 def _observed(observer: Any) -> Iterator[None]:
-    """Let an execution trace hold all that is run meanwhile; None: nothing to do."""
+    """Record everything run within the context in an execution trace; None: do nothing."""
     if observer is None:
         yield
         return
@@ -160,7 +160,7 @@ def _observed(observer: Any) -> Iterator[None]:
 
 
 def _count(path: Path) -> tuple[int, int]:
-    """Operators and kernels in a Kineto trace, read back from the file."""
+    """Numbers of operators and kernels in a Kineto trace, read back from the file."""
     with path.open("rb") as file:
         rows = read_kineto(file)
     if rows is None or rows.partial:
@@ -172,10 +172,10 @@ def _count(path: Path) -> tuple[int, int]:
 
 
 def _check_room(folder: Path) -> None:
-    """The profiler tells nobody that it could not write.
+    """Check that traces can be written, as the profiler does not report write errors.
 
     Raises:
-        StorageError: the folder takes no file of the size of a small trace.
+        StorageError: the folder cannot hold a file of the size of a small trace.
     """
     try:
         with tempfile.TemporaryFile(dir=folder) as file:

@@ -1,7 +1,7 @@
-"""Makes a journal: whole, under another name, then renamed into place.
+"""Creates a journal under a temporary name and renames it into place when it is complete.
 
-What exists under the final name is therefore never half a plan, and the old journal is set aside
-only when the new one is complete.
+A journal with the final name therefore never holds a partial plan, and the old journal is moved
+aside only when the new one is complete.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def create(
     command: str,
     enumerate_plan: Callable[[], tuple[Sequence[Lane], Iterable[PlanBatch]]] | None,
 ) -> Manifest:
-    """Make the journal of a new experiment in `folder`; an old one is set aside."""
+    """Create the journal of a new experiment in `folder`; an old one is moved aside."""
     manifest = complete_manifest(head, command, created=now())
 
     def fill(connection: sqlite3.Connection) -> None:
@@ -57,7 +57,7 @@ def create(
 def create_filled(
     folder: Path, manifest: Manifest, fill: Callable[[sqlite3.Connection], None]
 ) -> None:
-    """Make a journal, let `fill` write its rows, and put it and the manifest into place."""
+    """Create a journal, let `fill` write its rows, and move it and the manifest into place."""
     temporary = folder / _NEW_JOURNAL
     temporary.unlink(missing_ok=True)
     try:
@@ -152,7 +152,7 @@ def _set_aside(folder: Path) -> None:
         numbered = (folder / f"{DAMAGED_NAME}-{number}" for number in count(1))
         previous = next(path for path in numbered if not path.exists())
     previous.mkdir()
-    # The log first: a journal without its log is still an older state of itself, a log beside
+    # The log first: a journal without its log is still an older state of itself, but a log next to
     # another journal is not.
     for name in (MANIFEST_NAME, f"{JOURNAL_NAME}-shm", f"{JOURNAL_NAME}-wal", JOURNAL_NAME):
         source = folder / name

@@ -1,7 +1,7 @@
-"""Adds what is missing of a plan to a journal that holds another one, in one transaction.
+"""Adds the missing parts of a plan to a journal that holds another plan, in one transaction.
 
-What the journal has stays as it is, under its number; new dispatches come behind it. A kill before
-the commit leaves the old plan, one after it the larger one.
+Existing rows and their numbers do not change; new dispatches are appended. A kill before the commit
+leaves the old plan, a kill after it the larger one.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _INSERT = (
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Finished dispatches, by their numbers, that a larger plan wants more of."""
+    """Finished dispatches, by number, of which a larger plan requires more."""
 
     verdicts: Mapping[int, Verdict | None] = field(default_factory=dict)
-    """What is known of each; its rounds are kept, so that it goes on where it was."""
+    """The state of each; its rounds are kept, so that it continues where it stopped."""
 
 
 def add_plan(
@@ -41,9 +41,9 @@ def add_plan(
     """Add lanes and dispatches that the journal lacks; called within a transaction.
 
     Args:
-        lanes: of the plan. One that the journal has gets the options given here.
+        lanes: the plan's lanes. A lane that the journal already has gets these options.
         batches: the plan's rows, in its own numbers.
-        environment: id of the one that the verdicts of `again` were reached in.
+        environment: id of the environment in which the verdicts of `again` were reached.
     """
     numbers = _add_lanes(connection, lanes)
     operations = _Names(connection, "operations")
@@ -85,7 +85,7 @@ def add_plan(
 
 
 class _Names:
-    """A table of names: the plan's numbers of them -> the journal's."""
+    """Add a table of names. Maps the plan's numbers of the names to the journal's."""
 
     def __init__(self, connection: sqlite3.Connection, table: str) -> None:
         self._connection = connection

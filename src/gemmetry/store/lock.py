@@ -20,7 +20,7 @@ class FolderLock:
         """Take the lock.
 
         Raises:
-            RequestError: another process works in the folder.
+            RequestError: another process is using the folder.
             OSError: the folder is not writable.
         """
         path = folder / LOCK_NAME
@@ -38,7 +38,7 @@ class FolderLock:
         os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Let the next process in; harmless twice."""
+        """Release the lock; calling it twice is harmless."""
         if self._descriptor >= 0:
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)

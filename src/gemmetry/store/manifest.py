@@ -1,4 +1,4 @@
-"""``manifest.json``: what an experiment is, readable without a database."""
+"""``manifest.json``: a description of an experiment, readable without a database."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ MANIFEST_NAME = "manifest.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The head of an experiment."""
+    """Description of an experiment."""
 
     name: str
     plan_hash: str
     document: Mapping[str, Any] = field(default_factory=dict)
     """The plan's document; its hash decides whether a command may resume this experiment."""
     commands: tuple[str, ...] = ()
-    """Every command line that worked on this experiment, oldest first, none twice."""
+    """Every command line that wrote to this experiment, oldest first, without duplicates."""
     created: str = ""
     """ISO 8601, UTC."""
     format_version: int = FORMAT_VERSION
 
     def with_command(self, command: str) -> Manifest:
-        """The same manifest, `command` added."""
+        """The same manifest with `command` added."""
         if not command or command in self.commands:
             return self
         return replace(self, commands=(*self.commands, command))
@@ -42,8 +42,8 @@ _LONGEST_VALUE = 40
 
 
 def plan_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
-    """In what the documents of two plans differ, for a message: ``trace.repeats (5, now 3)``;
-    what is longer than a few words is told by its name alone. "" if nothing is different."""
+    """The differences between the documents of two plans, for a message: ``trace.repeats (5, now
+    3)``; long values are listed by name only. "" if there are none."""
     found = list(_differences(theirs, ours, ""))
     more = len(found) - _MOST_DIFFERENCES
     return ", ".join(found[:_MOST_DIFFERENCES]) + (f" and {more} more" if more > 0 else "")
@@ -71,7 +71,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     """The manifest of `folder`; None if it has none.
 
     Raises:
-        JournalDamagedError: it does not read, or is of another format.
+        JournalDamagedError: it cannot be read, or has another format.
     """
     try:
         text = (folder / MANIFEST_NAME).read_bytes()
@@ -90,7 +90,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Replace the manifest at once, so that a reader finds the old one or the new one."""
+    """Replace the manifest atomically, so that a reader finds either the old or the new one."""
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
     write_durably(folder / MANIFEST_NAME, text)
 

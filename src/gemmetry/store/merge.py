@@ -1,4 +1,4 @@
-"""Joins experiments: the records, samples and environments of several folders in a new one."""
+"""Merges experiments: the records, samples and environments of several folders into a new one."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ from gemmetry.store.schema import JOURNAL_NAME, connect_reader, told_errors
 
 @dataclass(frozen=True, slots=True)
 class MergeSummary:
-    """What became of the records of the merged experiments."""
+    """Counts of the records of the merged experiments."""
 
     kept: int
     replaced: int
-    """Records that a newer one of the same dispatch, conditions and environment replaced."""
+    """Number of records replaced by a newer record of the same dispatch, conditions and
+    environment."""
 
 
 def merge(paths: Sequence[Path], into: Path, *, command: str = "") -> MergeSummary:
-    """Write the experiments `paths` as one into the folder `into`, which must hold none yet.
+    """Merge the experiments `paths` into one in the folder `into`, which must not hold one yet.
 
-    Records of the same dispatch on the same device that agree in environment, distribution and
-    seed are one result measured again: the newest stays. Where any of these differ they are
-    different results and all stay, each with its ``environment_id``.
+    Records of the same dispatch on the same device with the same environment, distribution and seed
+    are repeated measurements of one result: the newest is kept. If any of these differ, they are
+    different results, and all are kept, each with its ``environment_id``.
 
     Raises:
-        RequestError: a path holds no experiment, or `into` holds one already.
+        RequestError: a path holds no experiment, or `into` already holds one.
         JournalDamagedError: an experiment cannot be read. StorageError: `into` is not writable.
     """
     if len(paths) < 2:
@@ -68,8 +69,8 @@ def _head(heads: Sequence[Manifest], command: str) -> Manifest:
 
 
 def _winners(paths: Iterable[Path]) -> tuple[dict[tuple[Any, ...], tuple[int, int, int]], int]:
-    """Key -> (finished_ns, index of the source, id there) of the newest record; and how many
-    records lost."""
+    """Maps each key to (finished_ns, index of the source, id in it) of the newest record. Also
+    returns how many records were replaced."""
     newest: dict[tuple[Any, ...], tuple[int, int, int]] = {}
     seen = 0
     for index, path in enumerate(paths):

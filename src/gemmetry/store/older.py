@@ -1,4 +1,4 @@
-"""Records as earlier versions stored them, shown as this version would."""
+"""Converts records stored by earlier versions to this version's form."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from gemmetry.statistics.intervals import minimum_samples
 
 
 def without_unfounded_interval(record: Record) -> Record:
-    """The record without an interval of the median that its samples are too few for: earlier
-    versions stored [min, max] then, of a single sample a point."""
+    """The record without an interval of the median for which it has too few samples: earlier
+    versions stored [min, max] instead, which is a point for a single sample."""
     m = record.measurement
     if m is None or m.ci_low_ns is None:
         return record

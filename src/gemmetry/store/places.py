@@ -1,4 +1,4 @@
-"""Where experiments lie, and which one a path that holds none may mean."""
+"""Locates experiments, and suggests some for a path that holds none."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from gemmetry.domain.errors import RequestError, nearest
 from gemmetry.store.schema import JOURNAL_NAME
 
 DEFAULT_FOLDER = Path("gemmetry-out")
-"""Where experiments go when no folder is given, in the working directory."""
+"""Default folder of experiments, in the working directory."""
 
 _MOST_NAMED = 3
 
 _LIKELY = 0.7
-"""Names of folders in other places are suggested from this similarity on; many share the
-beginning ``profile-``, whose random ends then give 0.5."""
+"""Least similarity at which folder names elsewhere are suggested; many begin with ``profile-``,
+which alone results in 0.5 for random endings."""
 
 
 def missing_experiment(path: Path) -> RequestError:
-    """The error about a `path` that holds no experiment, with those that may be meant."""
+    """The error for a `path` that holds no experiment, with suggestions."""
     cause = f"it has no {JOURNAL_NAME}" if path.is_dir() else "there is no such folder"
     meant = _meant(path)
     hint = (
@@ -31,8 +31,8 @@ def missing_experiment(path: Path) -> RequestError:
 
 
 def _meant(path: Path) -> list[Path]:
-    """The same path below the folder of all experiments, else what the folder at `path` holds,
-    else experiments next to it or there whose names are alike."""
+    """The same path below the folder of all experiments, else the experiments inside the folder at
+    `path`, else experiments with similar names next to it or in the folder of all experiments."""
     below = DEFAULT_FOLDER / path
     if not path.is_absolute() and _is_experiment(below):
         return [below]

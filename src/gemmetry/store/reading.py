@@ -1,5 +1,4 @@
-"""What an experiment's journal holds, read page by page; a run that writes it meanwhile is no
-obstacle."""
+"""Reads an experiment's journal page by page, also while a run writes to it."""
 
 from __future__ import annotations
 
@@ -23,11 +22,12 @@ from gemmetry.store.schema import damaged, told_errors
 
 _RECORD_DECODER = msgspec.json.Decoder(Record)
 _PAGE = 4096
-"""Rows read at once while streaming; bounds memory, not results."""
+"""Rows read at a time while streaming; limits memory, not results."""
 
 
 class StoredResults:
-    """The results in a folder. What does not read is a JournalDamagedError."""
+    """The results in a folder. Methods raise JournalDamagedError where the journal cannot be
+    read."""
 
     def __init__(self, path: Path, manifest: Manifest, connection: sqlite3.Connection) -> None:
         self.path = path
@@ -35,15 +35,14 @@ class StoredResults:
         self._connection = connection
         self._mutex = threading.RLock()
         self._alike: list[str] = []
-        """Environments of which results are comparable with what a writer adds."""
+        """Environments whose results are comparable with those that a writer adds."""
 
     def records(self) -> Iterator[Record]:
         """All records in plan order, read page by page."""
         return (record for _, record in self.numbered_records())
 
     def numbered_records(self, after: int = 0) -> Iterator[tuple[int, Record]]:
-        """All records with the numbers of their dispatches, those above `after`, as
-        :meth:`records`."""
+        """Like :meth:`records`, with the number of each dispatch; only numbers above `after`."""
         last = after
         while True:
             rows = self._query(
@@ -60,7 +59,8 @@ class StoredResults:
         return [sample for blob, _ in self._rounds_of(record) for sample in _floats(blob)]
 
     def turns(self, record: Record) -> dict[int, list[float]]:
-        """The samples of `record` by the turn of their round; rounds without one are left out."""
+        """The samples of `record` by the turn of their round; rounds without a turn are left
+        out."""
         found: dict[int, list[float]] = {}
         for blob, text in self._rounds_of(record):
             turn = msgspec.json.decode(text).get("turn")
@@ -85,7 +85,7 @@ class StoredResults:
         )
 
     def environments(self) -> dict[str, Environment]:
-        """Every environment that records refer to, by its id."""
+        """Every environment that records reference, by id."""
         rows = self._query("SELECT id, document FROM environments")
         try:
             return {key: msgspec.json.decode(text, type=Environment) for key, text in rows}
@@ -93,7 +93,7 @@ class StoredResults:
             raise damaged(self.path, f"an environment does not read: {error}") from error
 
     def result_set(self) -> ResultSet:
-        """All results, loaded; samples stay in the journal until asked for."""
+        """All results, loaded; samples stay in the journal until they are needed."""
         return ResultSet(
             title=self.manifest.name,
             records=list(self.records()),
@@ -107,15 +107,16 @@ class StoredResults:
         )
 
     def total(self) -> int:
-        """Dispatches of the plan."""
+        """Number of dispatches in the plan."""
         return int(self._query("SELECT count(*) FROM plan")[0][0])
 
     def outcome_counts(self) -> dict[str, int]:
-        """Outcome -> number of records."""
+        """Number of records by outcome."""
         return dict(self._query("SELECT outcome, count(*) FROM records GROUP BY outcome"))
 
     def operations_without_ok(self, excused: Collection[str] = ()) -> int:
-        """Finished operations of which no dispatch is ok, nor all have an outcome of `excused`."""
+        """Finished operations without an ok dispatch, unless all their outcomes are in
+        `excused`."""
         marks = ", ".join("?" * len(excused))
         rows = self._query(
             "SELECT count(*) FROM (SELECT 1 FROM records GROUP BY operation"
@@ -130,14 +131,14 @@ class StoredResults:
         return [creation.decode_lane(row) for row in rows]
 
     def remaining(self, lanes: Sequence[int] | None = None) -> Iterator[PlannedDispatch]:
-        """Dispatches without a record, in plan order, read page by page; of `lanes` only."""
+        """Dispatches of `lanes` without a record, in plan order, read page by page."""
         of_lanes = (
             "" if lanes is None else f"AND p.lane IN ({','.join(str(int(i)) for i in lanes)})"
         )
         return self._plan_rows(f"r.id IS NULL {of_lanes}")
 
     def planned(self) -> Iterator[PlannedDispatch]:
-        """All dispatches of the plan, in its order, read page by page."""
+        """All dispatches of the plan, in plan order, read page by page."""
         return self._plan_rows("TRUE")
 
     def _plan_rows(self, where: str) -> Iterator[PlannedDispatch]:
@@ -189,7 +190,7 @@ class StoredResults:
         return found
 
     def device_losses(self) -> dict[int, int]:
-        """Unfinished dispatch -> how often the device was lost while it ran."""
+        """How often the device was lost while each unfinished dispatch ran."""
         rows = self._query(
             "SELECT dispatch, times FROM device_losses"
             " WHERE dispatch NOT IN (SELECT id FROM records)"
@@ -197,11 +198,11 @@ class StoredResults:
         return dict(rows)
 
     def samples_count(self) -> int:
-        """Samples stored so far, of finished and started dispatches."""
+        """Number of samples stored so far, of finished and started dispatches."""
         return int(self._query("SELECT coalesce(sum(length(samples)), 0) / 8 FROM rounds")[0][0])
 
     def last_number(self) -> int:
-        """Of the plan's dispatches."""
+        """Names of the plan's dispatches."""
         return int(self._query("SELECT coalesce(max(id), 0) FROM plan")[0][0])
 
     def _decode_record(self, document: bytes) -> Record:
@@ -226,5 +227,5 @@ def _floats(blob: bytes) -> list[float]:
 
 
 def question_marks(values: Sequence[object]) -> str:
-    """Places for `values` in a statement."""
+    """Placeholders for `values` in a statement."""
     return ", ".join("?" * len(values))

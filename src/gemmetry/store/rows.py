@@ -1,4 +1,4 @@
-"""What the engine hands to the store and takes from it."""
+"""Rows that the engine writes to the store and reads from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Samples = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A provider on a target: what one worker process serves."""
+    """A provider on a target, served by one worker process."""
 
     id: int
     provider: str
@@ -26,7 +26,7 @@ class Lane:
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Provider, target and device: what makes it the same lane in another plan."""
+        """Provider, target and device, which identify the lane across plans."""
         return self.provider, self.target.name, self.target.device
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class PlanBatch:
-    """A part of a plan as it is enumerated; ids are counted from 1 over the whole plan."""
+    """A part of a plan, in the order of enumeration; ids count from 1 over the whole plan."""
 
     operations: Sequence[tuple[int, str]]
     """(id, name)."""
@@ -44,7 +44,7 @@ class PlanBatch:
     dispatches: Sequence[tuple[int, int, int, int]]
     """(id, operation, lane, configuration)."""
     finished: Sequence[tuple[int, Record]] = ()
-    """Dispatches that are done before they start (unsupported), with their records."""
+    """Records of dispatches that are finished before they start (unsupported)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,6 @@ class StoredRound:
     samples: Samples
     """ns per launch, in the order they were taken."""
     seconds: float
-    """Time the round took, all included; counts against the dispatch's budget."""
+    """Total time of the round; counts against the dispatch's budget."""
     document: Mapping[str, Any]
-    """The round's other fields as measurement defines them, JSON values."""
+    """The round's other fields, as defined by measurement, as JSON values."""

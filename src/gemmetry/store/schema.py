@@ -1,8 +1,8 @@
-"""The journal's tables, its connections, and what SQLite's errors mean to people.
+"""The journal's tables, its connections, and the translation of SQLite's errors.
 
-A journal is written whole under a temporary name with its plan inside and renamed into place, so
-one that exists is complete. From then on it is in WAL mode with ``synchronous=FULL``: a commit is
-on the disk when it returns (https://www.sqlite.org/pragma.html#pragma_synchronous).
+A journal is written with its plan under a temporary name and renamed into place, so any existing
+journal is complete. From then on it is in WAL mode with ``synchronous=FULL``: a commit is on disk
+when it returns (https://www.sqlite.org/pragma.html#pragma_synchronous).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from urllib.parse import quote
 from gemmetry.domain.errors import EnvironmentFailure, JournalDamagedError, StorageError
 
 FORMAT_VERSION = 1
-"""Of the experiment folder; raised when an older gemmetry could misread it."""
+"""Version of the experiment folder's format; incremented when an older gemmetry could misread
+it."""
 
 JOURNAL_NAME = "journal.sqlite"
 
@@ -47,7 +48,7 @@ WRITERS_TABLES = (
     " times INTEGER NOT NULL)",
     "CREATE TABLE IF NOT EXISTS plans(hash TEXT PRIMARY KEY)",
 )
-"""What only a writer looks at: it adds them to a journal of an older gemmetry."""
+"""Tables that only a writer uses: it adds them to a journal of an older gemmetry."""
 
 _SPACE = "Free some space or choose another --experiment folder; the same command then resumes."
 _DAMAGED_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
@@ -55,10 +56,10 @@ _DAMAGED_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_
 
 @contextmanager
 def told_errors(folder: Path) -> Iterator[None]:
-    """Turn errors of SQLite and of the file system about `folder` into ours.
+    """Turn errors of SQLite and of the file system in `folder` into gemmetry's errors.
 
     Raises:
-        StorageError: disk full, folder not writable, input or output failed.
+        StorageError: the disk is full, the folder is not writable, or input or output failed.
         JournalDamagedError: the journal is not a database or is malformed.
     """
     try:
@@ -70,7 +71,7 @@ def told_errors(folder: Path) -> Iterator[None]:
 
 
 def os_failure(folder: Path, error: OSError) -> EnvironmentFailure:
-    """The StorageError that says what a failed file operation in `folder` means."""
+    """The StorageError that explains a failed file operation in `folder`."""
     place = error.filename or folder
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return StorageError(f"no space left to write {place}: {error.strerror}", hint=_SPACE)
@@ -105,7 +106,7 @@ def damaged(folder: Path, cause: str) -> JournalDamagedError:
 
 
 def create_journal(path: Path) -> sqlite3.Connection:
-    """An empty journal at `path` (a temporary name), fast to fill because nobody relies on it
+    """An empty journal at `path` (a temporary name), fast to fill because it need not be durable
     before it is renamed."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode=OFF")
@@ -125,10 +126,10 @@ def connect_writer(path: Path) -> sqlite3.Connection:
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """A connection that changes nothing, beside a writer if there is one.
+    """A read-only connection, which works alongside a writer.
 
-    In a folder that cannot be written SQLite may not make the WAL's index; where no WAL is left
-    over the file is then read as it stands.
+    In a read-only folder SQLite cannot create the WAL index; if there is no WAL either, the
+    database file is read directly.
     """
     uri = f"file:{quote(str(path))}?mode=ro"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
@@ -145,10 +146,11 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 
 
 def check_journal(folder: Path) -> dict[str, str]:
-    """Look at a journal without changing it; its ``meta`` table.
+    """Read a journal's ``meta`` table without changing the journal.
 
     Raises:
-        JournalDamagedError: not a database, truncated, malformed, or of another format.
+        JournalDamagedError: the file is not a database, is truncated or malformed, or has another
+            format.
     """
     path = folder / JOURNAL_NAME
     with told_errors(folder):

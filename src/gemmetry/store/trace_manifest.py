@@ -1,7 +1,7 @@
-"""``traces_matmul/manifest.json``: which dispatch each folder of traces belongs to.
+"""``traces_matmul/manifest.json``: maps each folder of traces to its dispatch.
 
-A dispatch gets its number once and keeps it, whatever is recorded in the folder later. All else in
-the file is taken from the journal, so that it can be made again at any time.
+A dispatch is numbered once and keeps its number, whatever is recorded in the folder later. The rest
+of the file is derived from the journal, so that it can be regenerated at any time.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from gemmetry.store.manifest import write_durably
 from gemmetry.store.schema import told_errors
 
 TRACES = "traces_matmul"
-"""Folder of the traces in an experiment's; the grid tracing document's name."""
+"""Subfolder of the traces in an experiment folder, named as in the grid tracing document."""
 
 SCHEMA_VERSION = 1
 
 WRITE_EVERY_S = 1.0
-"""Between two writes while recording goes on: a manifest of a thousand folders has about a
-megabyte, which is not written again for each of them."""
+"""Least time between two writes during recording: a manifest of a thousand folders is about a
+megabyte, which should not be rewritten for each of them."""
 
 _PRECISIONS = {"f64": "fp64", "f32": "fp32", "f16": "fp16", "s8": "int8"}
-"""The document's names of formats that have another here."""
+"""The document's names of formats that gemmetry names differently."""
 
 _TRANSPOSED = {Layout.ROW: False, Layout.COLUMN: True}
 
@@ -47,7 +47,7 @@ _COLUMNS = (
     "result_dtype", "accumulator", "layouts", "distribution", "seed", "verification", "reason",
     "environment_id", "reproduce",
 )  # fmt: skip
-"""Columns of the record that an entry repeats."""
+"""Columns of the record that an entry includes."""
 
 
 class Entry(msgspec.Struct, kw_only=True):
@@ -55,26 +55,27 @@ class Entry(msgspec.Struct, kw_only=True):
 
     number: int
     folder: str
-    """Relative to the experiment; on the disk where `outcome` is ok."""
+    """Folder relative to the experiment; it exists where `outcome` is ok."""
     device: str
     provider: str
     dispatch: str
     m: int | None = None
     n: int | None = None
     k: int | None = None
-    """These and the next four are the grid tracing document's names of what the dispatch says."""
+    """This field and the next four use the grid tracing document's names of properties of the
+    dispatch."""
     dtype: str | None = None
-    """Format of A as the document writes it: fp32, fp16, bf16, int8."""
+    """Format of A in the document's spelling: fp32, fp16, bf16, int8."""
     transpose_a: bool | None = None
-    """A is stored column-major; None for a convolution."""
+    """Whether A is stored column-major; None for a convolution."""
     transpose_b: bool | None = None
     batch_size: int | None = None
     schedule: dict[str, int] = {}
     chakra_all_steps: bool = False
     outcome: str | None = None
-    """None: it has not come to its turn."""
+    """None: the dispatch has not run yet."""
     record: dict[str, Any] = {}
-    """Columns of its record."""
+    """Columns of the dispatch's record."""
     files: list[str] = []
     operators: int | None = None
     kernels: int | None = None
@@ -83,7 +84,7 @@ class Entry(msgspec.Struct, kw_only=True):
 
     @property
     def key(self) -> Key:
-        """What its number belongs to."""
+        """The key that the entry's number belongs to."""
         return self.device, self.provider, self.dispatch
 
 
@@ -100,10 +101,10 @@ class TraceManifest:
     """The manifest of one experiment, for its writer."""
 
     def __init__(self, experiment: Path) -> None:
-        """Read what is there.
+        """Read the existing file.
 
         Raises:
-            JournalDamagedError: it does not read.
+            JournalDamagedError: it cannot be read.
         """
         self._experiment = experiment
         self._path = experiment / TRACES / "manifest.json"
@@ -119,11 +120,12 @@ class TraceManifest:
         *,
         kept_of: str | None = None,
     ) -> None:
-        """Give every key a number, take over what the journal knows, and write.
+        """Number every key, update the entries from the journal, and write the file.
 
         Args:
-            kept_of: files of fewer repeats than `schedule` has stay if they were recorded in the
-                environment of this id; None: what was recorded is known no more (``--fresh``).
+            kept_of: files with fewer repeats than `schedule` requires are kept if they were
+                recorded in the environment with this id; None: earlier recordings are discarded
+                (``--fresh``).
 
         Raises:
             StorageError: the file cannot be written.
@@ -144,16 +146,16 @@ class TraceManifest:
         self.write()
 
     def kept(self, key: Key) -> int:
-        """Repeats of `key` that were recorded before, and stay while it waits for more."""
+        """Number of repeats of `key` recorded earlier, which are kept while it waits for more."""
         entry = self._entries[key]
         return _repeats(entry) if entry.outcome is None else 0
 
     def folder(self, key: Key) -> str:
-        """Where the traces of `key` go, relative to the experiment."""
+        """The folder for the traces of `key`, relative to the experiment."""
         return self._entries[key].folder
 
     def add(self, record: Record) -> None:
-        """Take in a finished dispatch; its folder goes where nothing was recorded.
+        """Add a finished dispatch; its folder is removed where nothing was recorded.
 
         Raises:
             StorageError: the file cannot be written.
@@ -168,7 +170,7 @@ class TraceManifest:
             self.write()
 
     def _clear(self, entry: Entry) -> None:
-        """Remove what a recording that failed left, but not what was there before it."""
+        """Remove the files of a failed recording, but not earlier ones."""
         folder = self._experiment / entry.folder
         if not entry.files:
             shutil.rmtree(folder, ignore_errors=True)
@@ -178,7 +180,7 @@ class TraceManifest:
                 path.unlink(missing_ok=True)
 
     def add_environments(self, environments: Mapping[str, Environment]) -> None:
-        """Take in what the records' ``environment_id`` stands for."""
+        """Add the environment that the records' ``environment_id`` identifies."""
         self._document.environments |= {key: asdict(one) for key, one in environments.items()}
 
     def write(self) -> None:
@@ -208,7 +210,7 @@ class TraceManifest:
 
 
 def key_of(record: Record) -> Key:
-    """What the number of a record's folder belongs to."""
+    """The key that the number of a record's folder belongs to."""
     return record.device or record.target, record.provider, record.dispatch
 
 
@@ -229,7 +231,8 @@ def _blank(key: Key, number: int, schedule: TraceSchedule) -> Entry:
 
 
 def _document_names(dispatch: str) -> dict[str, Any]:
-    """What the grid tracing document's configurations call the parts of a dispatch."""
+    """The parts of a dispatch under the names that the grid tracing document's configurations
+    use."""
     try:
         operation, _ = split_dispatch_name(dispatch)
     except NameSyntaxError:
@@ -248,8 +251,9 @@ def _document_names(dispatch: str) -> dict[str, Any]:
 
 
 def _may_grow(entry: Entry, schedule: TraceSchedule, environment_id: str | None) -> bool:
-    """True if the entry's files may stay while further repeats are recorded: one execution trace
-    over all launches cannot, nor can repeats of two environments be one configuration."""
+    """True if the entry's files may be kept while further repeats are recorded. A single execution
+    trace over all launches cannot be extended, and one configuration cannot combine repeats of two
+    environments."""
     return (
         environment_id is not None
         and 0 < _repeats(entry) < schedule.repeats
