@@ -1,12 +1,13 @@
 """Grids of AMD kernels in Kineto traces -> workgroups.
 
-Kineto copies them from the launch as they stand there, and they do not always stand for the same:
+Kineto copies them unchanged from the launch, where their meaning varies:
 
-- ``hipExtModuleLaunchKernel``, which launches all Tensile GEMMs, takes work-items. Seen: a GEMM of
-  15360 x 6144 with macro tile 256 x 192 has 60 x 32 workgroups of 256 and the "grid" 491520.
+- ``hipExtModuleLaunchKernel``, which launches all Tensile GEMMs, takes work-items. Example: a GEMM
+  of 15360 x 6144 with macro tile 256 x 192 has 60 x 32 workgroups of 256 and the "grid" 491520.
 - Recorded through rocprofiler-sdk (MI350, ROCm 7.0), "grid" is the size of a workgroup and "block"
-  the work-items. Seen: an element-wise kernel with the "block" 524288; 1024 is the most there is.
-- With ROCm 6.2 the kernels of the MI250 trace have none; the launches have.
+  the work-items. Example: an element-wise kernel with the "block" 524288, although the maximum is
+  1024.
+- With ROCm 6.2 the kernels of the MI250 trace have no sizes, but the launches do.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from gemmetry.formats.events import CallRows, GpuKind, GpuRows, Int32, Int64
 
 _IN_WORK_ITEMS = ("hipExtModuleLaunchKernel", "hipHccModuleLaunchKernel")
 _MOST_THREADS = 1024
-"""Of a workgroup or block, on all GPUs of AMD and NVIDIA."""
+"""Most threads of a workgroup or block, on all GPUs of AMD and NVIDIA."""
 
 Bools = npt.NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LaunchGrids:
-    """Sizes that calls tell."""
+    """Sizes recorded with calls."""
 
     correlation: Int64
     grid: Int32
@@ -41,8 +42,8 @@ def workgroups(
     """`gpu` with grids in workgroups.
 
     Args:
-        gpu: as the file tells.
-        launches: what calls tell of sizes.
+        gpu: rows as recorded in the file.
+        launches: sizes recorded with calls.
         names: of calls and kernels.
         calls: all calls, in pieces.
     """
@@ -61,7 +62,7 @@ def workgroups(
 
 
 def _filled(gpu: GpuRows, launches: LaunchGrids) -> tuple[Int32, Int32]:
-    """Sizes, from the launches where the kernels have none."""
+    """Sizes, taken from the launches where the kernels have none."""
     empty = (gpu.grid == 0).all(axis=1) & (gpu.kind == GpuKind.KERNEL) & (gpu.correlation >= 0)
     rows = np.flatnonzero(empty)
     if not len(rows) or not len(launches.correlation):
@@ -77,7 +78,7 @@ def _filled(gpu: GpuRows, launches: LaunchGrids) -> tuple[Int32, Int32]:
 
 
 def _is_swapped(grid: Int32, block: Int32) -> bool:
-    """Blocks that no GPU has, and "grids" that all could be blocks."""
+    """Whether blocks exceed every GPU's limit, while all "grids" are possible blocks."""
     threads = block.astype(np.int64).prod(axis=1)
     return bool(
         len(threads)

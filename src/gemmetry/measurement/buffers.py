@@ -11,22 +11,23 @@ from gemmetry.domain.operation import Operation
 from gemmetry.numerics.changes import InputChange
 
 MAX_SETS = 1024
-"""Tiny operations would need tens of thousands of copies to leave the cache; beyond this many,
-making them takes longer than sampling. What stays warm is marked."""
+"""Tiny operations would need tens of thousands of copies to exceed the cache; beyond this number,
+creating them takes longer than sampling. Inputs that stay in the cache are marked."""
 
 CLONE_BUDGET_S = 1.0
-"""Time after which no further copy is made; the first two sets are always made."""
+"""Time after which no further copies are created; the first two sets are always created."""
 
 CACHE_FACTOR = 2
-"""The sets together exceed the last-level cache this many times: what NVIDIA's "GEMM performance
-measurement methodology" (CUTLASS documentation) asks for."""
+"""The sets together are this many times the last-level cache, as NVIDIA's "GEMM performance
+measurement methodology" (CUTLASS documentation) requires."""
 
 FEWEST_SETS = 2
-"""Of inputs and outputs where one set alone leaves the cache. More would tell nothing new: times
-of single sets scatter hardly more than those of one set (``benchmarks/process_times.py``)."""
+"""Number of sets of inputs and outputs where a single set exceeds the cache. More would add no
+information: times vary hardly more between sets than within one
+(``benchmarks/process_times.py``)."""
 
 KEPT_PART = 16
-"""Inputs are kept on the device where the operation takes at most this part of free memory."""
+"""Inputs are kept on the device where the operation uses at most this share of free memory."""
 
 SENTINEL = 0xFF
 """Bytes of an output before its first launch: NaN in every float format, -1 in integers."""
@@ -34,22 +35,22 @@ SENTINEL = 0xFF
 
 @dataclass(slots=True, eq=False)
 class BufferSet:
-    """What one launch reads and writes."""
+    """Buffers that one launch reads and writes."""
 
     inputs: tuple[Buffer, ...]
     output: Buffer
     launched: bool = False
-    """Since its output was last poisoned."""
+    """Launches since the output was last poisoned."""
     poisoned: bool = False
-    """Whether the output holds nothing right unless a launch writes it: a sentinel, or the result
-    of other inputs."""
+    """Whether the output is wrong until a launch writes it: it holds a sentinel, or the result of
+    other inputs."""
     change: InputChange | None = None
-    """What :class:`gemmetry.measurement.renewal.Renewal` did to its inputs."""
+    """The changes that :class:`gemmetry.measurement.renewal.Renewal` made to the inputs."""
 
 
 class Uploads:
-    """The inputs of the operation that was measured last, kept on the device: the next dispatch of
-    it copies them there instead of sending them again (256 MB of an 8192³ product take 0.2 s)."""
+    """Keeps the inputs of the last measured operation on the device: its next dispatch copies them
+    there instead of uploading them again (the 256 MB of an 8192³ product take 0.2 s)."""
 
     def __init__(self) -> None:
         self._device: Device | None = None
@@ -59,7 +60,7 @@ class Uploads:
     def clones(
         self, device: Device, operation: Operation, inputs: Sequence[HostArray]
     ) -> tuple[Buffer, ...]:
-        """Fresh buffers holding `inputs`; what is kept is never handed out."""
+        """New buffers holding `inputs`; the kept buffers are never returned."""
         if self._device is not device or self._inputs is not inputs:
             self.clear()
             uploaded = _upload(device, operation, inputs)
@@ -69,14 +70,15 @@ class Uploads:
         return tuple(device.clone(buffer) for buffer in self._buffers)
 
     def clear(self) -> None:
-        """Keep nothing."""
+        """Drop the kept inputs."""
         self._device, self._inputs, self._buffers = None, (), ()
 
 
 def wanted_sets(operation: Operation, device: Device, *, cold_cache: bool) -> int:
-    """How many sets make the caches cold, as far as memory and :data:`MAX_SETS` allow (>= 1).
+    """The number of sets that keeps caches cold, as far as memory and :data:`MAX_SETS` allow (>=
+    1).
 
-    Half of the free memory is left alone: the executable and its neighbours need workspace.
+    Half of the free memory is left for the workspace of this and other executables.
     """
     if not cold_cache:
         return 1
@@ -95,7 +97,7 @@ def make_sets(
     rotate_outputs: bool,
     uploads: Uploads | None = None,
 ) -> list[BufferSet]:
-    """Upload `inputs` once, or take them from `uploads`, and clone them `count` - 1 times.
+    """Upload `inputs` once, or reuse them from `uploads`, and clone them `count` - 1 times.
 
     Outputs are filled with a sentinel, which also touches their pages before anything is timed.
     Where the executable allocates its own output (`rotate_outputs` false), all sets share one.
@@ -124,11 +126,11 @@ def fit_sets(
     *,
     rotate_outputs: bool,
 ) -> int:
-    """Make `sets` a whole number of graphs of about `per_sample` launches, adding copies or
-    dropping some; the number of launches that a graph holds then.
+    """Add or drop sets so that `sets` is a whole number of graphs of about `per_sample` launches.
+    Returns the number of launches per graph.
 
-    More launches than sets: every graph goes round all sets several times. Otherwise copies are
-    added where a quarter of the free memory holds them, else sets are dropped.
+    With more launches than sets, every graph cycles through all sets several times. Otherwise
+    copies are added if they fit into a quarter of the free memory, else sets are dropped.
     """
     count = len(sets)
     if per_sample >= count:
@@ -152,9 +154,9 @@ def poison(
     *,
     wait: bool = True,
 ) -> None:
-    """Overwrite the outputs of `chosen` and forget which of `all_sets` were launched, so that what
-    is read later was written by a launch after this; `wait` for it, unless what follows is queued
-    behind it anyway."""
+    """Overwrite the outputs of `chosen` and reset which of `all_sets` were launched, so that any
+    result read later was written by a later launch. `wait` for it, unless the following work is
+    queued behind it anyway."""
     for buffers in all_sets:
         buffers.launched = buffers.poisoned = False
     for buffers in chosen:
@@ -163,7 +165,7 @@ def poison(
 
 
 def overwrite(device: Device, sets: Sequence[BufferSet], *, wait: bool = True) -> None:
-    """Fill the outputs of `sets` with the sentinel, and wait for it."""
+    """Fill the outputs of `sets` with the sentinel, and wait for the device."""
     for buffers in sets:
         device.fill_bytes(buffers.output, SENTINEL)
     if wait:

@@ -1,4 +1,5 @@
-"""Inputs that change between rounds: a timed launch must follow what its buffers hold now."""
+"""Changes inputs between rounds: a timed launch must compute on the current contents of its
+buffers."""
 
 from __future__ import annotations
 
@@ -15,29 +16,30 @@ from gemmetry.numerics.drawing import draw_change
 from gemmetry.numerics.editing import prepared_edits
 
 WATCHED = 2
-"""Sets whose inputs change in a round: one finds its result before in the output, one a sentinel.
-More would tell nothing new, and what a kernel does for new inputs is to show in few samples."""
+"""Number of sets whose inputs change in a round: the output of one holds its earlier result, that
+of the other a sentinel. More sets would add no information, and extra work for new inputs should
+affect few samples."""
 
 
 class LeftOutput(NamedTuple):
-    """What a launch left behind, and on what."""
+    """A launch's result and the inputs it had."""
 
     label: str
     array: HostArray
     change: InputChange | None
-    """Of the operation's inputs, that the launch found; None: it found them as they are."""
+    """Change of the operation's inputs at the launch; None: they were unchanged."""
 
 
 class Renewal:
-    """Changes inputs in place and changes them back.
+    """Changes inputs in place and restores them.
 
-    One line of A or of B is negated, at a place that follows from the seed and the round: every
-    element of a line of the result is another one then, and nobody can know which. What changes is
-    so little that caches stay as cold as they were. It is written right between untimed launches
-    and timed ones, so that what was computed for untimed ones is no answer.
+    One line of A or of B is negated, at a place that depends on the seed and the round: every
+    element of an unpredictable line of the result then changes. The change is so small that caches
+    stay as cold as they were. It is written between the untimed and the timed launches, so that
+    results of untimed launches are wrong for the timed ones.
 
     Args:
-        inputs: host arrays of ``operation.inputs``, which the sets hold copies of.
+        inputs: host arrays of ``operation.inputs``, of which the sets hold copies.
     """
 
     def __init__(
@@ -51,25 +53,25 @@ class Renewal:
         self._rounds = 0
 
     def undo(self) -> None:
-        """Give the sets back what they held, before whatever is launched next."""
+        """Restore the contents of the sets before the next launch."""
         for one in self._changed:
             if one.change is not None:
                 for edit in self._prepared(one, one.change, back=True):
                     edit()
-            # What it left was of other inputs than it has now, unless it is launched on again.
+            # Its result belongs to other inputs than it now has, unless it is launched on again.
             one.change, one.launched = None, False
         self._changed = []
 
     def prepare(
         self, candidates: Sequence[BufferSet], *, fills: bool, latest: bool = False
     ) -> list[Callable[[], object]]:
-        """What changes the inputs of some of the sets when it is called, in order and without
-        waiting; they count as changed from now on. :meth:`undo` comes before the next time.
+        """A function that changes the inputs of some of the sets in stream order, without waiting;
+        these sets count as changed from now on. :meth:`undo` must be called before the next change.
 
         Args:
-            candidates: each is launched on again after the calls.
+            candidates: sets that are launched on again after the calls.
             fills: fill the output of one of them with the sentinel.
-            latest: the last candidate must be among them.
+            latest: the last candidate must be among the changed sets.
         """
         if not candidates:
             return []
@@ -78,7 +80,7 @@ class Renewal:
         chosen = rng.choice(len(candidates), min(WATCHED, len(candidates)), replace=False).tolist()
         if latest and len(candidates) - 1 not in chosen:
             chosen[0] = len(candidates) - 1
-        # A line of a convolution's A is a whole image, whose answer takes long to find.
+        # A line of a convolution's A is a whole image, whose reference takes long to compute.
         place = 1 if isinstance(self._operation.shape, Conv2dShape) else int(rng.integers(2))
         change = draw_change(self._operation, self._inputs, ChangeKind.NEGATED, place, rng)
         calls: list[Callable[[], object]] = []

@@ -1,7 +1,7 @@
 """An experiment folder: ``manifest.json``, ``journal.sqlite``, ``references/``, ``artifacts/``.
 
-One process writes it (:meth:`Experiment.create_or_open`), any number read it meanwhile
-(:meth:`Experiment.open`). A commit is on the disk when the call that made it returns.
+One process writes it (:meth:`Experiment.create_or_open`), and any number may read it at the same
+time (:meth:`Experiment.open`). A commit is on disk when the call returns.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ from gemmetry.store.schema import (
 )
 
 Obstacles = Callable[[Mapping[str, Any], Mapping[str, Any]], str]
-"""Of the documents of a folder's plan and of another: what keeps them from sharing it."""
+"""Maps the documents of a folder's plan and another plan to the reasons why they cannot share the
+folder."""
 
 EnumeratePlan = Callable[[], tuple[Sequence[Lane], Iterable[PlanBatch]]]
-"""Makes the plan's rows; called only when a new journal is made."""
+"""Enumerates the plan's rows; called only when a new journal is created."""
 
 
 class Experiment(StoredResults):
-    """One run's folder. Methods that write raise StorageError where the disk does not take it."""
+    """The folder of one run. Methods that write raise StorageError where writing fails."""
 
     def __init__(
         self,
@@ -61,18 +62,18 @@ class Experiment(StoredResults):
         self._folder_lock = lock
         self._environment_id = ""
         self.is_new = False
-        """True if :meth:`create_or_open` made it instead of going on with it."""
+        """True if :meth:`create_or_open` created the experiment instead of resuming it."""
         self.must_grow = False
-        """True if it does not hold the plan that :meth:`create_or_open` was given."""
+        """True if the journal does not hold the plan passed to :meth:`create_or_open`."""
 
     # -- opening -----------------------------------------------------------------------------
 
     @classmethod
     def open(cls, path: Path) -> Experiment:
-        """Open for reading; a run in progress is no obstacle and is not disturbed.
+        """Open for reading, also during a run, which is not disturbed.
 
         Raises:
-            RequestError: no experiment is there. JournalDamagedError: it cannot be read.
+            RequestError: the folder holds no experiment. JournalDamagedError: it cannot be read.
         """
         if not (path / JOURNAL_NAME).is_file():
             raise missing_experiment(path)
@@ -96,20 +97,20 @@ class Experiment(StoredResults):
         obstacles: Obstacles | None = None,
         older_plans_grow: bool = False,
     ) -> Experiment:
-        """Open for writing: resume what `plan` left in `path`, or make a new journal.
+        """Open for writing: resume the run of `plan` in `path`, or create a new journal.
 
         Where the folder is another plan's and `obstacles` finds none, :attr:`must_grow` is set, and
         the caller is to call :meth:`grow`; with `older_plans_grow` also where the folder has grown
         beyond `plan`, some of whose results it may lack. Without `obstacles` no journal grows.
 
-        `fresh` sets an existing journal aside: in ``previous/`` (replacing what is there), one
-        that cannot be read in ``damaged-1/``, ``damaged-2/`` ...
+        `fresh` moves an existing journal to ``previous/`` (replacing its contents), or, if it
+        cannot be read, to ``damaged-1/``, ``damaged-2/`` ...
 
         Raises:
             PlanMismatchError: the folder belongs to another plan.
             JournalDamagedError: the journal or manifest cannot be read; nothing is changed.
             StorageError: the folder cannot be written.
-            RequestError: another process works in it.
+            RequestError: another process is using the folder.
         """
         head = Manifest(name=plan.name, plan_hash=plan.hash, document=dict(plan.document))
         with told_errors(path):
@@ -162,9 +163,9 @@ class Experiment(StoredResults):
     def add_rounds(
         self, rounds: Sequence[StoredRound], verdicts: Mapping[int, Verdict] | None = None
     ) -> None:
-        """Store rounds, and verdicts of dispatches that are not finished, in one transaction.
+        """Store rounds, and verdicts of unfinished dispatches, in one transaction.
 
-        A round that is there already is an error; a verdict replaces an older one.
+        A round that is already stored is an error; a verdict replaces an older one.
         """
         judged = [
             (key, self._environment_id, msgspec.json.encode(verdict))
@@ -186,14 +187,14 @@ class Experiment(StoredResults):
             connection.executemany("INSERT OR REPLACE INTO verdicts VALUES(?, ?, ?)", judged)
 
     def is_alike(self, record: Record) -> bool:
-        """Whether `record` was made in this writer's environment, but for packages that only one
-        of both has asked for."""
+        """Whether `record` comes from this writer's environment, disregarding packages that only
+        one of the two lists."""
         return record.environment_id in self._alike
 
     def grow(
         self, plan: Plan, lanes: Sequence[Lane], batches: Iterable[PlanBatch], again: Again
     ) -> None:
-        """Add what is missing of `plan`, all or nothing; see :mod:`gemmetry.store.growth`."""
+        """Add the missing parts of `plan`, all or nothing; see :mod:`gemmetry.store.growth`."""
         with self._transaction() as connection:
             add_plan(connection, lanes, batches, again, self._environment_id)
             hashes = [(self.manifest.plan_hash,), (plan.hash,)]
@@ -205,13 +206,14 @@ class Experiment(StoredResults):
             write_manifest(self.path, self.manifest)
 
     def add_environments(self, environments: Iterable[Environment]) -> None:
-        """Keep what records taken over from another journal refer to."""
+        """Store the data referenced by records that are carried over from another journal."""
         rows = [(one.id, msgspec.json.encode(one)) for one in environments]
         with self._transaction() as connection:
             connection.executemany("INSERT OR IGNORE INTO environments VALUES(?, ?)", rows)
 
     def count_device_loss(self, dispatch: int) -> int:
-        """Note that the device was lost while `dispatch` ran; how often that happened by now."""
+        """Record that the device was lost while `dispatch` ran. Returns how often that has happened
+        so far."""
         with self._transaction() as connection:
             connection.execute(
                 "INSERT INTO device_losses VALUES(?, 1)"
@@ -233,8 +235,8 @@ class Experiment(StoredResults):
             connection.executemany("DELETE FROM verdicts WHERE dispatch = ?", finished)
 
     def drop_foreign_rounds(self) -> int:
-        """Forget rounds of unfinished dispatches that another environment took: samples of two
-        environments do not mix in one measurement. Returns how many samples that were."""
+        """Delete rounds of unfinished dispatches from other environments: one measurement must not
+        mix samples of two environments. Returns the number of deleted samples."""
         known = question_marks(self._alike)
         where = f"environment NOT IN ({known}) AND dispatch NOT IN (SELECT id FROM records)"
         with self._transaction() as connection:
@@ -246,9 +248,9 @@ class Experiment(StoredResults):
         return int(dropped)
 
     def host_bandwidth(self, measure: Callable[[], float | None]) -> float | None:
-        """Bytes per second of the host's memory: what this environment measured when it first
-        worked here, else what `measure` tells now, which is kept. A resumed run so compares with
-        the same roof; being noisy, the number is no part of the environment itself."""
+        """Memory bandwidth of the host in bytes per second: the value stored when this environment
+        was first used here, else the result of `measure`, which is then stored. A resumed run thus
+        uses the same roof; the number is not part of the environment because it is noisy."""
         key = f"host_bytes_per_s {self._environment_id}"
         rows = self._query("SELECT value FROM meta WHERE key = ?", (key,))
         if rows:
@@ -281,8 +283,8 @@ class Experiment(StoredResults):
 
 
 def _plan_hashes(connection: sqlite3.Connection) -> tuple[str, set[str]]:
-    """Hash of the plan that was added last, and of all plans that the journal holds; one of an
-    older gemmetry holds one."""
+    """Hashes of the plan that was added last, and of all plans in the journal; a journal of an
+    older gemmetry has only one."""
     found = connection.execute("SELECT value FROM meta WHERE key = 'plan_hash'").fetchall()
     with contextlib.suppress(sqlite3.OperationalError):
         found += connection.execute("SELECT hash FROM plans").fetchall()
@@ -290,7 +292,7 @@ def _plan_hashes(connection: sqlite3.Connection) -> tuple[str, set[str]]:
 
 
 def _resumable(path: Path, head: Manifest, obstacles: Obstacles | None) -> Manifest | None:
-    """The manifest of the experiment to go on with; None if the folder has no journal yet."""
+    """The manifest of the experiment to resume; None if the folder has no journal yet."""
     if not (path / JOURNAL_NAME).exists():
         return None
     meta = check_journal(path)
@@ -301,7 +303,7 @@ def _resumable(path: Path, head: Manifest, obstacles: Obstacles | None) -> Manif
     theirs = manifest.name if manifest else "?"
     differences = ""
     if manifest is not None and obstacles is not None and not is_newest:
-        # Asked of plans that were here before too: the folder may have more repeats by now.
+        # Checked for earlier plans too: the folder may have more repeats by now.
         differences = obstacles(manifest.document, head.document)
         if not differences:
             return manifest
@@ -320,7 +322,7 @@ def _resumable(path: Path, head: Manifest, obstacles: Obstacles | None) -> Manif
         manifest = creation.complete_manifest(head, "", created=meta["created"])
         write_manifest(path, manifest)
     elif is_newest and manifest.plan_hash != head.plan_hash:
-        # A run was killed when the journal had grown and the manifest had not.
+        # A run was killed after the journal had grown, but before the manifest had.
         manifest = replace(manifest, plan_hash=head.plan_hash, document=head.document)
         write_manifest(path, manifest)
     return manifest

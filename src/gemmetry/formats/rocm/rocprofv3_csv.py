@@ -1,4 +1,4 @@
-"""The CSV files of one process that rocprofv3 wrote -> :class:`TraceRows`."""
+"""The CSV files that rocprofv3 writes for one process -> :class:`TraceRows`."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ _XYZ = ("X", "Y", "Z")
 
 
 def read_rocprofv3_csv(path: Path) -> TraceRows | None:
-    """The rows of a process: of `path` and of the files beside it that share its prefix.
+    """The rows of a process: of `path` and of the files in the same folder that share its prefix.
 
-    Kernels come from ``kernel_trace.csv``; where there is none, from ``counter_collection.csv``,
-    if that tells times (those of a serialised run).
+    Kernels come from ``kernel_trace.csv``; without one, from ``counter_collection.csv``, if it
+    contains times (those of a serialised run).
 
     Args:
-        path: any of the process's CSV files; one of another name is read alone, as what its
-            columns tell.
+        path: any of the process's CSV files; a file with another name is read alone, as the table
+            that its columns identify.
 
     Returns:
-        None if there are no kernels of rocprofv3 in them.
+        None if the files contain no kernels of rocprofv3.
 
     Raises:
         RequestError: a file cannot be opened.
@@ -83,8 +83,8 @@ def read_rocprofv3_csv(path: Path) -> TraceRows | None:
 
 
 def kernel_tables(path: Path) -> dict[Path, str]:
-    """The file, of `path` and those beside it with the same prefix, that tells the kernels of the
-    process with their times, and what table it is; {} if there is none.
+    """The file with the kernels of the process and their times, among `path` and the files in the
+    same folder that share its prefix, and which table it is; {} if there is none.
 
     Raises:
         RequestError: a file cannot be opened.
@@ -112,7 +112,7 @@ class _Builder:
         self._partial = False
 
     def read(self, path: Path, add: Callable[[RowBlock], None]) -> None:
-        """All rows of a file."""
+        """Add all rows of a file."""
         for block in blocks(path):
             self._events += len(block)
             for problem in block.problems:
@@ -121,7 +121,7 @@ class _Builder:
             add(block)
 
     def kernels(self, block: RowBlock) -> None:
-        """Of ``kernel_trace.csv``."""
+        """Add rows of ``kernel_trace.csv``."""
         block, start, duration = self._timed(block)
         self._gpu.add(
             gpu_rows(
@@ -138,7 +138,8 @@ class _Builder:
         )
 
     def counted_kernels(self, block: RowBlock) -> None:
-        """Of ``counter_collection.csv``: one row a counter, so each dispatch once."""
+        """Add each dispatch of ``counter_collection.csv`` once; the file has one row per
+        counter."""
         first = []
         for index, number in enumerate(block.texts("Dispatch_Id")):
             if number not in self._seen:
@@ -160,7 +161,7 @@ class _Builder:
         )
 
     def copies(self, block: RowBlock) -> None:
-        """Of ``memory_copy_trace.csv``."""
+        """Add rows of ``memory_copy_trace.csv``."""
         block, start, duration = self._timed(block)
         target = self._devices(block.texts("Destination_Agent_Id"))
         source = self._devices(block.texts("Source_Agent_Id"))
@@ -177,20 +178,20 @@ class _Builder:
         )
 
     def calls(self, block: RowBlock) -> None:
-        """Of ``hip_api_trace.csv`` and ``hsa_api_trace.csv``."""
+        """Add rows of ``hip_api_trace.csv`` and ``hsa_api_trace.csv``."""
         block, start, duration = self._timed(block)
         correlation = integers(block.integers("Correlation_Id"))
         name = self._numbered(block.texts("Function"))
         self._calls.add(call_rows(start, duration, name, self._on(block), correlation))
 
     def operators(self, block: RowBlock) -> None:
-        """Of ``rccl_api_trace.csv``."""
+        """Add rows of ``rccl_api_trace.csv``."""
         block, start, duration = self._timed(block)
         name = self._numbered(block.texts("Function"))
         self._operators.add(operator_rows(start, duration, name, self._on(block)))
 
     def ranges(self, block: RowBlock) -> None:
-        """Of ``marker_api_trace.csv``."""
+        """Add rows of ``marker_api_trace.csv``."""
         block, start, duration = self._timed(block)
         name = self._numbered(block.texts("Function"))
         self._annotations.add(annotation_rows(start, duration, name, self._on(block)))
@@ -222,7 +223,7 @@ class _Builder:
         if text.startswith("GPU"):
             return number
         known = int(self._agents.numbers([number])[0])
-        # Without agent_info.csv the agent's own number is the best name for it.
+        # Without agent_info.csv the agent's own number is the best available name.
         return known if self._agents.products() else number
 
     @staticmethod
@@ -230,7 +231,7 @@ class _Builder:
         return block.integers("Stream_Id" if "Stream_Id" in block.columns else "Queue_Id")
 
     def rows(self) -> TraceRows:
-        """Everything gathered."""
+        """All collected rows."""
         if self._no_time:
             what = f"{self._no_time} have no usable time: left out"
             self._problems.append(TraceProblem("rows", what))
