@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmetry.analysis.comparison import compare
-from gemmetry.analysis.marks import relative_half_width
+from gemmetry.analysis.dispatches.comparison import compare
+from gemmetry.analysis.dispatches.marks import relative_half_width
 from gemmetry.api.profile import profile
 from gemmetry.api.results import Results
 from gemmetry.domain.dtypes import parse_dtype

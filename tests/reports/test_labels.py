@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.analysis.marks import relative_half_width
+from gemmetry.analysis.dispatches.marks import relative_half_width
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Measurement
 from gemmetry.reports.labels import (

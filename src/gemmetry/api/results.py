@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-    from gemmetry.analysis.comparison import ExperimentComparison
+    from gemmetry.analysis.dispatches.comparison import ExperimentComparison
 
 
 class Results(Sequence[Record]):
@@ -44,7 +44,7 @@ class Results(Sequence[Record]):
 
     def best(self) -> list[Record]:
         """The fastest ok dispatch of each operation (per target and distribution)."""
-        from gemmetry.analysis.baseline import fastest, group_by_problem
+        from gemmetry.analysis.dispatches.baseline import fastest, group_by_problem
 
         found = (fastest(group) for group in group_by_problem(self.records).values())
         return [record for record in found if record is not None]
@@ -57,7 +57,7 @@ class Results(Sequence[Record]):
         Raises:
             RequestError: the input distributions differ and `allow_different_inputs` is false.
         """
-        from gemmetry.analysis.comparison import compare
+        from gemmetry.analysis.dispatches.comparison import compare
 
         sets = [self.result_set, *(other.result_set for other in others)]
         return compare(sets, allow_different_inputs=allow_different_inputs)

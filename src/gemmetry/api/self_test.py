@@ -30,7 +30,7 @@ from gemmetry.providers.registry import load_provider
 from gemmetry.store.places import DEFAULT_FOLDER
 
 if TYPE_CHECKING:
-    from gemmetry.analysis.kill_matrix import KillMatrix
+    from gemmetry.analysis.dispatches.kill_matrix import KillMatrix
     from gemmetry.engine import RunSummary
 
 PROVIDER = "mutant"
@@ -136,7 +136,7 @@ def matrix_of(prepared: SelfTest) -> KillMatrix:
     Raises:
         RequestError: no experiment is there.
     """
-    from gemmetry.analysis.kill_matrix import kill_matrix
+    from gemmetry.analysis.dispatches.kill_matrix import kill_matrix
     from gemmetry.store.experiment import Experiment
 
     with Experiment.open(prepared.experiment) as stored:

@@ -67,8 +67,8 @@ def compare(
     longer ok, or is undecided (unless --undecided pass). With a baseline the status is 0: nothing
     changed.
     """
-    from gemmetry.analysis.comparison import compare as compare_all
-    from gemmetry.analysis.within import compare_with_baseline
+    from gemmetry.analysis.dispatches.comparison import compare as compare_all
+    from gemmetry.analysis.dispatches.within import compare_with_baseline
     from gemmetry.cli.console import note, stdout_console
     from gemmetry.cli.tables import check_outputs
     from gemmetry.domain.errors import RequestError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from gemmetry.analysis.marks import relative_half_width
+from gemmetry.analysis.dispatches.marks import relative_half_width
 from gemmetry.domain.dtypes import default_accumulator
 from gemmetry.domain.operation import Conv2dShape, Operation, OperationKind, Scaling, Signature
 from gemmetry.domain.outcome import Outcome, Verification

@@ -11,7 +11,7 @@ import numpy as np
 import polars
 import pytest
 
-from gemmetry.analysis.comparison import compare
+from gemmetry.analysis.dispatches.comparison import compare
 from gemmetry.domain.environment import Environment
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.outcome import Outcome

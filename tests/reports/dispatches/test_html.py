@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from gemmetry.analysis.leader import find_leader
-from gemmetry.analysis.marks import find_run_marks
+from gemmetry.analysis.dispatches.leader import find_leader
+from gemmetry.analysis.dispatches.marks import find_run_marks
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.environment import Environment
 from gemmetry.domain.errors import StorageError

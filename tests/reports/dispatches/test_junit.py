@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from gemmetry.analysis.leader import find_leader
-from gemmetry.analysis.marks import find_run_marks
+from gemmetry.analysis.dispatches.leader import find_leader
+from gemmetry.analysis.dispatches.marks import find_run_marks
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.reports.dispatches.junit import to_junit

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from gemmetry.analysis.leader import Leader
-from gemmetry.analysis.marks import RunMarks, RunState, find_run_marks
+from gemmetry.analysis.dispatches.leader import Leader
+from gemmetry.analysis.dispatches.marks import RunMarks, RunState, find_run_marks
 from gemmetry.domain.outcome import Outcome
 from gemmetry.reports.dispatches.verdict_line import run_state_lines, verdict_line
 

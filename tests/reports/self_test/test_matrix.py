@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gemmetry.analysis.kill_matrix import kill_matrix
+from gemmetry.analysis.dispatches.kill_matrix import kill_matrix
 from gemmetry.domain.columns import SCHEMA_VERSION
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.outcome import Outcome, Stage, Verification

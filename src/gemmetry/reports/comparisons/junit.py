@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from gemmetry.analysis.comparison import Change, ExperimentComparison
+from gemmetry.analysis.dispatches.comparison import Change, ExperimentComparison
 from gemmetry.reports.dispatches.junit import xml_document, xml_text
 from gemmetry.statistics.comparison import Difference
 

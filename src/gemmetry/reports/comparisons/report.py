@@ -12,7 +12,11 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from gemmetry.analysis.comparison import CandidateComparison, Change, ExperimentComparison
+from gemmetry.analysis.dispatches.comparison import (
+    CandidateComparison,
+    Change,
+    ExperimentComparison,
+)
 from gemmetry.domain import units
 from gemmetry.domain.columns import SCHEMA_VERSION
 from gemmetry.domain.tables import Column, ColumnType, Table

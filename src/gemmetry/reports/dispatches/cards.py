@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gemmetry.analysis.baseline import (
+from gemmetry.analysis.dispatches.baseline import (
     Problem,
     fastest,
     fastest_per_provider,

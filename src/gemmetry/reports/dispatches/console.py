@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gemmetry.analysis.baseline import (
+from gemmetry.analysis.dispatches.baseline import (
     Speedups,
     default_baseline,
     fastest,
     group_by_problem,
 )
-from gemmetry.analysis.leader import find_leader
-from gemmetry.analysis.marks import RunMarks, find_run_marks
-from gemmetry.analysis.within import judged_speedups
+from gemmetry.analysis.dispatches.leader import find_leader
+from gemmetry.analysis.dispatches.marks import RunMarks, find_run_marks
+from gemmetry.analysis.dispatches.within import judged_speedups
 from gemmetry.domain import units
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.outcome import Outcome

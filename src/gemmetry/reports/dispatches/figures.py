@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from gemmetry.analysis.baseline import (
+from gemmetry.analysis.dispatches.baseline import (
     fastest,
     fastest_per_provider,
     group_by_problem,
     is_of_baseline,
 )
-from gemmetry.analysis.marks import RunMarks, find_run_marks, mark_kind
+from gemmetry.analysis.dispatches.marks import RunMarks, find_run_marks, mark_kind
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation, OperationKind
 from gemmetry.domain.record import Record

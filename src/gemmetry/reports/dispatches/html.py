@@ -10,7 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from gemmetry.analysis.baseline import (
+from gemmetry.analysis.dispatches.baseline import (
     MeanSpeedup,
     Speedups,
     default_baseline,
@@ -20,9 +20,9 @@ from gemmetry.analysis.baseline import (
     problem_of,
     rank,
 )
-from gemmetry.analysis.leader import find_leader
-from gemmetry.analysis.marks import RunMarks, find_run_marks, relative_half_width
-from gemmetry.analysis.within import judged_speedups
+from gemmetry.analysis.dispatches.leader import find_leader
+from gemmetry.analysis.dispatches.marks import RunMarks, find_run_marks, relative_half_width
+from gemmetry.analysis.dispatches.within import judged_speedups
 from gemmetry.domain import units
 from gemmetry.domain.columns import COLUMNS, row
 from gemmetry.domain.names import split_dispatch_name

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from gemmetry.analysis.baseline import group_by_problem
-from gemmetry.analysis.leader import find_leader
-from gemmetry.analysis.marks import find_run_marks
+from gemmetry.analysis.dispatches.baseline import group_by_problem
+from gemmetry.analysis.dispatches.leader import find_leader
+from gemmetry.analysis.dispatches.marks import find_run_marks
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record
 from gemmetry.domain.resultset import ResultSet

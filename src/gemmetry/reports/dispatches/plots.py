@@ -8,8 +8,8 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from gemmetry.analysis.baseline import MeanSpeedup, default_baseline, speedups
-from gemmetry.analysis.marks import find_run_marks
+from gemmetry.analysis.dispatches.baseline import MeanSpeedup, default_baseline, speedups
+from gemmetry.analysis.dispatches.marks import find_run_marks
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.record import Record
 from gemmetry.domain.resultset import ResultSet

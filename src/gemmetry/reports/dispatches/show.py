@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gemmetry.analysis.baseline import fastest, group_by_problem, problem_of
+from gemmetry.analysis.dispatches.baseline import fastest, group_by_problem, problem_of
 from gemmetry.domain import units
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.errors import EmptySelectionError, nearest

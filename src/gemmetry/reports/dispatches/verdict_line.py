@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gemmetry.analysis.leader import Leader
-from gemmetry.analysis.marks import DISTURBED, RunMarks
+from gemmetry.analysis.dispatches.leader import Leader
+from gemmetry.analysis.dispatches.marks import DISTURBED, RunMarks
 from gemmetry.domain.record import Record
 from gemmetry.domain.units import format_percent
 from gemmetry.reports.dispatches.failures import ran_and_failed

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmetry.analysis.baseline import fastest, group_by_problem, grouped_by_speed
-from gemmetry.analysis.leader import find_leader
-from gemmetry.analysis.marks import RunMarks, find_run_marks
+from gemmetry.analysis.dispatches.baseline import fastest, group_by_problem, grouped_by_speed
+from gemmetry.analysis.dispatches.leader import find_leader
+from gemmetry.analysis.dispatches.marks import RunMarks, find_run_marks
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.record import Record
 from gemmetry.domain.resultset import ResultSet

@@ -6,7 +6,7 @@ import string
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from gemmetry.analysis.kill_matrix import (
+from gemmetry.analysis.dispatches.kill_matrix import (
     FAILED,
     NOT_APPLICABLE,
     PASSED,

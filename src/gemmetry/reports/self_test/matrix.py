@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gemmetry.analysis.kill_matrix import (
+from gemmetry.analysis.dispatches.kill_matrix import (
     FAILED,
     NOT_APPLICABLE,
     PASSED,

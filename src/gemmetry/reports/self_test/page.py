@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gemmetry.analysis.kill_matrix import KillMatrix, PlantedResult
+from gemmetry.analysis.dispatches.kill_matrix import KillMatrix, PlantedResult
 from gemmetry.reports.self_test.labels import (
     CELLS,
     cells_of,

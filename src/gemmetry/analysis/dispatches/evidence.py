@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gemmetry.analysis.marks import LENGTHENED, mark_kind
+from gemmetry.analysis.dispatches.marks import LENGTHENED, mark_kind
 from gemmetry.domain.record import Measurement, Record
 from gemmetry.domain.resultset import ResultSet
 from gemmetry.statistics.comparison import (

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gemmetry.analysis.leader import find_leader
-from gemmetry.analysis.marks import find_run_marks
+from gemmetry.analysis.dispatches.leader import find_leader
+from gemmetry.analysis.dispatches.marks import find_run_marks
 from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.record import Verdict
 from gemmetry.domain.resultset import ResultSet

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from gemmetry.analysis.marks import find_run_marks
+from gemmetry.analysis.dispatches.marks import find_run_marks
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.record import Record
 from gemmetry.statistics.comparison import Difference
@@ -89,7 +89,7 @@ class MeanSpeedup:
     problems: int
     marked: int = 0
     """Problems where one of the two measurements carries marks that the rest of the run does not
-    (:mod:`gemmetry.analysis.marks`)."""
+    (:mod:`gemmetry.analysis.dispatches.marks`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

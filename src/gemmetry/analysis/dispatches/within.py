@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
-from gemmetry.analysis.baseline import (
+from gemmetry.analysis.dispatches.baseline import (
     Speedups,
     check_baseline,
     fastest,
@@ -15,7 +15,7 @@ from gemmetry.analysis.baseline import (
     record_id,
     speedups,
 )
-from gemmetry.analysis.comparison import (
+from gemmetry.analysis.dispatches.comparison import (
     CandidateComparison,
     ExperimentComparison,
     change_between,

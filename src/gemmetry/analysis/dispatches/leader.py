@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gemmetry.analysis.baseline import (
+from gemmetry.analysis.dispatches.baseline import (
     Problem,
     RecordId,
     fastest,
@@ -14,8 +14,8 @@ from gemmetry.analysis.baseline import (
     group_by_problem,
     record_id,
 )
-from gemmetry.analysis.marks import RunMarks
-from gemmetry.analysis.within import compare_with_baseline
+from gemmetry.analysis.dispatches.marks import RunMarks
+from gemmetry.analysis.dispatches.within import compare_with_baseline
 from gemmetry.domain.outcome import Outcome, Verification
 from gemmetry.domain.record import Record
 from gemmetry.domain.resultset import ResultSet

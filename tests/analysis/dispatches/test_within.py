@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gemmetry.analysis.within import compare_with_baseline, judged_speedups
+from gemmetry.analysis.dispatches.within import compare_with_baseline, judged_speedups
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.domain.resultset import ResultSet

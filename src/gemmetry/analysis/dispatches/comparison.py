@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from os.path import realpath
 
-from gemmetry.analysis.baseline import geometric_mean
-from gemmetry.analysis.evidence import (
+from gemmetry.analysis.dispatches.baseline import geometric_mean
+from gemmetry.analysis.dispatches.evidence import (
     DEFAULT_THRESHOLD,
     ComparisonEvidence,
     evidence_of,

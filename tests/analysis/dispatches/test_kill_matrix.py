@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.analysis.kill_matrix import kill_matrix
+from gemmetry.analysis.dispatches.kill_matrix import kill_matrix
 from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.record import Verdict
 from gemmetry.domain.traits import Trait

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.analysis.baseline import (
+from gemmetry.analysis.dispatches.baseline import (
     default_baseline,
     fastest,
     fastest_per_provider,
