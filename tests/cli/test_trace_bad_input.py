@@ -174,15 +174,15 @@ def test_a_file_that_may_not_be_read(read, command, monkeypatch):
 def test_a_file_that_vanishes_meanwhile(read, command, monkeypatch):
     from gemmetry.formats import sniffing
 
-    original = sniffing.kind_of
+    original = sniffing.format_of
 
-    def kind_of(path):
+    def format_of(path):
         found = original(path)
         path.unlink()
         return found
 
     Path("gone.json").write_bytes(document(kernel()))
-    monkeypatch.setattr(sniffing, "kind_of", kind_of)
+    monkeypatch.setattr(sniffing, "format_of", format_of)
     ended = read(command, "gone.json")
     assert ended.status == 2
     assert "error: gone.json cannot be read: No such file" in ended.stderr
@@ -191,9 +191,10 @@ def test_a_file_that_vanishes_meanwhile(read, command, monkeypatch):
 @commands
 def test_a_database_that_vanishes_meanwhile(read, command, monkeypatch):
     from gemmetry.formats import sniffing
+    from gemmetry.formats.readers import rocpd
 
     Path("gone.db").write_bytes(b"SQLite format 3\x00")
-    monkeypatch.setattr(sniffing, "kind_of", lambda path: path.unlink() or sniffing.Kind.ROCPD)
+    monkeypatch.setattr(sniffing, "format_of", lambda path: path.unlink() or rocpd.FORMAT)
     ended = read(command, "gone.db")
     assert ended.status == 2
     assert "gone.db" in ended.stderr

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.formats.chakra import read_chakra
 from gemmetry.formats.kineto import read_kineto
 
 pytest.importorskip("torch")
@@ -58,11 +57,9 @@ def test_a_grid_is_recorded_and_what_the_device_cannot_do_is_a_row(cli):
             assert rows is not None
             operators += len(rows.operators.name)
         assert operators == record["trace_operators"] > 0
-        with (folder / "CPU_trace.json").open("rb") as file:
-            chakra = read_chakra(file)
-        assert chakra is not None
-        assert not chakra.problems and not chakra.partial
-        assert any(node.name in PRODUCTS for node in chakra.nodes)
+        chakra = json.loads((folder / "CPU_trace.json").read_text())
+        assert chakra["schema"]
+        assert any(node["name"] in PRODUCTS for node in chakra["nodes"])
         assert record["trace_kernels"] == 0
         assert record["verification"] == "passed"
 

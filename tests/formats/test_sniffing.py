@@ -7,52 +7,53 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.formats.sniffing import Kind, kind_of
+from gemmetry.formats.readers import chakra, kineto, rocprofv3_csv, rocprofv3_json, workbook
+from gemmetry.formats.sniffing import Content, format_of
 
 SAMPLES = Path(__file__).parents[1] / "data" / "traces"
 
 
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.*")), ids=lambda path: path.name)
 def test_real_files(path):
-    expected = Kind.KINETO
+    expected = kineto.FORMAT
     if "_et_" in path.name:
-        expected = Kind.CHAKRA
+        expected = chakra.FORMAT
     elif "results" in path.name:
-        expected = Kind.ROCPROFV3_JSON
+        expected = rocprofv3_json.FORMAT
     elif path.suffix == ".csv":
-        expected = Kind.ROCPROFV3_CSV
+        expected = rocprofv3_csv.FORMAT
     elif path.suffix == ".md":
-        expected = Kind.OTHER
-    assert kind_of(path) is expected
+        expected = Content.OTHER
+    assert format_of(path) is expected
 
 
 @pytest.mark.parametrize(
     ("content", "kind"),
     [
-        (b"", Kind.OTHER),
-        (b"\x00\x01", Kind.OTHER),
-        (b"[]", Kind.KINETO),
-        (b' [ {"ph": "X"}]', Kind.KINETO),
-        (b'[{"a": 1}]', Kind.JSON),
-        (b'\xef\xbb\xbf{"traceEvents": [', Kind.KINETO),
-        (b'{"note": "\\"traceEvents\\": [", "nodes": []}', Kind.JSON),
-        (b'{"nodes": [], "traceEvents": []}', Kind.KINETO),
-        (b'{"schema": "1.1.1", "nodes": []}', Kind.CHAKRA),
-        (b'{"a": "' + b"x" * 200_000 + b'", "traceEvents": []}', Kind.KINETO),
-        (b"PK\x03\x04", Kind.WORKBOOK),
-        (b"SQLite format 3\x00", Kind.OTHER),
-        (b"\x1f\x8b\x08", Kind.OTHER),
-        ('{"traceEvents": []}'.encode("utf-16"), Kind.OTHER),
+        (b"", Content.OTHER),
+        (b"\x00\x01", Content.OTHER),
+        (b"[]", kineto.FORMAT),
+        (b' [ {"ph": "X"}]', kineto.FORMAT),
+        (b'[{"a": 1}]', Content.JSON),
+        (b'\xef\xbb\xbf{"traceEvents": [', kineto.FORMAT),
+        (b'{"note": "\\"traceEvents\\": [", "nodes": []}', Content.JSON),
+        (b'{"nodes": [], "traceEvents": []}', kineto.FORMAT),
+        (b'{"schema": "1.1.1", "nodes": []}', chakra.FORMAT),
+        (b'{"a": "' + b"x" * 200_000 + b'", "traceEvents": []}', kineto.FORMAT),
+        (b"PK\x03\x04", workbook.FORMAT),
+        (b"SQLite format 3\x00", Content.OTHER),
+        (b"\x1f\x8b\x08", Content.OTHER),
+        ('{"traceEvents": []}'.encode("utf-16"), Content.OTHER),
     ],
     ids=lambda value: repr(value)[:30],
 )
 def test_by_the_first_bytes(tmp_path, content, kind):
     path = tmp_path / "file.json"
     path.write_bytes(content)
-    assert kind_of(path) is kind
+    assert format_of(path) is kind
     if content[:2] != b"\x1f\x8b":
         path.write_bytes(gzip.compress(content))
-        assert kind_of(path) is (Kind.OTHER if content.startswith(b"SQLite") else kind)
+        assert format_of(path) is (Content.OTHER if content.startswith(b"SQLite") else kind)
 
 
 def test_a_compressed_file_that_ends_before_its_key_is_cut(tmp_path):
@@ -63,9 +64,9 @@ def test_a_compressed_file_that_ends_before_its_key_is_cut(tmp_path):
         + b'", "traceEvents": []}'
     )
     path.write_bytes(gzip.compress(head)[:150_000])
-    assert kind_of(path) is Kind.CUT
+    assert format_of(path) is Content.CUT
     path.write_bytes(gzip.compress(b'{"traceEvents": [' + head)[:150_000])
-    assert kind_of(path) is Kind.KINETO
+    assert format_of(path) is kineto.FORMAT
 
 
 def test_a_database_of_something_else(tmp_path):
@@ -73,20 +74,20 @@ def test_a_database_of_something_else(tmp_path):
     opened = sqlite3.connect(path)
     opened.execute("CREATE TABLE x (y)")
     opened.close()
-    assert kind_of(path) is Kind.OTHER
+    assert format_of(path) is Content.OTHER
 
 
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        ('{"a": 1}\n', Kind.JSON),
-        ('{"a": {"b": 1}', Kind.JSON),
-        ('{"a": {"b": 1', Kind.CUT),
-        ("{", Kind.CUT),
-        ('{"traceEvents": [', Kind.KINETO),
+        ('{"a": 1}\n', Content.JSON),
+        ('{"a": {"b": 1}', Content.JSON),
+        ('{"a": {"b": 1', Content.CUT),
+        ("{", Content.CUT),
+        ('{"traceEvents": [', kineto.FORMAT),
     ],
 )
 def test_a_document_that_ends_early_is_told_from_another_one(tmp_path, text, kind):
     path = tmp_path / "a.json"
     path.write_text(text)
-    assert kind_of(path) is kind
+    assert format_of(path) is kind

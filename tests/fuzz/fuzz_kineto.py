@@ -18,7 +18,6 @@ with atheris.instrument_imports(include=["gemmetry.formats", "gemmetry.traces"])
     import numpy as np
 
     from gemmetry.domain.errors import RequestError
-    from gemmetry.formats.chakra import read_chakra
     from gemmetry.formats.events import TraceRows
     from gemmetry.formats.kineto import read_kineto
     from gemmetry.formats.rocm.rocprofv3_json import read_rocprofv3_json
@@ -55,8 +54,6 @@ def one_input(data: bytes) -> None:
             check(read_trace(path, use_cache=False))
         except RequestError:
             pass
-    elif choice & 32:
-        read_chakra(io.BytesIO(text), chunk_bytes=chunk_bytes)
     elif choice & 16:
         check(read_rocprofv3_json(io.BytesIO(text), chunk_bytes=chunk_bytes))
     else:

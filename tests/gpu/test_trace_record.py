@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,6 @@ import pytest
 from gemmetry import record_traces
 from gemmetry.domain.record import Record
 from gemmetry.domain.target import Target
-from gemmetry.formats.chakra import read_chakra
 from gemmetry.formats.events import GpuKind, TraceRows
 from gemmetry.formats.kineto import read_kineto
 
@@ -96,7 +96,6 @@ def test_repeats_are_added_and_a_chakra_trace_may_hold_every_launch(
     assert grown.trace.output_sha256 == first.trace.output_sha256
     whole = grid(2, whole=True)
     assert whole.trace is not None
-    with (tmp_path / "True" / whole.trace.folder / whole.trace.files[0]).open("rb") as file:
-        chakra = read_chakra(file)
-    assert chakra is not None
-    assert sum(node.name == "aten::mm" for node in chakra.nodes) == 2 * (1 + 1)
+    text = (tmp_path / "True" / whole.trace.folder / whole.trace.files[0]).read_text()
+    names = [node["name"] for node in json.loads(text)["nodes"]]
+    assert names.count("aten::mm") == 2 * (1 + 1)

@@ -7,46 +7,28 @@ from enum import Enum
 from pathlib import Path
 
 from gemmetry.formats.json.array import key_pattern
-from gemmetry.formats.opening import SQLITE_MAGIC, XLSX_MAGIC, open_decompressed
+from gemmetry.formats.opening import open_decompressed
+from gemmetry.formats.readers import TraceFormat, trace_formats
 
 FIRST_BYTES = 64 << 10
 MOST_BYTES = 8 << 20
 """How many bytes are searched for the key that identifies a JSON document: metadata that users add
 precede the events (32 KiB in one of the public traces)."""
 
-ROCPROFV3_KEY = "rocprofiler-sdk-tool"
-"""The only key in the outermost object of a rocprofv3 ``results.json``."""
 
+class Content(Enum):
+    """Of a file that no format of traces recognises."""
 
-class Kind(Enum):
-    """Of a file."""
-
-    KINETO = "Kineto trace"
-    ROCPROFV3_JSON = "rocprofv3 results (JSON)"
-    ROCPROFV3_CSV = "rocprofv3 table (CSV)"
-    ROCPD = "rocpd database (SQLite)"
-    CHAKRA = "Chakra execution trace"
-    WORKBOOK = "workbook (xlsx)"
     JSON = "other JSON document"
     CUT = "JSON document that ends early"
     """JSON before any key that identifies its format."""
     OTHER = "other file"
 
 
-TRACES = (Kind.KINETO, Kind.ROCPROFV3_JSON, Kind.ROCPROFV3_CSV, Kind.ROCPD)
-
-_KEYS = key_pattern(["traceEvents", ROCPROFV3_KEY, "nodes"])
 _CLOSING = {b"{": b"}", b"[": b"]"}
-_BARE_EVENTS = re.compile(rb'\s*\[\s*(?:\{.{0,2000}?"ph"\s*:|\]|\Z)', re.DOTALL)
-_CSV = re.compile(
-    rb"(?=[^\r\n]*\b(?:Start_Timestamp|Counter_Name)\b)"
-    rb"[^\r\n]*\b(?:Kernel_Name|Correlation_Id)\b[^\r\n]*\r?\n"
-    rb"|[^\r\n]*\b(?:TotalDurationNs|Logical_Node_Id)\b[^\r\n]*\r?\n"
-)
-"""Columns of the tables of kernels and calls with times, counters, statistics and agents."""
 
 
-def kind_of(path: Path) -> Kind:
+def format_of(path: Path) -> TraceFormat | Content:
     """The format of a file, which may be compressed.
 
     Raises:
@@ -57,43 +39,41 @@ def kind_of(path: Path) -> Kind:
     with open_decompressed(path) as file:
         try:
             text = file.read(FIRST_BYTES)
-            if text.startswith(SQLITE_MAGIC):
-                from gemmetry.formats.rocm import rocpd
-
-                return Kind.ROCPD if rocpd.is_rocpd(path) else Kind.OTHER
-            if text.startswith(XLSX_MAGIC):
-                return Kind.WORKBOOK
             start = text.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
             if start == b"{":
-                while not _KEYS.search(text) and len(text) < MOST_BYTES:
+                keys = _keys()
+                while not keys.search(text) and len(text) < MOST_BYTES:
                     more = file.read(len(text))
                     if not more:
                         break
                     text += more
                 is_whole = not file.read(1)
-            elif start == b"[" and not _BARE_EVENTS.match(text):
+            elif start == b"[" and _by_beginning(text) is None:
                 text += file.read(MOST_BYTES - len(text))
                 is_whole = not file.read(1)
         except OSError:
             # Damaged compression; the reader reports where.
             pass
-    if start in _CLOSING:
-        kind = _of_document(text) if start == b"{" else _of_array(text)
-        ends_early = is_whole and not text.rstrip().endswith(_CLOSING[start])
-        return Kind.CUT if kind is Kind.JSON and ends_early else kind
-    return Kind.ROCPROFV3_CSV if _CSV.match(text) else Kind.OTHER
+    found = _by_key(text) if start == b"{" else _by_beginning(text)
+    if found is not None:
+        return found if found.confirmed(path) else Content.OTHER
+    if start not in _CLOSING:
+        return Content.OTHER
+    ends_early = is_whole and not text.rstrip().endswith(_CLOSING[start])
+    return Content.CUT if ends_early else Content.JSON
 
 
-def _of_array(text: bytes) -> Kind:
-    return Kind.KINETO if _BARE_EVENTS.match(text) else Kind.JSON
+def _keys() -> re.Pattern[bytes]:
+    return key_pattern([form.json_key for form in trace_formats() if form.json_key])
 
 
-def _of_document(text: bytes) -> Kind:
-    for match in _KEYS.finditer(text):
-        if match[1] == b"traceEvents":
-            return Kind.KINETO
-        if match[1] == ROCPROFV3_KEY.encode():
-            return Kind.ROCPROFV3_JSON
-        if b'"schema"' in text[: match.start()]:
-            return Kind.CHAKRA
-    return Kind.JSON
+def _by_beginning(text: bytes) -> TraceFormat | None:
+    return next((form for form in trace_formats() if form.begins(text)), None)
+
+
+def _by_key(text: bytes) -> TraceFormat | None:
+    forms = {form.json_key.encode(): form for form in trace_formats() if form.json_key}
+    for match in _keys().finditer(text):
+        if forms[match[1]].counts(text[: match.start()]):
+            return forms[match[1]]
+    return None

@@ -12,24 +12,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gemmetry.domain.errors import RequestError, StorageError
+from gemmetry.domain.errors import RequestError
 from gemmetry.formats.events import TraceRows
 from gemmetry.formats.mapping import let_go
 from gemmetry.traces.cache import CACHE_SUFFIX, SMALLEST_CACHED_BYTES, cache_key, load, save
 from gemmetry.traces.stages import stage
 
 if TYPE_CHECKING:
-    from gemmetry.formats.sniffing import Kind
+    from gemmetry.formats.readers import TraceFormat
+    from gemmetry.formats.sniffing import Content
 
-_NAMES = re.compile(r"\.(?:json|csv|db)(?:\.(?:gz|zst))?\Z")
-_OF_PYTORCH = re.compile(r"\.pt\.trace\.json(?:\.gz|\.zst)?\Z")
-"""What PyTorch calls its traces, and nothing else is called."""
-
+_PACKED = re.compile(r"\.(?:gz|zst)\Z")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{", b"[\0", b"\0[")
-_SUPPORTED = (
-    "Supported: Kineto traces (JSON, also .gz and .zst), and rocprofv3's results.json, "
-    "kernel_trace.csv and .db files."
-)
 
 
 def read_trace(
@@ -95,7 +89,9 @@ def _traces_at(path: Path) -> list[Path]:
     if path.is_dir():
         inside = sorted(_inside(path), key=_natural)
         if not inside:
-            raise RequestError(f"no trace below {path}", hint=_SUPPORTED)
+            from gemmetry.formats.readers import supported
+
+            raise RequestError(f"no trace below {path}", hint=supported())
         return inside
     if not path.exists():
         raise RequestError(
@@ -115,31 +111,33 @@ def _inside(folder: Path) -> Iterator[Path]:
 
 def _is_trace(file: Path) -> bool:
     name = file.name
-    if not _NAMES.search(name) or name.endswith(CACHE_SUFFIX) or name.startswith("."):
+    named = [form for form in _named(name) if form.read is not None]
+    if not named or name.endswith(CACHE_SUFFIX) or name.startswith("."):
         return False
-    from gemmetry.formats.sniffing import TRACES, Kind, kind_of
+    from gemmetry.formats.sniffing import Content, format_of
 
     try:
         if not file.is_file():
-            # What a link that leads nowhere should lead to, nobody can tell.
+            # Nobody can know what a link that leads nowhere should lead to.
             return file.is_symlink() and not file.exists()
-        kind = kind_of(file)
+        found = format_of(file)
     except (RequestError, OSError):
-        return ".csv" not in name or _tells_kernels(name)
-    if kind is Kind.ROCPROFV3_CSV:
-        from gemmetry.formats.rocm.rocprofv3_csv import kernel_tables
+        return any(form.is_missed(name) for form in named)
+    if not isinstance(found, Content):
+        if found.read is not None:
+            return found.leads(file)
+    # A damaged one is not passed over, so that no rank is missed without a word.
+    elif found is not Content.JSON and ".json" in name:
+        return True
+    return any(form.own_name is not None and form.own_name.search(name) for form in named)
 
-        return file in kernel_tables(file)
-    # A damaged one is not passed over, so that nobody misses a rank without being told.
-    is_damaged = kind in (Kind.OTHER, Kind.CUT) and ".json" in name
-    return kind in TRACES or is_damaged or _OF_PYTORCH.search(name) is not None
 
+def _named(name: str) -> list[TraceFormat]:
+    """The formats whose files may have this name."""
+    from gemmetry.formats.readers import trace_formats
 
-def _tells_kernels(name: str) -> bool:
-    from gemmetry.formats.rocm.rocprofv3_tables import table_of
-
-    found = table_of(name)
-    return found is not None and found[1] in ("kernel_trace", "counter_collection")
+    bare = _PACKED.sub("", name)
+    return [form for form in trace_formats() if bare.endswith(form.suffix)]
 
 
 def _natural(path: Path) -> list[tuple[int, str | int]]:
@@ -153,12 +151,8 @@ def _key(path: Path) -> str | None:
             return None
     except OSError:
         return None
-    if ".csv" not in path.name:
-        return cache_key([path])
-    from gemmetry.formats.rocm.rocprofv3_tables import siblings
-
-    beside = siblings(path)
-    return cache_key([beside[table] for table in sorted(beside)] if beside else [path])
+    files = next((files for form in _named(path.name) if len(files := form.files(path)) > 1), ())
+    return cache_key(files or [path])
 
 
 def _read(path: Path) -> TraceRows:
@@ -171,91 +165,64 @@ def _read(path: Path) -> TraceRows:
                 hint=f"Give yourself the permission to list it: chmod u+rx {path.name}",
             ) from error
         raise RequestError(f"{path} is a folder", hint="Give the trace files in it.")
-    from gemmetry.formats.sniffing import kind_of
+    from gemmetry.formats.sniffing import format_of
 
-    kind = kind_of(path)
-    rows = _read_as(path, kind)
+    found = format_of(path)
+    rows = _read_as(path, found)
     if rows is None:
-        reason, hint = _reason(path, kind)
+        reason, hint = _reason(path, found)
         raise RequestError(f"{path} is no trace: {reason}", hint=hint)
     from gemmetry.formats.plausible import plausible
     from gemmetry.traces.time_bases import time_base_problems
 
     rows = plausible(rows)
-    found = time_base_problems(rows)
-    return dataclasses.replace(rows, problems=(*rows.problems, *found)) if found else rows
+    problems = time_base_problems(rows)
+    return dataclasses.replace(rows, problems=(*rows.problems, *problems)) if problems else rows
 
 
-def _reason(path: Path, kind: Kind) -> tuple[str, str]:
+def _reason(path: Path, found: TraceFormat | Content) -> tuple[str, str]:
     """Why it is none, and what to do."""
-    from gemmetry.formats.opening import SQLITE_MAGIC, open_decompressed
-    from gemmetry.formats.sniffing import Kind
+    from gemmetry.formats.opening import open_decompressed
+    from gemmetry.formats.readers import supported, trace_formats
+    from gemmetry.formats.sniffing import Content
 
-    if kind is Kind.CHAKRA:
-        return (
-            "it is a Chakra execution trace, which has no times of a GPU",
-            "Give the *.pt.trace.json file that was recorded with it.",
-        )
-    if kind is Kind.WORKBOOK:
-        return (
-            "it is a workbook",
-            "gemmetry trace summary, gemms and shapes read those of TraceLens; else give the "
-            "trace that it was made from.",
-        )
-    if kind is Kind.ROCPROFV3_CSV:
-        told = "neither it nor a file of the same process next to it has kernels with their times"
-        return told, _SUPPORTED
-    if kind is Kind.JSON:
-        return 'it is a JSON document without "traceEvents"', _SUPPORTED
+    if not isinstance(found, Content) and found.problem:
+        return found.problem, found.hint or supported()
+    if found is Content.JSON:
+        keys = [form.json_key for form in trace_formats() if form.reads_unrecognised]
+        return f'it is a JSON document without "{keys[0]}"', supported()
     with open_decompressed(path) as file:
         try:
             begin = file.read(16)
         except OSError as error:
             return f"byte 0: {error}", "Copy or record it again."
-    if begin.startswith(SQLITE_MAGIC):
-        return "it is a SQLite database that is damaged or has no tables of rocprofv3", _SUPPORTED
+    near = next((form for form in trace_formats() if form.problem and form.begins(begin)), None)
+    if near is not None:
+        return near.problem, near.hint or supported()
     if begin.startswith(_UTF16):
         return "it is text in UTF-16", "Convert it to UTF-8: iconv -f UTF-16 -t UTF-8 FILE."
-    if kind is Kind.CUT:
-        return "it is a JSON document that ends before any event of a trace", _SUPPORTED
+    if found is Content.CUT:
+        return "it is a JSON document that ends before any event of a trace", supported()
     if not begin:
-        return "it is empty", _SUPPORTED
+        return "it is empty", supported()
     if begin.isascii() and all(c.isprintable() or c.isspace() for c in begin.decode()):
-        return f"it begins with {begin.decode()!r}", _SUPPORTED
+        return f"it begins with {begin.decode()!r}", supported()
     return (
         f"it is no text and of no known kind; its first bytes are {begin[:8].hex(' ')}",
-        _SUPPORTED,
+        supported(),
     )
 
 
-def _read_as(path: Path, kind: Kind) -> TraceRows | None:
-    from gemmetry.formats.opening import open_decompressed
-    from gemmetry.formats.sniffing import Kind
+def _read_as(path: Path, found: TraceFormat | Content) -> TraceRows | None:
+    from gemmetry.formats.readers import trace_formats
+    from gemmetry.formats.sniffing import Content
 
-    if kind is Kind.ROCPD:
-        from gemmetry.formats.rocm.rocpd import read_rocpd
-
-        return read_rocpd(path)
-    if kind is Kind.ROCPROFV3_CSV:
-        from gemmetry.formats.rocm.rocprofv3_csv import read_rocprofv3_csv
-
-        return read_rocprofv3_csv(path)
-    if kind in (Kind.CHAKRA, Kind.WORKBOOK):
-        return None
-    with open_decompressed(path) as file:
-        try:
-            if kind is Kind.ROCPROFV3_JSON:
-                from gemmetry.formats.rocm.rocprofv3_json import read_rocprofv3_json
-
-                return read_rocprofv3_json(file)
-            from gemmetry.formats.kineto import read_kineto
-
-            rows = read_kineto(file)
+    if not isinstance(found, Content):
+        return found.read(path) if found.read is not None else None
+    for form in trace_formats():
+        if form.reads_unrecognised and form.read is not None:
+            rows = form.read(path)
             # Of an array that ends early, whole events are kept; with none there is no trace.
-            return None if rows and kind is Kind.CUT and not rows.events else rows
-        except OSError as error:
-            raise StorageError(
-                f"{path} is too large for memory, and a temporary file for it cannot be "
-                f"written: {error}",
-                hint="Free some disk, or set TMPDIR to a folder on another one.",
-            ) from error
+            if rows is not None and (rows.events or found is not Content.CUT):
+                return rows
+    return None

@@ -30,6 +30,7 @@ from gemmetry.formats.json.array import CHUNK_BYTES
 from gemmetry.formats.json.repair import repaired
 from gemmetry.formats.json.sections import SectionReader
 from gemmetry.formats.naming import Numbers, short_name
+from gemmetry.formats.readers.rocprofv3_json import KEY
 from gemmetry.formats.rocm.rows import (
     LATEST_NS,
     Agents,
@@ -42,7 +43,6 @@ from gemmetry.formats.rocm.rows import (
     rank_of,
     renumbered,
 )
-from gemmetry.formats.sniffing import ROCPROFV3_KEY
 from gemmetry.formats.spool import Spool
 
 _GPU_AGENT = 2
@@ -142,7 +142,7 @@ def read_rocprofv3_json(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> Tr
     except (ValueError, RecursionError):
         document = None
         reader.text.note(reader.text.offset, "what stands around the records is damaged")
-    processes = document.get(ROCPROFV3_KEY) if isinstance(document, dict) else None
+    processes = document.get(KEY) if isinstance(document, dict) else None
     if not isinstance(processes, list) and not builder.events:
         return None
     processes = [p if isinstance(p, dict) else {} for p in processes or []]

@@ -1,0 +1,19 @@
+"""Chakra execution traces: recognised, and not read, because they have no times of a GPU."""
+
+from __future__ import annotations
+
+from gemmetry.formats.readers import TraceFormat
+
+
+def _counts(before: bytes) -> bool:
+    return b'"schema"' in before
+
+
+FORMAT = TraceFormat(
+    name="Chakra execution trace",
+    suffix=".json",
+    json_key="nodes",
+    counts=_counts,
+    problem="it is a Chakra execution trace, which has no times of a GPU",
+    hint="Give the *.pt.trace.json file that was recorded with it.",
+)

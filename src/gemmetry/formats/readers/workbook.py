@@ -1,0 +1,20 @@
+"""Workbooks: recognised, and no traces."""
+
+from __future__ import annotations
+
+from gemmetry.formats.opening import XLSX_MAGIC
+from gemmetry.formats.readers import TraceFormat
+
+
+def _begins(text: bytes) -> bool:
+    return text.startswith(XLSX_MAGIC)
+
+
+FORMAT = TraceFormat(
+    name="workbook (xlsx)",
+    suffix=".xlsx",
+    begins=_begins,
+    problem="it is a workbook",
+    hint="gemmetry trace summary, gemms and shapes read those of TraceLens; else give the trace "
+    "that it was made from.",
+)
