@@ -25,7 +25,7 @@ from gemmetry.api.results import Results
 from gemmetry.domain.dtypes import parse_dtype
 from gemmetry.domain.record import Measurement, Record
 from gemmetry.domain.resultset import ResultSet
-from gemmetry.engine.dispatches.grouping import ASSUMED_CACHE_BYTES
+from gemmetry.engine.device.grouping import ASSUMED_CACHE_BYTES
 from gemmetry.measurement.buffers import CACHE_FACTOR, MAX_SETS
 from gemmetry.statistics.comparison import Comparison, Difference, Pairing
 from gemmetry.statistics.proportions import lower_bound, upper_bound

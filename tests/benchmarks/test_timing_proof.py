@@ -121,7 +121,7 @@ def test_group_memory_makes_the_engine_open_that_many() -> None:
     from gemmetry.domain.names import parse_operation
     from gemmetry.domain.settings import RunSettings
     from gemmetry.domain.target import Target, TargetKind
-    from gemmetry.engine.dispatches.grouping import Budget
+    from gemmetry.engine.device.grouping import Budget
 
     class Candidate:
         def __init__(self, operation: str) -> None:

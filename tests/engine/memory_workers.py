@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -35,6 +36,8 @@ PASSED = Verdict(
     checks=dict.fromkeys(("form", *(check.name for check in CHECKS)), "passed"),
 )
 
+_CHANCE = random.Random(0)
+
 Answer = Callable[[Message], Iterable[Message]]
 
 
@@ -48,10 +51,9 @@ def healthy_answers(request: Message) -> list[Message]:
                 Compiled(w.id, BuildFacts(), None) for w in request.dispatches
             ]
         case Open():
-            answers = [reply for wire in request.dispatches for reply in _opened(wire)]
+            answers = [reply for wire in request.dispatches for reply in opened(wire)]
         case Sample():
-            taken = Round(samples_ns=(1.0, 1.5), method="events", seconds=1e-6)
-            answers = [Sampled(key, taken, None) for key, _ in request.requests]
+            answers = [Sampled(key, _round(count), None) for key, count in request.requests]
         case Close():
             check = CheckResult("after_timing", CheckOutcome.PASSED)
             answers = [Closed(key, check, None) for key in request.ids]
@@ -60,7 +62,13 @@ def healthy_answers(request: Message) -> list[Message]:
     return [*answers, Answered()]
 
 
-def _opened(wire: WireDispatch) -> list[Message]:
+def _round(count: int) -> Round:
+    samples = tuple(_CHANCE.uniform(1.0, 1.5) for _ in range(count))
+    return Round(samples_ns=samples, method="events", seconds=1e-6)
+
+
+def opened(wire: WireDispatch) -> list[Message]:
+    """The answers about a dispatch that can be opened."""
     trace = None
     if wire.trace_folder:
         files = ("chakra_et.json", *(f"kineto_{n}.json" for n in range(wire.trace_kept + 1)))

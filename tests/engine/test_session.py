@@ -22,7 +22,9 @@ from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.plan import NamedDispatch, ProviderRequest
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import run, session
-from gemmetry.engine.dispatches import device, launch_budget, results
+from gemmetry.engine.device import opening, results
+from gemmetry.engine.device.session import DeviceSession
+from gemmetry.engine.dispatches import launch_budget
 from gemmetry.engine.workers.process import WorkerProcess
 from gemmetry.engine.workers.protocol import Sample, Trying
 from gemmetry.store.experiment import Experiment
@@ -169,7 +171,7 @@ def test_failures_and_verdicts_are_durable_while_a_group_opens(make_plan, tmp_pa
     folder = tmp_path / "experiment"
     monkeypatch.setattr(results, "STORE_EVERY_S", 0.0)
     opened = []
-    original = device.DeviceSession._take_opened
+    original = opening.Opener._take_opened
 
     def break_off(self, worker, candidate, reply):
         if len(opened) == 3:
@@ -177,20 +179,20 @@ def test_failures_and_verdicts_are_durable_while_a_group_opens(make_plan, tmp_pa
         opened.append((candidate.configuration.name, reply.verdict is not None))
         original(self, worker, candidate, reply)
 
-    monkeypatch.setattr(device.DeviceSession, "_take_opened", break_off)
+    monkeypatch.setattr(opening.Opener, "_take_opened", break_off)
     plan = make_plan(("wrong", "factor_2"))
     with pytest.raises(KeyboardInterrupt):
         run(plan, folder)
     with Experiment.open(folder) as experiment:
         assert [r.configuration for r in experiment.records()] == ["wrong"]
-    monkeypatch.setattr(device.DeviceSession, "_take_opened", original)
+    monkeypatch.setattr(opening.Opener, "_take_opened", original)
     opened.clear()
 
     def watch(self, worker, candidate, reply):
         opened.append((candidate.configuration.name, reply.verdict is not None))
         original(self, worker, candidate, reply)
 
-    monkeypatch.setattr(device.DeviceSession, "_take_opened", watch)
+    monkeypatch.setattr(opening.Opener, "_take_opened", watch)
     assert run(plan, folder).outcomes == {Outcome.OK: 3, Outcome.WRONG: 1}
     assert opened == [("default", False), ("fast", False), ("factor_2", True)], "verified once"
     with Experiment.open(folder) as experiment:
@@ -349,13 +351,13 @@ def test_an_unavailable_provider_is_unsupported(make_plan, run_plan):
 def test_several_devices_are_measured_at_once(make_plan, run_plan, monkeypatch):
     targets = [Target(TargetKind.NULL, "", index) for index in range(2)]
     both = threading.Barrier(2, timeout=60)
-    original = device.DeviceSession.measure
+    original = DeviceSession.measure
 
     def measure(self, candidates):
         both.wait()  # until the other device is being measured too
         original(self, candidates)
 
-    monkeypatch.setattr(device.DeviceSession, "measure", measure)
+    monkeypatch.setattr(DeviceSession, "measure", measure)
     ran = run_plan(make_plan(("slow_1",), targets=targets))
     assert [r.device for r in ran.records].count("null:1") == 3
     assert ran.summary.outcomes == {Outcome.OK: 6}

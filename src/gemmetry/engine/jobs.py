@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # Workers import this module, and do without what only the pa
     from gemmetry.domain.contracts import Executable, HostArray
     from gemmetry.domain.dispatch import Dispatch
     from gemmetry.domain.operation import Operation
+    from gemmetry.engine.device.grouping import Budget
     from gemmetry.engine.dispatches.candidate import Candidate
-    from gemmetry.engine.dispatches.grouping import Budget
     from gemmetry.engine.workers.protocol import Opened, WireDispatch
     from gemmetry.measurement.sampler import Sampler
     from gemmetry.store.experiment import Experiment
@@ -101,7 +101,7 @@ class Job:
 
     def groups(self, candidates: Iterable[Candidate], budget: Budget) -> Iterator[list[Candidate]]:
         """`candidates` in groups that are open at the same time."""
-        from gemmetry.engine.dispatches.grouping import groups
+        from gemmetry.engine.device.grouping import groups
 
         return groups(candidates, budget)
 

@@ -23,9 +23,9 @@ from gemmetry.domain.plan import Plan
 from gemmetry.domain.record import Record
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.compiling import CompilePool, Failed, Progress, collect
+from gemmetry.engine.device.session import DeviceSession
 from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker
 from gemmetry.engine.dispatches.candidates import Resolver
-from gemmetry.engine.dispatches.device import DeviceSession
 from gemmetry.engine.dispatches.evidence_folders import FAILURES
 from gemmetry.engine.failures import Ending
 from gemmetry.engine.growth import obstacles, wanted_again, with_known_configurations

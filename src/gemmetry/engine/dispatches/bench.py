@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-
-import numpy as np
 
 from gemmetry.domain.contracts import Executable, HostArray, Provider, Workspace
 from gemmetry.domain.dispatch import Dispatch
@@ -18,12 +15,12 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.outcome import Stage, Verification
 from gemmetry.domain.record import BuildFacts, Verdict
-from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import TargetKind
 from gemmetry.domain.units import format_bytes
 from gemmetry.engine.dispatches.companion_builder import CompanionBuilder
 from gemmetry.engine.dispatches.copies import Copies, ReturnsOnce
 from gemmetry.engine.dispatches.evidence_folders import EvidenceFolders
+from gemmetry.engine.dispatches.inputs_and_references import InputsAndReferences
 from gemmetry.engine.dispatches.launch_budget import LaunchBudget
 from gemmetry.engine.dispatches.sanitizing import sanitize, with_sanitizer
 from gemmetry.engine.failures import describe
@@ -50,30 +47,12 @@ from gemmetry.measurement.buffers import Uploads
 from gemmetry.measurement.renewal import LeftOutput
 from gemmetry.measurement.sampler import Sampler
 from gemmetry.numerics.changes import changed_inputs, changed_reference
-from gemmetry.numerics.inputs import make_inputs
-from gemmetry.numerics.references import Reference, compute_reference
 from gemmetry.observers import make_observers
-from gemmetry.providers.cost_probe import least_seconds
 from gemmetry.verification.after_timing import digest, recheck
 from gemmetry.verification.checks import CheckResult
 from gemmetry.verification.diagnosis.accumulator_hint import with_accumulator_hint
 from gemmetry.verification.evidence import Evidence
 from gemmetry.verification.protocol import verify
-from gemmetry.verification.references.cache import ReferenceCache
-
-HOST_REFERENCE_FLOPS = 2e11
-"""Products up to this size get their float64 reference from the host, larger ones from the device
-where it can: two cores of a small machine need about 5 s for it (measured, 40 GFLOP/s)."""
-
-REFERENCE_SECONDS = 30.0
-"""A float64 reference that the host would compute for longer is not made: Freivalds' test stands in
-for it. Two cores of a small machine (40 GFLOP/s) get to 1.2e12 FLOPs, a product of 8192³."""
-
-_PROBE_SIZE = 768
-"""Edge of the float64 product whose time tells how fast the host is: about 20 ms on two cores."""
-
-KEPT_BYTES = 2 << 30
-"""Host memory for inputs of recent operations; the latest are kept in any case."""
 
 
 @dataclass(slots=True)
@@ -88,59 +67,6 @@ class OpenDispatch:
     """Digest of an output that was verified; "" if none is known."""
 
 
-class Answers:
-    """Inputs and references of operations, those last used kept in memory."""
-
-    def __init__(self, references: Path, settings: RunSettings) -> None:
-        self._cache = ReferenceCache(references)
-        self._settings = settings
-        self._inputs: OrderedDict[Operation, tuple[HostArray, ...]] = OrderedDict()
-        self._held_bytes = 0
-
-    def inputs(self, operation: Operation) -> tuple[HostArray, ...]:
-        """Host arrays of the operation's inputs."""
-        found = self._inputs.get(operation)
-        if found is not None:
-            self._inputs.move_to_end(operation)
-            return found
-        settings = self._settings
-        found = make_inputs(operation, distribution=settings.distribution, seed=settings.seed)
-        self._inputs[operation] = found
-        self._held_bytes += _bytes(found)
-        while self._held_bytes > KEPT_BYTES and len(self._inputs) > 1:
-            _, dropped = self._inputs.popitem(last=False)
-            self._held_bytes -= _bytes(dropped)
-        return found
-
-    def reference(self, operation: Operation, executable: Executable) -> Reference | None:
-        """The operation's reference: from memory, from the experiment, or computed now; None
-        where only the host could compute it, and for too long."""
-        settings = self._settings
-        if operation.flops > HOST_REFERENCE_FLOPS and self._takes_too_long(operation, executable):
-            return None
-
-        def compute() -> Reference:
-            matmul = None
-            large = operation.flops > HOST_REFERENCE_FLOPS
-            if large or settings.verification_providers[:1] == ("device",):
-                matmul = executable.device.float64_matmul()
-            return compute_reference(operation, self.inputs(operation), matmul=matmul)
-
-        return self._cache.get(operation, settings.distribution, settings.seed, compute)
-
-    def _takes_too_long(self, operation: Operation, executable: Executable) -> bool:
-        if executable.device.float64_matmul() is not None:
-            return False
-        return operation.flops / host_flops_per_second() > REFERENCE_SECONDS
-
-
-@cache
-def host_flops_per_second() -> float:
-    """What numpy's float64 product does on this host, from some of :data:`_PROBE_SIZE`³."""
-    matrix = np.ones((_PROBE_SIZE, _PROBE_SIZE))
-    return 2 * _PROBE_SIZE**3 / least_seconds(lambda: np.matmul(matrix, matrix))
-
-
 class Bench:
     """Serves Open, Sample and Close for one provider on one device."""
 
@@ -152,7 +78,7 @@ class Bench:
         self._hello = hello
         self._job = job_of(hello.settings)
         self._workspace = workspace
-        self._answers = Answers(Path(hello.references), hello.settings)
+        self._known = InputsAndReferences(Path(hello.references), hello.settings)
         self._evidence = EvidenceFolders(Path(hello.failures), hello.settings)
         if hello.target.kind is TargetKind.CPU:
             pin_process(int(hello.options.get("threads", 0)))
@@ -248,7 +174,7 @@ class Bench:
         self.enter(wire, Stage.VERIFY)
         device, operation = executable.device, dispatch.operation
         _require_memory(operation, device.free_memory_bytes())
-        arrays = self._answers.inputs(operation)
+        arrays = self._known.inputs(operation)
         buffers = [device.upload(a, s) for a, s in zip(arrays, operation.inputs, strict=True)]
         output = device.allocate(operation.output)
         device.synchronize()
@@ -267,8 +193,8 @@ class Bench:
             return None, ""
         self.enter(wire, Stage.VERIFY)
         operation, level = dispatch.operation, settings.verification_level
-        inputs = self._answers.inputs(operation)
-        reference = self._answers.reference(operation, executable)
+        inputs = self._known.inputs(operation)
+        reference = self._known.reference(operation, executable)
         companions = self._companions.companions(dispatch, level)
         right = ""
 
@@ -311,7 +237,7 @@ class Bench:
 
     def inputs(self, operation: Operation) -> tuple[HostArray, ...]:
         """See :class:`gemmetry.engine.jobs.Workbench`."""
-        return self._answers.inputs(operation)
+        return self._known.inputs(operation)
 
     def make_sampler(self, dispatch: Dispatch, executable: Executable) -> Sampler:
         """See :class:`gemmetry.engine.jobs.Workbench`."""
@@ -353,8 +279,8 @@ class Bench:
         if item.sampler is None or not (self._hello.settings.verify and item.is_verified):
             return None, None
         operation = item.dispatch.operation
-        inputs = self._answers.inputs(operation)
-        find_reference = partial(self._answers.reference, operation, item.executable)
+        inputs = self._known.inputs(operation)
+        find_reference = partial(self._known.reference, operation, item.executable)
         last: list[LeftOutput] = []
         check = recheck(
             operation,
@@ -405,7 +331,3 @@ def _watched(outputs: Iterable[LeftOutput], last: list[LeftOutput]) -> Iterator[
     for output in outputs:
         last[:] = [output]
         yield output
-
-
-def _bytes(arrays: Sequence[HostArray]) -> int:
-    return sum(int(array.nbytes) for array in arrays)

@@ -16,8 +16,8 @@ from gemmetry.engine.jobs import Job, Lacking, Outputs, Prepared, Workbench
 if TYPE_CHECKING:
     from gemmetry.domain.contracts import Executable
     from gemmetry.domain.dispatch import Dispatch
+    from gemmetry.engine.device.grouping import Budget
     from gemmetry.engine.dispatches.candidate import Candidate
-    from gemmetry.engine.dispatches.grouping import Budget
     from gemmetry.engine.workers.protocol import Opened, WireDispatch
     from gemmetry.store.experiment import Experiment
 

@@ -4,7 +4,8 @@ as far as the device's memory allows."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 from gemmetry.domain.target import Target
 from gemmetry.engine.dispatches.candidate import Candidate
@@ -86,3 +87,10 @@ def _share(last: Candidate, candidate: Candidate) -> bool:
     same = candidate.operation_name == last.operation_name
     small = max(candidate.operation.flops, last.operation.flops) <= SMALL_OPERATION_FLOPS
     return same or small
+
+
+def by_lane(candidates: Sequence[Candidate]) -> Iterator[tuple[int, list[Candidate]]]:
+    """`candidates` by the number of their lane, in the order of these."""
+    ordered = sorted(candidates, key=lambda candidate: candidate.lane.id)
+    for lane, members in groupby(ordered, key=lambda candidate: candidate.lane.id):
+        yield lane, list(members)

@@ -5,8 +5,8 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.outcome import Stage, Verification
 from gemmetry.domain.record import Verdict
 from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine.device.verification_progress import VerificationProgress
 from gemmetry.engine.dispatches.candidate import Candidate
-from gemmetry.engine.dispatches.opening import Opening
 from gemmetry.store.rows import Lane
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"
@@ -23,34 +23,37 @@ def candidates(count, stage=Stage.VERIFY):
     return made
 
 
-def told(opening, *ended):
-    events = [opening.count(candidate) for candidate in ended]
+def reported(progress, *ended):
+    events = [progress.count(candidate) for candidate in ended]
     return [(str(e.stage), e.done, e.total) for e in events if e is not None]
 
 
 def test_each_counts_once():
     one, two = candidates(2)
-    opening = Opening([one, two], verifies=True)
-    assert told(opening, one, one, two, two, one) == [("verify", 1, 2), ("verify", 2, 2)]
+    progress = VerificationProgress([one, two], verifies=True)
+    assert reported(progress, one, one, two, two, one) == [("verify", 1, 2), ("verify", 2, 2)]
 
 
 def test_what_ends_before_it_is_verified_does_not_count():
     one, two = candidates(2)
     two.stage = Stage.BUILD
-    assert told(Opening([one, two], verifies=True), one, two) == [
+    assert reported(VerificationProgress([one, two], verifies=True), one, two) == [
         ("verify", 1, 2),
         ("verify", 1, 1),
     ]
-    assert told(Opening([one, two], verifies=True), two, one) == [("verify", 1, 1)]
-    assert told(Opening([two], verifies=True), two) == []
+    assert reported(VerificationProgress([one, two], verifies=True), two, one) == [("verify", 1, 1)]
+    assert reported(VerificationProgress([two], verifies=True), two) == []
 
 
 def test_what_was_verified_in_an_earlier_run_does_not_count():
     one, two = candidates(2)
     one.verdict = Verdict(status=Verification.PASSED)
-    assert told(Opening([one, two], verifies=True), one, two) == [("verify", 1, 1)]
+    assert reported(VerificationProgress([one, two], verifies=True), one, two) == [("verify", 1, 1)]
 
 
-def test_without_verification_building_is_told():
+def test_without_verification_building_is_reported():
     one, two = candidates(2, Stage.BUILD)
-    assert told(Opening([one, two], verifies=False), one, two) == [("build", 1, 2), ("build", 2, 2)]
+    assert reported(VerificationProgress([one, two], verifies=False), one, two) == [
+        ("build", 1, 2),
+        ("build", 2, 2),
+    ]

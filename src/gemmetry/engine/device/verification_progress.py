@@ -11,8 +11,8 @@ from gemmetry.engine.dispatches.candidate import Candidate
 _VERIFIED = (Stage.VERIFY, Stage.MEASURE, Stage.TRACE)
 
 
-class Opening:
-    """Of those to be verified (or, without verification, built), how many are through.
+class VerificationProgress:
+    """How many of those to be verified (or, without verification, built) are done.
 
     Each counts once, however often a lost worker has it opened again. One that ends before it is
     verified (skipped, rejected) and one that was verified in an earlier run do not count at all.
@@ -24,7 +24,7 @@ class Opening:
         self._done = 0
 
     def count(self, candidate: Candidate) -> StageProgress | None:
-        """`candidate` was opened or ended; what to tell of it, if anything."""
+        """`candidate` was opened or ended; the progress to report, if any."""
         if candidate.id not in self._waiting:
             return None
         self._waiting.remove(candidate.id)

@@ -1,21 +1,18 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from gemmetry.domain.dispatch import Configuration
-from gemmetry.domain.errors import DeviceLostError, StorageError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.outcome import Outcome, Verification
 from gemmetry.domain.record import Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.dispatches import results
+from gemmetry.engine.device import results
 from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker
-from gemmetry.engine.failures import Ending, WorkerLost
+from gemmetry.engine.failures import Ending
 from gemmetry.engine.jobs import job_of
-from gemmetry.engine.workers.protocol import Closed, Failure
+from gemmetry.engine.workers.protocol import Closed
 from gemmetry.measurement.stopping import StopPolicy
 from gemmetry.store.rows import Lane
 from gemmetry.verification.checks import CheckOutcome, CheckResult
@@ -26,20 +23,16 @@ PASSED = Verdict(status=Verification.PASSED)
 
 
 class MemoryJournal:
-    """Remembers what is stored, in order, and counts losses of the device."""
+    """Remembers what is stored, in order."""
 
     def __init__(self):
-        self.experiment, self.stored, self.losses = self, [], 0
+        self.experiment, self.stored = self, []
 
     def add_rounds(self, rounds, verdicts):
         self.stored.append((list(rounds), dict(verdicts)))
 
     def finish(self, records):
         self.stored[-1] += ({key: record.outcome for key, record in records.items()},)
-
-    def count_device_loss(self, _dispatch):
-        self.losses += 1
-        return self.losses
 
 
 @pytest.fixture
@@ -57,12 +50,6 @@ def collected(journal, tmp_path):
 def candidate(number):
     lane = Lane(0, "null", {}, TARGET)
     return Candidate(number, lane, parse_operation(NAME), NAME, Configuration("default"))
-
-
-def worker():
-    found = SimpleNamespace(is_killed=False, output_tail=lambda: "tail")
-    found.kill = lambda: setattr(found, "is_killed", True)
-    return found
 
 
 def test_what_is_known_is_stored_together_and_once(collected, journal):
@@ -90,33 +77,6 @@ def test_what_comes_quickly_shares_a_transaction(collected, journal, monkeypatch
     assert len(journal.stored) == 2
 
 
-def test_a_device_that_is_lost_twice_is_the_dispatchs_doing(collected):
-    one = candidate(1)
-    one.stage = Stage.MEASURE
-    failure = Failure(DeviceLostError.__name__, "it is gone")
-    with pytest.raises(DeviceLostError):
-        collected.heed(worker(), one, failure)
-    assert not collected.has_ended(one)
-    with pytest.raises(DeviceLostError):
-        collected.heed(worker(), one, failure)
-    assert collected.has_ended(one)
-
-
-def test_a_full_disk_is_not_the_dispatchs_fault(collected):
-    one = candidate(1)
-    with pytest.raises(StorageError, match="full"):
-        collected.heed(worker(), one, Failure(StorageError.__name__, "full"))
-    assert not collected.has_ended(one)
-
-
-def test_a_spoiled_worker_is_ended_and_others_go_on(collected):
-    lost = worker()
-    with pytest.raises(WorkerLost):
-        collected.heed(lost, candidate(1), Failure("LaunchError", "x", worker_is_spoiled=True))
-    assert lost.is_killed
-    collected.heed(worker(), candidate(1), Failure("LaunchError", "x"))
-
-
 @pytest.mark.parametrize("outcome", [CheckOutcome.PASSED, CheckOutcome.FAILED])
 def test_outputs_after_timing_decide(collected, journal, outcome):
     one = candidate(1)
@@ -126,12 +86,3 @@ def test_outputs_after_timing_decide(collected, journal, outcome):
     assert collected.is_wrong_after_timing(one, closed, "tail") is is_wrong
     assert one.verdict.evidence_path == "evidence"
     assert collected.has_ended(one) is is_wrong
-
-
-def test_outputs_that_nobody_could_look_at_are_noted():
-    one = candidate(1)
-    results.skip_recheck(one)
-    assert one.verdict is None
-    one.verdict = PASSED
-    results.skip_recheck(one)
-    assert one.verdict.checks["after_timing"].startswith("not applicable: the worker was lost")

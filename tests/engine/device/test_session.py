@@ -5,19 +5,13 @@ import random
 import msgspec
 import pytest
 
-from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.errors import StorageError
-from gemmetry.domain.events import DispatchFinished
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.outcome import Outcome, Verification
 from gemmetry.domain.record import Verdict
-from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.dispatches import device as device_module
-from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker
-from gemmetry.engine.dispatches.device import DeviceSession
+from gemmetry.engine.device import session as device_session
 from gemmetry.engine.workers.local import LocalExecutor
-from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
+from gemmetry.engine.workers.process import WorkerProcess
 from gemmetry.engine.workers.protocol import (
     BadFrame,
     ChannelClosed,
@@ -30,80 +24,10 @@ from gemmetry.engine.workers.protocol import (
     Sampled,
 )
 from gemmetry.measurement.stopping import StopPolicy
-from gemmetry.store.rows import Lane
 from gemmetry.verification.checks import CheckOutcome, CheckResult
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"
 TARGET = Target(TargetKind.NULL)
-
-
-class MemoryJournal:
-    """Stands in for the journal; remembers transactions in order."""
-
-    def __init__(self) -> None:
-        self.experiment = self
-        self.transactions = []
-        self.turns = []
-        self.processes = []
-        self.records = {}
-        self.events = []
-
-    def rounds(self, ids):
-        return {}
-
-    def verdicts(self, ids):
-        return {}
-
-    def add_rounds(self, rounds, verdicts):
-        if rounds:
-            self.transactions.append([(one.dispatch, one.round) for one in rounds])
-            self.turns += [(one.document["turn"], one.round, one.dispatch) for one in rounds]
-            self.processes += [(r.round, r.document["process"], r.dispatch) for r in rounds]
-
-    def finish(self, records):
-        self.records.update(records)
-        for record in records.values():
-            self.tell(DispatchFinished(record))
-
-    def tell(self, event):
-        self.events.append(event)
-
-
-@pytest.fixture
-def measure(tmp_path):
-    """Measures configurations of the null provider in one session; the journal."""
-
-    def go(configurations, lanes=1, executor=None, **settings):
-        values = {"verification_level": "quick", **settings}
-        context = WorkerContext(
-            settings=RunSettings(**values),
-            generated=tmp_path / "generated",
-            references=tmp_path / "references",
-            failures=tmp_path / "failures",
-            logs=tmp_path / "logs",
-            temporary=tmp_path / "temporary",
-            executor=executor or LocalExecutor(),
-        )
-        journal = MemoryJournal()
-        records = RecordMaker(context.settings, "env", tmp_path)
-        session = DeviceSession(TARGET, context, journal, records)
-        candidates = [
-            Candidate(
-                number,
-                Lane(number % lanes, "null", {}, TARGET),
-                parse_operation(NAME),
-                NAME,
-                Configuration(configuration),
-            )
-            for number, configuration in enumerate(configurations)
-        ]
-        try:
-            session.measure(candidates)
-        finally:
-            session.close()
-        return journal
-
-    return go
 
 
 def outcomes(journal):
@@ -129,17 +53,17 @@ def test_rounds_are_interleaved_and_differ_in_order(measure):
 
 def test_survivors_of_a_lost_worker_are_opened_again(measure, workers, monkeypatch):
     """A worker dies while sampling: whoever it sampled is blamed, the others go on."""
-    monkeypatch.setattr("gemmetry.engine.dispatches.results.STORE_EVERY_S", 0.0)
+    monkeypatch.setattr("gemmetry.engine.device.results.STORE_EVERY_S", 0.0)
     killed = []
 
-    class Killing(device_module.StopPolicy):
+    class Killing(device_session.StopPolicy):
         def next_count(self, rounds, seconds_spent, sample_s):
             if len(rounds) == 1 and not killed:
                 killed.append(workers[0].pid)
                 workers[0]._process.end()
             return super().next_count(rounds, seconds_spent, sample_s)
 
-    monkeypatch.setattr(device_module, "StopPolicy", Killing)
+    monkeypatch.setattr(device_session, "StopPolicy", Killing)
     journal = measure(
         ["default", "fast", "factor_2"], interval_width=1e-9, min_samples=5, max_samples=20
     )
@@ -152,21 +76,21 @@ def test_survivors_of_a_lost_worker_are_opened_again(measure, workers, monkeypat
     assert len(set(rounds)) == len(rounds)
 
 
-def test_out_of_memory_beside_others_gets_a_second_chance_alone(measure):
-    journal = measure(["default", "out_of_memory", "fast"])
+def test_out_of_memory_among_others_gets_a_second_chance_alone(measure):
+    journal = measure(["default", "out_of_memory", "fast"], executor=LocalExecutor())
     assert outcomes(journal) == {"default": "ok", "fast": "ok", "out_of_memory": "out_of_memory"}
     assert list(journal.records) == [0, 2, 1], "it was tried again after the others"
 
 
 def test_a_worker_that_cannot_start_ends_its_dispatches_only_once(measure, monkeypatch):
     monkeypatch.setattr("gemmetry.engine.workers.local.sys.executable", "/bin/false")
-    journal = measure(["default", "fast"])
+    journal = measure(["default", "fast"], executor=LocalExecutor())
     assert outcomes(journal) == {"default": "crash", "fast": "crash"}
     assert "status 1" in journal.records[0].reason
 
 
-def test_a_crash_while_closing_is_told(measure):
-    journal = measure(["default", "late"])
+def test_a_wrong_result_after_timing_is_reported(measure):
+    journal = measure(["default", "late"], executor=LocalExecutor())
     assert outcomes(journal) == {"default": "ok", "late": "wrong"}
     assert journal.records[1].measurement is None
 
@@ -234,7 +158,7 @@ def test_further_processes_know_what_the_first_verified(measure, monkeypatch):
         return original(self, message)
 
     monkeypatch.setattr(WorkerProcess, "send", send)
-    measure(["default"], **MANY)
+    measure(["default"], executor=LocalExecutor(), **MANY)
     first, *further = (wire.right_output for wire in sent)
     assert first == ""
     assert len(further) == 2
@@ -310,14 +234,14 @@ def test_outputs_that_one_process_leaves_wrong_make_the_dispatch_wrong(
 def test_a_lost_process_costs_what_it_sampled(measure, workers, monkeypatch, number):
     killed = []
 
-    class Killing(device_module.StopPolicy):
+    class Killing(device_session.StopPolicy):
         def next_count(self, rounds, seconds_spent, sample_s):
             if len(rounds) == number and not killed:
                 killed.append(number)
                 workers[number]._process.end()
             return super().next_count(rounds, seconds_spent, sample_s)
 
-    monkeypatch.setattr(device_module, "StopPolicy", Killing)
+    monkeypatch.setattr(device_session, "StopPolicy", Killing)
     journal = measure(["default", "fast", "factor_2"], **MANY)
     assert killed
     assert sorted(outcomes(journal).values()) == ["crash", "ok", "ok"]
@@ -354,14 +278,14 @@ def test_a_dispatch_that_has_ended_is_not_opened_again_with_those_that_a_loss_le
         )
     killed = []
 
-    class Killing(device_module.StopPolicy):
+    class Killing(device_session.StopPolicy):
         def next_count(self, rounds, seconds_spent, sample_s):
             if len(rounds) == 2 and not killed:
                 killed.append(2)
                 workers[2]._process.end()
             return super().next_count(rounds, seconds_spent, sample_s)
 
-    monkeypatch.setattr(device_module, "StopPolicy", Killing)
+    monkeypatch.setattr(device_session, "StopPolicy", Killing)
     journal = measure(["default", "fast", "factor_2"], **MANY)
     assert journal.records[0].reason == "not here"
     assert sorted(outcomes(journal).values()) == ["crash", "launch_error", "ok"]

@@ -5,36 +5,24 @@ from __future__ import annotations
 import dataclasses
 import time
 
-from gemmetry.domain.errors import DeviceLostError, StorageError
 from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.record import Record, Verdict
+from gemmetry.engine.device.timing_sanity import timing_check
 from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker
-from gemmetry.engine.dispatches.timing_sanity import timing_check
-from gemmetry.engine.failures import Ending, WorkerLost, ending_of
+from gemmetry.engine.failures import Ending
 from gemmetry.engine.jobs import Job
 from gemmetry.engine.journal import Journal
-from gemmetry.engine.workers.process import WorkerProcess
-from gemmetry.engine.workers.protocol import Closed, Failure
+from gemmetry.engine.workers.protocol import Closed
 from gemmetry.measurement.stopping import StopPolicy
 from gemmetry.measurement.summary import summarize
 from gemmetry.store.rows import StoredRound
-from gemmetry.verification.checks import CheckOutcome, CheckResult
+from gemmetry.verification.checks import CheckOutcome
 from gemmetry.verification.protocol import with_check
-
-DOING = {
-    Stage.BUILD: "building", Stage.VERIFY: "verifying", Stage.MEASURE: "measuring",
-    Stage.TRACE: "tracing",
-}  # fmt: skip
-"""A stage, for messages about it."""
 
 STORE_EVERY_S = 0.2
 """A verdict, failure or round that comes later than this after the last commit is stored at once.
 A commit takes below a millisecond on a solid-state disk, so that this costs little, and it bounds
 what a kill loses."""
-
-MOST_DEVICE_LOSSES = 2
-"""A device that is lost may have been pulled out; lost again while the same dispatch runs, it is
-taken to be that dispatch's doing, so that a plan that holds it can come to its end."""
 
 
 class Results:
@@ -124,37 +112,3 @@ class Results:
         self._journal.add_rounds(rounds, going_on)
         self._journal.finish(finished)
         self._stored_at = time.monotonic()
-
-    def heed(self, worker: WorkerProcess, candidate: Candidate, failure: Failure) -> None:
-        """Act on a failure of `candidate` that concerns more than itself.
-
-        Raises:
-            DeviceLostError, StorageError: the run cannot go on. WorkerLost: its worker cannot.
-        """
-        if failure.kind == DeviceLostError.__name__:
-            times = self._journal.experiment.count_device_loss(candidate.id)
-            if times >= MOST_DEVICE_LOSSES:
-                reason = f"device lost twice while {DOING[candidate.stage]} it: {failure.message}"
-                self.end(candidate, Ending(Outcome.CRASH, reason, worker.output_tail()))
-            raise DeviceLostError(
-                failure.message,
-                hint="The same command resumes when the device is back.",
-            )
-        if failure.kind == StorageError.__name__:
-            # No fault of the dispatch, which has its turn again when there is room.
-            raise StorageError(failure.message, hint=failure.hint)
-        if failure.worker_is_spoiled:
-            ending = ending_of(failure, worker.output_tail())
-            worker.kill()
-            raise WorkerLost(ending)
-
-
-def skip_recheck(candidate: Candidate) -> None:
-    """Note that nobody could look at what the timed launches left."""
-    check = CheckResult(
-        "after_timing",
-        CheckOutcome.NOT_APPLICABLE,
-        "the worker was lost before its outputs were looked at",
-    )
-    if candidate.verdict is not None and check.name not in candidate.verdict.checks:
-        candidate.verdict = with_check(candidate.verdict, check)

@@ -4,8 +4,8 @@ from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine.device.grouping import MAX_GROUP, UNKNOWN_GPU_BUDGET_BYTES, Budget, groups
 from gemmetry.engine.dispatches.candidate import Candidate
-from gemmetry.engine.dispatches.grouping import MAX_GROUP, UNKNOWN_GPU_BUDGET_BYTES, Budget, groups
 from gemmetry.engine.jobs import job_of
 from gemmetry.store.rows import Lane
 

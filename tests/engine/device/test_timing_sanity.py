@@ -6,8 +6,8 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.record import Measurement
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.dispatches import timing_sanity
-from gemmetry.engine.dispatches.timing_sanity import timing_check
+from gemmetry.engine.device import timing_sanity
+from gemmetry.engine.device.timing_sanity import timing_check
 from gemmetry.hardware.speed_limit import SpeedLimit
 from gemmetry.verification.checks import CheckOutcome
 

@@ -1,0 +1,48 @@
+"""Steps of a conversation with a worker that opening, sampling and closing have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gemmetry.domain.outcome import Stage
+from gemmetry.engine.dispatches.candidate import Candidate
+from gemmetry.engine.workers.process import WorkerProcess
+from gemmetry.engine.workers.protocol import LeftBehind, Message, Reply
+from gemmetry.engine.workers.replies import MOST_LEFT
+
+DOING = {
+    Stage.BUILD: "building", Stage.VERIFY: "verifying", Stage.MEASURE: "measuring",
+    Stage.TRACE: "tracing",
+}  # fmt: skip
+"""A stage, for messages about it."""
+
+
+def enter(worker: WorkerProcess, stage: Stage) -> None:
+    """Start the deadline of `stage`."""
+    worker.set_deadline(stage, DOING[stage])
+
+
+def hear(
+    worker: WorkerProcess, kinds: tuple[type[Message], ...], waiting: Sequence[Candidate]
+) -> Reply:
+    """A reply that is one of `kinds` and about the first of `waiting`, or the end of the replies.
+
+    Raises:
+        WorkerLost, RunStopped: see :meth:`gemmetry.engine.workers.process.WorkerProcess.hear`.
+    """
+    return worker.hear(kinds, (waiting[0].id,) if waiting else ())
+
+
+def refuse(worker: WorkerProcess, flaw: str) -> None:
+    """End a worker whose reply has a flaw.
+
+    Raises:
+        WorkerLost: `flaw` is not "".
+    """
+    if flaw:
+        raise worker.distrust(flaw)
+
+
+def note_left(candidate: Candidate, left: LeftBehind) -> None:
+    """Keep the names of processes that `candidate` left running."""
+    candidate.left_behind = (*candidate.left_behind, *left.processes)[:MOST_LEFT]

@@ -1,0 +1,121 @@
+"""Samples the open candidates of a device in rounds, until all of them have enough."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import time
+from collections import deque
+from collections.abc import Sequence
+from itertools import groupby
+
+from gemmetry.domain.events import StageProgress
+from gemmetry.domain.outcome import Stage
+from gemmetry.engine.device.conversation import enter, hear, refuse
+from gemmetry.engine.device.opening import Opener
+from gemmetry.engine.device.results import Results
+from gemmetry.engine.device.standing import Standing
+from gemmetry.engine.dispatches.candidate import Candidate
+from gemmetry.engine.failures import WorkerLost, ending_of
+from gemmetry.engine.journal import Journal
+from gemmetry.engine.workers.crew import Crews
+from gemmetry.engine.workers.process import WorkerProcess
+from gemmetry.engine.workers.protocol import Answered, Sample, Sampled
+from gemmetry.engine.workers.replies import SAMPLING, flaw_of_sampled
+from gemmetry.measurement.stopping import StopPolicy
+
+
+class RoundRobin:
+    """Has the workers of one device take turns."""
+
+    def __init__(
+        self,
+        seed: int,
+        policy: StopPolicy,
+        crews: Crews,
+        standing: Standing,
+        opener: Opener,
+        results: Results,
+        journal: Journal,
+    ) -> None:
+        """`seed` is that of the order within rounds."""
+        self._seed = seed
+        self._policy = policy
+        self._crews = crews
+        self._standing = standing
+        self._opener = opener
+        self._results = results
+        self._journal = journal
+        self._turn = 0
+
+    def run(self, group_seed: int) -> None:
+        """Sample all open candidates until the policy ends it; store each round.
+
+        Raises:
+            DeviceLostError, StorageError, RunStopped: the run cannot go on.
+        """
+        number = 0
+        total = len(self._standing.open)
+        while wanted := self._wanted():
+            # Rounds with the same turn are compared in pairs, so that no two runs may share one.
+            self._turn = time.time_ns()
+            self._journal.tell(StageProgress(Stage.MEASURE, total - len(wanted), total, ""))
+            order = sorted(wanted)
+            # Another order each round, so that nobody always follows the same neighbour; seeded,
+            # so that a run can be done again.
+            random.Random(f"{self._seed}:{group_seed}:{number}").shuffle(order)
+            # Looked up again each time: a lost worker may have taken candidates along.
+            for place, keys in groupby(order, key=self._place):
+                requests = [(key, wanted[key]) for key in keys if self._place(key) == place]
+                if requests and place is not None:
+                    self._sample(*place, requests)
+            self._results.store()
+            number += 1
+
+    def _wanted(self) -> dict[int, int]:
+        """Samples that the next round takes of each candidate that needs any."""
+        counts = (
+            (key, self._policy.next_count(one.rounds, one.seconds_spent, one.sample_s))
+            for key, one in self._standing.open.items()
+        )
+        return {key: count for key, count in counts if count}
+
+    def _place(self, key: int) -> tuple[int, int] | None:
+        """Lane and number of the worker whose turn with a candidate it is; None: it has ended."""
+        candidate = self._standing.open.get(key)
+        return None if candidate is None else (candidate.lane.id, candidate.next_worker)
+
+    def _sample(self, lane: int, number: int, requests: Sequence[tuple[int, int]]) -> None:
+        """One worker's part of a round; what its loss leaves out comes with the next round."""
+        worker = self._crews.workers(lane)[number]
+        waiting = deque(self._standing.open[key] for key, _ in requests)
+        try:
+            worker.send(Sample(tuple(requests)))
+            while True:
+                enter(worker, Stage.MEASURE)
+                match hear(worker, SAMPLING, waiting):
+                    case Answered():
+                        return
+                    case Sampled() as sampled:
+                        candidate = waiting[0]
+                        refuse(worker, flaw_of_sampled(sampled))
+                        self._standing.raise_if_fatal(worker, candidate, sampled.failure)
+                        self._standing.answered = waiting.popleft()
+                        self._take_sampled(worker, number, candidate, sampled)
+                        self._results.store_if_due()
+                        worker.mark_output()
+        except WorkerLost as lost:
+            self._standing.blame_for_loss(waiting, lost.ending)
+            self._opener.open(lane, self._standing.drop_crew(lane))
+
+    def _take_sampled(
+        self, worker: WorkerProcess, number: int, candidate: Candidate, sampled: Sampled
+    ) -> None:
+        if sampled.failure is not None:
+            del self._standing.open[candidate.id]
+            candidate.workers.remove(number)
+            self._standing.stale[candidate.id] = candidate
+            self._standing.blame(candidate, ending_of(sampled.failure, worker.output_tail()))
+        elif sampled.round is not None:
+            taken = dataclasses.replace(sampled.round, turn=self._turn, process=worker.started_ns)
+            self._results.add_round(candidate.add_round(taken))

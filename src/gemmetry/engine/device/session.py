@@ -1,0 +1,88 @@
+"""Brings the dispatches of one device to their records.
+
+The dispatches of a group are open at the same time, in warm workers of which only one works at a
+time: this thread holds the device's measuring token simply by being the only one that talks to its
+workers. A worker that is lost costs the dispatch that it was working on; the others that it held
+are opened again in a fresh one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gemmetry.domain.errors import DeviceLostError
+from gemmetry.domain.target import Target
+from gemmetry.engine.device.closing import Closer
+from gemmetry.engine.device.grouping import Budget, by_lane
+from gemmetry.engine.device.opening import Opener
+from gemmetry.engine.device.results import Results
+from gemmetry.engine.device.sampling import RoundRobin
+from gemmetry.engine.device.standing import Standing
+from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker
+from gemmetry.engine.journal import Journal
+from gemmetry.engine.workers.crew import Crews
+from gemmetry.engine.workers.process import WorkerContext
+from gemmetry.measurement.stopping import StopPolicy
+
+
+class DeviceSession:
+    """One device's workers and their work."""
+
+    def __init__(
+        self, target: Target, context: WorkerContext, journal: Journal, records: RecordMaker
+    ) -> None:
+        job = self._job = context.job
+        self._experiment = journal.experiment
+        policy = StopPolicy(context.settings, target)
+        results = self._results = Results(job, policy, journal, records)
+        processes = job.process_count(target)
+        self._budget = Budget(target, job, processes)
+        crews = self._crews = Crews(context, processes)
+        standing = self._standing = Standing(crews, results, journal.experiment)
+        opener = self._opener = Opener(job, crews, standing, results, self._budget, journal)
+        self._rounds = RoundRobin(
+            context.settings.seed, policy, crews, standing, opener, results, journal
+        )
+        self._closer = Closer(job, crews, standing, results)
+
+    def measure(self, candidates: Iterable[Candidate]) -> None:
+        """Bring every candidate to its record.
+
+        Raises:
+            DeviceLostError: the device is gone; what is known is stored, what is not finished
+                stays for resume.
+            StorageError: the journal cannot be written.
+            RunStopped: the run is being ended.
+        """
+        try:
+            for group in self._job.groups(candidates, self._budget):
+                self._measure_group(group)
+            for candidate in self._standing.take_second_chances():
+                self._measure_group([candidate])
+        except DeviceLostError:
+            self._results.store()
+            raise
+
+    def close(self) -> None:
+        """End the workers."""
+        self._crews.stop()
+
+    def kill(self) -> None:
+        """End the workers at once."""
+        self._crews.kill()
+
+    def _measure_group(self, group: Sequence[Candidate]) -> None:
+        rounds = self._experiment.rounds(candidate.id for candidate in group)
+        verdicts = self._experiment.verdicts(candidate.id for candidate in group)
+        for candidate in group:
+            if not candidate.rounds:
+                candidate.restore(rounds.get(candidate.id, ()))
+            candidate.verdict = candidate.verdict or verdicts.get(candidate.id)
+        self._opener.begin(group)
+        for lane, members in by_lane(group):
+            self._opener.open(lane, members)
+        self._results.store()
+        if self._job.samples:
+            self._rounds.run(group[0].id)
+        self._closer.close_all()
+        self._results.store()

@@ -1,0 +1,100 @@
+"""Which candidates of a device are open, and who is to blame for what goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gemmetry.domain.errors import DeviceLostError, StorageError
+from gemmetry.domain.outcome import Outcome
+from gemmetry.engine.device.conversation import DOING
+from gemmetry.engine.device.results import Results
+from gemmetry.engine.dispatches.candidate import Candidate
+from gemmetry.engine.failures import Ending, WorkerLost, ending_of
+from gemmetry.engine.workers.crew import Crews
+from gemmetry.engine.workers.process import WorkerProcess
+from gemmetry.engine.workers.protocol import Failure
+from gemmetry.store.experiment import Experiment
+
+MOST_DEVICE_LOSSES = 2
+"""A device that is lost may have been pulled out; lost again while the same dispatch runs, it is
+taken to be that dispatch's doing, so that a plan that holds it can come to its end."""
+
+
+class Standing:
+    """The candidates of one device that its workers hold open."""
+
+    def __init__(self, crews: Crews, results: Results, experiment: Experiment) -> None:
+        self._crews = crews
+        self._results = results
+        self._experiment = experiment
+        self.open: dict[int, Candidate] = {}
+        """Those that go on, by number."""
+        self.stale: dict[int, Candidate] = {}
+        """Those that ended in one worker while others hold them open."""
+        self.answered: Candidate | None = None
+        """The one whose answer came last."""
+        self._second_chances: list[Candidate] = []
+
+    def take_second_chances(self) -> list[Candidate]:
+        """Those to be tried once more, alone."""
+        found, self._second_chances = self._second_chances, []
+        for candidate in found:
+            candidate.runs_alone = True
+        return found
+
+    def blame(self, candidate: Candidate, ending: Ending) -> None:
+        """End `candidate`, or give it a second chance alone where another may be the cause."""
+        is_among_others = len(self.open) > 0 and not candidate.runs_alone
+        is_doubtful = ending.outcome is Outcome.OUT_OF_MEMORY or ending.may_be_anothers
+        if is_doubtful and is_among_others:
+            self._second_chances.append(candidate)
+        else:
+            self._results.end(candidate, ending)
+
+    def blame_for_loss(self, waiting: Sequence[Candidate], ending: Ending) -> Candidate | None:
+        """A worker is lost that was to answer for `waiting`: the first of these is to blame or,
+        after its last answer, the one that it answered for, unless that has ended already; who
+        that is."""
+        candidate = waiting[0] if waiting else self.answered
+        if candidate is not None and not self._results.has_ended(candidate):
+            self.open.pop(candidate.id, None)
+            self.blame(candidate, ending)
+        return candidate
+
+    def raise_if_fatal(
+        self, worker: WorkerProcess, candidate: Candidate, failure: Failure | None
+    ) -> None:
+        """Act on a failure of `candidate` that concerns more than itself.
+
+        Raises:
+            DeviceLostError, StorageError: the run cannot go on. WorkerLost: its worker cannot.
+        """
+        if failure is None:
+            return
+        if failure.kind == DeviceLostError.__name__:
+            times = self._experiment.count_device_loss(candidate.id)
+            if times >= MOST_DEVICE_LOSSES:
+                reason = f"device lost twice while {DOING[candidate.stage]} it: {failure.message}"
+                self._results.end(candidate, Ending(Outcome.CRASH, reason, worker.output_tail()))
+            raise DeviceLostError(
+                failure.message,
+                hint="The same command resumes when the device is back.",
+            )
+        if failure.kind == StorageError.__name__:
+            # No fault of the dispatch, which has its turn again when there is room.
+            raise StorageError(failure.message, hint=failure.hint)
+        if failure.worker_is_spoiled:
+            ending = ending_of(failure, worker.output_tail())
+            worker.kill()
+            raise WorkerLost(ending)
+
+    def drop_crew(self, lane: int) -> list[Candidate]:
+        """Forget a lane's workers, one of which is lost; the candidates that they held open."""
+        self._crews.drop(lane)
+        for candidate in [one for one in self.stale.values() if one.lane.id == lane]:
+            del self.stale[candidate.id]
+        held = [candidate for candidate in self.open.values() if candidate.lane.id == lane]
+        for candidate in held:
+            del self.open[candidate.id]
+            candidate.workers.clear()
+        return held

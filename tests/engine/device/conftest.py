@@ -1,0 +1,95 @@
+"""One device's session, without a store and, unless a test needs them, without processes."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.events import DispatchFinished
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine.device.session import DeviceSession
+from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker
+from gemmetry.engine.workers.process import WorkerContext
+from gemmetry.store.rows import Lane
+
+NAME = "matmul_8x8x8_f32t_f32t_f32t"
+TARGET = Target(TargetKind.NULL)
+
+
+class MemoryJournal:
+    """Stands in for the journal; remembers transactions in order."""
+
+    def __init__(self) -> None:
+        self.experiment = self
+        self.transactions = []
+        self.turns = []
+        self.processes = []
+        self.records = {}
+        self.events = []
+
+    def rounds(self, ids):
+        return {}
+
+    def verdicts(self, ids):
+        return {}
+
+    def add_rounds(self, rounds, verdicts):
+        if rounds:
+            self.transactions.append([(one.dispatch, one.round) for one in rounds])
+            self.turns += [(one.document["turn"], one.round, one.dispatch) for one in rounds]
+            self.processes += [(r.round, r.document["process"], r.dispatch) for r in rounds]
+
+    def finish(self, records):
+        self.records.update(records)
+        for record in records.values():
+            self.tell(DispatchFinished(record))
+
+    def tell(self, event):
+        self.events.append(event)
+
+
+@pytest.fixture
+def make_candidate():
+    """A candidate of the null provider."""
+
+    def make(number, configuration="default", lane=0):
+        lane = Lane(lane, "null", {}, TARGET)
+        return Candidate(number, lane, parse_operation(NAME), NAME, Configuration(configuration))
+
+    return make
+
+
+@pytest.fixture
+def measure(tmp_path, memory_workers, make_candidate):
+    """Measures configurations of the null provider in one session; the journal. Its workers find
+    everything right, unless an executor is given."""
+
+    def go(configurations, lanes=1, executor=None, trace_folder="", **settings):
+        values = {"verification_level": "quick", **settings}
+        context = WorkerContext(
+            settings=RunSettings(**values),
+            generated=tmp_path / "generated",
+            references=tmp_path / "references",
+            failures=tmp_path / "failures",
+            logs=tmp_path / "logs",
+            temporary=tmp_path / "temporary",
+            executor=executor or memory_workers.MemoryExecutor(),
+        )
+        journal = MemoryJournal()
+        records = RecordMaker(context.settings, "env", tmp_path)
+        session = DeviceSession(TARGET, context, journal, records)
+        candidates = [
+            make_candidate(number, configuration, number % lanes)
+            for number, configuration in enumerate(configurations)
+        ]
+        for candidate in candidates:
+            candidate.trace_folder = str(trace_folder)
+        try:
+            session.measure(candidates)
+        finally:
+            session.close()
+        return journal
+
+    return go

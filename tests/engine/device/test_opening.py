@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from gemmetry.domain.events import StageProgress
+from gemmetry.domain.outcome import Outcome, Stage
+from gemmetry.domain.settings import TraceSchedule
+from gemmetry.engine.workers.protocol import (
+    Answered,
+    Entered,
+    Failure,
+    LeftBehind,
+    Open,
+    Opened,
+    Sample,
+)
+
+
+def opening(memory_workers, reply_to):
+    """An executor whose workers answer a request to open `wire` with ``reply_to(wire)``."""
+
+    def answer(request):
+        if not isinstance(request, Open):
+            return memory_workers.healthy_answers(request)
+        return [*(reply for wire in request.dispatches for reply in reply_to(wire)), Answered()]
+
+    return memory_workers.MemoryExecutor(lambda: memory_workers.MemoryChannel(answer))
+
+
+def test_a_dispatch_that_fails_ends_in_the_stage_that_it_had_entered(measure, memory_workers):
+    def reply_to(wire):
+        entered, opened = memory_workers.opened(wire)
+        if wire.id == 1:
+            failure = Failure("LaunchError", "not here")
+            opened = Opened(wire.id, opened.facts, None, failure, "", 0)
+        return [Entered(wire.id, Stage.BUILD), entered, opened]
+
+    journal = measure(["default", "fast"], executor=opening(memory_workers, reply_to))
+    assert journal.records[0].outcome is Outcome.OK
+    failed = journal.records[1]
+    assert (failed.outcome, failed.stage) == (Outcome.LAUNCH_ERROR, Stage.VERIFY)
+    assert failed.reason == "not here"
+
+
+def test_a_dispatch_that_is_too_slow_is_skipped(measure, memory_workers):
+    def reply_to(wire):
+        *_, opened = memory_workers.opened(wire)
+        return [Opened(wire.id, opened.facts, None, None, "one launch took 99 s", 0)]
+
+    (record,) = measure(["default"], executor=opening(memory_workers, reply_to)).records.values()
+    assert (record.outcome, record.reason) == (Outcome.SKIPPED, "one launch took 99 s")
+    assert record.measurement is None
+
+
+def test_processes_left_running_are_in_the_record(measure, memory_workers):
+    def reply_to(wire):
+        return [LeftBehind(wire.id, ("sleep (process 7)",)), *memory_workers.opened(wire)]
+
+    (record,) = measure(["default"], executor=opening(memory_workers, reply_to)).records.values()
+    assert any("sleep (process 7)" in mark for mark in record.measurement.marks)
+
+
+def test_progress_counts_what_is_verified(measure, memory_workers):
+    journal = measure(["default", "fast"])
+    counted = [
+        (one.done, one.total)
+        for one in journal.events
+        if isinstance(one, StageProgress) and one.stage is Stage.VERIFY
+    ]
+    assert counted == [(1, 2), (2, 2)]
+
+
+def test_traces_are_recorded_one_dispatch_at_a_time_and_nothing_is_sampled(
+    measure, memory_workers, tmp_path
+):
+    """A job decides how dispatches are grouped, what follows, and what progress counts."""
+    executor = memory_workers.MemoryExecutor()
+    journal = measure(
+        ["default", "fast"], executor=executor, trace_folder=tmp_path / "t",
+        measure=False, trace=TraceSchedule(),
+    )  # fmt: skip
+    (channel,) = executor.channels
+    opened = [len(message.dispatches) for message in channel.sent if isinstance(message, Open)]
+    assert opened == [1, 1]
+    assert not any(isinstance(message, Sample) for message in channel.sent)
+    assert not any(isinstance(event, StageProgress) for event in journal.events)
+    assert all(record.trace.folder == "t" for record in journal.records.values())
+    assert [record.measurement for record in journal.records.values()] == [None, None]
