@@ -24,6 +24,8 @@ def test_measured_values_may_be_null_and_identity_may_not():
     properties = result_schema()["properties"]["records"]["items"]["properties"]
     assert properties["median_ns"]["type"] == ["number", "null"]
     assert properties["flops"]["type"] == "integer"
+    for name in ("effective_samples", "harness_overhead_ns", "others_cpu_share", "run_delay_share"):
+        assert properties[name]["type"] == ["number", "null"]
     assert properties["marks"] == {
         "type": "array",
         "items": {"type": "string"},

@@ -24,7 +24,7 @@ from gemmetry.reports.comparisons.junit import comparison_junit
 from gemmetry.reports.lines import print_line
 from gemmetry.reports.tables.files import write_atomically
 from gemmetry.reports.tables.json_document import json_value, to_json_text
-from gemmetry.reports.tables.markdown import escape
+from gemmetry.reports.tables.markdown import escape, markdown_table
 from gemmetry.reports.tables.terminal import GroupedRow, print_grouped
 from gemmetry.reports.tables.writing import FORMATS, check_suffix, write_tables
 from gemmetry.reports.texts import first_line, printable
@@ -372,12 +372,14 @@ def _to_markdown(comparison: ExperimentComparison) -> str:
         differences = (*candidate.input_differences, *candidate.environment_differences)
         lines += [f"- {_same(candidate)}"] if candidate.is_same else []
         lines += [f"- {escape(line)}" for line in differences]
-        lines += ["", f"| dispatch | A | {candidate.label} | {candidate.label}/A | 95 % interval "
-                      "| verdict |", "| --- | ---: | ---: | ---: | ---: | --- |"]  # fmt: skip
-        lines += [
-            f"| {' | '.join(escape(cell) for cell in _cells(change))} |"
-            for change in _worst_first(candidate.changes)
-        ]
+        numbers = ("A", candidate.label, f"{candidate.label}/A", "95 % interval")
+        columns = (
+            Column("dispatch"),
+            *(Column(name, ColumnType.NUMBER) for name in numbers),
+            Column("verdict"),
+        )
+        rows = [_cells(change) for change in _worst_first(candidate.changes)]
+        lines += ["", *markdown_table(Table(candidate.label, columns, rows))]
         mean = candidate.geometric_mean
         if mean is not None:
             lines += ["", f"Geometric mean of {candidate.label}/A: {mean:.3f}"]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gemmetry.analysis.dispatches.kill_matrix import KillMatrix, PlantedResult
+from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.reports.self_test.labels import (
     CELLS,
     cells_of,
@@ -15,7 +16,7 @@ from gemmetry.reports.self_test.labels import (
     short_name,
     verdict_word,
 )
-from gemmetry.reports.tables.markdown import escape, markdown_lines
+from gemmetry.reports.tables.markdown import escape, markdown_table
 from gemmetry.reports.texts import first_line
 
 
@@ -143,5 +144,6 @@ def _table(
     rows: Sequence[Sequence[str]],
     numbers: Sequence[int] = (0,),
 ) -> str:
-    is_number = [index in numbers for index in range(len(headings))]
-    return "\n".join(markdown_lines(headings, rows, numbers=is_number))
+    types = [ColumnType.NUMBER if index in numbers else ColumnType.TEXT
+             for index in range(len(headings))]  # fmt: skip
+    return "\n".join(markdown_table(Table("", tuple(map(Column, headings, types)), rows)))

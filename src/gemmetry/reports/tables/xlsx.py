@@ -123,18 +123,29 @@ def _write_sheet(book: Any, styles: _Styles, table: Table, looks: Mapping[str, L
         sheet.set_column(index, index, width)
         sheet.write_string(0, index, cell_fit(column.name), styles.heading)
     rows = table.rows[:MOST_ROWS]
-    for number, row in enumerate(rows, start=1):
-        for index, value in enumerate(row):
-            if isinstance(value, bool):
-                sheet.write_boolean(number, index, value)
-            elif isinstance(value, (int, float)):
-                if math.isfinite(value):
-                    sheet.write_number(number, index, value, styles.of(table.columns[index], value))
-            elif value is not None and (text := str(cell_text(value))):
-                sheet.write_string(number, index, cell_fit(text), styles.text)
+    _write_rows(sheet, styles, table.columns, rows)
     sheet.autofilter(0, 0, max(len(rows), 1), len(table.columns) - 1)
     if rows:
         _colour(sheet, styles, table, looks)
+
+
+def _write_rows(
+    sheet: Any, styles: _Styles, columns: Sequence[Column], rows: Sequence[Sequence[Any]]
+) -> None:
+    """The commonest kinds first: sheets of traces have millions of cells."""
+    write_string, write_number, text_style = sheet.write_string, sheet.write_number, styles.text
+    for number, row in enumerate(rows, start=1):
+        for index, value in enumerate(row):
+            if value is None or value == "":
+                continue
+            if isinstance(value, str):
+                write_string(number, index, cell_fit(value), text_style)
+            elif isinstance(value, bool):
+                sheet.write_boolean(number, index, value)
+            elif not isinstance(value, (int, float)):
+                write_string(number, index, cell_fit(str(cell_text(value))), text_style)
+            elif math.isfinite(value):
+                write_number(number, index, value, styles.of(columns[index], value))
 
 
 def _colour(sheet: Any, styles: _Styles, table: Table, looks: Mapping[str, Look]) -> None:
