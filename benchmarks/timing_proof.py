@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from proportions import lower_bound, upper_bound
+
 from gemmetry.analysis.dispatches.comparison import compare
 from gemmetry.analysis.dispatches.marks import relative_half_width
 from gemmetry.api.profile import profile
@@ -28,7 +30,6 @@ from gemmetry.domain.resultset import ResultSet
 from gemmetry.engine.device.grouping import ASSUMED_CACHE_BYTES
 from gemmetry.measurement.buffers import CACHE_FACTOR, MAX_SETS
 from gemmetry.statistics.comparison import Comparison, Difference, Pairing
-from gemmetry.statistics.proportions import lower_bound, upper_bound
 
 KERNEL = Path(__file__).with_name("slowed_product.py")
 

@@ -139,3 +139,12 @@ def test_folders_stay_small() -> None:
     assert modules["domain"]
     large = {folder: count for folder, count in modules.items() if count > MOST_MODULES}
     assert large.keys() <= LARGER_FOLDERS, large
+
+
+def test_no_import_within_a_function_of_the_domain_breaks_a_circle() -> None:
+    for path in _modules("domain"):
+        tree = ast.parse(path.read_text())
+        functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
+        inner = [n for function in functions for n in ast.walk(function)]
+        own = [n for n in inner if isinstance(n, ast.ImportFrom) and "gemmetry" in (n.module or "")]
+        assert own == [], path.relative_to(PACKAGE)

@@ -9,9 +9,10 @@ each input read once and the output written once.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from gemmetry.domain.dtypes import BF16, F16, F32, F64, S32, TF32, DType, default_accumulator
@@ -274,8 +275,6 @@ class Operation:
         return (self.matmul_shape.batch,) if is_batched else ()
 
     def __str__(self) -> str:
-        from gemmetry.domain.names import operation_name
-
         return operation_name(self)
 
 
@@ -304,3 +303,65 @@ def check_shape(signature: Signature, shape: Shape) -> None:
         raise RequestError(
             f"{signature.kind}: {problem}", hint="Give every dimension a positive size that fits."
         )
+
+
+def print_number(value: float) -> str:
+    """A float as a name part: ``m`` for minus, ``p`` for the point (-0.5 -> ``m0p5``)."""
+    text = repr(float(value)).removesuffix(".0").replace(".0e", "e").replace("+", "")
+    return text.replace("-", "m").replace(".", "p")
+
+
+@lru_cache(maxsize=4096)
+def _suffix(signature: Signature) -> str:
+    s = signature
+    parts = [
+        f"{s.lhs}{s.lhs_layout}",
+        f"{s.rhs}{s.rhs_layout}",
+        f"{s.result}{s.result_layout}",
+    ]
+    if s.split_k_slices > 1:
+        parts.append(f"slices{s.split_k_slices}")
+    plain = Signature(OperationKind.MATMUL, s.lhs, s.rhs, s.result)
+    if s.accumulator is not plain.accumulator:
+        parts.append(f"acc{s.accumulator}")
+    if s.scaling is not Scaling.NONE:
+        parts.append(f"scale{s.scaling}")
+    if s.alpha != 1:
+        parts.append(f"alpha{print_number(s.alpha)}")
+    if s.beta != 0:
+        parts.append(f"beta{print_number(s.beta)}")
+    parts.extend(s.epilogue)
+    return "_" + "_".join(parts)
+
+
+def operation_namer(signature: Signature) -> Callable[[MatmulShape | Conv2dShape], str]:
+    """A function from shape to name for one signature; fast enough to enumerate millions of
+    names."""
+    prefix, suffix = f"{signature.kind}_", _suffix(signature)
+    if signature.kind is OperationKind.CONV2D:
+
+        def name_conv(shape: MatmulShape | Conv2dShape) -> str:
+            n, h, w, c, r, s, f, stride_h, stride_w, pad_h, pad_w = Conv2dShape(*shape)
+            return (
+                f"{prefix}{n}x{h}x{w}x{c}_{r}x{s}x{f}"
+                f"_stride{stride_h}x{stride_w}_pad{pad_h}x{pad_w}{suffix}"
+            )
+
+        return name_conv
+    if signature.kind is OperationKind.BATCH_MATMUL:
+
+        def name_batch(shape: MatmulShape | Conv2dShape) -> str:
+            m, n, k, batch = shape[:4]
+            return f"{prefix}{batch}x{m}x{n}x{k}{suffix}"
+
+        return name_batch
+
+    def name_matmul(shape: MatmulShape | Conv2dShape) -> str:
+        return f"{prefix}{shape[0]}x{shape[1]}x{shape[2]}{suffix}"
+
+    return name_matmul
+
+
+def operation_name(operation: Operation) -> str:
+    """The canonical name, e.g. ``matmul_3456x1024x2048_f16t_f16t_f16t``."""
+    return operation_namer(operation.signature)(operation.shape)

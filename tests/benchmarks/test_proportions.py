@@ -5,8 +5,7 @@ from math import comb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from gemmetry.statistics.proportions import interval, lower_bound, upper_bound
+from proportions import interval, lower_bound, upper_bound
 
 
 def tail(successes: int, trials: int, p: float) -> float:
