@@ -123,7 +123,7 @@ def test_an_unknown_keyword_names_the_nearest(module):
 
 
 def test_a_parameter_called_like_a_size_is_refused(module):
-    with pytest.raises(RequestError, match="'m' is a size"):
+    with pytest.raises(RequestError, match="'m' is both a size"):
         module(KERNEL.replace("tile=16, fast", "m=1, tile=16, fast"))
 
 

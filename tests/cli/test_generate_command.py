@@ -57,7 +57,7 @@ def test_a_provider_without_sources_is_told(cli):
     assert "hint: Add iree or triton with --providers" in ended.stderr
     ended = cli("generate", "--providers", "numpy", "--shapes", "8x8x8")
     assert "computes on the CPU, not on" in ended.stderr
-    assert "hint: The warnings above show what was left out" in ended.stderr
+    assert "hint: The warnings above list what was left out" in ended.stderr
 
 
 def test_an_unwritable_folder_ends_with_3(cli):

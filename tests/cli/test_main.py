@@ -81,8 +81,8 @@ def test_a_full_disk_is_told_once_whatever_prints(arguments):
                                stderr=subprocess.PIPE, text=True, check=False)  # fmt: skip
     assert ended.returncode == 3
     assert ended.stderr.splitlines() == [
-        "error: cannot write what was found: No space left on device",
-        "hint: Free some space, or write to another place.",
+        "error: cannot write the output: No space left on device",
+        "hint: Free some disk space, or write to another folder.",
     ]
 
 

@@ -160,7 +160,7 @@ def test_an_empty_standard_input_is_no_request(cli, monkeypatch):
     assert ended.stderr.startswith(
         "error: the spec on standard input is empty: it requests nothing\n"
     )
-    assert "hint: Check what should have written it" in ended.stderr
+    assert "hint: Check the program that should have written it" in ended.stderr
     assert not list(Path().iterdir())
 
 
@@ -261,7 +261,7 @@ def test_an_unwritable_folder_ends_with_3(cli):
     error, hint = ended.stderr.splitlines()[-2:]
     assert error.startswith(f"error: cannot write the experiment folder {folder / 'here'}: ")
     assert any(why in error for why in ("denied", "not permitted", "Read-only"))
-    assert hint == "hint: Give --experiment a folder that you may write."
+    assert hint == "hint: Give --experiment a folder that you can write to."
     assert not (folder / "here").exists()
 
 
@@ -349,7 +349,7 @@ def test_an_interrupt_says_what_is_stored_and_how_to_go_on(cli, monkeypatch):
     assert (ended.status, ended.stdout) == (130, "")
     told, hint = ended.stderr.splitlines()[-2:]
     assert re.fullmatch(r"interrupted: 1 of 2 dispatches and \d+ samples are stored in here", told)
-    assert hint == "hint: The same command without --fresh goes on where this one stopped."
+    assert hint == "hint: The same command without --fresh continues where this one stopped."
 
     monkeypatch.setattr(Journal, "finish", finish)
     ended = cli(*NULL, "--experiment", "here")

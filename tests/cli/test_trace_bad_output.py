@@ -174,7 +174,7 @@ def test_a_full_disk_behind_stdout(run, words):
         ended = run("trace", command, GOOD, "--no-cache", *words, before=full)
         assert ended.returncode == 3, ended.stderr
         assert ended.stderr.splitlines()[0] == (
-            "error: cannot write what was found: No space left on device"
+            "error: cannot write the output: No space left on device"
         )
         assert "Traceback" not in ended.stderr
 

@@ -23,7 +23,7 @@ _ALIASES = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
 SPECS = {
     "aliases of a thousand million": (
         _ALIASES.encode(),
-        r"bad.yaml:1:\d+: aliases make it more than",
+        r"bad.yaml:1:\d+: aliases expand it to more than",
     ),
     "nested deeply": (b"matrix_sizes: " + b"[" * 5000 + b"]" * 5000, "nested too deeply"),
     "no UTF-8": (b"\xff\xfe\x00matrix", "cannot read the spec bad.yaml"),
@@ -67,7 +67,7 @@ def test_an_experiment_where_none_can_be(cli, place):
     ended = cli(*RECORD, *SMALL, "--experiment", place)
     assert ended.status == 3
     assert f"error: cannot write the experiment folder {place}" in ended.stderr
-    assert "hint: Give --experiment a folder that you may write." in ended.stderr
+    assert "hint: Give --experiment a folder that you can write to." in ended.stderr
     assert Path("a-file").read_text() == "mine"
 
 
@@ -79,7 +79,7 @@ def test_a_manifest_that_cannot_be_read_is_told_and_stays(cli):
         manifest.write_bytes(content)
         ended = cli(*RECORD, *SMALL, "--experiment", "e")
         assert ended.status == 3
-        assert "error: the manifest e/traces_matmul/manifest.json does not read: " in ended.stderr
+        assert "error: the manifest e/traces_matmul/manifest.json cannot be read: " in ended.stderr
         assert "hint: " in ended.stderr
         assert manifest.read_bytes() == content
     manifest.unlink()

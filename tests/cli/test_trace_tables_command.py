@@ -276,7 +276,7 @@ def test_a_trace_of_a_cpu_is_told_to_have_no_work_on_a_gpu(cli):
 def test_from_a_trace_of_a_cpu_to_a_plan(cli):
     ended = cli("trace", "shapes", GRID, "-o", "shapes.yaml")
     assert ended.status == 0
-    assert "products that the operators record, with times of the host" in ended.stderr
+    assert "products that the operators recorded, with times on the host" in ended.stderr
     assert "256x256x256 f32 tn" in ended.stdout
     planned = cli("profile", "--spec", "shapes.yaml", "--providers", "numpy", "--dry-run")
     assert planned.status == 0

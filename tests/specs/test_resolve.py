@@ -23,7 +23,7 @@ def test_the_cpu_by_name_asks_no_provider_for_its_devices(laptop):
 def test_nothing_that_works_is_told(without_torch):
     with pytest.raises(RequestError, match=r"works on this machine: its library is not installed"):
         make_plan(make_spec({"providers": "torch"}), without_torch)
-    with pytest.raises(RequestError, match="serves hip-gfx942"):
+    with pytest.raises(RequestError, match="supports hip-gfx942"):
         make_plan(make_spec({"device": "hip-gfx942"}), without_torch)
 
 

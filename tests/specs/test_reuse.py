@@ -147,6 +147,6 @@ def test_a_selection_of_nothing_names_the_folder_and_the_nearest(laptop, write, 
 
 def test_devices_of_which_the_folder_knows_one_are_refused(gpu_machine, write):
     folder = write("cpu", "torch", **{NAME: ["default"]})
-    with pytest.raises(RequestError, match="of torch for cpu, none for cuda-sm_90") as found:
+    with pytest.raises(RequestError, match="of torch for cpu, but none for cuda-sm_90") as found:
         planned(gpu_machine, folder, device="cpu,cuda")
     assert "--device cuda-sm_90" in found.value.hint

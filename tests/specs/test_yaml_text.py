@@ -50,7 +50,9 @@ def test_places_of_keys_and_values():
 
 def test_a_key_that_stands_twice_is_told():
     document = read_yaml("seed: 1\nSEED: 2\n", "f.yaml", str.lower)
-    assert document.mistakes == ["f.yaml:2:1: the key 'SEED' (or seed) stands twice; first at 1:1"]
+    assert document.mistakes == [
+        "f.yaml:2:1: the key 'SEED' (or seed) appears twice; it is first at 1:1"
+    ]
     assert document.value == {"seed": 1}
 
 

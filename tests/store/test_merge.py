@@ -72,6 +72,6 @@ def test_what_cannot_be_merged_is_told(tmp_path, open_experiment):
         merge([tmp_path / "a"], tmp_path / "all")
     with pytest.raises(RequestError, match="no experiment in"):
         merge([tmp_path / "a", tmp_path / "missing"], tmp_path / "all")
-    with pytest.raises(RequestError, match="already holds"):
+    with pytest.raises(RequestError, match="already contains"):
         merge([tmp_path / "a", tmp_path / "b"], tmp_path / "b")
     assert not (tmp_path / "all").exists()

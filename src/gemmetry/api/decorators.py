@@ -134,7 +134,7 @@ def _split(
     for name, value in keywords.items():
         if name in SIZES and name in parameters:
             raise RequestError(
-                f"{name!r} is a size and a parameter of {function.__name__}",
+                f"{name!r} is both a size and a parameter of {function.__name__}",
                 hint="Rename the parameter.",
             )
         if name in parameters:
@@ -174,7 +174,8 @@ def kernel_text(function: Callable[..., Any], experiment: Any = None) -> str:
     if function.__qualname__ != function.__name__:
         raise RequestError(
             f"{function.__qualname__} is not at the top level of its file",
-            hint="Workers import the file and look the name up; move the function out.",
+            hint="Workers import the file and look up the name: move the function to the top "
+            "level.",
         )
     try:
         source = inspect.getsourcefile(function)

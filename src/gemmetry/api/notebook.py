@@ -35,7 +35,7 @@ def write_notebook_kernel(function: Callable[..., Any], folder: Path | None) -> 
     except OSError as error:
         raise StorageError(
             f"cannot write the kernel to {path}: {error.strerror}",
-            hint="Give run() an experiment folder that you may write to.",
+            hint="Give run() an experiment folder that you can write to.",
         ) from error
     return path
 
@@ -76,7 +76,9 @@ def _collect(name: str, value: Any, parts: dict[str, str], *, chain: str) -> Non
     elif _is_constant(value):
         parts[name] = f"{name} = {value!r}"
     else:
-        raise _cannot(chain, f"{name} is a {type(value).__name__}, which has no text")
+        raise _cannot(
+            chain, f"{name} is a {type(value).__name__}, which cannot be written as source code"
+        )
 
 
 def _cannot(chain: str, why: str) -> RequestError:

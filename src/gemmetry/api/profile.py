@@ -155,7 +155,7 @@ def write_spec(spec: ProfileSpec, path: Path) -> None:
     if not path.absolute().parent.is_dir():
         raise StorageError(
             f"cannot write the spec {path}: its folder does not exist",
-            hint="Make the folder, or choose another place.",
+            hint="Create the folder, or choose another path.",
         )
     write_atomically(path, spec_text(spec).encode())
 

@@ -255,12 +255,11 @@ def _nothing_left(
     if mutants:
         near = list(planted_by_configuration())[:3]
         return EmptySelectionError(
-            f"no planted kernel that can run here matches {', '.join(mutants)}",
-            hint=f"Names look like {', '.join(near)}; globs are welcome.",
+            f"no mutant that can run here matches {', '.join(mutants)}",
+            hint=f"Names look like {', '.join(near)}; globs are accepted.",
         )
     reasons = dict.fromkeys(absent.values())
     return EmptySelectionError(
-        f"no planted kernel of {', '.join(vehicles) or 'any vehicle'} can run here: "
-        f"{'; '.join(reasons)}",
+        f"no mutant of {', '.join(vehicles) or 'any carrier'} can run here: {'; '.join(reasons)}",
         hint="Leave --vehicle out to run those that can.",
     )

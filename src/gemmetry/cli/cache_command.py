@@ -14,13 +14,13 @@ app = typer.Typer(
     cls=PlainGroup,
     add_completion=False,
     no_args_is_help=True,
-    help="What is kept of traces so that reading them again is fast.",
+    help="Manage the caches that make reading a trace again fast.",
 )
 
 
 @app.callback()
 def _group() -> None:
-    """What is kept of traces so that reading them again is fast."""
+    """Manage the caches that make reading a trace again fast."""
 
 
 @app.command("clear", cls=WorkbenchCommand)
@@ -29,13 +29,14 @@ def clear(
         list[Path] | None,
         typer.Argument(
             metavar="[PATH]...",
-            help="Traces, or folders to search, whose caches go too, whoever made them.",
+            help="Traces, or folders to search, whose caches are removed too, whichever user "
+            "wrote them.",
         ),
     ] = None,
 ) -> None:
-    """Remove the caches of traces: those that your runs made, and those of the paths given.
+    """Remove the caches of traces: those that your runs wrote, and those of the given paths.
 
-    Traces themselves stay. A cache is made again when its trace is read the next time.
+    The traces themselves stay. A cache is written again when its trace is next read.
     """
     from gemmetry.domain.errors import RequestError
     from gemmetry.traces.cache import clear_cache
@@ -46,7 +47,7 @@ def clear(
             if not path.exists():
                 raise RequestError(f"{path} does not exist", hint=hint)
         except OSError as error:
-            what = f"{path} cannot be looked at: {error.strerror}"
+            what = f"{path} cannot be read: {error.strerror}"
             raise RequestError(what, hint=hint) from error
     count, size = clear_cache(paths or ())
     typer.echo(f"removed {count:,} cache{'' if count == 1 else 's'}, {size / 1e6:,.1f} MB")

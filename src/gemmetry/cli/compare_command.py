@@ -25,7 +25,9 @@ app = typer.Typer(add_completion=False)
 def compare(
     experiments: Annotated[
         list[Path],
-        typer.Argument(metavar="A [B...]", help="Folders; A is what the others are held against."),
+        typer.Argument(
+            metavar="A [B...]", help="Folders of experiments; the others are compared with A."
+        ),
     ],
     json: Json = False,
     output: ComparisonOutputs = None,
@@ -33,7 +35,7 @@ def compare(
         str | None,
         typer.Option(
             metavar="SHARE",
-            help="Relative differences up to this count as none: 5% or 0.05. Default: 2%; with "
+            help="Relative differences up to this are ignored: 5% or 0.05. Default: 2%; with "
             "--baseline 0.5% on a GPU.",
         ),
     ] = None,
@@ -41,22 +43,22 @@ def compare(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="With one experiment: hold its dispatches against this provider, or "
-            "provider:configuration, of the same problem.",
+            help="With one experiment: compare its dispatches with those of this provider, or "
+            "provider:configuration, for the same problem.",
         ),
     ] = None,
     across_distributions: Annotated[
         bool,
         typer.Option(
             "--across-distributions",
-            help="Compare although inputs were drawn from different distributions.",
+            help="Compare even if the inputs were drawn from different distributions.",
         ),
     ] = False,
     undecided: Annotated[
         Undecided,
         typer.Option(
-            help="What an undecided dispatch, of which too little was measured to know whether "
-            "it became slower, does to the exit status.",
+            help="How an undecided dispatch, which was measured too little to know whether it "
+            "became slower, affects the exit status.",
         ),
     ] = Undecided.FAIL,
 ) -> None:
@@ -86,7 +88,7 @@ def compare(
     if (len(experiments) < 2) == (baseline is None):
         raise RequestError(
             "a comparison needs two experiments, or one and a baseline",
-            hint="gemmetry compare A B, or gemmetry compare A --baseline torch",
+            hint="Write gemmetry compare A B, or gemmetry compare A --baseline torch.",
         )
     opened = [Experiment.open(path) for path in experiments]
     try:

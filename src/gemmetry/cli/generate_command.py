@@ -117,7 +117,7 @@ def generate_files(prepared: Prepared) -> list[dict[str, Any]]:
         names = ", ".join(request.name for request in prepared.plan.providers)
         raise RequestError(
             f"nothing was generated: {names} wrote no source for these operations",
-            hint="The warnings above show what was left out."
+            hint="The warnings above list what was left out."
             if warned
             else "Add iree or triton with --providers; they write sources.",
         )

@@ -16,10 +16,11 @@ app = typer.Typer(
     cls=PlainGroup,
     add_completion=False,
     no_args_is_help=True,
-    help="List providers, support, configurations, operations, dtypes, columns. Nothing is run.",
+    help="List providers, support, configurations, operations, dtypes or columns, without "
+    "running anything.",
 )
 
-Limit = Annotated[int, typer.Option(help="Most rows to list; 0: all.", min=0)]
+Limit = Annotated[int, typer.Option(help="List at most this many rows; 0: all.", min=0)]
 
 
 @app.command(cls=WorkbenchCommand)

@@ -15,17 +15,17 @@ from gemmetry.cli.help_text import PlainGroup
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "profile": ("profile_command", "Generate, compile, verify, measure and report dispatches."),
-    "generate": ("generate_command", "Write the sources of dispatches, nothing else."),
-    "compile": ("compile_command", "Compile dispatches, run nothing."),
-    "verify": ("verify_command", "Prove dispatches right without timing them."),
+    "generate": ("generate_command", "Write the sources of dispatches without compiling them."),
+    "compile": ("compile_command", "Compile dispatches without running them."),
+    "verify": ("verify_command", "Verify dispatches without timing them."),
     "trace": ("trace_command", "Record traces, and read any trace."),
     "list": ("list_command", "List providers, configurations, operations, dtypes, columns."),
-    "report": ("report_command", "Render an experiment again."),
+    "report": ("report_command", "Print the tables of an experiment again, or write its reports."),
     "show": ("show_command", "Show everything about one dispatch of an experiment."),
-    "merge": ("merge_command", "Join experiments into one folder."),
+    "merge": ("merge_command", "Merge experiments into one folder."),
     "compare": ("compare_command", "Compare experiments; exit status 1 on a regression."),
-    "cache": ("cache_command", "Remove what is kept of traces that were read."),
-    "doctor": ("doctor_command", "Report what this machine can do, and why not the rest."),
+    "cache": ("cache_command", "Remove the caches of traces that were read."),
+    "doctor": ("doctor_command", "Report what this machine can do, and why it cannot do the rest."),
     "schema": ("schema_command", "Print the JSON schema of spec files or of results."),
 }
 """Command -> its module and one line of help; the module is imported when the command is run."""
@@ -125,8 +125,8 @@ def run(arguments: list[str] | None = None) -> int:
             return 1  # whoever reads has seen enough
         if error.errno not in _STORAGE:
             raise
-        tell(StorageError(f"cannot write what was found: {error.strerror}",
-                          hint="Free some space, or write to another place."))  # fmt: skip
+        tell(StorageError(f"cannot write the output: {error.strerror}",
+                          hint="Free some disk space, or write to another folder."))  # fmt: skip
         return StorageError.exit_status
     if status == _INTERRUPTED:
         typer.echo("interrupted", err=True)

@@ -15,11 +15,17 @@ app = typer.Typer(add_completion=False)
 @app.command(cls=WorkbenchCommand)
 def merge(
     experiments: Annotated[
-        list[Path], typer.Argument(metavar="EXPERIMENT...", help="Folders of two or more.")
+        list[Path],
+        typer.Argument(metavar="EXPERIMENT...", help="Folders of two or more experiments."),
     ],
     into: Annotated[
         Path,
-        typer.Option("--into", "-o", metavar="DIR", help="Folder to make; it must hold none yet."),
+        typer.Option(
+            "--into",
+            "-o",
+            metavar="DIR",
+            help="Folder to create; it must not contain an experiment yet.",
+        ),
     ],
 ) -> None:
     """Join experiments into one folder; of a dispatch measured twice the newest stays."""

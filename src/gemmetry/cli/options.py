@@ -38,7 +38,7 @@ def split_outputs(files: list[Path] | None) -> list[Path] | None:
 
 
 Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
+    bool, typer.Option("--json", help="Print one JSON document, and nothing else, on stdout.")
 ]
 Outputs = Annotated[
     list[Path] | None,
@@ -88,10 +88,11 @@ Settings = Annotated[
 ]  # fmt: skip
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run, and stop.")]
 Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Start over instead of resuming what the folder holds.")
+    bool,
+    typer.Option("--fresh", help="Start over instead of resuming the experiment in the folder."),
 ]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Also show stages, choices and commands.")
+    bool, typer.Option("--verbose", "-v", help="Also report stages, choices and commands.")
 ]
 
 

@@ -49,7 +49,7 @@ def tell_failure(summary: RunSummary) -> None:
     from gemmetry.cli.console import note
 
     note(f"error: {summary.failure}")
-    note("hint: The same command goes on where this one stopped.")
+    note("hint: The same command continues where this one stopped.")
 
 
 @contextmanager
@@ -86,7 +86,7 @@ def _kept(folder: Path, fresh: bool) -> tuple[str, str]:
     command = "The same command without --fresh" if fresh else "The same command"
     return (
         f"{done} of {total} {dispatches}{taken} are stored in {folder}",
-        f"{command} goes on where this one stopped.",
+        f"{command} continues where this one stopped.",
     )
 
 

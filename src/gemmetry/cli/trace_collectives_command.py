@@ -34,7 +34,7 @@ def collectives(
         typer.Option(
             "--rows",
             help="What a row of the file is: a matched collective, a kernel of a rank, a kind of "
-            "collective, or a rank. A json file holds everything.",
+            "collective, or a rank. A json file contains everything.",
         ),
     ] = Rows.MATCHED,
     no_cache: NoCache = False,

@@ -20,8 +20,8 @@ def report(
             "-o",
             metavar="FILE",
             callback=split_outputs,
-            help="Write a file; the suffix picks xlsx, html, json, md. A name without a "
-            "suffix is a folder and gets one csv a sheet. May be given several times.",
+            help="Write a file; the suffix picks xlsx, html, json, md. A name without a suffix "
+            "is a folder with one csv file per sheet. May be given several times.",
         ),
     ],
     short_kernel_us: Annotated[
@@ -29,7 +29,7 @@ def report(
         typer.Option(
             "--short-kernel-us",
             min=0,
-            help="Kernels shorter than this are in the sheets of short kernels.",
+            help="List kernels shorter than this in the sheets of short kernels.",
         ),
     ] = 10.0,
     no_cache: NoCache = False,

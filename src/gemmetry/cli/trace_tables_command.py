@@ -30,12 +30,12 @@ Files = Annotated[
     ),
 ]
 NoCache = Annotated[
-    bool, typer.Option("--no-cache", help="Read the files anew, and keep nothing next to them.")
+    bool, typer.Option("--no-cache", help="Read the files again, and write no caches next to them.")
 ]
 Timings = Annotated[
     bool, typer.Option("--timings", help="Report on stderr how long each stage took.")
 ]
-Top = Annotated[int, typer.Option("--top", min=0, help="Show so many rows; 0: all.")]
+Top = Annotated[int, typer.Option("--top", min=0, help="Show at most this many rows; 0: all.")]
 
 FilesOrWorkbooks = Annotated[
     list[Path],
@@ -184,7 +184,8 @@ def shapes(
         bool, typer.Option("--spec", help="Print the spec on stdout instead of the table.")
     ] = False,
     top: Annotated[
-        int, typer.Option("--top", min=0, help="Only so many GEMMs, the longest first; 0: all.")
+        int,
+        typer.Option("--top", min=0, help="At most this many GEMMs, the longest first; 0: all."),
     ] = 0,
     no_cache: NoCache = False,
     timings: Timings = False,
@@ -206,7 +207,7 @@ def shapes(
         check_writable(path)
     run = TraceRun(files, use_cache=not no_cache, wants_timings=timings)
     rows = run.gemms(or_products=True)
-    told = "these are the products that the operators record, with times of the host"
+    told = "these are the products that the operators recorded, with times on the host"
     run.tell_without_gpu(told if rows else "")
     from gemmetry.reports.traces.tables import print_workload, shape_rows
     from gemmetry.traces.gemms.shapes import no_shape, workload

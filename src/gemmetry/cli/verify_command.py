@@ -29,7 +29,7 @@ app = typer.Typer(
     cls=PlainGroup,
     add_completion=False,
     no_args_is_help=True,
-    help="Prove dispatches right without timing them.",
+    help="Verify dispatches without timing them.",
 )
 
 COLUMNS = ("provider", "operation", "configuration", "outcome", "verification",
@@ -38,7 +38,7 @@ COLUMNS = ("provider", "operation", "configuration", "outcome", "verification",
 
 @app.callback()
 def _group() -> None:
-    """Prove dispatches right without timing them."""
+    """Verify dispatches without timing them."""
 
 
 @app.command(cls=WorkbenchCommand)
@@ -77,19 +77,20 @@ def self_test(
             "--verification-level",
             "--level",
             metavar="NAME",
-            help="How much verification does: quick, standard or paranoid.",
+            help="How many checks verification runs: quick, standard or paranoid.",
         ),
     ] = "standard",
     vehicle: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAMES",
-            help="Only mutants of these vehicles: host, triton, cuda. Default: all that run here.",
+            help="Only mutants of these carriers: host, triton, cuda. Default: all that run on "
+            "this machine.",
         ),
     ] = None,
     mutants: Annotated[
         list[str] | None,
-        typer.Option(metavar="GLOBS", help="Only these, by name: m05*, ok*."),
+        typer.Option(metavar="GLOBS", help="Only mutants with these names: m05*, ok*."),
     ] = None,
     experiment: Annotated[
         Path | None,

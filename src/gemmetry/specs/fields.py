@@ -166,7 +166,8 @@ def _epilogues(value: Any) -> tuple[str, ...]:
                 raise UnknownNameError("epilogue step", step, [*EpilogueStep, "none"])
         if "none" in steps and len(steps) > 1:
             raise RequestError(
-                f"the epilogue {'+'.join(steps)!r} joins none with steps", hint="Write none, bias."
+                f"the epilogue {'+'.join(steps)!r} combines none with other steps",
+                hint="Write none, bias.",
             )
         found.append("+".join(steps))
     return tuple(dict.fromkeys(found))

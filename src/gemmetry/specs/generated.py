@@ -75,7 +75,7 @@ def read_generated(folder: Path) -> tuple[Generated, ...]:
     except (OSError, ValueError, KeyError, TypeError, RequestError) as error:
         raise RequestError(
             f"cannot read {path}, the list of what was generated: {why_unreadable(error)}",
-            hint="Remove the file and run `gemmetry generate` once more, or give --shapes.",
+            hint="Remove the file and run `gemmetry generate` again, or give --shapes.",
         ) from error
     return tuple(entry for entry in found if (folder / entry.source).is_file())
 

@@ -71,7 +71,7 @@ def plain(value: Any) -> str:
 
 WHAT = "What is computed"
 GRID = "Grid settings (of the grid tracing document)"
-WHO = "Who computes it, and where"
+WHO = "What computes it, and where"
 HOW = "How it is run"
 RESULTS = "Results"
 PANELS = (WHAT, WHO, HOW, RESULTS, GRID)
@@ -80,21 +80,23 @@ _T, _L, _F = Form.TEXT, Form.LIST, Form.FLAG
 
 _ROWS = (
     Key("operation_kind", WHAT, _L, "Kinds of operation: matmul, batch_matmul, matmul_splitk, "
-        "conv2d, all.", ("op_kind",), metavar="KIND", unset="matmul, or what the shapes are for"),
+        "conv2d, all.", ("op_kind",), metavar="KIND", unset="matmul, or the kind that the shapes "
+            "are for"),
     Key("problem_m", WHAT, _L, "Sizes of M: 256, 64:1024:128 (end excluded), log2:64:8192 "
         "(included), lists.", metavar="SIZES"),
     Key("problem_n", WHAT, _L, "Sizes of N.", metavar="SIZES"),
     Key("problem_k", WHAT, _L, "Sizes of K.", metavar="SIZES"),
     Key("problem_b", WHAT, _L, "Batches of a batch_matmul.", metavar="SIZES", unset="16"),
     Key("shapes", WHAT, _L, "Shapes MxNxK or BxMxNxK, presets (squares, llm, legacy, first), or "
-        "files (.csv, .yaml, .txt).", ("shape",), metavar="SHAPES", unset="three of a first run"),
+        "files (.csv, .yaml, .txt).", ("shape",), metavar="SHAPES", unset="the three of a first "
+            "run"),
     Key("conv_shapes", WHAT, _L, "conv2d shapes NxHxWxC_RxSxF[_strideAxB][_padAxB].",
         metavar="SHAPES"),
     Key("dtypes", WHAT, _L, "Formats of A and B (f32, bf16, s8 ...), or of A, B and C as in "
         "f16:f16:f32.",
         ("dtype",), metavar="DTYPES", unset="f32, on a GPU bf16"),
-    Key("result_dtype", WHAT, _L, "Formats of C where --dtypes leaves it open.", metavar="DTYPES",
-        unset="as A, s32 for s8, bf16 for fp8"),
+    Key("result_dtype", WHAT, _L, "Formats of C if --dtypes does not give them.", metavar="DTYPES",
+        unset="that of A, s32 for s8, bf16 for fp8"),
     Key("accumulator", WHAT, _L, "Formats of the accumulator.", ("accumulators",),
         metavar="DTYPES", unset="f32, f64 for f64, s32 for s8"),
     Key("layouts", WHAT, _L, "Layouts of A and B: tt, tn, nt, nn (t row-major, n column-major).",
@@ -103,63 +105,69 @@ _ROWS = (
     Key("epilogues", WHAT, _L, "Fused steps joined by +: none, bias+relu, gelu, residual.",
         ("epilogue",), metavar="STEPS", unset="none"),
     Key("alpha", WHAT, _T, "Factor of the product.", metavar="NUMBER", default=1.0),
-    Key("beta", WHAT, _T, "Factor of the C that is added.", metavar="NUMBER", default=0.0),
+    Key("beta", WHAT, _T, "Factor of C, which is added to the "
+        "product.", metavar="NUMBER", default=0.0),
     Key("scaling", WHAT, _T, "Dequantising factors of A and B: none, tensor or row.",
         metavar="NAME", default="none"),
     Key("split_k_slices", WHAT, _L, "Slices of a matmul_splitk; those that do not divide K are "
         "left out.", ("iree_flow_split_matmul_reduction",), metavar="SIZES", unset="2, 4"),
-    Key("providers", WHO, _L, "Who computes: torch, numpy, iree, triton, null, user. Default: all "
+    Key("providers", WHO, _L, "Providers: torch, numpy, iree, triton, null, user. Default: all "
         "that work on the device.", ("provider",), metavar="NAMES"),
-    Key("kernel", WHO, _L, "Kernels of your own, file.py:function.", metavar="FILE:FUNCTION",
+    Key("kernel", WHO, _L, "Your own kernels, as file.py:function.", metavar="FILE:FUNCTION",
         unset="none"),
     Key("device", WHO, _L, "Devices: cpu, cuda, cuda:1; cuda-sm_80 only compiles. Default: the "
         "first GPU, else the CPU.", ("devices", "iree_hal_target_backends"), metavar="DEVICE"),
-    Key("cuda_arch", WHO, _T, "With --device cuda where no such device is here, and for generate "
-        "and compile: the architecture to compile for.",
+    Key("cuda_arch", WHO, _T, "Architecture to compile for, in generate and compile, and with "
+        "--device cuda on a machine without such a device.",
         ("iree_hal_cuda_llvm_target_arch",), metavar="sm_XX", unset="the device's"),
     Key("iree_bin_dir", WHO, _T, "Folder of IREE's tools. Default: those of the installed package.",
         metavar="DIR"),
-    Key("dispatches", WHO, _L, "Dispatches wanted: globs on the name, re:REGEX, key=value, or "
-        "full names, which are made.", ("dispatch",), metavar="PATTERNS", unset="all"),
-    Key("exclude", WHO, _L, "Dispatches not wanted, by the same patterns.", metavar="PATTERNS",
+    Key("dispatches", WHO, _L, "Dispatches to include: globs on the name, re:REGEX, key=value, "
+        "or full names, whose operations are "
+        "added.", ("dispatch",), metavar="PATTERNS", unset="all"),
+    Key("exclude", WHO, _L, "Dispatches to exclude, by the same patterns.", metavar="PATTERNS",
         unset="none"),
     Key("default_config", WHO, _F, "Only the configuration that leaves every choice to the "
         "provider.", default=False),
-    Key("verification_enabled", HOW, _F, "Prove each dispatch right before it is timed.",
+    Key("verification_enabled", HOW, _F, "Verify each dispatch before it is timed.",
         default=True),
-    Key("verification_providers", HOW, _L, "Who computes the reference: numpy, or device (its "
-        "own float64).", metavar="NAMES", default=("numpy",)),
-    Key("verification_level", HOW, _T, "How much verification does: quick, standard or paranoid.",
+    Key("verification_providers", HOW, _L, "What computes the reference: numpy, or device (in "
+        "float64 on the device).", metavar="NAMES", default=("numpy",)),
+    Key("verification_level", HOW, _T, "How many checks verification runs: quick, standard or "
+        "paranoid.",
         metavar="NAME", default="standard"),
     Key("sanitizers", HOW, _L, "Tools of compute-sanitizer to run each verified CUDA dispatch "
         "under: memcheck, racecheck, synccheck, initcheck, all.", metavar="TOOLS", unset="none"),
-    Key("judge_rivals", HOW, Form.SPEC_ONLY, "Also record what the checks of other harnesses would "
-        "have found of each result (the self-test does).", default=False),
+    Key("judge_rivals", HOW, Form.SPEC_ONLY, "Also record what the checks of other harnesses "
+        "would have concluded about each result (the self-test does).", default=False),
     Key("profiling_enabled", HOW, _F, "Measure.", ("benchmark",), default=True),
-    Key("benchmark_repetitions", HOW, _T, "Exactly this many samples. Default: until the "
-        "interval is narrow.", ("repeat_count",), metavar="COUNT"),
-    Key("dispatch_repeat_count", HOW, _T, "Launches timed as one sample. Default: as the clock "
-        "needs.", ("batch_size", "iree_hal_benchmark_dispatch_repeat_count"), metavar="COUNT"),
+    Key("benchmark_repetitions", HOW, _T, "Take exactly this many samples. Default: until the "
+        "interval is narrow enough.", ("repeat_count",), metavar="COUNT"),
+    Key("dispatch_repeat_count", HOW, _T, "Launches timed as one sample. Default: as many as the "
+        "clock requires.", ("batch_size", "iree_hal_benchmark_dispatch_repeat_count"),
+        metavar="COUNT"),
     Key("warmup_iterations", HOW, _T, "Launches before sampling.", metavar="COUNT", default=3),
     Key("warmup_time", HOW, _T, "Continuous load before sampling: 1s, 500ms. Default: none (see "
         "--regime sustained).", metavar="TIME"),
-    Key("min_samples", HOW, _T, "Fewest samples, however long they last. Default: 10, as far as "
-        "--time-budget goes.", metavar="COUNT"),
+    Key("min_samples", HOW, _T, "Minimum number of samples, however long they take. Default: 10, "
+        "or fewer if --time-budget ends first.", metavar="COUNT"),
     Key("max_samples", HOW, _T, "Most samples.", metavar="COUNT", default=1000),
     Key("processes", HOW, _T, "Worker processes that share the rounds of a dispatch, 12 at "
         "most; 0: 3 on a GPU, 1 elsewhere.", metavar="COUNT", default=0),
     Key("time_budget", HOW, _T, "Sampling time of one dispatch: 2s, 500ms.", metavar="TIME",
         default=2.0),
-    Key("interval_width", HOW, _T, "Wanted relative half-width of the median's 95 % interval. "
+    Key("interval_width", HOW, _T, "Target for the relative half-width of the median's 95 % "
+        "interval. "
         "Default: 0.005 on a GPU, 0.02 on a CPU.", metavar="FRACTION"),
-    Key("max_seconds_per_launch", HOW, _T, "A dispatch whose launch takes longer is skipped.",
+    Key("max_seconds_per_launch", HOW, _T, "Skip a dispatch if one launch takes longer than this.",
         metavar="TIME", default=10.0),
     Key("deadlines", HOW, Form.SPEC_ONLY, "Seconds that a stage may take, as in {compile: 300}.",
         default={}),
     Key("regime", HOW, _T, "Thermal regime: burst or sustained.", metavar="NAME", default="burst"),
     Key("timing_method", HOW, _T, "How a GPU is timed: graph (replays of captured graphs), events, "
         "or auto, which takes graphs for short launches.", metavar="NAME", default="auto"),
-    Key("cold_cache", HOW, _F, "Rotate inputs so that no cache holds them.", default=True),
+    Key("cold_cache", HOW, _F, "Rotate through copies of the inputs so that no cache holds "
+        "them.", default=True),
     Key("distribution", HOW, _T, "Distribution of the inputs: offset_uniform, uniform, "
         "uniform_signed, normal, integers, zeros.", metavar="NAME", default="offset_uniform"),
     Key("seed", HOW, _T, "Seed of the inputs.", ("random_seed",), metavar="NUMBER",
@@ -169,7 +177,7 @@ _ROWS = (
         metavar="COUNT", default=0),
     Key("memory_budget", HOW, _T, "Device memory for executables kept warm: 2GiB; 0: half of "
         "what is free.", metavar="BYTES", default=0),
-    Key("force_compile", HOW, _F, "Compile again what is already there.", default=False),
+    Key("force_compile", HOW, _F, "Compile again even if the output exists.", default=False),
     Key("save_cmds", HOW, _F, "Keep the compile and run commands with their output as files.",
         ("save_commands",), default=False),
     Key("tags", HOW, _L, "Extra columns in front of the others: column:value,...",
@@ -183,14 +191,14 @@ _ROWS = (
         "html, xml (JUnit), png, svg.", (), "-o", metavar="FILE", unset="none"),
     Key("append", RESULTS, _F, "Add to the CSV files of --output instead of replacing them.",
         default=False),
-    Key("html", RESULTS, _T, "Where the HTML report goes. Default: report.html in the "
+    Key("html", RESULTS, _T, "Path of the HTML report. Default: report.html in the "
         "experiment.", metavar="FILE"),
-    Key("format", RESULTS, _T, "What is printed: table, block (the dispatch profiler's), csv, md "
+    Key("format", RESULTS, _T, "What to print: table, block (the dispatch profiler's), csv, md "
         "or none.", metavar="NAME", default="table"),
     Key("columns", RESULTS, _L, "Columns: gemmetry (all), summary, dispatch-profiler (the old "
         "CSV's), or names.", metavar="NAMES", unset="those of the format"),
     Key("baseline", RESULTS, _T, "Provider, or provider:configuration, that the others are "
-        "compared with.", metavar="NAME", unset="a vendor's library, where one takes part"),
+        "compared with.", metavar="NAME", unset="a vendor's library, if one takes part"),
     Key("matrix_sizes", GRID, _L, "Sizes MxNxK, in YAML [m, n, k]; one number is a square.",
         metavar="SHAPES", unset="three squares where a switch below is on"),
     Key("precisions", GRID, _L, "Formats, as in fp32,fp16,bf16,int8.", metavar="DTYPES",
@@ -212,7 +220,7 @@ _ROWS = (
         metavar="COUNT", default=0),
     Key("active_steps", GRID, _T, "Launches in each repeat.", metavar="COUNT",
         unset="as the clock needs"),
-    Key("chakra_all_steps", GRID, _F, "`trace record`: the Chakra trace holds every launch, of "
+    Key("chakra_all_steps", GRID, _F, "`trace record`: the Chakra trace contains every launch of "
         "waiting, warm-up and all repeats; off: those recorded in the first repeat.",
         default=False),
 )  # fmt: skip

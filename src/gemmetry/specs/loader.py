@@ -24,7 +24,8 @@ _HINT = "docs/specs.md explains every key; `gemmetry schema` lets editors check 
 _FILE_HINT = "Give the path of a YAML file, or - for standard input."
 
 _EMPTY_HINT = (
-    "Check what should have written it; for the default request leave out --spec, or write {}."
+    "Check the program that should have written it. For the default request leave out --spec, or "
+    "write {}."
 )
 
 

@@ -54,7 +54,7 @@ class ProviderSpec(BaseModel):
         "values of the function, one mapping each.",
     )
     options: dict[str, Any] = Field(
-        default_factory=dict, description="What the provider's constructor is given."
+        default_factory=dict, description="Arguments of the provider's constructor."
     )
 
     @field_validator("name")
@@ -213,7 +213,7 @@ class ProfileSpec(BaseModel):
         given = self.model_fields_set
         for one, other in _SAME_THING:
             if {one, other} <= given and getattr(self, one) and getattr(self, other) is not None:
-                raise ValueError(f"{one} and {other} say the same thing; give one of them")
+                raise ValueError(f"{one} and {other} mean the same; give only one of them")
         if self.min_samples is not None and self.min_samples > self.max_samples:
             raise ValueError(f"min_samples {self.min_samples} is above max_samples")
         return self

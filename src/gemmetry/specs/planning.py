@@ -182,7 +182,7 @@ def _kernel(text: str, base: Path | None) -> str:
     hint = "Write --kernel file.py:function."
     path, colon, function = text.rpartition(":")
     if not colon or not path or not function:
-        raise RequestError(f"the kernel {text!r} names no function", hint=hint)
+        raise RequestError(f"the kernel {text!r} does not name a function", hint=hint)
     file = (base / path if base is not None else Path(path)).resolve()
     if not file.is_file():
         raise RequestError(f"the kernel's file {file} does not exist", hint=hint)

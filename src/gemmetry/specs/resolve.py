@@ -57,7 +57,7 @@ def resolve_targets(
         told = "; ".join(reason for reason in reasons if reason)
         raise RequestError(
             "no provider of this request works on this machine" + (f": {told}" if told else ""),
-            hint="`gemmetry doctor` says what is missing; --device cuda-sm_80 only compiles.",
+            hint="`gemmetry doctor` shows what is missing; --device cuda-sm_80 only compiles.",
         )
     kinds = {entry.kind for entry in entries}
     devices = [target for target in devices if target.kind in kinds] or devices
@@ -116,7 +116,7 @@ def _find(wanted: Target, known: Sequence[Target], *, compiles_only: bool) -> Ta
     here = sorted({target.device for target in known if target.device})
     raise RequestError(
         f"there is no device {wanted.device} for the providers of this request",
-        hint=f"Devices here: {', '.join(here) or 'none'}; `gemmetry doctor` says why. "
+        hint=f"Devices here: {', '.join(here) or 'none'}; `gemmetry doctor` shows why. "
         "--device cuda-sm_80 compiles without a device.",
     )
 
@@ -151,7 +151,7 @@ def resolve_providers(
                 break
     if not chosen:
         raise RequestError(
-            f"no available provider serves {', '.join(t.device or t.name for t in targets)}",
+            f"no available provider supports {', '.join(t.device or t.name for t in targets)}",
             hint="`gemmetry list providers` lists what each needs.",
         )
     names = ", ".join(request.name for request in chosen)

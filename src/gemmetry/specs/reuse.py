@@ -131,7 +131,8 @@ def _refuse_half(served: dict[str, list[Target]], targets: Sequence[Target], whe
         if missing:
             have = ", ".join(target.name for target in mine)
             raise RequestError(
-                f"{where} holds dispatches of {provider} for {have}, none for {', '.join(missing)}",
+                f"{where} contains dispatches of {provider} for {have}, but none for "
+                f"{', '.join(missing)}",
                 hint=f"Generate them with --device {missing[0]}, or give --device {mine[0].name} "
                 "alone.",
             )
@@ -178,5 +179,5 @@ def nothing_left(
     near = nearest(text.strip("*"), names[:_FOR_SUGGESTIONS]) or names[:3]
     return EmptySelectionError(
         f"{text} matches none of the {len(names)} dispatches of {where}",
-        hint=f"The nearest names: {', '.join(near)}. Give --shapes to leave the folder aside.",
+        hint=f"The nearest names: {', '.join(near)}. Give --shapes to ignore the folder.",
     )

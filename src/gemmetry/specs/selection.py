@@ -104,7 +104,7 @@ def parse_pattern(text: str) -> Pattern:
         marked = _expression(text[3:], hint)
         return Pattern(text, lambda p, n, o: marked.search(f"{p}:{n}") is not None)
     if is_regex_by_its_look(text):
-        hint = "In a glob * stands for anything; names hold letters, digits and _ alone."
+        hint = "In a glob * stands for anything; names contain only letters, digits and _."
         search = _expression(text, hint).search
         return Pattern(text, lambda p, n, o: (search(n) or search(f"{p}:{n}")) is not None)
     key, equals, value = text.partition("=")
@@ -135,7 +135,7 @@ def _expression(text: str, hint: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise RequestError(
-            f"the regular expression {text!r} is wrong: {error}", hint=hint
+            f"the regular expression {text!r} is invalid: {error}", hint=hint
         ) from error
 
 

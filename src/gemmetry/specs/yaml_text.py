@@ -105,11 +105,12 @@ def read_yaml(text: str, file: str, canonical_key: Callable[[str], str] = str) -
         place = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
         problem = " ".join(part for part in (error.context, error.problem) if part)
         raise SpecError(
-            [f"{file}:{place}: not YAML: {problem}"], hint="Indent with spaces; quote odd texts."
+            [f"{file}:{place}: not YAML: {problem}"],
+            hint="Indent with spaces, and quote texts with special characters.",
         ) from error
     except RecursionError:
         raise SpecError(
-            [f"{file}:1:1: it is nested too deeply, or an alias stands for itself"],
+            [f"{file}:1:1: it is nested too deeply, or an alias refers to itself"],
             hint="Write plain values.",
         ) from None
     except yaml.YAMLError as error:
@@ -141,8 +142,8 @@ def _walk(
         if key in mapping:
             also = f" (or {key})" if key != written else ""
             document.mistakes.append(
-                f"{document.file}:{_position(key_node)}: the key {written!r}{also} stands twice; "
-                f"first at {document.keys[place]}"
+                f"{document.file}:{_position(key_node)}: the key {written!r}{also} appears "
+                f"twice; it is first at {document.keys[place]}"
             )
             continue
         document.keys[place] = _position(key_node)
@@ -154,9 +155,9 @@ def _check_node(node: yaml.Node, document: YamlDocument) -> None:
     document.nodes += 1
     problem = ""
     if document.nodes > MAX_NODES:
-        problem = f"aliases make it more than {MAX_NODES:,} values"
+        problem = f"aliases expand it to more than {MAX_NODES:,} values"
     elif not isinstance(node, yaml.ScalarNode) and node.tag not in _PLAIN_TAGS:
-        problem = f"the tag {node.tag} has no meaning here"
+        problem = f"the tag {node.tag} is not supported here"
     if problem:
         raise SpecError(
             [f"{document.file}:{_position(node)}: {problem}"], hint="Write plain values."

@@ -79,7 +79,7 @@ class Experiment(StoredResults):
             raise missing_experiment(path)
         manifest = read_manifest(path)
         if manifest is None:
-            raise damaged(path, "its manifest.json is missing; the same profile command makes it")
+            raise damaged(path, "its manifest.json is missing; the same profile command creates it")
         check_journal(path)
         with told_errors(path):
             return cls(path, manifest, connect_reader(path / JOURNAL_NAME))
@@ -313,7 +313,7 @@ def _resumable(path: Path, head: Manifest, obstacles: Obstacles | None) -> Manif
             differences = plan_differences(manifest.document, head.document)
         raise PlanMismatchError(
             f"{path} belongs to the plan {theirs} ({meta.get('plan_hash')}), "
-            f"this command makes the plan {head.name} ({head.plan_hash})"
+            f"but this command creates the plan {head.name} ({head.plan_hash})"
             + (f"; they differ in {differences}" if differences else ""),
             hint="Give another folder with --experiment, or add --fresh to set the old results "
             "aside and start again.",

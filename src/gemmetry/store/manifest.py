@@ -80,11 +80,12 @@ def read_manifest(folder: Path) -> Manifest | None:
     try:
         manifest = msgspec.json.decode(text, type=Manifest)
     except msgspec.MsgspecError as error:
-        raise damaged(folder, f"{MANIFEST_NAME} does not read: {error}") from error
+        raise damaged(folder, f"{MANIFEST_NAME} cannot be read: {error}") from error
     if manifest.format_version != FORMAT_VERSION:
         raise damaged(
             folder,
-            f"its format is {manifest.format_version}, this gemmetry reads {FORMAT_VERSION}",
+            f"its format is {manifest.format_version}, but this version of gemmetry reads "
+            f"{FORMAT_VERSION}",
         )
     return manifest
 

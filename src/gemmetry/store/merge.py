@@ -46,7 +46,7 @@ def merge(paths: Sequence[Path], into: Path, *, command: str = "") -> MergeSumma
         source.close()
     if (into / JOURNAL_NAME).exists():
         raise RequestError(
-            f"{into} already holds an experiment", hint="Name a folder that does not exist yet."
+            f"{into} already contains an experiment", hint="Name a folder that does not exist yet."
         )
     winners, replaced = _winners(paths)
     with told_errors(into):

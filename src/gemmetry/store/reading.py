@@ -90,7 +90,7 @@ class StoredResults:
         try:
             return {key: msgspec.json.decode(text, type=Environment) for key, text in rows}
         except msgspec.MsgspecError as error:
-            raise damaged(self.path, f"an environment does not read: {error}") from error
+            raise damaged(self.path, f"an environment cannot be read: {error}") from error
 
     def result_set(self) -> ResultSet:
         """All results, loaded; samples stay in the journal until they are needed."""
@@ -209,13 +209,13 @@ class StoredResults:
         try:
             return without_unfounded_interval(_RECORD_DECODER.decode(document))
         except (msgspec.MsgspecError, ValueError) as error:
-            raise damaged(self.path, f"a record does not read: {error}") from error
+            raise damaged(self.path, f"a record cannot be read: {error}") from error
 
     def _decode_verdict(self, document: bytes) -> Verdict:
         try:
             return msgspec.json.decode(document, type=Verdict)
         except msgspec.MsgspecError as error:
-            raise damaged(self.path, f"a verdict does not read: {error}") from error
+            raise damaged(self.path, f"a verdict cannot be read: {error}") from error
 
     def _query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with self._mutex, told_errors(self.path):

@@ -77,7 +77,7 @@ def os_failure(folder: Path, error: OSError) -> EnvironmentFailure:
         return StorageError(f"no space left to write {place}: {error.strerror}", hint=_SPACE)
     return StorageError(
         f"cannot write the experiment folder {folder}: {error.strerror or error} ({place})",
-        hint="Give --experiment a folder that you may write.",
+        hint="Give --experiment a folder that you can write to.",
     )
 
 
@@ -92,7 +92,8 @@ def _sqlite_failure(folder: Path, error: sqlite3.Error) -> EnvironmentFailure:
         return damaged(folder, str(error))
     return StorageError(
         f"cannot use {journal}: {error}",
-        hint="Check that you may write the folder and that no other program holds the journal.",
+        hint="Check that you can write to the folder, and that no other program has the journal "
+        "open.",
     )
 
 
@@ -165,6 +166,7 @@ def check_journal(folder: Path) -> dict[str, str]:
     version = meta.get("format_version")
     if version != str(FORMAT_VERSION):
         raise damaged(
-            folder, f"its format is {version}, this gemmetry reads format {FORMAT_VERSION}"
+            folder,
+            f"its format is {version}, but this version of gemmetry reads format {FORMAT_VERSION}",
         )
     return meta

@@ -276,16 +276,18 @@ def _read(path: Path) -> TraceManifestDocument:
     try:
         document = msgspec.json.decode(text, type=TraceManifestDocument)
     except msgspec.MsgspecError as error:
-        raise _damaged(path, f"does not read: {error}") from error
+        raise _damaged(path, f"cannot be read: {error}") from error
     if document.schema_version != SCHEMA_VERSION:
         version = document.schema_version
-        raise _damaged(path, f"is of version {version}, this gemmetry reads {SCHEMA_VERSION}")
+        raise _damaged(
+            path, f"is of version {version}, but this version of gemmetry reads {SCHEMA_VERSION}"
+        )
     return document
 
 
 def _damaged(path: Path, cause: str) -> JournalDamagedError:
     return JournalDamagedError(
         f"the manifest {path} {cause}",
-        hint="Without it the folders' numbers are not known. Restore it from a copy, or give "
+        hint="Without it, the numbers of the folders are unknown. Restore it from a copy, or give "
         "another --experiment.",
     )

@@ -54,7 +54,7 @@ def test_a_size_left_out_is_named(values, missing):
 
 @pytest.mark.parametrize("shapes", ["3", "64x64x64", "llm"])
 def test_shapes_of_products_are_none_of_convolutions(shapes):
-    with pytest.raises(RequestError, match="no shape of a convolution"):
+    with pytest.raises(RequestError, match="not the shape of a convolution"):
         names(conv_shapes=shapes)
 
 

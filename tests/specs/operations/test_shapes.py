@@ -107,7 +107,7 @@ def test_refuses_files_without_shapes(tmp_path, name, text):
         ("a.csv", b'm,n,k\n"' + b"1" * 200_000, "a.csv:2:1: not CSV: field larger"),
         ("a.yaml", b"- [1, 2\n- 3", r"a.yaml:\d:\d: not YAML: "),
         ("a.yaml", b"- \x01", r"a.yaml:1:1: not YAML: "),
-        ("a.yaml", b"# nothing", "a.yaml holds no shape"),
+        ("a.yaml", b"# nothing", "a.yaml contains no shapes"),
     ],
 )
 def test_what_a_format_cannot_hold_is_named_with_its_place(tmp_path, name, content, cause):

@@ -118,7 +118,8 @@ def _given_shapes(
     for shape in convolved:
         if isinstance(shape, MatmulShape):
             raise RequestError(
-                f"conv_shapes holds {print_shape(shape)}, which is no shape of a convolution",
+                f"conv_shapes contains {print_shape(shape)}, which is not the shape of a "
+                "convolution",
                 hint="Write --conv-shapes NxHxWxC_RxSxF, as in 1x56x56x64_3x3x64_pad1x1.",
             )
     listed = [*parse_shapes(spec.shapes, base=base), *convolved]

@@ -76,7 +76,7 @@ def _parse_item(item: int | str) -> Iterable[int]:
     _check_size(values[-1], item)
     if len(values) > MAX_VALUES:
         raise RequestError(
-            f"the range {item!r} holds {len(values):,} sizes (at most {MAX_VALUES:,})",
+            f"the range {item!r} contains {len(values):,} sizes (at most {MAX_VALUES:,})",
             hint="Give a larger step.",
         )
     return values
