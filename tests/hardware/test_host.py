@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +11,7 @@ from gemmetry.hardware.host import (
     FALLBACK_MEMORY_BYTES,
     core_of,
     free_memory_bytes,
+    free_memory_bytes_lately,
     last_level_cache_bytes,
     last_level_caches,
     oom_kills,
@@ -237,6 +239,17 @@ def test_kills_for_want_of_memory_are_counted(host_tree) -> None:
     assert oom_kills(host_tree.root) == 0
     host_tree.write("proc/vmstat", "pgfault 9\noom_kill 12\nswap_ra 3")
     assert oom_kills(host_tree.root) == 12
+
+
+def test_an_answer_of_lately_is_given_again(monkeypatch) -> None:
+    now_s, answers = [1000.0], iter([7, 8])
+    monkeypatch.setattr(host, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(host, "free_memory_bytes", lambda: next(answers))
+    host._free_memory_in.cache_clear()
+    assert [free_memory_bytes_lately() for _ in range(3)] == [7, 7, 7]
+    now_s[0] += 1.5 * host.LATELY_S
+    assert free_memory_bytes_lately() == 8
+    host._free_memory_in.cache_clear()
 
 
 def test_a_process_that_is_gone_holds_nothing(host_tree) -> None:

@@ -17,7 +17,7 @@ from gemmetry.domain.contracts import HostArray
 from gemmetry.domain.errors import LaunchError, OutOfMemoryError
 from gemmetry.domain.operation import TensorSpec
 from gemmetry.domain.units import format_bytes
-from gemmetry.hardware.host import free_memory_bytes, last_level_cache_bytes
+from gemmetry.hardware.host import free_memory_bytes_lately, last_level_cache_bytes
 from gemmetry.numerics.storage import numpy_dtype, same_bytes
 
 RED_ZONE_BYTES = 256
@@ -145,7 +145,7 @@ class HostDevice:
 
     def free_memory_bytes(self) -> int:
         """Bytes available without swapping, within this process's cgroup limit."""
-        return free_memory_bytes()
+        return free_memory_bytes_lately()
 
     def release(self) -> None:
         """Nothing to release: numpy frees an array's memory with the array."""

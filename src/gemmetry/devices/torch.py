@@ -42,7 +42,7 @@ from gemmetry.domain.errors import (
 )
 from gemmetry.domain.operation import TensorSpec
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.hardware.host import free_memory_bytes, last_level_cache_bytes
+from gemmetry.hardware.host import free_memory_bytes_lately, last_level_cache_bytes
 
 _FORMATS: dict[DType, tuple[torch.dtype, type[Any], torch.dtype, type[Any]]] = {
     # dtype -> torch's type, numpy's type, and the integer type of the same size for exchanging
@@ -331,7 +331,7 @@ class TorchDevice:
 
     def free_memory_bytes(self) -> int:
         if not self.is_gpu:
-            return free_memory_bytes()
+            return free_memory_bytes_lately()
         with self.errors("asking for free memory"):
             free, _ = torch.cuda.mem_get_info(self.index)
             cached = torch.cuda.memory_reserved(self.index) - torch.cuda.memory_allocated(

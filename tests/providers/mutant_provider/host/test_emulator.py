@@ -13,7 +13,8 @@ from gemmetry.devices.host import HostDevice
 from gemmetry.domain.names import parse_operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.storage import to_float64
-from gemmetry.providers.mutant_provider.host.emulator import Racing, TiledGemm, padded
+from gemmetry.providers.mutant_provider.host import pipeline
+from gemmetry.providers.mutant_provider.host.emulator import Racing, TiledGemm, fitted, padded
 
 TILE = (16, 32, 16)
 FORMS = (
@@ -102,3 +103,44 @@ def test_negative_infinity_and_nan_pass_through() -> None:
     expected = np.zeros_like(bad)
     expected[3] = expected[:, 5] = True
     assert (bad == expected).all()
+
+
+ENDS = ((0, None), (1, None), (0, 2), (1, 1))
+"""First step and the one behind the last."""
+
+
+class StepByStep(TiledGemm):
+    one_by_one = True
+
+
+@pytest.mark.parametrize("form", ["matmul_{}_f32t_f32n_f32t", "matmul_{}_s8n_s8t_s32t"])
+@pytest.mark.parametrize("shape", ["32x64x64", "21x37x53", "3x5x200"])
+def test_all_steps_at_once_are_the_loop(form: str, shape: str) -> None:
+    operation = parse_operation(form.format(shape))
+    device = HostDevice()
+    # Whole numbers, whose sums are exact in any order.
+    arrays = make_inputs(operation, distribution="integers", seed=1)
+    inputs = [device.upload(a, s) for a, s in zip(arrays, operation.inputs, strict=True)]
+    output = device.allocate(operation.output)
+    sums = []
+    for kernel in (TiledGemm(operation, TILE), StepByStep(operation, TILE)):
+        kernel.launch(inputs, output)
+        every = range(kernel.step_count)
+        sums.append([kernel.mainloop(t, every[a:b]) for t in kernel.tiles() for a, b in ENDS])
+    assert any(block.any() for block in sums[0])
+    for at_once, one_by_one in zip(*sums, strict=True):
+        assert at_once.dtype == one_by_one.dtype
+        np.testing.assert_array_equal(at_once, one_by_one)
+
+
+def test_a_kernel_that_changes_a_step_does_them_one_by_one() -> None:
+    assert not TiledGemm.one_by_one
+    assert not Racing.one_by_one
+    assert pipeline.MissingBarrier.one_by_one, "it fills stages in its own way"
+    assert pipeline.StagesShareMemory.one_by_one, "its ring differs"
+    assert type("Derived", (pipeline.WrongSwizzle,), {}).one_by_one
+
+
+def test_a_tile_is_no_larger_than_the_problem_needs() -> None:
+    assert [fitted(64, size) for size in (1, 16, 17, 49, 64, 1000)] == [16, 16, 32, 64, 64, 64]
+    assert fitted(8, 100) == 8

@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -66,6 +66,10 @@ def batched(view: Array, rank: int) -> Array:
     return view if view.ndim == rank else view[np.newaxis]
 
 
+STEP_PARTS = ("fill", "read", "load_a", "load_b", "multiply_add")
+"""Methods of :class:`TiledGemm` that are a step of the loop along K."""
+
+
 class TiledGemm:
     """One operation, ready to launch; what a GPU keeps between launches (shared memory, caches,
     workspaces) it keeps too."""
@@ -77,12 +81,21 @@ class TiledGemm:
     """Multiprocessors, each of which computes one tile after the other."""
     raster_group = 2
     """Rows of tiles that are computed together, for the cache."""
+    one_by_one: ClassVar[bool] = False
+    """Whether the steps along K are done one after the other, through the ring. A class that
+    changes one of their parts (:data:`STEP_PARTS`) does them so; any other one has all steps of a
+    tile in one call of numpy, which takes a tenth of the time where K is long."""
+
+    def __init_subclass__(cls) -> None:
+        changes = any(getattr(cls, part) is not getattr(TiledGemm, part) for part in STEP_PARTS)
+        cls.one_by_one = cls.one_by_one or changes
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         self.operation = operation
         self.signature = operation.signature
         self.m, self.n, self.k, self.batch = operation.matmul_shape
-        self.tile_m, self.tile_n, self.tile_k = tile
+        tile_m, tile_n, self.tile_k = tile
+        self.tile_m, self.tile_n = fitted(tile_m, self.m), fitted(tile_n, self.n)
         self.tiles_m, self.tiles_n = -(-self.m // self.tile_m), -(-self.n // self.tile_n)
         self.tile_count = self.batch * self.tiles_m * self.tiles_n
         self.step_count = -(-self.k // self.tile_k)
@@ -140,6 +153,8 @@ class TiledGemm:
 
     def mainloop(self, tile: Tile, steps: range) -> Array:
         """The sum over `steps` of tile_k products each, with stages - 1 of them loaded ahead."""
+        if not self.one_by_one and self.accumulator in (self.load_dtype, np.int32):
+            return self.all_steps(tile, steps)
         accumulator = np.zeros((self.tile_m, self.tile_n), self.accumulator)
         for step in steps[: self.stages - 1]:
             self.fill(tile, step)
@@ -148,6 +163,25 @@ class TiledGemm:
             if ahead < steps.stop:
                 self.fill(tile, ahead)
             accumulator = self.multiply_add(accumulator, *self.read(tile, step))
+        return accumulator
+
+    def all_steps(self, tile: Tile, steps: range) -> Array:
+        """The same products, added in the same order, of what the loop would load."""
+        first, last = steps.start * self.tile_k, steps.stop * self.tile_k
+        a = self.problem.a[tile.batch, tile.row :, first:last][: self.tile_m]
+        b = self.problem.b[tile.batch, first:last, tile.column :][:, : self.tile_n]
+        (rows, k), columns = a.shape, b.shape[1]
+        count, rest = divmod(k, self.tile_k)
+        whole = k - rest
+        products = self.product(
+            a[:, :whole].reshape(rows, count, self.tile_k).swapaxes(0, 1),
+            b[:whole].reshape(count, self.tile_k, columns),
+        )
+        accumulator = np.zeros((self.tile_m, self.tile_n), self.accumulator)
+        total = accumulator[:rows, :columns]
+        np.add.reduce(products, axis=0, out=total, initial=0)
+        if rest:
+            total += self.product(a[:, whole:], b[whole:])
         return accumulator
 
     def fill(self, tile: Tile, step: int) -> None:
@@ -174,12 +208,14 @@ class TiledGemm:
         return padded(part, (self.tile_k, self.tile_n))
 
     def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
-        """accumulator + a @ b in the accumulator's format. Sums of one step's s8 products stay
-        below 2^24 (tile_k at most 512), so that float32 holds them exactly."""
+        """accumulator + a @ b in the accumulator's format."""
+        return np.asarray(accumulator + self.product(a, b), dtype=self.accumulator)
+
+    def product(self, a: Array, b: Array) -> Array:
+        """a @ b. Sums of one step's s8 products stay below 2^24 (tile_k at most 512), so that
+        float32 holds them exactly."""
         product = a @ b
-        if self.is_integer:
-            product = product.astype(np.int32)
-        return np.asarray(accumulator + product, dtype=self.accumulator)
+        return product.astype(np.int32) if self.is_integer else product
 
     # The epilogue -----------------------------------------------------------------------------
 
@@ -295,3 +331,10 @@ def slice_of(chance: random.Random, size: int, width: int) -> slice:
     """One of the pieces of `width` in `size`, by chance."""
     first = width * chance.randrange(max(1, size // width))
     return slice(first, first + width)
+
+
+def fitted(tile: int, size: int) -> int:
+    """The edge of a tile: `tile`, or the next multiple of two fragments where the problem is
+    smaller, so that little is computed that nobody reads."""
+    step = 2 * FRAGMENT_ROWS
+    return min(tile, -(-size // step) * step)

@@ -71,6 +71,8 @@ class BarrierInBranch(TiledGemm):
 class StagesShareMemory(TiledGemm):
     """All stages of B are one buffer: each copy ahead overwrites what is not consumed yet."""
 
+    one_by_one = True
+
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
         _, *strides = self.ring_b.strides

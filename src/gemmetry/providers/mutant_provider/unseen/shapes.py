@@ -180,5 +180,6 @@ class UnrollsWrongly(TiledGemm):
     def mainloop(self, tile: Tile, steps: range) -> Array:
         total = super().mainloop(tile, steps)
         if len(steps) % _UNROLLED == _UNROLLED - 1:
-            total = self.multiply_add(total, *self.read(tile, steps[-1]))
+            last = steps[-1]
+            total = self.multiply_add(total, self.load_a(tile, last), self.load_b(tile, last))
         return total
