@@ -27,6 +27,13 @@ def test_values_keep_their_kind():
     ]  # fmt: skip
 
 
+def test_lists_are_one_text_and_empty_ones_no_cell():
+    table = Table("a", (Column("many", ColumnType.TEXTS),), [(["x", "y"],), ([],)])
+    with zipfile.ZipFile(io.BytesIO(workbook([table]))) as archive:
+        assert b"x; y" in archive.read("xl/sharedStrings.xml")
+        assert b'r="A3"' not in archive.read("xl/worksheets/sheet1.xml")
+
+
 def test_looks_colour_columns():
     looks = {"state": Look(good="ok", width=50), "count": Look(has_bar=True)}
     with zipfile.ZipFile(io.BytesIO(workbook([Table("a", COLUMNS, ROWS)], looks))) as archive:

@@ -106,12 +106,11 @@ class _Styles:
         self.good = book.add_format({"font_color": "#1B6E3C"})
         self.bad = book.add_format({"font_color": "#A61B1B"})
 
-    def of(self, column: Column, value: Any) -> Any:
-        if isinstance(value, int):
-            return self.integer
+    def of_column(self, column: Column) -> tuple[Any, Any]:
+        """For its small and its other floats."""
         if column.name.endswith(("_fraction", "_share")):
-            return self.percent
-        return self.small if value != 0 and abs(value) < 0.01 else self.decimal
+            return self.percent, self.percent
+        return self.small, self.decimal
 
 
 def _write_sheet(book: Any, styles: _Styles, table: Table, looks: Mapping[str, Look]) -> None:
@@ -133,7 +132,9 @@ def _write_rows(
     sheet: Any, styles: _Styles, columns: Sequence[Column], rows: Sequence[Sequence[Any]]
 ) -> None:
     """The commonest kinds first: sheets of traces have millions of cells."""
-    write_string, write_number, text_style = sheet.write_string, sheet.write_number, styles.text
+    write_string, write_number = sheet.write_string, sheet.write_number
+    text_style, integer_style = styles.text, styles.integer
+    float_styles = [styles.of_column(column) for column in columns]
     for number, row in enumerate(rows, start=1):
         for index, value in enumerate(row):
             if value is None or value == "":
@@ -142,10 +143,14 @@ def _write_rows(
                 write_string(number, index, cell_fit(value), text_style)
             elif isinstance(value, bool):
                 sheet.write_boolean(number, index, value)
-            elif not isinstance(value, (int, float)):
-                write_string(number, index, cell_fit(str(cell_text(value))), text_style)
-            elif math.isfinite(value):
-                write_number(number, index, value, styles.of(columns[index], value))
+            elif isinstance(value, int):
+                write_number(number, index, value, integer_style)
+            elif isinstance(value, float):
+                if math.isfinite(value):
+                    is_small = -0.01 < value < 0.01 and value != 0
+                    write_number(number, index, value, float_styles[index][not is_small])
+            elif text := str(cell_text(value)):
+                write_string(number, index, cell_fit(text), text_style)
 
 
 def _colour(sheet: Any, styles: _Styles, table: Table, looks: Mapping[str, Look]) -> None:
