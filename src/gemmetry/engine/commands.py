@@ -1,4 +1,4 @@
-"""``--save-cmds``: the commands of each dispatch as a file, and what they printed beside it."""
+"""``--save-cmds``: the commands of each dispatch as a file, and what they printed next to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def save_commands(folder: Path, record: Record, experiment: Path) -> Path:
     """Write ``<folder>/<target>/<provider>/<dispatch>.txt``; its path.
 
     What the provider's tools printed about the dispatch (compiler, assembler; standard output and
-    error together) is copied beside it as ``<dispatch>.stdout``, where the provider ran any.
+    error together) is copied next to it as ``<dispatch>.stdout``, where the provider ran any.
 
     Args:
         folder: for the commands of all dispatches.

@@ -62,7 +62,7 @@ class CompilePool:
     def submit(
         self, candidates: Iterable[Candidate], progress: Progress
     ) -> list[Future[list[Failed]]]:
-        """Start compiling; facts go into the candidates, the futures tell who failed."""
+        """Start compiling; facts go into the candidates, the futures hold those that failed."""
         by_lane: dict[int, list[Candidate]] = defaultdict(list)
         for candidate in candidates:
             candidate.stage = Stage.COMPILE

@@ -79,8 +79,8 @@ def ending_of(failure: Failure, output_tail: str) -> Ending:
 def ending_of_death(status: int, output_tail: str, *, memory_ran_out: bool) -> Ending:
     """The outcome of the dispatch that ran when its worker ended with `status` (Popen's
     returncode)."""
-    told = _first_complaint(output_tail)
-    suffix = f": {told}" if told else ""
+    complaint = _first_complaint(output_tail)
+    suffix = f": {complaint}" if complaint else ""
     if status >= 0:
         return Ending(
             Outcome.CRASH, f"the worker process ended with status {status}{suffix}", output_tail
@@ -119,7 +119,7 @@ def timeout_reason(stage: Stage, doing: str, seconds: float) -> str:
 
 
 def first_useful_line(text: str) -> str:
-    """The line of a message or of a compiler's output that says most: the first that speaks of an
+    """The line of a message or of a compiler's output that says most: the first that mentions an
     error, else the first that is not empty."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     useful = next((line for line in lines if re.search(r"\berror\b", line, re.IGNORECASE)), "")

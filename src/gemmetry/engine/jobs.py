@@ -2,7 +2,7 @@
 
 A run compiles, verifies, measures or records traces. All that differs between these stands in a
 :class:`Job`, which both the parent and the workers derive from the settings of the plan, so that
-nothing else in the engine asks which of them it is.
+nothing else in the engine depends on which of them it is.
 """
 
 from __future__ import annotations

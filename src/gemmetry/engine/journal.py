@@ -1,4 +1,4 @@
-"""The one place where results become durable and are then told to the listener."""
+"""The one place where results become durable and are then passed to the listener."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Journal:
         self._mutex = threading.RLock()
 
     def finish(self, records: Mapping[int, Record]) -> None:
-        """Store records in one transaction, then tell of them."""
+        """Store records in one transaction, then publish them."""
         self.experiment.finish(records)
         for record in records.values():
             if record.verdict.evidence_path is not None:
@@ -36,18 +36,18 @@ class Journal:
                     complete_text(self.experiment.path / record.verdict.evidence_path, record)
             if self._commands is not None:
                 save_commands(self._commands, record, self.experiment.path)
-            self.tell(DispatchFinished(record))
+            self.publish(DispatchFinished(record))
 
     def add_rounds(self, rounds: Sequence[StoredRound], verdicts: Mapping[int, Verdict]) -> None:
         """Store rounds, and verdicts of dispatches that go on, in one transaction."""
         if rounds or verdicts:
             self.experiment.add_rounds(rounds, verdicts)
 
-    def tell(self, event: Event) -> None:
+    def publish(self, event: Event) -> None:
         """Pass an event on."""
         with self._mutex:
             self._listener(event)
 
     def warn(self, text: str) -> None:
         """A sentence that people should read."""
-        self.tell(Message(text, "warning"))
+        self.publish(Message(text, "warning"))

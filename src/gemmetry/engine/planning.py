@@ -78,8 +78,8 @@ def enumerate_plan(
     is finished as ``unsupported``.
 
     Raises:
-        EmptySelectionError: nothing is left; the message tells the nearest names.
-        RequestError: no provider knows a configuration asked for by name.
+        EmptySelectionError: nothing is left; the message lists the nearest names.
+        RequestError: no provider has a configuration that is requested by name.
     """
     rows = _Rows(plan, lanes, make_record)
     yield from rows.product()
@@ -185,7 +185,7 @@ class _Rows:
         return number
 
     def named(self) -> Iterator[PlanBatch]:
-        """Rows of dispatches asked for by their whole names, unless the product has them."""
+        """Rows of dispatches requested by their whole names, unless the product has them."""
         for named in self._plan.named:
             found = [item for item in self._lanes if self._knows(item, named)]
             if not found:
@@ -234,17 +234,17 @@ _DEFAULT = Configuration(DEFAULT_CONFIGURATION)
 
 
 def _unknown_configuration(named: NamedDispatch, lanes: Sequence[LaneProvider]) -> RequestError:
-    asked = [item for item in lanes if named.provider in (None, item.lane.provider)]
-    names = named.provider or ", ".join(dict.fromkeys(item.lane.provider for item in asked))
+    candidates = [item for item in lanes if named.provider in (None, item.lane.provider)]
+    names = named.provider or ", ".join(dict.fromkeys(item.lane.provider for item in candidates))
     return RequestError(
         f"no provider of {names} knows the configuration {named.configuration!r} "
         f"for {named.operation}",
-        hint=_other_target_hint(named, asked) or _nearest_hint(named, asked),
+        hint=_other_target_hint(named, candidates) or _nearest_hint(named, candidates),
     )
 
 
 def _other_target_hint(named: NamedDispatch, lanes: Sequence[LaneProvider]) -> str:
-    """Where another target of a provider knows the configuration, how to ask for that target."""
+    """Where another target of a provider has the configuration, how to request that target."""
     here = {item.lane.target for item in lanes}
     for item in lanes:
         for target in item.provider.targets():

@@ -65,7 +65,7 @@ def run(
         generated: where providers write sources and binaries; None: in the experiment.
 
     Raises:
-        RequestError: the plan cannot be run as it was asked for, or the folder is another plan's.
+        RequestError: the plan cannot be run, or the folder is another plan's.
         StorageError, JournalDamagedError: the folder cannot be used; what was stored is kept.
         KeyboardInterrupt: after the workers are ended and the journal is closed.
     """
@@ -178,12 +178,12 @@ def _announce(
     added = [] if kept_below is None else [r for _, r in store.numbered_records(kept_below)]
     kept -= len(added)
     samples_kept = store.samples_count()
-    journal.tell(PlanReady(store.total(), kept, samples_kept, str(store.path)))
+    journal.publish(PlanReady(store.total(), kept, samples_kept, str(store.path)))
     for record in added:
-        journal.tell(DispatchFinished(record))
+        journal.publish(DispatchFinished(record))
     if store.is_new:
         for record in store.records() if counts else ():
-            journal.tell(DispatchFinished(record))
+            journal.publish(DispatchFinished(record))
         return 0, 0
     changes = [
         line
@@ -209,7 +209,7 @@ class _Progress:
 
     def __call__(self, count: int, current: str) -> None:
         self.done += count
-        self.journal.tell(StageProgress(Stage.COMPILE, self.done, self.total, current))
+        self.journal.publish(StageProgress(Stage.COMPILE, self.done, self.total, current))
 
 
 class _Run:

@@ -73,7 +73,7 @@ def generate(plan: Plan, workspace: Workspace, *, listener: Listener = ignore_ev
     What a provider cannot generate is reported as a warning and left out.
 
     Raises:
-        RequestError: the plan cannot be done as it was asked for. OSError: it cannot be written.
+        RequestError: the plan cannot be carried out. OSError: it cannot be written.
     """
     lanes = {item.lane.id: item for item in make_lanes(plan, load_provider)}
     records = RecordMaker(plan.settings, "", workspace.generated)

@@ -44,9 +44,9 @@ class MemoryJournal:
     def finish(self, records):
         self.records.update(records)
         for record in records.values():
-            self.tell(DispatchFinished(record))
+            self.publish(DispatchFinished(record))
 
-    def tell(self, event):
+    def publish(self, event):
         self.events.append(event)
 
 

@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from gemmetry.domain.outcome import Stage
 from gemmetry.engine.device.conversation import enter, hear, note_left, refuse
 from gemmetry.engine.device.grouping import by_lane
-from gemmetry.engine.device.results import Results
 from gemmetry.engine.device.standing import Standing
 from gemmetry.engine.dispatches.candidate import Candidate
 from gemmetry.engine.failures import WorkerLost, ending_of
 from gemmetry.engine.jobs import Job
-from gemmetry.engine.workers.crew import Crews
 from gemmetry.engine.workers.process import WorkerProcess
 from gemmetry.engine.workers.protocol import Answered, Close, Closed, LeftBehind
 from gemmetry.engine.workers.replies import CLOSING, flaw_of_closed
@@ -24,11 +22,10 @@ from gemmetry.verification.protocol import with_check
 class Closer:
     """Closes the candidates of one device."""
 
-    def __init__(self, job: Job, crews: Crews, standing: Standing, results: Results) -> None:
+    def __init__(self, job: Job, standing: Standing) -> None:
         self._job = job
-        self._crews = crews
         self._standing = standing
-        self._results = results
+        self._results = standing.results
 
     def close_all(self) -> None:
         """Bring every open candidate to its record.
@@ -48,7 +45,7 @@ class Closer:
         going_on = [candidate for candidate in members if candidate.id in still_open]
         waiting: deque[Candidate] = deque()
         try:
-            for number, worker in enumerate(self._crews.workers(lane)):
+            for number, worker in enumerate(self._standing.crews.workers(lane)):
                 waiting = deque(one for one in members if number in one.workers)
                 if waiting:
                     worker.send(Close(tuple(candidate.id for candidate in waiting)))
@@ -59,7 +56,7 @@ class Closer:
                 del still_open[waiting[0].id]
             for candidate in going_on:
                 skip_recheck(candidate)
-            self._crews.drop(lane)
+            self._standing.crews.drop(lane)
         for candidate in going_on:
             if candidate.id in still_open:
                 self._results.complete(candidate)

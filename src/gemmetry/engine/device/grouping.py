@@ -1,5 +1,5 @@
-"""Which dispatches are open side by side: one operation's, or those of several small operations,
-as far as the device's memory allows."""
+"""Which dispatches are open at the same time: those of one operation, or of several small ones, as
+far as the device's memory allows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ASSUMED_CACHE_BYTES = 256 << 20
 Cache); input sets are sized by the device's real one."""
 
 UNKNOWN_GPU_BUDGET_BYTES = 4 << 30
-"""For the first group on a GPU, before the device has told how much memory is free."""
+"""For the first group on a GPU, before it is known how much memory the device has free."""
 
 
 class Budget:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.engine.device.conversation import enter, hear, note_left, refuse
 from gemmetry.engine.device.grouping import Budget
-from gemmetry.engine.device.results import Results
 from gemmetry.engine.device.standing import Standing
 from gemmetry.engine.device.verification_progress import VerificationProgress
 from gemmetry.engine.dispatches.candidate import Candidate, merge_facts
@@ -16,7 +15,6 @@ from gemmetry.engine.dispatches.launch_budget import LaunchBudget
 from gemmetry.engine.failures import Ending, WorkerLost, ending_of
 from gemmetry.engine.jobs import Job
 from gemmetry.engine.journal import Journal
-from gemmetry.engine.workers.crew import Crews
 from gemmetry.engine.workers.process import WorkerProcess
 from gemmetry.engine.workers.protocol import Answered, Entered, LeftBehind, Open, Opened, Trying
 from gemmetry.engine.workers.replies import OPENING, flaw_of_entered, flaw_of_opened
@@ -25,19 +23,10 @@ from gemmetry.engine.workers.replies import OPENING, flaw_of_entered, flaw_of_op
 class Opener:
     """Opens the candidates of one device."""
 
-    def __init__(
-        self,
-        job: Job,
-        crews: Crews,
-        standing: Standing,
-        results: Results,
-        budget: Budget,
-        journal: Journal,
-    ) -> None:
+    def __init__(self, job: Job, standing: Standing, budget: Budget, journal: Journal) -> None:
         self._job = job
-        self._crews = crews
         self._standing = standing
-        self._results = results
+        self._results = standing.results
         self._budget = budget
         self._journal = journal
         self._progress = VerificationProgress((), verifies=False)
@@ -56,7 +45,7 @@ class Opener:
         waiting = deque(members)
         while waiting:
             try:
-                crew = self._crews.of(waiting[0].lane)
+                crew = self._standing.crews.of(waiting[0].lane)
             except WorkerLost as lost:
                 for candidate in waiting:
                     self._results.end(candidate, lost.ending)
@@ -148,4 +137,4 @@ class Opener:
     def _announce(self, candidate: Candidate) -> None:
         progress = self._progress.count(candidate)
         if progress is not None:
-            self._journal.tell(progress)
+            self._journal.publish(progress)

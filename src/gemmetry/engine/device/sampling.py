@@ -13,12 +13,10 @@ from gemmetry.domain.events import StageProgress
 from gemmetry.domain.outcome import Stage
 from gemmetry.engine.device.conversation import enter, hear, refuse
 from gemmetry.engine.device.opening import Opener
-from gemmetry.engine.device.results import Results
 from gemmetry.engine.device.standing import Standing
 from gemmetry.engine.dispatches.candidate import Candidate
 from gemmetry.engine.failures import WorkerLost, ending_of
 from gemmetry.engine.journal import Journal
-from gemmetry.engine.workers.crew import Crews
 from gemmetry.engine.workers.process import WorkerProcess
 from gemmetry.engine.workers.protocol import Answered, Sample, Sampled
 from gemmetry.engine.workers.replies import SAMPLING, flaw_of_sampled
@@ -29,22 +27,14 @@ class RoundRobin:
     """Has the workers of one device take turns."""
 
     def __init__(
-        self,
-        seed: int,
-        policy: StopPolicy,
-        crews: Crews,
-        standing: Standing,
-        opener: Opener,
-        results: Results,
-        journal: Journal,
+        self, seed: int, policy: StopPolicy, standing: Standing, opener: Opener, journal: Journal
     ) -> None:
         """`seed` is that of the order within rounds."""
         self._seed = seed
         self._policy = policy
-        self._crews = crews
         self._standing = standing
+        self._results = standing.results
         self._opener = opener
-        self._results = results
         self._journal = journal
         self._turn = 0
 
@@ -59,7 +49,7 @@ class RoundRobin:
         while wanted := self._wanted():
             # Rounds with the same turn are compared in pairs, so that no two runs may share one.
             self._turn = time.time_ns()
-            self._journal.tell(StageProgress(Stage.MEASURE, total - len(wanted), total, ""))
+            self._journal.publish(StageProgress(Stage.MEASURE, total - len(wanted), total, ""))
             order = sorted(wanted)
             # Another order each round, so that nobody always follows the same neighbour; seeded,
             # so that a run can be done again.
@@ -87,7 +77,7 @@ class RoundRobin:
 
     def _sample(self, lane: int, number: int, requests: Sequence[tuple[int, int]]) -> None:
         """One worker's part of a round; what its loss leaves out comes with the next round."""
-        worker = self._crews.workers(lane)[number]
+        worker = self._standing.crews.workers(lane)[number]
         waiting = deque(self._standing.open[key] for key, _ in requests)
         try:
             worker.send(Sample(tuple(requests)))

@@ -34,16 +34,16 @@ class DeviceSession:
         job = self._job = context.job
         self._experiment = journal.experiment
         policy = StopPolicy(context.settings, target)
-        results = self._results = Results(job, policy, journal, records)
+        self._results = Results(job, policy, journal, records)
         processes = job.process_count(target)
         self._budget = Budget(target, job, processes)
-        crews = self._crews = Crews(context, processes)
-        standing = self._standing = Standing(crews, results, journal.experiment)
-        opener = self._opener = Opener(job, crews, standing, results, self._budget, journal)
+        self._crews = Crews(context, processes)
+        self._standing = Standing(self._crews, self._results, journal.experiment)
+        self._opener = Opener(job, self._standing, self._budget, journal)
         self._rounds = RoundRobin(
-            context.settings.seed, policy, crews, standing, opener, results, journal
+            context.settings.seed, policy, self._standing, self._opener, journal
         )
-        self._closer = Closer(job, crews, standing, results)
+        self._closer = Closer(job, self._standing)
 
     def measure(self, candidates: Iterable[Candidate]) -> None:
         """Bring every candidate to its record.

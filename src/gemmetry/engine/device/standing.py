@@ -24,8 +24,8 @@ class Standing:
     """The candidates of one device that its workers hold open."""
 
     def __init__(self, crews: Crews, results: Results, experiment: Experiment) -> None:
-        self._crews = crews
-        self._results = results
+        self.crews = crews
+        self.results = results
         self._experiment = experiment
         self.open: dict[int, Candidate] = {}
         """Those that go on, by number."""
@@ -49,14 +49,14 @@ class Standing:
         if is_doubtful and is_among_others:
             self._second_chances.append(candidate)
         else:
-            self._results.end(candidate, ending)
+            self.results.end(candidate, ending)
 
     def blame_for_loss(self, waiting: Sequence[Candidate], ending: Ending) -> Candidate | None:
         """A worker is lost that was to answer for `waiting`: the first of these is to blame or,
         after its last answer, the one that it answered for, unless that has ended already; who
         that is."""
         candidate = waiting[0] if waiting else self.answered
-        if candidate is not None and not self._results.has_ended(candidate):
+        if candidate is not None and not self.results.has_ended(candidate):
             self.open.pop(candidate.id, None)
             self.blame(candidate, ending)
         return candidate
@@ -75,7 +75,7 @@ class Standing:
             times = self._experiment.count_device_loss(candidate.id)
             if times >= MOST_DEVICE_LOSSES:
                 reason = f"device lost twice while {DOING[candidate.stage]} it: {failure.message}"
-                self._results.end(candidate, Ending(Outcome.CRASH, reason, worker.output_tail()))
+                self.results.end(candidate, Ending(Outcome.CRASH, reason, worker.output_tail()))
             raise DeviceLostError(
                 failure.message,
                 hint="The same command resumes when the device is back.",
@@ -90,7 +90,7 @@ class Standing:
 
     def drop_crew(self, lane: int) -> list[Candidate]:
         """Forget a lane's workers, one of which is lost; the candidates that they held open."""
-        self._crews.drop(lane)
+        self.crews.drop(lane)
         for candidate in [one for one in self.stale.values() if one.lane.id == lane]:
             del self.stale[candidate.id]
         held = [candidate for candidate in self.open.values() if candidate.lane.id == lane]

@@ -223,7 +223,7 @@ class Bench:
     def _sanitize(
         self, wire: WireDispatch, dispatch: Dispatch, verdict: Verdict | None
     ) -> Verdict | None:
-        """`verdict` with the checks of the sanitizers that were asked for."""
+        """`verdict` with the checks of the sanitizers that the settings name."""
         if verdict is None:
             return None
         for tool in self._hello.settings.sanitizers:

@@ -58,7 +58,7 @@ class Candidate:
     was_launched: bool = False
     """In this run."""
     runs_alone: bool = False
-    """It ran out of memory beside others, or what it was blamed for may be another's fault, or the
+    """It ran out of memory among others, or what it was blamed for may be another's fault, or the
     device was lost while it ran; it gets a second chance without them."""
 
     @property
@@ -233,9 +233,9 @@ class RecordMaker:
 
     def _of_this_run(self, facts: BuildFacts) -> BuildFacts:
         """Paths relative to the experiment, so that the folder can move; absolute ones for files
-        outside it. Providers tell them absolute, or relative to the folder above
+        outside it. Providers give absolute paths, or ones relative to the folder above
         ``Workspace.generated``. The provider's own benchmark gets this run's seed and
-        distribution, which the provider does not know."""
+        distribution, neither of which the provider has."""
         changed: dict[str, Any] = {}
         for name in _PATHS:
             text = getattr(facts, name)
@@ -252,7 +252,7 @@ class RecordMaker:
 
 
 def merge_facts(compiled: BuildFacts, built: BuildFacts) -> BuildFacts:
-    """What building told, completed by what compiling told."""
+    """The facts from building, completed by those from compiling."""
     if compiled == BuildFacts():
         return built
     values = {

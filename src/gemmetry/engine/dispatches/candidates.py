@@ -24,8 +24,8 @@ class Resolver:
     def candidates(self, rows: Iterable[PlannedDispatch]) -> Iterator[Candidate]:
         """A candidate for each row.
 
-        A configuration that its provider does not know any more (an update of a plug-in) is made
-        from its name, and building it tells so.
+        A configuration that its provider no longer offers (an update of a plug-in) is created from
+        its name alone, and building it fails with the reason.
         """
         for row in rows:
             operation = self._parse(row.operation)

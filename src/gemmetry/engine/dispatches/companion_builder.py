@@ -27,7 +27,7 @@ class CompanionBuilder:
         """`guard` wraps each executable that is built."""
         self._guard = guard
         self._provider = provider
-        # Forcing is for the dispatches that were asked for; their tails may come from the cache.
+        # Forcing is for the dispatches of the plan; their tails may come from the cache.
         self._workspace = replace(workspace, force=False)
         self._known: dict[_Key, dict[str, CheckResult]] = {}
 

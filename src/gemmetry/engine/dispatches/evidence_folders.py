@@ -39,7 +39,7 @@ class EvidenceFolders:
     """Keeps the evidence of one worker's dispatches.
 
     Args:
-        root: the experiment's folder for it, absolute; it is made when it is first needed.
+        root: the experiment's folder for it, absolute; created when it is first needed.
     """
 
     def __init__(self, root: Path, settings: RunSettings) -> None:

@@ -1,4 +1,4 @@
-"""How long a launch may take, and what is said of one that takes longer.
+"""How long a launch may take, and the reason that is given where one takes longer.
 
 Nothing is left out for a prediction. Where a provider predicts a launch that may be too long, one
 is timed before all others; its deadline is kept by the parent, so that it holds for a launch that

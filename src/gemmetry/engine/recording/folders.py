@@ -22,7 +22,7 @@ class TraceFolders(Outputs):
 
         Args:
             kept_of: repeats that were recorded in the environment of this id stay where only
-                further ones are asked for; None: none stay.
+                further ones are wanted; None: none stay.
 
         Raises:
             StorageError, JournalDamagedError: the manifest cannot be read or written.
@@ -39,7 +39,7 @@ class TraceFolders(Outputs):
         candidate.trace_kept = self._manifest.kept(key)
 
     def noting(self, listener: Listener) -> Listener:
-        """`listener`, with the manifest kept up to date by what it is told."""
+        """`listener`, with the manifest kept up to date by the events."""
 
         def listen(event: Event) -> None:
             if isinstance(event, DispatchFinished):

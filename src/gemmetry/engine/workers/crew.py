@@ -41,7 +41,7 @@ class Crew:
 
 
 class Crews:
-    """The crews of one device, by lane; each is started when it is first asked for."""
+    """The crews of one device, by lane; each is started when it is first needed."""
 
     def __init__(self, context: WorkerContext, count: int) -> None:
         """`count` is the number of workers in each."""

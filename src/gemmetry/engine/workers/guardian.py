@@ -5,7 +5,7 @@ of gemmetry is imported, so that it starts in milliseconds and stays small: it u
 library alone. It reports over the socket CONTROL the worker's process number and, at the end, what
 else was running, and ends as the worker did.
 
-A worker's children die with its process group; one that has made a session of its own (``setsid``,
+A worker's children die with its process group; one in a session of its own (``setsid``,
 ``subprocess`` with ``start_new_session``) does not. So guardian and worker are subreapers: on Linux
 (``prctl(2)``) whatever loses its parent becomes their child, and can be found. Elsewhere only the
 group is ended.
@@ -57,7 +57,7 @@ class Process:
     cpu_s: float
     """Time that it has computed for, its dead children apart."""
     image: str
-    """What tells programs that were executed apart; a fork that executes nothing shares it."""
+    """Distinguishes programs that were executed; a fork that executes nothing shares it."""
 
     @property
     def is_alive(self) -> bool:
@@ -124,7 +124,7 @@ def has_children() -> bool:
 def descendants(
     ancestor: int, without: Collection[int] = (), *, dead: bool = False
 ) -> list[Process]:
-    """The living processes below `ancestor`, and the `dead` that nobody has waited for if asked,
+    """The living processes below `ancestor`, and the `dead` that nobody has waited for if wanted,
     but for those `without` and what is below them; none where there is no /proc.
 
     A process that is started meanwhile may be missing, even if its parent has ended by then.

@@ -104,7 +104,7 @@ class WorkerProcess:
         """Have the context's executor start a worker of `lane`, and send it `hello`."""
         self.lane = lane
         self.started_ns = time.time_ns()
-        """Since 1970; tells this process from others."""
+        """Since 1970; distinguishes this process from others."""
         self._context = context
         self._log = context.logs / f"{lane.provider}-{next(self._numbers)}.log"
         self._log.parent.mkdir(parents=True, exist_ok=True)
