@@ -24,7 +24,7 @@ from gemmetry.analysis.dispatches.leader import find_leader
 from gemmetry.analysis.dispatches.marks import RunMarks, find_run_marks, relative_half_width
 from gemmetry.analysis.dispatches.within import judged_speedups
 from gemmetry.domain import units
-from gemmetry.domain.columns import COLUMNS, row
+from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.record import Record
 from gemmetry.domain.resultset import ResultSet
@@ -36,6 +36,7 @@ from gemmetry.reports.dispatches.failures import (
     ran_and_failed,
 )
 from gemmetry.reports.dispatches.figures import figures_of
+from gemmetry.reports.dispatches.records import record_table
 from gemmetry.reports.dispatches.verdict_line import run_state_lines, verdict_line
 from gemmetry.reports.dispatches.why import why_line
 from gemmetry.reports.extras import require
@@ -143,7 +144,7 @@ def _data(result_set: ResultSet, relative: Speedups | None, marks: RunMarks) -> 
             {"name": column.name, "unit": column.unit, "description": column.description}
             for column in COLUMNS
         ],
-        "rows": [[json_value(value) for value in row(record).values()] for record in records],
+        "rows": json_value(record_table(records, has_tags=False).rows),
         "derived": [
             _derived(record, bests[problem_of(record)], relative, marks) for record in records
         ],

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gemmetry.analysis.dispatches.baseline import fastest, group_by_problem, problem_of
 from gemmetry.domain import units
-from gemmetry.domain.columns import COLUMNS
+from gemmetry.domain.columns import COLUMNS_BY_NAME
 from gemmetry.domain.errors import EmptySelectionError, nearest
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation, TensorSpec
@@ -349,7 +349,7 @@ def _print_histogram(console: Console, samples: Sequence[float]) -> None:
 
 
 def _column_text(name: str, record: Record) -> str:
-    column = next(column for column in COLUMNS if column.name == name)
+    column = COLUMNS_BY_NAME[name]
     return column.text(column.value(record, _operation(record)))
 
 

@@ -20,7 +20,7 @@ def _only(tables: Sequence[Table]) -> Table:
     if len(tables) != 1:
         raise RequestError(
             f"a csv or Parquet file holds one table, not {len(tables)}",
-            hint="Give a folder that exists, for one csv file a table, or another suffix.",
+            hint="Give a folder, which gets one csv file a table, or another suffix.",
         )
     return tables[0]
 
@@ -54,16 +54,25 @@ def check_suffix(path: Path, suffixes: Iterable[str] = FORMATS) -> str:
     return suffix
 
 
+def is_folder(path: Path) -> bool:
+    """A folder that exists, or a name without a suffix."""
+    try:
+        return path.is_dir() or not path.suffix
+    except OSError:
+        # Writing there reports why it cannot.
+        return not path.suffix
+
+
 def write_tables(tables: Sequence[Table], path: Path) -> None:
     """Write the tables to `path`, whole or not at all, in the format of its suffix. A workbook
-    gets a sheet for each table, and a folder a csv file for each.
+    gets a sheet for each table, and a folder (see :func:`is_folder`) a csv file for each.
 
     Raises:
         RequestError: unknown suffix, a library is missing, or the format holds one table and
             there are several.
         StorageError: not writable.
     """
-    if path.is_dir():
+    if is_folder(path):
         for table in tables:
             write_atomically(path / f"{table.name}.csv", csv_text(table).encode())
         return
