@@ -1,1 +1,1 @@
-"""Proves an executable right."""
+"""Verifies that an executable computes correct results."""

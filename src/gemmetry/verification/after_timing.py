@@ -1,4 +1,4 @@
-"""Judges what timed launches left behind, on inputs as they are and on inputs that changed."""
+"""Verifies the results of timed launches, on unchanged and on changed inputs."""
 
 from __future__ import annotations
 
@@ -41,16 +41,17 @@ from gemmetry.verification.references.freivalds import freivalds
 NAME = "after_timing"
 
 TimedOutput = tuple[str, Array, InputChange | None]
-"""What to call it, a host array in storage shape, and what had changed of the inputs before."""
+"""Description of the output, the output as a host array in storage shape, and the change of the
+inputs before the launch."""
 
 
 FindReference = Callable[[], Reference | None]
-"""Gives the reference of the inputs as they are; None: there is none."""
+"""Returns the reference of the unchanged inputs; None: there is none."""
 
 
 def digest(output: Array) -> str:
-    """A digest of all bytes of a host array, by which the same output is known again: 25 ms for a
-    bf16 result of 4096², which takes 0.2 s to be judged (one core of an x86 server)."""
+    """A digest of all bytes of a host array, which identifies an equal output: it takes 25 ms for a
+    bf16 result of 4096², whose comparison takes 0.2 s (one core of an x86 server)."""
     return hashlib.blake2b(as_bits(output).data, digest_size=32).hexdigest()
 
 
@@ -64,16 +65,16 @@ def recheck(
     declared: Collection[Trait] = (),
     seed: int = 42,
 ) -> CheckResult:
-    """Judge what timed launches left behind: every output, not just the last one.
+    """Verify the results of timed launches: every output, not only the last one.
 
-    An output that is, bit for bit, one that was found right needs no further judgement. Nor does
-    that of one negated line where the result is linear in the product: bounds know no sign, so that
-    what is right for a line is right with the other sign for the negated one.
+    An output that is bit for bit equal to a verified one needs no further comparison. Neither does
+    the output for one negated line where the result is linear in the product: bounds do not depend
+    on the sign, so a correct line is also correct with the opposite sign for the negated line.
 
     Args:
-        find_reference: gives that of `inputs`, and is asked where an output has to be judged
-            element by element; None: Freivalds' test is used.
-        inputs: host arrays of ``operation.inputs``, without any change.
+        find_reference: returns the reference of `inputs`; called only where an output has to be
+            compared element by element. None: Freivalds' test is used.
+        inputs: host arrays of ``operation.inputs``, without changes.
         right: the digest of an output of `inputs` that was verified; "" if none is known.
 
     Returns:
@@ -101,14 +102,14 @@ class _Judge:
     seed: int
     right_digest: str
     right: Array | None = None
-    """An output of the unchanged inputs that was found to be right."""
+    """An output of the unchanged inputs that has been verified."""
 
     @cached_property
     def reference(self) -> Reference | None:
         return self.find_reference()
 
     def problem(self, output: Array, change: InputChange | None) -> tuple[str, str]:
-        """What is wrong with `output`, and its first wrong element; "" if nothing."""
+        """What is wrong with `output`, and its first wrong element; "" if it is correct."""
         if self._is_known(output, change):
             return "", ""
         if self.reference is None:
@@ -127,7 +128,7 @@ class _Judge:
         return self._rest_problem(output, self.reference, change)
 
     def _is_known(self, output: Array, change: InputChange | None) -> bool:
-        """Whether `output` is one that was right, but for the sign of a line that was negated."""
+        """Whether `output` equals a verified one except for the sign of a line that was negated."""
         if change is not None:
             if not negates_result(self.operation, change):
                 return False
@@ -152,7 +153,7 @@ class _Judge:
         )
 
     def _lines_problem(self, output: Array, reference: Reference, change: InputChange) -> str:
-        """Of the lines that the change goes into."""
+        """Compare the lines that the change affects."""
         part, taken = part_with_lines(self.operation, self.inputs, [change])
         logical = to_logical(output, self.operation.output)
         lines = to_storage(take_lines(self.operation, logical, change), part.output)
@@ -174,7 +175,7 @@ class _Judge:
     def _rest_problem(
         self, output: Array, reference: Reference, change: InputChange
     ) -> tuple[str, str]:
-        """Of everything else: as in an output that was right, or within the bound."""
+        """Compare everything else: equal to a verified output, or within the bound."""
         operation, spec = self.operation, self.operation.output
         logical = to_logical(output, spec)
         if self.right is not None:

@@ -1,7 +1,8 @@
-"""The same configuration for other operations, and the shapes worth trying with it.
+"""Builds the same configuration for other operations, and lists shapes worth trying with it.
 
-Tails are where tiled kernels break: the last tile along an axis that the tile does not divide, a
-reduction shorter than one step, one more step than the pipeline has stages, an odd number of tiles.
+Tiled kernels fail at the edges: at the last tile along an axis that is not a multiple of the tile,
+a reduction shorter than one step, one more step than the pipeline has stages, an odd number of
+tiles.
 """
 
 from __future__ import annotations
@@ -24,29 +25,31 @@ from gemmetry.domain.operation import (
 from gemmetry.verification.checks.results import CheckResult
 
 DEFAULT_TILE = (128, 128, 64)
-"""Assumed where a configuration does not tell its tile: what libraries use most on today's GPUs
-(the default of CUTLASS 3 for Hopper is 128 × 128 × 64)."""
+"""Tile assumed where a configuration does not specify one: the most common on current GPUs (the
+default of CUTLASS 3 for Hopper is 128 × 128 × 64)."""
 
 DEFAULT_STAGES = 4
 """Assumed depth of a software pipeline: Triton's tuning lists and CUTLASS use 3 to 5."""
 
 ALIGNMENT = 16
-"""Elements that a size is rounded up to where the exact tail is refused: libraries ask for 16
-bytes of alignment, which is 16 elements of the narrowest format (cuBLASLt, fp8)."""
+"""Multiple to which a size is rounded up where the exact tail is rejected: libraries require an
+alignment of 16 bytes, which is 16 elements of the narrowest format (cuBLASLt, fp8)."""
 
 PROCESSORS = 132
 """Streaming multiprocessors of an H100 SXM and an H200 (NVIDIA H100 white paper): a persistent
-kernel has a full last wave at this number of tiles, and one tile in its last wave at one more."""
+kernel has a full last wave with this number of tiles, and a single tile in its last wave with one
+more."""
 
 COLUMN_THREADS = 512
-"""A kernel with a thread a column, or a loop that ends there, drops columns from here on; blocks of
-more than 1024 threads are impossible (CUDA C++ Programming Guide, compute capabilities)."""
+"""A kernel with one thread per column, or a loop that ends there, drops columns from here on;
+blocks of more than 1024 threads are impossible (CUDA C++ Programming Guide, compute
+capabilities)."""
 
 _ALONE = 2
-"""A number of a shape that makes it a batch of one."""
+"""Index of a shape, which makes it a batch of one."""
 
 LONG_K = 1024
-"""Products after which kernels with a table or a counter of their steps run out of it."""
+"""Number of products after which kernels exceed a table or counter of their steps."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +57,17 @@ class Companions:
     """Builds executables of one provider and configuration for other operations."""
 
     build: Callable[[Operation], Executable | None]
-    """None where the provider does not support the operation in this configuration; the caller
-    closes what it gets."""
+    """Build an executable; None where the provider does not support the operation in this
+    configuration. The caller closes the executable."""
     tile: tuple[int, int, int] | None = None
-    """Sizes of what one block of threads computes, where the configuration tells them."""
+    """Sizes of one thread block's tile, where the configuration specifies them."""
     stages: int | None = None
-    """Depth of the pipeline, where the configuration tells it."""
+    """Depth of the pipeline, where the configuration specifies it."""
     processors: int | None = None
-    """Multiprocessors of the device, where it is a GPU that tells them."""
+    """Number of the device's multiprocessors, where it is a GPU that reports them."""
     known: MutableMapping[str, CheckResult] = field(default_factory=dict, compare=False)
-    """Results that hold for every shape of the operation, kept by the caller for the next one."""
+    """Results that are valid for every shape of the operation; the caller keeps them for the next
+    one."""
 
 
 class Sizes(NamedTuple):
@@ -77,14 +81,14 @@ class Sizes(NamedTuple):
 def tail_operations(
     operation: Operation, companions: Companions, *, thorough: bool
 ) -> Iterator[tuple[Operation, ...]]:
-    """Small operations of the signature of `operation`, each with what to try where it is refused:
-    its sizes rounded up to multiples of :data:`ALIGNMENT`.
+    """Small operations with the signature of `operation`, each with an alternative for where it is
+    rejected: its sizes rounded up to multiples of :data:`ALIGNMENT`.
 
     Args:
         thorough: every size of ``{1, B-1, B, B+1, 2B-1, prime}`` along M with every along N, a
             longer list along K, and as many tiles as a large GPU has processors, instead of a
             handful that covers each of these once. More tiles than the device has multiprocessors
-            are tried in any case where it tells their number and `operation` has fewer.
+            are always tried if it reports their number and `operation` has fewer tiles.
     """
     bm, bn, bk = companions.tile or DEFAULT_TILE
     stages = companions.stages or DEFAULT_STAGES
@@ -104,46 +108,48 @@ def tail_operations(
 
 
 def whole_tile(operation: Operation, companions: Companions) -> Operation | None:
-    """The operation with the signature of `operation` that is one tile of one step; None where its
-    kind has no such shape."""
+    """The operation with the signature of `operation` that consists of one tile and one step; None
+    where its kind has no such shape."""
     return _operation(operation, Sizes(*(companions.tile or DEFAULT_TILE)), _ALONE, 1)
 
 
 def rounded_options(operation: Operation, sizes: Sizes) -> tuple[Operation, ...]:
-    """The operation of `sizes` with the signature of `operation`, and what to try where it is
-    refused: its sizes rounded up to multiples of :data:`ALIGNMENT`. Empty where its kind has no
+    """The operation of `sizes` with the signature of `operation`, and the alternative for where it
+    is rejected: its sizes rounded up to multiples of :data:`ALIGNMENT`. Empty where its kind has no
     such shape."""
     found = (_operation(operation, sizes, _ALONE, rounded) for rounded in (1, ALIGNMENT))
     return tuple(dict.fromkeys(option for option in found if option is not None))
 
 
 def _few(tile: Sizes, stages: int) -> Iterator[Sizes]:
-    """What tells most comes first: a check that runs out of time leaves out the end."""
+    """The most informative shapes come first: a check that runs out of time skips the last ones."""
     bm, bn, bk = tile
     yield Sizes(bm + 1, bn - 1, bk + 1)
     # One more step of K than the pipeline has stages: barriers and buffers wrap around.
     yield Sizes(bm - 1, bn + 1, (stages + 1) * bk)
     # Three tiles along M; N below one fragment.
     yield Sizes(2 * bm + 1, 17, 3 * bk - 1)
-    # Full tiles: an odd number of them, then an even one in an oblong grid. K below one step, and
-    # half of a vector of sixteen.
+    # Full tiles: an odd number of them, then an even number in a rectangular grid. K below one
+    # step, and half of a vector of sixteen.
     yield Sizes(3 * bm, 3 * bn, max(1, min(bk // 2, 8)))
     yield Sizes(4 * bm, 2 * bn, 2 * bk)
-    # Fewer rows than a tile, K below one step, an N beyond 192 that is no multiple of 16.
+    # Fewer rows than a tile, K below one step, an N beyond 192 that is not a multiple of 16.
     yield Sizes(1, max(prime_from(2 * bn), 193), 2)
     # Primes, M ≠ N, so that no swizzle divides them; K leaves half a vector of eight.
     yield Sizes(prime_from(bm + 2), prime_from(2 * bn + 2), stages * bk - 4)
-    # One column, and eight; one product. With these and the next, K leaves every rest of eight.
+    # One column, and eight; one product. With these and the next, K has every remainder modulo
+    # eight.
     yield Sizes(bm + 3, 1, 2 * bk + 5)
     yield Sizes(19, 8, 1)
-    # More columns than a block has threads, and more products than tables of steps are long. Few
-    # rows: a handful of tiles, as interpreted kernels take a millisecond for a step of each.
+    # More columns than a block has threads, and more products than tables of steps have entries.
+    # Few rows, and thus few tiles, as interpreted kernels take a millisecond per step and tile.
     yield Sizes(5, prime_from(COLUMN_THREADS + 1), 3)
     yield Sizes(3, 24, LONG_K + 6)
 
 
 def _more_than_a_wave(operation: Operation, tile: Sizes, processors: int | None) -> Iterator[Sizes]:
-    """A grid of one tile more than one wave at least, where `operation` has no more tiles."""
+    """A grid with at least one tile more than a full wave, if `operation` itself has no more
+    tiles."""
     bm, bn, bk = tile
     m, n, _, batch = operation.matmul_shape
     if processors is None or batch * -(-m // bm) * -(-n // bn) > processors:
@@ -173,7 +179,7 @@ def _edges(size: int) -> tuple[int, ...]:
 
 
 def prime_from(size: int) -> int:
-    """The least prime that is at least `size` (and 2)."""
+    """The smallest prime that is at least `size` (and 2)."""
     found = max(size, 2)
     while any(found % divisor == 0 for divisor in range(2, int(found**0.5) + 1)):
         found += 1

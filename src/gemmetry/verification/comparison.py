@@ -1,8 +1,8 @@
 """Compares a result with its reference, element by element, in pieces that stay in cache.
 
-Pieces are shared out to threads in blocks whose borders depend on the shape alone, and merged in
-order: the numbers are the same for any number of threads. A bf16 result of 8192² elements takes
-0.6 s of processor time, of 4096² 0.25 s (2 shared cores of an x86 server).
+Pieces are distributed to threads in blocks whose boundaries depend only on the shape, and merged in
+order, so the figures are the same for any number of threads. A bf16 result of 8192² elements takes
+0.6 s of processor time, one of 4096² elements 0.25 s (2 shared cores of an x86 server).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _BLOCK = 1 << 18
 
 @dataclass
 class _Block:
-    """What a thread found in the rows from `start` on."""
+    """A thread's findings in the rows from `start` on."""
 
     start: int
     statistics: ErrorStatistics
@@ -60,15 +60,16 @@ def compare(
     folded_terms: int = 0,
     declared: Collection[Trait] = (),
 ) -> ErrorStatistics:
-    """Judge `result` (host array in storage shape) by the bounds of `operation`.
+    """Compare `result` (host array in storage shape) with its reference by the bounds of
+    `operation`.
 
-    NaN is never right. An infinity (in formats without one, NaN or the largest value) is right
-    where the reference, give or take the bound, overflows the result format.
+    NaN is never correct. An infinity (in formats without one, NaN or the largest value) is correct
+    where the reference, within its bound, overflows the result format.
 
     Args:
-        exact_sums: the inputs were made so that neither they nor any sum is rounded, but for
-            `folded_terms` of it where a kernel folds factors into the sum.
-        declared: what the executable says of its arithmetic; it widens the bounds.
+        exact_sums: the inputs are chosen so that neither they nor any sum is rounded, except for
+            `folded_terms` terms where a kernel folds factors into the sum.
+        declared: the executable's declarations about its arithmetic, which widen the bounds.
     """
     got = _rows(operation, result)
     rule: BoundRule | None = None
@@ -85,7 +86,7 @@ def compare(
 
     def judge(rows: slice) -> _Block:
         block = _Block(rows.start, ErrorStatistics(elements=0))
-        # A column-major result is put in order here, so that threads share that work too.
+        # A column-major result is transposed here, so that threads share that work too.
         here = np.ascontiguousarray(got[rows])
         for part, piece in whole.part(rows).rows(_PIECE):
             if rule is None:
@@ -104,9 +105,9 @@ def compare(
 
 
 def compare_exactly(operation: Operation, result: Array, expected: Array) -> ErrorStatistics:
-    """Judge `result` against `expected` (logical shape, in the result format): every element must
-    be the same number. -0 is 0; where the expectation overflowed, so may the result, by any of
-    the accepted ways."""
+    """Compare `result` with `expected` (logical shape, in the result format): every element must be
+    the same number. -0 equals 0; where the expectation overflows, so may the result, in any of the
+    accepted ways."""
     got = _rows(operation, result)
     wanted_rows = expected.reshape(got.shape)
 
@@ -160,7 +161,7 @@ def outside_bound(
 
 
 def _merged(shape: tuple[int, ...], judge: Callable[[slice], _Block]) -> ErrorStatistics:
-    """`judge` on all rows, block by block, by as many threads as there is work for."""
+    """Apply `judge` to all rows, block by block, with as many threads as there is work for."""
     height, width = shape
     total = ErrorStatistics(elements=height * width)
     step = max(1, _BLOCK // max(1, width))
@@ -175,12 +176,13 @@ def _merged(shape: tuple[int, ...], judge: Callable[[slice], _Block]) -> ErrorSt
 
 
 def _overflowing(rounded: Float64Array) -> Float64Array:
-    """Infinity for what rounding to a format without infinity made NaN, keeping the sign bit."""
+    """Replace NaN that results from rounding to a format without infinity by infinity, keeping the
+    sign bit."""
     return np.where(np.isnan(rounded), np.copysign(np.inf, rounded), rounded)
 
 
 def _rows(operation: Operation, result: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
-    """`result` in logical order as (-1, last axis); a view where that is one."""
+    """`result` in logical order as (-1, last axis); a view where possible."""
     logical = to_logical(result, operation.output)
     return logical.reshape(-1, logical.shape[-1])
 
@@ -190,7 +192,7 @@ def _compare_integers(got: Array, piece: Reference, statistics: ErrorStatistics)
     if np.array_equal(got, piece.value):
         return None
     error = np.abs(to_float64(got) - to_float64(piece.value))
-    # Nothing lies between integers: an error below one half is none.
+    # There is nothing between integers: an error below one half is no error.
     statistics.max_ratio = max(statistics.max_ratio, 2.0 * float(error.max()))
     statistics.largest_error = max(statistics.largest_error, float(error.max()))
     statistics.squared_error += float(np.square(error).sum())
@@ -224,7 +226,7 @@ def _compare_floats(
             bad = found if found.any() else None
             statistics.nan_count += int(np.isnan(values[found]).sum())
             statistics.infinite_count += int(np.isinf(values[found]).sum())
-            # Sizes of errors are told of finite numbers only.
+            # Magnitudes of errors are reported for finite numbers only.
             left_out = accepted | ~np.isfinite(values)
             values = np.where(left_out, expected, values)
             error[left_out] = ratio[left_out] = 0.0
@@ -233,7 +235,7 @@ def _compare_floats(
     top = max(highest, -lowest)
     statistics.max_warn_ratio = max(statistics.max_warn_ratio, top)
     if top > statistics.max_ratio:
-        # An error over its fail bound is no larger than over its warn bound.
+        # The ratio of an error to its fail bound is at most its ratio to the warn bound.
         _raise_max_ratio(rule, piece, error, ratio, statistics)
     statistics.squared_error += float(np.vdot(error, error))
     statistics.squared_reference += float(np.vdot(expected, expected))
@@ -258,7 +260,7 @@ def _raise_max_ratio(
     ratio: Float64Array,
     statistics: ErrorStatistics,
 ) -> None:
-    """Bring ``max_ratio`` up to date, looking only at elements that can raise it."""
+    """Update ``max_ratio``, computing only elements that can raise it."""
     candidates = np.abs(ratio) > statistics.max_ratio
     if np.count_nonzero(candidates) < ratio.size // 4:
         extra = piece.extra_rounding

@@ -1,4 +1,4 @@
-"""One verification: the launches that checks share, and how a result is judged."""
+"""One verification: the launches that checks share, and how results are judged."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from gemmetry.verification.launching import PLAUSIBLE, Launch, Launcher, Placed,
 from gemmetry.verification.references.freivalds import FreivaldsResult, freivalds
 
 HOST_PRODUCT_FLOPS = 1e10
-"""Above this many FLOPs a check's own product is left to the device's float64, where it has one:
-a desktop processor needs about 0.1 s for as many."""
+"""Number of FLOPs above which a check's own product is computed in the device's float64, if it has
+one: a desktop processor needs about 0.1 s for that many."""
 
 GUESS_LAUNCHES = 6
-"""Launches that tell whether a wrong result changes from one to the next: whatever goes wrong every
-second to sixth time shows."""
+"""Number of launches that show whether a wrong result changes from one to the next, which exposes
+errors in every second to sixth launch."""
 
 _CASES = CaseCache()
 
 INTEGERS = "integers"
-"""The check, and the exact run whose result is kept to compare further launches with."""
+"""The check, and the exact run, whose result is kept for comparison with further launches."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class ExactRun:
     case: ExactCase
     launch: Launch
     problem: str
-    """What is wrong with the result's form; then it is not judged."""
+    """What is wrong with the result's form; such a result is not judged."""
     errors: ErrorStatistics | None
 
     @property
@@ -64,25 +64,25 @@ class ExactRun:
 
 @dataclass
 class Context:
-    """What checks look at. Launches happen when first asked for.
+    """The data that checks examine. Launches are made when they are first needed.
 
-    Two sets of buffers are used. The ``main`` one holds the caller's inputs to the end; the other
-    one (:meth:`put`) is made while the first is alive, and is given one content after another in
-    place. So a kernel that remembers results or descriptors by shape or by pointer has every
-    occasion to use a stale one.
+    Two sets of buffers are used. The ``main`` set holds the caller's inputs until the end; the
+    other set (:meth:`put`) is allocated while the first is alive, and its contents are replaced in
+    place again and again. This gives a kernel that remembers results or descriptors by shape or by
+    pointer every opportunity to use a stale one.
     """
 
     launcher: Launcher
     operation: Operation
     inputs: Sequence[Array]
     reference: Reference | None
-    """Of `inputs`; None: Freivalds' test stands in for it."""
+    """Reference of `inputs`; None: Freivalds' test is used instead."""
     seed: int
     companions: Companions | None = None
     thorough: bool = False
-    """Whether checks with a short and a long form take the long one."""
+    """Whether checks with a short and a long form use the long one."""
     evidence: dict[str, Evidence] = field(default_factory=dict)
-    """By check, of those that failed with arrays to show."""
+    """Evidence by check, for failed checks with arrays to save."""
     _exact: dict[str, ExactRun | None] = field(default_factory=dict)
     _other: Placed | None = None
 
@@ -92,12 +92,12 @@ class Context:
 
     @cached_property
     def declared(self) -> frozenset[Trait]:
-        """What the executable declares of its arithmetic."""
+        """The executable's declarations about its arithmetic."""
         return frozenset(self.executable.facts.declared)
 
     @property
     def may_differ(self) -> bool:
-        """Whether launches on the same inputs are allowed to differ in their bits."""
+        """Whether launches on the same inputs may differ in their bits."""
         return bool(self.declared & {Trait.NONDETERMINISTIC, Trait.STOCHASTIC_ROUNDING})
 
     @cached_property
@@ -110,14 +110,15 @@ class Context:
 
     @property
     def main(self) -> Placed:
-        """Buffers with the caller's inputs: written again where :meth:`put` had no others."""
+        """Buffers with the caller's inputs, which are rewritten where :meth:`put` had to use the
+        same buffers."""
         if not self._main_is_as_given:
             self.launcher.rewrite(self._main, self.inputs)
         return self._main
 
     @cached_property
     def first(self) -> Launch:
-        """On the caller's inputs, with the first sentinel, into an output of its own."""
+        """The launch on the caller's inputs, with the first sentinel, into its own output."""
         launcher = self.launcher
         return launcher.launch(
             self.main, sentinel=launcher.sentinels[0], output=launcher.new_output()
@@ -125,11 +126,11 @@ class Context:
 
     @cached_property
     def second(self) -> Launch:
-        """The same again, into another output with the other sentinel."""
+        """The same launch again, into another output with the other sentinel."""
         launcher, first = self.launcher, self.first
         output = None
         if not launcher.has_room(self.operation.output.bytes):
-            # The first result is looked at on the host from here on.
+            # From here on the first result is used on the host.
             output = first.result if first.output.size else None
         return launcher.launch(
             self.main,
@@ -139,8 +140,8 @@ class Context:
 
     @cached_property
     def differs_between_launches(self) -> bool:
-        """Whether :data:`GUESS_LAUNCHES` more launches on the caller's inputs give other bits each
-        time. Asked once a result is wrong, to guess why."""
+        """Whether :data:`GUESS_LAUNCHES` more launches on the caller's inputs give different bits.
+        Used only if a result is wrong, to guess why."""
         launcher = self.launcher
         if self.may_differ or self.first.changed_inputs or not self._main_is_as_given:
             return False
@@ -151,7 +152,8 @@ class Context:
         return not all(launch.same_as(model) for launch in others)
 
     def put(self, inputs: Sequence[Array]) -> Placed:
-        """The other buffers, with these contents: written in place but for the first time."""
+        """The other buffers with these contents, which are written in place except for the first
+        time."""
         if self._other is None:
             size = sum(spec.bytes for spec in self.operation.inputs) + self.operation.output.bytes
             if self.launcher.has_room(size):
@@ -164,19 +166,19 @@ class Context:
 
     @cached_property
     def first_errors(self) -> ErrorStatistics:
-        """Of the first launch; without a reference, of what was sampled of it."""
+        """Errors of the first launch; without a reference, those of its sampled elements."""
         if self.reference is None:
             return self.first_sums.statistics
         return self.compare(self.first.output, self.reference)
 
     @cached_property
     def first_sums(self) -> FreivaldsResult:
-        """What Freivalds' test says of the first launch."""
+        """Result of Freivalds' test on the first launch."""
         return self.freivalds(self.first)
 
     @cached_property
     def matmul(self) -> Matmul:
-        """For the products that checks need themselves."""
+        """The matmul for products that checks need themselves."""
         if self.operation.flops > HOST_PRODUCT_FLOPS:
             on_device = self.executable.device.float64_matmul()
             if on_device is not None:
@@ -184,27 +186,29 @@ class Context:
         return cast(Matmul, np.matmul)
 
     def reference_of(self, inputs: Sequence[Array]) -> Reference | None:
-        """The reference of other inputs; None where the main one was too expensive as well."""
+        """The reference of other inputs; None where that of the main inputs was too expensive."""
         if self.reference is None:
             return None
         matmul = None if self.matmul is np.matmul else self.matmul
         return compute_reference(self.operation, inputs, matmul=matmul)
 
     def compare(self, output: Array, reference: Reference) -> ErrorStatistics:
-        """As :func:`gemmetry.verification.comparison.compare`, by what is declared."""
+        """Like :func:`gemmetry.verification.comparison.compare`, with the executable's
+        declarations."""
         return compare(self.operation, output, reference, declared=self.declared)
 
     def freivalds(self, launch: Launch) -> FreivaldsResult:
-        """As :func:`gemmetry.verification.references.freivalds.freivalds`, by what is declared."""
+        """Like :func:`gemmetry.verification.references.freivalds.freivalds`, with the executable's
+        declarations."""
         return freivalds(
             self.operation, launch.inputs, launch.output, seed=self.seed, declared=self.declared
         )
 
     def case(self, name: str, make: ExactInputs) -> ExactCase | None:
-        """Exact inputs by the name of their check; made once for all dispatches of an operation.
+        """Exact inputs by the name of their check, created once for all dispatches of an operation.
 
-        A declaration changes them: tf32 inputs are counted in tf32, results rounded by chance are
-        judged by a bound of one ulp, and those bounded by norm have no exact sums.
+        Declarations change them: tf32 inputs are integers in tf32, stochastically rounded results
+        are compared with a bound of one ulp, and results bounded by norm have no exact sums.
         """
         operation = self._counted(self.operation)
 
@@ -216,7 +220,7 @@ class Context:
         return _CASES.get(key, fresh)
 
     def case_of(self, operation: Operation, inputs: tuple[Array, ...]) -> ExactCase:
-        """The exact case of other inputs that no sum rounds on, of a small operation with the
+        """The exact case of other inputs on which no sum rounds, for a small operation with the
         signature of this one."""
         operation = self._counted(operation)
         found = case_of(operation, inputs, cast(Matmul, np.matmul), self._rounds_once)
@@ -241,8 +245,9 @@ class Context:
         return ExactCase(case.inputs, None, reference)
 
     def exact(self, name: str, make: ExactInputs) -> ExactRun | None:
-        """The launch on exact inputs called `name`, in the other buffers, made once; None where
-        the operation has no such inputs. Its result stays on the device for ``integers`` only."""
+        """The launch on the exact inputs called `name` in the other buffers, made once; None where
+        the operation has no such inputs. Only for ``integers`` does its result stay on the
+        device."""
         if name not in self._exact:
             case = self.case(name, make)
             self._exact[name] = None if case is None else self.run_exact(name, case)
@@ -264,7 +269,7 @@ class Context:
         return PLAUSIBLE[name == "selects_rhs"]
 
     def judged(self, case: ExactCase, launch: Launch) -> ExactRun:
-        """`launch`, which was on the inputs of `case`, with its errors."""
+        """`launch`, made on the inputs of `case`, with its errors."""
         problem = self.launcher.form_problem(launch)
         errors = None if problem else self.judge_exact(case, launch.output)
         return ExactRun(case, launch, problem, errors)
@@ -284,10 +289,10 @@ class Context:
         )
 
     def verdict_of_exact(self, name: str, run: ExactRun, *, guess: bool = True) -> CheckResult:
-        """What a launch on exact inputs says under the check `name`.
+        """The result of the check `name` from a launch on exact inputs.
 
         Args:
-            guess: as of :meth:`judge`.
+            guess: as for :meth:`judge`.
         """
         if run.errors is None:
             return failed(name, run.problem)
@@ -310,8 +315,8 @@ class Context:
         """The result of the check `name` from the errors of a launch of the main operation.
 
         Args:
-            guess: say what kind of bug wrong elements look like; where the check itself knows
-                more, that would mislead.
+            guess: state what kind of bug wrong elements suggest; this would mislead where the check
+                itself knows more.
         """
         if errors.bad is not None:
             self.keep_evidence(name, launch, expected, errors.bad)
@@ -324,8 +329,8 @@ class Context:
         return passed(name) if only_failures else self.warning(name, errors)
 
     def _guess(self, launch: Launch, expected: Array, bad: Mask) -> str:
-        """One phrase on what the wrong elements look like: what the output held before, the result
-        of another launch, else by where and how they are wrong."""
+        """One phrase that describes the wrong elements: they are the output's earlier contents or
+        the result of another launch, else where and how they are wrong."""
         mask = sentinel_mask(launch.output, launch.sentinel)
         if (
             launch.sentinel
@@ -346,7 +351,7 @@ class Context:
         )
 
     def _kept_from(self, launch: Launch) -> str:
-        """Which earlier launch, on other inputs and right, gave this very result; "" if none."""
+        """Which earlier, correct launch on other inputs gave exactly this result; "" if none."""
         earlier = [
             (f"the inputs of {name}", run.launch)
             for name, run in self._exact.items()
@@ -361,7 +366,7 @@ class Context:
         return ""
 
     def warning(self, name: str, errors: ErrorStatistics) -> CheckResult:
-        """Warned where elements are outside the warn bound."""
+        """Warn where elements are outside the warn bound."""
         if not errors.warned_count:
             return passed(name)
         return warned(
@@ -381,7 +386,7 @@ class Context:
         return self.judge_sums(name, launch, self.freivalds(launch))
 
     def judge_sums(self, name: str, launch: Launch, found: FreivaldsResult) -> CheckResult:
-        """What Freivalds' test says under the check `name`."""
+        """The result of the check `name` from Freivalds' test."""
         if not found.is_right:
             self.keep_evidence(name, launch, None, found.mask)
             return failed(name, found.detail, found.statistics.first_bad)
@@ -391,7 +396,7 @@ class Context:
     def keep_evidence(
         self, name: str, launch: Launch, expected: Array | None, bad: Mask | None
     ) -> None:
-        """Keep the arrays of a failure for whoever saves them."""
+        """Keep the arrays of a failure for saving."""
         width = self.operation.output.shape[-1]
         self.evidence[name] = Evidence(
             check=name,

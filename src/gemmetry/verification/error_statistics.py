@@ -1,4 +1,4 @@
-"""What comparing a result with its reference found, in parts that merge."""
+"""Statistics of comparing a result with its reference, computed in parts that can be merged."""
 
 from __future__ import annotations
 
@@ -22,25 +22,26 @@ class ErrorStatistics:
     """Two-dimensional, (-1, last axis); None when every element is within its bound."""
     bad_count: int = 0
     warned_count: int = 0
-    """Elements outside the warn bound."""
+    """Number of elements outside the warn bound."""
     nan_count: int = 0
     infinite_count: int = 0
     max_ratio: float = 0.0
     """Largest error / fail bound over the finite elements."""
     max_warn_ratio: float = 0.0
     largest_error: float = 0.0
-    """Largest error / magnitude beyond what rounding to the result format explains."""
+    """Largest error / magnitude, less the part explained by rounding to the result format."""
     squared_error: float = 0.0
     squared_reference: float = 0.0
     bias_sum: float = 0.0
     first_bad: str = ""
     """Index, value and expectation of the first element outside its bound."""
     rounding: RoundingBias | None = None
-    """Only where stochastic rounding is declared."""
+    """Set only where stochastic rounding is declared."""
 
     @property
     def has_finite_errors(self) -> bool:
-        """False where nothing finite came out, so that error sizes say nothing."""
+        """False where the result has no finite element, so that error magnitudes are
+        meaningless."""
         return self.nan_count + self.infinite_count < self.elements
 
     @property
@@ -58,13 +59,13 @@ class ErrorStatistics:
 
     @property
     def bias_problem(self) -> str:
-        """Why the errors are not those of the stochastic rounding that was declared; "" if they
-        are, or if none was declared."""
+        """Why the errors are inconsistent with the declared stochastic rounding; "" if they are
+        consistent, or if none was declared."""
         return self.rounding.problem if self.rounding is not None else ""
 
     def add(self, part: ErrorStatistics) -> None:
-        """Take in what another part of the same result gave, later in order; its ``elements`` are
-        in ours already, its mask is not taken."""
+        """Merge the statistics of a later part of the same result; its ``elements`` are already
+        counted here, and its mask is not merged."""
         self.bad_count += part.bad_count
         self.warned_count += part.warned_count
         self.nan_count += part.nan_count
@@ -86,9 +87,9 @@ class RoundingBias:
     """Sums for the test that stochastic rounding has no bias, in ulps of the result.
 
     Rounding up with the probability of the fraction above gives errors of mean 0 and a variance of
-    at most 1/4 ulp² each, independent of each other; so their sum over n elements is beyond
-    λ·√n/2 with a chance of 2·exp(-λ²/2), 3e-8 for λ = 6 (Hoeffding's inequality). Granted beside
-    it is the accumulation's own error: its drift, in the size of the result, and its scatter.
+    at most 1/4 ulp² each, independent of each other; so their sum over n elements exceeds λ·√n/2
+    with a probability of 2·exp(-λ²/2), 3e-8 for λ = 6 (Hoeffding's inequality). The accumulation's
+    own error is allowed in addition: its drift, relative to the result, and its scatter.
     """
 
     count: int = 0
@@ -108,7 +109,7 @@ class RoundingBias:
 
     @property
     def problem(self) -> str:
-        """The bias that was found, or ""."""
+        """Description of the bias, or ""."""
         granted = self.drift + math.sqrt(self.squared_scatter) + LAMBDA * math.sqrt(self.count) / 2
         for total, way in ((self.outward, "away from zero"), (self.upward, "upward")):
             if abs(total) > granted:

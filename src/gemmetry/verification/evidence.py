@@ -1,7 +1,7 @@
-"""What a failed verification leaves behind: the inputs, the output and what was expected of it.
+"""Evidence of a failed verification: the inputs, the output and the expected output.
 
 :func:`save` writes them as ``arrays.npz`` (numpy's format, no pickle), :func:`load` reads them
-back. Formats that numpy does not know (bf16, fp8) are stored as their bits, with their names.
+back. Formats that numpy does not support (bf16, fp8) are stored as bits, with their names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HEADER = "header"
 class Evidence:
     """The failure of one check, as arrays on the host.
 
-    The check may have used a shape of its own (tail shapes), so the operation stands beside it.
+    The check may have used a different shape (tail shapes), so the operation is stored too.
     """
 
     check: str
@@ -41,15 +41,16 @@ class Evidence:
     inputs: tuple[Array, ...]
     """In the order of ``operation.inputs``, storage shapes, each in its dtype."""
     output: Array
-    """What the dispatch wrote; ``operation.output.storage_shape`` unless that is what is wrong."""
+    """The dispatch's output, of ``operation.output.storage_shape`` unless the shape itself is
+    wrong."""
     expected: Array | None
     """The exact or float64 expectation; None where only its checksums are known (Freivalds)."""
     bad: Mask | None
-    """True where an element is wrong; None where the check does not tell them apart."""
+    """True where an element is wrong; None where the check does not identify single elements."""
 
     @property
     def nbytes(self) -> int:
-        """Of all arrays."""
+        """Total bytes of all arrays."""
         return sum(int(array.nbytes) for array in self._named().values())
 
     def _named(self) -> dict[str, Array]:
@@ -67,7 +68,7 @@ class Evidence:
 
 
 def save(folder: Path, evidence: Evidence) -> Path:
-    """Write the arrays to ``<folder>/arrays.npz``, whole or not at all; its path.
+    """Write the arrays atomically to ``<folder>/arrays.npz``. Returns its path.
 
     Raises:
         OSError: the folder or the file cannot be written.
@@ -93,10 +94,10 @@ def save(folder: Path, evidence: Evidence) -> Path:
 
 
 def load(folder: Path) -> Evidence:
-    """What :func:`save` wrote into `folder`.
+    """Load the evidence that :func:`save` wrote into `folder`.
 
     Raises:
-        RequestError: there is none. StorageError: the file is damaged.
+        RequestError: there is no evidence. StorageError: the file is damaged.
     """
     path = folder / ARRAYS_NAME
     if not path.is_file():
@@ -126,7 +127,7 @@ def load(folder: Path) -> Evidence:
 
 
 def _storable(array: Array) -> Array:
-    """`array`, or its bits in its shape where the file format does not know its dtype."""
+    """`array`, or its bits in the same shape where the file format does not support its dtype."""
     if array.dtype.type.__module__ == _OUR_DTYPES or array.dtype.kind == "V":
         return as_bits(array).reshape(array.shape)
     return array

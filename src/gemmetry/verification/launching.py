@@ -1,7 +1,8 @@
-"""Launches an executable for verification: guarded buffers, sentinels, evidence gathered after.
+"""Launches an executable for verification, with guarded buffers and sentinels, and collects
+evidence.
 
-Everything stays on the device as long as equality is all that is asked: inputs are uploaded once,
-compared with copies that lie on the device, and results are downloaded only to be judged.
+Data stay on the device as long as only equality has to be tested: inputs are uploaded once and
+compared with copies on the device, and results are downloaded only for comparison with a reference.
 """
 
 from __future__ import annotations
@@ -23,38 +24,39 @@ from gemmetry.numerics.editing import fill_plausibly, prepared_edits
 from gemmetry.numerics.storage import Array, as_bits, numpy_dtype, same_bytes
 
 FLOAT_SENTINELS = (0xFF, 0x7F)
-"""Bytes that make NaN (f64, f32, f16, bf16, e4m3, e5m2), then NaN or the largest numbers there
-are: whatever is added to them stays absurd."""
+"""Bytes that form NaN (f64, f32, f16, bf16, e4m3, e5m2), then NaN or the largest numbers: any sum
+with them stays implausible."""
 
 INTEGER_SENTINELS = (0xA5, 0x5A)
-"""As s32: -1515870811 and 1515870810."""
+"""As s32 these are -1515870811 and 1515870810."""
 
 PLAUSIBLE = (0xC1, 0x41)
-"""What an output may hold in earnest, -24.2 and 12.1 in f32 and bf16, -2.9 and 2.6 in f16: a kernel
-may make nothing of NaN and of the largest numbers, and still use what it finds. Of either sign, as
-the larger of a negative number and what relu gives is always the latter."""
+"""Plausible contents of an output: -24.2 and 12.1 in f32 and bf16, -2.9 and 2.6 in f16. A kernel
+may ignore NaN and the largest numbers and still use the output's contents. Both signs are needed,
+as the maximum of a negative number and a result of relu is always the latter."""
 
 SMALLEST_ZONE_BYTES = 4096
-"""Of a red zone: a page, which is more than any vector store reaches over an end."""
+"""Least size of a guard zone: a page, which is more than any vector store exceeds an end by."""
 
 LARGEST_ZONE_BYTES = 2**20
-"""A tile of 128 rows of 4096 bf16 elements; what runs on further has damaged this much."""
+"""Largest guard zone: a tile of 128 rows of 4096 bf16 elements; larger overruns damage this much
+anyway."""
 
 ROOM = 1.25
-"""Free memory wanted before copies are kept, relative to their size: allocators round up."""
+"""Free memory required for keeping copies, relative to their size: allocators round up."""
 
 _AS_IT_IS: AbstractContextManager[object] = nullcontext()
 
 
 class Offset(NamedTuple):
-    """Where buffers begin behind a multiple of 256 bytes."""
+    """Offset of buffers from a multiple of 256 bytes."""
 
     size_bytes: int = 0
     elements: int = 0
-    """Of each buffer's own format, more than these bytes."""
+    """Offset in elements of each buffer's own format, added to these bytes."""
 
     def bytes_of(self, spec: TensorSpec) -> int:
-        """For a buffer of `spec`."""
+        """Offset in bytes for a buffer of `spec`."""
         return self.size_bytes + self.elements * spec.dtype.itemsize
 
 
@@ -63,22 +65,23 @@ NO_OFFSET = Offset()
 
 @dataclass
 class Placed:
-    """The inputs of a launch and an output, in buffers of their own."""
+    """The inputs and the output of a launch, in separate buffers."""
 
     specs: tuple[TensorSpec, ...]
     arrays: tuple[Array, ...]
-    """What the inputs hold, on the host."""
+    """Contents of the inputs, on the host."""
     buffers: tuple[Buffer, ...]
     output: Buffer | None = None
-    """Made when first needed."""
+    """Allocated when first needed."""
     offset: Offset = NO_OFFSET
     copies: tuple[Buffer, ...] | None = None
-    """Of the inputs, on the device, which no launch is given; None where memory is short."""
+    """Copies of the inputs on the device that are never passed to a launch; None where memory is
+    short."""
 
 
 @dataclass
 class Launch:
-    """What one launch left behind."""
+    """The effects of one launch."""
 
     device: Device
     spec: TensorSpec
@@ -86,29 +89,29 @@ class Launch:
     inputs: tuple[Array, ...]
     result: Buffer
     sentinel: int = 0
-    """Byte that the output was filled with, where :func:`sentinel_mask` may ask for it."""
+    """Byte that the output was filled with, for :func:`sentinel_mask`."""
     changed_inputs: tuple[str, ...] = ()
-    """Roles of inputs whose bytes differ afterwards; also those of launches queued with it."""
+    """Roles of inputs whose bytes changed, including by launches queued with this one."""
     returned_input: str = ""
     """Role of the input whose buffer was returned as the result; "" if none."""
     returned_type: str = ""
-    """Type of the result where that is not the type of the device's buffers."""
+    """Type of the result where it is not that of the device's buffers."""
     broken_zones: tuple[str, ...] | None = None
-    """Roles of buffers with damaged red zones; None where the device has none."""
+    """Roles of buffers with damaged guard zones; None where the device has no guard zones."""
     seconds: float = 0.0
-    """From submission to the end, on the host's clock."""
+    """Duration from submission to the end by the host's clock, in seconds."""
 
     @cached_property
     def output(self) -> Array:
-        """Host array, whatever shape and dtype it came in.
+        """The result as a host array, in whatever shape and dtype it was returned.
 
         Raises:
-            LaunchError: the device cannot read it, as its shape or dtype is not the result's.
+            LaunchError: the device cannot read it, because its shape or dtype is wrong.
         """
         return np.asarray(self.device.download(self.result, self.spec))
 
     def shares_memory(self, other: Launch) -> bool:
-        """Whether both results are one buffer, as far as the device's buffers tell."""
+        """Whether both results are the same buffer, as far as the device's buffers show."""
         return _same(self.result, other.result)
 
     def same_as(self, other: Launch) -> bool:
@@ -122,7 +125,7 @@ class Launcher:
     """Launches one executable.
 
     Args:
-        tile: of the configuration, where it is known: red zones are at least one tile high.
+        tile: the configuration's tile, where it is known: guard zones are at least one tile high.
     """
 
     def __init__(
@@ -134,7 +137,7 @@ class Launcher:
         self.executable = executable
         self.operation = operation
         self.device = executable.device
-        # Asked once: a protocol looks at every attribute.
+        # Tested once: isinstance with a protocol tests every attribute.
         self._guarded = self.device if isinstance(self.device, GuardedDevice) else None
         self._inputs, self._output = operation.inputs, operation.output
         self._tile_rows = max(tile) if tile else 0
@@ -147,7 +150,7 @@ class Launcher:
         """Upload `inputs` (host arrays of ``operation.inputs``) to new buffers.
 
         Args:
-            offset: where buffers begin, where the device can choose.
+            offset: offset of the buffers, where the device supports it.
             keep_copies: see :meth:`keep_copies`.
         """
         specs = self._inputs
@@ -165,29 +168,30 @@ class Launcher:
         return placed
 
     def keep_copies(self, placed: Placed) -> None:
-        """Copy the inputs as they are, so that :meth:`changed_inputs` needs no download; left out
-        where memory is short."""
+        """Copy the current inputs, so that :meth:`changed_inputs` needs no download; skipped where
+        memory is short."""
         if placed.copies is None and self.has_room(sum(spec.bytes for spec in placed.specs)):
             placed.copies = tuple(self.device.clone(buffer) for buffer in placed.buffers)
 
     def rewrite(self, placed: Placed, inputs: Sequence[Array]) -> None:
-        """Give the same buffers other contents."""
+        """Write other contents to the same buffers."""
         for spec, buffer, array in zip(placed.specs, placed.buffers, inputs, strict=True):
             self.device.write(buffer, array, spec)
         placed.arrays, placed.copies = tuple(inputs), None
 
     def has_room(self, size_bytes: int) -> bool:
-        """Whether the device has memory for copies of `size_bytes`, and as much again to work."""
+        """Whether the device has memory for copies of `size_bytes`, and the same amount for
+        workspace."""
         return self.device.free_memory_bytes() > 2 * ROOM * size_bytes
 
     def output_of(self, placed: Placed) -> Buffer:
-        """The output buffer that goes with `placed`."""
+        """The output buffer that belongs to `placed`."""
         if placed.output is None:
             placed.output = self.new_output(placed.offset)
         return placed.output
 
     def new_output(self, offset: Offset = NO_OFFSET) -> Buffer:
-        """An output buffer of its own."""
+        """A separate output buffer."""
         return self._allocate(self._output, offset)
 
     def launch(
@@ -199,12 +203,13 @@ class Launcher:
         check_inputs: bool = True,
         within: AbstractContextManager[object] = _AS_IT_IS,
     ) -> Launch:
-        """One launch, the output filled with the byte `sentinel` before.
+        """One launch, with the output filled with the byte `sentinel` first.
 
         Args:
-            output: None: that of `placed`, which the next launch on `placed` overwrites.
-            check_inputs: find out whether inputs changed.
-            within: entered right before the launch and left when it is over.
+            output: the output buffer; None: that of `placed`, which the next launch on `placed`
+                overwrites.
+            check_inputs: whether to check that the inputs are unchanged.
+            within: context manager entered right before the launch and exited when it has ended.
 
         Raises:
             LaunchError, OutOfMemoryError, DeviceLostError: as the device says.
@@ -223,7 +228,7 @@ class Launcher:
         return launch
 
     def launch_again(self, placed: Placed, output: Buffer) -> Launch:
-        """One launch over what `output` holds, without a look at inputs and zones.
+        """One launch over the current contents of `output`, without checking inputs and zones.
 
         Raises:
             LaunchError, OutOfMemoryError, DeviceLostError: as the device says.
@@ -242,14 +247,15 @@ class Launcher:
         sentinel: int | None = None,
         within: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> Iterator[Launch]:
-        """`count` launches behind each other without waiting, each with an output of its own; in
-        as many rounds as memory asks for. The results are not kept: look at each in turn. All of a
-        round have run by then, so the zones of inputs are looked at with its first and last alone.
+        """`count` launches queued without waiting, each with its own output, in as many rounds as
+        memory requires. The results are not kept: examine each in turn. All launches of a round
+        have run by then, so the zones of inputs are checked only with its first and last.
 
         Args:
-            sentinel: what outputs are filled with before; None: plausible numbers, others for each.
-            within: makes what is entered right before the launches of a round and left behind
-                them, while they may still run.
+            sentinel: byte that outputs are filled with; None: plausible numbers, different for each
+                output.
+            within: creates the context manager that is entered right before the launches of a round
+                and exited after submitting them, while they may still run.
         """
         size = self._output.bytes * (1 if self.executable.writes_output else 2)
         fitting = int(self.device.free_memory_bytes() / (ROOM * max(1, size))) - 1
@@ -276,14 +282,15 @@ class Launcher:
     def queue_changes(
         self, placed: Placed, changes: Sequence[InputChange]
     ) -> Generator[tuple[Launch, Buffer | None], None, None]:
-        """One launch for each of `changes`, which is made in place before it, on top of those
-        before it, without waiting in between, as far as memory reaches. All launches write one
-        output, which holds what the one before left there; a copy follows each in order. At the
-        end, or when the caller closes this, the inputs are what they were.
+        """One launch for each of `changes`, which is applied in place before it, on top of the
+        earlier ones, without waiting in between, as far as memory allows. All launches write one
+        output, which holds the previous result; a copy follows each in stream order. At the end, or
+        when the caller closes the generator, the inputs are restored.
 
         Yields:
             The launch with that copy as its result (its `inputs` are without the changes), and the
-            buffer that it returned, as it is once all have run; None where the output was given.
+            buffer that it returned, with its contents after all launches; None where the output was
+            passed in.
         """
         size = self._output.bytes * (1 if self.executable.writes_output else 2)
         fitting = int(self.device.free_memory_bytes() / (ROOM * max(1, size))) - 1
@@ -307,7 +314,7 @@ class Launcher:
         self, placed: Placed, output: Buffer, plan: Sequence[Sequence[Callable[[], None]]]
     ) -> Iterator[tuple[Launch, Buffer | None]]:
         device = self.device
-        # An allocator that has had as much before hands it out again without waiting.
+        # An allocator that has cached enough memory returns it without waiting.
         room = [device.clone(output) for _ in plan]
         del room
         device.synchronize()
@@ -324,7 +331,7 @@ class Launcher:
             yield launch, None if self.executable.writes_output else result
 
     def changed_inputs(self, placed: Placed) -> tuple[str, ...]:
-        """Roles of inputs that no longer hold what was uploaded."""
+        """Roles of inputs whose contents differ from the uploaded data."""
         device, changed = self.device, []
         for i, (spec, buffer) in enumerate(zip(placed.specs, placed.buffers, strict=True)):
             if placed.copies is not None:
@@ -349,7 +356,7 @@ class Launcher:
         return ""
 
     def _run(self, placed: Placed, output: Buffer) -> Buffer:
-        # Inputs hold NaN and infinity on purpose; numpy need not warn of what comes of them.
+        # Inputs hold NaN and infinity on purpose; numpy need not warn about the consequences.
         with np.errstate(all="ignore"):
             return self.executable.run(placed.buffers, output)
 
@@ -365,7 +372,7 @@ class Launcher:
         pairs = list(zip(placed.specs, placed.buffers, strict=True))
         launch = Launch(self.device, self._output, placed.arrays, result, sentinel)
         launch.returned_input = next((s.role for s, buffer in pairs if _same(buffer, result)), "")
-        # A subclass may compute when it is read: after the time was taken.
+        # A subclass may compute when it is read, i.e. after the timing.
         launch.returned_type = "" if type(result) is type(output) else type(result).__name__
         if self._guarded is not None:
             guarded = [*(pairs if input_zones else ()), (self._output, output)]
@@ -394,7 +401,7 @@ def _same(left: Buffer, right: Buffer) -> bool:
 
 
 def sentinel_mask(array: Array, sentinel: int) -> npt.NDArray[np.bool_]:
-    """Which elements of `array` still consist of the sentinel's byte; in its shape."""
+    """Which elements of `array` still consist of the sentinel's byte, in the same shape."""
     bits = as_bits(array)
     pattern = np.frombuffer(bytes([sentinel]) * bits.dtype.itemsize, dtype=bits.dtype)
     return np.asarray(bits == pattern[0]).reshape(array.shape)

@@ -1,4 +1,4 @@
-"""Proves an executable right: runs the checks of a level and forms the verdict.
+"""Verifies an executable: runs the checks of a level and forms the verdict.
 
 =========  ==================================================  ==================================
 level      checks                                              cost, besides the reference
@@ -58,20 +58,20 @@ LEVELS = ("quick", "standard", "paranoid")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check and the least level that runs it."""
+    """A check and the lowest level that runs it."""
 
     level: str
     run: Callable[[Context], CheckResult]
     launches: int = 0
-    """Of the operation itself that it adds to those of the checks before it."""
+    """Number of launches of the operation itself, in addition to those of earlier checks."""
     fewest: int | None = None
-    """Where they are slow, as :func:`repeats.calls` counts; None: as many as ever."""
+    """Number of launches where they are slow, as :func:`repeats.calls` counts; None: unchanged."""
     more_at_paranoid: int = 0
-    """Launches beyond these at level paranoid."""
+    """Additional launches at level paranoid."""
 
     @property
     def name(self) -> str:
-        """As verdicts list it."""
+        """Name in verdicts."""
         return self.run.__name__.removeprefix("check_")
 
 
@@ -112,20 +112,20 @@ CHECKS: tuple[Check, ...] = (
     Check("paranoid", repeats.check_many_repeats, repeats.REPEATS),
     Check("paranoid", stress.check_under_load, stress.CALLS_UNDER_LOAD, repeats.FEWEST_CALLS),
 )
-"""In order of running, which is the order in which the first failure gives the reason. ``form``
-comes before all of them, and ends a verification that it fails."""
+"""The checks in the order in which they run; the first failure determines the reason. ``form``
+comes before all of them, and ends the verification if it fails."""
 
 
 def missing_checks(verdict: Verdict, level: str) -> tuple[str, ...]:
-    """Names of the checks of `level` without a result in `verdict`, which did not fail: each has
-    to be there as passed, as warned, or as not applicable with a reason."""
+    """Names of the checks of `level` without a result in `verdict`, which has not failed: each must
+    be listed as passed, warned, or not applicable with a reason."""
     wanted = LEVELS.index(level)
     names = ("form", *(one.name for one in CHECKS if LEVELS.index(one.level) <= wanted))
     return tuple(name for name in names if not _has_result(verdict, name))
 
 
 def _has_result(verdict: Verdict, name: str) -> bool:
-    # Without a reference Freivalds' test stands in for the comparison.
+    # Without a reference, Freivalds' test replaces the comparison.
     names = (name, "freivalds") if name == "values" else (name,)
     texts = [verdict.checks[one] for one in names if one in verdict.checks]
     return any(
@@ -136,7 +136,7 @@ def _has_result(verdict: Verdict, name: str) -> bool:
 
 
 def launches(level: str, seconds_per_launch: float = 0.0) -> int:
-    """How many launches of the operation itself `level` makes at most, where a launch takes
+    """The largest number of launches of the operation itself at `level`, if a launch takes
     `seconds_per_launch`; 0 for an unknown level."""
     if level not in LEVELS:
         return 0
@@ -151,7 +151,7 @@ def launches(level: str, seconds_per_launch: float = 0.0) -> int:
 
 
 LAUNCHES = {level: launches(level) for level in LEVELS}
-"""Level -> launches that it makes, where all of its checks apply and a launch is quick."""
+"""Number of launches by level, where all of its checks apply and a launch is fast."""
 
 
 def verify(
@@ -167,23 +167,26 @@ def verify(
     on_failure: Callable[[Evidence], str | None] | None = None,
     on_right: Callable[[Array], None] | None = None,
 ) -> Verdict:
-    """Launch `executable` and judge what comes out.
+    """Launch `executable` and verify its results.
 
     Args:
         inputs: host arrays of ``operation.inputs``; they are uploaded once.
-        reference: of these inputs; None: too large for one, Freivalds' test is used.
+        reference: the reference of these inputs; None: the operation is too large for one, and
+            Freivalds' test is used.
         level: one of :data:`LEVELS`.
-        seed: of the inputs that checks make themselves.
+        seed: seed of the inputs that checks create themselves.
         companions: builds the same configuration for other operations; None: checks that need it
             do not apply.
-        judge_rivals: tell also what checks of other harnesses say of the first result.
-        on_failure: given the arrays of the first failed check that has any; returns the path that
-            they were saved under, for the verdict.
-        on_right: given the first result, a host array in storage shape, unless a check failed.
+        judge_rivals: also apply the checks of other harnesses to the first result.
+        on_failure: called with the arrays of the first failed check that has any; returns the path
+            of the saved arrays, for the verdict.
+        on_right: called with the first result, a host array in storage shape, unless a check
+            failed.
 
     Raises:
-        UnknownNameError: no such level.
-        LaunchError, OutOfMemoryError, DeviceLostError: a launch did not end; no verdict then.
+        UnknownNameError: there is no such level.
+        LaunchError, OutOfMemoryError, DeviceLostError: a launch did not complete; there is no
+            verdict.
     """
     if level not in LEVELS:
         raise UnknownNameError("verification level", level, LEVELS)
@@ -243,8 +246,8 @@ def _with_evidence(
 
 
 def with_check(verdict: Verdict, result: CheckResult) -> Verdict:
-    """`verdict` with one more check; a failure makes it failed, and is the reason if the verdict
-    had not failed before."""
+    """`verdict` with one more check; a failed check makes it failed, and is the reason if the
+    verdict had not failed before."""
     updated = replace(verdict, checks={**verdict.checks, result.name: result.text})
     if result.outcome is not CheckOutcome.FAILED or verdict.status is Verification.FAILED:
         return updated

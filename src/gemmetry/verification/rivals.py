@@ -1,6 +1,6 @@
-"""What the checks of other harnesses would have said of a result, for comparison with ours.
+"""Applies the checks of other harnesses to a result, for comparison with gemmetry's verdict.
 
-Each is written here from its published definition; none of them decides anything.
+Each is implemented from its published definition; none of them affects the verdict.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ NORMALISED_DIFFERENCE = "normalised difference < 1e-3"
 ABSOLUTE_DIFFERENCE = "absolute difference <= 0.1"
 
 RIVALS = (ALLCLOSE, NORMALISED_DIFFERENCE, ABSOLUTE_DIFFERENCE)
-"""Names, as they stand in ``Verdict.rivals``."""
+"""Names, as used in ``Verdict.rivals``."""
 
 _ROWS = 256
 """Rows compared at a time, which bounds the temporaries."""
 
 
 def judge(operation: Operation, output: Array, reference: Reference) -> dict[str, bool]:
-    """Name of a check -> whether it lets `output` (host array in storage shape) through.
+    """Maps each check's name to whether it accepts `output` (host array in storage shape).
 
-    A result of another shape or dtype is let through by none. The others compare with a reference
-    that was computed in the result's precision; ours is rounded to the result's format for them.
+    No check accepts a result of another shape or dtype. The other harnesses compare with a
+    reference computed in the result's precision, so gemmetry's reference is rounded to the result's
+    format for them.
     """
     spec = operation.output
     if output.shape != spec.storage_shape or output.dtype != numpy_dtype(spec.dtype):
@@ -54,9 +55,9 @@ def judge(operation: Operation, output: Array, reference: Reference) -> dict[str
 
 
 def allclose(got: Float64Array, wanted: Float64Array) -> bool:
-    """KernelBench (src/eval.py, ``get_tolerance_for_precision`` for bf16 and fp16, handed to
+    """KernelBench (src/eval.py, ``get_tolerance_for_precision`` for bf16 and fp16, passed to
     ``torch.allclose``): |got - wanted| ≤ 1e-2 + 1e-2·|wanted| everywhere; NaN is close to nothing,
-    infinity to itself. Applied here to every format."""
+    infinity only to itself. Applied here to every format."""
     close = np.abs(got - wanted) <= 1e-2 + 1e-2 * np.abs(wanted)
     close &= np.isfinite(wanted)
     close |= got == wanted
@@ -74,7 +75,7 @@ def normalised_difference(twice_product: float, squares: float) -> bool:
 
 def absolute_difference(got: Float64Array, wanted: Float64Array) -> bool:
     """fast.cu (matmul.cu, ``verify_matrix``): a loop over the elements that fails at the first with
-    |got - wanted| > 0.1. NaN is let through, as no comparison with NaN is true."""
+    |got - wanted| > 0.1. NaN is accepted, as no comparison with NaN is true."""
     return not bool((np.abs(got - wanted) > 0.1).any())
 
 

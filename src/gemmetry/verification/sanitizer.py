@@ -1,8 +1,8 @@
-"""NVIDIA's compute-sanitizer: finding it, its command line, and what its output means.
+"""NVIDIA's compute-sanitizer: locates it, builds its command line and parses its output.
 
-The tools instrument a launch and see what no result shows: accesses outside an allocation
+The tools instrument a launch and detect errors that no result shows: accesses outside an allocation
 (memcheck), unordered accesses to shared memory (racecheck), misuse of barriers (synccheck), reads
-of global memory that nobody wrote (initcheck). The manual, "Compute Sanitizer" at
+of uninitialised global memory (initcheck). The manual, "Compute Sanitizer" at
 docs.nvidia.com/compute-sanitizer, defines options and output.
 """
 
@@ -25,7 +25,7 @@ from gemmetry.verification.checks.results import (
 PROGRAM = "compute-sanitizer"
 
 ERROR_EXIT_STATUS = 86
-"""What the tool is asked to end with when it found something; no other program here uses it."""
+"""Exit status requested of the tool when it has findings; no other program here uses it."""
 
 PRINTED_ERRORS = 20
 """Findings that the tool prints; it counts all of them."""
@@ -49,15 +49,15 @@ class SanitizedRun:
     output: str
     """Standard output and error together."""
     status: int | None
-    """None: it was ended because its time was over."""
+    """Exit status; None: the launch was stopped because its time limit was reached."""
     launched: bool
-    """Whether the program came as far as to launch the dispatch."""
+    """Whether the program got as far as launching the dispatch."""
     seconds: float = 0.0
-    """What it was given, where its time was over."""
+    """The time limit in seconds, where it was reached."""
 
 
 def find_sanitizer(environment: Mapping[str, str]) -> Path | None:
-    """The program on PATH, or in ``bin`` of CUDA_HOME or CUDA_PATH; None if it is nowhere."""
+    """The program on PATH, or in ``bin`` of CUDA_HOME or CUDA_PATH; None if it is not found."""
     found = shutil.which(PROGRAM, path=environment.get("PATH"))
     if found:
         return Path(found)
@@ -82,10 +82,10 @@ def sanitizer_command(program: Path, tool: str, command: Sequence[str]) -> list[
 
 
 def sanitizer_result(run: SanitizedRun) -> CheckResult:
-    """What the tool found, as the check of its name.
+    """The tool's findings as the result of the check with its name.
 
-    Only findings fail. A tool that could not do its work (device not supported, out of time, the
-    launch failed for another reason) says nothing about the kernel and does not apply.
+    Only findings fail the check. If the tool could not do its work (unsupported device, time limit
+    reached, launch failed for another reason), the check does not apply.
     """
     name = run.tool
     if run.status is None:
@@ -110,7 +110,7 @@ def sanitizer_result(run: SanitizedRun) -> CheckResult:
 
 
 def _first_finding(told: Sequence[str]) -> str:
-    """The first finding's headline and where it was, on one line."""
+    """The first finding's headline and location, on one line."""
     parts: list[str] = []
     for line in told:
         text = _strip(line)
@@ -126,7 +126,7 @@ def _first_finding(told: Sequence[str]) -> str:
 
 
 def _why(told: Sequence[str], lines: Sequence[str], status: int) -> str:
-    """The line that says most about a run without a summary."""
+    """The most informative line of a run without a summary."""
     errors = [_strip(line) for line in told if "Error" in line]
     if errors:
         return errors[0][:_MAX_FINDING]

@@ -1,5 +1,5 @@
-"""Shares numpy work out to threads; numpy releases the interpreter's lock inside its loops. And
-calls a function in a thread that nothing ran in before."""
+"""Distributes numpy work over threads, as numpy releases the GIL inside its loops, and calls a
+function in a new thread."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 MAX_THREADS = 16
-"""The interpreter's lock, held between numpy's loops, leaves more threads little to do."""
+"""Most threads: the GIL, held between numpy's loops, leaves further threads little to do."""
 
 
 def in_order(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """`function` of each item, in order, computed by as many threads as there is work and are
+    """`function` of each item, in order, computed by as many threads as there are items and
     processors."""
-    # Files are read to count processors; most results are one block, and need no count.
+    # Counting processors reads files; most results are a single block and do not need the count.
     threads = min(len(items), usable_cores(), MAX_THREADS) if len(items) > 1 else 1
     if threads <= 1:
         yield from map(function, items)
@@ -29,6 +29,7 @@ def in_order(function: Callable[[Item], Result], items: Sequence[Item]) -> Itera
 
 
 def in_new_thread(call: Callable[[], Result]) -> Result:
-    """What `call` returns, or raises, in a new thread, which has ended then."""
+    """Run `call` in a new thread, wait for the thread to end, and return the result or raise the
+    exception of `call`."""
     with ThreadPoolExecutor(1, thread_name_prefix="gemmetry-launch") as pool:
         return pool.submit(call).result()

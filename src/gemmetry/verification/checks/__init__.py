@@ -1,6 +1,7 @@
-"""The checks of verification by theme: each a small named unit that looks at what launches left.
+"""The checks of verification by theme: each is a small named unit that examines results of
+launches.
 
-``results`` is what all of them return; the other modules hold the checks themselves.
+``results`` defines their return type; the other modules hold the checks themselves.
 """
 
 from gemmetry.verification.checks.results import (

@@ -1,8 +1,8 @@
 """The check of hundreds of launches, on inputs that change before each of them.
 
-Some kernels are right until they were called often enough: they freeze what they recorded, or fill
-a table. Others take inputs for the last ones that are only close to those. At a small shape of the
-same configuration a launch costs next to nothing, so that hundreds are possible.
+Some kernels are correct until they have been called often enough: they replay what they recorded,
+or fill a table. Others mistake inputs that are only close to earlier ones for those. At a small
+shape of the same configuration a launch costs almost nothing, so that hundreds are possible.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ from gemmetry.verification.launching import Launch, Launcher
 NAME = "many_calls"
 
 FEWEST, MOST = 100, 200
-"""Launches at level standard; how many is drawn, so that nobody can count on it."""
+"""Range of the number of launches at level standard, which is drawn at random so that no kernel can
+rely on it."""
 
 THOROUGH = 8
-"""Times as many at level paranoid."""
+"""Factor for the number of launches at level paranoid."""
 
 LONGEST_S = {False: 0.5, True: 8.0}
-"""Thorough or not -> seconds after which no further launch is made. 150 launches of a tile of a
-kernel in numpy take 15 ms."""
+"""Thorough or not -> seconds after which no further launches are made. 150 launches of one tile of
+a numpy kernel take 15 ms."""
 
 _SETS: tuple[tuple[str, ...], ...] = (
     ("first",),
@@ -49,13 +50,13 @@ _SETS: tuple[tuple[str, ...], ...] = (
     ("lhs", "lhs nudged"),
     ("rhs", "rhs nudged"),
 )
-"""Inputs that follow each other: each set as it stands, sets in an order that is drawn."""
+"""A sequence of inputs: fixed sets in random order."""
 
 
 def check_many_calls(context: Context) -> CheckResult:
-    """A few hundred launches of one tile, each with other inputs in the same buffers, are right:
-    whole numbers drawn apart, and numbers that all are one unit in the last place larger than they
-    were the launch before."""
+    """A few hundred launches of one tile, each with different inputs in the same buffers, are
+    correct: independently drawn integers, and numbers that are all one unit in the last place
+    larger than at the previous launch."""
     companions = context.companions
     if companions is None:
         return not_applicable(NAME, "nothing builds this configuration for a small shape here")
@@ -92,7 +93,7 @@ def _built(context: Context) -> CheckResult:
             context.evidence[NAME] = replace(evidence, check=NAME)
         return result
     except (DispatchError, NotImplementedError, *BUGS) as error:
-        # An error that sticks to the device ends the verification.
+        # A sticky device error ends the verification.
         context.launcher.device.synchronize()
         cause = error.__cause__ if isinstance(error, DispatchError) else error
         if isinstance(cause, BUGS):
@@ -130,7 +131,7 @@ def _calls(context: Context) -> CheckResult:
 
 
 def _cases(context: Context) -> dict[str, ExactCase]:
-    """Name of inputs -> the inputs and their result, as far as the formats have such."""
+    """Maps names of inputs to the inputs and their result, as far as the formats allow."""
     makers = {
         "first": exact_inputs.integers,
         "second": lambda operation, seed, *how: exact_inputs.integers(operation, seed + 1, *how),
@@ -143,7 +144,7 @@ def _cases(context: Context) -> dict[str, ExactCase]:
 
 
 def _order(names: Sequence[str], count: int, rng: np.random.Generator) -> Iterator[str]:
-    """`count` names, none twice in a row."""
+    """`count` names without immediate repetitions."""
     sets = [some for some in _SETS if some[0] in names]
     last, left = -1, count
     while left > 0:

@@ -1,4 +1,4 @@
-"""The check on inputs that change a little, and on results that must follow."""
+"""The check that results follow small changes of the inputs."""
 
 from __future__ import annotations
 
@@ -34,21 +34,22 @@ from gemmetry.verification.launching import Launch
 NAME = "follows_changes"
 
 MOST_CHANGES = 12
-"""Launches of the check, where nothing is added to the product and nothing scales it; each operand
-that does adds up to three."""
+"""Number of launches of the check if nothing is added to the product and nothing scales it; each
+operand that does so adds up to three."""
 
 FEWEST_CHANGES = 2
-"""Where launches are slow: one of A, one of B."""
+"""Number of changes where launches are slow: one of A, one of B."""
 
 
 def check_follows_changes(context: Context) -> CheckResult:
-    """Launches behind each other without waiting are right although before each of them a little of
-    one operand changes in place, by a copy in memory, and nothing else does.
+    """Launches queued without waiting are correct even though a small part of one operand, and
+    nothing else, changes in place by a memory copy before each of them.
 
-    Inputs are integers whose sums are exact, so that each result is known to the bit: it is the one
-    before but for the lines that the change goes into, which are computed apart. All launches write
-    the same output, which holds the result before; results that a function returns are looked at
-    when all have run. See :mod:`gemmetry.verification.inputs.small_changes` for what changes.
+    Inputs are integers whose sums are exact, so that every bit of each result is known: it equals
+    the previous result except for the lines that the change affects, which are computed separately.
+    All launches write the same output, which holds the previous result; results that a function
+    returns are examined after all launches. See :mod:`gemmetry.verification.inputs.small_changes`
+    for the changes.
     """
     run = context.exact(INTEGERS, exact_inputs.integers)
     if run is None and context.reference is None:
@@ -56,7 +57,7 @@ def check_follows_changes(context: Context) -> CheckResult:
     if run is not None and not run.is_right:
         return not_applicable(NAME, "the result is wrong before anything changes")
     inputs = context.inputs if run is None else run.case.inputs
-    # At the same places in every process, elsewhere for each operation.
+    # The places are the same in every process, and differ between operations.
     rng = np.random.default_rng([context.seed % 2**64, *context.operation.matmul_shape])
     wanted = changes_of(context.operation)
     wanted = wanted[: calls(context.first.seconds, len(wanted), FEWEST_CHANGES)]
@@ -90,10 +91,10 @@ def check_follows_changes(context: Context) -> CheckResult:
 
 
 class _Answer:
-    """What the results have to be, one after the other.
+    """The expected results, one after the other.
 
-    Where they are known to the bit they are compared on the device, in the memory of the result
-    that nothing had changed for; zeros of the other sign are right too, and looked at on the host.
+    Where every bit is known, results are compared on the device, in the memory of the result of the
+    unchanged inputs; zeros of either sign are correct, and are checked on the host.
     """
 
     def __init__(self, context: Context, run: ExactRun | None, steps: Sequence[ChangeStep]) -> None:
@@ -102,11 +103,11 @@ class _Answer:
         self._steps = steps
         self._lines = {} if run is None else self._exact_lines(run.case)
         self._reference = context.reference if run is None else run.case.reference
-        """Of what has changed so far; None where results are known to the bit."""
+        """Reference with all changes so far; None where every bit of the results is known."""
 
     def judge(self, number: int, launch: Launch) -> CheckResult:
-        """The result of `launch`, which followed the change of that number, counted from 1; to be
-        asked of one after the other."""
+        """Verify `launch`, which followed the change with this number, counted from 1; to be called
+        in order."""
         step, context = self._steps[number - 1], self._context
         case = self._lines.get(step.change)
         if self._run is not None and case is not None and case.expected is not None:
@@ -134,7 +135,7 @@ class _Answer:
         return context.verdict_of_exact(NAME, context.judged(judged, launch))
 
     def restore(self) -> None:
-        """Give the result that nothing had changed for back what it held."""
+        """Restore the result of the unchanged inputs."""
         if self._run is None or self._run.case.expected is None:
             return
         for step in self._steps:
@@ -143,8 +144,9 @@ class _Answer:
                 self._put(step, lines)
 
     def _exact_lines(self, case: ExactCase) -> dict[InputChange, ExactCase]:
-        """Change -> the lines of the result to look at. Where they are known to the bit, one
-        product gives those of an operand, as widening the other one takes longer than that."""
+        """Maps each change to the lines of the result to check. Where every bit is known, a single
+        product computes the lines of all changes of an operand, as widening the other operand takes
+        longer than the product."""
         operation, steps = self._context.operation, self._steps
 
         def lines_of(some: Sequence[ChangeStep]) -> ExactCase:
@@ -177,8 +179,8 @@ class _Answer:
             edit()
 
     def _expected(self, number: int, launch: Launch) -> Array:
-        """The whole result behind so many changes; behind that of a single factor `launch`'s own
-        but for the line looked at."""
+        """The whole result after the given number of changes. After the change of a scalar factor
+        it is `launch`'s own result except for the checked line."""
         assert self._run is not None and self._run.case.expected is not None
         operation, steps = self._context.operation, self._steps[:number]
         whole = self._run.case.expected
@@ -191,7 +193,7 @@ class _Answer:
         return whole
 
     def _inputs(self, number: int) -> tuple[Array, ...]:
-        """What the launch of that number was on."""
+        """The inputs of the launch with this number."""
         context, run = self._context, self._run
         inputs = tuple(context.inputs if run is None else run.case.inputs)
         for step in self._steps[:number]:
@@ -204,14 +206,14 @@ def _known(lines: Array) -> ExactCase:
 
 
 def _of_result(reference: Reference, result: Array) -> Reference:
-    """A reference that finds no fault with `result`."""
+    """A reference that accepts `result`."""
     return Reference(to_float64(result), reference.magnitude, reference.extra_rounding)
 
 
 def _explained(
     context: Context, step: ChangeStep, launch: Launch, before: Launch, result: CheckResult
 ) -> CheckResult:
-    """`result`, a failure, with a word on results that do not follow at all."""
+    """`result`, a failure, with a remark where results do not follow the inputs at all."""
     spec = context.operation.output
     how = f"with {step.change} in place, all else as before"
     if launch.output.shape == before.output.shape:

@@ -1,4 +1,4 @@
-"""Checks on inputs whose results are known to the bit."""
+"""Checks on inputs for which every bit of the result is known."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _IN_PLACE = ("selects_lhs", "selects_rhs")
 
 def check_integers(context: Context) -> CheckResult:
     """Products of small integers, whose sums are exact in the promised accumulator, in new buffers
-    while the old ones are alive; on failure, up to which size integers still were exact."""
+    while the old ones are alive. On failure, reports up to which magnitude integers are exact."""
     name = INTEGERS
     run = context.exact(name, exact_inputs.integers)
     if run is None:
@@ -47,7 +47,7 @@ def check_integers(context: Context) -> CheckResult:
 
 
 def check_integer_ladder(context: Context) -> CheckResult:
-    """Integers of ±1, ±3 and ±16 as well, as far as their sums are exact."""
+    """Further integers up to ±1, ±3 and ±16, as far as their sums are exact."""
     name = "integer_ladder"
     tried = 0
     for limit in LADDER:
@@ -74,7 +74,8 @@ def check_selects_rhs(context: Context) -> CheckResult:
 
 
 def check_fp8_promotion(context: Context) -> CheckResult:
-    """Long fp8 sums of one sign, exact where 14-bit sums are moved to the accumulator in time."""
+    """Long fp8 sums of one sign, which are exact if 14-bit sums are promoted to the accumulator in
+    time."""
     name = "fp8_promotion"
     signature = context.operation.signature
     if not (signature.lhs.is_fp8 and signature.rhs.is_fp8):
@@ -92,8 +93,8 @@ def check_fp8_promotion(context: Context) -> CheckResult:
 
 
 def check_scale_factors(context: Context) -> CheckResult:
-    """Scale factors of either sign that use every bit of f32, some of them, and some of their
-    products, beyond what f16 holds."""
+    """Scale factors of either sign that use every bit of f32; some of them, and some of their
+    products, are outside the range of f16."""
     name = "scale_factors"
     if context.operation.signature.scaling is Scaling.NONE:
         return not_applicable(name, "the operation has no scale factors")
@@ -102,11 +103,12 @@ def check_scale_factors(context: Context) -> CheckResult:
 
 
 def check_addend_cancels(context: Context) -> CheckResult:
-    """What is left where C cancels the product is right: alpha·A·B is not rounded to the result's
-    format before beta·C is added.
+    """The remainder is correct where C cancels the product: alpha·A·B is not rounded to the
+    result's format before beta·C is added.
 
-    Where all of the result is what two kernels give, one of which adds C to what the other one
-    stored, that is a warning: cuBLAS does so in bf16 (13.0 on an H200). A part of it is wrong.
+    If the whole result equals that of two kernels, the second of which adds C to the stored result
+    of the first, this is a warning, as cuBLAS does so in bf16 (13.0 on an H200). If only a part of
+    it does, it is a failure.
     """
     name = "addend_cancels"
     signature = context.operation.signature
@@ -128,11 +130,10 @@ def check_addend_cancels(context: Context) -> CheckResult:
 
 
 def check_in_place_change(context: Context) -> CheckResult:
-    """Inputs whose contents were changed in place count as they are now.
+    """A launch uses the current contents of inputs that were changed in place.
 
-    The selections are launched in buffers that held other inputs before. Where such a launch was
-    wrong, it is repeated in new buffers: if it is right there, something was remembered by
-    pointer.
+    The selections are launched in buffers that held other inputs before. A wrong launch is repeated
+    in new buffers: if it is correct there, the kernel has remembered something by pointer.
     """
     name = "in_place_change"
     makers = dict(zip(_IN_PLACE, (exact_inputs.selects_lhs, exact_inputs.selects_rhs), strict=True))
@@ -154,7 +155,8 @@ def check_in_place_change(context: Context) -> CheckResult:
 
 
 def _negated_in_place(name: str, context: Context) -> CheckResult:
-    """For operations without exact inputs: A negated in place, against new buffers."""
+    """For operations without exact inputs: A is negated in place, and the result compared with that
+    in new buffers."""
     inputs = tuple(
         np.negative(array) if spec.role == "lhs" else array
         for spec, array in zip(context.operation.inputs, context.inputs, strict=True)
@@ -174,7 +176,7 @@ def _selects(context: Context, name: str, make: ExactInputs) -> CheckResult:
 
 
 def _rung(context: Context, limit: int) -> bool | None:
-    """Whether integers of ±`limit` are exact; None where they cannot be."""
+    """Whether integers up to ±`limit` give exact results; None where they cannot."""
     if context.operation.signature.lhs.is_integer or limit >= exact_integer_limit(
         context.operation
     ):

@@ -1,4 +1,4 @@
-"""The check of shapes that are long along one axis, and tiny along the others."""
+"""The check of shapes that are long along one axis and tiny along the others."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from gemmetry.verification.context import Context
 NAME = "long_axes"
 
 FOUR_BITS, EIGHT_BITS, TEN_BITS, SIXTEEN_BITS = 2**4, 2**8, 2**10, 2**16
-"""Tiles and elements that a counter of so many bits begins anew after; 1024 is also the most
-threads of a block (CUDA C++ Programming Guide, compute capabilities)."""
+"""Numbers of tiles and elements at which narrow counters wrap around; 1024 is also the maximum
+number of threads per block (CUDA C++ Programming Guide, compute capabilities)."""
 
 LONGEST_S = {False: 1.0, True: 10.0}
-"""Thorough or not -> seconds that a launch may take, as the operation's own predicts it. One of
-65536 products takes a kernel in numpy 20 ms, Triton's interpreter 4 s, a GPU a few milliseconds."""
+"""Thorough or not -> seconds that a launch may take, predicted from the operation's own launch. A
+launch of 65536 products takes 20 ms in numpy, 4 s in Triton's interpreter and a few milliseconds on
+a GPU."""
 
 
 def check_long_axes(context: Context) -> CheckResult:
     """More than 1024 rows, more than 1024 columns (16 tiles at least) and more than 65536 products,
-    each with next to nothing along the other axes; thorough: more than 65536 rows and columns as
-    well (256 tiles at least). On whole numbers whose sums are exact: one launch each."""
+    each with minimal sizes along the other axes; thorough: more than 65536 rows and columns as well
+    (256 tiles at least). Inputs are integers whose sums are exact; each shape takes one launch."""
     companions = context.companions
     if companions is None:
         return not_applicable(NAME, "nothing builds this configuration for other shapes here")
@@ -77,5 +78,5 @@ def _try_all(context: Context, companions: Companions) -> CheckResult:
 
 
 def _steps(sizes: Sizes, tile: tuple[int, int, int]) -> int:
-    """Steps along K of all tiles."""
+    """Total number of steps along K over all tiles."""
     return math.prod(-(-size // step) for size, step in zip(sizes, tile, strict=True))

@@ -1,4 +1,4 @@
-"""Checks of memory: what a launch wrote, and where."""
+"""Checks of what a launch writes to memory, and where."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from gemmetry.verification.context import Context
 from gemmetry.verification.launching import Launch, Offset, sentinel_mask
 
 UNALIGNED_BYTES = 16
-"""What the widest vector load and a tensor map ask for (PTX ISA, ld.v4 and tensormap), and what is
-taken to be promised where a device says nothing of it."""
+"""Alignment that the widest vector load and a tensor map require (PTX ISA, ld.v4 and tensormap);
+assumed where a device does not specify one."""
 
 _MOST_ELEMENTS = 16
-"""Offsets in elements are odd and below this: no vector of two or more is aligned."""
+"""Offsets in elements are odd and below this value, so that no vector of two or more elements is
+aligned."""
 
 
 def check_form(context: Context) -> CheckResult:
@@ -38,8 +39,8 @@ def check_written(context: Context) -> CheckResult:
     left = sentinel_mask(launch.output, launch.sentinel)
     if not left.any():
         return passed(name)
-    # A right element may look like the sentinel (fp8 has 256 values), so it must be wrong too, or
-    # look like the other sentinel after the second launch.
+    # A correct element may equal the sentinel (fp8 has 256 values), so it must also be wrong, or
+    # equal the other sentinel after the second launch.
     if context.reference is not None:
         count = int(outside_bound(context.operation, launch.output, context.reference, left).sum())
     else:
@@ -58,7 +59,7 @@ def check_inputs_unchanged(context: Context) -> CheckResult:
 
 
 def check_red_zones(context: Context) -> CheckResult:
-    """Nothing was written just before or after any buffer."""
+    """Nothing was written immediately before or after any buffer."""
     name = "red_zones"
     if context.first.broken_zones is None:
         return not_applicable(name, "this device has no red zones around its buffers")
@@ -67,9 +68,9 @@ def check_red_zones(context: Context) -> CheckResult:
 
 
 def check_unaligned_buffers(context: Context) -> CheckResult:
-    """New buffers that begin an odd number of elements behind a multiple of 256 bytes give a right
-    result; where the device promises an alignment, such as 16 bytes on a GPU, they begin that far
-    behind it, at level paranoid."""
+    """The result is correct in new buffers that begin an odd number of elements after a multiple of
+    256 bytes. Where the device guarantees an alignment, such as 16 bytes on a GPU, they begin at
+    that offset instead, at level paranoid."""
     name = "unaligned_buffers"
     device, operation = context.launcher.device, context.operation
     if not isinstance(device, GuardedDevice):
@@ -109,7 +110,7 @@ def _in_new_buffers(context: Context, offset: Offset) -> Launch:
 
 
 def zone_problem(launch: Launch) -> str:
-    """What a launch did to red zones; "" if nothing."""
+    """Describes damage that a launch did to guard zones; "" if there is none."""
     if not launch.broken_zones:
         return ""
     return f"the launch wrote outside the buffer of {', '.join(launch.broken_zones)}"

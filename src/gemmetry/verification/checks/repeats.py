@@ -25,24 +25,25 @@ from gemmetry.verification.launching import Launch
 from gemmetry.verification.threads import in_new_thread
 
 CALLS = 12
-"""Launches behind each other at level standard: whatever is done wrong every second to twelfth
-time shows."""
+"""Number of consecutive launches at level standard, which exposes errors in every second to twelfth
+launch."""
 
 FEWEST_CALLS = 3
 CALLS_S = 3.0
-"""Seconds that these launches may take; slow ones are fewer, but :data:`FEWEST_CALLS`."""
+"""Seconds that these launches may take; with slow launches there are fewer, but at least
+:data:`FEWEST_CALLS`."""
 
 REPEATS = 20
-"""Launches at level paranoid that must agree bit for bit."""
+"""Number of launches at level paranoid that must agree bit for bit."""
 
 
 def calls(seconds: float, most: int = CALLS, fewest: int = FEWEST_CALLS) -> int:
-    """Launches behind each other, at most `most`, where one takes `seconds`."""
+    """Number of consecutive launches, at most `most`, if one takes `seconds`."""
     return max(fewest, min(most, int(CALLS_S / max(seconds, 1e-9))))
 
 
 def check_second_launch(context: Context) -> CheckResult:
-    """A launch over another sentinel, in another output, is right as well."""
+    """A launch over another sentinel, in another output, is correct too."""
     name = "second_launch"
     problem = context.launcher.form_problem(context.second)
     if not problem and context.second.changed_inputs:
@@ -61,8 +62,8 @@ def check_second_launch(context: Context) -> CheckResult:
 
 
 def check_repeat(context: Context) -> CheckResult:
-    """Two launches on the same inputs agree bit for bit; where they do not, that is told, and so
-    is a result that the next launch overwrites."""
+    """Two launches on the same inputs agree bit for bit. Reports a difference, and a result that
+    the next launch overwrites."""
     name = "repeat"
     shares_memory = context.second.shares_memory(context.first)
     may_share = context.executable.writes_output or Trait.REUSES_RESULTS in context.declared
@@ -76,11 +77,11 @@ def check_repeat(context: Context) -> CheckResult:
 
 
 def check_every_call(context: Context) -> CheckResult:
-    """Launches behind each other without waiting, each into an output of its own, are right: all of
-    them, not only the first or the last.
+    """All launches queued without waiting, each into its own output, are correct, not only the
+    first or the last.
 
-    On integers whose sums are exact every right result has the same bits, whatever the order of
-    summation, so a race shows that hides among rounding errors otherwise.
+    On integers whose sums are exact every correct result has the same bits, whatever the order of
+    summation, so this exposes races that otherwise hide among rounding errors.
     """
     return judge_calls(context, "every_call", CALLS)
 
@@ -91,11 +92,11 @@ def judge_calls(
     most: int,
     within: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> CheckResult:
-    """At most `most` launches behind each other, all of which must be right, on exact integers
-    where the operation has such.
+    """At most `most` consecutive launches, all of which must be correct, on exact integers where
+    the operation has them.
 
     Args:
-        name: of the check.
+        name: name of the check.
         within: see :meth:`gemmetry.verification.launching.Launcher.queue`.
     """
     launcher = context.launcher
@@ -142,7 +143,7 @@ def check_many_repeats(context: Context) -> CheckResult:
 
 
 def check_unordered_work(context: Context) -> CheckResult:
-    """All work of a launch is done in the order that is timed: none runs ahead, none later."""
+    """All work of a launch runs within the timed order: none runs ahead, none runs later."""
     name = "unordered_work"
     device, executable = context.launcher.device, context.executable
     if not isinstance(device, OrderedDevice):
@@ -153,8 +154,8 @@ def check_unordered_work(context: Context) -> CheckResult:
 
 
 def check_other_thread(context: Context) -> CheckResult:
-    """A launch from another thread of the process, one that never launched before, is right: what
-    belongs to a thread (its variables, its mode of rounding) is no part of an operation."""
+    """A launch from a new thread of the process is correct: thread-local state (variables, the
+    rounding mode) is not part of an operation."""
     name = "other_thread"
     launcher = context.launcher
     device = launcher.device
@@ -174,7 +175,7 @@ def check_other_thread(context: Context) -> CheckResult:
     try:
         launch = in_new_thread(call_there)
     except (DispatchError, *BUGS) as error:
-        # An error that sticks to the device ends the verification.
+        # A sticky device error ends the verification.
         launcher.device.synchronize()
         cause = error.__cause__ if isinstance(error, DispatchError) else error
         if isinstance(cause, BUGS):

@@ -7,9 +7,9 @@ from enum import StrEnum
 
 BUGS = (LookupError, RecursionError, NameError, AttributeError, TypeError, ArithmeticError,
         StopIteration, EOFError, BufferError, SystemError)  # fmt: skip
-"""Exceptions that Python raises where code is wrong. A kernel that refuses a shape does so by
-another, such as ValueError, NotImplementedError, AssertionError or RuntimeError; these are checked
-after RecursionError, which is a RuntimeError as well."""
+"""Exceptions that Python raises for programming errors. A kernel rejects a shape with others, such
+as ValueError, NotImplementedError, AssertionError or RuntimeError; these are tested after
+RecursionError, which is a subclass of RuntimeError."""
 
 
 class CheckOutcome(StrEnum):
@@ -26,14 +26,14 @@ class CheckResult:
     name: str
     outcome: CheckOutcome = CheckOutcome.PASSED
     detail: str = ""
-    """Why, where it is not passed; one line. Where it is: what it left out, if anything."""
+    """One line: why the check did not pass, or what a passed check left out, if anything."""
     first_bad: str = ""
     refused: int = 0
-    """Shapes that the configuration refused; others were tried in place of them where possible."""
+    """Shapes that the configuration rejected; others were tried instead where possible."""
 
     @property
     def text(self) -> str:
-        """As it stands in ``Verdict.checks``: ``passed``, ``failed: why`` ..."""
+        """The text in ``Verdict.checks``: ``passed``, ``failed: why`` ..."""
         return f"{self.outcome}: {self.detail}" if self.detail else str(self.outcome)
 
     @property
@@ -58,6 +58,6 @@ def not_applicable(name: str, detail: str) -> CheckResult:
 
 
 def raised(error: BaseException) -> str:
-    """An exception in one line."""
+    """An exception described in one line."""
     line = str(error).strip().partition("\n")[0]
     return f"raised {type(error).__name__}: {line}".rstrip(": ")

@@ -18,8 +18,8 @@ _NO_ROOM = "these formats have no room for such inputs"
 
 
 def check_scaled_along_k(context: Context) -> CheckResult:
-    """(A·D)·(D⁻¹·B) is A·B, with D powers of two as far apart as the formats allow, up to 2^±100:
-    on integers whose sums are exact, else within the bound."""
+    """(A·D)·(D⁻¹·B) equals A·B, with D powers of two as far apart as the formats allow, up to
+    2^±100: exactly on integers whose sums are exact, else within the bound."""
     name = "scaled_along_k"
     reason = objection(name, context.operation, context.declared)
     if reason:
@@ -35,7 +35,7 @@ def check_scaled_along_k(context: Context) -> CheckResult:
 
 
 def _within_bound(name: str, context: Context) -> CheckResult:
-    """Where no sums are exact: the caller's inputs, scaled, by their bounds."""
+    """Used where no sums are exact: the caller's inputs, scaled, and compared by their bounds."""
     inputs = scaled_along_k(context.operation, context.inputs)
     if inputs is None:
         return not_applicable(name, _NO_ROOM)
@@ -48,7 +48,8 @@ def _within_bound(name: str, context: Context) -> CheckResult:
 
 
 def _explained(context: Context, result: CheckResult) -> CheckResult:
-    """A failure with what is special about these inputs, where others gave a right result."""
+    """A failure that mentions what is special about these inputs, where others gave a correct
+    result."""
     if not result.is_failure or context.first_errors.bad_count:
         return result
     why = (
@@ -60,12 +61,13 @@ def _explained(context: Context, result: CheckResult) -> CheckResult:
 
 
 def check_subnormals(context: Context) -> CheckResult:
-    """Inputs below the smallest normal number of a 16- or 8-bit format count in full."""
+    """Inputs below the smallest normal number of a 16- or 8-bit format are not flushed to zero."""
     return _special(context, "subnormals", subnormal, values.judge_subnormals)
 
 
 def check_overflow(context: Context) -> CheckResult:
-    """Rows that overflow are infinite, of the right sign, and the rows between them finite."""
+    """Rows that overflow are infinite with the correct sign, and the rows between them are
+    finite."""
     return _special(context, "overflow", overflowing, values.judge_overflow)
 
 
@@ -75,7 +77,7 @@ def _special(
     make: Callable[[Operation, ExactCase], ExactCase | None],
     thorough: Callable[[Context], CheckResult],
 ) -> CheckResult:
-    """On exact inputs, which need no further product; thorough checks try others as well."""
+    """Check on exact inputs, which need no further product; thorough checks also try others."""
     reason = objection(name, context.operation, context.declared)
     if reason:
         return not_applicable(name, reason)
@@ -98,7 +100,8 @@ def _scaled_case(operation: Operation, case: ExactCase) -> ExactCase | None:
 def _derived(
     context: Context, name: str, make: Callable[[Operation, ExactCase], ExactCase | None]
 ) -> ExactCase | None:
-    """What `make` makes of the exact integers; kept for the next dispatch of the operation."""
+    """The case that `make` derives from the exact integers; kept for the next dispatch of the
+    operation."""
     base = context.case(INTEGERS, exact_inputs.integers)
     assert base is not None
     return context.case(name, lambda operation, *_: make(operation, base))

@@ -27,16 +27,16 @@ from gemmetry.verification.context import Context
 from gemmetry.verification.launching import Launcher
 
 FACTORS = ((-2.0, 0.5), (-2.0, 0.0), (0.1, -1.7), (0.5, 0.0), (0.0, 2.0), (1.0, 1.0))
-"""(alpha, beta): different, so that an exchange shows; beta 0, where the old C must not count;
-alpha 0, where the product must not; no powers of two, so that a narrower format for them shows."""
+"""(alpha, beta): different values expose an exchange; with beta 0 the old C must be ignored, with
+alpha 0 the product; factors that are not powers of two expose a narrower format."""
 
 LONGEST_S = {False: 15.0, True: 90.0}
-"""Thorough or not -> seconds after which no further shape is tried; the shapes that tell most come
-first. A handful of shapes takes 0.1 s on two cores."""
+"""Thorough or not -> seconds after which no further shapes are tried; the most informative shapes
+come first. A handful of shapes takes 0.1 s on two cores."""
 
 LONGEST_BUILDS_S = {False: 4.0, True: 45.0}
-"""The same for building alone: a compiler that takes a second a shape would otherwise cost a sweep
-over configurations more than the measuring."""
+"""The same for building alone: a compiler that takes a second per shape would otherwise cost a
+sweep over configurations more than the measurements."""
 
 _EACH: tuple[Callable[[Context], CheckResult], ...] = (
     memory.check_form,
@@ -46,26 +46,27 @@ _EACH: tuple[Callable[[Context], CheckResult], ...] = (
     values.check_values,
     exact.check_integers,
 )
-"""What every one of the other operations must pass."""
+"""Checks that every one of the other operations must pass."""
 
 _FIRST = (*_EACH, special.check_nan_spreads)
-"""What the first of them must pass, which every axis leaves a rest of, and all thorough ones: two
-more launches each."""
+"""Checks for the first of them, which has a remainder along every axis, and for all thorough ones:
+two more launches each."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """What became of one other operation."""
+    """Result of one other operation."""
 
     operation: Operation
     failure: CheckResult | None = None
     refusal: str = ""
-    """Why it was not tried."""
+    """Why the operation was not tried."""
     build_seconds: float = 0.0
 
 
 def check_tail_shapes(context: Context) -> CheckResult:
-    """Small shapes that the tile does not divide, and other edges of tiling, are right."""
+    """Results are correct for small shapes that are not multiples of the tile, and at other edges
+    of tiling."""
     name = "tail_shapes"
     companions = context.companions
     if companions is None:
@@ -76,21 +77,21 @@ def check_tail_shapes(context: Context) -> CheckResult:
         options = tail_operations(context.operation, known, thorough=context.thorough)
         result = _try_all(context, companions, name, options)
         if name in context.evidence:
-            # The next dispatch would have nothing to show for its failure.
+            # The next dispatch would have no evidence for its failure.
             return result
         companions.known[key] = result
     return companions.known[key]
 
 
 def _multiprocessors(context: Context) -> int | None:
-    """Of the device, where it tells them."""
+    """Number of the device's multiprocessors, where it reports them."""
     count = getattr(context.launcher.device, "multiprocessors", 0)
     return count if isinstance(count, int) and count > 0 else None
 
 
 def check_alpha_beta(context: Context) -> CheckResult:
-    """The same configuration with other factors alpha and beta is right. At level standard only
-    where the operation has such factors itself."""
+    """The same configuration is correct with other factors alpha and beta. At level standard only
+    where the operation itself has such factors."""
     name = "alpha_beta"
     companions, signature = context.companions, context.operation.signature
     if companions is None:
@@ -108,7 +109,7 @@ def check_alpha_beta(context: Context) -> CheckResult:
 
 
 def _with_factors(operation: Operation, companions: Companions) -> Iterator[tuple[Operation, ...]]:
-    """The first tail shape with each pair of factors, where the kind takes them."""
+    """The first tail shape with each pair of factors, where the kind accepts them."""
     shapes = next(tail_operations(operation, companions, thorough=False))
     if operation.kind is OperationKind.CONV2D:
         return
@@ -116,7 +117,7 @@ def _with_factors(operation: Operation, companions: Companions) -> Iterator[tupl
         try:
             signature = replace(operation.signature, alpha=alpha, beta=beta)
         except RequestError:
-            continue  # Integers take alpha 1 only.
+            continue  # Integers allow only alpha 1.
         if signature != operation.signature:
             yield tuple(Operation(signature, shape.shape) for shape in shapes)
 
@@ -155,12 +156,13 @@ def _try_all(
 
 
 def inner_failure(name: str, operation: Operation, inner: CheckResult) -> CheckResult:
-    """A failure of the check `name`, where `inner` is what another operation failed."""
+    """A failure of the check `name`, caused by the check `inner` of another operation."""
     return failed(name, f"{operation}: {inner.name}: {inner.detail}", inner.first_bad)
 
 
 def _passed(name: str, shapes: int, refused: Sequence[str], detail: str = "") -> CheckResult:
-    """Passed; of `shapes` some were `refused`, whether or not a rounded one was tried in place."""
+    """A passed check; `refused` lists the rejected `shapes`, whether or not a rounded one was tried
+    instead."""
     if refused:
         count = f"{len(refused)} of {shapes} shapes refused (first {refused[0]})"
         detail = f"{detail}; {count}" if detail else count
@@ -174,7 +176,7 @@ def attempt(
     operation: Operation,
     checks: Sequence[Callable[[Context], CheckResult]],
 ) -> Attempt:
-    """Build `operation` and make `checks` of it, until one fails, for the check `name` of
+    """Build `operation` and run `checks` on it until one fails, for the check `name` of
     `context`."""
     executable: Executable | None = None
     began, build_seconds = time.monotonic(), 0.0
@@ -186,7 +188,7 @@ def attempt(
         failure = _failure(context, companions, name, operation, executable, checks)
         return Attempt(operation, failure, build_seconds=build_seconds)
     except DispatchError as error:
-        # Refusing a shape is honest; an error that sticks to the device ends the verification.
+        # Rejecting a shape is legitimate; a sticky device error ends the verification.
         context.launcher.device.synchronize()
         if isinstance(error, LaunchError) and isinstance(error.__cause__, BUGS):
             return Attempt(operation, _raised(error.__cause__))
@@ -232,7 +234,7 @@ def _failure(
 @lru_cache(maxsize=24)
 def _answer(operation: Operation, seed: int) -> tuple[tuple[Array, ...], Reference]:
     """Inputs and reference of a small operation; configurations of one tile share them."""
-    # Sums of one sign are soon beyond where gelu bends.
+    # Sums of one sign are soon beyond the range where gelu is curved.
     is_bent = EpilogueStep.GELU in operation.signature.epilogue
     distribution = "uniform_signed" if is_bent else "offset_uniform"
     inputs = make_inputs(operation, distribution=distribution, seed=seed)

@@ -1,4 +1,4 @@
-"""Checks of how NaN and infinity go through a kernel."""
+"""Checks of how NaN and infinity propagate through a kernel."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _PIECE = 1 << 18
 
 def check_nan_spreads(context: Context) -> CheckResult:
     """One NaN in a row of A and one in a column of B make that row and that column of the result
-    NaN, and nothing else: all other elements are within their bounds, the inputs are left as they
-    are, and the next launch shows none. Behind relu zero is accepted too, as the maximum of NaN and
-    0 is 0 by IEEE 754-2008 (maxNum) and NaN by IEEE 754-2019 (maximum)."""
+    NaN, and nothing else: all other elements are within their bounds, the inputs are unchanged, and
+    the next launch has none. After relu zero is accepted too, as the maximum of NaN and 0 is 0 by
+    IEEE 754-2008 (maxNum) and NaN by IEEE 754-2019 (maximum)."""
     name = "nan_spreads"
     result = _check(context, name, math.nan).result
     return _nothing_stays(context, name) if result.outcome is CheckOutcome.PASSED else result
@@ -41,10 +41,10 @@ def check_nan_spreads(context: Context) -> CheckResult:
 
 def check_inf_spreads(context: Context) -> CheckResult:
     """One infinity in a row of A and one in a column of B make that row and that column of the
-    result infinite, of the right sign, or NaN (∞ · 0, ∞ - ∞), and nothing else. fp8 results may be
-    the largest number instead, as casts may saturate; behind relu and gelu zero is accepted for -∞.
-    Behind relu the same is asked with the signs exchanged, and where ∞ came out infinite, -∞ may
-    not be NaN.
+    result infinite with the correct sign, or NaN (∞ · 0, ∞ - ∞), and nothing else. fp8 results may
+    be the largest number instead, as casts may saturate; after relu and gelu zero is accepted for
+    -∞. After relu the check is repeated with the signs exchanged, and where ∞ resulted in an
+    infinity, -∞ must not result in NaN.
     """
     name = "inf_spreads"
     found = _check(context, name, math.inf)
@@ -63,7 +63,7 @@ def check_inf_spreads(context: Context) -> CheckResult:
 
 @dataclass(frozen=True)
 class _Found:
-    """A launch on inputs with NaN or infinity, and what was found; `launch` and `case` where it
+    """A launch on inputs with NaN or infinity, and its result; `launch` and `case` are set where it
     was made."""
 
     result: CheckResult
@@ -72,8 +72,8 @@ class _Found:
 
 
 def _clamped(context: Context, name: str, found: _Found, opposite: _Found) -> CheckResult:
-    """No element that is due a clamped -∞ is NaN, where the opposite ∞ came out infinite: a sum
-    that NaN is part of on the way (as in products of parts) has it for both signs."""
+    """No element that should be a clamped -∞ is NaN, if the opposite ∞ resulted in an infinity: a
+    sum with an intermediate NaN (as in products of parts) is NaN for both signs."""
     assert found.launch is not None and found.case is not None and opposite.launch is not None
     if found.case.signs is None:
         return passed(name)
@@ -114,7 +114,7 @@ def _what(value: float) -> str:
 
 
 def _nothing_stays(context: Context, name: str) -> CheckResult:
-    """A launch on the caller's inputs, right behind one with NaN, is as right as before."""
+    """A launch on the caller's inputs immediately after one with NaN is as correct as before."""
     launch = context.launcher.launch(
         context.main, sentinel=context.launcher.sentinels[1], check_inputs=False
     )
@@ -141,7 +141,7 @@ def _judge(context: Context, name: str, launch: Launch, case: Spread, value: flo
     if turned.size:
         detail = f"{turned.size} of {case.must.size} infinite elements have the wrong sign"
         return _failed(context, name, launch, turned, detail)
-    # Bits may differ between launches; what may not is that NaN or infinity is new.
+    # Bits may differ between launches, but there must be no new NaN or infinity.
     others = _without(_different(got, before), case.may)
     is_new = ~np.isfinite(to_float64(got[others])) & np.isfinite(to_float64(before[others]))
     leaked = others[is_new]
@@ -154,8 +154,8 @@ def _judge(context: Context, name: str, launch: Launch, case: Spread, value: flo
 def _others_right(
     context: Context, name: str, launch: Launch, others: Positions, what: str
 ) -> CheckResult:
-    """Elements that differ from those of the first launch, and have no part in NaN or infinity, are
-    within their bounds all the same."""
+    """Elements that differ from those of the first launch, and are not affected by NaN or infinity,
+    are still within their bounds."""
     reference = context.reference
     if not others.size or reference is None or context.first_errors.bad_count:
         return passed(name)
@@ -188,7 +188,7 @@ def _failed(
 
 
 def _different(left: Array, right: Array) -> Positions:
-    """Where two flat arrays differ in their bits, in pieces that stay in cache."""
+    """Positions where two flat arrays differ in their bits, found in pieces that stay in cache."""
     left, right = as_bits(left), as_bits(right)
     found = [
         start + np.flatnonzero(left[start : start + _PIECE] != right[start : start + _PIECE])
@@ -198,14 +198,14 @@ def _different(left: Array, right: Array) -> Positions:
 
 
 def _without(positions: Positions, left_out: Positions) -> Positions:
-    """`positions` that are not in `left_out`, which is sorted and not empty."""
+    """The `positions` that are not in `left_out`, which is sorted and not empty."""
     nearest: Positions = np.take(left_out, np.searchsorted(left_out, positions), mode="clip")
     is_other: Mask = nearest != positions
     return positions[is_other]
 
 
 def _has_wrong_sign(context: Context, values: Array, signs: npt.NDArray[np.int8] | None) -> Mask:
-    """Of elements that show infinity, which have another sign than they should."""
+    """Which of the infinite elements have the wrong sign."""
     if signs is None:
         return np.zeros(values.shape, dtype=np.bool_)
     s, wide = context.operation.signature, to_float64(values)
@@ -236,7 +236,7 @@ def _shows(
     if not clamps.intersection(s.epilogue):
         return shows
     if EpilogueStep.RESIDUAL in s.epilogue[max(map(s.epilogue.index, clamps & set(s.epilogue))) :]:
-        # Zero and the residual make any number that is finite.
+        # Zero plus the residual may be any finite number.
         is_clamped: Mask = np.isfinite(wide)
     else:
         is_clamped = wide == 0

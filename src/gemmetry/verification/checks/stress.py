@@ -1,4 +1,4 @@
-"""Checks under stress: memory that holds no zeros by chance, and a device that is busy."""
+"""Checks under stress: uninitialised memory without accidental zeros, and a busy device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CALLS_UNDER_LOAD = 8
 
 
 def check_spoiled_scratch(context: Context) -> CheckResult:
-    """A launch that finds NaN in all memory that it has not written itself is right as well."""
+    """A launch is correct even if all memory that it has not written itself holds NaN."""
     name = "spoiled_scratch"
     launcher, device = context.launcher, context.launcher.device
     if not isinstance(device, StressDevice):
@@ -43,8 +43,8 @@ def check_spoiled_scratch(context: Context) -> CheckResult:
 
 
 def check_under_load(context: Context) -> CheckResult:
-    """:data:`CALLS_UNDER_LOAD` launches behind each other are right while the device copies memory
-    and has fewer processors to give."""
+    """:data:`CALLS_UNDER_LOAD` consecutive launches are correct while the device copies memory and
+    has fewer free processors."""
     name = "under_load"
     device = context.launcher.device
     if not isinstance(device, StressDevice):

@@ -15,8 +15,8 @@ Inputs = tuple[Array, ...]
 
 
 def check_values(context: Context) -> CheckResult:
-    """Every element is within its error bound of the float64 (integers: exact) reference. Without
-    a reference the check is called ``freivalds`` and tests sums over rows and columns."""
+    """Every element is within its error bound of the float64 (integers: exact) reference. Without a
+    reference the check is named ``freivalds`` and tests sums over rows and columns."""
     if context.reference is None:
         return context.judge_sums("freivalds", context.first, context.first_sums)
     return context.judge("values", context.first, context.reference.value, context.first_errors)
@@ -29,7 +29,7 @@ def check_zero_mean(context: Context) -> CheckResult:
 
 
 def check_same_sign(context: Context) -> CheckResult:
-    """U[0, 1): nothing cancels, so what truncation drops adds up."""
+    """U[0, 1): nothing cancels, so truncation errors add up."""
     inputs = make_inputs(context.operation, distribution="uniform", seed=context.seed + 1)
     return _judge(context, "same_sign", inputs)
 
@@ -40,17 +40,18 @@ def check_wide_range(context: Context) -> CheckResult:
 
 
 def check_cancellation(context: Context) -> CheckResult:
-    """Products that cancel to zero: what is left must be small against |A||B|."""
+    """Products that cancel to zero: the remainder must be small compared with |A||B|."""
     return _special(context, "cancellation", special_inputs.cancellation)
 
 
 def judge_subnormals(context: Context) -> CheckResult:
-    """A below the smallest normal number of a 16- or 8-bit format, by a reference of its own."""
+    """A below the smallest normal number of a 16- or 8-bit format, compared with its own
+    reference."""
     return _special(context, "subnormals", special_inputs.subnormals)
 
 
 def judge_overflow(context: Context) -> CheckResult:
-    """Every other row of a result of one sign overflows, by a reference of its own."""
+    """Every other row of a result of one sign overflows, compared with its own reference."""
     return _special(context, "overflow", special_inputs.overflow)
 
 
@@ -63,7 +64,7 @@ def _special(
     inputs = make(context.operation, context.seed)
     if inputs is None:
         return not_applicable(name, "these formats have no room for such inputs")
-    # Extreme inputs may well err more than usual; what counts is that none is wrong.
+    # Errors on extreme inputs may be larger than usual; only wrong elements count.
     result = _judge(context, name, inputs)
     return result if result.is_failure else passed(name)
 

@@ -1,1 +1,1 @@
-"""What kind of bug made a result wrong, from where and how it is wrong."""
+"""Diagnoses the kind of bug behind a wrong result, from where and how the result is wrong."""

@@ -1,4 +1,5 @@
-"""Finds out whether a wrong kernel would be right if it were asked for the sums that it keeps."""
+"""Determines whether a wrong kernel would be correct for an operation with a narrower
+accumulator."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from gemmetry.verification.companions import Companions
 from gemmetry.verification.protocol import verify
 
 _CLASSES = ("fp16-accumulated", "bf16-accumulated")
-"""Accuracy classes whose errors a 16-bit accumulator makes; smaller errors have another cause, and
-larger ones no accumulator explains."""
+"""Accuracy classes whose errors a 16-bit accumulator causes; smaller errors have another cause, and
+no accumulator explains larger ones."""
 
 
 def with_accumulator_hint(
@@ -31,20 +32,21 @@ def with_accumulator_hint(
     level: str,
     seed: int,
 ) -> Verdict:
-    """`verdict`, whose reason names the option ``--accumulator`` where that makes the kernel right.
+    """`verdict`, whose reason names the option ``--accumulator`` where that option makes the kernel
+    correct.
 
-    A kernel that keeps its sums in bf16 or f16 is wrong as an answer to an operation that
-    accumulates in f32, and right as an answer to one that does not. The bounds of such sums are so
-    wide that many a bug fits in, so nothing is concluded from the errors: the same configuration is
-    built for the operation with the narrower accumulator and verified at the same `level`, and the
-    option is named only if it passes.
+    A kernel that keeps its sums in bf16 or f16 is wrong for an operation that accumulates in f32,
+    and correct for one that accumulates in that format. The bounds of such sums are so wide that
+    many bugs stay within them, so nothing is concluded from the errors alone: the same
+    configuration is built for the operation with the narrower accumulator and verified at the same
+    `level`, and the option is named only if it passes.
 
     Args:
         inputs, reference: of `operation`; they are the same whatever the accumulator.
-        companions: None: nothing is tried.
+        companions: builds other operations; None: nothing is tried.
 
     Raises:
-        DeviceLostError: the device did not survive the attempt.
+        DeviceLostError: the device was lost during the attempt.
     """
     is_tried = verdict.status is Verification.FAILED and verdict.accuracy_class in _CLASSES
     if not is_tried or companions is None:

@@ -1,5 +1,5 @@
-"""Says how wrong elements differ from what is due, in terms of how kernels go wrong: an epilogue
-left out, a limit, a sign, a rounding, a term that is one number for all."""
+"""Describes how wrong elements differ from the expected ones in terms of typical kernel bugs: a
+missing epilogue, a limit, a sign, a rounding, or a constant term."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from gemmetry.numerics.storage import Array, Float64Array
 from gemmetry.verification.error_statistics import Mask
 
 _FEWEST = 8
-"""Wrong elements from which on a pattern of theirs is named."""
+"""Least number of wrong elements for which a pattern is named."""
 
 _ALIKE = 0.02
-"""Errors of one line, or of all, that deviate by less than this part of their size are the same."""
+"""Errors of one line, or of all, that deviate by less than this share of their size count as
+equal."""
 
 _SMALL = 0.02
-"""A median error above this part of what is due comes from no rounding of a format wider than eight
-bits: bf16 rounds by 2⁻⁹, e4m3 by 2⁻⁴."""
+"""A median error above this share of the expected values cannot come from rounding to a format
+wider than eight bits: bf16 rounds by 2⁻⁹, e4m3 by 2⁻⁴."""
 
 
 def numbers_of(operation: Operation, wrong: Float64Array, right: Float64Array) -> str:
-    """What the wrong elements have in common by themselves; "" for nothing.
+    """What the wrong elements have in common; "" for nothing.
 
     Args:
-        wrong: finite numbers. right: what is due in their places, finite.
+        wrong: finite numbers. right: the expected numbers in their places, finite.
     """
     steps = operation.signature.epilogue
     due_zero = right == 0
@@ -50,14 +51,14 @@ def numbers_of(operation: Operation, wrong: Float64Array, right: Float64Array) -
 
 
 def _are_limits(ends: Float64Array, wrong: Float64Array, right: Float64Array) -> bool:
-    """Whether what is due lies beyond the ends, of either sign."""
+    """Whether the expected values lie beyond the limits, of either sign."""
     return bool(
         ends[0] < 0 < ends[1] and (np.where(wrong < 0, wrong - right, right - wrong) >= 0).all()
     )
 
 
 def _is_before_gelu(wrong: Float64Array, right: Float64Array) -> bool:
-    """Whether gelu of the wrong elements is what is due."""
+    """Whether applying gelu to the wrong elements gives the expected ones."""
     return bool((np.abs(gelu(wrong) - right) <= _SMALL * np.abs(right) + 1e-3).all())
 
 
@@ -68,8 +69,8 @@ def _has_other_sign(wrong: Float64Array, right: Float64Array) -> bool:
 
 
 def _rounds_ties_away(operation: Operation, wrong: Float64Array, right: Float64Array) -> bool:
-    """Every wrong element is one ulp too large, where the right one has an even significand: a
-    halfway case that went the other way."""
+    """Whether every wrong element is one ulp too large where the correct one has an even
+    significand: a halfway case rounded the wrong way."""
     ulp = 2 * half_ulp(right, operation.output.dtype)
     if (right == 0).any() or not np.array_equal(np.abs(wrong) - np.abs(right), ulp):
         return False
@@ -77,8 +78,8 @@ def _rounds_ties_away(operation: Operation, wrong: Float64Array, right: Float64A
 
 
 def terms_of(operation: Operation, got: Float64Array, want: Float64Array, marked: Mask) -> str:
-    """A term that is missing or too much, and is the same for all elements, or in each row or
-    column; "" if errors are of another kind.
+    """Describes a missing or superfluous term that is constant over all elements, or within each
+    row or column; "" if errors are of another kind.
 
     Args:
         got, want: some rows and columns of one matrix. marked: which of their elements are wrong.
@@ -103,8 +104,8 @@ def terms_of(operation: Operation, got: Float64Array, want: Float64Array, marked
 def rank_of_errors(
     operation: Operation, errors: Float64Array, want: Float64Array, product: float
 ) -> int | None:
-    """How many products of a column and a row the errors are a sum of, as n products that are
-    missing everywhere are; None where rounding hides products of the size `product`.
+    """The rank of the errors: the number of column-times-row products whose sum they are, as for n
+    products that are missing everywhere; None where rounding hides products of the size `product`.
 
     Singular values are counted that are above three times the largest one of noise of the size of
     the rounding, (√rows + √columns)·σ (Vershynin, "Introduction to the non-asymptotic analysis of
@@ -114,14 +115,15 @@ def rank_of_errors(
     sigma += accumulation_error(operation).warn * float(np.median(np.abs(want))) / LAMBDA
     noise = sigma * sum(np.sqrt(errors.shape))
     values = np.linalg.svd(errors, compute_uv=False)
-    # What distinguishes one product from another is about a tenth of its size.
+    # Products differ from each other by about a tenth of their size.
     if 3 * noise > 0.1 * product * np.sqrt(errors.size):
         return None
     return int((values > 3 * noise).sum())
 
 
 def is_small(wrong: Float64Array, right: Float64Array) -> bool:
-    """Whether errors could come from rounding to any format: a few per cent of what is due."""
+    """Whether errors could come from rounding to any format: a few percent of the expected
+    values."""
     scale = np.maximum(np.abs(right), float(np.median(np.abs(right))))
     errors = np.abs(wrong - right)
     return bool(scale.any()) and float(np.median(errors)) <= _SMALL * float(np.median(scale))
@@ -133,7 +135,8 @@ def one_sided(wrong: Float64Array, right: Float64Array) -> bool:
 
 
 def member_taken_from(got: Array, want: Array, member: int) -> int | None:
-    """Of a batch, the member whose result stands in that of `member`; None for no other.
+    """The matrix of a batch whose result appears in place of that of `member`; None if there is
+    none.
 
     Args:
         got, want: (batch, M, N).

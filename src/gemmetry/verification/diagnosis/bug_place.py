@@ -1,4 +1,4 @@
-"""Says where wrong elements lie, in terms of how kernels go wrong: tails, tiles, fragments."""
+"""Describes where wrong elements lie in terms of typical kernel bugs: tails, tiles, fragments."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from gemmetry.verification.error_statistics import Mask
 Indices = npt.NDArray[np.intp]
 
 _MOSTLY = 0.9
-"""Share of a region's elements that makes it wrong as a whole: right ones by chance are zeros, or
-equal to what was written in their place."""
+"""Share of wrong elements from which a region counts as wrong as a whole: some elements are correct
+by chance, because they are zero or equal to the value written in their place."""
 
 _FILLED = 0.5
-"""A rectangle less filled than this describes nothing."""
+"""A rectangle with a smaller share of wrong elements is not a useful description."""
 
 _PERIODS = (2, 4, 8, 16, 32, 64, 128)
-"""Of rows and columns: fragments of matrix instructions have 8 or 16 rows, warps 16 to 64."""
+"""Periods of rows and columns: fragments of matrix instructions have 8 or 16 rows, warps 16 to
+64."""
 
 _NAMED = 4
 
@@ -53,7 +54,7 @@ def place_of(bad: Mask, tile: tuple[int, int] | None) -> str:
 
 
 def _rectangle(rows: Indices, columns: Indices, shape: tuple[int, ...]) -> str:
-    """A part of the matrix by its ends; "" where these are the ends of the matrix."""
+    """Describes a part of the matrix by its ends; "" where these are the ends of the matrix."""
     spans = [
         f"{name}{'' if lines.size == 1 else 's'} {_span(lines)}"
         for name, lines, size in (("row", rows, shape[0]), ("column", columns, shape[1]))
@@ -63,7 +64,7 @@ def _rectangle(rows: Indices, columns: Indices, shape: tuple[int, ...]) -> str:
 
 
 def _tail(bad: Mask, rows: Indices, columns: Indices, tile: tuple[int, int] | None) -> str:
-    """Rows or columns from somewhere to the end."""
+    """Rows or columns from some index to the end."""
     height, width = bad.shape
     if columns.size == width:
         lines, size, name, length = rows, height, "row", tile[0] if tile else 1
@@ -120,7 +121,7 @@ def _ordinal(number: int) -> str:
 
 
 def _period(name: str, lines: Indices, size: int) -> str:
-    """Lines that are wrong by their index modulo a power of two."""
+    """Lines whose index modulo a power of two determines whether they are wrong."""
     for period in _PERIODS:
         if 2 * period > size:
             break
@@ -137,7 +138,7 @@ def _period(name: str, lines: Indices, size: int) -> str:
 
 
 def _whole(name: str, bad: Mask, lines: Indices) -> str:
-    """Lines that are wrong as a whole, among right ones."""
+    """Lines that are wrong as a whole, among correct ones."""
     if lines.size > bad.shape[0] // 2 or bad[lines].mean(axis=1).min() < _MOSTLY:
         return ""
     named = ", ".join(map(str, lines[:_NAMED])) + (" …" if lines.size > _NAMED else "")

@@ -1,4 +1,4 @@
-"""Draws where a result is wrong, one character a tile, as ``Verdict.error_map`` holds it."""
+"""Draws where a result is wrong, with one character per tile, for ``Verdict.error_map``."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def error_map(
 ) -> tuple[str, ...]:
     """A caption and up to :data:`MAX_ROWS` lines of up to :data:`MAX_COLUMNS` characters: ``.`` for
     a tile without a wrong element, ``1`` to ``9`` for the tenths of it that are wrong (``1`` also
-    for less), ``#`` for a tile that is wrong altogether. Nothing where no element is wrong.
+    for less), ``#`` for an entirely wrong tile. Empty where no element is wrong.
 
-    Of a batch the first member with wrong elements is drawn.
+    For a batch, the first matrix with wrong elements is drawn.
 
     Args:
         bad: (-1, last axis) in logical order.
-        tile: sizes along M, N and K of what one block of threads computes; None: the result is
-            cut into equal cells of powers of two.
+        tile: sizes along M, N and K of one thread block's tile; None: the result is divided into
+            equal cells whose sizes are powers of two.
     """
     if not bad.any():
         return ()
@@ -67,7 +67,8 @@ def _lines(bad: Mask, cell: tuple[int, int]) -> list[str]:
 
 
 def tile_shares(bad: Mask, cell: tuple[int, int]) -> npt.NDArray[np.float64]:
-    """Share of wrong elements in each cell; those at the edges count what they have."""
+    """Share of wrong elements in each cell; cells at the edges count only their existing
+    elements."""
     rows = np.arange(0, bad.shape[0], cell[0])
     columns = np.arange(0, bad.shape[1], cell[1])
     # Along the rows first, in 32 bits: a reduction of bools alone would stay bool.

@@ -1,4 +1,4 @@
-"""Guesses what kind of bug made a result wrong, from where and how it is wrong."""
+"""Guesses the kind of bug behind a wrong result, from where and how the result is wrong."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from gemmetry.verification.diagnosis.bug_place import place_of
 from gemmetry.verification.error_statistics import Mask
 
 _EXPLAINED = 0.99
-"""Share of elements that a factor must explain, but for rounding, to be named."""
+"""Share of elements that a factor must explain, up to rounding, to be named."""
 
 _TRANSPOSED = 0.3
-"""Of the distance between result and reference, what may be left once one is transposed: their
-rounding, while sums of data of one sign are all alike to a few ulps of a 16-bit format."""
+"""Share of the distance between result and reference that may remain after transposing one of them:
+their rounding. Sums of data of one sign are all equal to within a few ulps of a 16-bit format."""
 
 _PRODUCT_SPREAD = (0.25, 0.8)
 """Median deviation of n missing products, times √n, over their median: 0.47 where factors are from
@@ -34,28 +34,28 @@ _PRODUCT_SPREAD = (0.25, 0.8)
 more."""
 
 _RANKED = 96
-"""Rows and columns whose errors are looked at for their rank: 10 ms."""
+"""Number of rows and columns used to determine the rank of the errors, which takes 10 ms."""
 
 _FEWEST_OF_MEMBER = 64
-"""Elements of a member of a batch from which on it is known again."""
+"""Least number of elements by which a matrix of a batch can be recognised."""
 
 _INDEX_ERROR = 0.25
-"""A median error above this part of the reference's standard deviation is no rounding: products are
-missing, doubled or taken from elsewhere (other sums differ by 0.95 of it; sums of the same numbers
-of [0.1, 1.1) in other pairs by 0.3)."""
+"""A median error above this share of the reference's standard deviation is not rounding: products
+are missing, doubled or taken from elsewhere (other sums differ by 0.95 of it; sums of the same
+numbers of [0.1, 1.1) in other pairs by 0.3)."""
 
 _LINES = 512
-"""Rows and columns looked at where values are weighed: medians over a whole large result take
-seconds and say no more."""
+"""Number of rows and columns sampled for statistics of values: medians over a whole large result
+take seconds and are no more informative."""
 
 _COMPARED = 64
-"""Elements of a row that must agree to say where they were taken from."""
+"""Number of elements of a row that must agree to identify their source."""
 
 _RUN = 16
-"""Elements of a run of columns that must agree: fragments are 8 or 16 wide."""
+"""Number of consecutive elements that must agree: fragments are 8 or 16 wide."""
 
 _BY_CHANCE = 1e-3
-"""Where so many rows or more would agree by chance, nothing is said of where values came from."""
+"""If this many rows or more would agree by chance, no source of the values is named."""
 
 Indices = npt.NDArray[np.intp]
 
@@ -74,8 +74,8 @@ def guess_bug(
     Args:
         result: host array in storage shape. expected: logical shape.
         bad: (-1, last axis); has at least one True.
-        tile: sizes along M, N and K of what one block of threads computes, where it is known.
-        differs_between_launches: whether another launch on the same inputs gave other bits.
+        tile: sizes along M, N and K of one thread block's tile, where they are known.
+        differs_between_launches: whether another launch on the same inputs gave different bits.
     """
     m, _, _, batch = operation.matmul_shape
     got = to_logical(result, operation.output).reshape(bad.shape)
@@ -93,7 +93,7 @@ def guess_bug(
 
 
 def _other_member(operation: Operation, got: Array, want: Array, member: int) -> str:
-    """Another member of the batch whose result stands in that of `member`."""
+    """Another matrix of the batch whose result appears in place of that of `member`."""
     m, n, _, batch = operation.matmul_shape
     if batch == 1 or m * n < _FEWEST_OF_MEMBER:
         return ""
@@ -128,7 +128,7 @@ def _phrase(operation: Operation, got: Array, want: Array, bad: Mask, place: str
 def _by_value(operation: Operation, got: Array, want: Array, bad: Mask, taken: str) -> str:
     if got.shape[0] == got.shape[1] and _is_transposed(got, want):
         return "transposed: the result is the reference with rows and columns exchanged"
-    # Where a few elements are wrong all of them are looked at, else those of some lines.
+    # If only a few elements are wrong, all of them are examined, else those of some lines.
     block = np.ix_(*(_some(np.flatnonzero(bad.any(axis=axis))) for axis in (1, 0)))
     marked, results, references = bad[block], to_float64(got[block]), to_float64(want[block])
     wrong, right = results[marked], references[marked]
@@ -160,7 +160,7 @@ def _by_value(operation: Operation, got: Array, want: Array, bad: Mask, taken: s
 def _by_size(
     operation: Operation, results: Float64Array, references: Float64Array, marked: Mask
 ) -> str:
-    """Errors that are alike in a way that products of A and B never are."""
+    """Errors that resemble each other in a way that products of A and B never do."""
     term = terms_of(operation, results, references, marked)
     if not term:
         return ""
@@ -175,8 +175,8 @@ def _adds_operand(operation: Operation) -> bool:
 def _if_of_rank(
     operation: Operation, part: str, results: Float64Array, references: Float64Array
 ) -> str:
-    """`part` if errors are a sum of few products of a column and a row, as missing products are;
-    with another cause where that cannot be seen."""
+    """`part` if errors are a sum of few column-times-row products, as missing products are; names
+    another possible cause where this cannot be determined."""
     some = np.ix_(*(_some(np.arange(size), _RANKED) for size in results.shape))
     errors, want = (results - references)[some], references[some]
     product = float(np.median(np.abs(want))) / operation.matmul_shape.k
@@ -190,7 +190,7 @@ def _if_of_rank(
 
 
 def _by_spread(operation: Operation, wrong: Float64Array, right: Float64Array) -> str:
-    """What the size of the errors suggests where nothing else does."""
+    """What the size of the errors suggests if nothing else does."""
     suggested = _by_spread_alone(wrong, right)
     if _adds_operand(operation):
         suggested += "; or an operand of the epilogue is left out or has a wrong factor"
@@ -215,7 +215,7 @@ def _by_spread_alone(wrong: Float64Array, right: Float64Array) -> str:
 
 
 def _scale(operation: Operation, got: Float64Array, want: Float64Array) -> str:
-    """The factor that explains every element but for rounding, if there is one."""
+    """The factor that explains every element up to rounding, if there is one."""
     usable = np.isfinite(got) & np.isfinite(want)
     got, want = got[usable], want[usable]
     squares = float(np.vdot(want, want))
@@ -233,7 +233,8 @@ def _scale(operation: Operation, got: Float64Array, want: Float64Array) -> str:
 
 
 def _is_truncated(operation: Operation, got: Float64Array, want: Float64Array) -> bool:
-    """Whether every error, of right elements too, is between none and one ulp towards zero."""
+    """Whether every error, including those of correct elements, is between zero and one ulp towards
+    zero."""
     if (got[want == 0] != 0).any():
         return False
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -243,15 +244,15 @@ def _is_truncated(operation: Operation, got: Float64Array, want: Float64Array) -
 
 
 def _part_of_k(operation: Operation, wrong: Float64Array, right: Float64Array) -> str:
-    """Same-sign data leave nearly the same sum in every part of K: errors of one sign and of about
-    one size, a product of K or more, are such a part left out or added again."""
+    """With data of one sign, every part of K has nearly the same sum: errors of one sign and of
+    similar size, at least a product, mean that such a part is missing or was added twice."""
     k = operation.matmul_shape.k
     errors = wrong - right
     typical, whole = float(np.median(errors)), float(np.median(right))
     is_one_sign = bool((errors * np.sign(typical) > 0).all() and (right * np.sign(whole) > 0).all())
     spread = float(np.median(np.abs(errors - typical)))
     products = k * typical / whole if whole else 0.0
-    # With most of K gone it is no part of K that is missing, but the product itself.
+    # If most of K is missing, it is not a part of K that is missing, but the product itself.
     is_part = 0.5 <= abs(products) <= k / 2
     if (
         not is_one_sign
@@ -269,7 +270,8 @@ def _part_of_k(operation: Operation, wrong: Float64Array, right: Float64Array) -
 def _varies_like_products(
     operation: Operation, right: Float64Array, typical: float, spread: float
 ) -> bool:
-    """Whether errors of size `typical` that deviate by `spread` are sums of as many products."""
+    """Whether errors of size `typical` that deviate by `spread` are sums of equally many
+    products."""
     count = operation.matmul_shape.k * abs(typical / float(np.median(right)))
     rounding = float(np.median(half_ulp(right, operation.output.dtype)))
     least, most = (share * abs(typical) / max(1.0, count) ** 0.5 for share in _PRODUCT_SPREAD)
@@ -296,7 +298,7 @@ def _taken_from(operation: Operation, got: Array, want: Array, bad: Mask) -> str
     values, line = to_float64(got[row, columns]), to_float64(want[row])
     if not np.isfinite(line).all():
         return ""
-    # What a right kernel may have made of the reference, roughly.
+    # The approximate error that a correct kernel may have.
     unit = operation.output.dtype.unit_roundoff + accumulation_error(operation).warn
     near = 1.5 * unit * float(np.abs(values).max())
     spread = float(np.std(line))
@@ -318,7 +320,7 @@ def _taken_from(operation: Operation, got: Array, want: Array, bad: Mask) -> str
 
 
 def _some(lines: Indices, most: int = _LINES) -> Indices:
-    """At most `most` of them, evenly spread."""
+    """At most `most` of the items, evenly spaced."""
     if lines.size <= most:
         return lines
     return lines[np.linspace(0, lines.size - 1, most).astype(np.intp)]

@@ -1,1 +1,2 @@
-"""Inputs of checks: exact sums, scaled by powers of two, and values rare in random data."""
+"""Inputs of checks: exact sums, scaling by powers of two, and values that are rare in random
+data."""

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from gemmetry.verification.inputs.exact import ExactCase
 
 CASE_CACHE_BYTES = 3 * 2**29
-"""What is kept of exact inputs and their results, for the next dispatch of the same operation:
-the three cases of an 8192³ bf16 product take 1.2e9 bytes."""
+"""Memory limit of exact inputs and results that are kept for the next dispatch of the same
+operation: the three cases of an 8192³ bf16 product take 1.2e9 bytes."""
 
 
 class CaseCache:
-    """The exact cases made last, up to :data:`CASE_CACHE_BYTES`."""
+    """The most recent exact cases, up to :data:`CASE_CACHE_BYTES`."""
 
     def __init__(self) -> None:
         self._cases: OrderedDict[tuple[object, ...], ExactCase | None] = OrderedDict()
@@ -22,7 +22,7 @@ class CaseCache:
     def get(
         self, key: tuple[object, ...], make: Callable[[], ExactCase | None]
     ) -> ExactCase | None:
-        """The case of `key`, made if it is not kept."""
+        """The case of `key`, created if it is not cached."""
         if key in self._cases:
             self._cases.move_to_end(key)
             return self._cases[key]

@@ -1,8 +1,8 @@
-"""Inputs whose every sum is exact, so that the whole result is known to the bit.
+"""Inputs whose sums are all exact, so that every bit of the result is known.
 
-Random inputs prove little about precision: rounding to tf32, a 16-bit accumulator or a lost
-product hide among honest rounding errors as K grows. With small integers no partial sum rounds
-in any order, so whatever differs from the expectation is a bug or another arithmetic.
+Random inputs prove little about precision: rounding to tf32, a 16-bit accumulator or a lost product
+hide among legitimate rounding errors as K grows. With small integers no partial sum rounds in any
+order, so any difference from the expectation is a bug or another arithmetic.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ from gemmetry.numerics.storage import (
 
 @dataclass(frozen=True, slots=True)
 class ExactCase:
-    """Inputs in storage shapes, and what must come out."""
+    """Inputs in storage shapes, and the expected result."""
 
     inputs: tuple[Array, ...]
     expected: Array | None
-    """The result itself, in its format and logical shape, where it is known to the bit."""
+    """The result itself, in its format and logical shape, where every bit of it is known."""
     reference: Reference | None
-    """Otherwise what to compare with. Its magnitude is |A·B|, not |A||B|: as sums are exact, only
-    the epilogue's roundings count, and they are relative to what they round. With `folded_terms`
-    it is the largest partial sum that there may be."""
+    """Otherwise the reference to compare with. Its magnitude is |A·B|, not |A||B|: as sums are
+    exact, only the epilogue's roundings count, and they are relative to the rounded values. With
+    `folded_terms` it is the largest possible partial sum."""
     folded_terms: int = 0
-    """Terms of a sum that rounds where a kernel multiplies an operand by alpha or a scale factor,
-    or begins the sum with beta·C; 0 where the sums of every such kernel are exact too."""
+    """Number of terms of a sum that is rounded if a kernel multiplies an operand by alpha or a
+    scale factor, or begins the sum with beta·C; 0 where the sums of such kernels are exact too."""
 
     @property
     def nbytes(self) -> int:
@@ -72,8 +72,8 @@ class ExactCase:
 
 ExactInputs = Callable[[Operation, int, Matmul, bool], ExactCase | None]
 """(operation, seed, matmul, round_once) -> a case, or None where the operation has no exact inputs.
-With `round_once` the expectation is known to the bit where the operation allows it; without, there
-is always a reference (for results that are rounded by chance)."""
+With `round_once` every bit of the expectation is known where the operation allows it; without it,
+there is always a reference (for stochastically rounded results)."""
 
 LADDER = (1, 3, 16)
 """Magnitudes of integers below the largest exact one: measured on emulations at K = 4096, ±3 passes
@@ -81,8 +81,8 @@ a float16 accumulator and inputs cast to fp8, ±16 shows the first, the largest 
 
 SPREAD = (17, -20)
 """Powers of two, up and down, that lines of a selection are scaled by in formats with 8 exponent
-bits or more: 2¹⁷ is beyond float16 (65504), and of a number at 2⁻²⁰ float16 keeps 4 bits. In
-others as far as they reach, so that every exponent of normal numbers is used."""
+bits or more: 2¹⁷ is beyond float16 (65504), and of a number at 2⁻²⁰ float16 keeps 4 bits. Other
+formats are scaled over their whole range, so that every exponent of normal numbers is used."""
 
 _LARGE = 120
 """Least magnitude in the rows of A and columns of B of s8 that hold large numbers: float32 sums of
@@ -93,17 +93,18 @@ _LARGEST_SCALE = 4.0
 """The largest product of two scale factors of :func:`gemmetry.numerics.inputs.make_inputs`."""
 
 _MOST_STEPS = 16
-"""C may count so many times the unit of the product's sums: four bits of the accumulator that
-:func:`gemmetry.numerics.inputs.exact_integer_limit` leaves free, but for the rarest sums."""
+"""Largest ratio of C to the unit of the product's sums: four bits of the accumulator that
+:func:`gemmetry.numerics.inputs.exact_integer_limit` leaves free, except in the rarest sums."""
 
 _FEWEST_LINES = 4
-"""Rows of A or columns of B from which on one of them is cleared."""
+"""Least number of rows of A or columns of B at which one of them is cleared."""
 
 PROMOTED = (5, 8)
-"""Ends of the numbers of :func:`promoted`: 128·8² is 2¹³, and all fp8 formats have them."""
+"""Limits of the numbers of :func:`promoted`: 128·8² is 2¹³, and all fp8 formats can represent
+them."""
 
 _HIDDEN_BITS = 20
-"""Significand bits of a result that stay right behind a few roundings in f32."""
+"""Significand bits of a result that remain correct after a few roundings in f32."""
 
 _WIDE_EXPONENTS = frozenset({F64, F32, TF32, BF16})
 
@@ -113,7 +114,7 @@ def integers(
 ) -> ExactCase | None:
     """Every operand uniform in ±[1, r] with the largest exact r
     (:func:`gemmetry.numerics.inputs.exact_integer_limit`); None where even ±1 is not exact. For s8
-    some lines of A and B are large and of one sign (:func:`_to_the_ends`)."""
+    some lines of A and B are large and have one sign (:func:`_to_the_ends`)."""
     if exact_integer_limit(operation) == 0:
         return None
     inputs = make_inputs(operation, distribution="integers", seed=seed)
@@ -163,11 +164,12 @@ def promoted(
 def selects_lhs(
     operation: Operation, seed: int, matmul: Matmul, round_once: bool = True
 ) -> ExactCase | None:
-    """B holds one 1 a column, so the result is a copy of elements of A that use every bit of the
-    format: an element read from elsewhere, or rounded on the way, shows. Where K > N a column has
-    ⌈K/N⌉ ones, so that every k is used, and A's integers are smaller by that factor. As far as the
-    formats have the range, every third row is large and every third small (:data:`SPREAD`), and one
-    row is zero: what is divided by the largest number of a row is not a number there."""
+    """B holds one 1 per column, so the result is a copy of elements of A that use every bit of the
+    format, which exposes elements that were read from elsewhere or rounded on the way. Where K > N
+    a column has ⌈K/N⌉ ones, so that every k is used, and A's integers are smaller by that factor.
+    As far as the formats have the range, every third row is large and every third small
+    (:data:`SPREAD`), and one row is zero: what is divided by the largest number of a row is not a
+    number there."""
     return _selection(operation, seed, matmul, round_once, codes="lhs")
 
 
@@ -187,10 +189,10 @@ def nudged(
     matmul: Matmul,
     round_once: bool = True,
 ) -> ExactCase | None:
-    """A selection of `codes` ("lhs" or "rhs") whose numbers are all about as large, and with `by` 1
-    in place of 0 all a little larger: by one unit in the last place of the format, or of the result
-    where that has fewer bits; by sixteen of f32 where further roundings would hide one. None where
-    formats leave no room."""
+    """A selection of `codes` ("lhs" or "rhs") with numbers of similar magnitude, which are all a
+    little larger with `by` 1 than with 0: by one unit in the last place of the format, or of the
+    result where that has fewer bits; by sixteen of f32 where further roundings would hide one. None
+    where formats leave no room."""
     return _selection(operation, seed, matmul, round_once, codes=codes, nudged_by=by)
 
 
@@ -254,7 +256,7 @@ _Magnitude = Callable[[Operation, Sequence[Array]], Floats | float]
 def case_of(
     operation: Operation, inputs: tuple[Array, ...], matmul: Matmul, round_once: bool = True
 ) -> ExactCase:
-    """The case of whole numbers of either sign on which no sum rounds."""
+    """The case of integers of either sign on which no sum rounds."""
     product = exact_product(operation, inputs, matmul)
     return _case(operation, inputs, product, round_once, _largest_partial_sum)
 
@@ -270,8 +272,8 @@ def _case(
     """The case of `inputs`, whose product is exact in the accumulator.
 
     Args:
-        largest_partial: of the sums that make `product`; None: no partial sum is larger than it.
-        terms: of such a sum; 0: K.
+        largest_partial: the largest partial sum of `product`; None: no partial sum exceeds it.
+        terms: number of terms of such a sum; 0: K.
     """
     tensors = logical_tensors(operation, inputs)
     s = operation.signature
@@ -295,9 +297,9 @@ def _case(
 
 
 def _folds_exactly(operation: Operation, tensors: Mapping[str, Array]) -> bool:
-    """Whether sums of products of whole numbers, times powers of two, stay exact where factors are
+    """Whether sums of products of integers, times powers of two, stay exact where factors are
     multiplied into A or B, and where they begin with beta·C: factors are powers of two, and beta·C
-    is a small multiple of what the sum counts in."""
+    is a small multiple of the sum's unit."""
     s = operation.signature
     for role in ("scale_a", "scale_b"):
         if role in tensors and (np.frexp(np.abs(to_float64(tensors[role])))[0] != 0.5).any():
@@ -311,23 +313,24 @@ def _folds_exactly(operation: Operation, tensors: Mapping[str, Array]) -> bool:
 
 
 def _largest_partial_sum(operation: Operation, inputs: Sequence[Array]) -> float:
-    """Of K products of whole numbers of random signs, in any order: a random walk, below
-    8√K·max|A|·max|B| but for a chance of 2·exp(-32) each (Hoeffding's inequality)."""
+    """The largest partial sum of K products of integers with random signs, in any order: a random
+    walk, below 8√K·max|A|·max|B| except with probability 2·exp(-32) each (Hoeffding's
+    inequality)."""
     k = operation.matmul_shape.k
     largest = [max(map(abs, finite_range(array))) for array in inputs[:2]]
     return min(float(k), 8.0 * math.sqrt(k)) * largest[0] * largest[1]
 
 
 def _without_idle_rounding(reference: Reference, product: Float64Array, dtype: DType) -> Reference:
-    """`reference` that grants no rounding of `product` to `dtype` where it is such a number: beside
-    that rounding, gelu by tanh would not show in 16 bits."""
+    """`reference` without an allowance for rounding `product` to `dtype` where the product is
+    representable: that allowance would hide gelu by tanh in 16 bits."""
     assert reference.extra_rounding is not None
     is_kept = to_float64(quantize(product, dtype)) == product
     return replace(reference, extra_rounding=np.where(is_kept, 0.0, reference.extra_rounding))
 
 
 def _others(operation: Operation, seed: int) -> dict[str, Array]:
-    """Role -> integers for the operands beside A and B."""
+    """Integers for the operands other than A and B, by role."""
     if len(operation.inputs) == 2:
         return {}
     made = make_inputs(operation, distribution="integers", seed=seed)
@@ -335,7 +338,7 @@ def _others(operation: Operation, seed: int) -> dict[str, Array]:
 
 
 def _codes(spec: TensorSpec, limit: int, seed: int, scales: Float64Array | None = None) -> Array:
-    """Whole numbers in ±[1, limit], times `scales` (powers of two, of logical shape)."""
+    """Integers in ±[1, limit], times `scales` (powers of two, in logical shape)."""
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed % 2**64, *spec.shape])))
     drawn = np.int32 if limit < 2**31 else np.int64
     values = rng.integers(-limit, limit, spec.storage_shape, dtype=drawn)
@@ -351,7 +354,7 @@ def _codes(spec: TensorSpec, limit: int, seed: int, scales: Float64Array | None 
 def _close_codes(
     operation: Operation, spec: TensorSpec, limit: int, seed: int, by: int
 ) -> Array | None:
-    """Whole numbers of either sign between a power of two below `limit` and its half, `by` steps
+    """Integers of either sign between a power of two below `limit` and half of it, moved `by` steps
     away from zero; see :func:`nudged`."""
     result = operation.signature.result
     if not result.is_integer:
@@ -385,12 +388,12 @@ def _to_the_ends(operation: Operation, inputs: tuple[Array, ...]) -> tuple[Array
 
 
 def _line_axis(spec: TensorSpec) -> int:
-    """Along which rows of A and columns of B are counted."""
+    """The axes along which rows of A and columns of B are counted."""
     return -2 if spec.role == "lhs" else -1
 
 
 def _clear_line(codes: Array, spec: TensorSpec) -> None:
-    """Make the middle row of A, or column of B, zero."""
+    """Set the middle row of A, or column of B, to zero."""
     lines = np.moveaxis(to_logical(codes, spec), _line_axis(spec), 0)
     if lines.shape[0] >= _FEWEST_LINES:
         lines[lines.shape[0] // 2] = 0
@@ -399,13 +402,14 @@ def _clear_line(codes: Array, spec: TensorSpec) -> None:
 def _line_scales(
     operation: Operation, spec: TensorSpec, limit: int, ones: int
 ) -> Float64Array | None:
-    """A third of the lines scaled up and a third down: rows of A, columns of B, so that no sum has
-    terms of two scales. None where formats or kind do not allow it, or where something is added,
-    as that may be the first term of a sum. fp8 is scaled up in any case, whose largest numbers are
-    few powers of two above what may be added; down only where the result is the product.
+    """Scales for the lines (rows of A, columns of B), a third of them up and a third down, so that
+    no sum has terms of two scales. None where formats or kind do not allow it, or where something
+    is added, as that may be the first term of a sum. fp8, whose largest numbers are few powers of
+    two above the possible addends, is always scaled up; it is scaled down only where the result is
+    the product.
 
     Args:
-        limit: the largest code. ones: how many codes a sum has.
+        limit: the largest code. ones: number of codes per sum.
     """
     s = operation.signature
     is_line_of_a = spec.role == "lhs"
@@ -422,7 +426,7 @@ def _line_scales(
         is_plain = s.alpha == 1 and s.beta == 0 and not s.epilogue and s.scaling is Scaling.NONE
         if s.lhs.is_integer or not (is_plain or spec.dtype.is_fp8):
             return None
-        # Of a result: what alpha, scales and what is added may make larger.
+        # Headroom of a result for alpha, scales and addends.
         factor = max(1.0, abs(s.alpha)) * (1 if s.scaling is Scaling.NONE else _LARGEST_SCALE)
         factor *= 1 + is_added_to
         room = min(
@@ -448,7 +452,7 @@ def _ones(operation: Operation, spec: TensorSpec) -> Array:
         matrices = logical.reshape(-1, *_matrix_shape(spec))
         rows, columns = matrices.shape[1:]
         steps = np.arange(max(rows, columns))
-        # The shift by the matrix's own number tells the members of a batch apart.
+        # The shift by the matrix's index distinguishes the matrices of a batch.
         shifts = np.arange(matrices.shape[0])[:, np.newaxis]
         along_k = steps + shifts
         if spec.role == "rhs":
@@ -459,7 +463,7 @@ def _ones(operation: Operation, spec: TensorSpec) -> Array:
 
 
 def _matrix_shape(spec: TensorSpec) -> tuple[int, int]:
-    """(K, N) of a filter as its implicit GEMM sees it, else the last two axes."""
+    """(K, N) of a filter in its implicit GEMM, else the last two axes."""
     if len(spec.shape) == 4:
         return math.prod(spec.shape[:-1]), spec.shape[-1]
     return spec.shape[-2], spec.shape[-1]

@@ -1,7 +1,7 @@
-"""Exact inputs for what stands behind a product: scale factors, and an addend that cancels it.
+"""Exact inputs that test the steps after a product: scale factors, and an addend that cancels it.
 
-A·B of whole numbers is exact, so that what an epilogue does to it shows: a factor or a product of
-factors kept in a narrow format, or a product that is rounded before C is added.
+A·B of integers is exact, which exposes errors of an epilogue: a factor or a product of factors kept
+in a narrow format, or a product that is rounded before C is added.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ WIDEST_PRODUCT = 30
 at 2^16 and 2^-24."""
 
 WIDEST_FACTOR = 20
-"""By so many powers of two more, one factor is large and the other small: f16 holds neither."""
+"""Additional powers of two by which one factor is large and the other small, so that both are
+outside the range of f16."""
 
 _SUMS = frozenset({EpilogueStep.BIAS, EpilogueStep.RESIDUAL, EpilogueStep.GELU})
 
@@ -40,9 +41,9 @@ def scaled(
     operation: Operation, seed: int, matmul: Matmul, round_once: bool = True
 ) -> ExactCase | None:
     """The integers of :func:`gemmetry.verification.inputs.exact.integers` with scale factors of
-    either sign that use every bit of f32, each another than its neighbours. Factors, and products
-    of two, go as far up and down as the formats of result and accumulator allow. None for
-    operations without scale factors."""
+    either sign that use every bit of f32 and differ from their neighbours. Factors, and products of
+    two, span the range that the formats of result and accumulator allow. None for operations
+    without scale factors."""
     if operation.signature.scaling is Scaling.NONE or exact_integer_limit(operation) == 0:
         return None
     inputs = list(make_inputs(operation, distribution="integers", seed=seed))
@@ -57,7 +58,7 @@ def _factors(operation: Operation, spec: TensorSpec, product: Floats, seed: int)
     s, is_first = operation.signature, spec.role == "scale_a"
     low, high = _room(s.result, product, max(1.0, abs(s.alpha)))
     middle, half = (low + high) // 2, (high - low) // 2
-    # Sums of a power of A and one of B reach from `low` to `high`; a single pair is at `low`.
+    # Sums of a power of A and one of B range from `low` to `high`; a single pair is at `low`.
     reach = half // 2 if is_first else half - half // 2
     apart = WIDEST_FACTOR if s.accumulator.maximum > 2.0**100 else 0
     center = middle + apart if is_first else -apart
@@ -69,8 +70,8 @@ def _factors(operation: Operation, spec: TensorSpec, product: Floats, seed: int)
 
 
 def _room(result: DType, product: Floats, alpha: float) -> tuple[int, int]:
-    """The least and the largest power of two of a product of two factors, each below 2, so that
-    `product` stays normal and finite in the format of the result; a finite result comes first."""
+    """The smallest and the largest power of two of a product of two factors, each below 2, so that
+    `product` stays normal and finite in the format of the result; finiteness has priority."""
     sizes = np.abs(product)
     largest = float(sizes.max(initial=1.0)) * alpha * 4
     high = math.floor(math.log2(result.maximum / largest))
@@ -82,9 +83,9 @@ def _room(result: DType, product: Floats, alpha: float) -> tuple[int, int]:
 def cancelled(
     operation: Operation, seed: int, matmul: Matmul, round_once: bool = True
 ) -> ExactCase | None:
-    """Whole numbers, and a C that is the product with the other sign, as near as the format of the
-    result has it: what is left of alpha·A·B + beta·C is what rounding the product would lose. None
-    where nothing is added, or only behind a further sum, and where the format loses nothing."""
+    """Integers, and a C that is the negative product rounded to the format of the result: the
+    remainder of alpha·A·B + beta·C is exactly what rounding the product would lose. None where
+    nothing is added, or only after a further sum, and where the format loses nothing."""
     s = operation.signature
     is_integer, bits = s.lhs.is_integer, s.accumulator.significand_bits
     if is_integer or 0 in (s.alpha, s.beta) or s.result.significand_bits >= bits:
@@ -106,8 +107,8 @@ def cancelled(
 
 
 def added_late(operation: Operation, inputs: Sequence[Array], matmul: Matmul) -> Array:
-    """The result, in its format and logical shape, of two kernels: the first one stores alpha·A·B,
-    the second one adds beta·C."""
+    """The result, in its format and logical shape, of two kernels: the first stores alpha·A·B, the
+    second adds beta·C."""
     s, tensors = operation.signature, logical_tensors(operation, inputs)
     stored = _rounded(_scaled_product(operation, inputs, matmul), s.result)
     sums = to_float64(stored) + s.beta * to_float64(tensors["addend"])
@@ -115,7 +116,7 @@ def added_late(operation: Operation, inputs: Sequence[Array], matmul: Matmul) ->
 
 
 def _scaled_product(operation: Operation, inputs: Sequence[Array], matmul: Matmul) -> Float64Array:
-    """alpha·A·B of whole numbers, with the scale factors, in logical shape."""
+    """alpha·A·B of integers, with the scale factors, in logical shape."""
     tensors = logical_tensors(operation, inputs)
     product = to_float64(exact_product(operation, inputs, matmul)) * operation.signature.alpha
     for role in ("scale_a", "scale_b"):
@@ -125,5 +126,5 @@ def _scaled_product(operation: Operation, inputs: Sequence[Array], matmul: Matmu
 
 
 def _rounded(values: Float64Array, dtype: DType) -> Array:
-    """In `dtype`; zero where that has no such number."""
+    """The values in `dtype`; zero where it cannot represent them."""
     return quantize(np.where(np.abs(values) <= dtype.maximum, values, 0.0), dtype)

@@ -1,8 +1,8 @@
-"""Exact inputs multiplied by powers of two, whose results are known from those of the exact inputs.
+"""Exact inputs multiplied by powers of two, whose results follow from those of the exact inputs.
 
-(A·D)·(D⁻¹·B) is A·B: with D a diagonal of powers of two no product changes, so that no right order
-of summation gives other bits. What does change is every scale that a kernel might derive from its
-inputs: the exponent that a block shares, the largest number of a row, the step of a fixed-point
+(A·D)·(D⁻¹·B) is A·B: with D a diagonal of powers of two no product changes, so that no correct
+order of summation gives different bits. This changes every scale that a kernel might derive from
+its inputs: the exponent that a block shares, the largest number of a row, the step of a fixed-point
 number, the size below which something counts as zero.
 """
 
@@ -32,22 +32,22 @@ from gemmetry.numerics.storage import (
 from gemmetry.verification.inputs.exact import ExactCase
 
 LARGEST_POWER = 100
-"""Of two, by which a column of A is multiplied or divided: beyond the range of f16, of numbers with
-a fixed point, and of squares in float32, while numbers of ordinary size stay normal in formats of
-8 exponent bits."""
+"""Largest power of two by which a column of A is multiplied or divided: beyond the range of f16, of
+fixed-point numbers, and of squares in float32, while numbers of ordinary size stay normal in
+formats with 8 exponent bits."""
 
 _MANTISSA_BITS = {F64: 52, F32: 23, TF32: 23, F16: 10, BF16: 7, E4M3: 3, E5M2: 2}
-"""Of the formats whose numbers are scaled by adding to the exponent field."""
+"""Mantissa bits of the formats whose numbers are scaled by adding to the exponent field."""
 
 _LEAST_SPREAD = 3
-"""Powers of two between the ends of D below which a check says nothing."""
+"""Least range of D, in powers of two, for which the check is meaningful."""
 
 Powers = npt.NDArray[np.int64]
 
 
 def scaled_along_k(operation: Operation, inputs: Sequence[Array]) -> tuple[Array, ...] | None:
-    """`inputs` (in storage shapes), the columns of A multiplied by powers of two and the rows of B
-    divided by them: as far apart as leaves every number normal, at most 2^±100. A column that
+    """`inputs` (in storage shapes) with the columns of A multiplied by powers of two and the rows
+    of B divided by them: as far apart as every number stays normal, at most 2^±100. A column that
     holds subnormal numbers, infinity or NaN keeps its scale. None where the formats have no room.
     """
     (lhs, a), (rhs, b) = (
@@ -68,8 +68,8 @@ def scaled_along_k(operation: Operation, inputs: Sequence[Array]) -> tuple[Array
 
 
 def _room(values: Array, dtype: DType, *, axis: int) -> tuple[Powers, Powers]:
-    """The least and the largest power of two for each k, so that no number becomes subnormal or too
-    large; ``axis`` is that of k."""
+    """The smallest and the largest power of two for each k, so that no number becomes subnormal or
+    too large; ``axis`` is that of k."""
     mantissa = _MANTISSA_BITS[dtype]
     bits = _magnitude_bits(values)
     others = tuple(i for i in range(values.ndim) if i != values.ndim + axis)
@@ -91,8 +91,8 @@ def _magnitude_bits(values: Array) -> npt.NDArray[np.unsignedinteger]:
 
 
 def _spread(low: Powers, high: Powers) -> Powers:
-    """A power for each k within its limits: both ends and numbers between in turn, so that every
-    few neighbours are far apart."""
+    """A power for each k within its limits, alternating between both ends and values in between, so
+    that neighbours are far apart."""
     share = np.resize(np.array([0.0, 1.0, 0.4, 0.9, 0.1, 0.6]), low.shape)
     return cast(Powers, low + np.rint(share * (high - low)).astype(np.int64))
 
@@ -107,15 +107,16 @@ def _times_power(values: Array, powers: Powers, dtype: DType) -> Array:
 
 
 def is_homogeneous(operation: Operation) -> bool:
-    """Whether a product that is a power of two larger gives a result that is, too."""
+    """Whether scaling the product by a power of two scales the result by it too."""
     s = operation.signature
     return s.beta == 0 and set(s.epilogue) <= {EpilogueStep.RELU}
 
 
 def subnormal(operation: Operation, case: ExactCase) -> ExactCase | None:
-    """The exact `case` with every second column of A, and the rows of B between, as far below the
-    smallest normal number of the format as there is room, and the other factor as large. None where
-    there is none on either side, or where formats have 8 exponent bits, which may be flushed."""
+    """The exact `case` with every second column of A, and the rows of B in between, as far below
+    the smallest normal number of the format as possible, and the other factor correspondingly
+    large. None where neither side has room, or for formats with 8 exponent bits, which may be
+    flushed."""
     s = operation.signature
     lhs, rhs = operation.inputs[:2]
     if not _is_finite(case):
@@ -126,7 +127,7 @@ def subnormal(operation: Operation, case: ExactCase) -> ExactCase | None:
     up = [
         math.floor(math.log2(d.dtype.maximum / r)) for d, r in zip((lhs, rhs), sizes, strict=True)
     ]
-    # Whole numbers times the smallest subnormal number are exact, whatever their size.
+    # Integers times the smallest subnormal number are exact, whatever their size.
     down = [round(-math.log2(smallest_subnormal(d.dtype))) for d in (lhs, rhs)]
     up = [min(up[0], down[1]), min(up[1], down[0])]
     room = _room_below(s.result, case)
@@ -142,12 +143,12 @@ def subnormal(operation: Operation, case: ExactCase) -> ExactCase | None:
 
 
 def _is_finite(case: ExactCase) -> bool:
-    """Whether the result of `case` is finite, as far as it is known to the bit."""
+    """Whether the result of `case` is finite, where every bit of it is known."""
     return case.expected is None or bool(np.isfinite(to_float64(case.expected)).all())
 
 
 def _room_below(dtype: DType, case: ExactCase) -> int:
-    """Powers of two by which the result may be divided and stay normal."""
+    """Powers of two by which the result may be divided so that it stays normal."""
     if case.expected is not None:
         values = np.abs(to_float64(case.expected))
     else:
@@ -158,9 +159,9 @@ def _room_below(dtype: DType, case: ExactCase) -> int:
 
 
 def overflowing(operation: Operation, case: ExactCase) -> ExactCase | None:
-    """The exact `case` with rows of A so large that their results overflow the format, of either
-    sign, between rows that stay as they were. None where the accumulator has no room beyond the
-    result, or where something is added to the product."""
+    """The exact `case` with some rows of A so large that their results overflow the format, with
+    either sign, between unchanged rows. None where the accumulator's range does not exceed that of
+    the result, or where something is added to the product."""
     s = operation.signature
     if not is_homogeneous(operation) or s.scaling is not Scaling.NONE or s.alpha != 1:
         return None
@@ -171,7 +172,7 @@ def overflowing(operation: Operation, case: ExactCase) -> ExactCase | None:
     up = [
         math.floor(math.log2(d.dtype.maximum / r)) for d, r in zip((lhs, rhs), sizes, strict=True)
     ]
-    # B is the same for all rows: what it is multiplied by is taken off the rows that stay.
+    # B is the same for all rows: the unchanged rows are divided by its factor.
     for_b = min(up[1], round(-math.log2(smallest_normal(lhs.dtype))))
     if for_b < 0:
         return None
@@ -208,7 +209,7 @@ def _shifted(
     inputs: tuple[Array, ...],
     powers: Float64Array | np.float64,
 ) -> ExactCase:
-    """`case` with other inputs, whose product is 2**`powers` times what it was. A result that stays
+    """`case` with other inputs, whose product is multiplied by 2**`powers`. A result that stays
     normal is rounded as before."""
     factor = np.exp2(powers)
     if case.expected is not None:

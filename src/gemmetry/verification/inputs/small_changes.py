@@ -1,9 +1,9 @@
-"""Which small changes of inputs follow each other, and in which order.
+"""The sequence of small changes of inputs.
 
-A kernel that keeps answers knows its inputs again by something. Whatever that is, short of all
-contents, one of the changes here leaves it as it was, and the answer is another one. Changes add
-up: each is made where the ones before were, so that a launch differs from the one right before it
-by one change alone. So it does not matter whether a kernel keeps all of its answers or the last.
+A kernel that caches results recognises its inputs by some key. Unless the key covers all contents,
+one of the changes here leaves it unchanged although the result changes. Changes accumulate: each is
+applied on top of the earlier ones, so that a launch differs from the previous one by a single
+change. It therefore does not matter whether a kernel caches all of its results or only the last.
 
 ===================================  ==========================================================
 what inputs may be known by          what leaves it as it was, and changes the result
@@ -23,7 +23,7 @@ sums of hashes of rows, A'A          two rows of A, or columns of B, swapped
 sizes of sums, AA' of one row        a line negated
 ===================================  ==========================================================
 
-What is left is a hash of all contents, or of so much of them that no few elements are missing.
+The only remaining key is a hash of all, or nearly all, of the contents.
 """
 
 from __future__ import annotations
@@ -47,23 +47,24 @@ from gemmetry.numerics.storage import Array
 _ORDER = tuple(ChangeKind)
 
 _FACTORS = (0, 1)
-"""Places of A and B, of which every element counts in a whole line of the result."""
+"""Positions of A and B, whose elements each affect a whole line of the result."""
 
 
 @dataclass(frozen=True)
 class ChangeStep:
-    """A change, and what it is made in."""
+    """A change, and the inputs that it applies to."""
 
     change: InputChange
     before: tuple[Array, ...]
-    """Inputs with all changes of operands before this one; those of its own operand are left out,
-    as `change` holds the new lines."""
+    """Inputs with all changes of earlier operands; those of its own operand are left out, as
+    `change` holds the new lines."""
     seen: InputChange
-    """The lines of the result to look at: those of `change`, and for a single factor some other."""
+    """The lines of the result to check: those of `change`, or for a scalar factor some other
+    line."""
 
     @property
     def inputs(self) -> tuple[Array, ...]:
-        """What :attr:`seen` is computed from."""
+        """The inputs from which :attr:`seen` is computed."""
         if self.change.lines:
             return self.before
         changed = list(self.before)
@@ -72,12 +73,13 @@ class ChangeStep:
 
 
 def changes_of(operation: Operation) -> list[tuple[ChangeKind, int]]:
-    """What changes, and in which operand (a place in ``operation.inputs``), the most telling first:
-    signs in each, then an exchange in each that keeps sums; in A and B further ones."""
+    """The kinds of changes, with their operands (positions in ``operation.inputs``), the most
+    informative first: signs in each operand, then an exchange in each that preserves sums; further
+    kinds in A and B."""
     places = range(len(operation.inputs))
     lined = changeable(operation)
     ones = [(ChangeKind.ONE_ELEMENT, place) for place in _FACTORS]
-    # Of what is added to the product one element may be rounded away.
+    # A change of a single element of an addend may be rounded away.
     negated = [(ChangeKind.NEGATED, place) for place in places if place not in _FACTORS]
     exchanges = [(kind, place) for place in lined for kind in _exchanges(operation, place)]
     further = [
@@ -95,14 +97,14 @@ def draw_steps(
     wanted: Sequence[tuple[ChangeKind, int]],
     rng: np.random.Generator,
 ) -> list[ChangeStep]:
-    """The changes of `wanted` at places that `rng` chooses, those of an operand in turn.
+    """The changes of `wanted` at places drawn from `rng`, operand by operand.
 
     Args:
-        inputs: host arrays of ``operation.inputs``, in storage shapes; they stay as they are.
+        inputs: host arrays of ``operation.inputs``, in storage shapes; not modified.
     """
     lined, steps = changeable(operation), []
     current = list(inputs)
-    # Last of all single factors: nothing is known of the rest of the result behind them.
+    # Scalar factors come last: the rest of the result is unknown after them.
     for place in sorted({place for _, place in wanted}, key=lambda p: (p not in lined, p)):
         before = tuple(current)
         if place not in lined:
@@ -126,7 +128,7 @@ def _drawn(
     place: int,
     rng: np.random.Generator,
 ) -> Iterator[InputChange]:
-    """Changes of an operand, which the caller makes in `current` as they come."""
+    """Changes of an operand, which the caller applies to `current` one by one."""
     for kind in kinds:
         if kind is ChangeKind.CROSSED:
             crossed, exchanged = draw_exchange(
@@ -159,5 +161,5 @@ def _line_count(operation: Operation, place: int) -> int:
 
 
 def _is_images(operation: Operation, place: int) -> bool:
-    """Whether lines are images of a convolution, each of which takes a whole product."""
+    """Whether lines are images of a convolution, each of which requires a whole product."""
     return place == 0 and isinstance(operation.shape, Conv2dShape)

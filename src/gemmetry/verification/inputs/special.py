@@ -1,7 +1,7 @@
-"""Inputs that are rare in random data: wide ranges, cancelling sums, subnormals, overflow, NaN.
+"""Inputs that are rare in random data: wide ranges, cancelling sums, subnormals, overflow and NaN.
 
 The functions return host arrays of ``operation.inputs`` in storage shapes. Operands other than A
-and B are what the default distribution makes them.
+and B follow the default distribution.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ WIDEST = 12
 """Inputs of :func:`wide_range` lie between 2⁻¹² and 2¹² where the formats allow it."""
 
 _NORMAL_RANGE = 3
-"""Powers of two that cover all but a few of standard normal numbers on either side."""
+"""Powers of two that cover almost all standard normal numbers on either side."""
 
 
 def objection(name: str, operation: Operation, declared: Collection[Trait]) -> str:
-    """Why the check `name` does not apply to `operation`; "" if it does."""
+    """Why the check `name` does not apply to `operation`; "" if it applies."""
     s = operation.signature
     if s.lhs.is_integer:
         return "integers have no rounding, no NaN and no infinity"
@@ -66,7 +66,7 @@ def objection(name: str, operation: Operation, declared: Collection[Trait]) -> s
 
 
 def wide_range(operation: Operation, seed: int) -> Inputs | None:
-    """Normal numbers times powers of two, as far apart as the formats leave room for."""
+    """Normal numbers times powers of two, as far apart as the formats allow."""
     s = operation.signature
     room = math.log2(s.result.maximum) - math.log2(operation.matmul_shape.k) / 2
     exponent = min(
@@ -86,8 +86,8 @@ def wide_range(operation: Operation, seed: int) -> Inputs | None:
 
 
 def cancellation(operation: Operation, seed: int) -> Inputs | None:
-    """Of every product there is one with the other sign elsewhere in K: the exact sum is zero (or
-    a single product where K is odd) while |A||B| is large."""
+    """Every product has a counterpart with the opposite sign elsewhere in K: the exact sum is zero
+    (or a single product where K is odd) while |A||B| is large."""
     if operation.matmul_shape.k < 2 or isinstance(operation.shape, Conv2dShape):
         return None
     k = operation.matmul_shape.k
@@ -106,7 +106,7 @@ def cancellation(operation: Operation, seed: int) -> Inputs | None:
 
 
 def subnormals(operation: Operation, seed: int) -> Inputs | None:
-    """A is subnormal in its format, B large enough that the result is not lost."""
+    """A is subnormal in its format, and B is large enough that the result does not underflow."""
     s = operation.signature
     step, count = smallest_subnormal(s.lhs), 2 ** (s.lhs.significand_bits - 1) - 1
     if count < 1:
@@ -127,10 +127,10 @@ def subnormals(operation: Operation, seed: int) -> Inputs | None:
 def overflow(operation: Operation, seed: int) -> Inputs | None:
     """Rows of A alternate between sums far beyond the largest result and far below it."""
     s = operation.signature
-    # A reference in float64 has no room beyond float64.
+    # A float64 reference cannot exceed the range of float64.
     if isinstance(operation.shape, Conv2dShape) or F64 in (s.result, s.accumulator):
         return None
-    # Factors and addends make it depend on the order of operations what overflows.
+    # With factors and addends, the order of operations determines what overflows.
     if s.alpha != 1 or s.beta != 0 or s.epilogue or s.scaling is not Scaling.NONE:
         return None
     # The mean of a product of two numbers from [0.1, 1.1) is 0.36.
@@ -169,29 +169,29 @@ def _changed(operation: Operation, seed: int, distribution: str, change: _Change
 
 @dataclass(frozen=True)
 class Spread:
-    """Inputs with one special number in A and one in B, and where it must and may show: positions
-    in the flattened stored result, sorted."""
+    """Inputs with one special number in A and one in B, and sorted positions in the flattened
+    stored result that must or may be affected."""
 
     inputs: Inputs
     must: Positions
     may: Positions
-    """What is outside may not show it."""
+    """Positions that may be affected; all others must not be."""
     signs: npt.NDArray[np.int8] | None = None
-    """Of an infinity at each of `must`, where that is one; 0: NaN, or unknown. None for NaN, and
-    for convolutions, where a place may be in several terms."""
+    """Sign of the infinity at each of `must`; 0: NaN, or unknown. None for NaN, and for
+    convolutions, where a place may occur in several terms."""
 
 
 def spread(operation: Operation, inputs: Sequence[Array], value: float) -> Spread:
     """`inputs` with -`value` (NaN or infinity) at one place of A and `value` at one of B.
 
     Row i of the result is a sum with element (i, k) of A in each of its terms, column j one with
-    element (k, j) of B; no other element has either. Of a convolution it is the output pixels whose
-    window holds the place, and the channel of the filter; where a filter's tap lies in the padding,
-    kernels may multiply it with zero or leave it out.
+    element (k, j) of B; no other element has either. For a convolution it affects the output pixels
+    whose window contains the place, and the filter's channel; where a filter tap lies in the
+    padding, kernels may multiply it by zero or skip it.
     """
     lhs_at, rhs_at = _places(operation, last_k=math.isinf(value))
     changed = list(inputs)
-    # Of either sign, so that both signs of infinity are due on inputs of one sign too.
+    # Both signs, so that both infinities are expected even on inputs of one sign.
     places = zip(operation.inputs[:2], (lhs_at, rhs_at), (-value, value), strict=True)
     for i, (spec, at, special) in enumerate(places):
         array = np.array(inputs[i])
@@ -245,7 +245,8 @@ def _signs(
 def _conv_positions(
     shape: Conv2dShape, lhs_at: tuple[int, ...], rhs_at: tuple[int, ...]
 ) -> tuple[Positions, Positions]:
-    """Where the special numbers must and may show in the flattened (n, p, q, f) result."""
+    """Positions in the flattened (n, p, q, f) result that the special numbers must or may
+    affect."""
     must = np.zeros((shape.n, shape.p, shape.q, shape.f), dtype=np.bool_)
     may = must.copy()
     image, row, column, _ = lhs_at
@@ -263,7 +264,7 @@ def _conv_positions(
 
 def _places(operation: Operation, *, last_k: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Logical indices into A and B: past the middle of M and N, at one end of K. A kernel that
-    reads on past the end of a row comes upon the first k of the next one."""
+    reads past the end of a row reaches the first k of the next one."""
     lhs, rhs = (spec.shape for spec in operation.inputs[:2])
     end = -1 if last_k else 0
     if isinstance(operation.shape, Conv2dShape):

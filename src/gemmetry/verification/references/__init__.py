@@ -1,1 +1,2 @@
-"""What a result is compared with: references, samples of rows and columns, Freivalds' vectors."""
+"""References that results are compared with: whole results, samples of rows and columns, and
+Freivalds' vectors."""

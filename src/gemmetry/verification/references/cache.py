@@ -1,4 +1,4 @@
-"""References kept across dispatches (in memory) and across runs (on disk)."""
+"""Caches references across dispatches (in memory) and across runs (on disk)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from gemmetry.numerics.references import REFERENCE_VERSION, OperandSizes, Refere
 from gemmetry.numerics.storage import Array
 
 MAX_FILE_BYTES = 2**30
-"""References above 1 GiB are not written: computing them again costs about what reading does."""
+"""References above 1 GiB are not written: recomputing them takes about as long as reading them."""
 
 FEWEST_FILE_FLOPS = 10**7
-"""References of smaller operations are not written: one of 128³ is computed in 0.2 ms, written in
-0.4 and read in 0.4 (one core of an x86 server)."""
+"""References of smaller operations are not written: a reference of 128³ is computed in 0.2 ms, and
+written or read in 0.4 ms (one core of an x86 server)."""
 
 MEMORY_BYTES = 2**30
-"""What is kept in memory; the newest reference is, whatever its size."""
+"""Memory limit; the newest reference is always kept, whatever its size."""
 
 _MAGNITUDE_IS_VALUE = "magnitude_is_value"
 
@@ -38,19 +38,19 @@ _Key = tuple[Operation, str, int]
 
 _DAMAGE = (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile,
            tokenize.TokenError)  # fmt: skip
-"""What numpy raises for a file that is absent or not as it should be; it reads headers of arrays
-with Python's tokenizer."""
+"""Exceptions that numpy raises for a missing or invalid file; it reads array headers with Python's
+tokenizer."""
 
 
 class ReferenceCache:
     """References by operation, distribution and seed; one ``.npz`` file each.
 
-    A file is written beside its place and renamed, and every array in it carries a CRC, so a
-    reader sees a whole file or recomputes. That the folder cannot be written costs time, not
-    results, and is passed over in silence.
+    A file is written under a temporary name and renamed, and every array in it has a CRC, so a
+    reader finds a complete file or recomputes. An unwritable folder costs time, not results, and is
+    silently ignored.
 
     Args:
-        directory: where files go, made when first needed; None keeps to memory.
+        directory: folder of the files, created when first needed; None: memory only.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
@@ -85,7 +85,7 @@ class ReferenceCache:
 
 
 def _stored(directory: Path, key: _Key, compute: Callable[[], Reference]) -> Reference:
-    """From disk, or computed and written there."""
+    """The reference read from disk, or computed and written there."""
     operation, distribution, seed = key
     header = {
         "operation": operation_name(operation),
@@ -117,7 +117,7 @@ def _read(path: Path, header: str, shape: tuple[int, ...]) -> Reference | None:
             extra = arrays.get("extra_rounding")
             sizes = OperandSizes(*map(float, arrays["sizes"])) if "sizes" in arrays else None
     except _DAMAGE:
-        # Absent, cut short or damaged: zip members carry a CRC that reading checks.
+        # Missing, truncated or damaged: zip members have a CRC that reading checks.
         return None
     parts = [value, magnitude, *([] if extra is None else [extra])]
     if any(part.shape != shape for part in parts):

@@ -1,9 +1,9 @@
-"""Verification without a reference of the whole: Freivalds' test and a sample of rows and columns.
+"""Verification without a full reference: Freivalds' test and a sample of rows and columns.
 
-For shapes whose float64 reference does not pay. With a vector x of random signs, C·x must be
-A·(B·x), which takes O(MN + MK + NK) instead of O(MNK) operations (Freivalds, "Probabilistic
-machines can use less running time", IFIP 1977); both sides are computed in float64. What is left,
-r = (Ĉ - C)·x, is for each row a sum of its errors with random signs, whatever those errors are:
+Used for shapes whose float64 reference is too expensive. With a vector x of random signs, C·x must
+be A·(B·x), which takes O(MN + MK + NK) instead of O(MNK) operations (Freivalds, "Probabilistic
+machines can use less running time", IFIP 1977); both sides are computed in float64. The residual r
+= (Ĉ - C)·x is, for each row, a sum of its errors with random signs, whatever those errors are:
 
     P(Σ_v r_v² > s²·(V + 2·√(V·t) + 2·t)) ≤ exp(-t)      over V vectors, if ‖errors of the row‖ ≤ s
 
@@ -11,7 +11,7 @@ r = (Ĉ - C)·x, is for each row a sum of its errors with random signs, whatever
 theorem 1 of Hsu, Kakade, Zhang, "A tail inequality for quadratic forms of subgaussian random
 vectors", 2012). t = ln(rows tested / :data:`FALSE_ALARM`), so a result whose errors are within s
 fails in one of a million verifications, however many rows it has. Columns are tested likewise, by
-y·C = (y·A)·B; the two together tell where it is wrong.
+y·C = (y·A)·B; both tests together locate wrong elements.
 
 The noise s of a row has two parts:
 
@@ -24,9 +24,9 @@ The noise s of a row has two parts:
   be wrong where the bounds are wide); at least √n·u (what random rounding gives: λ = 1 of
   :mod:`gemmetry.numerics.accumulation`). :data:`SLACK` times E is granted.
 
-A result that is uniformly inaccurate shows in the sample, element by element against the usual
-bounds; one that is wrong in places shows in the sums. Integer results are exact: r is zero, modulo
-2⁶⁴, or the result is wrong, and there is no false alarm.
+The sample exposes a uniformly inaccurate result, element by element against the usual bounds; the
+sums expose a result that is wrong in places. Integer results are exact: r is zero, modulo 2⁶⁴, or
+the result is wrong, and there is no false alarm.
 """
 
 from __future__ import annotations
@@ -51,36 +51,37 @@ from gemmetry.verification.references.sampling import LINES, ElementSample, Elem
 from gemmetry.verification.references.vector_sums import Scan, Vectors, scan
 
 FALSE_ALARM = 1e-6
-"""Chance that a right result fails, over all rows, columns and vectors of one verification."""
+"""Probability that a correct result fails, over all rows, columns and vectors of one
+verification."""
 
 SLACK = 2.0
-"""Times the accumulation error seen in the sample that all rows are granted."""
+"""Factor over the accumulation error measured in the sample that all rows are allowed."""
 
 Indices = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
 class FreivaldsResult:
-    """What the test and the sample found."""
+    """Result of the test and the sample."""
 
     bad_rows: tuple[int, ...]
-    """Rows of the result, seen as (-1, last axis), whose sums or samples are wrong."""
+    """Rows of the result, reshaped to (-1, last axis), whose sums or samples are wrong."""
     bad_columns: tuple[int, ...]
-    """Columns of it (of any member of a batch)."""
+    """Columns of the result (of any matrix of a batch) whose sums or samples are wrong."""
     detail: str
     """What is wrong and where, or what was checked; one line."""
     checked_elements: int
-    """Elements that the sample compared one by one."""
+    """Number of elements that the sample compared one by one."""
     statistics: ErrorStatistics
-    """Of the sampled elements; without a mask."""
+    """Error statistics of the sampled elements, without a mask."""
     vectors: int
-    """0 where the sums do not apply."""
+    """Number of vectors; 0 where the sums do not apply."""
     inapplicable: str = ""
     """Why the sums do not apply, so that only the sample was judged; "" where they do."""
     largest_deviation: float = 0.0
     """Largest √(Σ_v r_v² / V) / s over rows and columns: below about 2 for a right result."""
     shape: tuple[int, int] = (0, 0)
-    """Of the result seen as (-1, last axis)."""
+    """Shape of the result reshaped to (-1, last axis)."""
 
     @property
     def is_right(self) -> bool:
@@ -109,18 +110,18 @@ def freivalds(
     vectors: int = 4,
     declared: Collection[Trait] = (),
 ) -> FreivaldsResult:
-    """Judge `output` without a reference of the whole.
+    """Verify `output` without a full reference.
 
     Time grows with MN + MK + NK (A and B are read twice, C once) plus a sample of 32 rows and 32
-    columns, 64·K·(M + N) multiply-adds. The sums need an epilogue that only adds: behind relu and
-    gelu, for convolutions and where the result overflows, the sample alone decides (of
-    convolutions 64 pixels with all their channels).
+    columns, 64·K·(M + N) multiply-adds. The sums need an epilogue that only adds: after relu and
+    gelu, for convolutions and where the result overflows, only the sample decides (for
+    convolutions, 64 pixels with all their channels).
 
     Args:
         inputs: host arrays of ``operation.inputs``. output: host array in storage shape.
-        seed: of the signs and of the sampled places.
+        seed: seed of the signs and of the sampled places.
         vectors: V.
-        declared: what the executable says of its arithmetic; the sample is judged by it.
+        declared: the executable's declarations about its arithmetic, which apply to the sample.
     """
     width = operation.output.shape[-1]
     shape = (operation.output.elements // max(1, width), width)
@@ -158,7 +159,7 @@ def freivalds(
 
 def _overflowing_rows(operation: Operation, output: Array) -> Indices:
     """Rows (as (-1, last axis)) with elements that are not finite, or that fp8 may have clipped:
-    right or wrong, no sum can tell."""
+    sums cannot verify them."""
     result = operation.signature.result
     if result.is_integer:
         return np.zeros(0, np.intp)
@@ -219,12 +220,12 @@ class _Found:
 
 @dataclass
 class _Side:
-    """Sums of one member's product over its rows; over its columns by the transposed product."""
+    """Sums of one matrix's product over its rows, or over its columns by the transposed product."""
 
     residual: Float64Array
     """(rows, vectors)."""
     magnitude: Float64Array
-    """‖M of each row‖, at most."""
+    """Upper bounds of ‖M of each row‖."""
     rounding: Scan
     """Of half ulps of the result."""
 
@@ -254,7 +255,7 @@ class _Sums:
 
     def wraps_around(self) -> bool:
         """Whether sums of s8 products or s32 results may leave the integers that float64 holds, so
-        that int64's arithmetic modulo 2⁶⁴ is needed; it is as exact, but slower."""
+        that int64 arithmetic modulo 2⁶⁴ is needed, which is also exact, but slower."""
         m, n, k, _ = self.operation.matmul_shape
         return max(m, n) * max(128 * 128 * k, 2**31) >= 2**53
 
@@ -276,7 +277,7 @@ class _Sums:
         return found
 
     def _of_member(self, member: int) -> dict[str, Array]:
-        """Matrices of one member of the batch; what all members share as one row."""
+        """The operands of one matrix of the batch; operands shared by the batch as one row."""
         is_batched = self.operation.kind is OperationKind.BATCH_MATMUL
         return {
             role: array[member] if is_batched and array.ndim == 3 else np.atleast_2d(array)
@@ -288,7 +289,7 @@ class _Sums:
         return signs.astype(np.int64 if self.modulo else np.float64)
 
     def _sides(self, parts: Mapping[str, Array]) -> tuple[_Side, _Side]:
-        """The sums over rows and over columns of one member's product."""
+        """The sums over rows and over columns of one matrix's product."""
         s = self.operation.signature
         m, n, _, _ = self.operation.matmul_shape
         x, y = self._signs(n), self._signs(m)
@@ -367,8 +368,8 @@ class _Sums:
 
 
 def largest_right_deviation(vectors: int, lines: float) -> float:
-    """What √(Σ_v r_v² / V) / s exceeds with a chance of at most :data:`FALSE_ALARM` in any of
-    `lines` rows and columns: 4.1 for 4 vectors and 4096 lines."""
+    """The value that √(Σ_v r_v² / V) / s exceeds with a probability of at most :data:`FALSE_ALARM`
+    in any of `lines` rows and columns: 4.1 for 4 vectors and 4096 lines."""
     tail = math.log(lines / FALSE_ALARM)
     return math.sqrt(1 + 2 * math.sqrt(tail / vectors) + 2 * tail / vectors)
 

@@ -1,8 +1,8 @@
-"""Whole rows and columns of a result, spread over it, compared with an exact reference of theirs.
+"""Compares whole rows and columns, sampled over a result, with their exact reference.
 
-They cost O(K·(M + N)) where the whole reference costs O(MNK). One row is drawn from each of equal
-strata, at a random place within it, so that every tile and every position within a tile has its
-chance; the first and the last are always among them.
+They cost O(K·(M + N)) where the whole reference costs O(MNK). One row is drawn at random from each
+of several equal strata, so that every tile and every position within a tile can be drawn; the first
+and the last row are always included.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from gemmetry.verification.comparison import compare
 from gemmetry.verification.error_statistics import ErrorStatistics
 
 LINES = 32
-"""Rows, and as many columns, of one sample; of a convolution twice as many pixels."""
+"""Number of rows, and of columns, of one sample; for a convolution twice as many pixels."""
 
 _MEMBERS = 4
-"""Members of a batch that are sampled; each costs a pass over its operands."""
+"""Number of sampled matrices of a batch; each costs a pass over its operands."""
 
 _BLOCK = 1 << 24
 """Elements of an operand widened to float64 at a time."""
@@ -51,7 +51,7 @@ class Line:
     """One sampled row or column."""
 
     index: int
-    """Of a row in the result seen as (-1, last axis), of a column in its member."""
+    """Index of a row in the result reshaped to (-1, last axis), or of a column in its matrix."""
     member: int
     squared_error: float = 0.0
     """Sum over the elements within their bounds."""
@@ -61,7 +61,7 @@ class Line:
 
 @dataclass
 class ElementSample:
-    """What the comparison of some rows or columns found."""
+    """Result of comparing some rows or columns."""
 
     statistics: ErrorStatistics
     lines: list[Line] = field(default_factory=list)
@@ -77,7 +77,7 @@ class ElementSampler:
 
     Args:
         inputs: host arrays of ``operation.inputs``. output: host array in storage shape.
-        declared: what the executable says of its arithmetic.
+        declared: the executable's declarations about its arithmetic.
     """
 
     def __init__(
@@ -94,13 +94,14 @@ class ElementSampler:
         self.tensors = logical_tensors(operation, inputs)
         self.tensors["result"] = to_logical(output, operation.output)
         self.rng = np.random.default_rng([seed % 2**64, 0x5A3B])
-        # Bounds by norm are of the whole operands, not of the few rows that are multiplied here.
+        # Bounds by norm refer to the whole operands, not to the few rows that are multiplied here.
         self.sizes: OperandSizes | None = None
         if declared and not operation.signature.lhs.is_integer:
             self.sizes = operand_sizes(operation, inputs)
 
     def rows(self, also: Sequence[int] = ()) -> ElementSample:
-        """Rows of the result seen as (-1, last axis), with `also`; pixels of a convolution."""
+        """Compare rows of the result reshaped to (-1, last axis), including `also`; pixels of a
+        convolution."""
         if isinstance(self.operation.shape, Conv2dShape):
             return self._pixels(self.operation.shape, also)
         m, n, _, _ = self.operation.matmul_shape
@@ -114,7 +115,7 @@ class ElementSampler:
         return sample
 
     def columns(self) -> ElementSample:
-        """Columns of the result (of some members of a batch)."""
+        """Compare columns of the result (of some matrices of a batch)."""
         m, n, _, _ = self.operation.matmul_shape
         sample = ElementSample(ErrorStatistics(elements=0))
         for member, columns in self._places(n, ()):
@@ -126,7 +127,7 @@ class ElementSampler:
         return sample
 
     def _places(self, size: int, also: Sequence[int]) -> Iterator[tuple[int, Indices]]:
-        """(member of the batch, sorted indices below `size`)."""
+        """(matrix of the batch, sorted indices below `size`)."""
         batch = self.operation.matmul_shape.batch
         members = spread(batch, min(batch, _MEMBERS), self.rng)
         wanted: dict[int, set[int]] = {int(member): set() for member in members}
@@ -143,7 +144,7 @@ class ElementSampler:
             yield np.arange(start, min(start + step, size))
 
     def _of_member(self, member: int) -> dict[str, Array]:
-        """Matrices of one member of the batch; what all members share as it is."""
+        """The operands of one matrix of the batch; operands shared by the batch are unchanged."""
         is_batched = self.operation.kind is OperationKind.BATCH_MATMUL
         return {
             role: array[member] if is_batched and array.ndim == 3 else array
@@ -189,7 +190,7 @@ class ElementSampler:
         _note_lines(operation, lines, got, reference, found, axis)
         if found.bad is not None:
             row, column = (int(i) for i in np.unravel_index(found.bad.argmax(), found.bad.shape))
-            # The member's own row, counted on over the members.
+            # The matrix's own row, numbered consecutively over the batch.
             line = lines[row if axis == 1 else 0]
             start = line.member * self.operation.matmul_shape.m
             place = line.index if axis == 1 else start + int(rows[row])
@@ -200,8 +201,8 @@ class ElementSampler:
         sample.statistics.add(found)
 
     def _pixels(self, shape: Conv2dShape, also: Sequence[int]) -> ElementSample:
-        """Pixels of a convolution's result with all their channels, as rows of its implicit GEMM;
-        their windows of the image are gathered."""
+        """Compare pixels of a convolution's result with all their channels, as rows of its implicit
+        GEMM, from their gathered windows of the image."""
         count = shape.n * shape.p * shape.q
         chosen = {*map(int, spread(count, 2 * LINES, self.rng)), *also}
         pixels = np.array(sorted(chosen), dtype=np.intp)

@@ -17,12 +17,12 @@ _PIECE = 1 << 19
 """Elements widened at a time by one thread: 4 MiB."""
 
 Vectors = npt.NDArray[Any]
-"""One vector a column; float64, or int64 for arithmetic modulo 2⁶⁴."""
+"""One vector per column; float64, or int64 for arithmetic modulo 2⁶⁴."""
 
 
 @dataclass
 class Scan:
-    """What one pass over a matrix gave; None where it was not asked for."""
+    """Results of one pass over a matrix; None where they were not requested."""
 
     right: Any = None
     """matrix @ x, (rows, vectors)."""
@@ -61,9 +61,9 @@ def scan(
 
     Args:
         x: (columns, vectors), to multiply from the right. y: (rows, vectors), from the left.
-        squares: sums of squares are wanted.
-        half_ulps_of: sums of squares and fourth powers are of half an ulp of each element in this
-            format, instead of the elements.
+        squares: whether to compute sums of squares.
+        half_ulps_of: compute the sums of squares and fourth powers of half an ulp of each element
+            in this format, instead of the elements.
         modulo: compute in int64, which wraps around, instead of float64.
     """
     if matrix.strides[0] < matrix.strides[1] and matrix.shape[0] > 1 and matrix.shape[1] > 1:
