@@ -10,6 +10,7 @@ import types
 import typing
 from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from gemmetry.domain.plan import Plan, ProviderRequest
 from gemmetry.domain.record import Record
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine import RunSummary, run
-from gemmetry.engine.workers.process import WorkerProcess
+from gemmetry.engine import RunSummary, run, session
+from gemmetry.engine.workers.executor import Executor
+from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
 from gemmetry.engine.workers.protocol import Message, Reply
 from gemmetry.measurement.rounds import Round
 from gemmetry.store.experiment import Experiment
@@ -108,6 +110,16 @@ def memory_workers() -> types.ModuleType:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def use_executor(monkeypatch: pytest.MonkeyPatch) -> Callable[[Executor], None]:
+    """Has runs start their workers with an executor."""
+
+    def use(executor: Executor) -> None:
+        monkeypatch.setattr(session, "WorkerContext", partial(WorkerContext, executor=executor))
+
+    return use
 
 
 @pytest.fixture

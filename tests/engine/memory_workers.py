@@ -5,7 +5,11 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from gemmetry.domain.outcome import Stage, Verification
 from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
@@ -28,6 +32,7 @@ from gemmetry.engine.workers.protocol import (
     WireDispatch,
 )
 from gemmetry.measurement.rounds import Round
+from gemmetry.observers.torch_profiler import trace_names
 from gemmetry.verification.checks import CheckOutcome, CheckResult
 from gemmetry.verification.protocol import CHECKS
 
@@ -71,9 +76,8 @@ def opened(wire: WireDispatch) -> list[Message]:
     """The answers about a dispatch that can be opened."""
     trace = None
     if wire.trace_folder:
-        files = ("chakra_et.json", *(f"kineto_{n}.json" for n in range(wire.trace_kept + 1)))
         trace = TraceFacts(
-            folder=wire.trace_folder, files=files, operators=1, kernels=0, input_sha256={},
+            folder=wire.trace_folder, files=(), operators=1, kernels=0, input_sha256={},
             output_sha256="",
         )  # fmt: skip
     verdict = PASSED if wire.verify else None
@@ -108,6 +112,31 @@ class MemoryChannel:
 
     def close(self) -> None:
         self.is_closed = True
+
+
+class RecordingChannel(MemoryChannel):
+    """Writes empty traces, as many as the schedule in the first request has repeats."""
+
+    def __init__(self) -> None:
+        super().__init__(self._answer)
+        self._repeats = 0
+
+    def _answer(self, request: Message) -> list[Message]:
+        if isinstance(request, Hello):
+            assert request.settings.trace is not None
+            self._repeats = request.settings.trace.repeats
+        return [
+            self._recorded(reply) if isinstance(reply, Opened) else reply
+            for reply in healthy_answers(request)
+        ]
+
+    def _recorded(self, reply: Opened) -> Opened:
+        assert reply.trace is not None
+        folder, names = Path(reply.trace.folder), tuple(trace_names(self._repeats))
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (folder / name).touch()
+        return msgspec.structs.replace(reply, trace=replace(reply.trace, files=names))
 
 
 class MemoryProcess:

@@ -238,9 +238,9 @@ def test_a_kill_between_journal_and_manifest_leaves_the_new_plan(grown, monkeypa
 
 
 @pytest.fixture
-def grid(make_plan, tmp_path):
-    """Records sizes with a provider; the summary and the records by name. A profiler sees nothing
-    of numpy: fast rows that end as unsupported, with a number each."""
+def grid(make_plan, tmp_path, memory_workers, use_executor):
+    """Records sizes with a provider; the summary and the records by name. The traces are empty."""
+    use_executor(memory_workers.MemoryExecutor(memory_workers.RecordingChannel))
 
     def go(*sizes, repeats=1, seed=42, provider="numpy"):
         plan = make_plan(
@@ -306,15 +306,14 @@ def test_fewer_repeats_are_refused_though_a_command_asked_for_them_once(grid):
 
 
 def test_traces_that_are_gone_or_lack_repeats_are_recorded_again(grid, tmp_path):
-    pytest.importorskip("torch")
-    _, first = grid(8, provider="torch")
+    _, first = grid(8)
     folder = tmp_path / "e" / first[name(8)].trace.folder
     shutil.rmtree(folder)
-    summary, records = grid(8, 16, provider="torch")
+    summary, records = grid(8, 16)
     assert (summary.total, summary.kept) == (2, 0)
     assert folder.is_dir()
     assert records[name(8)].trace.repeats == 1
-    summary, records = grid(8, 16, provider="torch", repeats=2)
+    summary, records = grid(8, 16, repeats=2)
     assert (summary.total, summary.kept) == (2, 0)
     assert [record.trace.repeats for record in records.values()] == [2, 2]
 
