@@ -21,8 +21,8 @@ from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.hardware.host import usable_cores
-from gemmetry.providers.iree_provider import PROVIDER
 from gemmetry.providers.iree_provider.compiling.sources import dispatch_function
+from gemmetry.providers.iree_provider.provider import PROVIDER
 from gemmetry.providers.iree_provider.targets import target_flags
 from gemmetry.providers.iree_provider.tiling.cpu import CpuTile
 from gemmetry.providers.iree_provider.tiling.tiles import configuration

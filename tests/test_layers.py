@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.providers.registry import builtin_names
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "gemmetry"
 HEAVY = {"torch", "triton", "iree", "polars", "matplotlib", "plotly", "ray", "pandas"}
@@ -148,3 +150,35 @@ def test_no_import_within_a_function_of_the_domain_breaks_a_circle() -> None:
         inner = [n for function in functions for n in ast.walk(function)]
         own = [n for n in inner if isinstance(n, ast.ImportFrom) and "gemmetry" in (n.module or "")]
         assert own == [], path.relative_to(PACKAGE)
+
+
+NAMES_OF_PROVIDERS = {
+    "api/support.py": "what the page of support shows",
+    "cli/options.py": "help, which must not load what the set is made by",
+    "cli/trace_record_command.py": "help, as above",
+    "domain/errors.py": "the planted bugs, which no suggestion names",
+    "specs/operations/defaults.py": "the dispatch profiler's own set, which is of IREE",
+}
+"""Files that name a provider all the same, and why."""
+
+NAMES_OF_SOMETHING_ELSE = {
+    "cli/completion.py", "domain/settings.py", "specs/keys.py",  # who computes a reference
+    "cli/trace_command.py", "devices/blas_threads.py", "devices/torch.py",  # libraries
+    "engine/dispatches/sanitizing.py", "observers/torch_profiler.py",
+    "verification/references/cache.py",
+    "domain/target.py", "specs/model.py", "specs/schema.py", "specs/yaml_text.py",  # null
+    "kernel_names/other_gemm.py", "kernel_names/words.py",  # families of kernels
+    "traces/operators/gemms.py", "traces/operators/launchers.py",
+}  # fmt: skip
+
+
+def test_providers_are_named_in_their_own_folder_alone() -> None:
+    names = "|".join(builtin_names())
+    own = rf"providers/(?:{names})_provider"
+    found = {
+        path
+        for path in (str(path.relative_to(PACKAGE)) for path in _modules(""))
+        if not re.match(own, path)
+        and re.search(rf"""["'](?:{names})["']""", (PACKAGE / path).read_text())
+    }
+    assert found <= NAMES_OF_PROVIDERS.keys() | NAMES_OF_SOMETHING_ELSE

@@ -13,7 +13,7 @@ import pytest
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.iree_provider import PROVIDER as IREE
+from gemmetry.providers.iree_provider.provider import PROVIDER as IREE
 from gemmetry.providers.null_provider.provider import PROVIDER as NULL
 from gemmetry.providers.numpy_provider import NumpyProvider
 from gemmetry.testing import EVERY_KIND, ProviderConformance

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import gemmetry
-from gemmetry.api import decorators
 from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.providers.torch_provider.provider import TorchProvider
 
 
 @pytest.fixture
@@ -111,8 +111,8 @@ def test_explicit_configurations_are_taken_as_they_are(module, requests):
 
 def test_the_baseline_is_torch_where_it_is_installed(module, requests, monkeypatch):
     function = module(KERNEL).my_gemm
-    for found, expected in ((object(), "torch"), (None, "numpy")):
-        monkeypatch.setattr(decorators.importlib.util, "find_spec", lambda _name, f=found: f)
+    for missing, expected in ((None, "torch"), ("torch is not installed", "numpy")):
+        monkeypatch.setattr(TorchProvider, "available", lambda _self, why=missing: why)
         function.run()
         assert requests[-1][0]["providers"][1] == {"name": expected}
 

@@ -23,9 +23,9 @@ from gemmetry.domain.outcome import Verification
 from gemmetry.domain.target import Target
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.providers.mutant_provider import PROVIDER
 from gemmetry.providers.mutant_provider.cuda.catalogue import HOPPER_SOURCE, PLANTED
 from gemmetry.providers.mutant_provider.mutant import Mutant
+from gemmetry.providers.mutant_provider.provider import PROVIDER
 from gemmetry.verification.companions import Companions
 from gemmetry.verification.protocol import verify
 

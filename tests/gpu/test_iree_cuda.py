@@ -20,7 +20,7 @@ from gemmetry.domain.dtypes import F32
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import TensorSpec
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.iree_provider import PROVIDER
+from gemmetry.providers.iree_provider.provider import PROVIDER
 
 pytestmark = [
     pytest.mark.gpu,

@@ -11,7 +11,7 @@ import pytest
 
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target
-from gemmetry.providers.triton_provider import PROVIDER
+from gemmetry.providers.triton_provider.provider import PROVIDER
 
 pytestmark = [
     pytest.mark.gpu,

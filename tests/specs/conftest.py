@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from gemmetry.domain.contracts import ProviderTraits
 from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers.registry import traits_of
 
 CPU = Target(TargetKind.CPU)
 GPU = Target(TargetKind.CUDA, "sm_90", 0, "Pretend GPU")
@@ -25,6 +27,9 @@ class FakeCatalogue:
 
     def provider_names(self) -> Sequence[str]:
         return sorted(self._targets)
+
+    def traits(self, name: str) -> ProviderTraits:
+        return traits_of(name)
 
     def unavailable(self, name: str, options: Mapping[str, Any]) -> str | None:
         self.asked.append(name)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from gemmetry.domain.contracts import Provider
+from gemmetry.domain.contracts import Provider, ProviderTraits
 from gemmetry.domain.target import Target
 from gemmetry.providers.registry import (
     BrokenPluginError,
@@ -14,6 +14,7 @@ from gemmetry.providers.registry import (
     listed_provider_names,
     load_provider,
     provider_names,
+    traits_of,
 )
 
 
@@ -25,6 +26,9 @@ class InstalledCatalogue:
 
     def provider_names(self) -> Sequence[str]:
         return _names()
+
+    def traits(self, name: str) -> ProviderTraits:
+        return traits_of(name)
 
     def listed_names(self) -> Sequence[str]:
         """Those that compute for people; the planted bugs of ``verify self-test`` are its own."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -91,13 +90,14 @@ def _run(
     keywords: Mapping[str, Any],
 ) -> Results:
     from gemmetry.api.profile import profile
+    from gemmetry.providers.registry import kernel_provider
 
     keywords = dict(keywords)
     against = keywords.pop("against", against)
     configurations = keywords.pop("configurations", configurations)
     how = {name: keywords.pop(name) for name in _RUN_ARGUMENTS if name in keywords}
     axes, values = _split(function, keywords)
-    user: dict[str, Any] = {"name": "user"}
+    user: dict[str, Any] = {"name": kernel_provider()}
     chosen = [*(configurations or ()), *_product(axes)]
     if chosen:
         user["configurations"] = chosen
@@ -114,7 +114,10 @@ def _run(
 def _baselines(against: Sequence[str] | None) -> Sequence[str]:
     if against is not None:
         return [against] if isinstance(against, str) else against
-    return ["torch" if importlib.util.find_spec("torch") else "numpy"]
+    from gemmetry.providers.registry import baseline_names, load_provider, provider_names
+
+    libraries = baseline_names(provider_names())
+    return [next(name for name in libraries if load_provider(name).available() is None)]
 
 
 def _split(

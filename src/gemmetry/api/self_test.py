@@ -20,6 +20,7 @@ from gemmetry.domain.outcome import Stage
 from gemmetry.domain.plan import Plan, ProviderRequest
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers.mutant_provider import NAME
 from gemmetry.providers.mutant_provider.catalogue import (
     NOT_PLANTED,
     planted,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from gemmetry.analysis.dispatches.kill_matrix import KillMatrix
     from gemmetry.engine import RunSummary
 
-PROVIDER = "mutant"
+PROVIDER = NAME
 
 LEVELS = ("quick", "standard", "paranoid")
 

@@ -14,6 +14,7 @@ from gemmetry.api.profile import Prepared, prepare, read_spec, run_prepared
 from gemmetry.domain.events import Listener, ignore_events
 from gemmetry.domain.settings import TraceSchedule
 from gemmetry.domain.target import parse_target
+from gemmetry.providers.registry import recording_provider
 from gemmetry.specs.model import ProfileSpec, ProviderSpec
 from gemmetry.specs.operations.grid import CPU_SQUARES, DEFAULT_SQUARES
 from gemmetry.store.places import DEFAULT_FOLDER
@@ -58,7 +59,7 @@ def with_defaults(spec: ProfileSpec) -> ProfileSpec:
     }
     given = spec.model_fields_set
     if not spec.kernel:
-        defaults["providers"] = (ProviderSpec(name="torch"),)
+        defaults["providers"] = (ProviderSpec(name=recording_provider()),)
     if not spec.dispatches:
         defaults["default_config"] = True
     if not (_NAMES_FORMATS | _NAMES_OPERATIONS) & given:
@@ -78,7 +79,7 @@ def _is_for_gpu(spec: ProfileSpec) -> bool:
     if spec.device or spec.cuda_arch:
         return bool(spec.cuda_arch) or any(parse_target(name).is_gpu for name in spec.device)
     catalogue = InstalledCatalogue()
-    names = [provider.name for provider in spec.providers] or ["torch"]
+    names = [provider.name for provider in spec.providers] or [recording_provider()]
     return any(
         target.is_gpu and target.index is not None
         for name in names

@@ -262,6 +262,28 @@ class Executable(Protocol):
         """Free the executable's resources."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderTraits:
+    """What others need to know of a provider before it is loaded; its package declares it as
+    ``TRAITS``."""
+
+    is_default: bool = True
+    """Runs that name no provider take it where it works."""
+    takes_kernels: bool = False
+    """``--kernel`` gives it the functions that it runs."""
+    baseline_rank: int | None = None
+    """Place among the vendor libraries (cuBLAS, hipBLASLt, MKL, OpenBLAS), the best first, which
+    are what readers hold a kernel against; None: it is no such library."""
+    records_traces: bool = False
+    """``trace record`` takes it where a request names no provider."""
+    spec_keys: tuple[str, ...] = ()
+    """Keys of a spec that its constructor is given as options."""
+    legacy_label: str = ""
+    """Its name in the dispatch profiler's formats, if that is another."""
+    colour: int | None = None
+    """Place in the palette of reports; None: one that follows from its name."""
+
+
 class Provider(Protocol):
     """Turns dispatches into executables. Each process creates its own instance as
     ``Class(options)``.

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
 from typing import Any, cast
 
 from gemmetry import providers
-from gemmetry.domain.contracts import Executable, Provider, Workspace
+from gemmetry.domain.contracts import Executable, Provider, ProviderTraits, Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.errors import (
     UNLISTED_PROVIDERS,
@@ -37,6 +39,36 @@ def listed_provider_names() -> list[str]:
     return [name for name in provider_names() if name not in UNLISTED_PROVIDERS]
 
 
+@cache
+def traits_of(name: str) -> ProviderTraits:
+    """What is known of a provider without loading it; those of other packages, and what no
+    package here provides, have the usual traits."""
+    if name not in builtin_names():
+        return ProviderTraits()
+    return cast(ProviderTraits, getattr(_module(name), "TRAITS", ProviderTraits()))
+
+
+def baseline_names(names: Iterable[str]) -> list[str]:
+    """Those of `names` that are vendor libraries, the best baseline first."""
+    ranks = {name: traits_of(name).baseline_rank for name in names}
+    ranked = [(rank, name) for name, rank in ranks.items() if rank is not None]
+    return [name for _, name in sorted(ranked)]
+
+
+def kernel_provider() -> str:
+    """The provider that runs the functions of ``--kernel``."""
+    return next(name for name in builtin_names() if traits_of(name).takes_kernels)
+
+
+def recording_provider() -> str:
+    """The provider whose dispatches ``trace record`` records where none is named."""
+    return next(name for name in builtin_names() if traits_of(name).records_traces)
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"{providers.__name__}.{name}{_SUFFIX}")
+
+
 class BrokenPluginError(RequestError):
     """A provider of another package cannot be imported or made."""
 
@@ -49,8 +81,10 @@ def load_provider(name: str, options: Mapping[str, Any] | None = None) -> Provid
         BrokenPluginError: a provider of another package cannot be imported or made.
     """
     if name in builtin_names():
-        factory = importlib.import_module(f"{providers.__name__}.{name}{_SUFFIX}").PROVIDER
-        return cast(Provider, factory(options))
+        module = _module(name)
+        if not hasattr(module, "PROVIDER"):
+            module = importlib.import_module(f"{module.__name__}.provider")
+        return cast(Provider, module.PROVIDER(options))
     point = _entry_points().get(name)
     if point is None:
         raise UnknownNameError("provider", name, provider_names())
@@ -94,13 +128,14 @@ class UnavailableProvider(BaseProvider):
         raise UnsupportedError(f"{dispatch}: {self._reason}")
 
 
-def builtin_names() -> list[str]:
+@cache
+def builtin_names() -> tuple[str, ...]:
     """Names of the providers that come with gemmetry."""
-    return [
+    return tuple(
         module.name.removesuffix(_SUFFIX)
         for module in pkgutil.iter_modules(providers.__path__)
         if module.name.endswith(_SUFFIX)
-    ]
+    )
 
 
 def _entry_points() -> dict[str, EntryPoint]:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable
 
+from gemmetry.providers.registry import traits_of
+
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f")
 """On a light ground. The first six are of Okabe and Ito's palette, which people with any colour
 vision can tell apart (https://jfly.uni-koeln.de/color/)."""
@@ -14,9 +16,6 @@ DARK_COLOURS = (
     "#4da3e0", "#ff8c4a", "#2cc295", "#e79cc4", "#f5b942", "#8fd3f4", "#b79be0", "#aab2bb",
 )  # fmt: skip
 """The same hues on a dark ground, lighter."""
-
-_PLACES = {"iree": 0, "numpy": 1, "torch": 2, "triton": 3, "user": 4, "mutant": 6, "null": 7}
-"""Places of the providers that come with gemmetry."""
 
 SCALE = ("#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58",
          "#b5de2b", "#fde725")  # fmt: skip
@@ -34,7 +33,7 @@ def provider_places(providers: Iterable[str]) -> dict[str, int]:
     with other markers.
     """
     names = sorted(set(providers))
-    places = {name: _PLACES[name] for name in names if name in _PLACES}
+    places = {name: place for name in names if (place := traits_of(name).colour) is not None}
     for name in names:
         if name in places:
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from gemmetry.domain.contracts import ProviderTraits
 from gemmetry.domain.target import Target
 
 
@@ -13,6 +14,9 @@ class Catalogue(Protocol):
 
     def provider_names(self) -> Sequence[str]:
         """Names of all providers, without importing any."""
+
+    def traits(self, name: str) -> ProviderTraits:
+        """What is known of a provider without loading it."""
 
     def unavailable(self, name: str, options: Mapping[str, Any]) -> str | None:
         """None if the provider works here, else the reason and what to install."""

@@ -61,7 +61,7 @@ def make_plan(
         RequestError: a provider, device, shape or pattern does not exist or fit.
     """
     entries = _entries(spec, generated)
-    requests = _requests(spec, base, defaults, entries)
+    requests = _requests(spec, base, defaults, entries, catalogue)
     targets, notes = resolve_targets(spec, requests, catalogue, defaults, entries)
     requests, more = resolve_providers(spec, requests, targets, catalogue)
     notes.extend(more)
@@ -150,12 +150,17 @@ def _plan_selection(selection: PatternSelection, reused: Reused) -> Selection | 
 
 
 def _requests(
-    spec: ProfileSpec, base: Path | None, defaults: Defaults | None, entries: Sequence[Generated]
+    spec: ProfileSpec,
+    base: Path | None,
+    defaults: Defaults | None,
+    entries: Sequence[Generated],
+    catalogue: Catalogue,
 ) -> list[ProviderRequest]:
-    """The providers asked for by name, one `user` for each kernel; empty: the caller chooses."""
+    """The providers that the spec names, and the one that runs its kernels; empty: the caller
+    chooses."""
     requests = []
     for provider in spec.providers:
-        options = {**provider_options(spec, provider.name), **provider.options}
+        options = {**provider_options(spec, provider.name, catalogue), **provider.options}
         values = [item for item in provider.configurations if isinstance(item, Mapping)]
         if values:
             options["configurations"] = [dict(item) for item in values]
@@ -165,15 +170,17 @@ def _requests(
         silent = list(dict.fromkeys(entry.provider for entry in entries))
     if not requests:
         requests = [
-            ProviderRequest(name=name, options=provider_options(spec, name)) for name in silent
+            ProviderRequest(name=name, options=provider_options(spec, name, catalogue))
+            for name in silent
         ]
     if spec.kernel:
-        given = next((request for request in requests if request.name == "user"), None)
+        runner = next(n for n in catalogue.provider_names() if catalogue.traits(n).takes_kernels)
+        given = next((request for request in requests if request.name == runner), None)
         options = {**(given.options if given else {})}
         kernels = [_kernel(text, base) for text in spec.kernel]
         options["kernel"] = kernels if len(kernels) > 1 else kernels[0]
-        requests = [request for request in requests if request.name != "user"]
-        requests.append(ProviderRequest(name="user", options=options))
+        requests = [request for request in requests if request.name != runner]
+        requests.append(ProviderRequest(name=runner, options=options))
     return requests
 
 

@@ -13,13 +13,6 @@ from gemmetry.specs.generated import Generated
 from gemmetry.specs.model import ProfileSpec
 from gemmetry.specs.operations.defaults import Defaults
 
-ONLY_WHEN_NAMED = frozenset({"null", "user", "mutant"})
-"""Providers that no default run takes: a pretend device, kernels that must be given, and kernels
-that are wrong on purpose."""
-
-_BASELINES = ("torch", "numpy")
-"""What a kernel of one's own is compared with when no provider is named; the first available."""
-
 _BEST_FIRST = (TargetKind.CUDA, TargetKind.HIP, TargetKind.CPU, TargetKind.VULKAN, TargetKind.NULL)
 
 
@@ -67,9 +60,9 @@ def resolve_targets(
 
 def _known_targets(requests: Sequence[ProviderRequest], catalogue: Catalogue) -> list[Target]:
     asked = {request.name: request.options for request in requests}
-    if not asked or set(asked) == {"user"}:
+    if all(catalogue.traits(name).takes_kernels for name in asked):
         # A kernel of one's own may run wherever its baseline does.
-        names = (name for name in catalogue.provider_names() if name not in ONLY_WHEN_NAMED)
+        names = (name for name in catalogue.provider_names() if catalogue.traits(name).is_default)
         asked |= {name: {} for name in names}
     targets: dict[Target, None] = {}
     for name, options in asked.items():
@@ -144,9 +137,10 @@ def resolve_providers(
     has_kernel = bool(spec.kernel)
     if spec.providers or (chosen and not has_kernel):
         return chosen, []
-    for name in _BASELINES if has_kernel else catalogue.provider_names():
-        if name not in ONLY_WHEN_NAMED and _serves(name, targets, catalogue):
-            chosen.append(ProviderRequest(name=name, options=provider_options(spec, name)))
+    for name in _baselines(catalogue) if has_kernel else catalogue.provider_names():
+        if catalogue.traits(name).is_default and _serves(name, targets, catalogue):
+            options = provider_options(spec, name, catalogue)
+            chosen.append(ProviderRequest(name=name, options=options))
             if has_kernel:
                 break
     if not chosen:
@@ -158,9 +152,17 @@ def resolve_providers(
     return chosen, [f"providers: {names} (--providers picks others)"]
 
 
-def provider_options(spec: ProfileSpec, name: str) -> dict[str, Any]:
+def _baselines(catalogue: Catalogue) -> list[str]:
+    """What a kernel of one's own is compared with where no provider is named, the best first."""
+    ranks = {name: catalogue.traits(name).baseline_rank for name in catalogue.provider_names()}
+    ranked = [(rank, name) for name, rank in ranks.items() if rank is not None]
+    return [name for _, name in sorted(ranked)]
+
+
+def provider_options(spec: ProfileSpec, name: str, catalogue: Catalogue) -> dict[str, Any]:
     """Options that keys of the spec give to a provider."""
-    return {"iree_bin_dir": spec.iree_bin_dir} if name == "iree" and spec.iree_bin_dir else {}
+    values = {key: getattr(spec, key) for key in catalogue.traits(name).spec_keys}
+    return {key: value for key, value in values.items() if value}
 
 
 def _serves(name: str, targets: Sequence[Target], catalogue: Catalogue) -> bool:

@@ -24,9 +24,9 @@ from gemmetry.numerics.bounds import error_bounds
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.numerics.storage import to_float64
-from gemmetry.providers.iree_provider import PROVIDER
 from gemmetry.providers.iree_provider.compiling.compiler import IreeCompiler
 from gemmetry.providers.iree_provider.compiling.nvidia import find_ptxas
+from gemmetry.providers.iree_provider.provider import PROVIDER
 
 CPU = Target(TargetKind.CPU)
 

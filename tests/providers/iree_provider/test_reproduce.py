@@ -14,7 +14,8 @@ from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.numerics.inputs import make_inputs
-from gemmetry.providers.iree_provider import PROVIDER, input_files
+from gemmetry.providers.iree_provider import input_files
+from gemmetry.providers.iree_provider.provider import PROVIDER
 
 CPU = Target(TargetKind.CPU)
 

@@ -18,11 +18,11 @@ from gemmetry.domain.target import Target, TargetKind
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference
 from gemmetry.numerics.storage import Array
-from gemmetry.providers.mutant_provider import MutantProvider
 from gemmetry.providers.mutant_provider.catalogue import planted
 from gemmetry.providers.mutant_provider.host.emulator import TiledGemm
 from gemmetry.providers.mutant_provider.host.kernels import HostExecutable
 from gemmetry.providers.mutant_provider.mutant import Carrier
+from gemmetry.providers.mutant_provider.provider import MutantProvider
 from gemmetry.verification.comparison import compare
 
 DEVICE = HostDevice()

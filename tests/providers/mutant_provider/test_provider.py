@@ -10,12 +10,11 @@ from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.errors import UnknownNameError, UnsupportedError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.mutant_provider import MutantProvider, provider
+from gemmetry.providers.mutant_provider import provider
 from gemmetry.providers.mutant_provider.catalogue import planted, planted_by_configuration
 from gemmetry.providers.mutant_provider.mutant import Carrier
-from gemmetry.providers.mutant_provider.provider import vehicle_problem
-from gemmetry.providers.registry import load_provider
-from gemmetry.specs.resolve import ONLY_WHEN_NAMED
+from gemmetry.providers.mutant_provider.provider import MutantProvider, vehicle_problem
+from gemmetry.providers.registry import load_provider, traits_of
 
 CPU = Target(TargetKind.CPU)
 ITEM = planted_by_configuration()["m38_tf32_inputs_host"]
@@ -25,7 +24,7 @@ WORKSPACE = Workspace(generated=Path("unused"))
 
 def test_it_is_found_by_name_and_never_taken_by_default() -> None:
     assert isinstance(load_provider("mutant"), MutantProvider)
-    assert "mutant" in ONLY_WHEN_NAMED
+    assert not traits_of("mutant").is_default
     assert MutantProvider().available() is None
     assert CPU in MutantProvider().targets()
 

@@ -13,7 +13,7 @@ from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.errors import CompileError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind, parse_target
-from gemmetry.providers.triton_provider import PROVIDER
+from gemmetry.providers.triton_provider.provider import PROVIDER
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="triton is not installed"

@@ -12,7 +12,7 @@ from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind, parse_target
-from gemmetry.providers.triton_provider import PROVIDER
+from gemmetry.providers.triton_provider.provider import PROVIDER
 
 CPU = Target(TargetKind.CPU)
 
@@ -36,7 +36,7 @@ REFUSED = [
 
 CONFORMANCE = """
 import json, sys
-from gemmetry.providers.triton_provider import PROVIDER
+from gemmetry.providers.triton_provider.provider import PROVIDER
 from gemmetry.testing import ProviderConformance
 
 class Triton(ProviderConformance):

@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 from gemmetry.analysis.dispatches.marks import find_run_marks
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.record import Record
+from gemmetry.providers.registry import baseline_names
 from gemmetry.statistics.comparison import Difference
-
-PREFERRED_BASELINES = ("torch", "numpy")
-"""Vendor libraries (cuBLAS, hipBLASLt, MKL, OpenBLAS) are what readers hold a kernel against."""
 
 Problem = tuple[str, str, str, str]
 """(target, device, operation, distribution): only dispatches of one problem are held against each
@@ -123,7 +121,7 @@ def default_baseline(records: Iterable[Record]) -> str | None:
     measured = {record.provider for record in records if record.measurement is not None}
     if len(measured) < 2:
         return None
-    return next((name for name in PREFERRED_BASELINES if name in measured), None)
+    return next(iter(baseline_names(measured)), None)
 
 
 def is_of_baseline(record: Record, baseline: str) -> bool:

@@ -4,6 +4,6 @@
 ``executable.py`` run.
 """
 
-from gemmetry.providers.iree_provider.provider import IreeProvider as PROVIDER  # noqa: N814
+from gemmetry.domain.contracts import ProviderTraits
 
-__all__ = ["PROVIDER"]
+TRAITS = ProviderTraits(spec_keys=("iree_bin_dir",), legacy_label="IREE Codegen", colour=0)

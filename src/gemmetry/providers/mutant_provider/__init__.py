@@ -6,6 +6,7 @@ the other files of ``host/`` changes one thing of it, and its decorator plants i
 ``unseen/`` do so too, written without a look at the checks.
 """
 
-from gemmetry.providers.mutant_provider.provider import PROVIDER, MutantProvider
+from gemmetry.domain.contracts import ProviderTraits
 
-__all__ = ["PROVIDER", "MutantProvider"]
+TRAITS = ProviderTraits(is_default=False, colour=6)
+NAME = "mutant"

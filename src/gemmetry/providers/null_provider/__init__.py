@@ -1,6 +1,6 @@
 """The provider ``null``:
 a pretend device for tests of everything around a provider. Start at ``provider.py``."""
 
-from gemmetry.providers.null_provider.provider import PROVIDER, NullProvider
+from gemmetry.domain.contracts import ProviderTraits
 
-__all__ = ["PROVIDER", "NullProvider"]
+TRAITS = ProviderTraits(is_default=False, colour=7)

@@ -1,6 +1,6 @@
 """The provider ``torch``:
 torch, the baseline of most comparisons. Start at ``provider.py``."""
 
-from gemmetry.providers.torch_provider.provider import PROVIDER, TorchProvider
+from gemmetry.domain.contracts import ProviderTraits
 
-__all__ = ["PROVIDER", "TorchProvider"]
+TRAITS = ProviderTraits(baseline_rank=0, records_traces=True, colour=2)

@@ -5,8 +5,6 @@
 ``provider`` ties them together. Nothing here imports triton or torch until it is used.
 """
 
-from gemmetry.providers.triton_provider.provider import TritonProvider
+from gemmetry.domain.contracts import ProviderTraits
 
-PROVIDER = TritonProvider
-
-__all__ = ["PROVIDER", "TritonProvider"]
+TRAITS = ProviderTraits(colour=3)

@@ -180,3 +180,6 @@ def _require_interpreter() -> None:
             hint="Set TRITON_INTERPRET=1 before starting.",
         )
     os.environ["TRITON_INTERPRET"] = "1"
+
+
+PROVIDER = TritonProvider

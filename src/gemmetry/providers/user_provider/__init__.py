@@ -1,6 +1,6 @@
 """The provider ``user``:
 a user's own kernel, straight from a file. Start at ``provider.py``."""
 
-from gemmetry.providers.user_provider.provider import PROVIDER, UserProvider
+from gemmetry.domain.contracts import ProviderTraits
 
-__all__ = ["PROVIDER", "UserProvider"]
+TRAITS = ProviderTraits(is_default=False, takes_kernels=True, colour=4)

@@ -14,6 +14,7 @@ from gemmetry.domain.names import operation_name, split_dispatch_name
 from gemmetry.domain.operation import Operation, OperationKind
 from gemmetry.domain.outcome import Outcome, Verification
 from gemmetry.domain.record import Record
+from gemmetry.providers.registry import traits_of
 from gemmetry.reports.texts import first_line, printable
 
 _RULE = "-" * 64 + " "
@@ -25,7 +26,6 @@ _KINDS = {
     OperationKind.MATMUL_SPLITK: "OperationKind.SplitkMatmul",
     OperationKind.CONV2D: "OperationKind.Conv2d",
 }
-_PROVIDERS = {"iree": "IREE Codegen"}
 
 CSV_HEADER = (
     "Provider", "op_kind", "Operation", "bytes", "flops", "batch_count", "m", "n", "k", "lhs",
@@ -85,7 +85,7 @@ def csv_row(record: Record) -> dict[str, str | int]:
 
 
 def _provider(record: Record) -> str:
-    return _PROVIDERS.get(record.provider, record.provider)
+    return traits_of(record.provider).legacy_label or record.provider
 
 
 def _arguments(operation: Operation) -> Mapping[str, str | int]:

@@ -12,9 +12,9 @@ from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.errors import StorageError, UnsupportedError
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.target import parse_target
-from gemmetry.providers.iree_provider import PROVIDER
 from gemmetry.providers.iree_provider.compiling.readback import chosen_configuration
 from gemmetry.providers.iree_provider.compiling.sources import dispatch_function
+from gemmetry.providers.iree_provider.provider import PROVIDER
 from gemmetry.providers.iree_provider.targets import target_flags
 from gemmetry.providers.iree_provider.tiling.tuning_spec import tuning_spec, write_tuning_spec
 

@@ -12,9 +12,9 @@ import pytest
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.iree_provider import PROVIDER
 from gemmetry.providers.iree_provider.compiling.compiler import attribute_errors
 from gemmetry.providers.iree_provider.compiling.sources import dispatch_function
+from gemmetry.providers.iree_provider.provider import PROVIDER
 from gemmetry.providers.iree_provider.targets import TARGET_CPU_VARIABLE, target_flags
 from gemmetry.providers.iree_provider.tiling import vectors
 from gemmetry.providers.iree_provider.tiling.configurations import parse_tile, tiles_for

@@ -16,10 +16,10 @@ from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.dispatches.companion_builder import CompanionBuilder
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.providers.mutant_provider import MutantProvider
 from gemmetry.providers.mutant_provider.catalogue import planted
 from gemmetry.providers.mutant_provider.host import rare
 from gemmetry.providers.mutant_provider.mutant import Mutant
+from gemmetry.providers.mutant_provider.provider import MutantProvider
 from gemmetry.verification.checks import CheckOutcome, calls, long_axes
 from gemmetry.verification.context import Context
 from gemmetry.verification.launching import Launcher

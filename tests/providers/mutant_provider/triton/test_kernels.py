@@ -25,7 +25,7 @@ from gemmetry.domain.target import Target, TargetKind
 from gemmetry.numerics.bounds import error_bounds
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.providers.mutant_provider import PROVIDER
+from gemmetry.providers.mutant_provider.provider import PROVIDER
 from gemmetry.providers.mutant_provider.triton.catalogue import PLANTED
 
 CPU = Target(TargetKind.CPU)

@@ -25,8 +25,8 @@ from gemmetry.numerics.gelu import gelu
 from gemmetry.numerics.host_products import logical_view
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.storage import Array, Float64Array, to_float64
-from gemmetry.providers.mutant_provider import MutantProvider
 from gemmetry.providers.mutant_provider.catalogue import planted
+from gemmetry.providers.mutant_provider.provider import MutantProvider
 from gemmetry.providers.mutant_provider.unseen import callers as unseen_callers
 
 DEVICE = HostDevice()
