@@ -20,7 +20,7 @@ This page is generated: `python docs/generate/columns.py > docs/columns.md`.
 
 Every record has these columns, in every format. JSON has each as a key of each record, null where
 it does not apply; CSV and Excel leave such a cell empty. Values are stored in SI units, and the
-name says the unit: `*_ns` is a duration of one launch in nanoseconds. `↑` means that higher is
+name includes the unit: `*_ns` is a duration of one launch in nanoseconds. `↑` means that higher is
 better, `↓` that lower is.
 
 | column | unit | | meaning |
@@ -46,7 +46,7 @@ def columns_page() -> str:
 
 
 def _row(column: Column) -> str:
-    # Backticks of a description are meant; everything else is taken as it stands.
+    # Backticks of a description are markup; everything else is literal.
     meaning = escape(column.description).replace("\\`", "`")
     unit = escape(column.unit)
     return f"| `{column.name}` | {unit} | {_ARROWS[column.direction]} | {meaning} |\n"

@@ -19,54 +19,53 @@ _HEAD = """\
 
 This page is generated: `python docs/generate/command_line.py > docs/command-line.md`.
 
-`gemmetry COMMAND --help` shows the same on a terminal, and
-`gemmetry --install-completion` teaches the shell to complete commands, options, providers,
-dtypes, kinds and layouts.
+`gemmetry COMMAND --help` shows the same on a terminal. `gemmetry --install-completion` enables
+completion of commands, options, providers, dtypes, kinds and layouts in the shell.
 
 ## Conventions
 
-- **Lists** are written with commas, with spaces, or by giving the option again:
+- **Lists** are written with commas, with spaces, or by repeating the option:
   `--dtypes f32,bf16`, `--dtypes f32 bf16`, `--dtypes f32 --dtypes bf16`.
-- **Flags** are `--flag`, `--flag=true`, `--flag=false` or `--no-flag`. Underscores may stand for
+- **Flags** are `--flag`, `--flag=true`, `--flag=false` or `--no-flag`. Underscores may replace
   hyphens (`--problem_m`).
 - **Ranges**: `64:1024:128` excludes its end, `log2:64:8192` doubles and includes it. M, N and K
-  are given together: a size that is left out is an error.
+  must be given together: a missing size is an error.
 - **Shapes**: `MxNxK`, `BxMxNxK`, conv2d `NxHxWxC_RxSxF[_strideAxB][_padAxB]`, presets (`first`,
   `first_gpu`, `squares`, `llm`, `legacy`, `conv`), files (`.csv`, `.yaml`, `.txt`), and single
-  numbers, which are squares. `64,64,64` may mean either and is refused: write `64x64x64`, or
+  numbers, which are squares. `64,64,64` is ambiguous and is refused: write `64x64x64`, or
   `64 64 64` for squares.
-- **Files** of `--output` are lists too: `-o a.csv,b.json`.
+- **Output files** (`--output`) are lists too: `-o a.csv,b.json`.
 - **Selection** (`--dispatches`, `--exclude`): a glob on the dispatch's name or on
-  `provider:name`; `re:REGEX`, also without `re:` where a pattern can be nothing else
-  (`matmul_.*_f32t_.*`; a line on stderr says so); `key=value` on a column known before the run
-  (`kind=conv2d`, `m=64:512:64`, `dtype={f16,bf16}`). Commas separate patterns, inside brackets they
-  belong to the pattern. A name in full is *made*, whatever the other options say; so is the
-  operation at the front of a glob.
+  `provider:name`; a regular expression, `re:REGEX`, in which `re:` may be left out if the pattern
+  can be nothing else (`matmul_.*_f32t_.*`; a line on stderr reports this); or `key=value` on a
+  column known before the run (`kind=conv2d`, `m=64:512:64`, `dtype={f16,bf16}`). Commas separate patterns;
+  inside brackets they belong to the pattern. A dispatch named in full is *created*, whatever the
+  other options select; so is the operation at the beginning of a glob.
 - **Spec files**: every option under a panel below is a key of a spec file ([](specs.md)), with `_`
-  for `-`. Options override the file; `--save-spec` writes the request; `--spec -` reads standard
-  input.
-- **stdout** holds the results alone, with `--json` exactly one JSON document
-  (`gemmetry schema results`); progress, notes and errors go to stderr. An error is an `error:`
-  line for each mistake, with what is wrong and why, and a `hint:` line with what to do.
-- **Exit status**: 0 done (a configuration rejected by its compiler or device is a row, while its
-  operation has another that is ok); 1 something was wrong, crashed, timed out or ran out of
+  instead of `-`. Options override the file; `--save-spec` writes the request to a file; `--spec -`
+  reads standard input.
+- **stdout** receives only the results, with `--json` exactly one JSON document
+  (`gemmetry schema results`); progress, notes and errors go to stderr. Each error is an `error:`
+  line with what is wrong and why, followed by a `hint:` line with the next step.
+- **Exit status**: 0 done (a configuration that its compiler or device rejected is a row, as long as
+  its operation has another that is ok); 1 something was wrong, crashed, timed out or ran out of
   memory, an operation has no ok dispatch, or a comparison found a regression; 2 the request was
   wrong; 3 the machine failed (disk full, folder not writable, device lost); 130 interrupted. The
-  same command goes on where the last one stopped.
+  same command continues where the last one stopped.
 
 ## Without options
 
 `gemmetry profile` measures three f32 shapes (256³, 512³ and the odd 257×129×65) with every
-provider that works on the device, in less than a minute on a laptop; on a GPU bf16 at 1024³,
-4096³ and 1023×511×257. `gemmetry generate` and `gemmetry compile` take the dispatch profiler's
-own set instead: IREE for CUDA sm_80, 109 dispatches of 17 operations. (The dispatch profiler wrote
-them to 13 files, because slices of a split-k overwrote each other.) With `--device cpu`,
-`hip-gfx942` or another target the same 17 operations come with that target's configurations.
-Shapes that are given replace that set, with every configuration that the provider has;
-`--shapes legacy,768x512x1024` keeps the old matmul shapes too.
+provider that works on the device, in less than a minute on a laptop; on a GPU it measures bf16 at
+1024³, 4096³ and 1023×511×257. `gemmetry generate` and `gemmetry compile` use the IREE dispatch
+profiler's own set instead: IREE for CUDA sm_80, 109 dispatches of 17 operations. (The dispatch
+profiler wrote them to 13 files, because the slices of a split-k overwrote each other.) With
+`--device cpu`, `hip-gfx942` or another target, the same 17 operations get that target's
+configurations. Shapes that you specify replace that set, with every configuration that the provider
+has; `--shapes legacy,768x512x1024` keeps the old matmul shapes too.
 
-`gemmetry compile`, `profile` and `verify run` with `--generated-dir` and no problem of their own
-take what `gemmetry generate` wrote there ([](iree.md#one-folder-for-three-commands)).
+With `--generated-dir` and no problem of their own, `gemmetry compile`, `profile` and `verify run`
+use what `gemmetry generate` wrote there ([](iree.md#one-folder-for-three-commands)).
 """
 
 
@@ -76,7 +75,7 @@ def command_reference() -> str:
     for name in COMMANDS:
         command = load_command(name)
         if isinstance(command, TyperGroup):
-            context: Any = None  # groups of ours look at none
+            context: Any = None  # our groups do not use it
             for sub_name in command.list_commands(context):
                 sub_command = command.get_command(context, sub_name)
                 parts.append(_section(f"{name} {sub_name}", sub_command))
@@ -139,7 +138,7 @@ def _retired_options() -> str:
         [
             "## Options of the dispatch profiler without effect",
             "",
-            "They are accepted, and a line on stderr says so.",
+            "They are accepted and ignored, and a line on stderr reports this.",
             "",
             *_table(("option", "why"), rows),
             "",

@@ -14,12 +14,11 @@ _HEAD = """\
 # Support matrix
 
 This page is generated: `python docs/generate/support.py > docs/support.md`. The answers are the
-providers' own, the same that a run records as `unsupported` with the reason; a number refers to
-the reasons below. `gemmetry list support` prints them with the operation that stands for each row.
+providers' own, the same that a run records as `unsupported` with the reason. A number refers to
+the reasons below. `gemmetry list support` prints them with the operation that represents each row.
 
-Architectures are queried without their devices, so that the page is the
-same on every machine. The `user` provider can do what your function can; the `null` provider
-pretends.
+Architectures are queried without their devices, so that the page is the same on every machine. The
+`user` provider supports what your function supports, and the `null` provider simulates everything.
 """
 
 

@@ -21,14 +21,14 @@ This page is generated:
 The sheets of [`gemmetry trace report`](trace-report.md), in the order of the workbook. The same
 names are the keys of `sheets` in a json report and the names of the csv files in a folder.
 
-## What to know
+## General notes
 
 """
 
 _OURS = """\
 ## Sheets of our own
 
-| sheet | what it holds |
+| sheet | contents |
 | --- | --- |
 """
 
