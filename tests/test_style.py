@@ -24,9 +24,8 @@ PAGES = [
 ]
 PACKAGE = ROOT / "src" / "gemmetry"
 NOT_CLEAN = {
-    "analysis", "api", "cli", "devices", "domain", "engine", "formats", "hardware", "kernel_names",
-    "measurement", "numerics", "observers", "providers", "reports", "specs", "statistics", "store",
-    "testing.py", "traces", "verification",
+    "analysis", "api", "domain", "engine", "formats", "providers", "reports", "specs", "testing.py",
+    "traces",
 }  # fmt: skip
 """Folders and files directly below ``src/gemmetry`` that still contain rejected words."""
 EXCEPTIONS: dict[tuple[str, str], str] = {}

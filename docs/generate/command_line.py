@@ -38,9 +38,9 @@ completion of commands, options, providers, dtypes, kinds and layouts in the she
 - **Selection** (`--dispatches`, `--exclude`): a glob on the dispatch's name or on
   `provider:name`; a regular expression, `re:REGEX`, in which `re:` may be left out if the pattern
   can be nothing else (`matmul_.*_f32t_.*`; a line on stderr reports this); or `key=value` on a
-  column known before the run (`kind=conv2d`, `m=64:512:64`, `dtype={f16,bf16}`). Commas separate patterns;
-  inside brackets they belong to the pattern. A dispatch named in full is *created*, whatever the
-  other options select; so is the operation at the beginning of a glob.
+  column known before the run (`kind=conv2d`, `m=64:512:64`, `dtype={f16,bf16}`). Commas separate
+  patterns; inside brackets they belong to the pattern. A dispatch named in full is *created*,
+  whatever the other options select; so is the operation at the beginning of a glob.
 - **Spec files**: every option under a panel below is a key of a spec file ([](specs.md)), with `_`
   instead of `-`. Options override the file; `--save-spec` writes the request to a file; `--spec -`
   reads standard input.
