@@ -4,17 +4,22 @@ import json
 
 import pytest
 
-from gemmetry.domain.columns import COLUMNS, SCHEMA_VERSION
+from gemmetry.domain.columns import COLUMNS, SCHEMA_VERSION, RecordColumn
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.tables import ColumnType
+from gemmetry.reports.dispatches import records
 from gemmetry.reports.dispatches.records import (
     PRESETS,
     record_table,
     select_columns,
     to_json_document,
 )
+from gemmetry.reports.tables.csv import csv_text
+from gemmetry.reports.tables.frames import frame
 from gemmetry.reports.tables.json_document import to_json_text
+from gemmetry.specs import schema
 from gemmetry.specs.schema import result_schema
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"
@@ -50,6 +55,19 @@ def test_a_tag_called_like_a_column_keeps_both(make_record):
     table = record_table([record], ["provider"])
     assert table.records() == [{"tag:provider": "mine", "provider": "torch"}]
     assert record_table([record], ["provider"], has_tags=False).names == ("provider",)
+
+
+def test_a_column_is_one_declaration(make_record, monkeypatch):
+    """The promise of docs/map.md: the schema and every format follow."""
+    volume = RecordColumn("volume", ColumnType.INTEGER, value=lambda r, o: o.matmul_shape.m**3)
+    for module in (records, schema):
+        monkeypatch.setattr(module, "COLUMNS", (*COLUMNS, volume))
+    table = record_table([make_record(NAME)])
+    assert table.values("volume") == [512]
+    assert csv_text(table.select(["provider", "volume"])) == "provider,volume\ntorch,512\n"
+    assert frame(table)["volume"].to_list() == [512]
+    properties = result_schema()["properties"]["records"]["items"]["properties"]
+    assert properties["volume"]["type"] == ["integer", "null"]
 
 
 def test_unknown_column_names_the_nearest():

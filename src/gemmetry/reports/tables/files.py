@@ -22,7 +22,7 @@ _HINTS = {
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Put `content` at `path` through a temporary file beside it and a rename.
+    """Put `content` at `path` through a temporary file next to it and a rename.
 
     Missing folders are made. A path that exists and is no regular file (a pipe, ``/dev/stdout``)
     is written to directly.
@@ -45,7 +45,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def not_written(path: Path, error: OSError) -> StorageError:
-    """What to tell of `error`, with what to do about it."""
+    """The report of `error`, with what to do about it."""
     return StorageError(
         f"cannot write {path}: {error.strerror or error}",
         hint=_HINTS.get(error.errno or 0, "Choose another place."),
@@ -65,7 +65,7 @@ def check_writable(path: Path) -> None:
         folder = path.resolve().parent
         while not folder.exists():
             folder = folder.parent
-        # Trying is the only way to know: permissions do not tell of /proc or a read-only mount.
+        # Trying is the only way to know: permissions do not show /proc or a read-only mount.
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
