@@ -8,7 +8,7 @@ import pytest
 import gemmetry.engine
 from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.jobs import Compiling, Job, Measuring, job_of
+from gemmetry.engine.jobs import Compiling, Measuring, Verifying, job_of
 from gemmetry.engine.recording.job import Recording
 
 GPU = Target(TargetKind.CUDA, "sm_90", 0)
@@ -19,7 +19,7 @@ GPU = Target(TargetKind.CUDA, "sm_90", 0)
     [
         ({}, Measuring),
         ({"verify": False}, Measuring),
-        ({"measure": False}, Job),
+        ({"measure": False}, Verifying),
         ({"measure": False, "verify": False}, Compiling),
         ({"measure": False, "trace": TraceSchedule()}, Recording),
         ({"measure": False, "verify": False, "trace": TraceSchedule()}, Recording),
@@ -33,7 +33,7 @@ def test_settings_decide_on_the_job(settings, kind):
     assert job.process_count(GPU) == (3 if kind is Measuring else 1)
 
 
-def test_no_other_module_of_the_engine_asks_what_the_job_is():
+def test_no_other_module_of_the_engine_depends_on_the_kind_of_job():
     """Kinds of jobs differ in the methods of :class:`Job`; `reproduce` writes settings as
     options."""
     flags = {"trace", "measure"}

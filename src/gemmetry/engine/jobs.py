@@ -51,7 +51,7 @@ class Outputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedDispatch:
     """What a worker holds of a dispatch that is open."""
 
     sampler: Sampler | None = None
@@ -73,8 +73,8 @@ class Workbench(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Dispatches are built and, where the settings require it, verified; this is the whole job, and
-    what other jobs add to."""
+    """What a run does with each dispatch of its plan. Every job builds dispatches and verifies them
+    where the settings require it; kinds of jobs override what else they do."""
 
     settings: RunSettings
 
@@ -152,19 +152,23 @@ class Job:
         wire: WireDispatch,
         dispatch: Dispatch,
         executable: Executable,
-    ) -> Prepared:
+    ) -> PreparedDispatch:
         """Do what follows building and verification.
 
         Raises:
             DispatchError, OutOfMemoryError, DeviceLostError: it failed.
         """
-        return Prepared()
+        return PreparedDispatch()
 
 
 class Compiling(Job):
     """Dispatches are compiled, and not opened on a device."""
 
     uses_device = False
+
+
+class Verifying(Job):
+    """Dispatches are verified, and nothing else."""
 
 
 class Measuring(Job):
@@ -199,10 +203,10 @@ class Measuring(Job):
 
     def prepare(
         self, bench: Workbench, wire: WireDispatch, dispatch: Dispatch, executable: Executable
-    ) -> Prepared:
+    ) -> PreparedDispatch:
         """Upload the inputs and warm up."""
         bench.enter(wire, Stage.MEASURE)
-        return Prepared(sampler=bench.make_sampler(dispatch, executable))
+        return PreparedDispatch(sampler=bench.make_sampler(dispatch, executable))
 
 
 def job_of(settings: RunSettings) -> Job:
@@ -213,4 +217,4 @@ def job_of(settings: RunSettings) -> Job:
         return Recording(settings, settings.trace)
     if settings.measure:
         return Measuring(settings)
-    return Job(settings) if settings.verify else Compiling(settings)
+    return Verifying(settings) if settings.verify else Compiling(settings)

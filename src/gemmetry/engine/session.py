@@ -92,14 +92,7 @@ def run(
         if not store.is_new:
             # Those of all commands that worked here, by the journal's numbers.
             lanes = [_loaded(lane) for lane in store.lanes()]
-        context = WorkerContext(
-            settings=plan.settings,
-            generated=written,
-            references=(experiment / "references").resolve(),
-            failures=(experiment / FAILURES).resolve(),
-            logs=(experiment / "artifacts" / "logs").resolve(),
-            temporary=(experiment / TEMPORARY).resolve(),
-        )
+        context = _context(plan, experiment, written)
         # What a killed run left.
         shutil.rmtree(context.temporary, ignore_errors=True)
         commands = experiment / "artifacts" / "commands" if plan.settings.save_commands else None
@@ -122,6 +115,17 @@ def run(
             failure=failure,
             may_leave_out=job.may_leave_out,
         )
+
+
+def _context(plan: Plan, experiment: Path, generated: Path) -> WorkerContext:
+    return WorkerContext(
+        settings=plan.settings,
+        generated=generated,
+        references=(experiment / "references").resolve(),
+        failures=(experiment / FAILURES).resolve(),
+        logs=(experiment / "artifacts" / "logs").resolve(),
+        temporary=(experiment / TEMPORARY).resolve(),
+    )
 
 
 def _grow(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from gemmetry.domain.outcome import Stage
 from gemmetry.domain.record import Record
 from gemmetry.domain.settings import TraceSchedule
-from gemmetry.engine.jobs import Job, Lacking, Outputs, Prepared, Workbench
+from gemmetry.engine.jobs import Job, Lacking, Outputs, PreparedDispatch, Workbench
 
 if TYPE_CHECKING:
     from gemmetry.domain.contracts import Executable
@@ -86,11 +86,13 @@ class Recording(Job):
 
     def prepare(
         self, bench: Workbench, wire: WireDispatch, dispatch: Dispatch, executable: Executable
-    ) -> Prepared:
+    ) -> PreparedDispatch:
         """Record the traces."""
         from gemmetry.engine.recording.tracing import record_traces
 
         bench.enter(wire, Stage.TRACE)
         inputs, folder = bench.inputs(dispatch.operation), Path(wire.trace_folder)
         kept = wire.trace_kept
-        return Prepared(trace=record_traces(executable, dispatch, inputs, self, folder, kept))
+        return PreparedDispatch(
+            trace=record_traces(executable, dispatch, inputs, self, folder, kept)
+        )
