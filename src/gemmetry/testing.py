@@ -78,12 +78,17 @@ class ProviderConformance:
     def test_it_introduces_itself(self) -> None:
         """Name, libraries and notes are what listings and records can show."""
         provider = self.provider()
-        _require(_NAME.fullmatch(provider.name), f"{provider.name!r} is no name of a provider")
+        _require(
+            _NAME.fullmatch(provider.name), f"{provider.name!r} is not a valid name of a provider"
+        )
         for library, version in provider.versions().items():
             _require(library and str(version), f"the version of {library!r} is empty")
         _require(all(map(_is_reason, provider.doctor_notes())), "a note for doctor is empty")
         targets = list(provider.targets())
-        _require(all(isinstance(target, Target) for target in targets), "targets() are no Targets")
+        _require(
+            all(isinstance(target, Target) for target in targets),
+            "targets() returns something other than Targets",
+        )
         kinds = {target.kind for target in targets}
         _require(self.target.kind in kinds, f"targets() lists no {self.target.kind}")
 
@@ -102,10 +107,14 @@ class ProviderConformance:
                     found = provider.supports(parse_operation(name), target)
                     _require(
                         found is None or _is_reason(found),
-                        f"supports({name}, {target}) is {found!r}: neither None nor a reason",
+                        f"supports({name}, {target}) returned {found!r}, which is neither None "
+                        "nor a reason",
                     )
                     again = provider.supports(parse_operation(name), target)
-                    _require(again == found, f"supports({name}, {target}) changes its mind")
+                    _require(
+                        again == found,
+                        f"supports({name}, {target}) returned another answer the second time",
+                    )
 
     def test_configurations_are_listed_alike_each_time(self) -> None:
         """At least one, each name once, and the same ones from another instance."""
@@ -125,7 +134,7 @@ class ProviderConformance:
             dispatch = Dispatch(operation, configuration, provider.name, self.target)
             _require(
                 split_dispatch_name(dispatch.name) == (operation, configuration.name),
-                f"{dispatch.name} reads as another operation or configuration",
+                f"{dispatch.name} is parsed as another operation or configuration",
             )
             found = provider.parse_configuration(configuration.name, operation, self.target)
             _require(found == configuration, f"{dispatch.name} parses to {found}")
@@ -158,7 +167,7 @@ class ProviderConformance:
                 _require(set(results) == {bad, good}, "compile() left a dispatch without a result")
                 _require(
                     isinstance(results[bad].error, DispatchError),
-                    f"{name} is compiled all the same",
+                    f"{name} is compiled nevertheless",
                 )
                 _require(results[good].error is None, f"{good.name}: {results[good].error}")
 
@@ -226,7 +235,7 @@ class ProviderConformance:
 def _check_form(executable: Executable, dispatch: Dispatch) -> None:
     """One launch by hand: the result is where the executable says it is."""
     operation = dispatch.operation
-    _require(isinstance(executable.facts, BuildFacts), f"{dispatch.name}: facts are no BuildFacts")
+    _require(isinstance(executable.facts, BuildFacts), f"{dispatch.name}: facts are not BuildFacts")
     device = executable.device
     arrays = make_inputs(operation, distribution="offset_uniform", seed=_SEED)
     buffers = [

@@ -317,7 +317,7 @@ ENDS = {
     "writes_noise": ("crash", "channel carried what no worker sends"),
     "writes_half_a_frame": ("crash", "ended with status 7"),
     "writes_a_huge_frame": ("crash", "a frame of 4294967295 bytes"),
-    "writes_an_answer": ("crash", "done before it had answered"),
+    "writes_an_answer": ("crash", "reported the end before it had answered"),
     "empties_the_checks": ("crash", "a verdict without a result of the check written"),
     "forks": ("launch_error", "the kernel forks and"),
     "forks_in_c": ("launch_error", "the kernel forks and"),

@@ -86,7 +86,7 @@ def test_work_that_ends_later_is_told(device, monkeypatch):
         worker = threading.Timer(0.5, lambda: output.fill(1))
         worker.start()
 
-    assert "go on writing" in device.unordered_work(later, output)
+    assert "continued to write" in device.unordered_work(later, output)
 
 
 def test_it_can_be_put_under_stress(device, stress_host):

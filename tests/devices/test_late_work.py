@@ -102,7 +102,7 @@ def test_a_thread_that_writes_later_is_told(monkeypatch, delay_s):
     worker = threading.Thread(target=watched.write, args=(delay_s,))
     problem = watched.problem(worker.start)
     worker.join()
-    assert "after the launch was over: 1 threads that it started go on writing" in problem
+    assert "after the launch was over: 1 thread that it started continued to write" in problem
 
 
 def test_a_thread_that_ends_between_two_looks_is_told(monkeypatch):
@@ -119,7 +119,7 @@ def test_a_thread_that_ends_between_two_looks_is_told(monkeypatch):
         return found
 
     monkeypatch.setattr(_late_work, "thread_ids", ids)
-    assert "go on writing" in watched.problem(lambda: None)
+    assert "continued to write" in watched.problem(lambda: None)
 
 
 @pytest.mark.parametrize("is_over_at_once", [False, True])
@@ -139,7 +139,7 @@ def test_a_thread_from_before_is_told(is_over_at_once):
         return found
 
     problem = late_work(lambda: None, look, bool.__eq__)
-    assert problem.endswith("another thread goes on writing")
+    assert problem.endswith("another thread continued to write")
 
 
 def test_threads_are_counted():

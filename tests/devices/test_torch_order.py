@@ -45,7 +45,7 @@ def test_a_result_of_its_own_is_watched(monkeypatch):
 
     problem = unordered_on_host(launch, output)
     workers[0].join()
-    assert "go on writing" in problem
+    assert "continued to write" in problem
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn])

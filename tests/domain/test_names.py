@@ -258,7 +258,7 @@ def test_hostile_names_are_refused_or_understood_but_never_crash(name):
 
 @pytest.mark.parametrize("suffix", ["\n", " ", "\t", "\x00"])
 def test_nothing_may_follow_an_operand(suffix):
-    with pytest.raises(NameSyntaxError, match="is no operand"):
+    with pytest.raises(NameSyntaxError, match="is not an operand"):
         parse_operation(f"matmul_1x1x1_f16t_f16t_f16t{suffix}")
 
 

@@ -79,11 +79,11 @@ def test_bias_of_a_convolution_is_one_value_a_channel():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"lhs": S8, "rhs": F16, "result": F16}, "do not mix"),
-        ({"lhs": S8, "rhs": S8, "result": F32}, "do not mix"),
-        ({"lhs": S8, "rhs": S8, "result": S8}, "end in s32"),
-        ({"lhs": F16, "rhs": F16, "result": F16, "accumulator": E4M3}, "no accumulator"),
-        ({"lhs": F16, "rhs": F16, "result": F16, "accumulator": S32}, "no accumulator"),
+        ({"lhs": S8, "rhs": F16, "result": F16}, "cannot be mixed"),
+        ({"lhs": S8, "rhs": S8, "result": F32}, "cannot be mixed"),
+        ({"lhs": S8, "rhs": S8, "result": S8}, "in s32 and return it"),
+        ({"lhs": F16, "rhs": F16, "result": F16, "accumulator": E4M3}, "not an accumulator"),
+        ({"lhs": F16, "rhs": F16, "result": F16, "accumulator": S32}, "not an accumulator"),
         ({"lhs": F32, "rhs": F32, "result": TF32}, "is f32"),
         ({"split_k_slices": 2}, "2 or more slices"),
         ({"kind": OperationKind.MATMUL_SPLITK}, "2 or more slices"),

@@ -67,7 +67,7 @@ def test_a_lost_device_keeps_its_kind():
     ("status", "tail", "memory_ran_out", "outcome", "reason"),
     [
         (-11, "", False, Outcome.CRASH, "the worker process died of SIGSEGV"),
-        (-9, "", True, Outcome.OUT_OF_MEMORY, "the system killed the worker for want of memory"),
+        (-9, "", True, Outcome.OUT_OF_MEMORY, "the system killed the worker, as memory ran out"),
         (-9, "", False, Outcome.CRASH, "the worker process died of SIGKILL"),
         (-6, "free(): invalid pointer\nFatal Python error: Aborted", False, Outcome.CRASH,
          "the worker process died of SIGABRT: Fatal Python error: Aborted"),

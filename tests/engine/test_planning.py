@@ -89,7 +89,7 @@ def test_a_selection_of_nothing_tells_the_nearest_names(make_plan):
 
 
 def test_an_empty_plan_is_told(make_plan):
-    with pytest.raises(EmptySelectionError, match="holds no dispatch"):
+    with pytest.raises(EmptySelectionError, match="contains no dispatches"):
         enumerated(make_plan(sizes=()))
 
 
@@ -139,7 +139,7 @@ def test_a_configuration_of_another_target_tells_the_device(make_plan):
     with pytest.raises(RequestError, match="no provider of numpy, iree") as caught:
         enumerated(plan)
     assert caught.value.hint == (
-        "iree knows it with --device cuda-sm_80, which compiles without measuring."
+        "iree has it with --device cuda-sm_80, which compiles without measuring."
     )
 
 

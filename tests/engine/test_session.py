@@ -217,7 +217,7 @@ def test_a_dispatch_too_slow_to_verify_is_skipped(make_plan, run_plan):
     record = run_plan(plan)["slow_300"]
     assert record.outcome is Outcome.SKIPPED
     assert "one launch took 0.3" in record.reason
-    assert "launches of standard verification would pass its deadline of 1 s" in record.reason
+    assert "launches of standard verification would exceed its deadline of 1 s" in record.reason
 
 
 @pytest.mark.parametrize("settings", [{}, {"verify": False}, {"measure": False}])

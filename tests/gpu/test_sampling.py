@@ -232,7 +232,7 @@ def test_work_on_a_stream_of_its_own_is_refused(gpu: Target) -> None:
         with torch.cuda.stream(side):
             _product(a, b, out)
 
-    with pytest.raises(LaunchError, match="still busy when the timed stream was done"):
+    with pytest.raises(LaunchError, match="still busy when the timed stream had finished"):
         _sampler(gpu, elsewhere, 4096).prepare()
 
 

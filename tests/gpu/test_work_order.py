@@ -99,7 +99,7 @@ def test_work_that_nobody_waits_for_is_told(device: Any, operands: Any) -> None:
             for _ in range(4):
                 torch.mm(*operands, out=output)
 
-    assert "after the timed stream was done" in device.unordered_work(launch, output)
+    assert "after the timed stream had finished" in device.unordered_work(launch, output)
 
 
 @pytest.mark.parametrize(

@@ -366,7 +366,7 @@ def test_samples_stand_in_the_middle_of_a_load(
 def test_work_that_the_events_do_not_see_is_refused(
     operation, host_inputs, make_stream_device, make_executable
 ) -> None:
-    with pytest.raises(LaunchError, match="still busy when the timed stream was done"):
+    with pytest.raises(LaunchError, match="still busy when the timed stream had finished"):
         _stream_sampler(
             make_stream_device, make_executable, operation, host_inputs,
             {"durations_ns": [1e6], "seen_share": 0.5},

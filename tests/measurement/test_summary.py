@@ -77,7 +77,7 @@ def test_too_few_samples_have_no_interval(count: int) -> None:
     assert found.median_ns == 7.0
     assert found.ci_low_ns is found.ci_high_ns is None
     [mark] = found.marks
-    assert mark.startswith(f"few samples: {count} cannot bound the median")
+    assert mark.startswith(f"few samples: {count} are not enough for a 95 % interval of the median")
 
 
 def test_equal_samples_are_an_interval_without_width() -> None:

@@ -121,7 +121,7 @@ def test_no_warm_up_is_allowed(launches, tmp_path):
 
 
 def test_a_launch_that_torch_does_not_see_is_unsupported(tmp_path):
-    with pytest.raises(UnsupportedError, match="sees nothing"):
+    with pytest.raises(UnsupportedError, match="does not record launches"):
         run(lambda: None, tmp_path, repeats=1)
 
 

@@ -91,7 +91,7 @@ def fetched(program: Any, what: str) -> bytes:
         CompileError: NVRTC does not have it.
     """
     status, size = getattr(nvrtc, f"nvrtcGet{what}Size")(program)
-    _nvrtc(status, f"asking for the size of the {what}")
+    _nvrtc(status, f"querying the size of the {what}")
     # Not bytes: NVRTC writes into the buffer, and Python shares bytes objects of length 1, which is
     # the length of an empty log.
     memory = bytearray(size)
@@ -124,7 +124,7 @@ def device_attribute(name: str) -> int:
     Raises:
         CudaError: there is no current context.
     """
-    doing = f"asking the device for {name}"
+    doing = f"querying the device for {name}"
     key = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
     device = checked(driver.cuCtxGetDevice(), doing)
     return int(checked(driver.cuDeviceGetAttribute(key, device), doing))
@@ -155,7 +155,7 @@ class Kernel:
         key = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         checked(
             driver.cuFuncSetAttribute(self._function, key, dynamic_bytes),
-            f"asking for {dynamic_bytes} bytes of shared memory for {self.name}",
+            f"requesting {dynamic_bytes} bytes of shared memory for {self.name}",
         )
 
     def launch(

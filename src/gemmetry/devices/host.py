@@ -200,7 +200,7 @@ def _allocate(
     except (MemoryError, ValueError):  # ValueError: more bytes than an address can count
         raise OutOfMemoryError(
             f"the host has no {format_bytes(size)} left for an array of {dtype} {shape}",
-            hint="Choose a smaller shape, or run with more memory.",
+            hint="Choose a smaller shape, or use a machine with more memory.",
         ) from None
     left_out = -(room.ctypes.data + zone_bytes) % alignment + offset
     # Created from a memoryview, so that numpy reports this array as the buffer's base, and not

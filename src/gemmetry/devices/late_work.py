@@ -58,8 +58,12 @@ def late_work(
             return ""
         time.sleep(_STEP_S)
     waited_ms = (time.monotonic() - began) * 1e3
-    who = f"{len(started)} threads that it started go on" if started else "another thread goes on"
-    return f"the result changed within {waited_ms:.0f} ms after the launch was over: {who} writing"
+    count = len(started)
+    own = f"{count} thread{'' if count == 1 else 's'} that it started"
+    return (
+        f"the result changed within {waited_ms:.0f} ms after the launch was over: "
+        f"{own if started else 'another thread'} continued to write"
+    )
 
 
 def _others_ran(ran_before: Mapping[int, int]) -> bool:

@@ -113,7 +113,7 @@ def to_host(tensor: torch.Tensor, dtype: DType) -> HostArray:
     torch_type, numpy_type, torch_int, _ = _FORMATS[dtype]
     if tensor.dtype != torch_type:
         raise LaunchError(
-            f"the result is {tensor.dtype}, the operation asks for {torch_type}",
+            f"the result is {tensor.dtype}, the operation requires {torch_type}",
             hint="Return a tensor of the result's dtype.",
         )
     on_host = tensor.detach().contiguous().view(torch_int).to("cpu", copy=True)
@@ -217,7 +217,7 @@ class TorchDevice:
     def red_zones_intact(self, buffer: Buffer) -> bool:
         """Whether the zones around the buffer still hold what :meth:`allocate_guarded` wrote
         there."""
-        with self.errors("looking at red zones"):
+        with self.errors("checking red zones"):
             memory = torch.empty(0, dtype=torch.uint8, device=buffer.device)
             memory.set_(buffer.untyped_storage())
             start = buffer.storage_offset() * buffer.element_size()
@@ -310,7 +310,7 @@ class TorchDevice:
         if tuple(buffer.shape) != spec.storage_shape:
             raise LaunchError(
                 f"the {spec.role} has the shape {tuple(buffer.shape)}, "
-                f"the operation asks for {spec.storage_shape}",
+                f"the operation requires {spec.storage_shape}",
                 hint="Return the result as it is stored: a column-major C is an (N, M) array.",
             )
         with self.errors(f"downloading {spec.role}"):
@@ -332,7 +332,7 @@ class TorchDevice:
     def free_memory_bytes(self) -> int:
         if not self.is_gpu:
             return free_memory_bytes_lately()
-        with self.errors("asking for free memory"):
+        with self.errors("querying free memory"):
             free, _ = torch.cuda.mem_get_info(self.index)
             cached = torch.cuda.memory_reserved(self.index) - torch.cuda.memory_allocated(
                 self.index

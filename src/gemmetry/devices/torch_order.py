@@ -90,13 +90,13 @@ def _look(launch: Callable[[], object], output: torch.Tensor, *, wait_s: float) 
     torch.cuda.synchronize(output.device)
     if not same_bits(copy, result):
         return (
-            "the result changed after the timed stream was done: it does not wait for all of the "
-            "work, which runs on another stream"
+            "the result changed after the timed stream had finished: it does not wait for all of "
+            "the work, which runs on another stream"
         )
     time.sleep(wait_s)
     torch.cuda.synchronize(output.device)
     if not same_bits(copy, result):
-        return "the result changed after the device was idle: another thread goes on launching"
+        return "the result changed after the device was idle: another thread continues to launch"
     return ""
 
 

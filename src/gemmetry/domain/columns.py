@@ -123,7 +123,8 @@ def _column(
 COLUMNS: tuple[RecordColumn, ...] = (
     _column("dispatch", TEXT, "", "Operation's name, `_`, configuration's name.",
             lambda r, o: r.dispatch, required=True),
-    _column("provider", TEXT, "", "Who computed it.", lambda r, o: r.provider, required=True),
+    _column("provider", TEXT, "", "Provider that computed "
+        "it.", lambda r, o: r.provider, required=True),
     _column("target", TEXT, "", "Device kind and architecture, e.g. `cuda-sm_90`.",
             lambda r, o: r.target, required=True),
     _column("device", TEXT, "", "Device it ran on, e.g. `cuda:0`.", lambda r, o: r.device or None),
@@ -146,7 +147,7 @@ COLUMNS: tuple[RecordColumn, ...] = (
             required=True),
     _column("result_dtype", TEXT, "", "Format of C.", lambda r, o: o.signature.result.name,
             required=True),
-    _column("accumulator", TEXT, "", "Format of the accumulator that the operation asks for.",
+    _column("accumulator", TEXT, "", "Format of the accumulator that the operation requires.",
             lambda r, o: o.signature.accumulator.name, required=True),
     _column("layouts", TEXT, "", "Layouts of A and B (t row-major, n column-major).",
             lambda r, o: o.signature.layout_pair, required=True),
@@ -154,7 +155,7 @@ COLUMNS: tuple[RecordColumn, ...] = (
             lambda r, o: [str(step) for step in o.signature.epilogue], required=True),
     _column("split_k_slices", INTEGER, "", "Slices of the reduction (1: not split).",
             lambda r, o: o.signature.split_k_slices, required=True),
-    _column("outcome", TEXT, "", "What became of the dispatch.", lambda r, o: str(r.outcome),
+    _column("outcome", TEXT, "", "How the dispatch ended.", lambda r, o: str(r.outcome),
             required=True, choices=tuple(map(str, Outcome))),
     _column("stage", TEXT, "", "Stage that ended it where the outcome is not ok.",
             lambda r, o: None if r.stage is None else str(r.stage), choices=tuple(map(str, Stage))),
@@ -168,22 +169,22 @@ COLUMNS: tuple[RecordColumn, ...] = (
             lambda r, o: r.verdict.relative_frobenius_error, _LOW, lambda v: f"{v:.2e}"),
     _column("signed_bias", NUMBER, "", "Mean signed error over the bound's scale.",
             lambda r, o: r.verdict.signed_bias, Direction.NONE, lambda v: f"{v:+.2e}"),
-    _column("accuracy_class", TEXT, "", "The arithmetic that the errors of a right result are "
-            "consistent with.", _accuracy_class),
+    _column("accuracy_class", TEXT, "", "Arithmetic that is consistent with the errors of a "
+        "correct result.", _accuracy_class),
     _column("checks_passed", TEXTS, "", "Checks that it passed.", _checks("passed"), required=True),
     _column("checks_failed", TEXTS, "", "Checks that failed or warned, each with why.",
             _checks("failed", "warned"), required=True),
     _column("checks_not_applicable", TEXTS, "", "Checks that could not apply, each with why.",
             _checks("not applicable"), required=True),
-    _column("refused_shapes", INTEGER, "", "Small shapes that checks tried and the configuration "
-            "refused.", lambda r, o: r.verdict.refused_shapes, required=True),
+    _column("refused_shapes", INTEGER, "", "Small shapes that the checks tried and the "
+        "configuration refused.", lambda r, o: r.verdict.refused_shapes, required=True),
     _column("first_bad", TEXT, "", "Index, value and expectation of the first wrong element.",
             lambda r, o: r.verdict.first_bad),
     _column("error_map", TEXTS, "", "Lines that draw where the result is wrong, the caption first.",
             lambda r, o: list(r.verdict.error_map), required=True),
     _column("evidence_path", TEXT, "", "Folder with the failing inputs and output, in the "
             "experiment's.", lambda r, o: r.verdict.evidence_path),
-    _column("declared", TEXTS, "", "What the provider declares of its arithmetic.",
+    _column("declared", TEXTS, "", "What the provider declares about its arithmetic.",
             lambda r, o: [str(trait) for trait in r.facts.declared], required=True),
     _column("distribution", TEXT, "", "Distribution of the inputs.", lambda r, o: r.distribution,
             required=True),
@@ -218,10 +219,12 @@ COLUMNS: tuple[RecordColumn, ...] = (
             _measured("input_sets")),
     _column("first_launch_ns", NUMBER, "ns", "Duration of the very first launch.",
             _measured("first_launch_ns"), _LOW, _even_ns),
-    _column("effective_samples", NUMBER, "", "Independent samples that these are worth, given how "
-            "alike those of one round are.", _measured("effective_samples"), Direction.NONE,
+    _column("effective_samples", NUMBER, "", "Number of independent samples with the same "
+        "information, as samples of one round are "
+        "alike.", _measured("effective_samples"), Direction.NONE,
             lambda v: f"{v:.0f}"),
-    _column("harness_overhead_ns", NUMBER, "ns", "What timing an empty call reports, a sample.",
+    _column("harness_overhead_ns", NUMBER, "ns", "Time that timing an empty call reports, per "
+        "sample.",
             _measured("harness_overhead_ns"), _LOW, _even_ns),
     _column("flops", INTEGER, "FLOP", "2·batch·M·N·K.", lambda r, o: r.flops, required=True),
     _column("bytes", INTEGER, "B", "Compulsory traffic: inputs once, result once.",
@@ -243,18 +246,18 @@ COLUMNS: tuple[RecordColumn, ...] = (
             Direction.NONE, lambda v: f"{v:.0f} W"),
     _column("temperature_c", NUMBER, "°C", "Median temperature while sampling.",
             _telemetry("temperature_c"), Direction.NONE, lambda v: f"{v:.0f} °C"),
-    _column("throttle_reasons", TEXTS, "", "What slowed the clock while sampling.", _throttle,
+    _column("throttle_reasons", TEXTS, "", "Why the clock was lowered while sampling.", _throttle,
             required=True),
     _column("load_average", NUMBER, "", "Runnable processes per core while sampling (CPU).",
             _telemetry("load_average"), Direction.NONE, lambda v: f"{v:.2f}"),
     _column("others_cpu_share", NUMBER, "", "Share of the processors that other programs took "
             "(CPU).", _telemetry("others_cpu_share"), Direction.NONE, units.format_percent),
-    _column("run_delay_share", NUMBER, "", "Time that threads stood ready without a processor, "
-            "over the sampling time (CPU).", _telemetry("run_delay_share"), _LOW,
+    _column("run_delay_share", NUMBER, "", "Time for which threads were ready to run but had no "
+        "processor, over the sampling time (CPU).", _telemetry("run_delay_share"), _LOW,
             units.format_percent),
-    _column("processors", TEXT, "", "Processors that the dispatch was held to (CPU).",
+    _column("processors", TEXT, "", "Processors that the dispatch was restricted to (CPU).",
             lambda r, o: r.measurement.telemetry.processors or None if r.measurement else None),
-    _column("marks", TEXTS, "", "What makes the measurement less than trustworthy.", _marks,
+    _column("marks", TEXTS, "", "Reasons to trust the measurement less.", _marks,
             required=True),
     _column("registers", INTEGER, "", "Registers per thread.", lambda r, o: r.facts.registers,
             _LOW),
@@ -287,7 +290,7 @@ COLUMNS: tuple[RecordColumn, ...] = (
             "traced.", _input_digests, required=True),
     _column("output_sha256", TEXT, "", "SHA-256 of the result's bytes, where traced.",
             _traced("output_sha256")),
-    _column("reproduce", TEXT, "", "Command that does this dispatch again.",
+    _column("reproduce", TEXT, "", "Command that runs this dispatch again.",
             lambda r, o: r.reproduce or None),
     _column("environment_id", TEXT, "", "Hash of the environment it ran in.",
             lambda r, o: r.environment_id or None),

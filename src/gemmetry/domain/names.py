@@ -70,14 +70,16 @@ def split_dispatch_name(name: str) -> tuple[Operation, str]:
     """
     kind = next((kind for kind in _KINDS if name.startswith(f"{kind}_")), None)
     if kind is None:
-        raise _syntax(name, f"it starts with no operation kind ({', '.join(OperationKind)})")
+        raise _syntax(
+            name, f"it does not start with an operation kind ({', '.join(OperationKind)})"
+        )
     parts = name[len(kind) + 1 :].split("_")
     shape, used = _parse_shape(name, kind, parts)
     operands: list[tuple[DType, Layout]] = []
     for part in parts[used : used + 3]:
         match = _OPERAND.fullmatch(part)
         if match is None:
-            raise _syntax(name, f"{part!r} is no operand (dtype and layout, as in f16t)")
+            raise _syntax(name, f"{part!r} is not an operand (dtype and layout, as in f16t)")
         operands.append((DTYPES[match[1]], Layout(match[2])))
     if len(operands) < 3:
         raise _syntax(name, "it needs three operands: A, B and C, as in f16t_f16t_f32t")
@@ -156,7 +158,7 @@ def _parse_modifiers(name: str, parts: list[str], used: int) -> tuple[_Modifiers
     while used < len(parts) and (match := _MODIFIER.fullmatch(parts[used])):
         key = str(match.lastgroup)
         if _RANK[key] < rank or (_RANK[key] == rank and key != "step"):
-            raise _syntax(name, f"{parts[used]!r} stands out of order or twice")
+            raise _syntax(name, f"{parts[used]!r} is out of order or appears twice")
         rank = _RANK[key]
         found.append((key, match[key]))
         used += 1
@@ -169,5 +171,5 @@ def _syntax(name: str, problem: str) -> NameSyntaxError:
         problem = f"{problem[:200]} ... {problem[-90:]}"
     return NameSyntaxError(
         f"cannot read the name {name[:200]!r}: {problem}",
-        hint="The grammar is in docs/names.md; for example matmul_768x512x1024_f16t_f16t_f32t.",
+        hint="docs/names.md explains the grammar; for example matmul_768x512x1024_f16t_f16t_f32t.",
     )

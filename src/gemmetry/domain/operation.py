@@ -168,11 +168,11 @@ def _check_signature(signature: Signature) -> None:
     elif not is_conv and not matrix.issuperset(layouts):
         problem = "a matmul takes the layouts t (row-major) and n (column-major)"
     elif s.lhs.is_integer != s.rhs.is_integer or s.lhs.is_integer != s.result.is_integer:
-        problem = "integer and floating-point operands do not mix"
+        problem = "integer and floating-point operands cannot be mixed"
     elif s.lhs.is_integer and (s.result is not S32 or s.accumulator is not S32):
-        problem = "integer products accumulate and end in s32 (s8 would wrap around)"
+        problem = "integer products accumulate in s32 and return it (s8 would wrap around)"
     elif not s.lhs.is_integer and s.accumulator not in (F64, F32, F16, BF16):
-        problem = f"{s.accumulator} is no accumulator; use f64, f32, f16 or bf16"
+        problem = f"{s.accumulator} is not an accumulator format; use f64, f32, f16 or bf16"
     elif s.result is TF32:
         problem = "tf32 is an input format; the result of a tf32 product is f32"
     elif s.split_k_slices < 1 or (s.split_k_slices > 1) != (s.kind is OperationKind.MATMUL_SPLITK):

@@ -172,4 +172,4 @@ def collect(futures: Sequence[Future[list[Failed]]]) -> list[Failed]:
     return [failed for future in futures for failed in future.result()]
 
 
-_NO_ANSWER = Ending(Outcome.CRASH, "the provider's compile method gave no result for it")
+_NO_ANSWER = Ending(Outcome.CRASH, "the provider's compile method returned no result for it")

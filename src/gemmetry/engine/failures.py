@@ -88,7 +88,9 @@ def ending_of_death(status: int, output_tail: str, *, memory_ran_out: bool) -> E
     name = _signal_name(-status)
     if -status == signal.SIGKILL and memory_ran_out:
         return Ending(
-            Outcome.OUT_OF_MEMORY, "the system killed the worker for want of memory", output_tail
+            Outcome.OUT_OF_MEMORY,
+            "the system killed the worker, as memory ran out",
+            output_tail,
         )
     return Ending(Outcome.CRASH, f"the worker process died of {name}{suffix}", output_tail)
 

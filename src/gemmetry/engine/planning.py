@@ -237,7 +237,7 @@ def _unknown_configuration(named: NamedDispatch, lanes: Sequence[LaneProvider]) 
     candidates = [item for item in lanes if named.provider in (None, item.lane.provider)]
     names = named.provider or ", ".join(dict.fromkeys(item.lane.provider for item in candidates))
     return RequestError(
-        f"no provider of {names} knows the configuration {named.configuration!r} "
+        f"no provider of {names} has the configuration {named.configuration!r} "
         f"for {named.operation}",
         hint=_other_target_hint(named, candidates) or _nearest_hint(named, candidates),
     )
@@ -254,7 +254,7 @@ def _other_target_hint(named: NamedDispatch, lanes: Sequence[LaneProvider]) -> s
             if found is not None:
                 device = target.device or target.name
                 only = "" if target.device else ", which compiles without measuring"
-                return f"{item.lane.provider} knows it with --device {device}{only}."
+                return f"{item.lane.provider} has it with --device {device}{only}."
     return ""
 
 
@@ -273,15 +273,15 @@ def _nearest_hint(named: NamedDispatch, lanes: Sequence[LaneProvider]) -> str:
 def _known_hint(known: Sequence[str]) -> str:
     if not known:
         return "Add the provider that it belongs to with --providers."
-    return f"Known here: {', '.join(known[:8])}; all of them: gemmetry list configurations."
+    return f"Known here: {', '.join(known[:8])}; all of them: `gemmetry list configurations`."
 
 
 def _nothing_left(plan: Plan, names: Sequence[str]) -> EmptySelectionError:
     if plan.selection is None or not names:
         return EmptySelectionError(
-            f"the plan {plan.name} holds no dispatch: its providers offer no configuration "
+            f"the plan {plan.name} contains no dispatches: its providers offer no configurations "
             "for its operations",
-            hint="Check the shapes, dtypes and providers with gemmetry list configurations.",
+            hint="Check the shapes, dtypes and providers with `gemmetry list configurations`.",
         )
     patterns = [str(getattr(p, "text", p)) for p in getattr(plan.selection, "include", ())]
     text = ", ".join(patterns) or str(plan.selection)
@@ -290,5 +290,5 @@ def _nothing_left(plan: Plan, names: Sequence[str]) -> EmptySelectionError:
     adding = f"The plan has no shape {new[0]}: --shapes {new[0]} adds it. " if new else ""
     return EmptySelectionError(
         f"the selection {text} matches none of the plan's dispatches",
-        hint=f"{adding}The nearest names: {', '.join(near)}.",
+        hint=f"{adding}The most similar names: {', '.join(near)}.",
     )

@@ -197,9 +197,11 @@ def _announce(
     ]
     if changes:
         text = "; ".join(dict.fromkeys(changes))
-        journal.warn(f"The environment changed since this experiment began: {text}")
+        journal.warn(f"The environment has changed since this experiment began: {text}")
     if dropped:
-        journal.warn(f"{dropped} samples of unfinished dispatches from before are taken again.")
+        journal.warn(
+            f"{dropped} earlier samples of unfinished dispatches are discarded and taken again."
+        )
     return kept, samples_kept
 
 

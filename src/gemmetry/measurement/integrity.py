@@ -59,10 +59,10 @@ def check_stream(device: StreamDevice, launches: Launches, launch_ns: float) -> 
         if unseen_ns <= max(UNSEEN_NS, UNSEEN_SHARE * stream_ns):
             return wall_ns / count
     raise LaunchError(
-        f"the device was still busy when the timed stream was done: {count} launches took "
+        f"the device was still busy when the timed stream had finished: {count} launches took "
         f"{format_ns(stream_ns)} there and {format_ns(stream_ns + unseen_ns)} in all",
         hint="Launch on the current stream, or make it wait for the others "
-        "(torch.cuda.Stream.wait_stream), so that the time holds all of the work.",
+        "(torch.cuda.Stream.wait_stream), so that the time includes all of the work.",
     )
 
 

@@ -69,7 +69,7 @@ _SETTINGS_OF_THE_USER = ("applications_clocks_setting", "display_clock_setting")
 
 _THROTTLE_ADVICE = {
     "sw_power_cap": "the power limit sets the clock: use --regime sustained, and compare results "
-    "at like clocks",
+    "at the same clock",
     "sw_thermal_slowdown": "let the device cool down and rerun",
     "hw_thermal_slowdown": "let the device cool down and rerun; check its cooling",
     "hw_power_brake_slowdown": "the host's power supply requested it: check the machine",
@@ -114,8 +114,8 @@ def find_marks(
 def _remembered(last: Round) -> Iterator[str]:
     if (last.new_inputs_ratio or 0.0) > REMEMBERED_RATIO:
         yield (
-            f"remembers: a launch on inputs never seen before takes {last.new_inputs_ratio:.1f} "
-            "times as long; the time is that of finding a result again, not of computing it: keep "
+            f"remembers: a launch on new inputs takes {last.new_inputs_ratio:.1f} "
+            "times as long; the time is that of looking up a result, not of computing it: keep "
             "no results between launches"
         )
 
@@ -124,7 +124,8 @@ def _unseen_work(measurement: Measurement, last: Round) -> Iterator[str]:
     if last.runs_on_s > RUNS_ON_S:
         yield (
             f"runs on: threads of the process worked for {format_ns(last.runs_on_s * 1e9)} after "
-            "launches had returned, which the time does not hold; wait for them in the kernel, or "
+            "launches had returned, which the time does not include; wait for them in the "
+            "kernel, or "
             "have idle threads sleep (OMP_WAIT_POLICY=passive)"
         )
     host_ns = (last.wall_launch_ns or 0.0) - measurement.median_ns
@@ -132,7 +133,7 @@ def _unseen_work(measurement: Measurement, last: Round) -> Iterator[str]:
         yield (
             f"host work: a launch takes {format_ns(last.wall_launch_ns)} by the host's clock and "
             f"{format_ns(measurement.median_ns)} on the device; if the kernel computes on the "
-            "host, this time does not hold it"
+            "host, this time does not include it"
         )
 
 
@@ -143,7 +144,7 @@ def _throttling(measurement: Measurement) -> Iterator[str]:
         if reason not in _SETTINGS_OF_THE_USER:
             advice = _THROTTLE_ADVICE.get(reason, "rerun when the device reports no such reason")
             if reason == "sw_power_cap" and measurement.regime == "sustained":
-                advice = "the power limit sets the clock: compare results at like clocks"
+                advice = "the power limit sets the clock: compare results at the same clock"
             yield f"throttled: {reason}{clock}; {advice}"
 
 
@@ -156,7 +157,7 @@ def _precision(
             count += f" in {measurement.rounds} rounds that differ"
         more = "--time-budget or --min-samples"
         yield (
-            f"few samples: {count} cannot bound the median with 95 %; raise "
+            f"few samples: {count} are not enough for a 95 % interval of the median; raise "
             f"{more if settings.repetitions is None else '--benchmark-repetitions'}"
         )
         return
@@ -234,7 +235,7 @@ def _stalls(measurement: Measurement, last: Round) -> Iterator[str]:
     if ratio > STALLED_RATIO:
         yield (
             f"stalled: the median is {ratio:.1f} times the shortest sample, "
-            f"{format_ns(measurement.min_ns)}; something holds most launches up"
+            f"{format_ns(measurement.min_ns)}; something delays most launches"
         )
 
 
@@ -246,7 +247,7 @@ def _boost(rounds: Sequence[Round], settings: RunSettings) -> Iterator[str]:
     if last < (1 - CLOCK_FALL) * first:
         yield (
             f"boost: the clock fell from {first / 1e6:.0f} to {last / 1e6:.0f} MHz while sampling, "
-            "so that early samples are faster than what lasts; use --regime sustained"
+            "so that early samples are faster than the sustained speed; use --regime sustained"
         )
 
 
@@ -254,8 +255,9 @@ def _unsettled(rounds: Sequence[Round]) -> Iterator[str]:
     first = rounds[0]
     if first.is_settled is False:
         yield (
-            f"not settled: clock or speed still changed by {format_percent(first.unsettled_change)}"
-            f" a second after {first.load_s:.1f} s of load; rerun on a quiet device, or warm up "
+            f"not settled: clock or speed still changed by "
+            f"{format_percent(first.unsettled_change)} per second after {first.load_s:.1f} s of "
+            "load; rerun on a quiet device, or warm up "
             "longer with --warmup-time"
         )
 
@@ -283,7 +285,7 @@ def _processes(measurement: Measurement, target: Target, settings: RunSettings) 
         yield (
             f"processes differ: by {format_percent(measurement.process_spread)} among "
             f"{measurement.processes}, each steady in itself, so that another run may differ as "
-            "much; take more with --processes"
+            "much; use more of them with --processes"
         )
 
 

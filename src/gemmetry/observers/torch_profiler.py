@@ -198,11 +198,11 @@ def _check(counts: list[tuple[str, int, int]], schedule: TraceSchedule, on_gpu: 
         if on_gpu and kernels == 0:
             raise LaunchError(
                 f"torch's profiler recorded no GPU kernel in {name}",
-                hint="Another profiler may hold the GPU, or this torch came without CUPTI or "
-                "roctracer.",
+                hint="Another profiler may be using the GPU, or this build of torch lacks CUPTI "
+                "or roctracer.",
             )
         if operators == 0 and kernels == 0:
             raise UnsupportedError(
-                "torch's profiler sees nothing of a launch that does not go through torch",
+                "torch's profiler does not record launches that bypass torch",
                 hint="Record --providers torch, or user kernels that call torch.",
             )

@@ -312,9 +312,7 @@ def _judged(comparison: Comparison, interval: Interval, p_value: float) -> Compa
         if p_value <= 1 - comparison.confidence + 1e-12:
             notes.append(f"shown alone, but not as one of {comparison.family} comparisons")
         elif comparison.relevant and not interval[0] <= 1 <= interval[1]:
-            notes.append(
-                f"differs, but that it does by more than {comparison.relevant:.3g} is not shown"
-            )
+            notes.append(f"differs, but not demonstrably by more than {comparison.relevant:.3g}")
     if verdict is Difference.UNDECIDED and comparison.relevant:
         notes.append(
             f"the interval does not exclude a difference of "

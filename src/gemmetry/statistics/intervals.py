@@ -136,4 +136,4 @@ def check_confidence(confidence: float) -> None:
         ValueError: the confidence is not in (0, 1).
     """
     if not 0 < confidence < 1:
-        raise ValueError(f"a confidence lies between 0 and 1, not at {confidence}")
+        raise ValueError(f"a confidence lies between 0 and 1, unlike {confidence}")

@@ -55,7 +55,7 @@ def test_a_slowdown_below_the_threshold_is_told_but_no_regression(make_record):
     comparison = compare([before, after])
     [change] = comparison.candidates[0].changes
     assert change.verdict == "no difference shown"
-    assert change.note == "differs, but that it does by more than 0.02 is not shown"
+    assert change.note == "differs, but not demonstrably by more than 0.02"
     assert not comparison.has_regression
     assert compare([before, after], threshold=0.0).has_regression
 
@@ -116,7 +116,7 @@ def test_without_samples_a_ratio_is_told_but_nothing_is_decided(make_record):
     comparison = compare([before, after])
     change = comparison.candidates[0].changes[0]
     assert change.verdict == "undecided"
-    assert change.note == "raw samples are missing, so no interval is known"
+    assert change.note == "raw samples are missing, so there is no interval"
     assert change.ratio == pytest.approx(10.0)
     assert not comparison.has_regression
     assert comparison.has_undecided
@@ -137,7 +137,7 @@ def test_one_experiment_or_nothing_in_common_is_refused(make_record):
     first = _experiment("a", [make_record(SQUARE)])
     with pytest.raises(RequestError, match="nothing to compare"):
         compare([first])
-    with pytest.raises(RequestError, match="no dispatch in common"):
+    with pytest.raises(RequestError, match="no dispatches in common"):
         compare([first, _experiment("b", [make_record(ODD)])])
 
 

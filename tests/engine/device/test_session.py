@@ -344,7 +344,7 @@ def test_a_reply_out_of_turn_is_the_crash_of_whoever_ran(measure, workers, monke
         changed_reply(monkeypatch, workers, number, Opened, change)
     journal = measure(["default", "factor_2", "fast"])
     assert outcomes(journal) == {"default": "ok", "factor_2": "crash", "fast": "ok"}
-    assert "a reply out of turn (Opened)" in journal.records[1].reason
+    assert "an unexpected reply (Opened)" in journal.records[1].reason
     assert ran == [0, 1, 2, 0, 1], "its second chance came last"
 
 

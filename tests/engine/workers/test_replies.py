@@ -122,7 +122,7 @@ def test_flaws_of_samples(changes):
 
 def test_a_stage_that_is_not_of_opening_is_a_flaw():
     assert flaw_of_entered(Entered(7, Stage.MEASURE)) == ""
-    assert flaw_of_entered(Entered(7, Stage.COMPILE)) == "the stage compile out of turn"
+    assert flaw_of_entered(Entered(7, Stage.COMPILE)) == "the unexpected stage compile"
 
 
 def test_flaws_of_what_is_both_or_neither():
@@ -210,7 +210,7 @@ def test_a_frame_that_does_not_go_on_is_told(pair, monkeypatch):
     with pytest.raises(TimeoutError):
         channel.receive(0.01)
     monkeypatch.setattr(protocol, "FRAME_PAUSE_S", 0.0)
-    with pytest.raises(BadFrame, match="50 bytes of a frame that does not go on"):
+    with pytest.raises(BadFrame, match="50 bytes of an incomplete frame"):
         channel.receive(0.01)
 
 

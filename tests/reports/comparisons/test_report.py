@@ -121,7 +121,7 @@ def test_what_is_undecided_is_seen_on_the_console(few, console_text):
     assert "0 faster, 0 slower, 1 no difference shown, 2 undecided" in text
     assert "≷ 2 undecided: too little was measured to decide" in text
     assert "1 × 3 samples a side: at least 6 are needed; raise --time-budget," in text
-    assert "1 × raw samples are missing, so no interval is known" in text
+    assert "1 × raw samples are missing, so there is no interval" in text
     assert all(len(line) <= 80 for line in text.splitlines())
     assert repr(few).endswith("1 no difference shown, 2 undecided>")
 

@@ -108,7 +108,7 @@ def test_all_kinds_have_shapes():
         ({"shapes": "5x2x3x4", "operation_kind": "matmul"}, "batch"),
         ({"conv_shapes": "1x8x8x4_3x3x8", "operation_kind": "matmul"}, "convolution"),
         ({"shapes": "2x3x4", "operation_kind": "conv2d"}, "only kind is conv2d"),
-        ({"shapes": "2x3x4", "dtypes": "f32:s8:f32"}, "do not mix"),
+        ({"shapes": "2x3x4", "dtypes": "f32:s8:f32"}, "cannot be mixed"),
         ({"shapes": "nothere.csv"}, "nothere"),
     ],
 )

@@ -177,9 +177,9 @@ def _compare(
     shared = [key for key in before if key in after]
     if not shared:
         raise RequestError(
-            f"{_title(first)} and {_title(candidate)} have no dispatch in common",
-            hint="Dispatches are joined on target, provider and name; compare experiments that "
-            "ran some of the same.",
+            f"{_title(first)} and {_title(candidate)} have no dispatches in common",
+            hint="Dispatches are matched by target, provider and name: compare experiments that "
+            "share some.",
         )
     pairs = [(before[key], after[key]) for key in shared]
     input_differences = _input_differences(pairs)
@@ -212,7 +212,7 @@ def change_between(
         note = after.reason if lost else ""
         return Change(before=before, after=after, note=note, is_regression=lost)
     evidence = evidence_of(first, before, second, after, threshold=threshold)
-    note = "raw samples are missing, so no interval is known" if evidence is None else ""
+    note = "raw samples are missing, so there is no interval" if evidence is None else ""
     return Change(before=before, after=after, evidence=evidence, note=note)
 
 
@@ -267,9 +267,9 @@ def _refuse_different_inputs(
     before, after = different
     raise RequestError(
         f"{_title(first)} ran on {before.distribution} inputs and {_title(candidate)} on "
-        f"{after.distribution}: data changes speed, so the difference would not be the code's",
-        hint="Measure both with one --distribution, or compare all the same with "
-        "--across-distributions.",
+        f"{after.distribution}: data affects speed, so the difference would not show a change of "
+        "the code",
+        hint="Measure both with one --distribution, or compare anyway with --across-distributions.",
     )
 
 

@@ -271,7 +271,8 @@ def _unusable_not_run(result: PlantedResult) -> NotRun:
         name=result.name,
         vehicle=vehicle,
         is_bug=result.planted.is_bug,
-        reason=f"{vehicle} does not work on {device}, right kernels end too: {record.reason}",
+        reason=f"{vehicle} does not work on {device}, correct kernels fail as well: "
+        f"{record.reason}",
         is_broken=True,
     )
 
@@ -282,7 +283,7 @@ def _not_run(item: Mutant, found: Sequence[Record], absent: str | None) -> NotRu
     elif absent is not None:
         reason, is_broken = absent, False
     else:
-        reason, is_broken = "the run ended before it; the same command goes on", True
+        reason, is_broken = "the run ended before this mutant; the same command continues", True
     return NotRun(
         number=item.number,
         name=item.configuration,

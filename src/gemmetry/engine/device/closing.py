@@ -92,7 +92,7 @@ def skip_recheck(candidate: Candidate) -> None:
     check = CheckResult(
         "after_timing",
         CheckOutcome.NOT_APPLICABLE,
-        "the worker was lost before its outputs were looked at",
+        "the worker was lost before its outputs were checked",
     )
     if candidate.verdict is not None and check.name not in candidate.verdict.checks:
         candidate.verdict = with_check(candidate.verdict, check)

@@ -88,7 +88,7 @@ class Results:
             )
         if candidate.verdict.status is not Verification.FAILED:
             return False
-        reason = f"right when verified, wrong after timing: {closed.check.detail}"
+        reason = f"correct when verified, wrong after timing: {closed.check.detail}"
         self.end(candidate, Ending(Outcome.WRONG, reason, output_tail))
         return True
 

@@ -33,6 +33,7 @@ def timing_check(
     return CheckResult(
         NAME,
         CheckOutcome.FAILED,
-        f"faster than the device: {units.format_ns(measurement.median_ns)} a launch is {speed}, "
-        f"and nothing right takes less than {units.format_ns(shortest_ns)}: {limit.source}",
+        f"faster than the device: {units.format_ns(measurement.median_ns)} per launch is "
+        f"{speed}, and no correct kernel takes less than {units.format_ns(shortest_ns)}: "
+        f"{limit.source}",
     )

@@ -76,7 +76,7 @@ class Copies:
         """
         self.end_copy()
         if self._seen[0]:
-            raise self._refusal("forks and returns twice, from the copy of the process as well")
+            raise self._refusal("forks and returns twice, once from the copy of the process")
 
     def look(self) -> None:
         """As :meth:`check`, after waiting for the copies that are there. Costs microseconds where
@@ -95,7 +95,7 @@ class Copies:
                 for process in running
             ):
                 raise self._refusal(
-                    "forks and leaves a copy of the process, which neither ends nor executes "
+                    "forks and leaves a copy of the process that neither ends nor executes "
                     "another program"
                 )
             time.sleep(LOOK_S)

@@ -83,7 +83,7 @@ class EvidenceFolders:
     def _save_arrays(self, evidence: Evidence, folder: Path) -> str:
         """Save them where the limits and the disk allow; what became of it, for people."""
         size = evidence.nbytes
-        again = "the command below makes them again"
+        again = "the command below creates them again"
         if size > MAX_DISPATCH_BYTES:
             limit = format_bytes(MAX_DISPATCH_BYTES)
             return f"not kept: {format_bytes(size)} are more than {limit}; {again}"

@@ -79,7 +79,7 @@ class LaunchBudget:
             return ""
         return (
             f"{observed}, so that the {count} launches of {settings.verification_level} "
-            f"verification would pass its deadline of {deadline_s:g} s; run it with --set "
+            f"verification would exceed its deadline of {deadline_s:g} s; run it with --set "
             f"deadlines.verify={math.ceil(2 * needed_s)}"
             + ("" if settings.verification_level == "quick" else " or --verification-level quick")
         )

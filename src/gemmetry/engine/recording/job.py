@@ -79,7 +79,7 @@ class Recording(Job):
         if steps * seconds <= deadline_s:
             return ""
         return (
-            f"so that the {steps} launches of its traces would pass their deadline of "
+            f"so that the {steps} launches of its traces would exceed their deadline of "
             f"{deadline_s:g} s; run it with --set "
             f"deadlines.trace={math.ceil(2 * steps * seconds)} or fewer repeats"
         )

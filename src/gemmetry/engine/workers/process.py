@@ -168,9 +168,9 @@ class WorkerProcess:
         reply = self.receive()
         if isinstance(reply, Answered):
             if ids:
-                raise self.distrust("it was done before it had answered")
+                raise self.distrust("it reported the end before it had answered")
             if not self._channel.is_idle():
-                raise self.distrust("it went on after its last answer")
+                raise self.distrust("it continued after its last answer")
             return reply
         if not isinstance(reply, kinds) or getattr(reply, "id", None) not in ids:
             raise self.distrust(out_of_turn(reply))
@@ -178,16 +178,16 @@ class WorkerProcess:
             self._owned.update(reply.processes)
         self._on_the_way = self._on_the_way + 1 if isinstance(reply, ON_THE_WAY) else 0
         if self._on_the_way > MOST_ON_THE_WAY:
-            raise self.distrust("it entered one stage after the other without an end")
+            raise self.distrust("it entered more stages than a dispatch has")
         return reply
 
     def distrust(self, flaw: str) -> WorkerLost:
         """End a worker that has sent something it should not have; the exception to raise."""
         return self._lost(
             Outcome.CRASH,
-            f"the worker's channel carried what no worker sends: {flaw}; a kernel that writes "
-            "to descriptors which are not its own, forks and returns twice, or patches what judges "
-            "it, does that",
+            f"the worker's channel carried what no worker sends: {flaw}; a kernel can cause this "
+            "by writing to file descriptors that are not its own, by forking and returning "
+            "twice, or by patching the code that verifies it",
             may_be_anothers=True,
         )
 

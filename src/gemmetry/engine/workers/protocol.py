@@ -272,7 +272,7 @@ class Channel:
                 message = self._decoder.decode(view[_LENGTH.size : end])
         except (msgspec.MsgspecError, ValueError, RecursionError, MemoryError) as error:
             length = end - _LENGTH.size
-            raise BadFrame(f"a frame of {length} bytes that is no message: {error}") from error
+            raise BadFrame(f"a frame of {length} bytes that is not a message: {error}") from error
         del self._buffer[:end]
         return message
 
@@ -283,9 +283,7 @@ class Channel:
             data = self._socket.recv(_CHUNK)
         except (TimeoutError, BlockingIOError):
             if self._buffer and time.monotonic() - self._heard > FRAME_PAUSE_S:
-                raise BadFrame(
-                    f"{len(self._buffer)} bytes of a frame that does not go on"
-                ) from None
+                raise BadFrame(f"{len(self._buffer)} bytes of an incomplete frame") from None
             raise TimeoutError from None
         except OSError as error:
             raise ChannelClosed from error

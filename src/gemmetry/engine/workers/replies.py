@@ -50,12 +50,12 @@ LONGEST_NS = 1e15
 
 def out_of_turn(reply: Message) -> str:
     """The flaw of a reply that answers no question."""
-    return f"a reply out of turn ({type(reply).__name__})"
+    return f"an unexpected reply ({type(reply).__name__})"
 
 
 def flaw_of_entered(entered: Entered) -> str:
     """What is wrong with entering a stage while a dispatch is opened; "" if nothing is."""
-    return "" if entered.stage in OPENING_STAGES else f"the stage {entered.stage} out of turn"
+    return "" if entered.stage in OPENING_STAGES else f"the unexpected stage {entered.stage}"
 
 
 def flaw_of_opened(opened: Opened, wire: WireDispatch, job: Job) -> str:
@@ -64,10 +64,10 @@ def flaw_of_opened(opened: Opened, wire: WireDispatch, job: Job) -> str:
     if opened.failure is not None or opened.skip_reason:
         return ""
     if not _are_sane([1e9 * opened.sample_s]):
-        return "the time of a sample that is no time"
+        return "an invalid time of a sample"
     verdict = opened.verdict
     if settings.verify and wire.verify and verdict is None:
-        return "a dispatch without the verdict that was due"
+        return "a dispatch without the required verdict"
     if verdict is not None and not _is_inside(verdict.evidence_path):
         return "evidence outside the experiment"
     if verdict is not None and verdict.status is Verification.FAILED:
@@ -98,20 +98,20 @@ def flaw_of_closed(closed: Closed, job: Job) -> str:
 
 def _flaw_of_round(taken: Round) -> str:
     if not taken.samples_ns or not _are_sane(taken.samples_ns):
-        return "samples that are no times"
+        return "invalid times of samples"
     others = (
         taken.first_launch_ns, taken.overhead_ns, taken.wall_launch_ns, taken.unsettled_change,
         taken.new_inputs_ratio, 1e9 * taken.seconds, 1e9 * taken.load_s,
         1e9 * taken.renewal_s, 1e9 * taken.quiet_wait_s, 1e9 * taken.runs_on_s,
     )  # fmt: skip
     if not _are_sane(value for value in others if value is not None):
-        return "times of a round that are no times"
+        return "invalid times of a round"
     counts = (taken.launches_per_sample, taken.input_sets)
     sizes = (taken.bytes_per_set, taken.last_level_cache_bytes)
     if min(counts) < 1 or min(sizes) < 0 or max(*counts, *sizes) > LONGEST_NS:
-        return "counts of a round that are no counts"
+        return "invalid counts of a round"
     readings = (value for value in taken.telemetry.values() if isinstance(value, float))
-    return "" if all(map(math.isfinite, readings)) else "telemetry that is no number"
+    return "" if all(map(math.isfinite, readings)) else "telemetry that is not a number"
 
 
 def _are_sane(values: Iterable[float]) -> bool:
