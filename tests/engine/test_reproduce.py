@@ -10,7 +10,9 @@ from gemmetry.cli.main import run
 from gemmetry.domain.outcome import Stage
 from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine import reproduce
 from gemmetry.engine.reproduce import reproduction_command
+from gemmetry.specs.keys import SETTINGS, Effect
 from gemmetry.store.rows import Lane
 
 
@@ -179,3 +181,29 @@ def test_every_setting_that_can_change_an_outcome_is_told():
     flags = {"verify", "measure", "trace"}
     not_needed = {"jobs", "force_compile", "save_commands", "tags"}
     assert changed | flags | not_needed == {f.name for f in dataclasses.fields(RunSettings)}
+
+
+def test_the_command_follows_from_the_declaration_of_a_setting(monkeypatch):
+    """What is declared to change an outcome is named, whatever it is; no other list says so."""
+    rows = {key.name: key for key in SETTINGS}
+    lane = Lane(1, "numpy", {}, Target(TargetKind.CPU))
+    settings = RunSettings(save_commands=True, jobs=3, regime="sustained")
+
+    def command(*changed, verify_only=False):
+        monkeypatch.setattr(reproduce, "SETTINGS", tuple({**rows, **dict(changed)}.values()))
+        return reproduction_command(lane, PRODUCT, settings, verify_only=verify_only)
+
+    def declared(name, effect):
+        return name, dataclasses.replace(rows[name], effect=effect)
+
+    assert "--save-cmds" not in command()
+    assert "--jobs" not in command()
+    assert " --save-cmds " in command(declared("save_cmds", Effect.OUTCOME))
+    assert " --jobs 3 " in command(declared("jobs", Effect.TIMING))
+    assert "--regime" not in command(verify_only=True)
+    assert " --regime sustained " in command(declared("regime", Effect.OUTCOME), verify_only=True)
+
+
+def test_every_field_of_a_run_is_a_setting_of_a_spec():
+    fields = {field.name for field in dataclasses.fields(RunSettings)}
+    assert sorted(key.setting for key in SETTINGS) == sorted(fields - {"trace"})

@@ -4,50 +4,18 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from gemmetry.domain.errors import NameSyntaxError
 from gemmetry.domain.names import operation_name, split_dispatch_name
 from gemmetry.domain.outcome import Stage
 from gemmetry.domain.settings import RunSettings, TraceSchedule
+from gemmetry.specs.keys import SETTINGS, Effect, Form, Key
 from gemmetry.store.rows import Lane
 
 _DEFAULTS = RunSettings()
-
-_OPTIONS = {
-    "verification_level": "--verification-level",
-    "regime": "--regime",
-    "timing_method": "--timing-method",
-    "interval_width": "--interval-width",
-    "warmup_iterations": "--warmup-iterations",
-    "min_samples": "--min-samples",
-    "max_samples": "--max-samples",
-    "repetitions": "--benchmark-repetitions",
-    "launches_per_sample": "--dispatch-repeat-count",
-    "processes": "--processes",
-    "memory_budget_bytes": "--memory-budget",
-    "threads": "--threads",
-}
-"""Settings that an option gives as they are."""
-
-_SECONDS = {
-    "time_budget_s": "--time-budget",
-    "warmup_s": "--warmup-time",
-    "max_seconds_per_launch": "--max-seconds-per-launch",
-}
-
-_NOT_OF_VERIFICATION = (
-    "measure", "judge_rivals", "regime", "interval_width", "time_budget_s", "warmup_iterations",
-    "warmup_s", "min_samples", "max_samples", "repetitions", "launches_per_sample", "cold_cache",
-    "timing_method", "processes",
-)  # fmt: skip
-"""Settings that change no verdict."""
-
-_FLAGS = {
-    "verify": "verification-enabled",
-    "measure": "profiling-enabled",
-    "cold_cache": "cold-cache",
-}
 
 
 def reproduction_command(
@@ -63,7 +31,8 @@ def reproduction_command(
     verify_only = verify_only or (settings.verify and not settings.measure and schedule is None)
     if verify_only or schedule is not None:
         deadlines = {**settings.deadlines_s, Stage.MEASURE: _DEFAULTS.deadlines_s[Stage.MEASURE]}
-        silent = {name: getattr(_DEFAULTS, name) for name in _NOT_OF_VERIFICATION}
+        silent = {key.setting: getattr(_DEFAULTS, key.setting) for key in SETTINGS
+                  if key.effect is Effect.TIMING}  # fmt: skip
         settings = replace(settings, **silent, deadlines_s=deadlines)
     command = ["verify", "run"] if verify_only else ["profile"]
     if schedule is not None:
@@ -118,27 +87,30 @@ def _provider(lane: Lane) -> list[str]:
     return words
 
 
+_ALWAYS_NAMED = ("seed", "distribution")
+
+
 def _settings(settings: RunSettings) -> list[str]:
+    """Options of the settings that can change an outcome and are not the default."""
     words: list[str] = []
-    for name, option in _OPTIONS.items():
-        value = getattr(settings, name)
-        if value != getattr(_DEFAULTS, name):
-            words += [option, str(value)]
-    for name, option in _SECONDS.items():
-        value = getattr(settings, name)
-        if value != getattr(_DEFAULTS, name):
-            words += [option, f"{value!r}s"]
-    for name, flag in _FLAGS.items():
-        value = getattr(settings, name)
-        if value != getattr(_DEFAULTS, name):
-            words.append(f"--{flag}" if value else f"--no-{flag}")
-    if settings.verification_providers != _DEFAULTS.verification_providers:
-        words += ["--verification-providers", ",".join(settings.verification_providers)]
-    if settings.sanitizers:
-        words += ["--sanitizers", ",".join(settings.sanitizers)]
-    if settings.judge_rivals:
-        words += ["--set", "judge_rivals=true"]
-    for stage, seconds in settings.deadlines_s.items():
-        if seconds != _DEFAULTS.deadlines_s[stage]:
-            words += ["--set", f"deadlines.{stage}={seconds!r}"]
+    for key in sorted(SETTINGS, key=lambda key: list(Form).index(key.form)):
+        value, usual = getattr(settings, key.setting), getattr(_DEFAULTS, key.setting)
+        if value != usual and key.effect is not Effect.NOTHING and key.name not in _ALWAYS_NAMED:
+            words += _option(key, value, usual)
     return words
+
+
+def _option(key: Key, value: Any, usual: Any) -> list[str]:
+    match key.form:
+        case Form.FLAG:
+            return [key.option if value else key.option.replace("--", "--no-", 1)]
+        case Form.LIST:
+            return [key.option, ",".join(value)]
+        case Form.TEXT:
+            return [key.option, f"{value!r}s" if key.metavar == "TIME" else str(value)]
+        case Form.SPEC_ONLY if isinstance(value, Mapping):
+            changed = {part: own for part, own in value.items() if own != usual[part]}
+            return [word for part, own in changed.items()
+                    for word in ("--set", f"{key.name}.{part}={own!r}")]  # fmt: skip
+        case Form.SPEC_ONLY:
+            return ["--set", f"{key.name}={json.dumps(value)}"]

@@ -15,6 +15,7 @@ from gemmetry.domain.settings import USUAL_SAMPLES, RunSettings
 from gemmetry.domain.target import Target
 from gemmetry.specs.catalogue import Catalogue
 from gemmetry.specs.generated import Generated, names_a_problem, read_generated, wanted_of
+from gemmetry.specs.keys import SETTINGS
 from gemmetry.specs.model import ProfileSpec
 from gemmetry.specs.operations.axes import expand
 from gemmetry.specs.operations.defaults import Defaults, first_run
@@ -224,37 +225,15 @@ def _selection(
 
 def run_settings(spec: ProfileSpec) -> RunSettings:
     """How the spec wants the run done."""
-    defaults = RunSettings()
-    return RunSettings(
-        seed=spec.seed,
-        distribution=spec.distribution,
-        verify=spec.verification_enabled,
-        verification_level=spec.verification_level,
-        verification_providers=spec.verification_providers,
-        judge_rivals=spec.judge_rivals,
-        sanitizers=spec.sanitizers,
-        measure=spec.profiling_enabled,
-        regime=spec.regime,
-        timing_method=spec.timing_method,
-        interval_width=spec.interval_width,
-        time_budget_s=spec.time_budget,
-        warmup_iterations=spec.warmup_iterations + spec.wait_steps,
-        warmup_s=spec.warmup_time or 0.0,
-        min_samples=spec.min_samples,
-        max_samples=spec.max_samples,
-        repetitions=spec.benchmark_repetitions,
-        launches_per_sample=spec.dispatch_repeat_count or spec.active_steps,
-        processes=spec.processes,
-        cold_cache=spec.cold_cache,
-        max_seconds_per_launch=spec.max_seconds_per_launch,
-        deadlines_s={**defaults.deadlines_s, **spec.deadlines},
-        jobs=max(spec.jobs, 0),
-        memory_budget_bytes=spec.memory_budget,
-        threads=spec.threads,
-        force_compile=spec.force_compile,
-        save_commands=spec.save_cmds,
-        tags=spec.tags,
-    )
+    given = {key.setting: getattr(spec, key.name) for key in SETTINGS}
+    combined = {
+        "warmup_iterations": spec.warmup_iterations + spec.wait_steps,
+        "warmup_s": spec.warmup_time or 0.0,
+        "launches_per_sample": spec.dispatch_repeat_count or spec.active_steps,
+        "deadlines_s": {**RunSettings().deadlines_s, **spec.deadlines},
+        "jobs": max(spec.jobs, 0),
+    }
+    return RunSettings(**{**given, **combined})
 
 
 def _document(
