@@ -1,4 +1,5 @@
-"""Rows of trace files -> tables: what ran when, which GEMM it was, who waited for whom."""
+"""Computes tables from the rows of trace files: what ran when, which GEMM it was, and which rank
+waited for which."""
 
 TRACE_SCHEMA_VERSION = 1
-"""Of the JSON documents about traces."""
+"""Version of the JSON documents about traces."""

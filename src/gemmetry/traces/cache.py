@@ -1,8 +1,9 @@
-"""Keeps the rows of a trace beside it, so that the second look at it costs milliseconds.
+"""Caches the rows of a trace next to it, so that reading it again takes milliseconds.
 
-A cache file holds the columns as they lie in memory and everything else as msgpack; it is mapped,
-not read, so that a table touches only the columns that it needs. It is believed only if it was
-made of the same bytes by the same reader and its checksum is right; otherwise it is made anew.
+A cache file holds the columns in their memory layout and everything else as msgpack; it is mapped,
+not read, so that a table loads only the columns that it needs. It is used only if it was created
+from the same bytes by the same version of the reader and its checksum is correct; otherwise it is
+recreated.
 """
 
 from __future__ import annotations
@@ -34,12 +35,13 @@ from gemmetry.formats.events import (
 from gemmetry.formats.plausible import plausible
 
 READER_VERSION = 4
-"""Goes up whenever a reader gives other rows for the same file."""
+"""Incremented whenever a reader returns different rows for the same file."""
 
 CACHE_SUFFIX = ".gemmetry-cache"
 
 SMALLEST_CACHED_BYTES = 128 << 10
-"""Smaller files (compressed size) are read in some 20 ms, about what opening a cache costs."""
+"""Smaller files (compressed size) are not cached: reading them takes about 20 ms, as long as
+opening a cache."""
 
 _MAGIC = b"GEMMETRYTRACE\x00\x01\n"
 _ALIGNMENT = 64
@@ -88,8 +90,8 @@ _OF_ROWS = tuple(set(_Head.__struct_fields__) - {"key", "columns", "checksum"})
 
 
 def cache_key(files: Sequence[Path]) -> str | None:
-    """What a cache of `files` is recognised by: their sizes, times, first and last 64 KiB, and
-    the version of the readers. None if they cannot be read."""
+    """The key of a cache of `files`: their sizes, times, first and last 64 KiB, and the version of
+    the readers. None if they cannot be read."""
     parts = [f"{READER_VERSION}"]
     for file in files:
         try:
@@ -116,10 +118,10 @@ def load(path: Path, key: str) -> TraceRows | None:
 
 
 def save(path: Path, key: str, rows: TraceRows) -> Path | None:
-    """Keep `rows` beside the trace `path`, else in the user's cache folder.
+    """Store `rows` next to the trace `path`, else in the user's cache folder.
 
     Returns:
-        The cache file; None where neither folder takes it.
+        The cache file; None where neither folder can be written.
     """
     beside, own = _place_beside(path), _place_of_user(path)
     for place in (beside, own):
@@ -132,11 +134,11 @@ def save(path: Path, key: str, rows: TraceRows) -> Path | None:
 
 
 def clear_cache(paths: Sequence[Path] = ()) -> tuple[int, int]:
-    """Remove all caches in the user's cache folder, those beside traces that this user's runs
-    made, and those below `paths`.
+    """Remove all caches in the user's cache folder, those that this user's runs created next to
+    traces, and those below `paths`.
 
     Returns:
-        How many files, and how many bytes they held.
+        The number of files, and their total size in bytes.
     """
     folder = cache_folder()
     found: set[Path] = set()
@@ -163,14 +165,15 @@ def clear_cache(paths: Sequence[Path] = ()) -> tuple[int, int]:
 
 
 def cache_folder() -> Path:
-    """The user's own: ``$XDG_CACHE_HOME/gemmetry/traces``, ``~/.cache`` where that is not set."""
+    """The user's cache folder: ``$XDG_CACHE_HOME/gemmetry/traces``, or below ``~/.cache`` where the
+    variable is not set."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     root = Path(base)
     if not root.is_absolute():
         try:
             root = Path.home() / ".cache"
         except RuntimeError:
-            # A user without a home, as in some containers, has no such folder either.
+            # A user without a home folder, as in some containers, has no cache folder either.
             root = Path(os.devnull)
     return root / "gemmetry" / "traces"
 
@@ -181,7 +184,7 @@ def _place_beside(path: Path) -> Path:
 
 
 def _place_of_user(path: Path) -> Path:
-    # Loads OpenSSL: 8 ms, which a cache beside the trace does without.
+    # Imported here, as it loads OpenSSL in 8 ms, which a cache next to the trace does not need.
     import hashlib
 
     name = hashlib.blake2b(os.fsencode(path.absolute()), digest_size=16).hexdigest()
@@ -189,7 +192,7 @@ def _place_of_user(path: Path) -> Path:
 
 
 def _is_cache(file: Path) -> bool:
-    """Whether it is one, or the beginning of one whose writing was ended."""
+    """Whether the file is a cache, or the beginning of one whose writing was interrupted."""
     if not file.is_file():
         return False
     with file.open("rb") as opened:
@@ -198,14 +201,14 @@ def _is_cache(file: Path) -> bool:
 
 
 def _with_unfinished(place: Path) -> set[Path]:
-    """The cache, and beside it those whose writing was ended."""
+    """The cache, and any partial ones next to it whose writing was interrupted."""
     with contextlib.suppress(OSError):
         return {place, *place.parent.glob(f".*{CACHE_SUFFIX}")}
     return {place}
 
 
 def _note(place: Path) -> None:
-    """So that :func:`clear_cache` finds it again."""
+    """Record the cache's place so that :func:`clear_cache` finds it."""
     ledger = cache_folder() / _LEDGER
     with contextlib.suppress(OSError, UnicodeError):
         ledger.parent.mkdir(parents=True, exist_ok=True)
@@ -294,12 +297,12 @@ _INDICES = {
     "name": ("names", 0), "thread": ("threads", 0), "arguments": ("arguments", MISSING),
     "collective": ("collectives", MISSING),
 }  # fmt: skip
-"""Columns that point into another part of the rows -> that part, and the least they hold."""
+"""Maps columns that index another part of the rows to that part and their smallest valid value."""
 
 
 def _is_sound(rows: TraceRows) -> bool:
-    """Whether the rows are as readers make them. A checksum finds damage, but not a file that
-    somebody made up and put beside a trace."""
+    """Whether the rows are valid. A checksum detects damage, but not a forged file placed next to a
+    trace."""
     for table, kind in _TABLES.items():
         empty, filled = concatenate(kind, []), getattr(rows, table)
         for column in dataclasses.fields(kind):

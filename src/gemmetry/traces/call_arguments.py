@@ -1,4 +1,4 @@
-"""The arguments of one call of an operator, as a trace tells them, decoded."""
+"""Decodes the arguments of one call of an operator that a trace records."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _MOST_DIMENSIONS = 64
 """PyTorch's own limit."""
 
 _SCALAR_BYTES = 4
-"""Of a Python number among the arguments, as TraceLens counts it."""
+"""Bytes of a Python number among the arguments, as TraceLens counts them."""
 
 _TRUE = ("True", "true")
 
 
 class MissingArgumentError(Exception):
-    """The arguments do not tell what the call does, or tell what cannot be."""
+    """The arguments do not specify what the call does, or are inconsistent."""
 
 
 class Amounts(NamedTuple):
@@ -31,12 +31,12 @@ class Amounts(NamedTuple):
     flops: int
     bytes: int | None
     dtype: str | None
-    """That it computes in, as the trace spells it."""
+    """Type that the call computes in, as spelled in the trace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Arguments by place; methods raise :class:`MissingArgumentError` where they are not told."""
+    """Arguments by position; methods raise :class:`MissingArgumentError` where they are missing."""
 
     name: str
     shapes: list[Any]
@@ -69,7 +69,7 @@ class Call:
         return _sizes(self.shapes[place] if place < len(self.shapes) else None)
 
     def stride(self, place: int) -> tuple[int, ...] | None:
-        """Strides of a tensor, in elements; None where they are not told."""
+        """Strides of a tensor, in elements; None where they are missing."""
         found = self.strides[place] if place < len(self.strides) else None
         if not isinstance(found, list) or len(found) > _MOST_DIMENSIONS:
             return None
@@ -77,38 +77,38 @@ class Call:
         return tuple(found) if known else None
 
     def dtype(self, place: int) -> str | None:
-        """Type of a tensor as the trace spells it."""
+        """Type of a tensor, as spelled in the trace."""
         found = self.dtypes[place] if place < len(self.dtypes) else None
         return found if isinstance(found, str) and found else None
 
     def width(self, place: int) -> int | None:
-        """Bytes of an element; None where the type is not told."""
+        """Bytes of an element; None where the type is missing."""
         dtype = self.dtype(place)
         if dtype == "Scalar":
             return _SCALAR_BYTES
         return ELEMENT_BYTES.get(element_type(dtype) or "")
 
     def value(self, place: int) -> str:
-        """A value that is no tensor, as it is written; "" where it is not told."""
+        """A value that is not a tensor, as written in the trace; "" where it is missing."""
         return self.values[place] if place < len(self.values) else ""
 
     def number(self, place: int) -> int:
-        """A whole number."""
+        """An integer."""
         return _integer(self.value(place))
 
     def real(self, place: int) -> float:
-        """A number; 0 where it is not told."""
+        """A number; 0 where it is missing."""
         try:
             return float(self.value(place) or 0)
         except ValueError:
             raise MissingArgumentError from None
 
     def flag(self, place: int) -> bool:
-        """A truth value; false where it is not told."""
+        """A boolean; false where it is missing."""
         return self.value(place) in _TRUE
 
     def flags(self, place: int, count: int) -> tuple[bool, ...]:
-        """`count` truth values; all true where they are not told."""
+        """`count` booleans; all true where they are missing."""
         text = self.value(place)
         if not text:
             return (True,) * count
@@ -118,14 +118,14 @@ class Call:
         return found
 
     def list_of_numbers(self, place: int) -> tuple[int, ...]:
-        """Whole numbers: ``[14, 14]``."""
+        """Integers: ``[14, 14]``."""
         parts = _parts(self.value(place))
         if len(parts) > _MOST_DIMENSIONS:
             raise MissingArgumentError
         return tuple(map(_integer, parts))
 
     def numbers(self, place: int, count: int, usual: int) -> tuple[int, ...]:
-        """`count` whole numbers; one stands for all of them, none for `usual`."""
+        """`count` integers; a single one stands for all of them, none for `usual`."""
         found = self.list_of_numbers(place) if self.value(place) else ()
         if len(found) < 2:
             return (found or (usual,)) * count
@@ -135,7 +135,7 @@ class Call:
 
 
 def decoded_list(text: str) -> list[Any]:
-    """A list that is JSON in the trace; empty where it is none."""
+    """A list that is JSON in the trace; empty where it is not a list."""
     try:
         found = msgspec.json.decode(text) if text else []
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
@@ -144,10 +144,10 @@ def decoded_list(text: str) -> list[Any]:
 
 
 def elements(shape: tuple[int, ...]) -> int:
-    """How many a tensor has.
+    """The number of elements of a tensor.
 
     Raises:
-        MissingArgumentError: sizes that cannot be.
+        MissingArgumentError: the sizes are impossible.
     """
     count = math.prod(shape)
     if count > MOST_ELEMENTS or min(shape, default=0) < 0:
@@ -171,7 +171,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _integer(text: str) -> int:
-    # Longer digits are damage, and Python refuses the longest of them.
+    # Longer digit strings are damage, and Python rejects the longest of them.
     try:
         found = int(text) if len(text) < 20 else None
     except ValueError:

@@ -77,7 +77,7 @@ def covered(start: Int64, duration: Int64, by: Intervals) -> Int64:
 
 
 def _before(moment: Int64, by: Intervals) -> Int64:
-    """How many ns of the set lie before each moment."""
+    """Time of the set before each moment, in ns."""
     whole = np.concatenate([[0], np.cumsum(by.end - by.start)])
     index = np.searchsorted(by.start, moment, side="right")
     # The interval that began last may still be open at the moment.
@@ -90,7 +90,7 @@ def _before(moment: Int64, by: Intervals) -> Int64:
 def _select(left: Intervals, right: Intervals, keep: Callable[[Bools, Bools], Bools]) -> Intervals:
     edges = np.concatenate([left.start, left.end, right.start, right.end])
     edges.sort()
-    # What np.unique does, which for this imports numpy's masked arrays.
+    # Equivalent to np.unique, which would import numpy's masked arrays.
     moments = edges[np.append(True, edges[1:] != edges[:-1])] if len(edges) else edges
     if len(moments) < 2:
         return Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))

@@ -1,4 +1,4 @@
-"""Traces of several ranks -> jobs: which files belong together, and which ranks are missing."""
+"""Groups traces of several ranks into jobs, and finds missing ranks."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from gemmetry.traces.collectives.summary import Collective, collectives_of
 from gemmetry.traces.model import Trace
 
 APART_NS = 3600 * 10**9
-"""Recordings of one step of one job overlap; files of a folder between which more than an hour
-lies belong to different jobs. Clocks of a cluster's nodes differ by far less."""
+"""Recordings of one step of one job overlap, so files of a folder that are more than an hour apart
+belong to different jobs. Clocks of a cluster's nodes differ by far less."""
 
 _RANK = re.compile(r"(?:\A|(?<=[^a-z]))rank[-_=]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTrace:
-    """What one trace file says about communication."""
+    """The information on communication in one trace file."""
 
     file: Path
     rank: int | None
     rank_source: str
-    """``trace``, ``name`` (the file's or its folder's) or "" where neither tells."""
+    """``trace``, ``name`` (of the file or its folder), or "" where neither specifies the rank."""
     world_size: int | None
     job: str | None
-    """The trace's own identification of its job."""
+    """The job's identifier in the trace."""
     host: str | None
     base_ns: int
     span: tuple[int, int]
@@ -47,7 +47,7 @@ class TraceJob:
     ranks: tuple[RankTrace, ...]
     world_size: int | None
     missing: tuple[int, ...]
-    """Ranks of the job that no file is of."""
+    """Ranks of the job without a file."""
     notes: tuple[str, ...]
 
     @property
@@ -57,7 +57,7 @@ class TraceJob:
 
 
 def rank_trace(trace: Trace) -> RankTrace:
-    """What `trace` says about communication."""
+    """The information on communication in `trace`."""
     rows = trace.rows
     rank, source = rows.rank, "trace"
     if rank is None:
@@ -83,12 +83,12 @@ def rank_trace(trace: Trace) -> RankTrace:
 
 
 def group_jobs(traces: Iterable[RankTrace]) -> list[TraceJob]:
-    """Puts traces of the same run together.
+    """Groups traces of the same run.
 
-    Traces with the same identification of the job are of one job. The rest is grouped by folder,
-    where folders that differ in a rank's number only count as one (``rank0/``, ``rank1/``), by
-    world size and, in a folder, by time (:data:`APART_NS`). A trace that tells no rank, or a world
-    of one, is a job of its own.
+    Traces with the same job identifier belong to one job. The others are grouped by folder (folders
+    that differ only in a rank's number, ``rank0/``, ``rank1/``, count as one), by world size and,
+    in a folder, by time (:data:`APART_NS`). A trace without a rank, or with a world size of one, is
+    a job of its own.
 
     Raises:
         RequestError: a rank occurs twice in a job.
@@ -121,7 +121,7 @@ def _shared_identifications(traces: Sequence[RankTrace]) -> set[str | None]:
 
 
 def _rank_of_path(path: Path) -> tuple[int | None, str]:
-    """From the file's name, else from the nearest folder that tells one."""
+    """The rank from the file's name, else from the nearest folder that contains one."""
     for part in (path.name, *reversed(path.absolute().parent.parts)):
         found = _RANK.findall(part)
         if found:
@@ -145,7 +145,7 @@ def _refuse_twice(traces: Sequence[RankTrace]) -> None:
 
 
 def _by_time(traces: Sequence[RankTrace]) -> list[list[RankTrace]]:
-    """Parts between which more than an hour lies; traces without GPU work go with the first."""
+    """Parts that are more than an hour apart; traces without GPU work belong to the first."""
     timed = sorted((one for one in traces if one.span != (0, 0)), key=lambda one: one.span)
     parts: list[list[RankTrace]] = []
     reached = 0
@@ -194,7 +194,7 @@ def _job(traces: Sequence[RankTrace]) -> TraceJob:
 
 
 def _name(ranks: Sequence[RankTrace]) -> str:
-    """The folder that holds the job's files; the file where there is one only."""
+    """The folder of the job's files, or the file if there is only one."""
     if len(ranks) == 1:
         return str(ranks[0].file)
     folders = {_folder(one.file) for one in ranks}
@@ -206,7 +206,7 @@ def _name(ranks: Sequence[RankTrace]) -> str:
 
 
 def _with_distinct_names(jobs: Sequence[TraceJob]) -> list[TraceJob]:
-    """Jobs of the same folder get the number of their first file's time order."""
+    """Number the jobs of the same folder by the time of their first file."""
     counts: dict[str, int] = {}
     result = []
     names = [job.name for job in jobs]

@@ -1,4 +1,4 @@
-"""Several trace files one after the other; those that cannot be read do not stop the others."""
+"""Reads several trace files one after the other; unreadable files do not stop the others."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def read_all(
     use_cache: bool = True,
     timings: dict[str, float] | None = None,
 ) -> Iterator[Trace]:
-    """The traces of `paths` one by one, folders searched; those that cannot be read are told in
-    `errors`, by file. `timings` gets the seconds of each stage of reading."""
+    """The traces of `paths` one by one, folders searched; unreadable ones are listed in `errors`,
+    by file. `timings` receives the seconds of each stage of reading."""
     for path in paths:
         try:
             files = find_traces([path])
@@ -44,7 +44,7 @@ def read_any(
     use_cache: bool = True,
     timings: dict[str, float] | None = None,
 ) -> Iterator[Trace | TraceLensReport]:
-    """As :func:`read_all`, but workbooks of TraceLens are read too."""
+    """Like :func:`read_all`, but also reads TraceLens workbooks."""
     for path in paths:
         if not _is_workbook(path):
             yield from read_all([path], errors, use_cache=use_cache, timings=timings)
@@ -68,7 +68,7 @@ def _is_workbook(path: Path) -> bool:
 
 
 def all_failed(errors: Mapping[str, RequestError]) -> RequestError:
-    """The error of a request of which no file could be read."""
+    """The error for a request none of whose files could be read."""
     if len(errors) == 1:
         return next(iter(errors.values()))
     texts = "".join(f"\n  {error.message}" for error in errors.values())

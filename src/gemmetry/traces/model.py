@@ -1,6 +1,6 @@
-"""A trace with what its tables are made of: which kernels are GEMMs, which communicate, and when.
+"""A trace with the data that its tables use: which kernels are GEMMs, which communicate, and when.
 
-Everything is computed when it is first asked for, and once.
+Everything is computed once, when it is first needed.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Trace:
-    """One trace file; arrays have one entry a row of ``rows.gpu`` unless they say otherwise."""
+    """One trace file; arrays have one entry per row of ``rows.gpu`` unless stated otherwise."""
 
     file: Path
     rows: TraceRows
 
     @cached_property
     def kernel_names(self) -> dict[int, KernelName]:
-        """What the names of its kernels tell, by their index in ``rows.names``."""
+        """Facts from the names of its kernels, by their index in ``rows.names``."""
         return {index: classify(self.rows.names[index]) for index in self._used_names}
 
     @cached_property
@@ -49,21 +49,21 @@ class Trace:
 
     @cached_property
     def is_kernel(self) -> Bools:
-        """A kernel, not a copy or a fill."""
+        """Which rows are kernels, not copies or fills."""
         result: Bools = self.rows.gpu.kind == GpuKind.KERNEL
         return result
 
     @cached_property
     def is_gemm(self) -> Bools:
-        """A kernel of a matrix multiply, its helper passes included: it has the name of one, and
-        no convolution operator is known to have launched it."""
+        """Which rows are kernels of a matrix multiplication, including its helper passes: kernels
+        with such a name that no convolution operator is known to have launched."""
         result: Bools = self._is_named_gemm & ~self.is_gemm_of_convolution
         return result
 
     @cached_property
     def is_gemm_of_convolution(self) -> Bools:
-        """A kernel with the name of a GEMM that a convolution operator launched, as cuDNN and
-        MIOpen do for filters of 1 x 1 and for transformed inputs."""
+        """Which rows are kernels with the name of a GEMM that a convolution operator launched, as
+        cuDNN and MIOpen do for filters of 1 x 1 and for transformed inputs."""
         named = self._is_named_gemm
         is_convolution = np.array([is_convolution_operator(name) for name in self.rows.names], bool)
         if not named.any() or not is_convolution[self.rows.operators.name].any():
@@ -76,19 +76,19 @@ class Trace:
 
     @cached_property
     def is_communication(self) -> Bools:
-        """A kernel that communicates with other GPUs, going by its name."""
+        """Which rows are kernels that communicate with other GPUs, according to their names."""
         return self._of_names(is_communication)
 
     @cached_property
     def launches(self) -> JoinedLaunches:
-        """Which runtime call and which operator each row came from."""
+        """The runtime call and the operator from which each row came."""
         found = join_launches(self.rows)
         self.let_go()
         return found
 
     @cached_property
     def is_copy(self) -> Bools:
-        """A copy (memcpy)."""
+        """Which rows are copies (memcpy)."""
         result: Bools = self.rows.gpu.kind == GpuKind.MEMCPY
         return result
 
@@ -98,19 +98,19 @@ class Trace:
         return self.time_of(self.is_communication)
 
     def time_of(self, chosen: Bools | Int64) -> Intervals:
-        """All time that at least one of the `chosen` rows (a mask or their places) covers."""
+        """All time covered by at least one of the `chosen` rows (a mask or indices)."""
         gpu = self.rows.gpu
         return union(gpu.start_ns[chosen], gpu.duration_ns[chosen])
 
     def let_go(self) -> None:
-        """Give back the memory of columns that lie in files: called after each step of the work
+        """Release the memory of columns mapped from files: called after each step of the work
         (:func:`~gemmetry.formats.mapping.let_go`)."""
         let_go(self.rows)
 
     def device_name(self, device: int) -> str:
-        """Product name of a device; "" where the file does not tell.
+        """Product name of a device; "" where the file does not record it.
 
-        AMD's traces count the devices of kernels from the first CPU and those of the file's head
+        AMD's traces count the devices of kernels from the first CPU, but those in the file's header
         from the first GPU: where all GPUs are of one product, the number does not matter.
         """
         products = set(self.rows.devices.values())
@@ -118,7 +118,7 @@ class Trace:
 
     @cached_property
     def label(self) -> str:
-        """File, rank where it is one of several, and product of the GPU, as far as is known."""
+        """File, rank if it is one of several, and product of the GPU, as far as they are known."""
         rows = self.rows
         parts = [self.file.name]
         if rows.rank is not None and (rows.world_size or 0) > 1:

@@ -1,4 +1,4 @@
-"""Trace files of every kind -> :class:`TraceRows`; what a file is, its content tells.
+"""Reads trace files of every kind into :class:`TraceRows`; the content identifies the format.
 
 Readers are imported when a file needs them: a cached trace needs none.
 """
@@ -32,16 +32,16 @@ def read_trace(
     """The rows of one trace.
 
     Args:
-        path: a trace file; of rocprofv3's CSV files the one of the kernels (the others beside it
-            are read with it).
-        use_cache: take the rows from the cache beside the trace where it is current, and keep
+        path: a trace file; for rocprofv3's CSV files the one of the kernels (the others in its
+            folder are read with it).
+        use_cache: read the rows from the cache next to the trace where it is current, and store
             them there where it is not.
-        timings: gets the seconds of each stage added: ``cache``, ``read``, ``save``.
+        timings: the seconds of each stage are added to it: ``cache``, ``read``, ``save``.
 
     Raises:
-        RequestError: there is no such file, or it is no trace; the message names the file and,
-            where the content is at fault, the byte. A trace that is damaged or cut short raises
-            nothing: what could be read is there, and ``problems`` tell the rest.
+        RequestError: the file does not exist or is not a trace; the message names the file and,
+            where the content is invalid, the byte. A damaged or truncated trace does not raise: the
+            readable part is returned, and ``problems`` describe the rest.
         StorageError: a trace too large for memory needs a temporary file that cannot be written.
     """
     times = timings if timings is not None else {}
@@ -66,9 +66,10 @@ def find_traces(paths: Iterable[Path]) -> list[Path]:
     """`paths` with each folder replaced by the traces below it, each once; within a folder in
     order of names, numbers in them by value (``rank2`` before ``rank10``).
 
-    Of rocprofv3's CSV files of one process, the one of the kernels stands for all. A file that is
-    named is kept whatever it is. So are, in a folder, a file or a folder that cannot be opened and
-    a JSON file that is none: reading them tells why, and no rank is missing without a word.
+    Of rocprofv3's CSV files of one process, the one of the kernels represents all. Files that are
+    named explicitly are always kept. In a folder, files and folders that cannot be opened and
+    invalid JSON files are kept too: reading them reports the reason, so that no rank is silently
+    missing.
 
     Raises:
         RequestError: a path does not exist, or a folder holds no trace.
@@ -97,7 +98,7 @@ def _traces_at(path: Path) -> list[Path]:
         raise RequestError(
             f"{path} does not exist", hint="Give the path of a trace, or of a folder."
         )
-    # A pattern like rank0* that a shell filled in names caches too.
+    # A shell pattern like rank0* matches caches too.
     return [] if path.name.endswith(CACHE_SUFFIX) else [path]
 
 
@@ -118,7 +119,7 @@ def _is_trace(file: Path) -> bool:
 
     try:
         if not file.is_file():
-            # Nobody can know what a link that leads nowhere should lead to.
+            # The intended target of a broken link is unknown.
             return file.is_symlink() and not file.exists()
         found = format_of(file)
     except (RequestError, OSError):
@@ -126,7 +127,7 @@ def _is_trace(file: Path) -> bool:
     if not isinstance(found, Content):
         if found.read is not None:
             return found.leads(file)
-    # A damaged one is not passed over, so that no rank is missed without a word.
+    # A damaged one is not skipped, so that no rank is silently missing.
     elif found is not Content.JSON and ".json" in name:
         return True
     return any(form.own_name is not None and form.own_name.search(name) for form in named)
@@ -181,7 +182,7 @@ def _read(path: Path) -> TraceRows:
 
 
 def _reason(path: Path, found: TraceFormat | Content) -> tuple[str, str]:
-    """Why it is none, and what to do."""
+    """Why the file is not a trace, and what to do."""
     from gemmetry.formats.opening import open_decompressed
     from gemmetry.formats.readers import supported, trace_formats
     from gemmetry.formats.sniffing import Content
@@ -222,7 +223,7 @@ def _read_as(path: Path, found: TraceFormat | Content) -> TraceRows | None:
     for form in trace_formats():
         if form.reads_unrecognised and form.read is not None:
             rows = form.read(path)
-            # Of an array that ends early, whole events are kept; with none there is no trace.
+            # Complete events of a truncated array are kept; without any there is no trace.
             if rows is not None and (rows.events or found is not Content.CUT):
                 return rows
     return None

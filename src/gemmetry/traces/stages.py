@@ -1,4 +1,4 @@
-"""How long each stage of a request took."""
+"""Measures the duration of each stage of a request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def stage(times: dict[str, float], name: str) -> Iterator[None]:
-    """Add the seconds of a block to `times`, less those that stages within it told."""
+    """Add the duration of a block in seconds to `times`, less that of the stages within it."""
     told, begin = sum(times.values()), time.perf_counter()
     try:
         yield

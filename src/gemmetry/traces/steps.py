@@ -1,17 +1,17 @@
 """Training or inference steps, as the profiler marks them (``ProfilerStep#3``).
 
-The mark on the host spans the time in which a step's work was handed over, which may be long over
-when the GPU begins with it. The mark on the GPU spans what the marked thread launched and so
-leaves the backward pass out, which has a thread of its own: seen on H200s (PyTorch 2.11, FSDP):
-marks of 65 ms with 24 of the 72 GEMMs of a step. Therefore a step is here the work that any thread
-launched within the host's mark, and lasts from the first start to the last end of that work.
+The mark on the host spans the time in which a step's work was submitted, which may have ended long
+before the GPU begins with it. The mark on the GPU spans the work launched by the marked thread, and
+so omits the backward pass, which has its own thread: on H200s (PyTorch 2.11, FSDP), marks of 65 ms
+contained 24 of the 72 GEMMs of a step. Here a step is therefore the work that any thread launched
+within the host's mark, and lasts from the first start to the last end of that work.
 
 Each piece of work belongs to one step at most:
 
-- its launch lies in the host's mark; in several (nested, or of several threads) the one that began
-  last has it;
-- where its launch is not in the file, the pieces before and after it on its stream decide, which
-  ran in the order in which they were launched: if both are of one step, it is too;
+- its launch lies in the host's mark; of several marks (nested, or of several threads) the one that
+  began last counts;
+- where its launch is not in the file, the pieces before and after it on its stream, which run in
+  launch order, decide: if both belong to the same step, so does it;
 - where no launches are recorded, or no marks of the host, its start lies in the step's mark on its
   own stream of the GPU, else in the span of the step's marks on all streams.
 
@@ -40,18 +40,18 @@ class Step:
 
     number: int
     start_ns: int
-    """Of its first work on a GPU."""
+    """Start of its first GPU work."""
     end_ns: int
-    """Of its last work on a GPU."""
+    """End of its last GPU work."""
     source: str
-    """``launches``: what was launched within the mark on the host; ``gpu``: what began within the
+    """``launches``: work launched within the mark on the host; ``gpu``: work that began within the
     mark on the GPU, where no launches are recorded."""
     mark_ns: int
-    """How long the mark lasts, on the host or the GPU by `source`."""
+    """Duration of the mark, on the host or the GPU depending on `source`."""
     inferred: int = 0
-    """Of its pieces of work, those whose launch is not in the file."""
+    """Number of its pieces of work whose launch is not in the file."""
     rows: Int64 = field(default_factory=lambda: np.zeros(0, np.int64), compare=False, repr=False)
-    """Its work: places in ``TraceRows.gpu``, ascending."""
+    """Its work: rows of ``TraceRows.gpu``, ascending."""
 
 
 class _Mark(NamedTuple):
@@ -59,7 +59,7 @@ class _Mark(NamedTuple):
     start_ns: int
     end_ns: int
     thread: str
-    """On a GPU ``device/stream``; "": of any."""
+    """``device/stream`` on a GPU; "": any stream."""
 
 
 def find_steps(trace: Trace) -> list[Step]:
@@ -75,7 +75,7 @@ def find_steps(trace: Trace) -> list[Step]:
 
 
 def _grouped(of_row: Int64) -> list[tuple[int, Int64]]:
-    """Numbers, ascending, each with its places; the number -1 is left out."""
+    """The numbers in ascending order, each with its indices; the number -1 is left out."""
     order = np.argsort(of_row, kind="stable")
     numbers, first = np.unique(of_row[order], return_index=True)
     parts = np.split(order, first[1:])
@@ -106,7 +106,7 @@ def _numbers(names: tuple[str, ...]) -> Int64:
 
 
 def _on_host(trace: Trace) -> list[_Mark]:
-    """Marks on the host; PyTorch 1.8 wrote them as operators."""
+    """Marks on the host, which PyTorch 1.8 writes as operators."""
     operators, marks = trace.rows.operators, trace.rows.annotations
     everywhere = np.ones(len(operators.name), bool)
     numbers = _numbers(trace.rows.names)
@@ -136,7 +136,7 @@ def _on_gpu(trace: Trace) -> list[_Mark]:
 
 
 def _spans(marks: Sequence[_Mark]) -> list[_Mark]:
-    """One mark a number, from the first start to the last end of its marks."""
+    """One mark per number, from the first start to the last end of its marks."""
     spans: dict[int, _Mark] = {}
     for mark in marks:
         known = spans.get(mark.number, mark)
@@ -175,8 +175,8 @@ def _number(text: str) -> int:
 
 
 def _containing(marks: Sequence[_Mark], moments: Int64) -> Int64:
-    """Number of the mark [start, end) that each of `moments` lies in, of several the one that
-    began last; -1: in none."""
+    """Number of the mark [start, end) that contains each of `moments`, of several the one that
+    began last; -1: none."""
     result = np.full(len(moments), NONE, np.int64)
     order = np.argsort(moments, kind="stable")
     ascending = moments[order]
@@ -187,8 +187,8 @@ def _containing(marks: Sequence[_Mark], moments: Int64) -> Int64:
 
 
 def _with_neighbours(trace: Trace, of_row: Int64, known: Bools) -> Int64:
-    """`of_row`, in which a row that is not `known` has the step of the known ones before and after
-    it on its stream, if these agree."""
+    """`of_row`, completed for rows that are not `known` with the step of the known rows before and
+    after them on their stream, if these agree."""
     gpu = trace.rows.gpu
     order = np.lexsort((gpu.start_ns, gpu.stream, gpu.device))
     is_known = known[order]

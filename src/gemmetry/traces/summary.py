@@ -1,16 +1,17 @@
-"""What a GPU did in a trace: how long it computed, communicated, copied and waited.
+"""Summarises GPU activity in a trace: time spent computing, communicating, copying and idle.
 
-All sums and unions are exact, in whole nanoseconds. Definitions, of the issue that asked for it
-and of TraceLens' ``gpu_timeline``, with whose numbers it agrees:
+All sums and unions are exact, in whole nanoseconds. The definitions agree with those of TraceLens'
+``gpu_timeline``, and so do the figures:
 
 - *window*: from the first start to the last end of work on GPUs (kernels, copies, fills);
 - *compute*: time in which a kernel that does not communicate, or a fill, runs;
-- *comm*: time in which a kernel that communicates runs; *exposed* is what of it is not compute;
+- *comm*: time in which a kernel that communicates runs; *exposed* is the part of it without
+  compute;
 - *busy*: time in which anything runs; *idle*: window without busy.
 
-A step's times are those of its own work; only what is beside its communication, and what makes its
-window idle or not, is any work on the device. So the times of steps that overlap on the device add
-up to no more than those of the trace.
+A step's times are those of its own work; only the overlap with its communication, and whether its
+window is idle, refer to any work on the device. Therefore the times of steps that overlap on the
+device add up to at most those of the trace.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ class TopGemm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What happened in one trace, or in one step of it."""
+    """Summary of one trace, or of one step of it."""
 
     label: str
-    """The trace's file, rank and device, for people."""
+    """The trace's file, rank and device, for display."""
     file: Path
     events: int
-    """Entries of the file; 0 for a step."""
+    """Number of entries in the file; 0 for a step."""
     kernels: int
     gemm_kernels: int
     gemm_kernel_ns: int
@@ -71,18 +72,18 @@ class Summary:
     partial: bool
     """The file ends early, so that events are missing."""
     problems: tuple[TraceProblem, ...]
-    """What of the file could not be used."""
+    """Parts of the file that could not be used."""
     step: Step | None = None
     others_ns: int = 0
-    """Of a step's window, time in which work runs, but none of the step's own."""
+    """Time of a step's window in which work runs, but none of the step's own."""
     unknown: frozenset[str] = frozenset()
-    """Those of :data:`KEYS` that the file does not tell, as a workbook; they are 0 here."""
+    """The :data:`KEYS` that the file, such as a workbook, does not contain; they are 0 here."""
     of: str = ""
-    """Which trace it is of, where the file is a workbook of several."""
+    """The trace that it belongs to, where the file is a workbook of several."""
 
     @property
     def source(self) -> str:
-        """What it is of, for tables."""
+        """The subject of the summary, for tables."""
         return f"{self.file}: {self.of}" if self.of else str(self.file)
 
 
@@ -98,11 +99,11 @@ KEYS = (
     "memcpy_union_us", "comm_compute_overlap_us", "exposed_comm_us", "gemm_comm_overlap_us",
     "idle_us", "top_gemms",
 )  # fmt: skip
-"""Keys of a file in the JSON document, in their order."""
+"""Keys of a file in the JSON document, in order."""
 
 
 def summarize(trace: Trace) -> Summary:
-    """The whole of `trace`."""
+    """The summary of the whole `trace`."""
     start = trace.rows.gpu.start_ns
     window = (0, 0)
     if len(start):
@@ -115,7 +116,7 @@ def summarize(trace: Trace) -> Summary:
 
 
 def summarize_steps(trace: Trace) -> list[Summary]:
-    """Each step of `trace` (:func:`find_steps`)."""
+    """The summary of each step of `trace` (:func:`find_steps`)."""
     steps = find_steps(trace)
     if not steps:
         return []
@@ -139,12 +140,13 @@ class Outside:
     gemm_kernels: int
     comm_kernels: int
     unlinked: int
-    """Of the kernels, those whose launch is not in the file: it was before the recording, or no
-    launches are recorded."""
+    """Number of the kernels whose launch is not in the file, because it preceded the recording or
+    no launches are recorded."""
 
 
 def outside_steps(trace: Trace) -> Outside:
-    """The kernels that are in none of the steps of `trace`: with those in steps, all."""
+    """The kernels that belong to no step of `trace`; together with those in steps, these are all
+    kernels."""
     outside = trace.is_kernel.copy()
     for step in find_steps(trace):
         outside[step.rows] = False
@@ -158,7 +160,7 @@ def outside_steps(trace: Trace) -> Outside:
 
 
 class _Times(NamedTuple):
-    """When which kind of work runs."""
+    """The times at which each kind of work runs."""
 
     any: Intervals
     compute: Intervals
@@ -168,7 +170,7 @@ class _Times(NamedTuple):
 
 
 def _times(trace: Trace, rows: Int64) -> _Times:
-    """Of `rows`, places in ``TraceRows.gpu``."""
+    """Sets of time of `rows`, indices into ``TraceRows.gpu``."""
     is_copy, is_comm, is_gemm = (
         chosen[rows] for chosen in (trace.is_copy, trace.is_communication, trace.is_gemm)
     )
@@ -178,7 +180,7 @@ def _times(trace: Trace, rows: Int64) -> _Times:
         compute=trace.time_of(rows[~is_copy & ~is_comm]),
         comm=comm,
         copies=trace.time_of(rows[is_copy]),
-        # Asked for together with communication only.
+        # Needed only together with communication.
         gemms=trace.time_of(rows[is_gemm]) if len(comm) else comm,
     )
 
@@ -249,7 +251,7 @@ def microseconds(ns: int) -> Decimal:
 
 
 def summary_entry(summary: Summary) -> dict[str, Any]:
-    """What the JSON document tells of one file: :data:`KEYS`; times are Decimals, in µs."""
+    """The JSON document's entry for one file: :data:`KEYS`; times are Decimals, in µs."""
     values: dict[str, Any] = {
         "file": summary.source,
         "events": summary.events,
@@ -272,7 +274,8 @@ def summary_entry(summary: Summary) -> dict[str, Any]:
 
 
 def step_entry(summary: Summary) -> dict[str, Any]:
-    """What the JSON document tells of one step: as of a file, with the step for the events."""
+    """The JSON document's entry for one step: like that of a file, with the step instead of the
+    events."""
     entry = summary_entry(summary)
     del entry["events"], entry["top_gemms"]
     step = summary.step
@@ -292,9 +295,9 @@ def summary_document(
 ) -> dict[str, Any]:
     """The document of ``gemmetry trace summary --json``.
 
-    ``files`` has an entry for each trace; ``partial``, ``problems`` and ``errors`` list files
-    that end early, that have damaged events, and that could not be read at all. With `steps`,
-    ``outside_steps`` has an entry for each of `outside`.
+    ``files`` has an entry for each trace; ``partial``, ``problems`` and ``errors`` list files that
+    end early, have damaged events, or could not be read at all. With `steps`, ``outside_steps`` has
+    an entry for each of `outside`.
     """
     document: dict[str, Any] = {
         "schema_version": TRACE_SCHEMA_VERSION,

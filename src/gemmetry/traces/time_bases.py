@@ -1,5 +1,5 @@
-"""Work on GPUs whose times count from different moments: merged recordings, and tools that write
-some times since 1970 and others since boot. Windows and idle times of such a file mean nothing."""
+"""Detects GPU work whose times have different origins: merged recordings, and tools that write some
+times since 1970 and others since boot. Windows and idle times of such a file are meaningless."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from gemmetry.formats.naming import short_name
 from gemmetry.traces.gemms.joins import NONE, calls_of
 
 APART_NS = 3600 * 10**9
-"""Gap between pieces of work, and time between a launch and its work, above which they are taken
-as on different bases. Judgement: in the public traces gaps are up to 10 s and delays up to 3 s."""
+"""Gap between pieces of work, and time between a launch and its work, above which they are assumed
+to have different time bases. This is a judgement: in the public traces gaps are up to 10 s and
+delays up to 3 s."""
 
 BEFORE_NS = 10**9
 """Work cannot begin before its launch; clocks of host and GPU differ by far less than this."""
 
 _MOST_GROUPS = 5
-"""That are reported."""
+"""Number of problems that are reported."""
 
 
 def time_base_problems(rows: TraceRows) -> list[TraceProblem]:
-    """Which work of a file seems to be on another time base than most of it; [] if none."""
+    """Work of a file that appears to have another time base than most of it; [] if there is
+    none."""
     return _by_gaps(rows) or _by_launches(rows)
 
 

@@ -1,5 +1,5 @@
-"""What a picture of a trace is drawn from: one lane a stream, with the work on it; without work on
-a GPU one lane a thread of the host, with the innermost operator at each moment."""
+"""Data for drawing a trace: one lane per stream, with the work on it; without GPU work, one lane
+per thread of the host, with the innermost operator at each moment."""
 
 from __future__ import annotations
 
@@ -20,31 +20,32 @@ from gemmetry.traces.operators.host import find_nesting, innermost_pieces
 from gemmetry.traces.operators.launchers import operator_category
 
 KINDS = ("gemm", "attention", "other", "communication", "copy")
-"""What a piece of work is; its number is its place here."""
+"""Kinds of work; a kind's number is its index here."""
 
 MOST_EVENTS = 100_000
-"""Pieces of work of one trace that are drawn one by one; of more, neighbours are joined."""
+"""Number of pieces of work of one trace up to which each is drawn; beyond it, neighbours are
+joined."""
 
 JOINED_PARTS = 20_000
-"""Neighbours of one kind are joined where the gap between them is below this part of the
-window: five times narrower than a pixel of a large screen."""
+"""Neighbours of one kind are joined where the gap between them is below this share of the window:
+five times narrower than a pixel of a large screen."""
 
 _COMMUNICATION = re.compile(r"\A(?:c10d::|nccl:|gloo:|mpi:|ucc:|record_param_comms)")
 _COPY = re.compile(r"\Aaten::(?:copy_|_to_copy|to|clone|contiguous|fill_|zero_)\Z")
 
 
 class Work(NamedTuple):
-    """What pieces of work have in common."""
+    """Properties shared by pieces of work."""
 
     name: str
     operator: str = ""
-    """That launched it; "" where that is not known, and for an operator itself."""
+    """Operator that launched it; "" where it is not known, and for an operator itself."""
     shape: GemmShape | None = None
     """Of a product."""
     inferred: bool = False
-    """The shape is that of other instances (:mod:`.gemm_links`)."""
+    """The shape comes from other instances (:mod:`~gemmetry.traces.gemms.links`)."""
     is_alone: bool = False
-    """All FLOPs of the shape are this piece's."""
+    """All FLOPs of the shape belong to this piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +55,23 @@ class TimelineLane:
     file: str
     rank: int | None
     device: int
-    """-1 for a thread of the host, as `stream`."""
+    """-1 for a thread of the host, like `stream`."""
     stream: int
     start_ns: Int64
-    """Since 1970 where the trace tells what its times count from."""
+    """In ns since 1970 where the trace records the origin of its times."""
     duration_ns: Int64
     kind: Int64
-    """Places in :data:`KINDS`."""
+    """Indices into :data:`KINDS`."""
     work: Int64
-    """Places in `works`."""
+    """Indices into `works`."""
     row: Int64
-    """Place in ``TraceRows.gpu`` of each piece, or of the first one that it stands for; -1 for an
+    """Row of ``TraceRows.gpu`` of each piece, or of the first one that it represents; -1 for an
     operator of the host."""
     count: Int64
-    """Pieces of work that each stands for."""
+    """Number of pieces of work that each represents."""
     works: tuple[Work, ...]
     thread: str = ""
-    """Process and thread of the host, as the trace writes them; "" for a stream."""
+    """Process and thread of the host, as written in the trace; "" for a stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def trace_lanes(trace: Trace, rank: int | None) -> list[TimelineLane]:
 
 
 def operator_kind(name: str) -> str:
-    """What an operator of the host does, one of :data:`KINDS`."""
+    """The kind of work of an operator of the host, one of :data:`KINDS`."""
     if is_gemm_operator(name):
         return "gemm"
     if _COMMUNICATION.search(name):
@@ -155,7 +156,7 @@ def _of_threads(trace: Trace, rank: int | None) -> list[TimelineLane]:
 
 
 def _gap(pieces: _Pieces) -> int:
-    """Up to which gap neighbours are joined, ns; -1: they are not."""
+    """Largest gap in ns at which neighbours are joined; -1: they are not joined."""
     if len(pieces.start_ns) <= MOST_EVENTS:
         return -1
     window = int((pieces.start_ns + pieces.duration_ns).max() - pieces.start_ns.min())
@@ -163,7 +164,8 @@ def _gap(pieces: _Pieces) -> int:
 
 
 class _Texts(NamedTuple):
-    """What numbers in :attr:`_Pieces.about` stand for, besides those of the trace's names."""
+    """The values that numbers in :attr:`_Pieces.about` represent, in addition to the trace's
+    names."""
 
     shapes: tuple[GemmShape, ...]
     short: dict[int, str]
@@ -231,13 +233,13 @@ def _kinds(trace: Trace) -> Int64:
 
 
 def _joined(start: Int64, duration: Int64, kind: Int64, gap: int) -> Int64:
-    """Where a new piece begins; every one where `gap` is negative."""
+    """Where a new piece begins; every piece where `gap` is negative."""
     if gap < 0:
         return np.arange(len(start))
     reached = np.maximum.accumulate(start + duration)
     begins = np.ones(len(start), bool)
     begins[1:] = (kind[1:] != kind[:-1]) | (start[1:] - reached[:-1] > gap)
-    # A piece longer than the gap stands alone.
+    # A piece longer than the gap is never joined.
     long = duration > gap
     begins |= long
     begins[1:] |= long[:-1]

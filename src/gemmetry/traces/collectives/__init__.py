@@ -1,1 +1,2 @@
-"""Collectives of the ranks of a job: matched across ranks, clocks aligned, bandwidth computed."""
+"""Collectives of the ranks of a job: matches them across ranks, aligns clocks, and computes
+bandwidths."""

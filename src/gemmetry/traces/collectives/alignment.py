@@ -1,9 +1,10 @@
-"""Which entry of one rank's sequence of collectives is which entry of another's.
+"""Aligns one rank's sequence of collectives with another rank's.
 
-All ranks of a group issue its collectives in the same order, so order decides, and what is told
-of an entry must agree. Recordings begin and end at different collectives on different ranks, and
-lose some: then agreement and times tell how the sequences lie. A collective that synchronises
-ends on all ranks within microseconds, while the time from one to the next varies by far more.
+All ranks of a group issue its collectives in the same order, so order decides, and the recorded
+properties of paired entries must agree. Recordings begin and end at different collectives on
+different ranks, and lose some: then properties and times determine the alignment. A collective that
+synchronises ends on all ranks within microseconds, while the time from one to the next varies by
+far more.
 """
 
 from __future__ import annotations
@@ -20,43 +21,44 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 MISSING = -1
 
 MOST_SHIFT = 64
-"""Entries by which one recording may begin earlier than another, beyond the difference of their
-lengths."""
+"""Number of entries by which one recording may begin earlier than another, beyond the difference of
+their lengths."""
 
 FEWEST_ANCHORS = 8
-"""Against order, times are believed only with that many pairs that end together."""
+"""Times override order only with at least this many pairs that end together."""
 
 _TIGHTER = 10
 _SCATTER_NS = 2000.0
-"""... whose ends scatter so much less than those of the pairs in order. Seen on 4x H200 (8
-recordings of FSDP, 2672 kernels): medians of 1.4 to 4.3 µs, and up to 68 µs for all-gathers on 32
-channels; of pairs one place off, milliseconds."""
+"""... whose ends scatter by this factor less than those of the pairs in order. On 4x H200 (8
+recordings of FSDP, 2672 kernels) medians were 1.4 to 4.3 µs, and up to 68 µs for all-gathers on 32
+channels; for pairs that are off by one, milliseconds."""
 
 _AS_MANY = 0.8
-"""Share of the most frequent difference of ends that another one needs to be taken instead, for
-being smaller: with evenly spaced collectives all multiples of the spacing are about as frequent."""
+"""A smaller difference of ends is preferred to the most frequent one if it has this share of its
+frequency: with evenly spaced collectives all multiples of the spacing are about equally
+frequent."""
 
 _MOST_DIFFERENCES = 1 << 21
 _MOST_CELLS = 1 << 22
-"""Bounds on memory and time: 16 MB and some 0.1 s; 4 MB and some 0.1 s."""
+"""Limits of memory and time: 16 MB and about 0.1 s; 4 MB and about 0.1 s."""
 
 _PAIR, _LEFT, _RIGHT = 0, 1, 2
 _GAP = 2.0
 _LATE = 0.5
-"""Cost of an entry without a partner, and of a pair whose ends lie apart: two gaps on each side
+"""Cost of an entry without a partner, and of a pair whose ends are apart: two gaps on each side
 cost as much as 8 late pairs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """A sequence of collectives: ends, and one number for each thing that is told (equal numbers
-    are equal values, ``MISSING`` agrees with all)."""
+    """A sequence of collectives: ends, and one number per recorded property (equal numbers mean
+    equal values, ``MISSING`` matches all)."""
 
     end_ns: Int64
     told: Int64
     """(entries, properties)."""
     together: Bools
-    """Whether it ends on all ranks together."""
+    """Whether each entry ends on all ranks at the same time."""
 
     def __len__(self) -> int:
         return len(self.end_ns)
@@ -66,8 +68,8 @@ class Entries:
 
 
 class Alignment(NamedTuple):
-    """Pairs (left, right) in ascending order, and what to add to the left's clock to get the
-    right's, ns."""
+    """Pairs (left, right) in ascending order, and the offset that converts the left clock to the
+    right one, in ns."""
 
     left: Int64
     right: Int64
@@ -75,7 +77,7 @@ class Alignment(NamedTuple):
 
 
 def agree(left: Int64, right: Int64) -> Bools:
-    """Whether entries agree in everything that both tell: (..., properties) -> (...)."""
+    """Whether entries agree in all properties recorded for both: (..., properties) -> (...)."""
     same: Bools = ((left == right) | (left == MISSING) | (right == MISSING)).all(axis=-1)
     return same
 
@@ -84,8 +86,8 @@ def align(left: Entries, right: Entries) -> Alignment:
     """The pairs of two sequences.
 
     Two sequences of the same length that agree everywhere are paired in order, unless times
-    clearly say that one began earlier. Otherwise pairs that end together are found, and what lies
-    between them is aligned by agreement.
+    clearly say that one began earlier. Otherwise pairs that end together are found, and the entries
+    between them are aligned by their properties.
     """
     count = len(left)
     if not count or not len(right):
@@ -103,7 +105,7 @@ def align(left: Entries, right: Entries) -> Alignment:
         if not is_sure or np.abs(in_order - middle).max() <= bound:
             every = np.arange(count)
             return Alignment(every, every, middle)
-    # With ends that scatter far less than collectives are apart, a late pair is none.
+    # If ends scatter far less than collectives are apart, a late pair is not a pair.
     strict = len(ones) >= FEWEST_ANCHORS and bound < far
     ones, others = _filled(left, right, ones, others, _Times(offset, far, strict))
     return Alignment(ones, others, offset)
@@ -113,18 +115,19 @@ class _Times(NamedTuple):
     offset: float
     far: float
     strict: bool
-    """Pairs that should end together and do not are none."""
+    """Remove pairs that should end together and do not."""
 
 
 def _far(entries: Entries) -> float:
-    """Half the usual time between two ends: what lies further apart is rather another entry."""
+    """Half the usual time between two ends: an entry further away is more likely another
+    collective."""
     steps = np.abs(np.diff(entries.end_ns))
     return max(1.0, float(np.median(steps)) / 2) if len(steps) else float("inf")
 
 
 def _offset(left: Entries, right: Entries, far: float) -> float:
-    """The most frequent difference of ends of entries that agree and are near in order; of
-    several about as frequent ones the smallest."""
+    """The most frequent difference of ends of entries that agree and are near in order; the
+    smallest of several that are about equally frequent."""
     most = MOST_SHIFT + abs(len(right) - len(left))
     step = max(1, len(left) * (2 * most + 1) // _MOST_DIFFERENCES)
     chosen = np.arange(0, len(left), step)
@@ -145,14 +148,14 @@ def _offset(left: Entries, right: Entries, far: float) -> float:
 
 
 def _few(indices: Int64) -> Int64:
-    """At most some hundred of many neighbouring places, with the first and the last."""
+    """A few hundred at most of many neighbouring positions, including the first and the last."""
     places = np.linspace(0, len(indices) - 1, min(len(indices), 512)).astype(np.int64)
     found: Int64 = indices[np.unique(places)]
     return found
 
 
 def _anchors(left: Entries, right: Entries, offset: float, far: float) -> tuple[Int64, Int64]:
-    """Pairs that are each other's nearest in time, agree, and stand in the same order."""
+    """Pairs that are each other's nearest in time, agree, and are in the same order."""
     there = _nearest(left.end_ns + offset, right.end_ns)
     back = _nearest(right.end_ns - offset, left.end_ns)
     ones = np.flatnonzero(back[there] == np.arange(len(left)))
@@ -167,7 +170,7 @@ def _anchors(left: Entries, right: Entries, offset: float, far: float) -> tuple[
 
 
 def _nearest(moments: npt.NDArray[np.floating[Any]], ends: Int64) -> Int64:
-    """For each moment the index of the end that is nearest."""
+    """The index of the nearest end for each moment."""
     order = np.argsort(ends, kind="stable")
     ascending = ends[order]
     after = np.clip(np.searchsorted(ascending, moments), 0, len(ends) - 1)
@@ -180,7 +183,7 @@ def _nearest(moments: npt.NDArray[np.floating[Any]], ends: Int64) -> Int64:
 def _filled(
     left: Entries, right: Entries, ones: Int64, others: Int64, times: _Times
 ) -> tuple[Int64, Int64]:
-    """The anchors, and pairs among what lies between them."""
+    """The anchors, and pairs of the entries between them."""
     pairs = [np.stack([ones, others], axis=1)]
     starts_left, starts_right = np.append(0, ones + 1), np.append(0, others + 1)
     ends_left, ends_right = np.append(ones, len(left)), np.append(others, len(right))
@@ -196,8 +199,8 @@ def _filled(
 
 
 def _cheapest(left: Entries, right: Entries, times: _Times) -> Int64:
-    """The cheapest alignment (Needleman and Wunsch 1970, J. Mol. Biol. 48): pairs that disagree
-    are forbidden, late ones cost; (pairs, 2). Very long parts are paired in order."""
+    """The cheapest alignment (Needleman and Wunsch 1970, J. Mol. Biol. 48), as (pairs, 2): pairs
+    that disagree are forbidden, and late ones have a cost. Very long parts are paired in order."""
     rows, columns = len(left), len(right)
     if rows * columns > _MOST_CELLS:
         both = np.arange(min(rows, columns))

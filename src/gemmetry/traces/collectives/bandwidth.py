@@ -1,10 +1,10 @@
 """Sizes of messages and bandwidths of collectives, as nccl-tests defines them.
 
 ``algbw`` = S / t and ``busbw`` = algbw · factor, in 10⁹ bytes/s. S is the size of the whole
-message: what every rank ends up with in an all-gather, what every rank puts in in a
-reduce-scatter, the whole buffer of one rank in an all-to-all. Sources: NVIDIA/nccl-tests a0b82b2,
-``doc/PERFORMANCE.md`` and the ``...GetBw`` functions of ``src/*.cu``; for all-to-alls with
-unequal parts facebookresearch/param 1e115ff, ``et_replay/comm/profiler_trace_analysis.py``.
+message: the output of every rank in an all-gather, the input of every rank in a reduce-scatter, the
+whole buffer of one rank in an all-to-all. Sources: NVIDIA/nccl-tests a0b82b2,
+``doc/PERFORMANCE.md`` and the ``...GetBw`` functions of ``src/*.cu``; for all-to-alls with unequal
+parts facebookresearch/param 1e115ff, ``et_replay/comm/profiler_trace_analysis.py``.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _SPELLINGS: dict[str, tuple[int, str]] = {
     "Float8_e8m0fnu": (1, "float8_e8m0fnu;e8m0"),
     "Float4_e2m1fn_x2": (1, "float4_e2m1fn_x2;e2m1"),
 }
-"""PyTorch's name of an element type (``c10/core/ScalarType.h``) -> bytes, other spellings: of
-C++ types in "Input type", and of ``domain/dtypes.py``."""
+"""PyTorch's name of an element type (``c10/core/ScalarType.h``) -> bytes and other spellings: those
+of C++ types in "Input type", and of ``domain/dtypes.py``."""
 
 ELEMENT_BYTES: dict[str, int] = {name: size for name, (size, _) in _SPELLINGS.items()}
 
@@ -61,8 +61,8 @@ _NAMES: dict[str, str] = {
 
 
 def element_type(spelling: str | None) -> str | None:
-    """PyTorch's name of an element type, however a trace spells it; what is not known stays as
-    it is, None and "" are None."""
+    """PyTorch's name of an element type in any spelling; unknown names are returned unchanged, None
+    and "" as None."""
     if not spelling:
         return None
     return _NAMES.get(spelling.removeprefix("c10::").lower(), spelling)
@@ -71,11 +71,11 @@ def element_type(spelling: str | None) -> str | None:
 def message_elements(
     op: str | None, in_elements: int | None, out_elements: int | None, group_size: int | None
 ) -> int | None:
-    """Elements of the whole message S, from what one rank puts in and gets out.
+    """Elements of the whole message S, from one rank's input and output.
 
     It is the output of an all-gather or gather, the input of a reduce-scatter or scatter, the
-    larger of both otherwise. Where a trace tells only the part of one rank, the group's size
-    completes it; None where that is not told either.
+    larger of both otherwise. Where a trace records only one rank's part, the group's size completes
+    it; None where that is missing too.
     """
     if op in ("all_gather", "gather"):
         whole, part = out_elements, in_elements
@@ -90,7 +90,7 @@ def message_elements(
 
 
 def bus_factor(op: str | None, group_size: int | None) -> float | None:
-    """What algbw is multiplied by to give busbw; None where op or group size are not known.
+    """The factor from algbw to busbw; None where the operation or the group size is not known.
 
     all_reduce 2(n-1)/n; all_gather, reduce_scatter, all_to_all, gather, scatter (n-1)/n;
     broadcast, reduce, send and receive 1 (nccl-tests, see above).
@@ -107,11 +107,11 @@ def bus_factor(op: str | None, group_size: int | None) -> float | None:
 def exchanged_elements(
     elements: int, splits: Sequence[int], index: int | None, group_size: int
 ) -> float:
-    """How many of a rank's `elements` in an all-to-all belong to other ranks.
+    """Number of a rank's `elements` in an all-to-all that belong to other ranks.
 
     Args:
-        splits: parts by rank of the group; () stands for equal parts.
-        index: place of the rank in its group; None if not known (an equal part is taken off).
+        splits: sizes of the parts by rank of the group; () means equal parts.
+        index: index of the rank in its group; None if not known (an equal part is subtracted).
     """
     if len(splits) == group_size and index is not None:
         return elements - splits[index]

@@ -1,9 +1,9 @@
-"""How far apart the clocks of a job's ranks are, from collectives that end together.
+"""Estimates the clock offsets of a job's ranks from collectives that end together.
 
 A collective in which every rank needs data of every other one ends on all ranks within
-microseconds, so the median difference of its end times is the difference of the clocks. It also
-bounds it: no rank can end before the last one has begun. A single recording cannot tell clocks
-from stragglers by start times, so those play no part.
+microseconds, so the median difference of its end times is the difference of the clocks. The times
+also bound the offset: no rank can end before the last one has begun. A single recording cannot
+distinguish clock offsets from stragglers by start times, so those are not used.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ trace collectives`) the estimates for 24 ranks are between -0.3 and +1.2 us, the
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """What to add to the times of one rank to get those of the job's first rank."""
+    """The offset to add to the times of one rank to convert them to those of the job's first
+    rank."""
 
     rank: int
     node: int
-    """Number of the node, from 0; ranks of one node have the same clock."""
+    """Index of the node, from 0; ranks of one node have the same clock."""
     offset_ns: int
     """Estimated: median of the differences of ends; 0 for the first rank."""
     scatter_ns: int
     """Median absolute deviation of those differences."""
     lower_ns: int | None
-    """No smaller offset is possible: with it a rank would have ended before another had begun.
-    None where nothing tells, or where no offset at all satisfies all collectives."""
+    """No smaller offset is possible: with it a rank would have ended before another had begun. None
+    where no collective provides a bound, or where no offset satisfies all collectives."""
     upper_ns: int | None
     collectives: int
-    """That tell; 0: nothing does, and the offset is taken as 0."""
+    """Number of usable collectives; with 0, the offset is taken as 0."""
     applied_ns: int
-    """What corrected values use: the node's offset, 0 on the first rank's node unless the bounds
-    exclude 0."""
+    """Offset used by corrected values: the node's offset, or 0 on the first rank's node unless the
+    bounds exclude 0."""
 
 
 def clock_offsets(job: TraceJob, matched: Sequence[Matched]) -> list[ClockOffset]:
@@ -54,7 +55,7 @@ def clock_offsets(job: TraceJob, matched: Sequence[Matched]) -> list[ClockOffset
     pairs = _pairs(matched)
     estimates = {ranks[0]: _Estimate(0, 0, 0, 0, 0)} if ranks else {}
     reached = list(estimates)
-    # From rank to rank, as not all ranks share a group with the first.
+    # From rank to rank, as not all ranks share a group with the first one.
     while reached:
         known = reached.pop(0)
         for rank in ranks:
@@ -76,8 +77,8 @@ def _clock(rank: int, node: int, one: _Estimate, applied: int) -> ClockOffset:
 
 
 def node_numbers(job: TraceJob) -> dict[int, int]:
-    """The node of each rank: by host name where all traces tell it; else ranks fill one node after
-    the other, and a device number that occurs again begins the next node."""
+    """The node of each rank: by host name where all traces record it; else ranks fill one node
+    after the other, and a repeated device number begins the next node."""
     traces = job.by_rank
     hosts = {rank: one.host for rank, one in traces.items()}
     if all(hosts.values()):
@@ -104,7 +105,7 @@ class _Estimate:
 
     @property
     def excludes_0(self) -> bool:
-        """The clocks cannot be the same."""
+        """Whether the clocks cannot be the same."""
         return (
             self.lower is not None
             and self.upper is not None

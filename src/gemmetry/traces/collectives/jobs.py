@@ -1,4 +1,4 @@
-"""Jobs with their collectives matched: who waited for whom, and how fast it went."""
+"""Jobs with their collectives matched: which rank waited for which, and the bandwidths."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from gemmetry.traces.jobs import RankTrace, TraceJob, group_jobs
 
 @dataclass(frozen=True, slots=True)
 class Straggler:
-    """How often one rank came last, and how long it waited itself."""
+    """How often one rank was last, and how long it waited itself."""
 
     rank: int
     last_count: int
     last_share: float
-    """Of the matched collectives that the rank took part in."""
+    """Number of matched collectives that the rank took part in."""
     waited_ns: int
-    """Sum of latest start minus own start."""
+    """Sum of the latest start minus the rank's own start, in ns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobKind:
-    """Collectives that do the same: operation, type, size, group size."""
+    """Collectives with the same operation, type, size and group size."""
 
     op: str | None
     dtype: str | None
@@ -49,15 +49,15 @@ class JobCollectives:
 
     @cached_property
     def offsets_ns(self) -> dict[int, int]:
-        """Offsets of clocks that corrected values use, by rank; empty if no clock differs."""
+        """Clock offsets used by corrected values, by rank; empty if no clock differs."""
         applied = {one.rank: one.applied_ns for one in self.clocks}
         return applied if any(applied.values()) else {}
 
     @property
     def span_ns(self) -> int | None:
-        """From the first start to the last end of work on any rank, clocks corrected; 0 without
-        work. None where ranks, one after the other, do not overlap: their clocks, or the times of
-        their recordings, are not the same."""
+        """Time from the first start to the last end of work on any rank in ns, with clocks
+        corrected; 0 without work. None where ranks do not overlap in time, because their clocks or
+        the times of their recordings differ."""
         offsets = self.offsets_ns
         spans = sorted(
             (one.span[0] + shift, one.span[1] + shift)
@@ -75,7 +75,7 @@ class JobCollectives:
         return reached - spans[0][0]
 
     def stragglers(self, *, corrected: bool = False) -> list[Straggler]:
-        """Every rank of the job, by number; `corrected` for the offsets of clocks."""
+        """Every rank of the job, by number; `corrected` by the clock offsets."""
         offsets = self.offsets_ns if corrected else None
         ranks = self.job.by_rank
         last, waited, took_part = (dict.fromkeys(ranks, 0) for _ in range(3))
@@ -94,7 +94,7 @@ class JobCollectives:
 
     @cached_property
     def listed(self) -> tuple[Matched, ...]:
-        """The matched collectives; where there are none, as of one rank alone, each kernel by
+        """The matched collectives; where there are none, as with a single rank, each kernel by
         itself (:attr:`Matched.is_lone`)."""
         if self.matching.matched:
             return self.matching.matched
@@ -107,7 +107,7 @@ class JobCollectives:
 
     @cached_property
     def kinds(self) -> list[JobKind]:
-        """Collectives by what they do, those with the most time first."""
+        """Collectives grouped by what they do, those with the most time first."""
         found: dict[tuple[object, ...], list[Matched]] = {}
         for one in self.listed:
             key = (one.op, one.dtype, one.elements, one.group_size)
@@ -121,7 +121,7 @@ class JobCollectives:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the numbers has to know: missing ranks, mismatches, clocks."""
+        """Notes that a reader of the figures needs: missing ranks, mismatches, clocks."""
         return (*self.job.notes, *_missing(self.job), *_mismatched(self.matching),
                 *_without_group(self), *_clocks(self.clocks), *_apart(self))  # fmt: skip
 
@@ -180,7 +180,7 @@ def _clocks(clocks: Sequence[ClockOffset]) -> list[str]:
 
 
 def _apart(found: JobCollectives) -> list[str]:
-    """Collectives whose kernels did not run at the same time on all ranks."""
+    """Notes on collectives whose kernels did not run at the same time on all ranks."""
     offsets = found.offsets_ns
     apart = 0
     for one in found.matching.matched:

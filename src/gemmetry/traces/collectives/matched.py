@@ -1,4 +1,4 @@
-"""One collective as all ranks recorded it: skews, waits, latency and bandwidth."""
+"""One collective as recorded by all ranks: skews, waits, latency and bandwidth."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from gemmetry.traces.collectives.summary import POINT_TO_POINT, Collective, Grou
 
 @dataclass(frozen=True)
 class Matched:
-    """One collective as all traced ranks of its group recorded it."""
+    """One collective as recorded by all traced ranks of its group."""
 
     group: Group | None
     members: tuple[tuple[int, Collective], ...]
-    """(rank, its kernel), by rank."""
+    """(rank, kernel) pairs, by rank."""
     missing: tuple[int, ...]
-    """Ranks of the group that no file is of; times are those of the others."""
+    """Ranks of the group without a file; times are those of the other ranks."""
     is_complete: bool = False
-    """Every rank of its group has a file. Else the latency is an upper bound and bandwidths are
-    lower ones, for a rank without a file may have come last."""
+    """Every rank of its group has a file. Otherwise the latency is an upper bound and bandwidths
+    are lower bounds, as a rank without a file may have been last."""
 
     @property
     def is_lone(self) -> bool:
-        """A kernel of one rank that is not matched: its duration holds the wait for the others, so
-        that it tells neither latency nor bandwidth."""
+        """An unmatched kernel of one rank: its duration includes the wait for the others, so that
+        it gives neither latency nor bandwidth."""
         return len(self.members) == 1
 
     @cached_property
     def op(self) -> str | None:
-        """The operation; of a send with its receive ``send_recv``."""
+        """The operation; ``send_recv`` for a send with its receive."""
         if self.is_lone:
             return self.members[0][1].op
         ops = {one.op for _, one in self.members if one.op}
@@ -48,7 +48,7 @@ class Matched:
 
     @cached_property
     def elements(self) -> int | None:
-        """Of the whole message; of the largest one where ranks differ."""
+        """Elements of the whole message; of the largest one where ranks differ."""
         told = [one.elements for _, one in self.members if one.elements is not None]
         return max(told, default=None)
 
@@ -60,8 +60,8 @@ class Matched:
 
     @property
     def group_size(self) -> int | None:
-        """Of its group; 2 for a send with its receive. Where no trace tells it, input and output
-        of an all-gather or reduce-scatter do."""
+        """Size of its group; 2 for a send with its receive. Where no trace records it, it follows
+        from input and output of an all-gather or reduce-scatter."""
         if self.op == "send_recv":
             return 2
         if self.group and self.group.size:
@@ -75,7 +75,7 @@ class Matched:
 
     @property
     def is_group_inferred(self) -> bool:
-        """No trace tells the group: all ranks of the job took part."""
+        """No trace records the group: all ranks of the job took part."""
         told = (one.group for _, one in self.members if one.group)
         return self.is_complete and self.op != "send_recv" and not any(
             group.ranks or group.size for group in told
@@ -83,18 +83,17 @@ class Matched:
 
     @property
     def start_ns(self) -> int:
-        """Earliest on any rank."""
+        """Earliest start on any rank."""
         return min(one.start_ns for _, one in self.members)
 
     @property
     def latency_ns(self) -> int:
-        """Shortest duration on any rank: the time of the rank that came last, which waited for
-        nobody."""
+        """Shortest duration on any rank: that of the rank that was last, which did not wait."""
         return min(one.duration_ns for _, one in self.members)
 
     def skews_ns(self, offsets: Mapping[int, int] | None = None) -> tuple[int, int]:
-        """Latest minus earliest start, latest minus earliest end; `offsets` are added to the
-        clocks of ranks."""
+        """Latest minus earliest start, and latest minus earliest end; `offsets` are added to the
+        ranks' clocks."""
         starts = self._moments(offsets)
         ends = [
             start + one.duration_ns for start, (_, one) in zip(starts, self.members, strict=True)
@@ -102,7 +101,7 @@ class Matched:
         return max(starts) - min(starts), max(ends) - min(ends)
 
     def last_rank(self, offsets: Mapping[int, int] | None = None) -> int:
-        """Of the latest start; the lowest of several."""
+        """The rank with the latest start; the lowest of several."""
         starts = self._moments(offsets)
         return self.members[starts.index(max(starts))][0]
 
@@ -118,18 +117,19 @@ class Matched:
 
     @property
     def algorithm_bandwidth(self) -> float | None:
-        """S / latency in 10⁹ bytes/s; None where a trace does not tell the size, where several
-        kernels share what it tells, and of a kernel alone."""
+        """S / latency in 10⁹ bytes/s; None where no trace records the size, where several kernels
+        share it, and for an unmatched kernel."""
         if self.is_lone or any(one.is_shared for _, one in self.members):
             return None
         return gigabytes_per_second(self.bytes, self.latency_ns)
 
     @property
     def bus_bandwidth(self) -> float | None:
-        """Bandwidth that the busiest link of a GPU had to give, 10⁹ bytes/s.
+        """Bandwidth of the busiest link of a GPU, in 10⁹ bytes/s.
 
-        Of an all-to-all with unequal parts: the most that one rank sends to or gets from others,
-        over the latency (param's definition; equal parts give nccl-tests').
+        For an all-to-all with unequal parts: the most that one rank sends to or receives from
+        others, divided by the latency (param's definition, which equals nccl-tests' for equal
+        parts).
         """
         algorithm, size = self.algorithm_bandwidth, self.group_size
         if algorithm is None:

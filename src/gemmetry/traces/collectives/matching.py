@@ -1,4 +1,4 @@
-"""Collectives of several ranks -> the same collective on all of them, by group and order."""
+"""Matches the collectives of several ranks by group and order."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from gemmetry.traces.collectives.summary import POINT_TO_POINT, SYNCHRONISING, C
 from gemmetry.traces.jobs import TraceJob
 
 _UNEQUAL = ("all_to_all", *POINT_TO_POINT)
-"""Ranks may put in different numbers of elements."""
+"""Operations in which ranks may have different numbers of elements."""
 
 
 _MOST_GROUPS = 64
-"""Of one name that are compared with each other: a job has one, a damaged trace thousands."""
+"""Most groups of one name that are compared with each other: a job has one, a damaged trace
+thousands."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """A place where ranks of a group did not do the same."""
+    """A point at which ranks of a group did different things."""
 
     group: str
     after: int
-    """Collectives of the group that were matched before it."""
+    """Number of the group's collectives matched before it."""
     what: str
 
 
@@ -37,10 +38,10 @@ class Matching:
     """The collectives of a job, matched."""
 
     matched: tuple[Matched, ...]
-    """By earliest start."""
+    """Matched collectives, by earliest start."""
     unmatched: dict[int, int]
-    """Collectives of each rank that are not in `matched`. Those of groups of one rank, which have
-    no other side, are in neither."""
+    """Collectives of each rank that are not in `matched`. Collectives of single-rank groups, which
+    have no counterpart, are in neither."""
     mismatches: tuple[Mismatch, ...]
 
 
@@ -57,8 +58,8 @@ def match(job: TraceJob) -> Matching:
     """Matches a job's collectives.
 
     Every group is matched by the order of starts on each rank; operation, element type and size
-    must agree where told (sizes of all-to-alls may differ), and so must the sequence number.
-    A collective counts as matched if every rank of its group that a file is of has it.
+    must agree where they are recorded (sizes of all-to-alls may differ), and so must the sequence
+    number. A collective counts as matched if every rank of its group that has a file has it.
     """
     streams = _Streams(job)
     groups: dict[Hashable, dict[int, list[Collective]]] = {}
@@ -102,8 +103,8 @@ def _group(
 ) -> tuple[Group | None, bool]:
     """The group of a matched collective, and whether every rank of it has a file.
 
-    Where no trace tells a group's ranks or size, a collective that all ranks of a complete job take
-    part in is one of all ranks.
+    Where no trace records a group's ranks or size, a collective in which all ranks of a complete
+    job take part counts as one of all ranks.
     """
     group = _widest(one.group for _, one in members)
     if members[0][1].op in POINT_TO_POINT:
@@ -117,7 +118,7 @@ def _group(
 
 
 class _Streams:
-    """Which collectives of different ranks belong to one sequence."""
+    """Determines which collectives of different ranks belong to one sequence."""
 
     def __init__(self, job: TraceJob) -> None:
         self._by_name: dict[str | None, set[tuple[int, ...]]] = {}
@@ -144,7 +145,8 @@ class _Streams:
             self.mismatches.append(Mismatch(name or "", 0, what))
 
     def _check(self, name: str | None, found: Sequence[tuple[int, ...]]) -> None:
-        """Two groups of one name that share some ranks and not others cannot both be right."""
+        """Detects groups of one name that share only some of their ranks, which cannot both be
+        correct."""
         compared = found[:_MOST_GROUPS]
         for i, first in enumerate(compared):
             for second in compared[i + 1 :]:
@@ -157,7 +159,7 @@ class _Streams:
         if one.group is not None:
             name, ranks = one.group.name, one.group.ranks
         elif self._only is not None:
-            # A rank whose trace tells no group, in a job that has only one.
+            # A rank whose trace records no group, in a job that has only one.
             name, ranks = self._only
         else:
             return ("stream", one.stream if self._streams_agree else None)
@@ -183,7 +185,7 @@ class _Streams:
         return set(sequences)
 
     def label(self, key: Hashable) -> str:
-        """How messages call the sequence."""
+        """The sequence's name in messages."""
         assert isinstance(key, tuple)
         if key[0] == "stream":
             return "" if key[1] is None else f"stream {key[1]}"
@@ -197,13 +199,13 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def _widest(groups: Iterable[Group | None]) -> Group | None:
-    """The one that tells most."""
+    """The most informative one."""
     told = [group for group in groups if group is not None]
     return max(told, key=lambda group: (len(group.ranks), group.size or 0), default=None)
 
 
 def _merged(sequences: Mapping[int, Sequence[Collective]]) -> list[_Slot]:
-    """One sequence out of those of all ranks, the longest first."""
+    """Combine the sequences of all ranks into one, the longest first."""
     codes: dict[Hashable, int] = {}
     slots: list[_Slot] = []
     for rank in sorted(sequences, key=lambda rank: (-len(sequences[rank]), rank)):
@@ -257,7 +259,7 @@ def _joined(
 
 
 def _told(one: Collective, codes: dict[Hashable, int]) -> list[int]:
-    """Numbers for what must agree between ranks."""
+    """Numbers for the properties that must agree between ranks."""
     op = "send_recv" if one.op in POINT_TO_POINT else one.op
     elements = None if op is None or one.op in _UNEQUAL else one.elements
     values = (op, one.dtype, elements, one.sequence)
@@ -268,8 +270,8 @@ def _told(one: Collective, codes: dict[Hashable, int]) -> list[int]:
 
 
 def _differences(slots: Sequence[_Slot], present: Sequence[int], label: str) -> list[Mismatch]:
-    """What stands between matched collectives. Before the first and behind the last one, only
-    what contradicts each other: recordings need not begin and end together."""
+    """The unmatched entries between matched collectives. Before the first and after the last one,
+    only contradictory entries count: recordings need not begin and end together."""
     found = []
     run: list[_Slot] = []
     done = 0
@@ -292,7 +294,7 @@ def _difference(run: Sequence[_Slot], present: Sequence[int], *, at_edge: bool) 
         for rank, one in slot.members.items():
             by_rank.setdefault(rank, []).append(one)
     sides = sorted((set(slot.members) for slot in run), key=len)
-    # One rank has what another lacks and the other way round.
+    # Each rank has an entry that the other lacks.
     is_contradiction = any(not less <= more for less, more in itertools.pairwise(sides))
     if is_contradiction:
         return "; ".join(

@@ -1,8 +1,9 @@
-"""Communication kernels of one trace -> collectives: what was exchanged, by whom, and when.
+"""Derives the collectives of one trace from its communication kernels: operation, group, sizes and
+times.
 
-What a kernel did is told, in this order, by its own arguments, by the operators around its launch
-(``record_param_comms``, ``nccl:...``, ``c10d::...``), and by its name. What none of them tells
-stays None.
+The properties of a kernel come, in this order, from its own arguments, from the operators around
+its launch (``record_param_comms``, ``nccl:...``, ``c10d::...``), and from its name. Anything that
+none of them specifies stays None.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _OPERATIONS = (
 _OPERATION = re.compile("|".join(f"({words})" for words, _ in _OPERATIONS), re.IGNORECASE)
 
 _HEAD = 256
-"""Characters of a kernel's name in which NCCL's words stand."""
+"""Number of characters of a kernel's name that are searched for NCCL's words."""
 
 _OUT_FIRST = re.compile(r"c10d::(?:_?all_?gather_base|allgather_into_tensor|_?reduce_scatter_base"
                         r"|reduce_scatter_tensor|alltoall_base)")  # fmt: skip
@@ -54,20 +55,20 @@ _OUT_FIRST = re.compile(r"c10d::(?:_?all_?gather_base|allgather_into_tensor|_?re
 _CATCH_ALL = re.compile(r"nccl(?P<newer>Dev)?Kernel(?:Debug)?_")
 """NCCL's own kernels. The name is that of the one function that is compiled into the kernel; the
 kernel runs the others by a table. Up to 2.17 there is one for each algorithm, named LL for all
-protocols; since then one named RING (or TREE) and LL for all that are no tree. Source: NVIDIA/nccl
+protocols; since then one named RING (or TREE) and LL for all other than trees. Source: NVIDIA/nccl
 v2.17.1 ``src/collectives/device/common.h`` (IMPL_COLL4), 5067397 ``src/device/generate.py``
-(best_kernel). On 4x H200 ``..._AllGather_RING_LL`` reaches a bus bandwidth of
-310 GB/s, for which LL, half of whose bytes are flags, would need more than NVLink's 450."""
+(best_kernel). On 4x H200 ``..._AllGather_RING_LL`` reaches a bus bandwidth of 310 GB/s, for which
+LL, half of whose bytes are flags, would need more than NVLink's 450."""
 
 _OF_PYTORCH = ("record_param_comms", "nccl:", "c10d::")
 
 Teller: TypeAlias = tuple[str, int]
-"""What the sizes of a collective are those of: a call by its number, or the row of an operator."""
+"""The source of a collective's sizes: a call by its number, or the row of an operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A process group, as far as a trace tells."""
+    """A process group, as far as the trace records it."""
 
     name: str | None = None
     ranks: tuple[int, ...] = ()
@@ -76,12 +77,12 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """One communication kernel; None where the trace does not tell."""
+    """One communication kernel; fields are None where the trace does not record them."""
 
     row: int
     """Of ``TraceRows.gpu``."""
     op: str | None
-    """In the words of nccl-tests: ``all_reduce``, ``all_gather``, ``reduce_scatter``,
+    """The operation, named as in nccl-tests: ``all_reduce``, ``all_gather``, ``reduce_scatter``,
     ``all_to_all``, ``broadcast``, ``reduce``, ``gather``, ``scatter``; and ``send``, ``recv``,
     ``send_recv`` (a kernel that does both)."""
     dtype: str | None
@@ -94,24 +95,26 @@ class Collective:
     out_splits: tuple[int, ...] = ()
     group: Group | None
     group_inferred: bool = False
-    """The kernel itself tells no group; all that do on its stream (or in the trace) are of this."""
+    """The kernel itself records no group; all that do on its stream (or in the trace) have this
+    one."""
     peer: int | None = None
     """Other rank of a send or receive."""
     sequence: int | None = None
     """Number within the group."""
     algorithm: str | None
-    """Where the name tells for certain (:data:`_CATCH_ALL`)."""
+    """Set only where the name is unambiguous (:data:`_CATCH_ALL`)."""
     protocol: str | None
     source: str
-    """``kernel``, ``operator`` or ``name``: what told the operation."""
+    """``kernel``, ``operator`` or ``name``: the source of the operation."""
     is_shared: bool = False
-    """Several kernels came from the same operator, so that its sizes are those of all together."""
+    """Several kernels came from the same operator, so its sizes are those of all of them
+    together."""
     name: str
     """A readable form of the kernel's name."""
     stream: int
     device: int
     start_ns: int
-    """Since 1970 where the trace tells what its times count from."""
+    """In ns since 1970 where the trace records the origin of its times."""
     duration_ns: int
 
     @property
@@ -120,7 +123,7 @@ class Collective:
 
     @property
     def element_bytes(self) -> int | None:
-        """Of one element; None where the type is not known."""
+        """Bytes of one element; None where the type is not known."""
         return ELEMENT_BYTES.get(self.dtype or "")
 
     @property
@@ -131,8 +134,8 @@ class Collective:
 
 
 def operation_name(text: str | None) -> str | None:
-    """nccl-tests' word for an operation, whatever a trace calls it (``_allgather_base``,
-    ``nccl:all_to_all``, ``reduce_scatter_tensor_coalesced`` ...); None for what is none."""
+    """nccl-tests' name for an operation in any spelling (``_allgather_base``, ``nccl:all_to_all``,
+    ``reduce_scatter_tensor_coalesced`` ...); None for other texts."""
     found = _OPERATION.search(text or "")
     return _OPERATIONS[found.lastindex - 1][1] if found and found.lastindex else None
 
@@ -183,22 +186,23 @@ def _collective(trace: Trace, row: int) -> tuple[Collective, Teller | None]:
 
 
 def _natural(value: int | None, most: int = MOST_ELEMENTS) -> int | None:
-    """Counts below 0 or beyond all memory are damage."""
+    """The count; None where it is negative or exceeds any memory, which is damage."""
     return value if value is not None and 0 <= value <= most else None
 
 
 def _algorithm(kernel: str, name: KernelName) -> tuple[str | None, str | None]:
-    """Algorithm and protocol, as far as a kernel's name tells them for certain."""
+    """Algorithm and protocol, where a kernel's name is unambiguous."""
     found = _CATCH_ALL.search(kernel[:_HEAD])
     if not found or name.algorithm == "symmetric":
         return name.algorithm, name.protocol
-    # Of broadcasts and reduces NCCL has no other algorithm.
+    # NCCL has no other algorithm for broadcasts and reduces.
     is_sure = name.algorithm == "tree" or name.collective in ("broadcast", "reduce")
     return (name.algorithm if is_sure or not found["newer"] else None), None
 
 
 def _told(trace: Trace, row: int) -> tuple[CollectiveCall, str, Teller | None]:
-    """What kernel or operators tell of a collective, which of them did, and by whose sizes."""
+    """The metadata of a collective from its kernel or operators, their source, and the source of
+    the sizes."""
     own = int(trace.rows.gpu.collective[row])
     if own >= 0:
         number = int(trace.rows.gpu.external_id[row])
@@ -215,7 +219,7 @@ def _told(trace: Trace, row: int) -> tuple[CollectiveCall, str, Teller | None]:
 
 
 def _around(trace: Trace, row: int) -> Iterator[int]:
-    """Operators around the launch of a row that have to do with communication, innermost first."""
+    """Operators around the launch of a row that relate to communication, innermost first."""
     launches = trace.launches
     operator = int(launches.operator[row])
     while operator != NONE:
@@ -227,7 +231,7 @@ def _around(trace: Trace, row: int) -> Iterator[int]:
 
 
 def _from_arguments(rows: TraceRows, operator: int) -> CollectiveCall:
-    """What name and tensors of an operator without collective's metadata tell (PyTorch up to
+    """Metadata from the name and tensors of an operator without collective metadata (PyTorch up to
     2.0, and collectives of inference engines)."""
     name = rows.names[rows.operators.name[operator]]
     index = int(rows.operators.arguments[operator])
@@ -250,7 +254,7 @@ def _from_arguments(rows: TraceRows, operator: int) -> CollectiveCall:
 
 
 def _joined(first: CollectiveCall, second: CollectiveCall) -> CollectiveCall:
-    """`first`, with what only `second` tells."""
+    """`first`, completed from `second`."""
     return CollectiveCall(
         operation=first.operation or second.operation,
         dtype=first.dtype or second.dtype,
@@ -269,8 +273,8 @@ def _with_shared(found: Sequence[tuple[Collective, Teller | None]]) -> list[Coll
 
 
 def _with_groups(found: list[Collective]) -> list[Collective]:
-    """Gives kernels without a group that of their stream, or of the whole trace, where all that
-    tell one tell the same."""
+    """Assign kernels without a group that of their stream, or of the whole trace, where all
+    recorded groups are the same."""
     by_stream: dict[int, set[Group]] = {}
     for one in found:
         if one.group is not None:

@@ -1,9 +1,9 @@
-"""Which runtime call and which operator launched each piece of work on a GPU.
+"""Finds the runtime call and the operator that launched each piece of work on a GPU.
 
-A GPU row names its launch by a correlation number; the operators that enclose that call on its
-thread are the reason for the work. Where the call is not in the file (it was made before the
-recording began) or lies in no operator, the number of the operator that the row itself carries
-(``External id``) is the second way.
+A GPU row identifies its launch by a correlation number; the operators that enclose that call on its
+thread are the origin of the work. Where the call is not in the file (it was made before the
+recording began) or is not inside an operator, the operator's number in the row itself (``External
+id``) is used instead.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from gemmetry.formats.events import CallRows, GpuRows, Int64, OperatorRows, Trac
 NONE = -1
 
 _BLOCK = 1 << 16
-"""Rows made into Python's numbers at a time, which take 40 bytes each."""
+"""Rows converted to Python numbers at a time, which take 40 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedLaunches:
-    """Origin of each row of ``TraceRows.gpu``; -1 stands for "not in the file"."""
+    """Origin of each row of ``TraceRows.gpu``; -1 means "not in the file"."""
 
     call: Int64
     """Row of ``TraceRows.calls``."""
     operator: Int64
     """Row of ``TraceRows.operators``: the innermost one around the call."""
     parent: Int64
-    """One entry an operator: the operator around it on the same thread."""
+    """One entry per operator: the operator around it on the same thread."""
     from_graph: np.ndarray[tuple[int], np.dtype[np.bool_]]
-    """Launched as a part of a CUDA or HIP graph, so that the operators around the call are not
-    those that the work was recorded from."""
+    """Launched as part of a CUDA or HIP graph, so that the operators around the call are not those
+    from which the work was captured."""
 
 
 def join_launches(rows: TraceRows) -> JoinedLaunches:
@@ -78,7 +78,7 @@ def calls_of(gpu: GpuRows, calls: CallRows) -> Int64:
 
 
 def _not_after(pairs: tuple[Int64, Int64], limits: tuple[Int64, Int64]) -> Int64:
-    """For each of `limits` how many of the ascending `pairs` are not greater."""
+    """For each of `limits`, the number of the ascending `pairs` that are not greater."""
     count = len(pairs[0])
     first, second = (np.concatenate(both) for both in zip(pairs, limits, strict=True))
     is_limit = np.arange(len(first)) >= count
@@ -92,8 +92,8 @@ def _not_after(pairs: tuple[Int64, Int64], limits: tuple[Int64, Int64]) -> Int64
 def enclosing(operators: OperatorRows, thread: Int64, moment: Int64) -> tuple[Int64, Int64]:
     """Operators around operators, and around moments on threads.
 
-    Of two operators with the same interval, which clocks of microseconds make often, the one with
-    the smaller external number began first and is around the other.
+    Of two operators with the same interval, which is frequent with clocks of microsecond
+    resolution, the one with the smaller external id began first and encloses the other.
 
     Args:
         thread, moment: (points,) where and when, in ns.
@@ -129,15 +129,15 @@ def enclosing(operators: OperatorRows, thread: Int64, moment: Int64) -> tuple[In
             around.append(stack[-1] if stack else NONE)
             if row < count:
                 stack.append(row)
-                # An operator of no length still holds what begins at the same moment.
+                # An operator of zero duration still encloses points at the same moment.
                 ends.append(start + max(length, 1))
         result[rows] = around
     return result[:count], result[count:]
 
 
 def _outside_in(operators: OperatorRows, threads: Int64, starts: Int64) -> Int64:
-    """The order in which operators, and points behind them in the arrays, begin on their threads:
-    of those that begin together the longest operator first, points last."""
+    """The order in which operators, and points after them in the arrays, begin on their threads:
+    among those that begin together the longest operator comes first, points last."""
     order = np.lexsort((starts, threads))
     same = (np.diff(starts[order]) == 0) & (np.diff(threads[order]) == 0)
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same))

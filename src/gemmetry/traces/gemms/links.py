@@ -1,8 +1,8 @@
-"""GEMM kernels of a trace -> the shapes that they computed.
+"""Assigns shapes to the GEMM kernels of a trace.
 
 A kernel's shape is that of the innermost operator around its launch that is a GEMM. A kernel of a
-graph, or one whose launch is not in the file, has the shape of the instances that are like it, if
-these have but one; such a shape is *inferred*.
+graph, or one whose launch is not in the file, gets the shape of similar instances, if these all
+have the same; such a shape is *inferred*.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BACKWARD = re.compile(r"backward", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class GemmLinks:
-    """The GEMM kernels of one trace; arrays have one entry a GEMM kernel."""
+    """The GEMM kernels of one trace; arrays have one entry per GEMM kernel."""
 
     row: Int64
     """Of ``TraceRows.gpu``."""
@@ -37,7 +37,8 @@ class GemmLinks:
     shape: Int64
     """Index into `shapes`; -1: not known."""
     operator: Int64
-    """Row of ``TraceRows.operators``: the one whose shape it is, else the innermost one; -1."""
+    """Row of ``TraceRows.operators``: the operator that gives the shape, else the innermost one;
+    -1: none."""
     inferred: Bools
     """The shape comes from other instances, or from a backward operator's forward one."""
     is_alone: Bools
@@ -75,7 +76,8 @@ def link_gemms(trace: Trace) -> GemmLinks:
 
 
 def operator_shapes(rows: TraceRows) -> tuple[list[GemmShape], Int64]:
-    """The distinct GEMMs of all operators, and (operators,) which one each is; -1: none."""
+    """The distinct GEMMs of all operators, and (operators,) the index of each operator's GEMM; -1:
+    none."""
     operators = rows.operators
     result = np.full(len(operators.name), NONE, np.int64)
     may_be = np.array([is_gemm_operator(name) for name in rows.names], bool)
@@ -108,13 +110,14 @@ def _climb(start: Int64, parent: Int64, shape_of: Int64) -> Int64:
 
 
 def _is_multiplication(trace: Trace, row: Int64) -> Bools:
-    """Whether it multiplies, and is no helper pass (the sum over the slices of a split k ...)."""
+    """Whether the kernel multiplies, and is not a helper pass (the sum over the slices of split-k
+    ...)."""
     helper = [i for i, n in trace.kernel_names.items() if n.kind is KernelKind.GEMM_REDUCTION]
     return ~np.isin(trace.rows.gpu.name[row], np.array(helper, np.int64))
 
 
 def _alone(operator: Int64, helpers: Bools) -> Bools:
-    """Whether a kernel is the only one of its operator, helper passes aside."""
+    """Whether a kernel is the only one of its operator, not counting helper passes."""
     known = operator != NONE
     counts = np.bincount(operator[known & ~helpers], minlength=int(operator.max(initial=0)) + 1)
     result: Bools = known & (counts[np.where(known, operator, 0)] == 1)
@@ -122,10 +125,10 @@ def _alone(operator: Int64, helpers: Bools) -> Bools:
 
 
 def _of_other_instances(trace: Trace, row: Int64, shape: Int64, lost: Bools) -> Int64:
-    """For each `lost` kernel the shape of those that are like it; -1 where it is not certain.
+    """The shape of similar kernels for each `lost` kernel; -1 where it is not certain.
 
-    Alike are kernels with the same name, grid and block. Where two operators launched such kernels
-    for different shapes (kernels that stay on the GPU have one grid for all), or a convolution
+    Kernels with the same name, grid and block are similar. Where two operators launched such
+    kernels for different shapes (persistent kernels have one grid for all), or a convolution
     launched one, nothing is inferred.
     """
     gpu = trace.rows.gpu
@@ -137,7 +140,7 @@ def _of_other_instances(trace: Trace, row: Int64, shape: Int64, lost: Bools) -> 
     every = np.concatenate([row, other])
     known = np.concatenate([shape, np.full(len(other), of_convolution, np.int64)])
     launch = np.column_stack([gpu.name[every], gpu.grid[every], gpu.block[every]]).astype(np.int64)
-    # AMD's tools tell no grid where the launch is not recorded: there the name has to do.
+    # AMD's tools report no grid where the launch is not recorded: only the name is compared there.
     has_grid = (launch[: len(row), 1:4] > 0).all(axis=1)
     for chosen, keys in ((lost & has_grid, launch), (lost & ~has_grid, launch[:, :1])):
         if chosen.any():
@@ -149,7 +152,7 @@ def _of_other_instances(trace: Trace, row: Int64, shape: Int64, lost: Bools) -> 
 def _without_open_operators(
     trace: Trace, row: Int64, guess: Int64, shape_of: Int64, has_kernel: Int64
 ) -> Int64:
-    """`guess` less the shapes that an operator of the file speaks against.
+    """`guess` without the shapes that an operator in the file contradicts.
 
     An operator that is a GEMM of another shape and whose own kernel is not known may have launched
     a kernel whose launch is not in the file. Kernels of a stream run in the order of their
@@ -211,7 +214,7 @@ def _groups(keys: npt.NDArray[np.int64]) -> Int64:
 
 
 def _only_shape(group: Int64, shape: Int64) -> Int64:
-    """The one shape of all rows of the same group that have one; -1 where it is not one."""
+    """The common shape of all rows of the same group that have one; -1 where shapes differ."""
     known = shape != NONE
     count = int(group.max(initial=0)) + 1
     least = np.full(count, np.iinfo(np.int64).max)
@@ -231,11 +234,11 @@ def _backward_shapes(
     shape: Int64,
     main: Bools,
 ) -> dict[int, GemmShape]:
-    """Shapes of kernels in backward operators that tell none, by their forward operator, which
+    """Shapes of kernels in backward operators without a shape, from their forward operator, which
     has the same sequence number.
 
     A product has two gradients, A's and then B's (the order of PyTorch's ``derivatives.yaml``);
-    where a backward operator launched another number of GEMMs, which is which is not told.
+    where a backward operator launched another number of GEMMs, they cannot be assigned.
     """
     operators = rows.operators
     open_rows = np.flatnonzero((shape == NONE) & (innermost != NONE) & main)
@@ -272,6 +275,6 @@ def _backward_sequence(rows: TraceRows, parent: Int64, operator: int) -> int:
 
 
 def _gradients(forward: GemmShape) -> tuple[GemmShape, GemmShape]:
-    """dA = dC·Bᵀ and dB = Aᵀ·dC (or its transpose); how they lie in memory is not known."""
+    """dA = dC·Bᵀ and dB = Aᵀ·dC (or its transpose); their layouts are not known."""
     m, n, k, batch, dtype, _, _ = forward
     return GemmShape(m, k, n, batch, dtype), GemmShape(k, n, m, batch, dtype)

@@ -26,11 +26,11 @@ from gemmetry.traces.gemms.summary import GemmRow
 from gemmetry.traces.operators.gemms import GemmShape
 
 _NAMED_SOURCES = 3
-"""Files that a spec names; of more it tells the number and the folder."""
+"""Most files that a spec lists by name; for more it gives their number and the folder."""
 
 
 class _Product(NamedTuple):
-    """What makes two GEMMs the same product."""
+    """The properties in which two GEMMs of the same product agree."""
 
     m: int
     n: int
@@ -43,7 +43,7 @@ class _Product(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class WorkloadGemm:
-    """All GEMMs of one product; helper passes count as time, not as calls."""
+    """All GEMMs of one product; helper passes count in the time, but not as calls."""
 
     m: int
     n: int
@@ -53,13 +53,13 @@ class WorkloadGemm:
     layout: str | None
     scaling: str
     operation: str | None
-    """Its name as gemmetry's (docs/names.md); None where gemmetry does not compute it."""
+    """gemmetry's name of the operation (docs/names.md); None where gemmetry does not support it."""
     reason: str
     """Why there is no `operation`; "" where there is one."""
     count: int = 0
     sum_ns: int = 0
     share: float = 0.0
-    """Of all GEMM time, of unknown shapes too."""
+    """Share of all GEMM time, including that of unknown shapes."""
     kernels: list[str] = field(default_factory=list)
     """Short names, those with the most time first."""
 
@@ -92,7 +92,7 @@ def workload(rows: Iterable[GemmRow]) -> Workload:
     for row in rows:
         if row.shape is not None and not _is_helper(row):
             continue
-        # A helper pass has no format or layout of its own: it goes with the GEMM that it helps.
+        # A helper pass has no format or layout of its own: it is counted with its GEMM.
         helped = by_shape.get(row.shape) if row.shape is not None else None
         if helped is None:
             lost.append(row)
@@ -128,8 +128,8 @@ def _gemm(product: _Product) -> WorkloadGemm:
 def _operation(product: _Product) -> tuple[str | None, str]:
     """The name of the operation, or why there is none.
 
-    Layouts that a trace does not tell are taken for row-major, a result's format for the default
-    one: the trace tells neither for every operator.
+    Missing layouts are assumed to be row-major, and a missing result format to be the default:
+    traces do not record either for every operator.
     """
     names = (product.dtype or "").split(":")
     formats = [DTYPES[name] for name in names if name in DTYPES]
@@ -153,7 +153,7 @@ def _operation(product: _Product) -> tuple[str | None, str]:
 
 
 def no_shape(sources: Sequence[str]) -> RequestError:
-    """The end of a request for shapes of traces that have none."""
+    """The error for traces without shapes."""
     return RequestError(
         f"no GEMM of {_told(sources)} has a known shape that gemmetry computes",
         hint="Record with torch.profiler and record_shapes=True: operators then record shapes.",
@@ -164,10 +164,10 @@ def spec_text(load: Workload, sources: Sequence[str], *, top: int = 0) -> str:
     """A spec file that ``gemmetry profile --spec`` runs, the GEMMs with the most time first.
 
     Args:
-        sources: paths of the traces' files. top: only so many GEMMs; 0: all.
+        sources: paths of the trace files. top: number of GEMMs to include; 0: all.
 
     Raises:
-        RequestError: no GEMM has a shape that gemmetry computes.
+        RequestError: no GEMM has a shape that gemmetry supports.
     """
     chosen = load.gemms[:top] if top else load.gemms
     dispatches: dict[str, list[WorkloadGemm]] = {}
@@ -206,7 +206,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def _told(sources: Sequence[str]) -> str:
-    """The files; many by their number and the folder that holds them all."""
+    """Lists the files; many files are given as their number and common folder."""
     folder = _folder(sources)
     if len(sources) <= _NAMED_SOURCES or not folder:
         return _plain(", ".join(sources))
@@ -227,7 +227,7 @@ def _plain(text: str) -> str:
 
 
 def _run_name(sources: Sequence[str]) -> str:
-    """Names of runs are letters, digits, dots, dashes and underscores, 64 at most."""
+    """A valid run name: letters, digits, dots, dashes and underscores, at most 64."""
     one = sources[0] if len(sources) == 1 else _folder(sources)
     stem = one.rpartition("/")[2].partition(".json")[0] or "trace"
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", stem.removesuffix(".pt.trace")).strip("-_")

@@ -1,7 +1,7 @@
-"""The GEMMs of traces by kernel and shape: how often, how long, how fast, and how much of it
-while GPUs communicated.
+"""Summarises the GEMMs of traces by kernel and shape: counts, times, speeds, and overlap with
+communication.
 
-All time of kernels with the name of a GEMM is in the rows, whether a shape is known or not.
+The rows include all time of kernels with GEMM names, whether their shape is known or not.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ class GemmRow:
     device: str | None
     kernel: str
     told: KernelName
-    """What the kernel's name tells."""
+    """Facts from the kernel's name."""
     shape: GemmShape | None
     dtype: str | None
-    """Of A and B: the operator's; ``tf32`` where the name says that f32 is rounded to it."""
+    """Formats of A and B in the operator; ``tf32`` where the kernel's name shows that f32 is
+    rounded to it."""
     layout: str | None
-    """Of A and B, t row-major, n column-major: by the operator's strides, else by the kernel's
-    name, assuming a row-major result."""
+    """Layouts of A and B, t row-major, n column-major: from the operator's strides, else from the
+    kernel's name, assuming a row-major result."""
     operators: tuple[str, ...]
-    """That launched it, the most frequent one first."""
+    """Operators that launched it, the most frequent one first."""
     count: int
     linked: int
-    """Of `count`: launched by an operator that tells the shape."""
+    """Part of `count` launched by an operator that records the shape."""
     inferred: int
-    """Of `count`: the shape comes from other instances."""
+    """Part of `count` whose shape comes from other instances."""
     sum_ns: int
     min_ns: int
     max_ns: int
@@ -54,23 +55,23 @@ class GemmRow:
     p5_ns: float | None
     p95_ns: float | None
     mad_ns: float | None
-    """Median of the distances from the median, not scaled."""
+    """Median absolute deviation from the median, not scaled."""
     tflops: float | None
     """10¹² FLOP/s of the median instance; None for helper passes, and where several kernels share
     the FLOPs of an operator."""
     peak_fraction: float | None
     """`tflops` as a share of the device's dense peak at this format."""
     overlapped: int | None
-    """Of `count`: instances during which a communication kernel ran."""
+    """Part of `count` during which a communication kernel ran."""
     overlapped_ns: int | None
-    """Of `sum_ns`: while a communication kernel ran."""
+    """Part of `sum_ns` during which a communication kernel ran."""
     files: frozenset[Path] = frozenset()
-    """Traces that have it; of none where the rows are not of traces."""
+    """Traces that contain it; empty where the rows do not come from traces."""
 
 
 @dataclass(slots=True)
 class _Group:
-    """Instances of one row, gathered from the traces."""
+    """Instances of one row, collected from the traces."""
 
     durations: list[Int64] = field(default_factory=list)
     overlaps: list[Int64] = field(default_factory=list)
@@ -199,7 +200,7 @@ def _rate_format(shape: GemmShape | None, told: KernelName, device: str) -> str 
     dtype = None if shape is None or shape.dtype is None else shape.dtype.partition(":")[0]
     spec = find_device(device) if device else None
     if dtype == "f32" and spec is not None and "tf32" in spec.peaks:
-        return None  # It may be rounded to tf32, at another rate: the name does not say.
+        return None  # f32 may be rounded to tf32, at another rate; unknown.
     return dtype
 
 
@@ -210,8 +211,8 @@ def _layout(shape: GemmShape | None, told: KernelName) -> str | None:
 
 
 def row_major_layout(blas: str) -> str | None:
-    """Layouts of A and B for a row-major C, from the letters of a BLAS, which knows column-major
-    matrices only and is therefore asked for Cᵀ = Bᵀ·Aᵀ: its first operand is B."""
+    """Layouts of A and B for a row-major C, from the letters of a BLAS, which supports only
+    column-major matrices and therefore computes Cᵀ = Bᵀ·Aᵀ: its first operand is B."""
     if len(blas) != 2 or set(blas) - {"n", "t"}:
         return None
     flipped = {"n": "t", "t": "n"}

@@ -1,3 +1,3 @@
-"""What operators of a framework compute: their shapes, FLOP and bytes, and the kernels that they
+"""The work of a framework's operators: their shapes, FLOP and bytes, and the kernels that they
 launch.
 """

@@ -8,7 +8,7 @@ from gemmetry.traces.call_arguments import Amounts, Call, MissingArgumentError, 
 
 
 class _Places(NamedTuple):
-    """Where a call has what."""
+    """Positions of a call's arguments."""
 
     query: int
     heads: int
@@ -48,8 +48,8 @@ def attention(call: Call) -> Amounts:
 
 
 def attention_backward(call: Call) -> Amounts:
-    """Four products, five where the scores are made again (`flash_impl`); where several heads of
-    Q share one of K and V, their gradients are added up."""
+    """Four products, or five where the scores are recomputed (`flash_impl`); where several heads of
+    Q share one of K and V, their gradients are summed."""
     places, sizes = _sizes(call)
     batch, n_q, h_q, n_kv, h_kv, d_qk, d_v = sizes
     pairs = 2 * batch * h_q * n_q * n_kv
@@ -78,7 +78,7 @@ def _sizes(call: Call) -> tuple[_Places, _Sizes]:
 
 def _amounts(call: Call, places: _Places, sizes: _Sizes, flops: int, moved: int) -> Amounts:
     causal = call.flag(places.causal)
-    # How a causal mask lies on unequal lengths differs between libraries.
+    # Libraries align a causal mask on unequal lengths differently.
     if causal and sizes.n_q != sizes.n_kv:
         raise MissingArgumentError
     width, dtype = call.width(places.query), call.dtype(places.query)

@@ -1,7 +1,7 @@
-"""Which kernels convolution operators launched.
+"""Finds the kernels launched by convolution operators.
 
-cuDNN and MIOpen run some convolutions as plain GEMM kernels (filters of 1 x 1, FFT, im2col): by its
-name such a kernel is a GEMM, by its operator a convolution.
+cuDNN and MIOpen run some convolutions as plain GEMM kernels (filters of 1 x 1, FFT, im2col): by
+name such a kernel is a GEMM, by its operator it is a convolution.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gemmetry.traces.operators.gemms import is_gemm_operator
 _CONVOLUTION = re.compile(r"(?:\A|::|_)(?:\w{0,40}_)?conv(?:olution|[123]d|_|\Z)", re.IGNORECASE)
 _BACKWARD = re.compile(r"\A\w{0,40}Conv(?:olution|[123]d)\w{0,20}Backward", re.IGNORECASE)
 _LOOKED_AT = 256
-"""Characters of an operator's name."""
+"""Number of characters of an operator's name that are read."""
 
 
 def is_convolution_operator(name: str) -> bool:
@@ -31,7 +31,8 @@ def is_convolution_operator(name: str) -> bool:
 
 def launched_by_convolution(rows: TraceRows, launches: JoinedLaunches) -> npt.NDArray[np.bool_]:
     """For each row of ``rows.gpu``: whether, going outwards from its launch, a convolution operator
-    comes before any operator that is one GEMM. Work of graphs is not known to be."""
+    comes before any operator that is one GEMM. False for work of graphs, whose operators are
+    unknown."""
     names = rows.operators.name
     is_convolution = np.array([is_convolution_operator(name) for name in rows.names], bool)[names]
     stops = np.array([is_gemm_operator(name) for name in rows.names], bool)[names] | is_convolution

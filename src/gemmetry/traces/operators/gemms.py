@@ -1,8 +1,8 @@
-"""Operator with its arguments -> the GEMM that it is.
+"""Derives the GEMM that an operator computes from its arguments.
 
 The places of A and B follow the signatures of PyTorch's native functions
-(``aten/src/ATen/native/native_functions.yaml``). Operators of other libraries are taken by their
-names and only if the sizes of their matrices leave one reading.
+(``aten/src/ATen/native/native_functions.yaml``). Operators of other libraries are recognised by
+name, and only if the sizes of their matrices are unambiguous.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from gemmetry.kernel_names.number_formats import number_format
 
 
 class GemmShape(NamedTuple):
-    """C (batch, m, n) = A (batch, m, k) · B (batch, k, n), as far as a trace tells."""
+    """C (batch, m, n) = A (batch, m, k) · B (batch, k, n), as far as the trace specifies it."""
 
     m: int
     n: int
     k: int
     batch: int = 1
     dtype: str | None = None
-    """Of A and B: ``bf16``, or ``e4m3:e5m2`` where they differ."""
+    """Formats of A and B: ``bf16``, or ``e4m3:e5m2`` where they differ."""
     layout: str | None = None
-    """How A and B lie in memory: t is row-major, n column-major, as in names of operations."""
+    """Layouts of A and B: t is row-major, n column-major, as in names of operations."""
     scaling: str = "none"
-    """``tensor``, ``row`` or ``block`` where narrow inputs have factors."""
+    """``tensor``, ``row`` or ``block`` where narrow inputs have scale factors."""
 
     @property
     def flops(self) -> int:
@@ -54,10 +54,10 @@ OPERAND_PLACES = {
     "aten::addmm_": (1, 2), "aten::addmv_": (1, 2), "aten::baddbmm_": (1, 2),
     "aten::addbmm_": (1, 2), "mkldnn::_linear_pointwise": (0, 1),
 }  # fmt: skip
-"""Operator -> places of A and B among its arguments."""
+"""Operator -> positions of A and B among its arguments."""
 
 _LINEAR = ("aten::linear", "mkldnn::_linear_pointwise")
-"""B is there as (n, k). The second is what torch.compile makes of the first on a CPU."""
+"""Operators that take B as (n, k). torch.compile turns the first into the second on a CPU."""
 
 SCALED_OPERATORS = ("aten::_scaled_mm", "aten::_scaled_mm_v2")
 """Products of narrow formats with factors. On a CPU torch widens their operands and calls
@@ -84,7 +84,8 @@ def is_gemm_operator(name: str) -> bool:
 
 
 def gemm_shape(name: str, arguments: OperatorArguments) -> GemmShape | None:
-    """The GEMM that the operator `name` does with `arguments`; None if they do not tell."""
+    """The GEMM that the operator `name` computes with `arguments`; None if they do not specify
+    it."""
     tensors = _tensors(arguments)
     places = OPERAND_PLACES.get(name)
     if places is None:
@@ -101,8 +102,8 @@ def gemm_shape(name: str, arguments: OperatorArguments) -> GemmShape | None:
 
 
 def _factors(arguments: OperatorArguments) -> int:
-    """How many factors A has: the third argument, of newer operators a list of tensors, of which
-    the first has a factor for each of the smallest parts."""
+    """The scaling of A, from the number of its factors: the third argument, in newer operators a
+    list of tensors, the first of which has a factor for each of the smallest parts."""
     shapes = _list(arguments.shapes)
     sizes = shapes[2] if len(shapes) > 2 else []
     if isinstance(sizes, list) and sizes and isinstance(sizes[0], list):
@@ -126,18 +127,18 @@ def _of_other_library(tensors: Sequence[_Tensor]) -> GemmShape | None:
                 is_right = out is None or (*a.shape[:-1], shape.n) == out
                 if is_right:
                     found.append((first, shape))
-    # With the result among the arguments the reading that fits it is the right one.
+    # If the result is among the arguments, it determines the interpretation.
     readings = {(s.m, s.n, s.k) for f, s in found if f == 1} or {(s.m, s.n, s.k) for _, s in found}
     if len(readings) != 1:
         return None
     only = next(iter(readings))
     fitting = [shape for _, shape in found if (shape.m, shape.n, shape.k) == only]
-    # A square b reads both ways: its layout is not known then.
+    # A square b is ambiguous: its layout is unknown.
     return fitting[0] if len(fitting) == 1 else fitting[0]._replace(layout=None)
 
 
 def _product(a: _Tensor, b: _Tensor) -> GemmShape | None:
-    """Of torch.matmul's rules: vectors are rows or columns, leading dimensions are a batch."""
+    """By torch.matmul's rules: vectors are rows or columns, leading dimensions are a batch."""
     if not a.shape or not b.shape or min(*a.shape, *b.shape) < 1:
         return None
     left = a if len(a.shape) > 1 else _Tensor((1, *a.shape), (), a.dtype)
@@ -171,7 +172,8 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> int | None:
 
 
 def _letter(tensor: _Tensor) -> str | None:
-    """t: row-major, n: column-major, with or without room between rows; None: unknown, neither."""
+    """t: row-major, n: column-major, with or without padding between rows; None: unknown or
+    neither."""
     if len(tensor.strides) != len(tensor.shape) or len(tensor.shape) < 2:
         return None
     rows, columns = tensor.shape[-2:]
@@ -197,7 +199,7 @@ def _transposed(tensor: _Tensor) -> _Tensor:
 
 
 def _tensors(arguments: OperatorArguments) -> list[_Tensor]:
-    """The arguments in their order; what is no tensor has no sizes."""
+    """The arguments in order; arguments that are not tensors have no sizes."""
     shapes = _list(arguments.shapes)
     dtypes, strides = _list(arguments.dtypes), _list(arguments.strides)
     tensors = []
@@ -226,8 +228,8 @@ def _sizes(value: Any) -> tuple[int, ...]:
 
 
 def tensor_format(spelling: Any) -> str | None:
-    """Our name for a type as traces write those of tensors (``c10::BFloat16``, ``signed char``);
-    None if it is none."""
+    """gemmetry's name of a tensor's type in a trace (``c10::BFloat16``, ``signed char``); None if
+    it is unknown."""
     if not isinstance(spelling, str):
         return None
     return _SPELLINGS.get(spelling) or number_format(spelling)

@@ -14,10 +14,10 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.integer[Any]]
 
 _BLOCK = 1 << 18
-"""Rows looked at together."""
+"""Rows processed at a time."""
 
 _DENSE = 4
-"""Possible codes a row up to which a table of all codes is faster than sorting."""
+"""Number of possible codes per row up to which a table of all codes is faster than sorting."""
 
 _WIDEST = 2**31
 """Different numbers of a column, more than there can be rows: two such make a pair of 62 bits."""
@@ -25,20 +25,21 @@ _WIDEST = 2**31
 
 @dataclass(frozen=True, slots=True)
 class GroupStatistics:
-    """One entry a group; NaN where a group is empty, `std` also where it has one value."""
+    """One entry per group; NaN where a group is empty, and for `std` also where it has one
+    value."""
 
     count: Int64
     sum: npt.NDArray[Any]
     mean: Floats
     median: Floats
     std: Floats
-    """Of the sample: with n - 1."""
+    """Sample standard deviation, with n - 1."""
     min: Floats
     max: Floats
 
 
 def distinct_rows(*columns: Integers) -> tuple[Int64, Int64]:
-    """The distinct rows of a table of integers, and which of them each row is.
+    """The distinct rows of a table of integers, and the index of each row among them.
 
     The same as ``np.unique(..., axis=0)`` with ``return_inverse``, which compares whole rows:
     several times slower, and with several copies of the table in memory.
@@ -63,14 +64,14 @@ def distinct_rows(*columns: Integers) -> tuple[Int64, Int64]:
         code -= low
         span *= width
     which = _ranks(code, span)
-    # Any row of a kind stands for it.
+    # Any of several equal rows represents them.
     example = np.empty(int(which.max(initial=-1)) + 1, np.int64)
     example[which] = np.arange(rows)
     return np.column_stack([column[example] for column in columns]).astype(np.int64), which
 
 
 def _ranks(code: Int64, span: int) -> Int64:
-    """The place of each code among the distinct ones; codes are from 0 to below `span`."""
+    """The index of each code among the distinct ones; codes are from 0 to below `span`."""
     if span <= _DENSE * len(code):
         present = np.zeros(span, bool)
         present[code] = True
@@ -127,7 +128,7 @@ def busy_by_owner(
     order = np.lexsort((start[row], owner))
     begin = 0
     while begin < len(order):
-        # Some owners at a time, each whole, so that little is held beside the order.
+        # A few complete owners at a time, so that little memory is needed besides the order.
         end = min(begin + _BLOCK, len(order))
         if end < len(order):
             end = int(np.searchsorted(owner, owner[order[end - 1]], "right", sorter=order))
@@ -142,7 +143,7 @@ def _add_busy(result: Int64, owner: Integers, start: Int64, duration: Int64) -> 
     """Set the entries of `owner`, whose rows are in order."""
     end = start + duration
     first = np.flatnonzero(np.append(True, owner[1:] != owner[:-1]))
-    # Owners are put one behind the other, so that one running maximum serves all of them.
+    # Owners are concatenated in time, so that one running maximum serves all of them.
     span = np.maximum.reduceat(end, first) - start[first]
     shift = np.cumsum(span) - span - start[first]
     moved = np.repeat(shift, np.diff(np.append(first, len(owner))))

@@ -1,9 +1,10 @@
-"""What the host did in a trace without work on a GPU: its operators by name and arguments.
+"""The operators on the host, by name and arguments, in a trace without GPU work.
 
-Such a trace, of a CPU, has no kernels: an operator computes while it runs. Its *self time* is the
-time in which none of the operators nested in it, on the same thread, runs; the self times of a
-thread add up to the time that its outermost operators took, in whole nanoseconds. Where an
-operator outlasts the one around it, which damaged files tell, it counts up to the end of that one.
+Such a CPU trace has no kernels: an operator computes while it runs. Its *self time* is the time
+during which none of the operators nested in it, on the same thread, runs; the self times of a
+thread add up exactly to the duration of its outermost operators, in whole nanoseconds. An operator
+that outlasts the enclosing one, which occurs in damaged files, counts up to the end of the
+enclosing one.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from gemmetry.traces.operators.grouped import grouped_statistics
 from gemmetry.traces.operators.launchers import enclosing_among
 
 _MOST_INPUTS = 8
-"""That are told to people."""
+"""Number of names listed in messages."""
 
 _NAME_CHARACTERS = 60
-"""Of an operator's name where a kernel's short name would stand."""
+"""Characters of an operator's name that is used in place of a kernel's short name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,29 +45,29 @@ class HostOperator:
     files: int
     name: str
     input_dims: str
-    """As the trace tells them, JSON; "" where it does not."""
+    """JSON as in the trace; "" where it is missing."""
     input_types: str
     count: int
     total_ns: int
     self_ns: int
     median_ns: float
-    """Of a call, with what is nested in it, as `min_ns` and `max_ns`."""
+    """Median duration of a call, including nested operators, like `min_ns` and `max_ns`."""
     min_ns: int
     max_ns: int
     product: GemmShape | None
-    """The matrix product that each call is. None also where an operator nested in it does the
-    product (``aten::mm`` in ``aten::matmul``), so that no product counts twice."""
+    """The matrix product that each call computes. None also where a nested operator computes it
+    (``aten::mm`` in ``aten::matmul``), so that no product counts twice."""
 
     @property
     def tflops(self) -> float | None:
-        """10¹² FLOP/s of the median call; None for what is no product."""
+        """10¹² FLOP/s of the median call; None for operators that are not products."""
         if self.product is None or self.median_ns <= 0:
             return None
         return self.product.flops / self.median_ns / 1000
 
     @property
     def inputs(self) -> str:
-        """The inputs for people: ``256x256 f32, 256x256 f32``."""
+        """The inputs for display: ``256x256 f32, 256x256 f32``."""
         dims, types = _list(self.input_dims), _list(self.input_types)
         found = []
         for size, spelling in zip_longest(dims[:_MOST_INPUTS], types[:_MOST_INPUTS]):
@@ -80,20 +81,20 @@ class HostOperator:
 
 @dataclass(frozen=True, slots=True)
 class Nesting:
-    """How operators lie in each other; arrays have one entry a row of ``TraceRows.operators``."""
+    """Nesting of operators; arrays have one entry per row of ``TraceRows.operators``."""
 
     parent: Int64
     """The operator around it on the same thread; -1: none."""
     depth: Int64
-    """Operators around it."""
+    """Number of enclosing operators."""
     end_ns: Int64
-    """Not before its start, and else not after the end of any operator around it."""
+    """End, limited to the ends of all enclosing operators, but not before the start."""
     self_ns: Int64
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Times in which one operator was the innermost one of its thread, by thread and start."""
+    """Intervals in which one operator was the innermost of its thread, by thread and start."""
 
     operator: Int64
     start_ns: Int64
@@ -104,15 +105,15 @@ def find_nesting(operators: OperatorRows, parent: Int64) -> Nesting:
     """Depths, ends and self times.
 
     Args:
-        parent: (operators,) as ``Launches.parent``.
+        parent: (operators,) like ``Launches.parent``.
     """
     count = len(parent)
     start = operators.start_ns
-    # One entry more stands for "nothing is around it".
+    # An additional entry means "not enclosed".
     jump = np.append(np.where(parent == NONE, count, parent), count)
     depth = (jump != count).astype(np.int64)
     end = np.append(start + operators.duration_ns, np.iinfo(np.int64).max)
-    # Each round looks twice as far out, so that deep nesting costs its logarithm.
+    # Each round reaches twice as far out, so that deep nesting costs its logarithm.
     while (jump != count).any():
         end = np.minimum(end, end[jump])
         depth += depth[jump]
@@ -126,7 +127,7 @@ def find_nesting(operators: OperatorRows, parent: Int64) -> Nesting:
 
 
 def innermost_pieces(operators: OperatorRows, nesting: Nesting) -> Pieces:
-    """The time of each thread, by the operator that was innermost."""
+    """The time of each thread, by the innermost operator."""
     chosen = np.flatnonzero(nesting.end_ns > operators.start_ns)
     depth = nesting.depth[chosen]
     thread = np.tile(operators.thread[chosen], 2)
@@ -137,17 +138,18 @@ def innermost_pieces(operators: OperatorRows, nesting: Nesting) -> Pieces:
     owner = np.concatenate([chosen, nesting.parent[chosen]])[order]
     time, thread = time[order], thread[order]
     duration = np.diff(time, append=time[-1:])
-    # A thread's last boundary is the end of an operator that none is around.
+    # A thread's last boundary is the end of an operator that is not enclosed.
     kept = np.flatnonzero((owner != NONE) & (duration > 0))
     return Pieces(owner[kept], time[kept], duration[kept])
 
 
 def innermost_products(trace: Trace) -> tuple[list[GemmShape], Int64]:
-    """The distinct matrix products of operators, and (operators,) which one each is; -1 for those
-    that are none and for those in which another one does it.
+    """The distinct matrix products of operators, and (operators,) the index of each operator's
+    product; -1 for operators that are not products and for those in which a nested operator
+    computes it.
 
-    A scaled product stands for those in it: torch widens narrow formats on a CPU and calls
-    ``aten::mm``, which tells neither the formats nor the factors that were asked for.
+    A scaled product represents the products nested in it: on a CPU torch widens narrow formats and
+    calls ``aten::mm``, which shows neither the requested formats nor the factors.
     """
     shapes, shape_of = operator_shapes(trace.rows)
     parent, names = trace.launches.parent, trace.rows.names
@@ -167,7 +169,7 @@ def innermost_products(trace: Trace) -> tuple[list[GemmShape], Int64]:
 
 @dataclass(slots=True)
 class _Group:
-    """Calls that one row stands for, gathered from files."""
+    """The calls that one row represents, collected from files."""
 
     durations: list[Int64] = field(default_factory=list)
     self_ns: int = 0
@@ -177,7 +179,7 @@ _Key = tuple[str, str, str, GemmShape | None]
 
 
 class HostOperators:
-    """Operators of traces, which are given one by one and not kept."""
+    """Operators of traces, which are added one by one and not kept."""
 
     def __init__(self) -> None:
         self._groups: dict[_Key, _Group] = {}
@@ -226,8 +228,8 @@ class HostOperators:
 
 
 def product_table(traces: Iterable[Trace]) -> list[GemmRow]:
-    """The GEMM kernels of `traces`; if none of them has work on a GPU, the products that their
-    operators tell. Those with the most time first."""
+    """The GEMM kernels of `traces`; if none of them has GPU work, the products of their operators.
+    Those with the most time come first."""
     operators = HostOperators()
     with_gpu = False
 
@@ -244,7 +246,7 @@ def product_table(traces: Iterable[Trace]) -> list[GemmRow]:
 
 
 def without_gpu_text(files: Sequence[Path], count: int) -> str:
-    """That `files`, of `count` traces, have no work on a GPU; the beginning of a sentence."""
+    """The beginning of a sentence stating that `files`, of `count` traces, have no GPU work."""
     if len(files) == 1:
         return f"{files[0]} has no work on a GPU"
     if len(files) == count:
@@ -261,10 +263,10 @@ def _list(text: str) -> list[Any]:
 
 
 def _told_alike(trace: Trace) -> Int64:
-    """For each operator the first entry of ``TraceRows.arguments`` with its sizes and types."""
+    """The first entry of ``TraceRows.arguments`` with the sizes and types of each operator."""
     first: dict[tuple[str, str], int] = {}
     entries = trace.rows.arguments
-    # The last one is for operators that tell nothing, whose index is -1.
+    # The last entry is for operators without arguments, whose index is -1.
     alike = [first.setdefault((e.shapes, e.dtypes), i) for i, e in enumerate(entries)]
     alike.append(first.get(("", ""), NONE))
     result: Int64 = np.array(alike, np.int64)[trace.rows.operators.arguments]

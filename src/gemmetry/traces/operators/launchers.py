@@ -1,4 +1,4 @@
-"""Operators and runtime calls that launched work on a GPU, and how long that work took."""
+"""Operators and runtime calls that launched GPU work, and the time of that work."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Integers: TypeAlias = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]
 
 RUNTIME, GRAPH = "runtime", "graph"
-"""Categories of launches around which no operator is known."""
+"""Categories of launches without a known operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launchers:
-    """What launched the work of one trace: innermost operators, else runtime calls.
+    """The launchers of the work of one trace: innermost operators, else runtime calls.
 
-    Arrays have one entry a launcher unless they say otherwise.
+    Arrays have one entry per launcher unless stated otherwise.
     """
 
     of_row: Int64
@@ -41,24 +41,24 @@ class Launchers:
     """Index into ``TraceRows.arguments``; -1: none."""
     external_id: Int64
     host_ns: Int64
-    """How long the operator or call took on the host."""
+    """Duration of the operator or call on the host."""
     category: Int64
     """Index into `categories`."""
     categories: tuple[str, ...]
-    """In the order of the alphabet."""
+    """Categories in alphabetical order."""
     computes: Bools
-    """It launched something that is no communication."""
+    """Whether it launched anything other than communication."""
     direct_ns: Int64
-    """Union of what it launched itself, communication aside."""
+    """Union of the work that it launched itself, without communication."""
     subtree_ns: Int64
-    """Union of all that it and operators called from it launched."""
+    """Union of all work launched by it and by the operators called from it."""
 
 
 def find_launchers(trace: Trace, *, whole: Callable[[str], bool] | None = None) -> Launchers:
     """The launchers of `trace`, in no particular order.
 
     Args:
-        whole: of an operator's name, whether it stands for all that is launched within it.
+        whole: whether the operator with a given name represents everything launched within it.
     """
     keys, of_row = _numbered(trace, whole)
     trace.let_go()
@@ -96,8 +96,8 @@ def find_launchers(trace: Trace, *, whole: Callable[[str], bool] | None = None) 
 
 
 def _numbered(trace: Trace, whole: Callable[[str], bool] | None = None) -> tuple[Int64, Int64]:
-    """(launchers,) a number for each: the operator's row, or the call's behind all operators; and
-    (rows of ``TraceRows.gpu``,) the place there of what launched each."""
+    """(launchers,) a number for each: the operator's row, or the call's row after all operators;
+    and (rows of ``TraceRows.gpu``,) the index of each row's launcher."""
     call, width = trace.launches.call, len(trace.rows.operators.name)
     operator = _past_marks(trace)
     if whole is not None:
@@ -112,7 +112,7 @@ def _numbered(trace: Trace, whole: Callable[[str], bool] | None = None) -> tuple
 
 def _past_marks(trace: Trace) -> Int64:
     """The innermost operator around each row; marks within an operator (``nccl:all_reduce`` in
-    ``record_param_comms``) are passed over."""
+    ``record_param_comms``) are skipped."""
     rows, launches = trace.rows, trace.launches
     is_mark = np.array([name == "execute" or name.startswith("nccl:") for name in rows.names], bool)
     number = np.arange(len(rows.operators.name))
@@ -142,10 +142,10 @@ def enclosing_among(operator: Int64, parent: Int64, chosen: Int64) -> Int64:
     """From each of `operator` outwards, itself first, to one that is `chosen`.
 
     Args:
-        chosen: (operators,) a number for those that are, -1 for the others.
+        chosen: (operators,) a number for chosen operators, -1 for the others.
 
     Returns:
-        The numbers; -1 where none is around.
+        The numbers; -1 where no enclosing operator is chosen.
     """
     at = operator.copy()
     waiting = np.flatnonzero(at != NONE)
@@ -165,7 +165,7 @@ def _subtrees(trace: Trace, keys: Int64, of_row: Int64, count: int) -> Int64:
 
 
 def _members(trace: Trace, keys: Int64, of_row: Int64) -> tuple[Int32, Int32]:
-    """Launchers, and the rows that each or an operator called from it launched: pairs."""
+    """Pairs of launchers and the rows launched by them or by operators called from them."""
     launches = trace.launches
     width = len(trace.rows.operators.name)
     number = np.full(width, NONE, np.int32)
@@ -186,7 +186,8 @@ def _members(trace: Trace, keys: Int64, of_row: Int64) -> tuple[Int32, Int32]:
 
 
 _LOOKED_AT = 512
-"""Characters of an operator's name: of hostile ones of 16,000 looking takes half a second."""
+"""Number of characters of an operator's name that are read: searching a malicious one of 16,000
+takes half a second."""
 
 _BY_OPERATOR = tuple(
     (re.compile(pattern), category)
@@ -214,8 +215,8 @@ def operator_category(operator: str, kernel: str, *, kernel_is_gemm: bool = Fals
     """What an operator does, in the words of TraceLens' ``op category``.
 
     Args:
-        kernel: name of the first kernel that it launched; decides where the operator's name does
-            not.
+        kernel: name of the first kernel that it launched; used where the operator's name is not
+            decisive.
     """
     operator = operator[:_LOOKED_AT]
     if is_gemm_operator(operator):
@@ -236,7 +237,7 @@ def _categories(
     rows = trace.rows
     first_kernel = np.full(len(name), NONE, np.int64)
     known = np.flatnonzero((of_row != NONE) & trace.is_kernel)
-    # Written last is what stays: the earliest kernel of each launcher.
+    # The value written last remains: the earliest kernel of each launcher.
     backwards = known[np.argsort(-rows.gpu.start_ns[known], kind="stable")]
     first_kernel[of_row[backwards]] = rows.gpu.name[backwards]
     pairs, which = distinct_rows(name, first_kernel)

@@ -1,9 +1,9 @@
-"""What a call of an operator computes and moves, by families of operators.
+"""Models of operators' work by family: the FLOP and bytes of a call.
 
-One entry a family: which operators belong to it, and how the arguments of a call give its
-parameters, FLOP and bytes. Sheets, parameters and amounts are TraceLens' (AMD-AGI/TraceLens
-171dd747), corrected where they are not what the operator does (``docs/trace-report.md``). The
-places of arguments are those of PyTorch's native functions
+There is one entry per family: which operators belong to it, and how to derive parameters, FLOP and
+bytes from the arguments of a call. Sheets, parameters and amounts are those of TraceLens
+(AMD-AGI/TraceLens 171dd747), corrected where they differ from the operator's actual work
+(``docs/trace-report.md``). The positions of arguments are those of PyTorch's native functions
 (``aten/src/ATen/native/native_functions.yaml``).
 """
 
@@ -21,21 +21,21 @@ from gemmetry.traces.operators.normalization import NORMALIZATIONS, normalizatio
 _FORMATS = {"f16": "fp16", "f32": "fp32", "f64": "fp64", "s8": "int8", "u8": "uint8",
             "s16": "int16", "s32": "int32", "s64": "int64",
             "e4m3": "fp8", "e5m2": "fp8", "e2m1": "fp4"}  # fmt: skip
-"""Element types in the words of TraceLens' ``Compute Spec``, where they differ from ours."""
+"""Element types in TraceLens' ``Compute Spec``, where they differ from gemmetry's names."""
 
 MIB = 1 << 20
 
 
 class OperatorModel(NamedTuple):
-    """What one call of an operator computes and moves."""
+    """The FLOP and bytes of one call of an operator."""
 
     sheet: str
-    """Where TraceLens reports it."""
+    """Sheet in which TraceLens reports it."""
     parameters: tuple[tuple[str, Any], ...]
     """Name and value of its columns ``param: ...``."""
     flops: int
     bytes: int | None
-    """None where the types are not told."""
+    """None where the types are missing."""
     spec: str | None
     """``matrix_bf16``."""
 
@@ -51,7 +51,7 @@ class OperatorModel(NamedTuple):
 
     @property
     def intensity(self) -> float | None:
-        """FLOP a byte."""
+        """FLOP per byte."""
         return self.flops / self.bytes if self.bytes else None
 
     @property
@@ -67,11 +67,11 @@ class OperatorModel(NamedTuple):
 
 
 def compute_spec(unit: str, dtype: str | None) -> str | None:
-    """``matrix_bf16``; None where the type is not told.
+    """``matrix_bf16``; None where the type is missing.
 
     Args:
         unit: ``matrix`` or ``vector``.
-        dtype: our name of the element type.
+        dtype: gemmetry's name of the element type.
     """
     return None if dtype is None else f"{unit}_{_FORMATS.get(dtype, dtype)}"
 
@@ -85,10 +85,10 @@ def _convolution_backward(call: Call) -> Amounts:
 
 
 def _convolved(call: Call, first: int) -> Amounts:
-    """`first` is the place of the input; before it is the result's gradient.
+    """`first` is the position of the input; the result's gradient is before it.
 
-    Each gradient, of input and of weights, takes as many FLOP as the forward pass, whose result
-    the arguments do not tell; only the gradients that were asked for count.
+    Each gradient, of input and of weights, takes as many FLOP as the forward pass, whose result is
+    not among the arguments; only requested gradients count.
     """
     x, w = call.shape(first), call.shape(first + 1)
     spatial = len(x) - 2
@@ -138,13 +138,14 @@ def _convolved(call: Call, first: int) -> Amounts:
 
 
 def _unary(call: Call) -> Amounts:
-    """One FLOP an element, copies too; the second tensor, if there is one, is the other side."""
+    """One FLOP per element, including copies; the second tensor, if there is one, is the
+    destination or source."""
     return _one_to_one(call, call.shape(0), 1 if call.has(1) else None)
 
 
 def _one_to_one(call: Call, shape: tuple[int, ...], other: int | None) -> Amounts:
-    """The first tensor, and one of `shape` whose type is that of the argument `other`; None: the
-    first one's, and not told."""
+    """The first tensor, and one of `shape` with the type of the argument `other`; None: that of the
+    first one, and unknown."""
     width, count = call.width(0), elements(shape)
     told = None if other is None else call.dtype(other)
     written = width if other is None else call.width(other)
@@ -161,7 +162,7 @@ def _one_to_one(call: Call, shape: tuple[int, ...], other: int | None) -> Amount
 
 
 def _replication_pad(call: Call) -> Amounts:
-    """The result is larger by the paddings, which are told from the last dimension on."""
+    """The result is larger by the paddings, which are listed from the last dimension on."""
     shape, padding = list(call.shape(0)), call.list_of_numbers(1)
     if len(padding) % 2 or len(padding) // 2 > len(shape):
         raise MissingArgumentError
@@ -177,13 +178,13 @@ def _upsample(call: Call) -> Amounts:
 
 
 def _resized(call: Call, found: Amounts, shape: tuple[int, ...], *more: tuple[str, Any]) -> Amounts:
-    """Of a result of another size both sizes are told."""
+    """Both sizes are recorded where the result has another size."""
     sizes = (("input_shape", call.shape(0)), ("output_shape", shape))
     return found._replace(parameters=(*found.parameters, *sizes, *more))
 
 
 def _binary(call: Call) -> Amounts:
-    """One FLOP an element of the result, which has the wider type unless the call has a third
+    """One FLOP per element of the result, which has the wider type unless the call has a third
     tensor for it."""
     first, second = call.shape(0), call.shape(1)
     out = _broadcast(first, second)
@@ -222,10 +223,10 @@ def _broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ..
 
 
 def _reduce(call: Call) -> Amounts:
-    """One FLOP an element that is read."""
+    """One FLOP per element read."""
     shape = call.shape(0)
     if call.has(1):
-        raise MissingArgumentError  # The larger of two tensors is no reduction.
+        raise MissingArgumentError  # The maximum of two tensors is not a reduction.
     kept = _kept(call, shape)
     count, results, width = elements(shape), elements(kept), call.width(0)
     kind = next(
@@ -241,7 +242,7 @@ def _reduce(call: Call) -> Amounts:
 
 
 def _kept(call: Call, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The sizes that are left: of the dimensions that the call does not reduce."""
+    """The sizes of the dimensions that the call does not reduce."""
     if call.name in ("aten::cumsum", "aten::cumprod"):
         return shape
     lists = [value for value in call.values[1:] if value.startswith("[")]
@@ -296,7 +297,7 @@ FAMILIES = (
     _Family("Normalization", "vector", normalization, tuple(NORMALIZATIONS)),
     _Family("Reduce_fwd", "vector", _reduce, _REDUCTIONS),
 )  # fmt: skip
-"""Families of operators but GEMMs, each with the sheet in which TraceLens reports it."""
+"""Families of operators other than GEMMs, each with the sheet in which TraceLens reports it."""
 
 _OF: Mapping[str, _Family] = {name: family for family in FAMILIES for name in family.operators}
 _OF_BACKWARD: Mapping[str, _Family] = {
@@ -306,7 +307,8 @@ _OF_BACKWARD: Mapping[str, _Family] = {
         (FAMILIES[-1], _Family("Reduce_bwd", "vector", _reduce, ())),
     )
 }
-"""What is told of the backward pass by the forward operator's arguments, by the latter's sheet."""
+"""Models of the backward pass from the forward operator's arguments, by the forward operator's
+sheet."""
 
 
 def has_model(name: str) -> bool:
@@ -315,21 +317,21 @@ def has_model(name: str) -> bool:
 
 
 def is_reported(name: str) -> bool:
-    """Whether TraceLens reports the operator `name` with all that it launched, and not the
-    operators within it."""
+    """Whether TraceLens reports the operator `name` with everything that it launched, instead of
+    the operators within it."""
     return name in _OF or name in _GEMMS
 
 
 def has_backward_model(name: str) -> bool:
-    """Whether its arguments tell what its backward pass does."""
+    """Whether its arguments determine the work of its backward pass."""
     return name in _OF and _OF[name].sheet in _OF_BACKWARD
 
 
 def operator_model(
     name: str, arguments: OperatorArguments, *, backward: bool = False
 ) -> OperatorModel | None:
-    """What a call of the operator `name` computes, or its backward pass; None where its family is
-    not known or the arguments do not tell."""
+    """The work of a call of the operator `name`, or of its backward pass; None where its family is
+    not known or the arguments do not determine it."""
     family = _OF.get(name)
     if family is not None and backward:
         family = _OF_BACKWARD.get(family.sheet)

@@ -1,7 +1,7 @@
 """Normalizations: of batches, layers, groups and instances, by the mean square, and backward.
 
-With n elements and c channels (of batches, groups and instances the second dimension, else the
-sizes that are normalized), FLOP are
+With n elements and c channels (the second dimension for batches, groups and instances, else the
+normalized sizes), the FLOP are
 
 - forward: 2·n to scale and shift, 6·c for the factors, and 3·n for mean and variance if they are
   made and not given;
@@ -20,17 +20,17 @@ from gemmetry.traces.call_arguments import Amounts, Call, MissingArgumentError, 
 
 
 class _Places(NamedTuple):
-    """Where a call has what; None: nowhere."""
+    """Positions of a call's arguments; None: the call does not have the argument."""
 
     input: int
     weight: int | None
     bias: int | None
     normalized: int | None = None
-    """The sizes that are normalized; None: the channels are the second dimension."""
+    """The normalized sizes; None: the channels are the second dimension."""
     training: int | None = None
-    """Whether mean and variance are made; None: they always are."""
+    """Whether mean and variance are computed; None: they always are."""
     wanted: int | None = None
-    """Which gradients are asked for."""
+    """Which gradients are requested."""
     gradients: int = 3
     is_backward: bool = False
     by_mean_square: bool = False
@@ -44,7 +44,7 @@ _RMS_BACKWARD = _Places(
     1, 4, None, normalized=2, wanted=5, gradients=2, is_backward=True, by_mean_square=True
 )
 _OF_TRAINING = _Places(0, 2, None, is_backward=True)
-"""Of cuDNN and MIOpen, which are called after training alone and tell no mask."""
+"""Operators of cuDNN and MIOpen, which are called only after training and have no mask."""
 
 NORMALIZATIONS = {
     "aten::batch_norm": _BATCH,
@@ -64,7 +64,7 @@ NORMALIZATIONS = {
     "aten::native_group_norm_backward": _GROUP_BACKWARD,
     "aten::_fused_rms_norm_backward": _RMS_BACKWARD,
 }
-"""Operator -> places of its arguments."""
+"""Operator -> positions of its arguments."""
 
 
 def normalization(call: Call) -> Amounts:
@@ -95,7 +95,7 @@ def normalization(call: Call) -> Amounts:
         flops, moved = _backward(n, c, affine, bias, training, wanted[0])
     else:
         flops = (5 if training else 2) * n + 6 * c
-        # Mean and variance are read, and written where they are made.
+        # Mean and variance are read, and written where they are computed.
         moved = 2 * n + c * (2 + affine + (affine and bias) + 2 * training)
     width, dtype = call.width(places.input), call.dtype(places.input)
     return Amounts(
@@ -112,7 +112,7 @@ def normalization(call: Call) -> Amounts:
 def _backward(
     n: int, c: int, affine: bool, bias: bool, training: bool, of_input: bool
 ) -> tuple[int, int]:
-    """FLOP, and elements that are moved."""
+    """FLOP and moved elements of the forward pass."""
     flops = 4 * n
     if of_input:
         flops += (5 if training else 2) * n

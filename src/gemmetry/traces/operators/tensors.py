@@ -1,4 +1,4 @@
-"""Tensors among an operator's arguments, as a trace tells them."""
+"""Tensors among an operator's arguments, as recorded in a trace."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gemmetry.formats.events import MOST_ELEMENTS, OperatorArguments
 
 
 class Tensor(NamedTuple):
-    """Shape and element type, the latter as the trace spells it; "" where it does not."""
+    """Shape and element type, the latter as spelled in the trace; "" where it is missing."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -23,8 +23,8 @@ class Tensor(NamedTuple):
 
 
 def input_tensors(arguments: OperatorArguments) -> list[list[Tensor]]:
-    """The tensors of each argument, in order; a list of tensors gives several, what is none
-    gives [] (scalars, and tensors of no dimension, which traces do not tell apart)."""
+    """The tensors of each argument, in order: several for a list of tensors, [] for other arguments
+    (scalars, and tensors without dimensions, which traces do not distinguish)."""
     shapes, dtypes = _array(arguments.shapes), _array(arguments.dtypes)
     result = []
     for place, shape in enumerate(shapes):

@@ -1,4 +1,4 @@
-"""Texts of cells in tables with TraceLens' columns: arguments and kernels as Python literals."""
+"""Cell texts of tables with TraceLens' columns: arguments and kernels as Python literals."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from gemmetry.traces.model import Trace
 from gemmetry.traces.operators.grouped import distinct_rows, grouped_statistics
 
 MOST_NAME_CHARACTERS = 4096
-"""Of one kernel within a list of them."""
+"""Most characters of one kernel in a list of kernels."""
 
 _MOST_CHARACTERS = 32_000
-"""Of a list: a cell takes 32767 (Excel's published limits), and a cut literal cannot be read."""
+"""Most characters of a list: a cell holds 32767 (Excel's published limits), and a truncated literal
+cannot be parsed."""
 
 _SHORT_NAME = 64
-"""Characters of a name in the shortened list, as TraceLens cuts it."""
+"""Characters of a name in the shortened list, as in TraceLens."""
 
 _MULTIPLIES = (KernelKind.GEMM, KernelKind.GEMV)
 
@@ -30,7 +31,7 @@ _MULTIPLIES = (KernelKind.GEMM, KernelKind.GEMV)
 @lru_cache(maxsize=8192)
 def argument_text(text: str, *, as_tuple: bool = True) -> str | None:
     """A list of an operator's arguments, JSON in the trace, as a Python literal: nested tuples as
-    TraceLens' ``ops_unique_args`` has them, or lists; None where the trace does not tell."""
+    in TraceLens' ``ops_unique_args``, or lists; None where it is missing."""
     if not text:
         return None
     try:
@@ -50,12 +51,12 @@ def kernel_lists(
     """For each owner its kernels, copies and fills by name and stream, as a Python literal with
     their times in µs, and shortened.
 
-    Kernels that multiply come first, fills and copies last, within that the ones with the most
-    time: what a script takes for the first kernel of a GEMM is its GEMM.
+    Kernels that multiply come first, fills and copies last, and within these groups those with the
+    most time first, so that a script that reads the first kernel of a GEMM gets the GEMM itself.
 
     Args:
-        owner: (rows of ``TraceRows.gpu``,) numbers from 0 to below `owners`; -1: nobody's.
-        row: the rows of which `owner` tells; they may have several. None: every row, once.
+        owner: (rows of ``TraceRows.gpu``,) numbers from 0 to below `owners`; -1: no owner.
+        row: the rows that `owner` refers to, which may have several owners. None: every row, once.
     """
     gpu = trace.rows.gpu
     known = np.flatnonzero(owner != NONE)
@@ -103,7 +104,7 @@ def _shortened(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _literal(entries: list[dict[str, Any]]) -> str:
-    """As many of the first entries as a cell takes."""
+    """As many of the first entries as fit into a cell."""
     texts: list[str] = []
     left = _MOST_CHARACTERS
     for entry in entries:

@@ -1,7 +1,8 @@
 """Tables of collectives with the names, units and definitions of TraceLens' workbooks.
 
-Bandwidths are in 2³⁰ bytes/s here, as TraceLens counts them; our own tables count 10⁹. All matched
-collectives are in them, not only all-reduces, all-gathers, reduce-scatters and all-to-alls.
+Bandwidths here are in 2³⁰ bytes/s, as in TraceLens; gemmetry's own tables use 10⁹ bytes/s. The
+tables contain all matched collectives, not only all-reduces, all-gathers, reduce-scatters and
+all-to-alls.
 """
 
 from __future__ import annotations
@@ -24,26 +25,28 @@ from gemmetry.traces.tracelens.sheets import BY_NAME
 UNKNOWN_GROUP = "Unknown_Group"
 
 MOST_RANK_COLUMNS = 1000
-"""Ranks with columns of their own; a sheet has 16384 columns (Excel's published limits)."""
+"""Most ranks with their own columns; a sheet has 16384 columns (Excel's published limits)."""
 
 _MIB = 1 << 20
 _GIB = 1 << 30
 _WORDS = {"all_reduce": "allreduce", "all_gather": "allgather", "reduce_scatter": "reducescatter"}
-"""Our word for an operation -> PyTorch's, for kernels of which only their name tells it."""
+"""gemmetry's name of an operation -> PyTorch's, for kernels whose operation is known only from
+their name."""
 
 
 @dataclass(frozen=True)
 class CommunicationNames:
-    """What is kept of a trace for these tables when its rows are gone."""
+    """The data of a trace that these tables need after its rows have been released."""
 
     told: Mapping[int, str]
-    """Operation as the trace writes it, by row of ``TraceRows.gpu``, where a kernel tells one."""
+    """Operation as written in the trace, by row of ``TraceRows.gpu``, where a kernel records
+    one."""
     devices: int
-    """GPUs of the node; 0: not told."""
+    """Number of GPUs of the node; 0: unknown."""
 
 
 def communication_names(trace: Trace) -> CommunicationNames:
-    """To be made while the rows of `trace` are at hand."""
+    """Must be created while the rows of `trace` are loaded."""
     gpu = trace.rows.gpu
     rows = np.flatnonzero(trace.is_communication & (gpu.collective >= 0))
     calls = trace.rows.collectives
@@ -121,7 +124,7 @@ def _long(
 
 
 def _numbers(rank: RankTrace) -> dict[int, tuple[str, int]]:
-    """Identity and number within its group of each kernel, by its row; in order of starts."""
+    """Identity and sequence number within its group of each kernel, by row; in order of starts."""
     counts: dict[str, int] = {}
     found = {}
     for one in rank.collectives:
@@ -208,7 +211,7 @@ def _by_kind(job: JobCollectives, names: Mapping[Any, CommunicationNames]) -> li
 
 
 def _four(values: Sequence[float | None]) -> tuple[float | None, ...]:
-    """Mean, median, minimum and maximum of those that are known."""
+    """Mean, median, minimum and maximum of the known values."""
     known = np.array([value for value in values if value is not None])
     if not len(known):
         return (None,) * 4

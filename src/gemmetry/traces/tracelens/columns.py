@@ -1,4 +1,5 @@
-"""What the declarations of TraceLens' sheets are made of: columns, and those that many have."""
+"""Building blocks of the declarations of TraceLens' sheets, including columns that many sheets
+share."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SheetKind:
-    """A sheet as it is documented."""
+    """Documentation of a sheet."""
 
     name: str
     what: str

@@ -1,7 +1,7 @@
 """GEMMs for the sheets of operators by what they compute (:mod:`.tracelens_performance`).
 
-Their times are those of all that a call launched; the speed of the kernel alone stands in
-``gemms`` (:mod:`.gemms`).
+Their times include everything that a call launched; the speed of the kernel alone is in the sheet
+``gemms``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _ADDS = ("aten::addmm", "aten::_addmm_activation", "aten::baddbmm", "aten::addbm
 
 
 def gemm_model(name: str, arguments: OperatorArguments, shape: GemmShape) -> OperatorModel:
-    """What a call of the operator `name` computes; `shape` is told by its arguments.
+    """The work of a call of the operator `name`; `shape` comes from its arguments.
 
-    FLOP are 2·B·M·N·K, and B·M·N for a bias; bytes those of operands and result, each once, the
-    result as wide as A, 2 bytes where A has 1.
+    The FLOP are 2·B·M·N·K, plus B·M·N for a bias; the bytes are those of operands and result, each
+    counted once, with the result as wide as A, or 2 bytes where A has 1.
     """
     call = Call.decoded(name, arguments)
     places = OPERAND_PLACES.get(name, ())
@@ -55,7 +55,7 @@ def gemm_model(name: str, arguments: OperatorArguments, shape: GemmShape) -> Ope
 
 
 def gemm_calls(trace: Trace) -> ModelledCalls:
-    """The calls that launched GEMM kernels of `trace` and told their sizes, by start."""
+    """The calls that launched GEMM kernels of `trace` and have recorded sizes, by start."""
     rows, launches = trace.rows, trace.launches
     gpu, operators = rows.gpu, rows.operators
     links = link_gemms(trace)
@@ -82,7 +82,7 @@ def gemm_calls(trace: Trace) -> ModelledCalls:
 
 
 def transposes(trace: Trace, calls: ModelledCalls) -> dict[int, dict[str, Any]]:
-    """The parameter ``transpose``, ``(True, False)``, by model, where kernels' names tell one."""
+    """The parameter ``transpose``, ``(True, False)``, by model, where kernel names specify it."""
     result: dict[int, dict[str, Any]] = {}
     chosen = trace.is_gemm[calls.row]
     row, model = calls.row[chosen], calls.model[calls.call[chosen]]

@@ -1,8 +1,9 @@
-"""TraceLens' workbooks -> the tables that are made of traces, as far as the sheets tell.
+"""Reads TraceLens' workbooks into the tables that are computed from traces, as far as the sheets
+allow.
 
-``gpu_timeline`` gives the times of a summary, ``kernel_summary`` its kernels, ``GEMM`` the shapes
-and the kernels of each. What a workbook does not hold is not known: single durations, and
-communication overlapping GEMMs. Workbooks of ours have the same sheets and are read too.
+``gpu_timeline`` holds the times of a summary, ``kernel_summary`` its kernels, ``GEMM`` the shapes
+and the kernels of each. Data that a workbook does not contain are unknown: single durations, and
+communication overlapping GEMMs. gemmetry's own workbooks have the same sheets and can be read too.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ _KERNEL = re.compile(
     r"""\{'name':\ ('(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+"),\ ([^{}]{1,2000})\}""",
     re.DOTALL | re.VERBOSE,
 )
-"""One entry of a list of kernels, which is written as a Python literal."""
+"""One entry of a list of kernels, which is a Python literal."""
 _NUMBER = re.compile(r"'(\w{1,40})': (?:np\.float64\()?(-?\d{1,20}(?:\.\d{1,40})?(?:e-?\d{1,3})?)")
 
 
 def workbook_summaries(report: TraceLensReport) -> list[Summary]:
-    """What the sheets tell of each trace that the workbook is of; TraceLens' are of one.
+    """The contents of the sheets for each trace in the workbook; TraceLens' workbooks have one.
 
     Raises:
-        RequestError: ``gpu_timeline`` is not there, or lacks a column or row.
+        RequestError: ``gpu_timeline`` is missing, or lacks a column or row.
     """
     timeline = report.sheet("gpu_timeline", ("type", "time ms")).rows()
     kernels = report.sheets["kernel_summary"].rows() if "kernel_summary" in report.sheets else None
@@ -137,10 +138,10 @@ def _together(one: TopGemm, other: TopGemm) -> TopGemm:
 
 
 def workbook_gemms(report: TraceLensReport) -> list[GemmRow]:
-    """A row for each operator with its sizes and each kernel that multiplied in it.
+    """One row per operator with its sizes, and per kernel that multiplied in it.
 
     Raises:
-        RequestError: there is no sheet ``GEMM``, or it lacks a column.
+        RequestError: the sheet ``GEMM`` is missing, or lacks a column.
     """
     sheet = report.sheet("GEMM", ("name", "param: M", "param: N", "param: K", _DETAILS))
     return [row for cells in sheet.rows() for row in _gemms(cells)]
@@ -151,7 +152,7 @@ def _gemms(cells: Mapping[str, Cell]) -> Iterator[GemmRow]:
     shape = _shape(name, cells)
     kernels = list(_kernels(str(cells[_DETAILS] or "")))
     mains = [k for k in kernels if classify(k["name"]).kind in GEMM_KINDS]
-    # What an operator that multiplies launched, and nobody knows by its name.
+    # Kernels with unknown names that were launched by an operator that multiplies.
     mains = mains or sorted(kernels, key=lambda kernel: -kernel["total"])[:1]
     multiply = [k for k in mains if classify(k["name"]).kind is not KernelKind.GEMM_REDUCTION]
     for kernel in mains:
@@ -184,9 +185,10 @@ def _gemms(cells: Mapping[str, Cell]) -> Iterator[GemmRow]:
 
 
 def _shape(name: str, cells: Mapping[str, Cell]) -> GemmShape | None:
-    """By the operator's arguments, which tell types and layouts, else by the sizes alone."""
+    """The shape from the operator's arguments, which specify types and layouts, else from the sizes
+    alone."""
     columns = ("Input Dims_first", "Input type_first", "Input Strides_first")
-    # Lists are written as Python does; in what is looked at no text has a quote in it.
+    # Lists are written in Python syntax; no text in these columns contains a quote.
     told = [str(cells.get(column) or "").replace("'", '"') for column in columns]
     shape = gemm_shape(name, OperatorArguments(*told))
     if shape is not None:
@@ -212,7 +214,7 @@ def _kernels(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _ns(value: Cell, unit: float) -> int | None:
-    """A time in `unit` ns, in whole ns; None where it is none."""
+    """A time in `unit` ns, converted to whole ns; None where it is not a time."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     if not math.isfinite(value) or not 0 <= value * unit <= LONGEST_NS:
@@ -221,7 +223,7 @@ def _ns(value: Cell, unit: float) -> int | None:
 
 
 def _count(value: Cell) -> int | None:
-    """A whole number that is none of a damaged file."""
+    """An integer; None where it is implausible, as in a damaged file."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     is_whole = math.isfinite(value) and value == int(value) and 0 <= value <= MOST_ELEMENTS

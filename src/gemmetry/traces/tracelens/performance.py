@@ -1,8 +1,9 @@
-"""Sheets of operators by what they compute, with TraceLens' columns: amounts, times and speeds.
+"""Sheets of operators grouped by what they compute, with TraceLens' columns: amounts, times and
+speeds.
 
-Times are those of all that a call launched, itself or by the operators that it called, helper
-passes, copies and fills too; calls without work on a GPU are left out. A call within a call of the
-same sheet (``aten::native_layer_norm`` in ``aten::layer_norm``) has a row of its own, as in
+Times cover everything that a call launched, itself or through the operators that it called,
+including helper passes, copies and fills; calls without GPU work are left out. A call within a call
+of the same sheet (``aten::native_layer_norm`` in ``aten::layer_norm``) has its own row, as in
 TraceLens' sheets.
 """
 
@@ -30,23 +31,23 @@ from gemmetry.traces.tracelens.columns import SheetKind, Table
 from gemmetry.traces.tracelens.performance_sheets import PERFORMANCE_SHEETS
 
 _BACKWARD_NODE = "autograd::engine::evaluate_function:"
-"""How names of what autograd's engine runs begin."""
+"""Prefix of the names of operations that autograd's engine runs."""
 
 Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelledCalls:
-    """Calls of operators of which is known what they compute; arrays have one entry a call."""
+    """Calls of operators whose work is known; arrays have one entry per call."""
 
     operator: Int64
     """Row of ``TraceRows.operators``."""
     model: Int64
     """Index into `models`."""
     models: tuple[tuple[str, OperatorModel], ...]
-    """Operator's name and what it computes."""
+    """Operator's name and work."""
     busy_ns: Int64
-    """Union of all that the call launched."""
+    """Union of all work that the call launched."""
     row: Int64
     """(pairs,) row of ``TraceRows.gpu`` that belongs to `call`."""
     call: Int64
@@ -54,7 +55,7 @@ class ModelledCalls:
 
 
 def operator_calls(trace: Trace) -> ModelledCalls:
-    """The calls of operators but GEMMs that launched work on a GPU, by start."""
+    """The calls of operators other than GEMMs that launched GPU work, by start."""
     rows = trace.rows
     wanted = np.array([has_model(name) for name in rows.names], bool)
     if not wanted.any() or not len(rows.operators.name):
@@ -63,8 +64,8 @@ def operator_calls(trace: Trace) -> ModelledCalls:
 
 
 def backward_calls(trace: Trace) -> ModelledCalls:
-    """The forward calls whose arguments tell what their backward pass does, with the work on a
-    GPU of that pass."""
+    """The forward calls whose arguments determine the work of their backward pass, with the GPU
+    work of that pass."""
     rows, operators, parent = trace.rows, trace.rows.operators, trace.launches.parent
     nothing = _calls(trace, *np.zeros((2, 0), np.int64), backward=True)
     wanted = np.array([has_backward_model(name) for name in rows.names], bool)
@@ -98,8 +99,8 @@ def backward_calls(trace: Trace) -> ModelledCalls:
 
 
 def _forward_of(trace: Trace, node: Int64) -> tuple[Int64, Int64]:
-    """The nodes of a backward pass whose forward operator is known, and that: the one with the
-    node's sequence number, on a thread without such nodes, that began last."""
+    """The nodes of a backward pass with a known forward operator, and that operator: the last one
+    to begin with the node's sequence number, on a thread without such nodes."""
     operators = trace.rows.operators
     node = node[operators.sequence[node] >= 0]
     backward = np.zeros(len(trace.rows.threads), bool)
@@ -116,7 +117,7 @@ def _forward_of(trace: Trace, node: Int64) -> tuple[Int64, Int64]:
 
 
 def _around(launches: JoinedLaunches, wanted: Bools) -> tuple[Int64, Int64]:
-    """Rows of work on GPUs and the `wanted` operators around them: each pair of both."""
+    """All pairs of rows of GPU work and the `wanted` operators around them."""
     row = np.flatnonzero(launches.operator != NONE)
     at = launches.operator[row]
     rows, operators = [row[:0]], [at[:0]]
@@ -131,7 +132,7 @@ def _around(launches: JoinedLaunches, wanted: Bools) -> tuple[Int64, Int64]:
 
 
 def _calls(trace: Trace, row: Int64, operator: Int64, *, backward: bool = False) -> ModelledCalls:
-    """Of pairs of work and operator, those whose arguments tell what is computed."""
+    """The pairs of work and operator whose arguments determine the operator's work."""
     rows, operators, gpu = trace.rows, trace.rows.operators, trace.rows.gpu
     called = np.unique(operator)
     called = called[np.argsort(operators.start_ns[called], kind="stable")]
@@ -154,7 +155,7 @@ def _calls(trace: Trace, row: Int64, operator: Int64, *, backward: bool = False)
 
 
 def joined(parts: Sequence[ModelledCalls]) -> ModelledCalls:
-    """The calls of all parts, in their order."""
+    """The calls of all parts, in order."""
     numbers: dict[tuple[str, OperatorModel], int] = {}
     models, calls, before = [], [], 0
     for part in parts:
@@ -175,8 +176,8 @@ def joined(parts: Sequence[ModelledCalls]) -> ModelledCalls:
 def performance_tables(
     trace: Trace, calls: ModelledCalls, more: Mapping[int, Mapping[str, Any]] | None = None
 ) -> list[Table]:
-    """One table a sheet that TraceLens has, one row an operator and parameters, those with the
-    most time first; tables without rows too.
+    """One table per TraceLens sheet, with one row per operator and parameters, those with the most
+    time first; includes tables without rows.
 
     Args:
         more: further parameters by model.
@@ -219,12 +220,12 @@ def _parameters(sheet: SheetKind) -> list[str]:
 def speeds(
     models: Sequence[OperatorModel | None], group: Int64, busy_ns: Int64
 ) -> list[tuple[float | None, ...]]:
-    """For each model mean, median, std, min, max of TB/s and then of TFLOPS/s over its calls;
+    """Mean, median, std, min and max of TB/s and then of TFLOPS/s over the calls of each model;
     None where they are not known.
 
     Args:
         group: (calls,) index into `models`.
-        busy_ns: (calls,) how long its work took; calls that took no time have no speed.
+        busy_ns: (calls,) duration of the call's work; calls of zero duration have no speed.
     """
     result: list[tuple[float | None, ...]] = [()] * len(models)
     for amounts in (
@@ -232,7 +233,7 @@ def speeds(
     ):  # fmt: skip
         of_group = np.array([np.nan if a is None else float(a) for a in amounts])
         known = np.flatnonzero(~np.isnan(of_group[group]) & (busy_ns > 0))
-        # 10³ bytes (or FLOP) a ns are 10¹² a second.
+        # 10³ bytes (or FLOP) per ns are 10¹² per second.
         values = of_group[group[known]] / 1e3 / busy_ns[known]
         found = grouped_statistics(group[known], values, len(models))
         columns = (found.mean, found.median, found.std, found.min, found.max)

@@ -1,4 +1,5 @@
-"""Sheets of operators by what they compute: columns, units, and what counts as FLOP and bytes."""
+"""Sheets of operators grouped by what they compute: columns, units, and definitions of FLOP and
+bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def _performance(
     """A sheet of operators of one family.
 
     Args:
-        flops, moved: what one call computes and moves.
+        flops, moved: definitions of the FLOP and bytes of one call.
         parameters: names and meanings of the columns ``param: ...``.
     """
     return SheetKind(name, what, (
@@ -156,4 +157,5 @@ PERFORMANCE_SHEETS = (
         "1 an element of the input's gradient", "both gradients", _REDUCTION,
     ),
 )  # fmt: skip
-"""Of operators by what they compute (:mod:`.tracelens_performance`)."""
+"""Sheets of operators grouped by what they compute
+(:mod:`~gemmetry.traces.tracelens.performance`)."""

@@ -1,8 +1,8 @@
-"""Sheets and columns of TraceLens' reports that ours have too: names, units, meanings.
+"""Sheets and columns that gemmetry's reports share with TraceLens': names, units, meanings.
 
 Names and order are those of AMD-AGI/TraceLens 171dd747, so that scripts and notebooks written for
-its workbooks read ours. Headings, the reference page and the workbook's ``columns`` sheet are made
-from this table.
+its workbooks can read gemmetry's. Headings, the reference page and the workbook's ``columns`` sheet
+are generated from this table.
 """
 
 from __future__ import annotations
@@ -226,6 +226,6 @@ SHEETS = (
         Column("node_id", "", "rank divided by the devices of a node"),
     )),
 )  # fmt: skip
-"""Every sheet that has TraceLens' name, in the order of the workbook."""
+"""Every sheet with a TraceLens name, in the order of the workbook."""
 
 BY_NAME: dict[str, SheetKind] = {sheet.name: sheet for sheet in SHEETS}

@@ -1,6 +1,6 @@
 """Tables of one trace with the names, units and definitions of TraceLens' workbook.
 
-What TraceLens leaves out has rows here too: kernels whose launch is not in the file, and those of
+They include rows that TraceLens leaves out: kernels whose launch is not in the file, and those of
 operators whose arguments are not recorded. Of an operator's kernels the ones that multiply come
 first, never a fill.
 """
@@ -47,11 +47,11 @@ HISTOGRAM_BINS = 100
 def trace_tables(
     trace: Trace, summary: Summary, *, short_kernel_us: float = SHORT_KERNEL_US
 ) -> list[Table]:
-    """The tables of one trace, but for collectives; those that would be empty are left out.
+    """The tables of one trace except collectives; empty tables are left out.
 
     Args:
-        summary: of the whole `trace`.
-        short_kernel_us: kernels shorter than this are in the sheets of short kernels.
+        summary: summary of the whole `trace`.
+        short_kernel_us: kernels shorter than this are listed in the sheets of short kernels.
     """
     found: dict[str, Table] = {}
     for table in _tables(trace, summary, short_kernel_us):
@@ -62,7 +62,7 @@ def trace_tables(
 
 
 def _tables(trace: Trace, summary: Summary, short_kernel_us: float) -> Iterator[Table]:
-    """All tables, in an order in which little has to be held at a time."""
+    """All tables, in an order that keeps memory use low."""
     yield Table("gpu_timeline", BY_NAME["gpu_timeline"].headings, _timeline(trace, summary))
     maker = _Maker(trace, summary)
     yield maker.by_category()
@@ -70,7 +70,7 @@ def _tables(trace: Trace, summary: Summary, short_kernel_us: float) -> Iterator[
     yield maker.by_arguments()
     yield maker.kernels()
     yield from maker.short_kernels(short_kernel_us)
-    # These need nothing of what the tables before were made of.
+    # These do not need the data of the earlier tables.
     maker = _Maker(trace, summary)
     yield maker.with_speeds()
     yield from maker.by_model()
@@ -107,7 +107,7 @@ class _Maker:
 
     @cached_property
     def modelled(self) -> ModelledCalls:
-        """Calls that compute what is known, backward passes of others aside."""
+        """Calls whose work is known, without backward passes of others."""
         return joined([gemm_calls(self.trace), operator_calls(self.trace)])
 
     @cached_property
@@ -163,8 +163,8 @@ class _Maker:
         return Table("ops_unique_args", BY_NAME["ops_unique_args"].headings, found)
 
     def with_speeds(self) -> Table:
-        """``unified_perf_summary``: operators of which is known what they compute stand for all
-        that they launched."""
+        """``unified_perf_summary``: operators whose work is known represent everything that they
+        launched."""
         calls = _Arguments.of(self.trace, find_launchers(self.trace, whole=is_reported))
         by_name = self._models()
         models = [by_name.get(n, {}).get(a) for n, a, _ in calls.distinct.tolist()]
@@ -181,7 +181,7 @@ class _Maker:
         return Table("unified_perf_summary", BY_NAME["unified_perf_summary"].headings, found)
 
     def _models(self) -> dict[int, dict[int, OperatorModel]]:
-        """What operators compute, by name and arguments."""
+        """The work of operators, by name and arguments."""
         operators, calls = self.trace.rows.operators, self.modelled
         found: dict[int, dict[int, OperatorModel]] = {}
         names, arguments = operators.name[calls.operator], operators.arguments[calls.operator]
@@ -257,8 +257,8 @@ class _Maker:
         ]  # fmt: skip
 
     def _short_arguments(self) -> tuple[list[tuple[str, str, str]], Int64]:
-        """Distinct shapes, strides and values (types aside), and which one each entry of
-        ``TraceRows.arguments`` has; the last entry stands for none."""
+        """Distinct shapes, strides and values (without types), and the index of each entry of
+        ``TraceRows.arguments`` among them; the last entry means none."""
         numbers: dict[tuple[str, str, str], int] = {}
         entries = [*self.trace.rows.arguments, OperatorArguments()]
         found = [numbers.setdefault((e.shapes, e.strides, e.values), len(numbers)) for e in entries]
@@ -267,12 +267,13 @@ class _Maker:
 
 @dataclass(frozen=True)
 class _Arguments:
-    """Launchers by name, arguments and thread; one entry such a group unless it says otherwise."""
+    """Launchers grouped by name, arguments and thread; one entry per group unless stated
+    otherwise."""
 
     trace: Trace
     launchers: Launchers
     counted: Int64
-    """(calls,) place in `launchers` of those that launched more than communication."""
+    """(calls,) index in `launchers` of those that launched more than communication."""
     group: Int64
     """(calls,)"""
     distinct: Int64
@@ -293,7 +294,7 @@ class _Arguments:
             grouped_statistics(group, times[counted], count)
             for times in (launchers.direct_ns, launchers.subtree_ns, launchers.host_ns)
         )
-        # The group of each GPU row; -1 for communication and what no launcher is known of.
+        # The group of each GPU row; -1 for communication and rows without a known launcher.
         of_launcher = np.full(len(launchers.name) + 1, NONE, np.int64)
         of_launcher[counted] = group
         of_row = of_launcher[launchers.of_row]
@@ -303,7 +304,7 @@ class _Arguments:
 
     @cached_property
     def _first(self) -> Int64:
-        """Place in `launchers` of the first call."""
+        """Index in `launchers` of the first call."""
         first = np.full(len(self.distinct), NONE, np.int64)
         first[self.group[::-1]] = self.counted[::-1]
         return first
@@ -314,7 +315,7 @@ class _Arguments:
         return identity if identity > 0 else None
 
     def rows(self) -> Iterator[tuple[int, tuple[Any, ...], float | None, float]]:
-        """Place, cells up to ``Concrete Inputs``, and shares of the time; those with the most
+        """Index, cells up to ``Concrete Inputs``, and shares of the time; those with the most
         direct time first."""
         rows, launchers = self.trace.rows, self.launchers
         total = int(self.direct.sum.sum())
@@ -336,7 +337,7 @@ class _Arguments:
 def _direct_and_subtree(
     direct: GroupStatistics, subtree: GroupStatistics, place: int
 ) -> list[float | None]:
-    """Mean, median, std, min, max and sum in µs, direct and subtree in turns."""
+    """Mean, median, std, min, max and sum in µs, alternating between direct and subtree."""
     cells = []
     for name in ("mean", "median", "std", "min", "max", "sum"):
         cells += [_us(getattr(direct, name)[place]), _us(getattr(subtree, name)[place])]
