@@ -4,7 +4,7 @@
     python benchmarks/aa_test.py --device cpu --shapes 512x512x512
 
 The engine measures configurations of ``slowed_product.py`` that are all alike, interleaved as in
-any run, each with buffers of its own; configuration 2i+1 is then held against 2i by what
+any run, each with buffers of its own; configuration 2i+1 is then compared with 2i by what
 ``gemmetry compare`` uses, at the nominal level of 2 %. Printed are the share of pairs with another
 verdict than "no difference shown" and its one-sided 95 % Clopper-Pearson bound.
 """

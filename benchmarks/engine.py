@@ -33,7 +33,7 @@ SIGNATURE = Signature(OperationKind.MATMUL, F32, F32, F32)
 
 @dataclass(frozen=True)
 class Shapes:
-    """Matmuls of every M, N, K below `sides`, made as they are asked for."""
+    """Matmuls of every M, N, K below `sides`, created when they are needed."""
 
     m: int
     n: int

@@ -50,13 +50,13 @@ def main() -> None:
     parser.add_argument("traces", nargs="+", type=Path)
     parser.add_argument("--shares", default="0.3,0.6,0.9")
     parser.add_argument("--seed", type=int, default=0)
-    told = parser.parse_args()
-    random = np.random.default_rng(told.seed)
-    shares = [float(share) for share in told.shares.split(",")]
+    arguments = parser.parse_args()
+    random = np.random.default_rng(arguments.seed)
+    shares = [float(share) for share in arguments.shares.split(",")]
     total = np.zeros(3, int)
-    print(f"launches deleted with the chances {told.shares}, seed {told.seed}")
+    print(f"launches deleted with the chances {arguments.shares}, seed {arguments.seed}")
     print(f"{'lost':>6} {'inferred':>8} {'wrong':>6}  trace")
-    paths = find_traces(told.traces)
+    paths = find_traces(arguments.traces)
     for path in paths:
         counts = count(path, shares, random)
         total += counts

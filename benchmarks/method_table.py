@@ -68,7 +68,7 @@ def measure(options: argparse.Namespace, name: str, changed: Mapping[str, Any]) 
 
 def cell(record: Record | None, reference: Record, *, is_first: bool) -> str:
     """The time with its interval in the first row, elsewhere the ratio to it; the clock where it
-    was told."""
+    is known."""
     if record is None or record.measurement is None or reference.measurement is None:
         return "–"
     measured = record.measurement

@@ -3,7 +3,7 @@
     python benchmarks/process_times.py [MxNxK ...]
 
 Several processes time torch's bf16 product on the same number of buffer sets, each launch between
-two events, in a new random order of the sets each round. A line tells a process's mean over its
+two events, in a new random order of the sets each round. A line gives a process's mean over its
 sets, the standard deviation of the sets' medians, and that of what two halves of a set's own
 rounds differ by: noise alone would make both alike. The last line of a product gives the standard
 deviation between processes.

@@ -1,5 +1,5 @@
 """The A/A test and the planted slowdown for ``triton.testing.do_bench`` (GPU) and
-``torch.utils.benchmark``, beside gemmetry's (``aa_test.py``, ``planted_slowdown.py``).
+``torch.utils.benchmark``, alongside gemmetry's (``aa_test.py``, ``planted_slowdown.py``).
 
     python benchmarks/planted_slowdown.py --device cuda:0 --json planted.json
     python benchmarks/rivals.py --device cuda:0 --planted planted.json
@@ -10,7 +10,7 @@ same tensors, one side is measured after the other. Neither tool has a test, so 
 people read off their numbers are counted for each:
 
 * *medians apart*: the medians differ by more than half of the planted slowdown, the best threshold
-  for somebody who knows what to look for;
+  for someone who knows what to look for;
 * *spread apart*: the bands that the tool shows do not overlap: the quantiles 0.2 and 0.8 for
   do_bench, as in Triton's tutorials, the interquartile range for torch;
 * *printed figures*: the medians differ in the digits that torch's ``Compare`` prints with
@@ -146,8 +146,8 @@ def judge(
     is_alarm = "+" not in what
     rates = {}
     for rule, decide in rules(found[0][0], threshold).items():
-        said = [decide(first, second) for first, second in found]
-        counted = sum(one != 0 for one in said) if is_alarm else sum(one > 0 for one in said)
+        decided = [decide(first, second) for first, second in found]
+        counted = sum(one != 0 for one in decided) if is_alarm else sum(one > 0 for one in decided)
         rates[rule] = proof.Rate(name, rule, what, counted, len(found), seconds)
     return rates
 

@@ -34,7 +34,7 @@ from gemmetry.statistics.comparison import Comparison, Difference, Pairing
 KERNEL = Path(__file__).with_name("slowed_product.py")
 
 NOMINAL = 0.02
-"""Level of every test here: the share of false alarms that is asked for (1 - confidence)."""
+"""Level of every test here: the permitted share of false alarms (1 - confidence)."""
 
 NAME = "matmul_1x1x1_pair"
 """Both sides of a pair get one name, because comparisons join dispatches by name."""
@@ -63,7 +63,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How often one method's rule said "slower", "faster" or either."""
+    """How often one method's rule concluded "slower", "faster" or either."""
 
     method: str
     rule: str
@@ -103,9 +103,9 @@ def rates(
     }
     return [
         Rate(
-            "gemmetry", rule, what, sum(one in wanted for one in said), len(pairs), seconds_per_side
+            "gemmetry", rule, what, sum(one in wanted for one in each), len(pairs), seconds_per_side
         )
-        for rule, said in verdicts.items()
+        for rule, each in verdicts.items()
     ]
 
 
@@ -165,7 +165,7 @@ def group_memory(shape: str, dtype: str, group: int) -> int:
 
 
 def judge(results: Results, first: Record, second: Record, confidence: float) -> Pair:
-    """What ``gemmetry compare`` says of `second` held against `first`, alone."""
+    """The verdict of ``gemmetry compare`` on `second` compared with `first`, alone."""
     measured = first.measurement
     assert measured is not None
     sides = [_alone(results.result_set, first), _alone(results.result_set, second)]
@@ -277,12 +277,12 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def folder(options: argparse.Namespace) -> Path:
-    """Where experiments go: as asked, else a fresh temporary folder."""
+    """Where experiments go: as requested, else a fresh temporary folder."""
     return options.experiment or Path(tempfile.mkdtemp(prefix="gemmetry-proof-"))
 
 
 def dtype(options: argparse.Namespace) -> str:
-    """The format asked for, or the device's usual one."""
+    """The requested format, or the device's usual one."""
     return options.dtype or ("f32" if options.device == "cpu" else "bf16")
 
 

@@ -1,10 +1,10 @@
-"""Reading and reporting traces: seconds and memory, beside TraceLens and HTA in one run.
+"""Reading and reporting traces: seconds and memory, alongside TraceLens and HTA in one run.
 
     python benchmarks/traces.py --trace h100_owlv2.json.gz --sweep sweep_h200x4 --large 1,10 \
         --tracelens TRACELENS_ENVIRONMENT/bin --hta HTA_ENVIRONMENT/bin
 
 Every command is a process of its own, start-up counted, with `--no-cache` unless the row says
-cached; commands take turns, and the median of ``--runs`` rounds is told. Python's bytecode is
+cached; commands take turns, and the median of ``--runs`` rounds is reported. Python's bytecode is
 there, as in an installation. ``--large`` makes traces of so many GB by repeating the trace in time,
 as Kineto writes them (all of the host, then all of the GPU), and reads them once each. TraceLens
 (AMD-AGI/TraceLens) and HTA (HolisticTraceAnalysis) want environments of their own; without them
@@ -259,8 +259,8 @@ def versions(options: argparse.Namespace) -> list[str]:
     for name, folder in (("TraceLens", options.tracelens), ("HolisticTraceAnalysis", options.hta)):
         if folder is not None:
             ask = f"from importlib.metadata import version; print(version({name!r}))"
-            told = subprocess.run([folder / "python", "-c", ask], capture_output=True, text=True)
-            found.append(f"{name} {told.stdout.strip()}")
+            done = subprocess.run([folder / "python", "-c", ask], capture_output=True, text=True)
+            found.append(f"{name} {done.stdout.strip()}")
     return found
 
 

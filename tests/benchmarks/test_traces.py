@@ -54,7 +54,7 @@ def test_a_row_tells_time_and_memory_of_its_command_alone(tmp_path):
     assert row.line().endswith("| 2 s, 100 MB |")
 
 
-def test_a_command_that_fails_is_told_with_its_last_words():
+def test_a_command_that_fails_is_reported_with_its_last_words():
     row = traces.Row("failing", [sys.executable, "-c", "raise SystemExit('no such trace')"])
     row.measure(os.environ)
     assert row.line() == "| failing | exit status 1: no such trace | | | | |"
