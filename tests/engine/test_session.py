@@ -313,8 +313,9 @@ def test_unsupported_pairs_are_rows_at_once(make_plan, run_plan):
 
 
 def test_the_hosts_bandwidth_is_measured_before_its_cpu_is_sampled(
-    make_plan, run_plan, monkeypatch, workers
+    make_plan, run_plan, monkeypatch, workers, memory_workers, use_executor
 ):
+    use_executor(memory_workers.MemoryExecutor())
     measured = []
 
     def measure():
@@ -323,7 +324,7 @@ def test_the_hosts_bandwidth_is_measured_before_its_cpu_is_sampled(
 
     monkeypatch.setattr(session, "measure_host_bandwidth", measure)
     run_plan(make_plan(), fresh=True)
-    assert measured == [], "the pretend device has a memory of its own"
+    assert measured == [], "the simulated device has a memory of its own"
     plan = make_plan(
         sizes=(8, 1 << 21),
         targets=(Target(TargetKind.CPU),),

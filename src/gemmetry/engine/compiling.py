@@ -1,6 +1,6 @@
 """Compiles dispatches ahead of measuring, in a pool of worker processes.
 
-Each thread of the pool drives compile workers of its own, one a lane. A batch holds dispatches of
+Each thread of the pool drives compile workers of its own, one per lane. A batch holds dispatches of
 one lane, of one large operation or of several small ones, because a provider may share what
 starting its compiler costs. What a crash leaves of a batch is halved until the culprit stands
 alone; what a deadline leaves is compiled one by one, so that a configuration that hangs is waited

@@ -36,8 +36,8 @@ class Recording(Job):
         "KINETO_LOG_LEVEL": "6",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
     }
-    """Torch's profiler writes four lines a repeat, which would push what explains a failure out of
-    the output's tail. Errors it raises; seen with torch 2.13."""
+    """Torch's profiler writes four lines per repeat, which would push what explains a failure out
+    of the output's tail. It raises its errors in any case, as seen with torch 2.13."""
 
     def groups(self, candidates: Iterable[Candidate], budget: Budget) -> Iterator[list[Candidate]]:
         """One at a time: traces are not compared in rounds, and each that is done is kept at
