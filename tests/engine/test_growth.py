@@ -14,10 +14,11 @@ from gemmetry.domain.errors import PlanMismatchError
 from gemmetry.domain.events import DispatchFinished, PlanReady
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.plan import ProviderRequest
-from gemmetry.domain.settings import TraceSchedule
+from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import run, session, trace_plan
 from gemmetry.engine.growth import obstacles
+from gemmetry.engine.jobs import job_of
 from gemmetry.store import experiment as store
 from gemmetry.store import growth
 from gemmetry.store.experiment import Experiment
@@ -75,7 +76,7 @@ def name(size, configuration="default"):
     ],
 )
 def test_what_may_change(change):
-    assert obstacles(DOCUMENT, {**DOCUMENT, **change}) == ""
+    assert obstacles(job_of(RunSettings()), DOCUMENT, {**DOCUMENT, **change}) == ""
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_what_may_change(change):
     ],
 )
 def test_what_may_not(change, words):
-    found = obstacles(DOCUMENT, {**DOCUMENT, **change})
+    found = obstacles(job_of(RunSettings()), DOCUMENT, {**DOCUMENT, **change})
     assert words in found
     assert "operations" not in found
 
@@ -293,7 +294,8 @@ def test_another_provider_of_traces_keeps_what_is_recorded(grid):
 )  # fmt: skip
 def test_traces_may_get_more_repeats_and_no_other_schedule(before, now, words):
     first, second = ({**DOCUMENT, "trace": trace} for trace in (before, now))
-    assert obstacles(first, second) == words
+    recording = job_of(RunSettings(trace=TraceSchedule()))
+    assert obstacles(recording, first, second) == words
 
 
 def test_fewer_repeats_are_refused_though_a_command_asked_for_them_once(grid):

@@ -29,16 +29,12 @@ _CONFIGURATIONS = "configurations"
 """Option of a provider that lists configurations; more of them are more dispatches."""
 
 
-def obstacles(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
-    """In what the documents of two plans differ that keeps them from sharing an experiment: what
-    changes results, or fewer repeats of traces. "" if nothing does, so that one may grow into the
-    other."""
+def obstacles(job: Job, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
+    """In what the documents of two plans, the second of which is for `job`, differ that keeps them
+    from sharing an experiment: whatever changes results. "" if nothing does, so that one may grow
+    into the other."""
     old, new = _fixed(theirs, ours), _fixed(ours, theirs)
-    if "trace" in old and "trace" in new:
-        # More repeats are recorded behind those that are there; fewer would be another grid.
-        before, now = old["trace"], new["trace"]
-        new["trace"] = {**now, "repeats": min(before["repeats"], now["repeats"])}
-    return plan_differences(old, new)
+    return plan_differences(old, job.without_growth(old, new))
 
 
 def _fixed(document: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from gemmetry.domain.events import Listener
 from gemmetry.domain.outcome import Stage
@@ -31,6 +31,10 @@ if TYPE_CHECKING:  # Workers import this module, and do without what only the pa
 Lacking = Callable[[int, Record], bool]
 """Whether a finished dispatch, given by its number in the plan and its record, lacks results that
 the job's settings want."""
+
+
+Document = Mapping[str, Any]
+"""The document of a plan, as far as it decides on results."""
 
 
 class Outputs:
@@ -116,6 +120,11 @@ class Job:
             StorageError, JournalDamagedError: they cannot be read or written.
         """
         return Outputs()
+
+    def without_growth(self, old: Document, new: Document) -> Document:
+        """The document `new` of a plan, without what an experiment with the document `old` may grow
+        by."""
+        return new
 
     def lacking(self, store: Experiment, *, other_amounts: bool) -> Lacking | None:
         """How to find finished dispatches of `store` that this job continues; None if there can be

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from gemmetry.domain.environment import Environment
@@ -85,7 +86,7 @@ def run(
         environment=environment,
         command=command,
         enumerate_plan=rows,
-        obstacles=obstacles,
+        obstacles=partial(obstacles, job),
         older_plans_grow=job.older_plans_grow,
     ) as store:
         kept_below = _grow(store, plan, job, rows) if store.must_grow else None

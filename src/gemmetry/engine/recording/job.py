@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from gemmetry.domain.outcome import Stage
 from gemmetry.domain.record import Record
 from gemmetry.domain.settings import TraceSchedule
-from gemmetry.engine.jobs import Job, Lacking, Outputs, PreparedDispatch, Workbench
+from gemmetry.engine.jobs import Document, Job, Lacking, Outputs, PreparedDispatch, Workbench
 
 if TYPE_CHECKING:
     from gemmetry.domain.contracts import Executable
@@ -49,6 +49,13 @@ class Recording(Job):
         from gemmetry.engine.recording.folders import TraceFolders
 
         return TraceFolders(store, self.schedule, kept_of=None if fresh else environment_id)
+
+    def without_growth(self, old: Document, new: Document) -> Document:
+        """More repeats are recorded after those that are there; fewer would be another grid."""
+        if "trace" not in old or "trace" not in new:
+            return new
+        before, now = old["trace"], new["trace"]
+        return {**new, "trace": {**now, "repeats": min(before["repeats"], now["repeats"])}}
 
     def lacking(self, store: Experiment, *, other_amounts: bool) -> Lacking | None:
         """Those that have fewer repeats than the schedule or lost their folder."""
