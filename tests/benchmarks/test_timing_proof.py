@@ -122,6 +122,7 @@ def test_group_memory_makes_the_engine_open_that_many() -> None:
     from gemmetry.domain.settings import RunSettings
     from gemmetry.domain.target import Target, TargetKind
     from gemmetry.engine.device.grouping import Budget
+    from gemmetry.engine.jobs import job_of
 
     class Candidate:
         def __init__(self, operation: str) -> None:
@@ -131,7 +132,7 @@ def test_group_memory_makes_the_engine_open_that_many() -> None:
         for dtype in ("f32", "bf16"):
             budget = Budget(
                 Target(TargetKind.CPU),
-                RunSettings(memory_budget_bytes=proof.group_memory(shape, dtype, 2)),
+                job_of(RunSettings(memory_budget_bytes=proof.group_memory(shape, dtype, 2))),
             )
             name = f"matmul_{shape}_{dtype}t_{dtype}t_{dtype}t"
             needed = budget.needed_bytes(Candidate(name))  # type: ignore[arg-type]
