@@ -1,4 +1,4 @@
-"""Providers turn dispatches into executables; one file (or folder) each.
+"""Providers turn dispatches into executables; each has its own file or folder.
 
 A provider ``foo`` is the module or package ``foo_provider`` here with a
 class bound to ``PROVIDER``, or an entry point ``foo`` in the group ``gemmetry.providers``.

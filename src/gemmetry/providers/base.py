@@ -1,4 +1,4 @@
-"""Base class with a default for everything that a provider need not decide.
+"""Base class with defaults for everything that a provider need not decide.
 
 A provider sets ``name`` and writes ``available``, ``supports``, ``configurations``, ``build``.
 """
@@ -18,9 +18,9 @@ from gemmetry.domain.target import Target, TargetKind
 
 
 class BaseProvider(ABC):
-    """See :class:`gemmetry.domain.contracts.Provider` for what each method promises.
+    """See :class:`gemmetry.domain.contracts.Provider` for the contract of each method.
 
-    Constructing a provider must be cheap and import no heavy library: listings make one of each.
+    Constructing a provider must be cheap and import no heavy library: listings create one of each.
     """
 
     name: ClassVar[str]

@@ -1,9 +1,9 @@
-"""Predicts what a launch takes on a host from smaller products: the least of several, growing.
+"""Predicts the time of a launch on a host from smaller products of increasing size.
 
-A single probe may be disturbed: another program takes the processor for some milliseconds, and a
-product of 0.2 ms passes for one of 20 ms. So each size is timed a few times, several sizes are
-timed, and the least prediction counts. It errs towards short, which costs one launch under a
-deadline (``gemmetry.engine.dispatches.launch_budget``), and never leaves out what would run.
+A single probe may be disturbed: if another program takes the processor for a few milliseconds, a
+product of 0.2 ms appears to take 20 ms. So each size is timed a few times, several sizes are timed,
+and the smallest prediction is used. It errs on the short side, which costs one launch under a
+deadline (``gemmetry.engine.dispatches.launch_budget``), and never excludes a feasible operation.
 """
 
 from __future__ import annotations
@@ -19,33 +19,34 @@ SIZES = (128, 256, 512, 1024)
 narrow types, a millisecond; large ones run at the rate of large products."""
 
 TRIES = 3
-"""Timed launches of each probe, after one that warms caches and threads up."""
+"""Timed launches of each probe, after one that warms up caches and threads."""
 
 LONG_S = 0.05
 """A probe that takes longer ends the search: the next one takes about eight times as long."""
 
 SHARE = 8
-"""A probe has at most one part in so many of the operation's FLOPs, or it would be no saving."""
+"""Least ratio of the operation's FLOPs to those of a probe; below it, a probe saves nothing."""
 
 Launch = Callable[[], object]
 
 
 class CostProbe:
-    """Predictions for the operations of one provider; probes that were timed are remembered."""
+    """Predictions for the operations of one provider; timed probes are cached."""
 
     def __init__(
         self,
         prepare: Callable[[Operation], Launch],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`prepare` makes a launch of an operation, its inputs included; `clock` tells seconds."""
+        """`prepare` creates a launch of an operation, including its inputs; `clock` returns
+        seconds."""
         self._prepare = prepare
         self._clock = clock
         self._seconds: dict[Operation, float] = {}
 
     def seconds(self, operation: Operation) -> float | None:
-        """Predicted seconds of one launch, the least over the probes of the time scaled by the
-        FLOPs; None for an operation that is hardly larger than the smallest probe."""
+        """Predicted seconds of one launch: the probes' times scaled by the FLOPs, of which the
+        smallest is used; None for an operation that is hardly larger than the smallest probe."""
         predicted: float | None = None
         for size in SIZES:
             small = shrunk(operation, size)
@@ -65,8 +66,8 @@ class CostProbe:
 
 
 def least_seconds(launch: Launch, clock: Callable[[], float] = time.perf_counter) -> float:
-    """The least of :data:`TRIES` times of `launch` in seconds, after one that is not timed; where
-    two were long, there is no third."""
+    """The shortest of :data:`TRIES` times of `launch` in seconds, after an untimed one; after two
+    long ones there is no third."""
     launch()
     times: list[float] = []
     while len(times) < TRIES and not (len(times) > 1 and min(times) > LONG_S):

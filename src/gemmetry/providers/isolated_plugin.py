@@ -1,4 +1,4 @@
-"""A provider of another package, which may raise anything without ending a listing or a plan."""
+"""Isolates a provider of another package, so that its exceptions do not end a listing or a plan."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _Answer = TypeVar("_Answer")
 
 
 class IsolatedPlugin:
-    """Answers in the place of a plug-in; what it raises becomes the reason why it is unavailable
-    or does not support an operation.
+    """Wraps a plug-in; its exceptions become the reason why it is unavailable or does not support
+    an operation.
 
-    What runs in worker processes (``compile``, ``build`` ...) is the plug-in's own: the engine
-    isolates workers.
+    Methods that run in worker processes (``compile``, ``build`` ...) are called directly: the
+    engine isolates workers.
     """
 
     def __init__(self, name: str, plugin: Any) -> None:
@@ -29,26 +29,27 @@ class IsolatedPlugin:
         return getattr(self._plugin, attribute)
 
     def available(self) -> str | None:
-        """The plug-in's answer, or what it raised when asked for that or for its targets."""
+        """The plug-in's result, or the exception raised by this method or by the one for its
+        targets."""
         answer, raised = _ask("available", self._plugin.available, None)
         return raised or answer or self._targets[1]
 
     def targets(self) -> Sequence[Target]:
-        """The plug-in's answer; none if it raised."""
+        """The plug-in's result; none if it raised."""
         return self._targets[0]
 
     def supports(self, operation: Operation, target: Target) -> str | None:
-        """The plug-in's answer, or what it raised."""
+        """The plug-in's result, or the exception it raised."""
         answer, raised = _ask("supports", lambda: self._plugin.supports(operation, target), None)
         return raised or answer
 
     def versions(self) -> Mapping[str, str]:
-        """The plug-in's answer; empty if it raised."""
+        """The plug-in's result; empty if it raised."""
         nothing: Mapping[str, str] = {}
         return _ask("versions", self._plugin.versions, nothing)[0]
 
     def doctor_notes(self) -> Sequence[str]:
-        """The plug-in's notes, or what it raised."""
+        """The plug-in's notes, or the exception it raised."""
         nothing: Sequence[str] = ()
         notes, raised = _ask("doctor_notes", self._plugin.doctor_notes, nothing)
         return (raised,) if raised else notes
@@ -62,7 +63,7 @@ class IsolatedPlugin:
 def _ask(
     name: str, question: Callable[[], _Answer], otherwise: _Answer
 ) -> tuple[_Answer, str | None]:
-    """The answer and None, or `otherwise` and what the method `name` raised."""
+    """The result and None, or `otherwise` and the exception raised by the method `name`."""
     try:
         return question(), None
     except GemmetryError as error:

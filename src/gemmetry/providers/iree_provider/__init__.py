@@ -1,4 +1,4 @@
-"""The provider ``iree``. Start at ``provider.py``; ``compiling/linalg.py`` writes what is compiled.
+"""The provider ``iree``. Start at ``provider.py``; ``compiling/linalg.py`` writes the sources.
 
 ``tiling/`` holds the forms of configurations, ``compiling/`` compiles, and ``device.py`` and
 ``executable.py`` run.

@@ -1,4 +1,4 @@
-"""Memory, time and launches through ``iree.runtime``, in this process."""
+"""Memory, timing and launches through ``iree.runtime``, in this process."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from gemmetry.numerics.storage import numpy_dtype, same_bytes
 from gemmetry.providers.iree_provider.targets import cuda_free_bytes, cuda_l2_bytes, device_uri
 
 FALLBACK_L2_BYTES = 256 << 20
-"""Assumed where the driver does not tell: the largest last-level cache of today's GPUs (the
-256 MiB Infinity Cache of CDNA 3), so that rotated inputs are cold on all of them."""
+"""Cache size assumed where the driver does not report it: the largest last-level cache of current
+GPUs (the 256 MiB Infinity Cache of CDNA 3), so that rotated inputs are cold on all of them."""
 
 _ELEMENT_TYPES = {
     "f64": "FLOAT_64", "f32": "FLOAT_32", "f16": "FLOAT_16", "bf16": "BFLOAT_16",
@@ -45,7 +45,7 @@ _RAW: dict[int, np.dtype[Any]] = {
 
 @dataclass(slots=True)
 class IreeBuffer:
-    """A HAL buffer view; on the CPU with the host memory that it is a view of."""
+    """A HAL buffer view; on the CPU with the underlying host memory."""
 
     view: Any
     memory: HostArray | None = None
@@ -54,9 +54,9 @@ class IreeBuffer:
 class IreeDevice:
     """One device of IREE's runtime as a :class:`gemmetry.domain.contracts.Device`.
 
-    On the CPU (``local-task``) buffers are host arrays with red zones, imported without a copy.
-    Launches on a GPU are chained by fences; durations are wall-clock with a wait at the end,
-    as the runtime's Python interface has no events.
+    On the CPU (``local-task``) buffers are host arrays with guard zones, imported without a copy.
+    Launches on a GPU are chained by fences; durations are wall-clock times including a wait at the
+    end, as the runtime's Python interface has no events.
 
     Args:
         target: an attached device.
@@ -104,7 +104,8 @@ class IreeDevice:
         return wait, create(self._semaphore, self._submitted)
 
     def abandon_launch(self) -> None:
-        """Take the last fences back: their launch was never submitted, nothing will signal."""
+        """Discard the last fences: their launch was never submitted, so nothing will signal
+        them."""
         self._submitted -= 1
 
     def allocate(self, spec: TensorSpec) -> IreeBuffer:
@@ -190,7 +191,7 @@ class IreeDevice:
         """Wait for everything submitted.
 
         Raises:
-            LaunchError: a launch failed meanwhile. DeviceLostError: the device is gone.
+            LaunchError: a launch has failed. DeviceLostError: the device is gone.
         """
         if self._submitted == 0:
             return
@@ -212,21 +213,21 @@ class IreeDevice:
         return durations, "wall_clock"
 
     def free_memory_bytes(self) -> int:
-        """Memory that new buffers may take."""
+        """Bytes of memory available for new buffers."""
         if self._host is not None:
             return self._host.free_memory_bytes()
         free = None
         if self._target.kind is TargetKind.CUDA:
             free = cuda_free_bytes(self._target.index or 0)
-        # ROCm's runtime tells nothing here; 1 GiB is safe on every data-centre GPU.
+        # ROCm's runtime does not report it; 1 GiB is safe on every data-centre GPU.
         return free if free is not None else 1 << 30
 
     def release(self) -> None:
-        """Give cached memory back."""
+        """Release cached memory."""
         self.hal.allocator.trim()
 
     def float64_matmul(self) -> Callable[[HostArray, HostArray], HostArray] | None:
-        """None: references are left to the host or to torch."""
+        """None: references are computed on the host or by torch."""
         return None
 
     def _bytes(self, buffer: IreeBuffer) -> HostArray:
@@ -264,7 +265,7 @@ class IreeDevice:
 
 
 class IreeHostDevice(IreeDevice):
-    """The CPU: its buffers are host memory, so that red zones can be laid around them."""
+    """The CPU: its buffers are host memory, so that guard zones can be placed around them."""
 
     alignment_bytes = ALIGNMENT_BYTES
 
@@ -275,14 +276,14 @@ class IreeHostDevice(IreeDevice):
     def allocate_guarded(
         self, spec: TensorSpec, *, zone_bytes: int, offset_bytes: int = 0
     ) -> IreeBuffer:
-        """See :class:`gemmetry.domain.contracts.GuardedDevice`. IREE promises its code 64 bytes
-        of alignment, so `offset_bytes` is rounded up to a multiple of that."""
+        """See :class:`gemmetry.domain.contracts.GuardedDevice`. IREE guarantees its code an
+        alignment of 64 bytes, so `offset_bytes` is rounded up to a multiple of that."""
         offset = -(-offset_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         memory = self._memory.allocate_guarded(spec, zone_bytes=zone_bytes, offset_bytes=offset)
         return self._imported(memory, spec)
 
     def red_zones_intact(self, buffer: IreeBuffer) -> bool:
-        """Whether nothing was written just before or just after a buffer of this device."""
+        """Whether the zones before and after a buffer of this device are unchanged."""
         self.synchronize()
         return buffer.memory is None or self._memory.red_zones_intact(buffer.memory)
 
@@ -306,7 +307,7 @@ class IreeHostDevice(IreeDevice):
         self._memory.fill_repeating(buffer.memory, values)
 
     def spoiled_scratch(self, size_bytes: int) -> AbstractContextManager[None]:
-        """See :class:`gemmetry.domain.contracts.StressDevice`; IREE allocates by malloc too."""
+        """See :class:`gemmetry.domain.contracts.StressDevice`; IREE uses malloc too."""
         return self._memory.spoiled_scratch(size_bytes)
 
     def load(self) -> AbstractContextManager[None]:
@@ -319,7 +320,7 @@ class IreeHostDevice(IreeDevice):
 
 
 def open_device(target: Target, threads: int = 0) -> IreeDevice:
-    """The device of `target`; the CPU's lays red zones.
+    """The device of `target`; the CPU's has guard zones.
 
     Raises:
         DeviceLostError: it cannot be opened.
@@ -354,14 +355,14 @@ class LoadedModule:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error of IREE's runtime, without its C source location."""
+    """The first line of an IREE runtime error, without its C source location."""
     text = str(error).strip().splitlines()
     line = text[0] if text else type(error).__name__
     return line.partition(".c:")[2].partition(": ")[2] or line
 
 
 def translate(error: BaseException, what: str) -> GemmetryError:
-    """An error of IREE's runtime as one of ours."""
+    """An IREE runtime error as a gemmetry error."""
     text = str(error)
     if "RESOURCE_EXHAUSTED" in text or "OUT_OF_MEMORY" in text or isinstance(error, MemoryError):
         return OutOfMemoryError(

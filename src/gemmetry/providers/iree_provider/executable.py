@@ -17,13 +17,13 @@ from gemmetry.providers.iree_provider.device import (
 
 
 class IreeExecutable:
-    """One function of a loaded module; it writes into the output buffer it is given.
+    """One function of a loaded module; it writes into the output buffer passed to it.
 
     Args:
-        device: where the module is loaded.
+        device: the device on which the module is loaded.
         module: kept alive by this executable.
         function_name: the dispatch's name.
-        facts: what compiling told.
+        facts: facts from compiling.
     """
 
     writes_output = True
@@ -44,11 +44,11 @@ class IreeExecutable:
         self._is_async = reflection.get("iree.abi.model") == "coarse-fences"
 
     def run(self, inputs: Sequence[IreeBuffer], output: IreeBuffer) -> IreeBuffer:
-        """Submit one launch; on the CPU it is done when this returns.
+        """Submit one launch; on the CPU it is complete when this returns.
 
         Raises:
             LaunchError: the runtime rejected it, or the executable is closed.
-            OutOfMemoryError: no memory for what the function allocates itself.
+            OutOfMemoryError: not enough memory for the function's own allocations.
         """
         module = self._module
         if module is None:
@@ -70,7 +70,7 @@ class IreeExecutable:
         return output
 
     def close(self) -> None:
-        """Let go of the module; it is unloaded with its last executable."""
+        """Release the module, which is unloaded with its last executable."""
         self.device.synchronize()
         self._module = None
         self._function = None

@@ -33,8 +33,8 @@ class IreeProvider(BaseProvider):
     """IREE's code generation, one function per tuning configuration.
 
     Options (all optional): ``iree_bin_dir``, a folder with ``iree-compile``; ``target_cpu``, the
-    processor to compile for on a CPU (this very one); ``compile_flags``, a list of more flags;
-    ``compile_timeout_s``; ``threads`` of the CPU device; ``tuning_specs``: true writes each
+    processor to compile for on a CPU (default: this one); ``compile_flags``, a list of additional
+    flags; ``compile_timeout_s``; ``threads`` of the CPU device; ``tuning_specs``: true writes each
     configuration as a tuning spec too.
     """
 
@@ -56,7 +56,7 @@ class IreeProvider(BaseProvider):
         return None
 
     def doctor_notes(self) -> tuple[str, ...]:
-        """What ``gemmetry doctor`` should tell besides ``available``."""
+        """What ``gemmetry doctor`` should report in addition to ``available``."""
         if self._compiler_path() is None:
             return ("iree-compile is missing: only binaries compiled elsewhere can run.",)
         return (targets.SM90_NOTE,)
@@ -139,7 +139,7 @@ class IreeProvider(BaseProvider):
         }
 
     def _refusal(self, dispatch: Dispatch) -> DispatchError | None:
-        """Why the dispatch is not even given to the compiler."""
+        """Why the dispatch is not passed to the compiler at all."""
         reason = self.supports(dispatch.operation, dispatch.target)
         tile = parse_tile(dispatch.configuration.name, dispatch.target)
         if reason is None and tile is None:

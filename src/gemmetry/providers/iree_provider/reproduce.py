@@ -1,4 +1,4 @@
-"""Command lines that do with IREE's own tools what gemmetry did, and their input files."""
+"""Command lines that reproduce gemmetry's work with IREE's own tools, and their input files."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from gemmetry.providers.iree_provider.targets import device_uri
 _INPUTS_MODULE = "gemmetry.providers.iree_provider.input_files"
 
 _NPY_DTYPES = ("f64", "f32", "f16", "s8", "s32")
-"""What ``.npy`` files can hold; the others (bf16, fp8) are given as raw bytes."""
+"""Formats that ``.npy`` files support; the others (bf16, fp8) are written as raw bytes."""
 
 
 def compile_command(dispatch: Dispatch, source: Path, flags: Sequence[str]) -> str:
-    """A shell line that compiles this one function out of the operation's file."""
+    """A shell command that compiles only this function from the operation's file."""
     pick = f"/^func.func @{dispatch.name}(/,/^}}/p"
     words = ["iree-compile", "-", *flags, "-o", f"{dispatch.name}.vmfb"]
     return f"sed -n {shlex.quote(pick)} {shlex.quote(str(source))} | {shlex.join(words)}"
 
 
 def run_command(dispatch: Dispatch, binary: Path) -> str:
-    """A shell line that writes the inputs beside the binary, then times the function on them with
-    ``iree-benchmark-module``. ``{seed}`` and ``{distribution}`` in it stand for the run's own."""
+    """A shell command that writes the inputs next to the binary, then times the function on them
+    with ``iree-benchmark-module``. ``{seed}`` and ``{distribution}`` in it stand for the run's
+    own."""
     folder = binary.parent / "inputs"
     words = [
         "iree-benchmark-module",
@@ -48,9 +49,9 @@ def write_inputs(operation: Operation, arrays: Sequence[HostArray], folder: Path
     """Write the operation's inputs the way :func:`run_command` names them.
 
     Args:
-        operation: whose inputs `arrays` are, in the order of ``operation.inputs``.
+        operation: the operation whose inputs `arrays` are, in the order of ``operation.inputs``.
         arrays: host arrays in storage shapes.
-        folder: the ``inputs`` folder beside the binary; made if it is not there.
+        folder: the ``inputs`` folder next to the binary, created if it does not exist.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = []

@@ -1,6 +1,6 @@
-"""Which operations IREE 3.13 does on which target, each refusal with its reason.
+"""Which operations IREE 3.13 supports on which target, with a reason for each unsupported one.
 
-The refusals were found by compiling; what looks odd here is a gap of that compiler.
+The limits were found by compiling; odd ones are gaps in that compiler.
 """
 
 from __future__ import annotations

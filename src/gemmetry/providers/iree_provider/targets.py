@@ -29,14 +29,14 @@ SM90_NOTE = (
     "sm_89) PTX that the driver translates. It uses mma.sync, not wgmma or tcgen05, so expect a "
     "fraction of cuBLAS."
 )
-"""For ``gemmetry doctor`` and the facts of every dispatch that this happens to."""
+"""Note for ``gemmetry doctor`` and the facts of every affected dispatch."""
 
 COMMON_FLAGS = ("--iree-input-demote-f64-to-f32=false",)
-"""By default the compiler quietly turns f64 into f32 and changes the function's signature."""
+"""By default the compiler silently turns f64 into f32 and changes the function's signature."""
 
 TARGET_CPU_VARIABLE = "GEMMETRY_IREE_TARGET_CPU"
-"""The option ``target_cpu`` for programs that cannot be given options: ``haswell``, ``generic`` or
-another of LLVM's names for a processor of the host's kind."""
+"""Environment variable for the option ``target_cpu`` where no options can be passed: ``haswell``,
+``generic`` or another of LLVM's names for a processor of the host's kind."""
 
 _NATIVE_CUDA = (80, 86, 87, 89)
 _DRIVERS = {TargetKind.CUDA: "cuda", TargetKind.HIP: "hip", TargetKind.VULKAN: "vulkan"}
@@ -50,8 +50,8 @@ _L2_CACHE_SIZE = 38
 def compile_architecture(target: Target, operation: Operation) -> str:
     """The architecture that code is generated for; ``host`` on a CPU, see :func:`target_flags`.
 
-    A CUDA architecture without a target of its own gets the newest older one that has what the
-    operation needs: PTX is forward compatible, and the driver translates it for the device.
+    A CUDA architecture without a target of its own uses the newest older one that supports the
+    operation: PTX is forward compatible, and the driver translates it for the device.
     """
     if target.kind is TargetKind.CPU:
         return "host"
@@ -64,7 +64,7 @@ def compile_architecture(target: Target, operation: Operation) -> str:
 
 
 def compiled_as(target: Target, operation: Operation) -> Target | None:
-    """The CUDA target, compile only, that code for `target` is really compiled as; None where that
+    """The compile-only CUDA target that code for `target` is actually compiled for; None where that
     is `target` itself."""
     if target.kind is not TargetKind.CUDA:
         return None
@@ -73,7 +73,7 @@ def compiled_as(target: Target, operation: Operation) -> Target | None:
 
 
 def cuda_number(architecture: str) -> int:
-    """``sm_90a`` -> 90; 0 if it is no such name."""
+    """``sm_90a`` -> 90; 0 for other names."""
     match = re.fullmatch(r"sm_(\d+)[a-z]?", architecture)
     return int(match[1]) if match else 0
 
@@ -91,13 +91,13 @@ def uses_ocp_fp8(operation: Operation) -> bool:
 
 
 def target_flags(target: Target, operation: Operation, options: Mapping[str, Any]) -> list[str]:
-    """``iree-compile`` flags that name the target, ``options["compile_flags"]`` last.
+    """``iree-compile`` flags that specify the target, followed by ``options["compile_flags"]``.
 
-    Code for a CPU is generated for ``options["target_cpu"]``, else for what the environment
-    variable ``GEMMETRY_IREE_TARGET_CPU`` names, else for this very processor.
+    Code for a CPU is generated for ``options["target_cpu"]``, else for the processor named by the
+    environment variable ``GEMMETRY_IREE_TARGET_CPU``, else for this processor.
 
-    On a GPU the functions take and signal fences, so that launches queue up behind each other
-    as they do in a real program; on the CPU a call returns when it is done.
+    On a GPU the functions wait for and signal fences, so that launches are queued as in a real
+    program; on the CPU a call returns when it is complete.
     """
     architecture = compile_architecture(target, operation)
     if target.kind is TargetKind.CPU:
@@ -120,7 +120,7 @@ def _target_cpu(options: Mapping[str, Any]) -> str:
 
 
 def device_uri(target: Target) -> str:
-    """How IREE's tools and runtime address the device, e.g. ``cuda://0``."""
+    """The device's URI for IREE's tools and runtime, e.g. ``cuda://0``."""
     if target.kind is TargetKind.CPU:
         return "local-task"
     return f"{_DRIVERS[target.kind]}://{target.index or 0}"
@@ -138,7 +138,7 @@ def attached_targets() -> Sequence[Target]:
         try:
             devices = iree.runtime.get_driver(_DRIVERS[kind]).query_available_devices()
         except (RuntimeError, ValueError):
-            # The driver library (libcuda.so, libamdhip64.so) or the device is not there.
+            # The driver library (libcuda.so, libamdhip64.so) or the device is missing.
             continue
         for index, device in enumerate(devices):
             product = str(device.get("name", ""))
@@ -149,9 +149,9 @@ def attached_targets() -> Sequence[Target]:
 
 
 def hip_architecture(product: str) -> str:
-    """``AMD Instinct MI300X`` -> ``gfx942``; "" for a product that the table of devices lacks.
+    """``AMD Instinct MI300X`` -> ``gfx942``; "" for a product that is not in the table of devices.
 
-    IREE's runtime tells the product only.
+    IREE's runtime reports only the product.
     """
     known = find_device(product)
     is_amd = known is not None and known.architecture.startswith("gfx")
@@ -159,12 +159,12 @@ def hip_architecture(product: str) -> str:
 
 
 def cuda_l2_bytes(index: int) -> int | None:
-    """Size of a CUDA device's L2 cache; None if the driver does not tell."""
+    """Size of a CUDA device's L2 cache in bytes; None if the driver does not report it."""
     return _cuda_attribute(index, _L2_CACHE_SIZE)
 
 
 def cuda_free_bytes(index: int) -> int | None:
-    """Free memory of a CUDA device, from the driver; None if it does not tell."""
+    """Free memory of a CUDA device in bytes, from the driver; None if it does not report it."""
     driver = _libcuda()
     if driver is None:
         return None

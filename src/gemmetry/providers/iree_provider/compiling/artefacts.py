@@ -1,9 +1,10 @@
-"""What compiling leaves beside the sources, found again by the hash of everything it depends on.
+"""Compiled artefacts, stored next to the sources and identified by the hash of everything they
+depend on.
 
-A small JSON file per dispatch names the binary that holds its function and is written last, each
-by renaming: a process killed at any moment leaves at most files that nothing refers to. These lie
-in the folder ``compiled``; above it people find the binaries, and what the compiler printed, under
-the names that IREE's old dispatch profiler gave them.
+A small JSON file per dispatch names the binary that holds its function and is written last; all
+files are renamed into place, so a process killed at any moment leaves at most unreferenced files.
+They are in the folder ``compiled``; its parent folder has the binaries, and the compiler's output,
+under the names used by IREE's old dispatch profiler.
 """
 
 from __future__ import annotations
@@ -31,16 +32,18 @@ from gemmetry.providers.iree_provider.compiling.sources import (
 )
 
 COMPILE_LOG = "iree_compile_cmd_stdout.mlir"
-"""In an operation's folder: every call that compiled one of its functions, and what it printed."""
+"""File in an operation's folder with every call that compiled one of its functions, and its
+output."""
 
 
 USES = ("profile", "verify")
-"""What the dispatch profiler named its binaries for; here both names lead to the same code."""
+"""The purposes in the names of the dispatch profiler's binaries; here both names refer to the same
+code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """What is kept of a compiled dispatch."""
+    """The stored facts of a compiled dispatch."""
 
     compiler_version: str
     binary: str
@@ -50,7 +53,7 @@ class Artefact:
     default_configuration: str | None = None
     compiled_for: str | None = None
     assembly: str | None = None
-    """File name of the machine code, where the binary is; None where none could be had."""
+    """File name of the machine code, in the binary's folder; None where it is not available."""
     matrix_instruction: str | None = None
     registers: int | None = None
     spill_bytes: int | None = None
@@ -65,12 +68,12 @@ def artefact_key(dispatch: Dispatch, flags: Sequence[str]) -> str:
 
 
 def compiled_folder(generated: Path, operation: Operation) -> Path:
-    """Where an operation's binaries and what is known of them lie."""
+    """The folder of an operation's binaries and their records."""
     return operation_folder(generated, operation) / "compiled"
 
 
 def log_path(generated: Path, dispatch: Dispatch, key: str) -> Path:
-    """What the compiler and the assembler printed about a dispatch."""
+    """Output of the compiler and the assembler about a dispatch."""
     return _path(generated, dispatch, key, ".log")
 
 
@@ -82,14 +85,14 @@ def _path(generated: Path, dispatch: Dispatch, key: str, suffix: str) -> Path:
 def find_artefact(
     generated: Path, dispatch: Dispatch, key: str, compiler_version: str | None
 ) -> Artefact | None:
-    """What an earlier compile left for exactly this key; None if nothing whole is there.
+    """The complete result of an earlier compile with exactly this key; None if there is none.
 
     Args:
         generated: the workspace's folder.
-        dispatch: whose binary is looked for.
+        dispatch: the dispatch whose binary is needed.
         key: its :func:`artefact_key`.
-        compiler_version: what must have compiled it; None takes any (no compiler is here, and
-            the binary came from another machine).
+        compiler_version: the required compiler version; None accepts any (there is no compiler
+            here, and the binary came from another machine).
     """
     path = _path(generated, dispatch, key, ".json")
     try:
@@ -105,7 +108,7 @@ def find_artefact(
 def store_binary(
     generated: Path, dispatches: Sequence[Dispatch], binary: bytes
 ) -> dict[Dispatch, str]:
-    """Put the binary that holds `dispatches` into the folder of each one's operation.
+    """Store the binary that holds `dispatches` in the folder of each one's operation.
 
     There ``<dispatch>_<target>_profile.vmfb`` and ``..._verify.vmfb`` point to it.
 
@@ -140,7 +143,7 @@ def store_binary(
 
 
 def store_machine_code(generated: Path, dispatch: Dispatch, key: str, code: MachineCode) -> str:
-    """Write a dispatch's machine code beside its binary; the file's name.
+    """Write a dispatch's machine code next to its binary. Returns the file name.
 
     Raises:
         StorageError: it cannot be written.
@@ -154,12 +157,11 @@ def store_machine_code(generated: Path, dispatch: Dispatch, key: str, code: Mach
 
 
 def store_logs(generated: Path, logs: Mapping[Dispatch, tuple[str, str]]) -> None:
-    """Write what was printed about each dispatch, and gather it in the ``COMPILE_LOG`` of its
-    operation.
+    """Write the output about each dispatch, and append it to the ``COMPILE_LOG`` of its operation.
 
     Args:
         generated: the workspace's folder.
-        logs: dispatch -> its :func:`artefact_key` and the text; many share a text.
+        logs: dispatch -> its :func:`artefact_key` and the text; many dispatches share a text.
 
     Raises:
         StorageError: they cannot be written.
@@ -185,7 +187,7 @@ def store_logs(generated: Path, logs: Mapping[Dispatch, tuple[str, str]]) -> Non
 
 
 def store_artefact(generated: Path, dispatch: Dispatch, key: str, artefact: Artefact) -> None:
-    """Write the record that makes a compiled dispatch count as there.
+    """Write the record that marks a dispatch as compiled.
 
     Raises:
         StorageError: it cannot be written.
@@ -221,16 +223,16 @@ def link_operation(generated: Path, operation: Operation) -> None:
 
 
 def _point(link: Path, path: Path) -> None:
-    """Make `link` a symbolic link to `path`, in a folder beside it, replacing what is there. A hard
-    link would become a copy of its own in most ways of copying a folder."""
+    """Make `link` a symbolic link to `path`, in a neighbouring folder, replacing any existing file.
+    A hard link would become a separate copy in most ways of copying a folder."""
     temporary = link.with_name(f".{link.name[:40]}.{os.getpid()}.{threading.get_ident()}")
     temporary.symlink_to(path.relative_to(link.parent))
     temporary.replace(link)
 
 
 def _same_file(source: Path, path: Path, content: bytes) -> None:
-    """Give `source`, which holds `content`, the second name `path`, replacing what has that name;
-    where the file system has no second names, a copy."""
+    """Hard-link `source`, which holds `content`, to `path`, replacing any existing file; where the
+    file system has no hard links, copy it."""
     temporary = path.with_name(f".{path.name[:40]}.{os.getpid()}.{threading.get_ident()}")
     try:
         os.link(source, temporary)
@@ -240,7 +242,7 @@ def _same_file(source: Path, path: Path, content: bytes) -> None:
     try:
         temporary.replace(path)
     finally:
-        # Renaming one name of a file to another of the same file leaves both.
+        # Renaming a hard link to another link of the same file leaves both.
         temporary.unlink(missing_ok=True)
 
 

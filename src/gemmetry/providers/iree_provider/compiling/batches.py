@@ -1,4 +1,4 @@
-"""Dispatches in, compiled dispatches out: what is there already, what is compiled together."""
+"""Compiles dispatches: reuses existing results and groups the rest into calls."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _GPU_TIMING = (
     "timed by the host's clock around queued launches: about 15 µs of host work a launch hide what "
     "a shorter kernel really takes"
 )
-"""The 15 µs are what launches of 1 to 10 µs took on an H200, fifty queued behind each other."""
+"""On an H200, launches of 1 to 10 µs took 15 µs when fifty were queued."""
 
 _COMPILER_CHOOSES = {DEFAULT.name, LEGACY_DEFAULT.name, DATA_TILING.name}
 
 
 class BatchCompiler:
-    """Compiles dispatches whose sources are written.
+    """Compiles dispatches whose sources have been written.
 
     Args:
-        compiler: runs the jobs; None where only the runtime is installed: then binaries compiled
+        compiler: runs the jobs; None where only the runtime is installed, so that binaries compiled
             elsewhere and copied here are used.
-        compiler_version: what a binary must have been compiled by to be used again.
+        compiler_version: the compiler version required of binaries that are reused.
         options: the provider's.
     """
 
@@ -51,7 +51,7 @@ class BatchCompiler:
         self._options = options
 
     def compile(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Iterator[Compiled]:
-        """One result per dispatch, as soon as it is known."""
+        """Yields one result per dispatch as soon as it is known."""
         pending: dict[tuple[tuple[str, ...], bool], dict[str, Dispatch]] = {}
         for dispatch in dispatches:
             flags = self.flags(dispatch)
@@ -77,7 +77,7 @@ class BatchCompiler:
                 yield from self._keep(by_name, job.flags, result, workspace)
 
     def binary_path(self, dispatch: Dispatch, workspace: Workspace) -> Path:
-        """Where the binary of a compiled dispatch is.
+        """The path of the binary of a compiled dispatch.
 
         Raises:
             CompileError: it was not compiled.
@@ -89,7 +89,7 @@ class BatchCompiler:
         return folder / artefact.binary
 
     def flags(self, dispatch: Dispatch) -> tuple[str, ...]:
-        """Every flag of ``iree-compile`` but input and output."""
+        """All flags of ``iree-compile`` except input and output."""
         base = targets.target_flags(dispatch.target, dispatch.operation, self._options)
         return (*base, *sources.lowering_of(dispatch).flags)
 
@@ -114,7 +114,7 @@ class BatchCompiler:
         found = artefacts.find_artefact(workspace.generated, twin, key, version)
         if found is None:
             return None
-        # The same flags made the same binary; ptxas counts registers for each architecture anew.
+        # The same flags give the same binary, but ptxas counts registers per architecture.
         architecture = targets.compile_architecture(dispatch.target, dispatch.operation)
         return replace(found, registers=None, spill_bytes=None, compiled_for=architecture)
 
@@ -125,7 +125,7 @@ class BatchCompiler:
         result: JobResult,
         workspace: Workspace,
     ) -> Iterator[Compiled]:
-        """Store what a job made and tell what became of its dispatches."""
+        """Store the results of a job. Yields the outcome of each of its dispatches."""
         generated = workspace.generated
         logs = {
             by_name[name]: (artefacts.artefact_key(by_name[name], flags), text)

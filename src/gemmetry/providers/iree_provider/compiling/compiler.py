@@ -1,9 +1,9 @@
-"""Runs ``iree-compile`` over many functions at once, and finds out which ones it rejects.
+"""Runs ``iree-compile`` on many functions at once, and finds out which ones it rejects.
 
 Starting the compiler costs more than compiling a small matmul does, so functions of equal flags
-go into one call. IREE lowers every function of a call even after one has failed and names each
-failure's function, so the good rest needs one more call only. If the compiler crashes, or fails
-without naming a function, the call is halved until the culprit stands alone.
+go into one call. IREE lowers every function of a call even after one has failed and names the
+function of each failure, so the valid ones need just one more call. If the compiler crashes, or
+fails without naming a function, the call is halved until the culprit is isolated.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from gemmetry.providers.iree_provider.compiling.nvidia import (
 )
 
 CALL_TIMEOUT_S = 60.0
-"""Given to a call, plus ``FUNCTION_TIMEOUT_S`` for each function in it; a small matmul takes
-0.05 to 0.5 s, so that this is reached only by a compiler that hangs."""
+"""Time limit of a call, plus ``FUNCTION_TIMEOUT_S`` for each function in it; a small matmul takes
+0.05 to 0.5 s, so that only a compiler that hangs reaches the limit."""
 FUNCTION_TIMEOUT_S = 10.0
 
 MAX_FUNCTIONS = 24
-"""Functions of one call. Starting up is amortised by then, and what is lost when the compiler
-crashes stays small."""
+"""Functions per call: enough to amortise startup, and few enough that little is lost if the
+compiler crashes."""
 
 _LOCATED = re.compile(r"^(?P<file>[^\n]*?):(?P<line>\d+):\d+: error: (?P<text>.*)$")
 _UNLOCATED = re.compile(r"^(?:.*?: )?(?:fatal )?(?:error|ERROR|LLVM ERROR): ?(?P<text>.*)$")
@@ -52,35 +52,35 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class CompileJob:
-    """Functions of equal flags to be compiled in one call."""
+    """Functions with equal flags, to be compiled in one call."""
 
     functions: Mapping[str, str]
     """Symbol -> text."""
     flags: tuple[str, ...]
     architecture: str = ""
-    """Of the device. PTX is older than a newer device: its registers are counted as the device's
-    driver would have them."""
+    """Architecture of the device. PTX may target an older architecture; registers are counted as
+    the device's driver would assign them."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What came of a job: some functions in one binary, an error for each of the others."""
+    """Result of a job: some functions in one binary, and an error for each of the others."""
 
     names: tuple[str, ...] = ()
     """Functions in `binary`."""
     binary: bytes = b""
     errors: Mapping[str, CompileError] = field(default_factory=dict)
     configured: Mapping[str, str] = field(default_factory=dict)
-    """Function -> IR in which the compiler has chosen how to lower it."""
+    """Function -> IR after the compiler has chosen how to lower it."""
     machine_code: Mapping[str, MachineCode] = field(default_factory=dict)
     logs: Mapping[str, str] = field(default_factory=dict)
-    """Function, also a failed one -> the call that settled it and what was printed there."""
+    """Function, including failed ones -> the call that decided it, with its output."""
     duration_ns: int = 0
-    """Of all calls, failed ones too."""
+    """Total time of all calls, including failed ones."""
 
 
 class IreeCompiler:
-    """Compiles jobs with one ``iree-compile`` program; what it chose is dumped on the way.
+    """Compiles jobs with one ``iree-compile`` program, which also dumps its choices.
 
     Args:
         program: path of ``iree-compile``.
@@ -94,19 +94,21 @@ class IreeCompiler:
     def run(
         self, jobs: Sequence[CompileJob], parallel: int = 1
     ) -> Iterator[tuple[CompileJob, list[JobResult]]]:
-        """Compile jobs, `parallel` at a time; each job with its results as soon as it is done."""
+        """Compile jobs, `parallel` at a time. Yields each job with its results as soon as it is
+        done."""
         if parallel <= 1 or len(jobs) == 1:
             for job in jobs:
                 yield job, list(self._compile(job, threads=len(jobs) == 1 and parallel > 1))
             return
         with ThreadPoolExecutor(parallel) as pool:
-            # Several calls fill the processors better than the threads of one do.
+            # Several calls use the processors better than the threads of one call.
             futures = {pool.submit(lambda j: list(self._compile(j)), job): job for job in jobs}
             for future in as_completed(futures):
                 yield futures[future], future.result()
 
     def _compile(self, job: CompileJob, *, threads: bool = False) -> Iterator[JobResult]:
-        """Compile a job; at least one result, more where it had to be halved."""
+        """Compile a job. Returns at least one result, and several where the job had to be
+        halved."""
         rest = dict(job.functions)
         errors: dict[str, CompileError] = {}
         logs: dict[str, str] = {}
@@ -148,7 +150,7 @@ class IreeCompiler:
         with tempfile.TemporaryDirectory(prefix="gemmetry-iree-") as temporary:
             folder = Path(temporary)
             output, dumps = folder / "out.vmfb", folder / "dumped"
-            # PTX counts as a binary, assembly lies among the intermediates.
+            # PTX counts as a binary, assembly is among the intermediates.
             code = "binaries" if "--iree-hal-target-device=cuda" in job.flags else "intermediates"
             command = [
                 str(self.program), "-", "-o", str(output), *job.flags,
@@ -175,7 +177,7 @@ class IreeCompiler:
                     log=log + printed,
                 )
             if status < 0:
-                # A crash may have cut off what it said about others, so nothing is attributed.
+                # A crash may have cut off messages about other functions, so nothing is attributed.
                 reason = f"iree-compile crashed (signal {-status})"
                 general = f"{reason}: {_general_reason(messages)}"
                 return _Attempt(general_reason=general, log=log)
@@ -198,7 +200,8 @@ class _Attempt:
 
 
 def _start(command: Sequence[str], text: str, deadline: float) -> tuple[int | None, str, str]:
-    """Run the compiler on `text`: exit status, what it printed, and why there is no status."""
+    """Run the compiler on `text`. Returns its exit status, its output, and the reason if there is
+    no status."""
     try:
         done = subprocess.run(
             command,
@@ -217,7 +220,8 @@ def _start(command: Sequence[str], text: str, deadline: float) -> tuple[int | No
 
 
 def _gpu_usage(dumps: Path, architecture: str, binary: bytes) -> tuple[dict[str, Usage], str]:
-    """Kernel -> what it takes of an NVIDIA GPU, and what ptxas printed; both empty for others."""
+    """Kernel -> its resource usage on an NVIDIA GPU, and the output of ptxas; both empty for other
+    targets."""
     usage: dict[str, Usage] = {}
     printed = ""
     program = find_ptxas() if architecture else None
@@ -233,7 +237,7 @@ def _gpu_usage(dumps: Path, architecture: str, binary: bytes) -> tuple[dict[str,
 
 
 def call_log(command: str, functions: Sequence[str], status: int | None, printed: str) -> str:
-    """A call as text: comments of MLIR, then what was printed as it was."""
+    """A call as text: MLIR comments, then the unchanged output."""
     named = "".join(f"//   @{name}\n" for name in functions)
     end = "did not end in time or did not start" if status is None else f"exit status {status}"
     printed = printed if not printed or printed.endswith("\n") else f"{printed}\n"
@@ -268,8 +272,8 @@ def _named(file: str, line: int, starts: Sequence[tuple[int, str]]) -> str | Non
 
 
 def _longest(dumped: str, names: Sequence[str]) -> str | None:
-    """The longest name that the dumped executable's name (``<function>_dispatch_0`` ...) begins
-    with; of an asynchronous function it is ``<function>_async_dispatch_0``."""
+    """The longest function name with which the dumped executable's name (``<function>_dispatch_0``
+    ...) begins; for an asynchronous function the latter is ``<function>_async_dispatch_0``."""
     stem = re.sub(r"[_$]+(?:async_)?dispatch_\d+$", "", dumped)
     matches = [name for name in names if stem == name or stem.rstrip("_$").endswith(name)]
     return max(matches, key=len, default=None)
@@ -287,8 +291,8 @@ def _read_configured(folder: Path, functions: Mapping[str, str]) -> dict[str, st
 
 
 def with_twins(found: Mapping[str, _Value], functions: Mapping[str, str]) -> dict[str, _Value]:
-    """`found` with what is missing for functions that differ from another in their name alone: the
-    compiler keeps the code of one of them only."""
+    """`found`, completed for functions that differ from another one only by name: the compiler
+    keeps the code of only one of them."""
     by_body: dict[str, _Value] = {}
     for name, value in found.items():
         by_body.setdefault(functions[name].replace(f"@{name}(", "@("), value)
@@ -318,7 +322,7 @@ def _compile_error(name: str, reason: str) -> CompileError:
 
 
 def find_program(name: str, bin_dir: str | None, packaged: Path | None) -> Path | None:
-    """An IREE tool: in the folder the user named, else in the package, else on PATH."""
+    """An IREE tool: in the folder specified by the user, else in the package, else on PATH."""
     if bin_dir:
         candidate = Path(bin_dir).expanduser() / name
         return candidate if candidate.is_file() else None

@@ -1,9 +1,9 @@
 """Operations as linalg functions: the text of the reviewable ``.mlir`` files.
 
 A function takes the operation's inputs in their storage shapes and the output's memory last
-(``iree.abi.output``), so that the result lands in a buffer of ours and an invocation allocates
-nothing. The product is always accumulated in the operation's accumulator type and rounded to the
-result type once, at the end; left alone, IREE accumulates in the type of the result.
+(``iree.abi.output``), so that the result is written to a caller's buffer and an invocation
+allocates nothing. The product is always accumulated in the operation's accumulator type and rounded
+to the result type once, at the end; by default, IREE accumulates in the type of the result.
 
 A column-major C is the row-major C^T = B^T A^T, so there the operands swap places and tiles count
 columns of C first.
@@ -28,7 +28,7 @@ MLIR_TYPES = {
     "e4m3": "f8E4M3FN", "e5m2": "f8E5M2", "e4m3fnuz": "f8E4M3FNUZ", "e5m2fnuz": "f8E5M2FNUZ",
     "s8": "i8", "s32": "i32",
 }  # fmt: skip
-"""Our dtype names -> MLIR's; what is missing here has no MLIR type (tf32)."""
+"""gemmetry's dtype names -> MLIR's; missing dtypes have no MLIR type (tf32)."""
 
 _SQRT_HALF = "0.70710678118654757"
 
@@ -39,7 +39,7 @@ def tensor_type(shape: tuple[int, ...], dtype: DType) -> str:
 
 
 def storage_type(spec: TensorSpec) -> str:
-    """The MLIR type of a tensor as it lies in memory."""
+    """The MLIR type of a tensor in its storage layout."""
     return tensor_type(spec.storage_shape, spec.dtype)
 
 
@@ -49,13 +49,13 @@ def function_text(operation: Operation, name: str, compilation_info: str | None 
     Args:
         operation: what to compute; its dtypes must be keys of ``MLIR_TYPES``.
         name: the function's symbol.
-        compilation_info: the attribute put on the contraction; None leaves all to the compiler.
+        compilation_info: the attribute of the contraction; None leaves all choices to the compiler.
     """
     return _Writer(operation, name, compilation_info).text()
 
 
 def contraction_indexing_maps(operation: Operation) -> tuple[str, str, str]:
-    """Affine maps of the contraction (lhs, rhs, result) in the order that it is emitted."""
+    """Affine maps of the emitted contraction, in the order lhs, rhs, result."""
     lhs, rhs = _operands(operation)
     leads = {OperationKind.BATCH_MATMUL: "b", OperationKind.MATMUL_SPLITK: "s"}
     lead = leads.get(operation.kind, "")
@@ -68,7 +68,7 @@ def contraction_indexing_maps(operation: Operation) -> tuple[str, str, str]:
         return f"affine_map<({', '.join(dims.values())}) -> ({results})>"
 
     def operand(rows: str, columns: str, is_transposed: bool) -> str:
-        # The slices of a split K lie right before what is left of K.
+        # The dimension of split-K slices comes right before the remaining K.
         inner = {"k": "sk"} if split else {}
         order = (columns, rows) if is_transposed else (rows, columns)
         subscripts = "".join(inner.get(letter, letter) for letter in order)
@@ -172,7 +172,7 @@ class _Writer:
         )
 
     def _split_k(self) -> None:
-        """Every slice of K its own product, then the slices summed in a fixed order."""
+        """One product per slice of K, then the sum of the slices in a fixed order."""
         slices = self.signature.split_k_slices
         lhs, rhs = _operands(self.operation)
         left, left_type = self._sliced(lhs, slices, k_is_last=not lhs.is_transposed)
@@ -288,13 +288,13 @@ class _Writer:
 
 
 def convert(name: str, value: str, source: DType, target: DType) -> tuple[list[str], str]:
-    """Lines that turn `value` into `target`'s type, and the name that then holds it."""
+    """Lines that convert `value` to `target`'s type, and the name of the result."""
     if source is target:
         return [], value
     if source.is_integer:
         operation = "extsi"
     elif source.storage_bits == target.storage_bits:
-        # f16 and bf16 have no direct conversion; both fit into f32.
+        # There is no direct conversion between f16 and bf16; f32 can represent both.
         up = f"%{name}_f32 = arith.extf {value} : {MLIR_TYPES[source.name]} to f32"
         down = f"%{name}_{target} = arith.truncf %{name}_f32 : f32 to {MLIR_TYPES[target.name]}"
         return [up, down], f"%{name}_{target}"

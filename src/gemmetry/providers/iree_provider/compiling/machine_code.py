@@ -1,4 +1,4 @@
-"""The machine code that ``iree-compile`` leaves when asked to, told apart by dispatch and read.
+"""Parses the machine code that ``iree-compile`` can dump, by dispatch.
 
 One file holds the code of every function of a call: x86 or ARM assembly (``.s``), PTX (``.ptx``) or
 AMD assembly (``.rocmasm``). A kernel's symbol is ``<function>_dispatch_<number>_<what it does>``.
@@ -29,7 +29,7 @@ _GPU_INSTRUCTIONS = (
     ("mfma", "v_mfma"),
     ("wmma", "v_wmma"),
 )
-"""Name told -> text that stands in PTX or AMD assembly where the instruction is used."""
+"""Reported name -> text found in PTX or AMD assembly where the instruction is used."""
 
 _CPU_MATRIX = re.compile(r"tdp\w+|\w*mmla|\w*mop[as]")
 """Mnemonics of whole-matrix products: AMX; Arm i8mm, bf16 and SME."""
@@ -44,21 +44,21 @@ _ARM_ARRANGEMENT = re.compile(r"\s[vz]\d+\.(\w+)")
 
 @dataclass(frozen=True, slots=True)
 class MachineCode:
-    """The code of one dispatch, of all its kernels, and what reading it told."""
+    """The code of all kernels of one dispatch, and facts read from it."""
 
     text: str
     suffix: str
-    """Of a file that holds the text: ``.s``, ``.ptx`` or ``.amdgcn``."""
+    """Suffix of a file with the text: ``.s``, ``.ptx`` or ``.amdgcn``."""
     matrix_instruction: str
     registers: int | None = None
-    """Per thread, of the kernel that takes the most; so are the next two."""
+    """Registers per thread of the kernel that uses the most; likewise for the next two fields."""
     spill_bytes: int | None = None
     shared_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one kernel takes of a GPU; None where nobody told."""
+    """Resource usage of one kernel on a GPU; None where it is not reported."""
 
     registers: int | None = None
     spill_bytes: int | None = None
@@ -68,12 +68,12 @@ class Usage:
 def read_machine_code(
     folder: Path, functions: Sequence[str], usage: Mapping[str, Usage] | None = None
 ) -> dict[str, MachineCode]:
-    """Function -> its code, out of what the compiler dumped into `folder`; a function whose code
-    is not there, or is shared with another's because it is the same, has none.
+    """Function -> its code, from the compiler's dump in `folder`. A function whose code is missing,
+    or shared with an identical function, has none.
 
     Args:
-        functions: names that kernels' symbols may begin with.
-        usage: symbol -> what it takes, where a tool told that; AMD assembly tells it itself.
+        functions: function names with which kernel symbols may begin.
+        usage: symbol -> resource usage, where a tool reports it; AMD assembly contains it.
     """
     found: dict[str, MachineCode] = {}
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -97,7 +97,7 @@ def function_of(symbol: str, functions: Iterable[str]) -> str | None:
 
 
 def split_kernels(text: str, suffix: str) -> tuple[str, dict[str, str]]:
-    """What stands before the kernels and belongs to all, and symbol -> the kernel's text."""
+    """The common text before the kernels, and symbol -> the kernel's text."""
     return _split_ptx(text) if suffix == ".ptx" else ("", dict(_elf_functions(text)))
 
 
@@ -107,8 +107,8 @@ def gpu_instruction(code: str) -> str:
 
 
 def cpu_instruction(code: str) -> str:
-    """The instruction that multiplies and adds most often, by its count in the text, with the kind
-    of register it writes (``vfmadd231ps zmm``); a whole-matrix instruction if there is one."""
+    """The most frequent multiply-add instruction in the text, with the register type it writes
+    (``vfmadd231ps zmm``); a whole-matrix instruction if there is one."""
     counts: Counter[str] = Counter()
     matrix: Counter[str] = Counter()
     for line in code.splitlines():
@@ -164,7 +164,7 @@ def _by_function(symbols: Iterable[str], functions: Sequence[str]) -> dict[str, 
 
 
 def _elf_functions(text: str) -> Iterator[tuple[str, str]]:
-    """Symbol and text of each function of GNU assembly, without lines that only tools read."""
+    """Symbol and text of each function of GNU assembly, without lines intended for tools."""
     name = ""
     kept: list[str] = []
     for line in text.splitlines():

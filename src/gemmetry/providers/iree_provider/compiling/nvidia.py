@@ -1,5 +1,5 @@
-"""What NVIDIA kernels take, beyond what PTX says: ptxas tells registers and spills, the binary of
-IREE the dynamic shared memory of a launch."""
+"""Resource usage of NVIDIA kernels that PTX does not show: ptxas reports registers and spills, and
+IREE's binary holds the dynamic shared memory of a launch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from gemmetry.providers.iree_provider.compiling.machine_code import Usage
 
 PTXAS_TIMEOUT_S = 60.0
-"""A kernel of usual size takes 20 to 500 ms; this is reached by a ptxas that hangs."""
+"""Time limit: a kernel of usual size takes 20 to 500 ms, so only a ptxas that hangs reaches it."""
 
 _HEADER_BYTES = 64
 """IREE 3.13 puts a header (magic, version, size) before the flatbuffer of an executable."""
@@ -26,7 +26,7 @@ _EXPORTS, _KERNEL_NAME, _SHARED_MEMORY = 0, 1, 3
 
 
 def find_ptxas() -> Path | None:
-    """ptxas of a CUDA toolkit on PATH, else the one that Triton's package brings along."""
+    """ptxas of a CUDA toolkit on PATH, else the one included in Triton's package."""
     on_path = shutil.which("ptxas")
     if on_path:
         return Path(on_path)
@@ -39,8 +39,8 @@ def find_ptxas() -> Path | None:
 
 
 def assemble(ptx: Path, architecture: str, program: Path) -> str:
-    """What ``ptxas -v`` prints about all kernels of a PTX file, as it would be assembled for
-    `architecture` (the driver does the same when it loads older PTX); with the command in front."""
+    """The output of ``ptxas -v`` for all kernels of a PTX file assembled for `architecture` (as the
+    driver does when it loads older PTX), preceded by the command."""
     with tempfile.TemporaryDirectory(prefix="gemmetry-ptxas-") as temporary:
         output = str(Path(temporary) / "out.cubin")
         command = [str(program), "-v", f"-arch={architecture}", str(ptx), "-o", output]
@@ -59,8 +59,8 @@ def assemble(ptx: Path, architecture: str, program: Path) -> str:
 
 
 def ptxas_usage(printed: str) -> dict[str, Usage]:
-    """Symbol -> registers and spilled bytes per thread, and static shared memory, out of the lines
-    of ``ptxas -v``."""
+    """Symbol -> registers and spilled bytes per thread, and static shared memory, from the lines of
+    ``ptxas -v``."""
     found = {}
     for part in re.split(r"Compiling entry function '", printed)[1:]:
         symbol = part.partition("'")[0]
@@ -74,8 +74,8 @@ def ptxas_usage(printed: str) -> dict[str, Usage]:
 
 
 def shared_memory(binary: bytes) -> dict[str, int]:
-    """Symbol -> dynamic shared memory in bytes of a launch, out of a ``.vmfb`` for CUDA; empty if
-    the file is laid out in another way than IREE 3.13 does."""
+    """Symbol -> dynamic shared memory of a launch in bytes, from a ``.vmfb`` for CUDA; empty if the
+    file's layout differs from IREE 3.13's."""
     found: dict[str, int] = {}
     try:
         with zipfile.ZipFile(io.BytesIO(binary)) as archive:
@@ -95,7 +95,7 @@ def _exports(data: bytes) -> dict[str, int]:
         return int(struct.unpack_from("<I", data, at)[0])
 
     def field(table: int, index: int) -> int | None:
-        """Where a table's field is; None where it has its default."""
+        """Position of a table's field; None where it has its default."""
         vtable = table - int(struct.unpack_from("<i", data, table)[0])
         if 4 + 2 * index >= struct.unpack_from("<H", data, vtable)[0]:
             return None

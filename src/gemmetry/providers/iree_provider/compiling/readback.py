@@ -1,4 +1,4 @@
-"""What the compiler chose, read from its IR after configuration."""
+"""Reads the compiler's choices from its IR after configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def chosen_configuration(configured: str) -> str | None:
     """The contraction's lowering_config and its function's translation_info, on one line; None if
     the IR has no lowering_config.
 
-    Fills and element-wise operations carry one too; the contraction's is the first that tiles a
+    Fills and element-wise operations have one too; the contraction's is the first that tiles a
     reduction.
 
     Args:
@@ -33,7 +33,7 @@ def chosen_configuration(configured: str) -> str | None:
 
 
 def host_cpu(configured: str) -> str | None:
-    """The processor that ``--iree-llvmcpu-target-cpu=host`` turned out to be, e.g. ``znver5``."""
+    """The processor that ``--iree-llvmcpu-target-cpu=host`` resolved to, e.g. ``znver5``."""
     match = _CPU.search(configured)
     return match[1] if match else None
 

@@ -1,7 +1,7 @@
 """The reviewable ``.mlir`` files: one per operation, one function per configuration.
 
-A file gathers every configuration asked for so far, also of other targets, so that several runs
-can share a folder; it is replaced in one step, so a reader never sees half of it.
+A file accumulates every requested configuration, including those of other targets, so that several
+runs can share a folder; it is replaced atomically, so a reader never sees a partial file.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def operation_folder(generated: Path, operation: Operation) -> Path:
 
 
 def source_path(generated: Path, operation: Operation) -> Path:
-    """Where the operation's functions are."""
+    """Path of the file with the operation's functions."""
     name = operation_name(operation)
     return operation_folder(generated, operation) / f"{name}.mlir"
 
 
 def lowering_of(dispatch: Dispatch) -> Lowering:
-    """What the dispatch's configuration means to the compiler; empty for an unknown name."""
+    """The lowering that the dispatch's configuration specifies; empty for an unknown name."""
     tile = parse_tile(dispatch.configuration.name, dispatch.target)
     return Lowering() if tile is None else tile.lowering(dispatch.operation)
 
@@ -65,7 +65,8 @@ def source_text(operation: Operation, functions: Mapping[str, str]) -> str:
 
 
 def write_source(generated: Path, dispatches: Iterable[Dispatch]) -> Path:
-    """Add the functions of dispatches of one operation to its file; unchanged files stay.
+    """Add the functions of dispatches of one operation to its file; unchanged files are not
+    rewritten.
 
     Raises:
         StorageError: the folder cannot be written.
@@ -92,19 +93,20 @@ def write_source(generated: Path, dispatches: Iterable[Dispatch]) -> Path:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Alone among the processes that change the files of an operation's folder."""
+    """Exclusive access among the processes that change files in an operation's folder."""
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside `path`, then rename: at any moment the file is whole or not there."""
+    """Write a temporary file, then rename it to `path`, so that the file is always complete or
+    missing."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        # mkstemp makes files that only their owner may read.
+        # mkstemp creates files that only their owner may read.
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
     except BaseException:

@@ -1,4 +1,4 @@
-"""Which tiles an operation is tried with on a target, and names back to tiles."""
+"""The tiles to try for an operation on a target, and the tiles that names stand for."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from gemmetry.providers.iree_provider.tiling.tiles import DEFAULT, LEGACY_DEFAUL
 def tiles_for(
     operation: Operation, target: Target, vector_limit_bytes: int | None = None
 ) -> Iterator[IreeTile]:
-    """Tiles worth trying, the compiler's own choice first, those that cannot fit left out.
+    """Tiles worth trying, the compiler's own choice first, without those that cannot fit.
 
     Args:
-        operation: what is computed.
-        target: where.
+        operation: the operation to compute.
+        target: the target to compile for.
         vector_limit_bytes: on a CPU, see :func:`cpu_tiles`.
     """
     yield DEFAULT
@@ -41,7 +41,7 @@ def tiles_for(
 
 
 def parse_tile(name: str, target: Target) -> IreeTile | None:
-    """The tile called `name` in the grammar of the target, listed or not; else None."""
+    """The tile called `name` in the grammar of the target, whether listed or not; else None."""
     for choice in (DEFAULT, LEGACY_DEFAULT):
         if name == choice.name:
             return choice

@@ -1,8 +1,8 @@
 """Tiles for llvm-cpu: distribution over threads, optional cache blocking, and the vector tile.
 
 They become ``#iree_cpu.lowering_config`` with the pipeline DoubleTilingExpert (convolutions:
-ConvTileAndDecomposeExpert). Any size may be written; the compiler rejects tiles that make vectors
-too large for the processor (:mod:`gemmetry.providers.iree_provider.tiling.vectors`), which is that
+ConvTileAndDecomposeExpert). Any size is valid; the compiler rejects tiles that form vectors too
+large for the processor (:mod:`gemmetry.providers.iree_provider.tiling.vectors`), which is that
 configuration's compile error. Such tiles are not offered.
 """
 
@@ -35,8 +35,8 @@ _CONV = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CpuTile:
-    """A matmul tile: what a thread gets, what a cache holds (zeros: no such level), and what
-    vector registers hold."""
+    """A matmul tile: the sizes per thread, per cache level (zeros: no such level), and in vector
+    registers."""
 
     m: int
     n: int
@@ -97,7 +97,7 @@ class CpuTile:
 
 @dataclass(frozen=True, slots=True)
 class CpuConvTile:
-    """A convolution tile: output rows and channels a thread gets, and the vector tile of output
+    """A convolution tile: output rows and channels per thread, and the vector tile of output
     columns x channels x input channels (filter taps one at a time)."""
 
     rows: int
@@ -198,16 +198,16 @@ def cpu_tiles(operation: Operation, vector_limit_bytes: int | None = None) -> It
     """Tiles worth trying for `operation`, without the default.
 
     Args:
-        operation: what is computed.
-        vector_limit_bytes: tiles that form a vector of that size or more are left out, because the
-            compiler rejects them; None: it is not known.
+        operation: the operation to compute.
+        vector_limit_bytes: tiles that form a vector of this size or more are left out, because the
+            compiler rejects them; None: the limit is not known.
     """
     if operation.kind is OperationKind.CONV2D:
         tiles: Sequence[IreeTile] = _CONV_TILES
     else:
         yield DATA_TILING
         m, n, _ = loop_sizes(operation)
-        # A tile of more than twice the matrix is the same as a smaller one, padded.
+        # A tile of more than twice the matrix equals a smaller one, padded.
         tiles = [tile for tile in _TILES if tile.m < 2 * m and tile.n < 2 * n]
     for tile in tiles:
         vector_bytes = tile.lowering(operation).vector_bytes

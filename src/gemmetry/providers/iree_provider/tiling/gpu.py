@@ -132,7 +132,7 @@ class MmaTile:
 
 @dataclass(frozen=True, slots=True)
 class SimtTile:
-    """A CUDA block's tile of C and K step, and the part of it that each thread computes."""
+    """A CUDA block's tile of C and K step, and the part that each thread computes."""
 
     m: int
     n: int
@@ -203,7 +203,7 @@ class MfmaTile:
     waves_m: int
     waves_n: int
     rows: int
-    """Of the matrix instruction: 16 or 32."""
+    """Rows of the matrix instruction: 16 or 32."""
 
     @property
     def name(self) -> str:
@@ -261,7 +261,7 @@ def _sizes(pattern: re.Pattern[str], name: str) -> list[int] | None:
 
 
 def parse_cuda_tile(name: str) -> IreeTile | None:
-    """The CUDA tile called `name` in today's grammar, or None."""
+    """The CUDA tile called `name` in the current grammar, or None."""
     if sizes := _sizes(_MMA_NAME, name):
         tile: IreeTile = MmaTile(*sizes)
     elif sizes := _sizes(_SIMT_NAME, name):
@@ -302,7 +302,7 @@ _MFMA_TILES = (
 
 
 def cuda_tiles(operation: Operation) -> Iterator[IreeTile]:
-    """Today's CUDA tiles that fit `operation`; the old profiler's are in ``legacy.py``."""
+    """Current CUDA tiles that fit `operation`; the old profiler's are in ``legacy.py``."""
     tiles: tuple[IreeTile, ...] = _MMA_TILES if nv_intrinsic(operation) else _SIMT_TILES
     yield from (tile for tile in tiles if tile.problem(operation) is None)
 

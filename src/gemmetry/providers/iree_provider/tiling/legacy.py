@@ -1,11 +1,11 @@
 """The tile configurations and filter of IREE's dispatch profiler of 2023.
 
 ``tile_config_{m}x{n}_{k}x{stages}_tensorcore_mmasync`` named a block's tile, its K step and the
-depth of an asynchronous copy pipeline, for the pipeline LLVMGPUMatmulTensorCoreMmaSync. Today's
+depth of an asynchronous copy pipeline, for the pipeline LLVMGPUMatmulTensorCoreMmaSync. The current
 compiler has neither that pipeline nor the depth: the tile and its warps are translated to
-TileAndFuse, the depth is kept in the name only. The tiles that the profiler listed and its
-validity filter are here in full (its shapes are in ``specs/operations/defaults.py``), so that its
-109 default dispatches come out again.
+TileAndFuse, and the depth is kept only in the name. The profiler's tiles and its validity filter
+are here in full (its shapes are in ``specs/operations/defaults.py``), so that its 109 default
+dispatches are reproduced.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LegacyTile:
         return {"tile_m": self.m, "tile_n": self.n, "tile_k": self.k, "stages": self.stages}
 
     def problem(self, operation: Operation) -> str | None:
-        """Why today's translation of the tile does not fit, or None."""
+        """Why the current translation of the tile does not fit, or None."""
         if nv_intrinsic(operation) is not None:
             return MmaTile(self.m, self.n, self.k, *self.warps).problem(operation)
         return self._simt_tile().problem(operation) or divisibility_problem(
@@ -63,8 +63,8 @@ class LegacyTile:
         )
 
     def _simt_tile(self) -> SimtTile:
-        """The tile without tensor cores: the block's threads lie in a grid 16 wide, so that
-        neighbours read neighbouring columns."""
+        """The tile without tensor cores: the block's threads form a grid 16 wide, so that
+        neighbouring threads read neighbouring columns."""
         warps_m, warps_n = self.warps
         rows_of_threads = warps_m * warps_n * WARP // 16
         thread_m, thread_n = max(1, self.m // rows_of_threads), max(1, self.n // 16)
@@ -117,7 +117,7 @@ _F32_TILES = tuple(
 
 
 def parse_legacy_tile(name: str) -> LegacyTile | None:
-    """The tile called `name` in the old grammar, also one that no list holds; or None."""
+    """The tile called `name` in the old grammar, even if it is not listed; or None."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None

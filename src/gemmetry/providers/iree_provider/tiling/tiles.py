@@ -1,6 +1,6 @@
-"""What a configuration of IREE is, whatever the target: a named tile that lowers an operation.
+"""Target-independent parts of IREE's configurations: a named tile that lowers an operation.
 
-Names say what is tiled, and a name of each form parses back to the tile that printed it:
+Names describe the tiling, and a name of each form parses back to its tile:
 
 =========================================================  ======================================
 ``default``, ``tile_config_default``                       all left to the compiler
@@ -27,18 +27,19 @@ from gemmetry.domain.operation import Layout, Operation, OperationKind
 
 @dataclass(frozen=True, slots=True)
 class Lowering:
-    """What a configuration means to the compiler, for one operation."""
+    """The compiler's attributes and flags of a configuration, for one operation."""
 
     compilation_info: str | None = None
     """Attribute of the contraction; None leaves it to the compiler."""
     flags: tuple[str, ...] = ()
-    """Extra ``iree-compile`` flags, which need a compile call of their own."""
+    """Additional ``iree-compile`` flags, which require a separate compile call."""
     vector_bytes: int = 0
-    """The largest vector that the compiler will form of it on a CPU; 0 where it chooses itself.
-    Only the compiler decides, but what exceeds its limit is not offered, and where it is asked for
-    by name it is compiled apart, so that its failure costs the others no second call."""
+    """Bytes of the largest vector that the compiler will form on a CPU; 0 where it chooses itself.
+    Only the compiler decides, but configurations that exceed its limit are not listed, and if
+    requested by name they are compiled separately, so that their failure costs the others no second
+    call."""
     notes: tuple[str, ...] = ()
-    """What the record should say about the translation."""
+    """Note on the translation, for the record."""
 
 
 class IreeTile(Protocol):
@@ -49,7 +50,7 @@ class IreeTile(Protocol):
         """Parses back to this tile."""
 
     def parameters(self) -> dict[str, Parameter]:
-        """For the record and for selection by value."""
+        """Parameters, for the record and for selection by value."""
 
     def problem(self, operation: Operation) -> str | None:
         """Why the tile does not fit the operation (the validity filter), or None."""
@@ -60,7 +61,7 @@ class IreeTile(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CompilerChoice:
-    """Nothing said: the compiler chooses, and its choice is read back into the record."""
+    """No attributes: the compiler chooses, and its choice is read back into the record."""
 
     name: str = "default"
     flags: tuple[str, ...] = ()
@@ -79,12 +80,12 @@ DEFAULT = CompilerChoice()
 LEGACY_DEFAULT = CompilerChoice("tile_config_default")
 """The old dispatch profiler's name for the compiler's choice (--default-config)."""
 DATA_TILING = CompilerChoice("data_tiling", ("--iree-opt-data-tiling",))
-"""A flag of the whole compilation, not an attribute: operands are packed into tiles that the
-vector unit likes (mmt4d) before the product, and the result is unpacked."""
+"""A flag of the whole compilation, not an attribute: operands are packed into tiles suited to the
+vector unit (mmt4d) before the product, and the result is unpacked."""
 
 
 def configuration(tile: IreeTile) -> Configuration:
-    """The configuration that a tile is."""
+    """The configuration of a tile."""
     return Configuration(tile.name, tile.parameters())
 
 
@@ -94,7 +95,7 @@ def batch_dims(operation: Operation) -> int:
 
 
 def loop_sizes(operation: Operation) -> tuple[int, int, int]:
-    """(m, n, k) of the product as it is emitted: swapped for a column-major C, k of one slice."""
+    """(m, n, k) of the emitted product: swapped for a column-major C, with k of one slice."""
     m, n, k, _ = operation.matmul_shape
     if operation.output.layout is Layout.COLUMN:
         m, n = n, m

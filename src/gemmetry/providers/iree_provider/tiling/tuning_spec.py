@@ -64,8 +64,8 @@ def tuning_spec(dispatch: Dispatch) -> str:
     """The spec's text; it applies to contractions of exactly this size, types and layout.
 
     Raises:
-        UnsupportedError: the operation is no contraction that the spec language matches, the
-            configuration is no attribute, or the target's backend reads no spec.
+        UnsupportedError: the spec language cannot match the operation, the configuration is not an
+            attribute, or the target's backend does not read specs.
     """
     operation = dispatch.operation
     info = lowering_of(dispatch).compilation_info
@@ -102,7 +102,7 @@ def tuning_spec(dispatch: Dispatch) -> str:
 
 
 def write_tuning_spec(dispatch: Dispatch, generated: Path) -> Path:
-    """Write ``<operation>_<configuration>_spec.mlir`` beside the operation's source.
+    """Write ``<operation>_<configuration>_spec.mlir`` next to the operation's source.
 
     Raises:
         UnsupportedError: see :func:`tuning_spec`. StorageError: the folder cannot be written.
@@ -122,7 +122,8 @@ def write_tuning_spec(dispatch: Dispatch, generated: Path) -> Path:
 
 
 def write_tuning_specs(dispatches: Iterable[Dispatch], generated: Path) -> list[Path]:
-    """:func:`write_tuning_spec` for those that have one; the files written."""
+    """Call :func:`write_tuning_spec` for the dispatches that have one. Returns the files
+    written."""
     paths = []
     for dispatch in dispatches:
         try:

@@ -1,9 +1,9 @@
-"""How large a vector of IR may be before ``iree-compile`` rejects it, for one processor.
+"""Determines the vector size from which ``iree-compile`` rejects a function for a processor.
 
-IREE refuses functions with a vector of as many bytes as 512 registers of the processor hold, or
-more ("large vector sizes"; compiler/src/iree/compiler/Codegen/LLVMCPU/
-LLVMCPUVerifyVectorSizeLegality.cpp): 32 KiB with AVX-512, 16 KiB with AVX2, 8 KiB with SSE or
-NEON. How wide its registers are depends on target and flags, so the compiler is asked.
+IREE rejects functions with a vector of at least as many bytes as 512 registers of the processor
+("large vector sizes"; compiler/src/iree/compiler/Codegen/LLVMCPU/
+LLVMCPUVerifyVectorSizeLegality.cpp): 32 KiB with AVX-512, 16 KiB with AVX2, 8 KiB with SSE or NEON.
+The width of its registers depends on target and flags, so it is queried from the compiler.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REGISTERS = 512
 """Default of the flag below."""
 
 SMALLEST_LIMIT_BYTES = 16 * REGISTERS
-"""What every processor takes: no vector register that IREE compiles for is narrower."""
+"""Limit that every processor meets: no vector register that IREE compiles for is narrower."""
 
 _REGISTERS_FLAG = "--iree-llvmcpu-max-allowed-number-of-native-vectors="
 _ASK_TIMEOUT_S = 60.0
@@ -31,11 +31,12 @@ func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> {
 
 
 def vector_limit_bytes(program: Path, flags: Sequence[str]) -> int | None:
-    """Bytes from which on a vector is rejected; None where the compiler does not show it.
+    """Vector size in bytes from which functions are rejected; None where the compiler does not show
+    it.
 
     Args:
         program: an ``iree-compile``.
-        flags: those that name the target, and the user's.
+        flags: the target's flags, and the user's.
     """
     try:
         changed_ns = program.stat().st_mtime_ns
@@ -49,8 +50,8 @@ def vector_limit_bytes(program: Path, flags: Sequence[str]) -> int | None:
 
 @cache
 def _register_bytes(program: Path, changed_ns: int, flags: tuple[str, ...]) -> int | None:
-    """Width of the vector registers that code is generated for, in about 0.1 s; `changed_ns`
-    tells a compiler from the one that was built over it."""
+    """Width of the vector registers that code is generated for, determined in about 0.1 s;
+    `changed_ns` distinguishes a compiler from a later build at the same path."""
     command = [str(program), "-", "-o", "-", *flags, "--compile-to=preprocessing"]
     try:
         done = subprocess.run(
