@@ -1,4 +1,4 @@
-"""numpy on the host: every operation through the BLAS that numpy was built with."""
+"""numpy on the host: computes every operation with the BLAS that numpy was built with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gemmetry.providers.cost_probe import CostProbe
 
 
 class NumpyExecutable:
-    """One operation as numpy calls on host arrays; fills the output it is given."""
+    """One operation as numpy calls on host arrays; fills the output passed to it."""
 
     writes_output = True
 
@@ -57,7 +57,7 @@ class NumpyExecutable:
 
 
 class NumpyProvider(BaseProvider):
-    """Options: ``threads``, the BLAS threads to use (0 or absent: what the BLAS chose itself)."""
+    """Options: ``threads``, the number of BLAS threads (0 or absent: the BLAS's own choice)."""
 
     name: ClassVar[str] = "numpy"
     description: ClassVar[str] = "numpy's BLAS on the host; narrow types convert at each launch"
@@ -100,7 +100,7 @@ class NumpyProvider(BaseProvider):
         return NumpyExecutable(dispatch.operation, facts)
 
     def seconds_per_launch(self, dispatch: Dispatch) -> float | None:
-        """What smaller products predict (:mod:`gemmetry.providers.cost_probe`)."""
+        """Prediction from smaller products (:mod:`gemmetry.providers.cost_probe`)."""
         if self.supports(dispatch.operation, dispatch.target) is not None:
             return None
         self._apply_threads()
@@ -125,7 +125,7 @@ class NumpyProvider(BaseProvider):
 
 
 def _notes(operation: Operation) -> tuple[str, ...]:
-    """What a reader must know to judge the time."""
+    """Notes needed to judge the time."""
     signature = operation.signature
     compute = compute_dtype_of_accumulator(operation)
     notes = []

@@ -1,4 +1,4 @@
-"""Finds providers: modules of this package by their file names, and entry points of others."""
+"""Finds providers: modules of this package by file name, and entry points of other packages."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def provider_names() -> list[str]:
 
 
 def listed_provider_names() -> list[str]:
-    """:func:`provider_names` without those that nobody is offered."""
+    """:func:`provider_names` without unlisted providers."""
     return [name for name in provider_names() if name not in UNLISTED_PROVIDERS]
 
 
 @cache
 def traits_of(name: str) -> ProviderTraits:
-    """What is known of a provider without loading it; those of other packages, and what no
-    package here provides, have the usual traits."""
+    """The traits of a provider, without loading it; providers of other packages, and unknown ones,
+    have the default traits."""
     if name not in builtin_names():
         return ProviderTraits()
     return cast(ProviderTraits, getattr(_module(name), "TRAITS", ProviderTraits()))
@@ -70,15 +70,16 @@ def _module(name: str) -> ModuleType:
 
 
 class BrokenPluginError(RequestError):
-    """A provider of another package cannot be imported or made."""
+    """A provider of another package cannot be imported or created."""
 
 
 def load_provider(name: str, options: Mapping[str, Any] | None = None) -> Provider:
-    """Make the provider called `name`; one of another package as :class:`IsolatedPlugin`.
+    """Create the provider called `name`; one of another package is wrapped as
+    :class:`IsolatedPlugin`.
 
     Raises:
         UnknownNameError: no provider has that name.
-        BrokenPluginError: a provider of another package cannot be imported or made.
+        BrokenPluginError: a provider of another package cannot be imported or created.
     """
     if name in builtin_names():
         module = _module(name)
@@ -94,7 +95,7 @@ def load_provider(name: str, options: Mapping[str, Any] | None = None) -> Provid
         raise  # the provider's own objection to its options
     except (Exception, SystemExit) as error:
         # The isolation boundary around other packages' code: it may raise anything, and must not
-        # keep the providers that work from being listed and used.
+        # prevent working providers from being listed and used.
         raise BrokenPluginError(
             f"the provider {name!r} of {point.value!r} cannot be imported: "
             f"{type(error).__name__}: {error}",
@@ -103,7 +104,7 @@ def load_provider(name: str, options: Mapping[str, Any] | None = None) -> Provid
 
 
 class UnavailableProvider(BaseProvider):
-    """Stands for a plug-in that cannot be made, where all providers are listed."""
+    """Represents a plug-in that cannot be created, in lists of all providers."""
 
     name: str  # type: ignore[misc]  # a class variable of all that have a class of their own
 

@@ -1,5 +1,5 @@
 """The provider ``null``:
-a pretend device for tests of everything around a provider. Start at ``provider.py``."""
+a simulated device for testing everything around a provider. Start at ``provider.py``."""
 
 from gemmetry.domain.contracts import ProviderTraits
 

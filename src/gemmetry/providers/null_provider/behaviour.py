@@ -1,4 +1,4 @@
-"""What the null provider can be told to do, and the names of its configurations for it.
+"""The behaviours of the null provider, and the names of the configurations that select them.
 
 ``kind`` or ``kind_value``, the value written as numbers in operation names are (``factor_1p5``).
 :func:`parse_behaviour` is the inverse of :attr:`Behaviour.name`.
@@ -22,35 +22,36 @@ class BehaviourKind(StrEnum):
     FACTOR = "factor"
     """Simulated time × value."""
     NOISY = "noisy"
-    """Simulated time spread by ± value percent instead of ± 0.5 percent."""
+    """Simulated time that varies by ± value percent instead of ± 0.5 percent."""
     SLOW = "slow"
-    """Sleeps value milliseconds in every launch, really."""
+    """Really sleeps for value milliseconds in every launch."""
     CHATTY = "chatty"
-    """Right, but writes lines to standard output and standard error at every launch."""
+    """Correct, but writes lines to standard output and standard error at every launch."""
 
     WRONG = "wrong"
-    """Everything half too large (integers: one too large)."""
+    """All elements are too large by a half (integers: by one)."""
     WRONG_NAN = "wrong_nan"
-    """Right but for one NaN in the last element (integers: the smallest value)."""
+    """Correct except for a NaN in the last element (integers: the smallest value)."""
     PARTIAL = "partial"
     """The last row of the result is never written."""
     LATE = "late"
-    """Right until the device times it, wrong from then on."""
+    """Correct until the device times it, wrong from then on."""
     MUTATE_INPUTS = "mutate_inputs"
-    """Right, then changes one bit of A."""
+    """Correct, but then changes one bit of A."""
     OUT_OF_BOUNDS = "out_of_bounds"
-    """Right, but also writes eight bytes past the end of its output."""
+    """Correct, but also writes eight bytes past the end of its output."""
 
     LAUNCH_ERROR = "launch_error"
     FLAKY = "flaky"
     """Every second launch raises LaunchError."""
     RAISES = "raises"
-    """A launch raises an exception that is none of gemmetry's."""
+    """A launch raises an exception that is not one of gemmetry's."""
     OUT_OF_MEMORY = "out_of_memory"
     LEAK = "leak"
-    """A launch allocates, in small steps, until a limit it sets itself; then MemoryError."""
+    """A launch allocates in small steps up to a limit that it sets itself, then raises
+    MemoryError."""
     DEVICE_LOST = "device_lost"
-    """After value launches every synchronisation says that the device is gone."""
+    """After value launches every synchronisation reports that the device is gone."""
     CRASH = "crash"
     """A launch dies of SIGSEGV."""
     ABORT = "abort"
@@ -77,14 +78,14 @@ _VALUE = re.compile(r"[0-9]+(?:p[0-9]+)?(?:em?[0-9]+)?")
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """A kind with its value; 0 where the kind takes none."""
+    """A kind with its value; 0 where the kind has no value."""
 
     kind: BehaviourKind = BehaviourKind.DEFAULT
     value: float = 0.0
 
     @property
     def name(self) -> str:
-        """The configuration's name; a kind's usual value is left out."""
+        """The configuration's name; a kind's default value is left out."""
         if self.kind in _VALUE_REQUIRED or self.value != _DEFAULT_VALUES.get(self.kind, 0.0):
             return f"{self.kind}_{print_number(self.value)}"
         return str(self.kind)

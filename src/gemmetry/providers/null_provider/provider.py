@@ -1,6 +1,6 @@
-"""A pretend device for tests of everything around a provider: exact results, a simulated clock.
+"""A simulated device for testing everything around a provider: exact results, a simulated clock.
 
-Right, quick and deterministic unless a configuration asks for a fault (``behaviour.py``).
+It is correct, fast and deterministic unless a configuration selects a fault (``behaviour.py``).
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ from gemmetry.providers.base import BaseProvider
 from gemmetry.providers.null_provider.behaviour import Behaviour, BehaviourKind, parse_behaviour
 
 PEAK_FLOPS_PER_NS = 1000.0
-"""Of the pretend device: 1 TFLOP/s."""
+"""Peak of the simulated device: 1 TFLOP/s."""
 
 PEAK_BYTES_PER_NS = 100.0
-"""Of the pretend device: 100 GB/s."""
+"""Memory bandwidth of the simulated device: 100 GB/s."""
 
 LAUNCH_OVERHEAD_NS = 2000.0
 
 JITTER_PERCENT = 0.5
 
 LEAK_LIMIT_BYTES = 256 * 2**20
-"""What ``leak`` takes before it ends in MemoryError, so that it hurts no other process."""
+"""Memory that ``leak`` allocates before it raises MemoryError, small enough not to affect other
+processes."""
 
 _COMPUTE_DTYPE = np.dtype(np.float64)
 
@@ -54,10 +55,10 @@ _LEAK_STEP_BYTES = 4 * 2**20
 
 
 class NullDevice(HostDevice):
-    """Host memory whose clock moves only by what executables say a launch takes."""
+    """Host memory with a clock that advances only by the executables' simulated launch times."""
 
     def __init__(self) -> None:
-        # Not super().__init__(): a pretend device has no cache to look up.
+        # Not super().__init__(): a simulated device has no cache to look up.
         self.last_level_cache_bytes = 0
         self.clock_ns = 0.0
         self.timing_began = False
@@ -85,7 +86,7 @@ class NullDevice(HostDevice):
 
 
 class NullExecutable:
-    """A dispatch on the pretend device; misbehaves as its configuration's name says."""
+    """A dispatch on the simulated device; misbehaves as its configuration's name specifies."""
 
     writes_output = True
 
@@ -103,7 +104,7 @@ class NullExecutable:
         self._launches = 0
 
     def run(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> HostBuffer:
-        """Compute in float64 and round once, then do what the configuration asks."""
+        """Compute in float64 and round once, then apply the configuration's behaviour."""
         self._launches += 1
         jitter = 1 + self._spread * self._random.uniform(-1, 1)
         self._device.clock_ns += max(0.0, self._duration_ns * jitter)
@@ -150,11 +151,11 @@ class NullExecutable:
 class NullProvider(BaseProvider):
     """Options, all of them for tests:
 
-    ``configurations``: names listed beside ``default`` and ``fast``;
-    ``seconds_per_compile``: compiles ahead, each dispatch taking that long;
-    ``unavailable``: why it is not available; ``unsupported``: kinds of operation it refuses;
-    ``devices``: how many pretend devices there are (1);
-    ``predicted_seconds``: what it predicts a launch to take, instead of the truth.
+    ``configurations``: names listed in addition to ``default`` and ``fast``;
+    ``seconds_per_compile``: compiles ahead, each dispatch taking that long; ``unavailable``: why it
+    is not available; ``unsupported``: kinds of operation it refuses; ``devices``: number of
+    simulated devices (1); ``predicted_seconds``: predicted time of a launch, instead of the true
+    one.
     """
 
     name: ClassVar[str] = "null"
@@ -179,7 +180,7 @@ class NullProvider(BaseProvider):
 
     @cached_property
     def _configurations(self) -> tuple[Configuration, ...]:
-        """The same for every operation; plans of a million operations ask for each."""
+        """The same for every operation, as plans of a million operations call this for each."""
         names = dict.fromkeys(
             (BehaviourKind.DEFAULT, BehaviourKind.FAST, *self.options.get("configurations", ()))
         )
@@ -203,7 +204,7 @@ class NullProvider(BaseProvider):
         return "seconds_per_compile" in self.options
 
     def generate(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Sequence[Path]:
-        """One text file an operation: the names of its dispatches."""
+        """Write one text file per operation with the names of its dispatches."""
         names: dict[Path, list[str]] = {}
         for dispatch in dispatches:
             source = _folder(dispatch, workspace) / f"{operation_name(dispatch.operation)}.txt"
@@ -237,7 +238,7 @@ class NullProvider(BaseProvider):
         return NullExecutable(dispatch, behaviour)
 
     def seconds_per_launch(self, dispatch: Dispatch) -> float | None:
-        """What a launch really takes where it sleeps, else what it pretends to take."""
+        """The real time of a launch that sleeps, else its simulated time."""
         if "predicted_seconds" in self.options:
             return float(self.options["predicted_seconds"])
         behaviour = parse_behaviour(dispatch.configuration.name)
@@ -246,7 +247,7 @@ class NullProvider(BaseProvider):
         return simulated_ns(dispatch.operation, behaviour) / 1e9
 
     def _compile_one(self, dispatch: Dispatch, workspace: Workspace) -> int:
-        """Compile unless that is done; how long it took in ns."""
+        """Compile unless this has been done already. Returns the duration in ns."""
         began = time.perf_counter_ns()
         binary = None
         if self.compiles_ahead(dispatch.target):
@@ -278,8 +279,8 @@ def _configuration(behaviour: Behaviour) -> Configuration:
 
 
 def simulated_ns(operation: Operation, behaviour: Behaviour) -> float:
-    """Duration of a launch without its jitter: launch overhead plus the slower of compute and
-    memory, as in the roofline model; a real sleep counts in full."""
+    """Duration of a launch without jitter: launch overhead plus the longer of compute and memory
+    time, as in the roofline model; a real sleep counts in full."""
     work = max(operation.flops / PEAK_FLOPS_PER_NS, operation.bytes / PEAK_BYTES_PER_NS)
     duration = LAUNCH_OVERHEAD_NS + work
     match behaviour.kind:
@@ -364,7 +365,7 @@ def _die_of(number: signal.Signals) -> NoReturn:
 
 
 def _leak(_behaviour: Behaviour, _launches: int) -> None:
-    """Allocate until this process may not grow any further: a limit near its present size."""
+    """Allocate until this process reaches its memory limit, which is set near its current size."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)

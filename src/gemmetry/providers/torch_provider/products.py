@@ -30,7 +30,7 @@ _Step = Callable[[torch.Tensor, Sequence[torch.Tensor]], object]
 
 @dataclass(frozen=True, slots=True)
 class MathMode:
-    """torch's process-wide switches that decide what a GPU product computes."""
+    """torch's process-wide switches that determine the arithmetic of a GPU product."""
 
     _applied: ClassVar[list[MathMode]] = []
 
@@ -40,7 +40,8 @@ class MathMode:
     """A value of ``torch.backends.cuda.preferred_blas_library``."""
 
     def apply(self) -> None:
-        """Set the switches unless they stand so already (dispatches of one worker interleave)."""
+        """Set the switches unless they already have these values (dispatches of one worker
+        interleave)."""
         if self._applied and self._applied[0] == self:
             return
         precision = "tf32" if self.tf32 else "ieee"
@@ -56,14 +57,14 @@ class MathMode:
 
 
 def math_mode(operation: Operation, library: str = "cublas") -> MathMode:
-    """The switches that give `operation` the arithmetic its name promises."""
+    """The switches that give `operation` the arithmetic promised by its name."""
     s = operation.signature
     return MathMode(s.lhs is TF32, s.accumulator is F16, library)
 
 
 def declared(operation: Operation) -> tuple[Trait, ...]:
-    """What the calls of :func:`make_product` do otherwise than a single kernel would: there is no
-    scaled product that adds a C of its own."""
+    """How the calls of :func:`make_product` differ from a single kernel: there is no scaled product
+    that also adds C."""
     s = operation.signature
     adds_later = s.lhs.is_fp8 and s.beta != 0 and s.kind is not OperationKind.MATMUL_SPLITK
     return (Trait.ROUNDS_BEFORE_ADDING,) if adds_later else ()
@@ -84,7 +85,7 @@ def make_product(operation: Operation, device: torch.device) -> Product:
 
 
 def writes_output(operation: Operation) -> bool:
-    """False where torch offers no ``out=``: convolutions return a tensor of their own."""
+    """False where torch has no ``out=``: convolutions return a new tensor."""
     return operation.kind is not OperationKind.CONV2D
 
 
@@ -124,7 +125,8 @@ def _wider(source: DType, result: DType) -> dict[str, Any]:
 
 
 def _blas_product(operation: Operation) -> Product:
-    """mm or bmm; addmm or baddbmm where alpha, beta or what the epilogue adds first go along."""
+    """mm or bmm; addmm or baddbmm where alpha, beta or the epilogue's first addend can be
+    included."""
     s, at = operation.signature, _indices(operation)
     batched = operation.kind is OperationKind.BATCH_MATMUL
     plain, fused = (torch.bmm, torch.baddbmm) if batched else (torch.mm, torch.addmm)
@@ -145,7 +147,7 @@ def _blas_product(operation: Operation) -> Product:
                 added = _logical(added, s.result_layout)
             fused(added, a, b, out=c, alpha=s.alpha, **wider)
         elif s.alpha != 1:
-            # With beta 0 the first argument is not read; the output stands in for it.
+            # With beta 0 the first argument is not read, so the output is passed instead.
             fused(c, a, b, out=c, **scale)
         else:
             plain(a, b, out=c, **wider)
@@ -216,7 +218,7 @@ def _integer_product(operation: Operation) -> Product:
 def _split_k(operation: Operation, device: torch.device) -> Product:
     """One batched product over the slices of K into partial sums, then their sum.
 
-    Partial sums, and all that follows until the result is stored, are in the accumulator's type.
+    Partial sums, and all steps until the result is stored, use the accumulator's type.
     """
     s, at = operation.signature, _indices(operation)
     m, n, k, _ = operation.matmul_shape
@@ -247,7 +249,7 @@ def _split_k(operation: Operation, device: torch.device) -> Product:
 def _conv2d(operation: Operation) -> Product:
     """F.conv2d on views of the NHWC input and the HWCF filter; the result is NHWC again.
 
-    torch brings the filter into the layout its library wants, in every call; that is timed.
+    torch converts the filter to its library's layout in every call; this is part of the timing.
     """
     at = _indices(operation)
     c = operation.shape

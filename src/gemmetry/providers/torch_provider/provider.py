@@ -1,7 +1,7 @@
-"""The ``torch`` provider: what people get who call torch, on CPU, CUDA and ROCm.
+"""The ``torch`` provider: what callers of torch get, on CPU, CUDA and ROCm.
 
-It is the baseline of most comparisons (cuBLAS, hipBLAS or oneDNN do the work). docs/torch.md says
-which call each operation becomes and in what precision it accumulates.
+It is the baseline of most comparisons (cuBLAS, hipBLAS or oneDNN do the work). docs/torch.md lists
+the call for each operation and its accumulation precision.
 """
 
 from __future__ import annotations
@@ -81,9 +81,10 @@ class TorchProvider(BaseProvider):
         return TorchExecutable(dispatch.name, device, product, mode, writes, traits)
 
     def seconds_per_launch(self, dispatch: Dispatch) -> float | None:
-        """What smaller products predict (:mod:`gemmetry.providers.cost_probe`); CPU only.
+        """Prediction from smaller products (:mod:`gemmetry.providers.cost_probe`); CPU only.
 
-        It is there to find what takes seconds (f16 on CPUs without f16 arithmetic: 2 s for 1024³).
+        Its purpose is to find operations that take seconds (f16 on CPUs without f16 arithmetic: 2 s
+        for 1024³).
         """
         if dispatch.target.kind is not TargetKind.CPU:
             return None

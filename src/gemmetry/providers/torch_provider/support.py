@@ -1,8 +1,8 @@
 """What torch can compute natively, decided from the operation and the target alone.
 
 Each rule was tried on torch 2.13 (CPU) and 2.11 with CUDA 13.0 on an H200; docs/torch.md has the
-table. A product that torch could do only by converting operands first is not offered: the
-conversion would be timed as if it were the product.
+table. A product that torch can compute only by converting operands first is not supported: the
+conversion would be timed as part of the product.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from gemmetry.domain.target import Target, TargetKind
 
 _BLAS_INPUTS = (F64, F32, TF32, F16, BF16)
 _FNUZ_ARCHITECTURES = ("gfx940", "gfx941", "gfx942")
-"""AMD CDNA 3 has the FNUZ formats only (AMD Instinct MI300 ISA guide); later ones the OCP ones."""
+"""AMD CDNA 3 has only the FNUZ formats (AMD Instinct MI300 ISA guide); later ones have the OCP
+formats."""
 _FIRST_FP8_CUDA = 89
 """Compute capability 8.9, Ada: PTX ISA, ``mma`` with .e4m3 and .e5m2."""
 _INT_MM_MIN_ROWS = 17
 _INT_MM_MULTIPLE = 8
 _SCALED_MM_MULTIPLE = 16
-"""Checked by ATen: ``_int_mm`` and ``_scaled_mm`` on CUDA refuse other sizes."""
+"""Checked by ATen: ``_int_mm`` and ``_scaled_mm`` on CUDA reject other sizes."""
 
 
 def reason_against(operation: Operation, target: Target) -> str | None:
-    """None if torch computes `operation` on `target` with one of its own calls, else why not."""
+    """None if torch computes `operation` on `target` with one of its own calls, else the reason."""
     s = operation.signature
     if target.kind not in (TargetKind.CPU, TargetKind.CUDA, TargetKind.HIP):
         return f"torch has no {target.kind} device"
@@ -115,7 +116,7 @@ def _int8_reason(operation: Operation, target: Target) -> str | None:
         return f"torch's s8 product (_int_mm) does matmul only; torch's {s.kind} would wrap in s8"
     m, n, k, _ = operation.matmul_shape
     if target.kind is TargetKind.CPU:
-        # Found by our own tail shapes, with torch 2.13: the result keeps what it held before.
+        # Found by gemmetry's tail shapes, with torch 2.13: the result keeps its earlier contents.
         return "_int_mm on the CPU writes no result for K = 1" if k == 1 else None
     rows, columns = (n, m) if s.result_layout is Layout.COLUMN else (m, n)
     if rows < _INT_MM_MIN_ROWS or columns % _INT_MM_MULTIPLE or k % _INT_MM_MULTIPLE:

@@ -2,7 +2,7 @@
 
 ``tiles`` holds the configurations and their names, ``architectures`` the facts about GPUs,
 ``plan`` maps an operation to kernel arguments, ``compiling`` compiles and reads the machine code,
-``provider`` ties them together. Nothing here imports triton or torch until it is used.
+``provider`` combines them. Nothing here imports triton or torch until it is used.
 """
 
 from gemmetry.domain.contracts import ProviderTraits

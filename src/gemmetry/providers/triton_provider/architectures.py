@@ -24,11 +24,11 @@ _KIB = 1024
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What one architecture offers a kernel."""
+    """Resources and features of one architecture."""
 
     name: str
     shared_memory_bytes: int
-    """The most that one block may have."""
+    """Most shared memory per block, in bytes."""
     warp_size: int
     registers_per_thread: int
     """Vector registers that may hold an accumulator."""
@@ -42,7 +42,7 @@ class Architecture:
 
     @property
     def has_wgmma(self) -> bool:
-        """Its matrix instructions read shared memory: wgmma (9.x) or tcgen05 (10.x)."""
+        """Whether its matrix instructions read shared memory: wgmma (9.x) or tcgen05 (10.x)."""
         return not self.is_amd and 90 <= self.number < 120
 
     @property
@@ -79,7 +79,7 @@ _KNOWN = {
 }
 
 CROSS_COMPILED = ("sm_80", "sm_90", "sm_100", "gfx942", "gfx950")
-"""Compiled for on machines without such a GPU."""
+"""Architectures that can be compiled for on machines without such a GPU."""
 
 TRITON_TYPES = {
     F32: "fp32",
@@ -100,7 +100,7 @@ def architecture_of(target: Target) -> Architecture | None:
     """The architecture of a GPU target, or None if the kernel does not run on it."""
     if target.kind not in (TargetKind.CUDA, TargetKind.HIP):
         return None
-    # sm_90a is sm_90 with its own instructions, which Triton uses anyway.
+    # sm_90a is sm_90 with architecture-specific instructions, which Triton uses anyway.
     name = target.architecture
     return _KNOWN.get(name.rstrip("af") if name.startswith("sm_") else name)
 

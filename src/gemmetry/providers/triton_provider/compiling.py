@@ -1,4 +1,5 @@
-"""Compile the kernel for an architecture, keep what the compiler made, read the machine code."""
+"""Compiles the kernel for an architecture, stores the compiler's output, and reads the machine
+code."""
 
 from __future__ import annotations
 
@@ -30,13 +31,13 @@ _INSTRUCTIONS = (
     ("mfma", "v_mfma"),
     ("wmma", "v_wmma"),
 )
-"""Name told -> text that stands in PTX or AMD assembly where the instruction is used."""
+"""Reported name -> text found in PTX or AMD assembly where the instruction is used."""
 _KEPT = ("ttir", "ttgir", "ptx", "cubin", "amdgcn", "hsaco")
 _CUOBJDUMP_SECONDS = 30
 
 
 class Built(NamedTuple):
-    """Triton's compiled kernel and what building it told."""
+    """Triton's compiled kernel and the facts from building it."""
 
     kernel: Any
     facts: BuildFacts
@@ -52,8 +53,8 @@ def compile_kernel(
 ) -> Built:
     """Compile `plan` for `architecture`, writing the intermediate forms below `generated`.
 
-    Triton keeps its own cache beside them (unless TRITON_CACHE_DIR says where), so that what was
-    compiled ahead loads at once in another process.
+    Triton keeps its own cache next to them (unless TRITON_CACHE_DIR is set), so that kernels
+    compiled ahead load immediately in another process.
 
     Raises:
         CompileError: Triton or ptxas rejected it.
@@ -93,7 +94,7 @@ def _always_compiling(force: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def as_compile_error(dispatch: Dispatch) -> Iterator[None]:
-    """Turn what Triton raises for a kernel it cannot compile or load into CompileError.
+    """Turn Triton's exceptions for kernels that it cannot compile or load into CompileError.
 
     Triton has no common base class: its front end raises CompilationError, its pass manager
     RuntimeError and ValueError, ptxas PTXASError, the loader OutOfResources.
@@ -108,9 +109,10 @@ def as_compile_error(dispatch: Dispatch) -> Iterator[None]:
 
 
 def first_useful_line(error: BaseException) -> str:
-    """The line of a compiler's output that says what is wrong, not where it was noticed.
+    """The line of a compiler's output that states the cause of an error, not its location.
 
-    Triton's front end chains one error for each function it was inlining; the first cause tells.
+    Triton's front end chains one error per function that it was inlining; the first one is the
+    cause.
     """
     while error.__cause__ is not None and str(error.__cause__).strip():
         error = error.__cause__
@@ -120,7 +122,7 @@ def first_useful_line(error: BaseException) -> str:
     ]
     if telling:
         return telling[0][:300]
-    # Triton's front end shows the code with a caret under it and says why in the last line.
+    # Triton's front end shows the code with a caret under it, and the reason in the last line.
     return lines[-1][:300] if lines else type(error).__name__
 
 
@@ -192,7 +194,7 @@ def amd_resources(assembly: str) -> tuple[int | None, int | None]:
 
 
 def _resource_usage(cubin: Path) -> str | None:
-    """What the cuobjdump that Triton brings along tells of a kernel; None where it cannot run."""
+    """Facts about a kernel from the cuobjdump in Triton's package; None where it cannot run."""
     try:
         return subprocess.run(
             [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(cubin)],

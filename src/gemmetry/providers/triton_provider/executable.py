@@ -1,4 +1,4 @@
-"""Our kernel, loaded and launched on torch tensors."""
+"""Loads gemmetry's kernel and launches it on torch tensors."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def load(dispatch: Dispatch, plan: KernelPlan, built: Built, device: TorchDevice
     """Load the compiled kernel onto the current device.
 
     Raises:
-        CompileError: the device has not the resources it needs.
+        CompileError: the device does not have the resources that the kernel needs.
     """
     with as_compile_error(dispatch):
         launch = built.kernel[(plan.programs, 1, 1)]

@@ -1,4 +1,4 @@
-"""Where generated files go, and writing them so that no reader sees half of one."""
+"""Paths of generated files, and writing them atomically."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def output_folder(generated: Path, dispatch: Dispatch) -> Path:
 
 
 def kernel_source() -> bytes:
-    """The source of our kernel, read as a file: importing it would import triton."""
+    """The source of gemmetry's kernel, read as a file: importing it would import triton."""
     return files("gemmetry.kernels").joinpath("triton_matmul.py").read_bytes()
 
 
 def write_atomically(path: Path, data: bytes) -> Path:
-    """Write `data` to `path`, making its folder.
+    """Write `data` to `path`, creating its folder.
 
     Raises:
         StorageError: the folder cannot be written.

@@ -12,10 +12,10 @@ from gemmetry.providers.triton_provider.architectures import TRITON_TYPES
 from gemmetry.providers.triton_provider.tiles import TritonTile
 
 ALIGNMENT = 16
-"""Bytes; Triton's ``tt.divisibility``: what lets it load 16 bytes at a time."""
+"""Alignment in bytes (Triton's ``tt.divisibility``) that allows loads of 16 bytes at a time."""
 _IMPRECISE_STEPS = 128
-"""fp8 products summed in Hopper's 14-bit accumulator before f32 takes over: the interval of
-DeepSeek-V3 (arXiv 2412.19437, section 3.5.2), and what the error bounds assume."""
+"""fp8 products summed in Hopper's 14-bit accumulator before the sum is promoted to f32: the
+interval of DeepSeek-V3 (arXiv 2412.19437, section 3.5.2), which the error bounds assume."""
 
 _POINTERS = {
     "a": "lhs",
@@ -32,7 +32,7 @@ _POINTERS = {
 
 @dataclass(frozen=True, slots=True)
 class KernelPlan:
-    """Everything about one launch but the pointers."""
+    """All arguments of one launch except the pointers."""
 
     pointers: Mapping[str, str]
     """Pointer argument -> Triton type, in order; absent tensors are left out."""
@@ -45,7 +45,7 @@ class KernelPlan:
     stages: int
 
     def signature(self, names: Sequence[str]) -> dict[str, str]:
-        """Argument -> type for all `names` of the kernel, as ``ASTSource`` wants it."""
+        """Argument -> type for all `names` of the kernel, as ``ASTSource`` requires."""
         return {
             name: self.pointers.get(name) or self._integer_type(name) or "constexpr"
             for name in names
@@ -66,12 +66,12 @@ class KernelPlan:
         }
 
     def arguments(self, names: Sequence[str]) -> list[Any]:
-        """The launch's arguments with None in the place of pointers."""
+        """The launch's arguments with None in place of pointers."""
         values = {**self.constants, **self.integers}
         return [values.get(name) for name in names]
 
     def document(self) -> dict[str, Any]:
-        """The plan as JSON values, for people to read."""
+        """The plan as readable JSON values."""
         return {
             "kernel": "matmul_kernel",
             "pointers": dict(self.pointers),

@@ -1,4 +1,4 @@
-"""The provider: what the kernel can do, its configurations, compiling ahead and building."""
+"""The provider: supported operations, configurations, compiling ahead and building."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gemmetry.providers.triton_provider.compiling import Built
 
 _INTERPRETED_STEP_S = 1e-3
-"""Time of one tile step in Triton's interpreter, about; it is numpy with overhead."""
+"""Approximate time of one tile step in Triton's interpreter, which is numpy with overhead."""
 
 
 class TritonProvider(BaseProvider):
@@ -74,7 +74,7 @@ class TritonProvider(BaseProvider):
         return target.is_gpu
 
     def generate(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Sequence[Path]:
-        """The kernel's source, and per dispatch what it is compiled with as JSON."""
+        """Write the kernel's source, and the compile parameters of each dispatch as JSON."""
         from gemmetry.providers.triton_provider.files import (
             kernel_source,
             output_folder,
@@ -173,7 +173,7 @@ def _architecture_name(dispatch: Dispatch) -> str:
 
 
 def _require_interpreter() -> None:
-    """Triton decides when it is imported whether its functions are interpreted."""
+    """Triton determines on import whether its functions are interpreted."""
     if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
         raise UnsupportedError(
             "triton is already imported as a compiler in this process",

@@ -1,4 +1,4 @@
-"""What our Triton kernel computes, decided from the operation and the target alone."""
+"""What gemmetry's Triton kernel can compute, decided from the operation and the target alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gemmetry.providers.triton_provider.architectures import Architecture, archi
 
 _RESULTS = (F32, F16, BF16)
 _INTERPRETED = {F32, F16, S8, S32}
-"""Triton 3.9's interpreter multiplies the bits of bf16 as integers and refuses fp8."""
+"""Triton 3.9's interpreter multiplies the bits of bf16 as integers and rejects fp8."""
 _LARGEST_STRIDE = 2**22
 """Elements between two rows or columns: offsets within a tile (up to 256 of them) are 32-bit."""
 _LARGEST_GRID = 2**31 - 1
@@ -18,7 +18,7 @@ _SMALLEST_TILE = 16
 
 
 def reason_against(operation: Operation, target: Target, *, interprets: bool) -> str | None:
-    """None if the kernel computes `operation` on `target`, else why not."""
+    """None if the kernel computes `operation` on `target`, else the reason."""
     s = operation.signature
     architecture = architecture_of(target)
     if interprets:

@@ -1,4 +1,4 @@
-"""Tuning configurations of the Triton kernel: names, what is worth trying, what is possible.
+"""Tuning configurations of the Triton kernel: names, candidates and validity.
 
 A configuration is called ``tile_<BLOCK_M>x<BLOCK_N>x<BLOCK_K>_warps<W>_stages<S>_group<G>``;
 ``default`` leaves the choice to :func:`choose`.
@@ -20,13 +20,13 @@ _NAME = re.compile(
 )
 _LARGEST_BLOCK = 1024
 _FEWEST_TILES = 100
-"""`choose` goes to smaller tiles while a tile size gives fewer: about one per multiprocessor of
-a large GPU (H200: 132)."""
+"""`choose` uses smaller tiles until there are at least this many programs: about one per
+multiprocessor of a large GPU (H200: 132)."""
 _SLIVER = 64
-"""Tiles with fewer rows or columns are for matrices that have no more."""
+"""Tiles with fewer rows or columns are only for matrices that are not larger."""
 _ACCUMULATOR_SHARE = 0.55
-"""Of a thread's registers, at most, for the accumulator: on an H200, tiles at 128 of 255 registers
-ran without spills and those at 256 spilled."""
+"""Most registers of a thread for the accumulator: on an H200, tiles with 128 of 255 registers ran
+without spills and those with 256 spilled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class TritonTile:
         }
 
     def tiles(self, operation: Operation) -> int:
-        """Programs that one launch starts."""
+        """Number of programs that one launch starts."""
         m, n, _, batch = operation.matmul_shape
         return -(-m // self.block_m) * -(-n // self.block_n) * batch
 
@@ -82,7 +82,7 @@ def parse_tile(name: str) -> TritonTile | None:
 
 
 def shared_memory_bytes(tile: TritonTile, operation: Operation, architecture: Architecture) -> int:
-    """What the software pipeline needs: one A and one B tile per buffer.
+    """Shared memory that the software pipeline needs: one A and one B tile per buffer.
 
     The number of buffers was read off Triton's metadata (3.6 and 3.9): one for each stage where
     the matrix instruction reads shared memory itself (wgmma and tcgen05, from 64 rows up) and on
@@ -121,7 +121,7 @@ def _make(*rows: tuple[int, ...]) -> tuple[TritonTile, ...]:
     return tuple(TritonTile(*row) for row in rows)
 
 
-# Best first for large products, by what an H200 measured at 4096³; the last ones are for few rows.
+# Best first for large products, as measured on an H200 at 4096³; the last ones are for few rows.
 _SIXTEEN_BIT = _make(
     (128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (256, 128, 64, 8, 4), (256, 128, 64, 8, 3),
     (128, 128, 64, 4, 3), (128, 128, 64, 4, 4), (128, 128, 64, 8, 3), (64, 256, 64, 4, 4),
@@ -184,8 +184,8 @@ def valid_tiles(operation: Operation, architecture: Architecture | None) -> list
 
 
 def choose(operation: Operation, architecture: Architecture | None) -> TritonTile:
-    """The tile that ``default`` stands for: the first that is not much larger than C and gives
-    about one program per multiprocessor, else the one that gives the most programs."""
+    """The tile of ``default``: the first one that is not much larger than C and results in about
+    one program per multiprocessor, else the one with the most programs."""
     tiles = valid_tiles(operation, architecture)
     s = operation.signature
     if s.rhs_layout is Layout.COLUMN and s.lhs.itemsize == 2:
@@ -204,14 +204,15 @@ def choose(operation: Operation, architecture: Architecture | None) -> TritonTil
 
 
 def _fits(block: int, size: int) -> bool:
-    """Neither much larger than the matrix nor, where it is large, a sliver of it."""
+    """Whether the tile is neither much larger than the matrix nor, for a large matrix, a sliver of
+    it."""
     return block < 2 * max(size, 16) and block >= min(size, _SLIVER)
 
 
 def configurations(
     operation: Operation, architecture: Architecture | None
 ) -> Iterator[Configuration]:
-    """``default`` (with the parameters it stands for), then every valid tile."""
+    """``default`` (with its actual parameters), then every valid tile."""
     yield Configuration(DEFAULT_CONFIGURATION, choose(operation, architecture).parameters)
     for tile in valid_tiles(operation, architecture):
         yield tile.configuration
@@ -220,7 +221,7 @@ def configurations(
 def tile_of(
     configuration: Configuration, operation: Operation, architecture: Architecture | None
 ) -> TritonTile:
-    """The tile behind a configuration of this provider."""
+    """The tile of a configuration of this provider."""
     if configuration.name == DEFAULT_CONFIGURATION:
         return choose(operation, architecture)
     tile = parse_tile(configuration.name)

@@ -1,4 +1,4 @@
-"""A user's own kernel: a function in a file, what it takes, and its configurations by name."""
+"""A user's own kernel: a function in a file, its parameters, and its configurations by name."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from gemmetry.domain.names import print_number, split_dispatch_name
 from gemmetry.domain.traits import Trait
 
 CONFIGURATIONS_ATTRIBUTE = "CONFIGURATIONS"
-"""Module-level list of mappings, keyword -> value, used where the request gives none."""
+"""Module-level list of mappings, keyword -> value, used where the request specifies none."""
 
 BACKEND_ATTRIBUTE = "BACKEND"
-"""Module-level ``"numpy"`` or ``"torch"``: what the functions take."""
+"""Module-level ``"numpy"`` or ``"torch"``: the array library of the functions."""
 
 DECLARES_ATTRIBUTE = "DECLARES"
-"""Module-level list of what the functions' arithmetic is declared to be (``domain/traits.py``)."""
+"""Module-level list of the traits declared for the functions' arithmetic (``domain/traits.py``)."""
 
 ARRAYS = ("numpy", "torch")
 
@@ -39,7 +39,7 @@ RESERVED_KEYWORDS = frozenset(
         "alpha", "beta", "epilogue", "stride", "padding", "slices",
     }
 )  # fmt: skip
-"""What the operation passes; a configuration cannot set these."""
+"""Arguments passed by the operation; a configuration cannot set these."""
 
 _LONGEST_NAME = 80
 _ANY_OPERATION = "matmul_1x1x1_f32t_f32t_f32t"
@@ -47,16 +47,16 @@ _ANY_OPERATION = "matmul_1x1x1_f32t_f32t_f32t"
 
 @dataclass(frozen=True, kw_only=True)
 class KernelFacts:
-    """What is known of a function of a file without holding the function."""
+    """Information on a function of a file, without the function itself."""
 
     path: Path
     function_name: str
     arrays: str
     """``numpy`` or ``torch``."""
     configurations: Mapping[str, Mapping[str, Parameter]]
-    """Configuration's name -> keyword values, in the order given."""
+    """Configuration's name -> keyword values, in the specified order."""
     signature: inspect.Signature | None = None
-    """None: Python cannot tell; some functions written in C do not say."""
+    """None: unknown, as for some functions written in C."""
     declared: tuple[Trait, ...] = ()
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ class KernelFacts:
 
     @cached_property
     def parameters(self) -> frozenset[str]:
-        """Names of its parameters, as far as Python can tell."""
+        """Names of its parameters, as far as Python can determine them."""
         if self.signature is None:
             return frozenset()
         by_keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -77,16 +77,18 @@ class KernelFacts:
 
     @property
     def wants_dtype(self) -> bool:
-        """Whether it asks to be told the result's dtype, which A's and B's need not be."""
+        """Whether it has a parameter for the result's dtype, which may differ from those of A and
+        B."""
         return "out_dtype" in self.parameters
 
     @cached_property
     def digest(self) -> str:
-        """Twelve hex digits over the file: results of an edited kernel are results of another."""
+        """Twelve hex digits over the file, so that an edited kernel counts as a different
+        kernel."""
         return hashlib.sha256(self.path.read_bytes()).hexdigest()[:12]
 
     def refusal(self, keywords: Iterable[str]) -> str | None:
-        """Why a call with these keywords (and the first configuration's) cannot be made."""
+        """Why the function cannot be called with these keywords (and the first configuration's)."""
         keywords = list(keywords)
         missing = [keyword for keyword in keywords if keyword not in self.parameters]
         if missing:
@@ -137,14 +139,14 @@ def load_kernel(
 
     Args:
         text: file and function; a relative path starts at the current directory.
-        configurations: sequence of mappings, keyword -> value; None: the module's own list.
+        configurations: sequence of mappings, keyword -> value; None: the module's list.
         arrays: ``numpy`` or ``torch``; None: decided by :func:`decide_arrays`.
-        prefix: put the function's name in front of each configuration's, which tells several
-            kernels of one run apart.
+        prefix: put the function's name in front of each configuration's, which distinguishes
+            several kernels of one run.
 
     Raises:
-        RequestError: the file is missing or cannot be imported, the function or a configuration
-            is not one.
+        RequestError: the file is missing or cannot be imported, or the function or a configuration
+            is invalid.
         UnknownNameError: the file has no such function.
     """
     file_text, colon, function_name = text.rpartition(":")
@@ -200,7 +202,7 @@ def call_user_code(
     *arguments: Any,
     **keywords: Any,
 ) -> Any:
-    """Call what somebody else wrote; whatever it raises becomes the error that `explain` makes.
+    """Call user code; any exception becomes the error that `explain` returns.
 
     This is the isolation boundary around a user's code, and the only one: such code may raise
     any class, also its own, and ``SystemExit`` where a script ends itself on import.
