@@ -140,7 +140,7 @@ class ProviderConformance:
             _require(found == configuration, f"{dispatch.name} parses to {found}")
 
     def test_a_name_of_nobodys_grammar_is_none(self) -> None:
-        """Not an exception: several providers are asked for a name in turn."""
+        """Not an exception: a name is looked up in several providers in turn."""
         provider = self.provider()
         for operation in self._claimed():
             found = provider.parse_configuration(self.unknown_configuration, operation, self.target)

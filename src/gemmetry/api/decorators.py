@@ -62,7 +62,7 @@ def bench(
             (``dtypes``, ``layouts``, ``time_budget``, ``device`` ...).
 
     ``run`` also takes ``experiment`` (folder), ``listener`` and ``fresh``; see
-    :func:`gemmetry.profile`. A function of a notebook is written into a file beside the results,
+    :func:`gemmetry.profile`. A function of a notebook is written to a file next to the results,
     with the imports and values of the notebook that it uses.
 
     Raises:

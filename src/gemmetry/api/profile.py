@@ -98,7 +98,7 @@ def prepare(
     ``generated_dir``.
 
     Raises:
-        RequestError: what is asked for does not exist or does not fit.
+        RequestError: what is requested does not exist or does not fit.
     """
     generated = generated_folder(spec) if takes_generated else None
     planned = make_plan(
@@ -186,7 +186,7 @@ def profile(
     The results stand in the folder `experiment` and are resumed from there; `fresh` starts over.
 
     Raises:
-        RequestError: the request is wrong, with every mistake told.
+        RequestError: the request is wrong; the message lists every mistake.
         EnvironmentFailure: disk full, device lost ...; what was measured is kept.
     """
     from gemmetry.api.results import load

@@ -84,7 +84,7 @@ def prepare_self_test(
         mutants: globs on the names of configurations; empty: all.
 
     Raises:
-        UnknownNameError: no such level or vehicle. EmptySelectionError: nothing is left.
+        UnknownNameError: no such level or carrier. EmptySelectionError: nothing is left.
     """
     if level not in LEVELS:
         raise UnknownNameError("verification level", level, LEVELS)

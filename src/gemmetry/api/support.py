@@ -63,7 +63,7 @@ SAMPLES: tuple[tuple[str, str], ...] = (
         "conv2d_1x56x56x64_3x3x128_stride2x2_pad1x1_f16nhwc_f16hwcf_f16nhwc",
     ),
 )
-"""What is asked, and the operation that stands for it."""
+"""What a row is about, and the operation that represents it."""
 
 
 @dataclass(frozen=True, slots=True)

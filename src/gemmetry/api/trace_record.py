@@ -121,7 +121,7 @@ def record_traces(
     folder in the experiment, the files there, and the checksums of inputs and output.
 
     Raises:
-        RequestError: the request is wrong, with every mistake told.
+        RequestError: the request is wrong; the message lists every mistake.
         EnvironmentFailure: disk full, device lost ...; what was recorded is kept.
     """
     from gemmetry.api.results import load

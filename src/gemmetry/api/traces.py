@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Traces(Sequence[Trace]):
     """Traces of one or more files, and tables of them; a sequence of ``Trace``.
 
-    ``errors`` tells which files could not be read, and why.
+    ``errors`` lists the files that could not be read, and why.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Traces(Sequence[Trace]):
 
     def shapes(self) -> polars.DataFrame:
         """One row a distinct GEMM, over all files, those with the most time first; if none
-        of them has work on a GPU, the products that operators of the host tell.
+        of them has work on a GPU, the products that operators of the host record.
 
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
@@ -126,7 +126,7 @@ def load(*paths: str | PathLike[str], use_cache: bool = True) -> Traces:
     """The traces `paths`: Kineto (plain, gz, zst), rocprofv3 (JSON, CSV, rocpd), or folders.
 
     Raises:
-        RequestError: none of them can be read; the message tells why for each.
+        RequestError: none of them can be read; the message gives the reason for each.
     """
     errors: dict[str, RequestError] = {}
     traces = list(read_all(map(Path, paths), errors, use_cache=use_cache))

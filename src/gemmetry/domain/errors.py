@@ -9,7 +9,7 @@
     │   ├── EmptySelectionError a pattern or range selects nothing
     │   ├── SpecError           one or more mistakes in a spec, each with file:line:column
     │   └── PlanMismatchError   the experiment folder belongs to another plan
-    ├── InterruptedRunError     somebody pressed Ctrl-C during a run           exit status 130
+    ├── InterruptedRunError     someone pressed Ctrl-C during a run            exit status 130
     ├── EnvironmentFailure      this machine failed, not the request           exit status 3
     │   ├── StorageError        disk full, folder not writable
     │   ├── JournalDamagedError the experiment's database cannot be read

@@ -23,9 +23,9 @@ def reproduction_command(
 ) -> str:
     """A ``gemmetry profile`` command for the dispatch called `dispatch` of `lane`, with the seed,
     the distribution and whatever else it ran with that is not the default and can change its
-    outcome; ``gemmetry verify run`` where only verification is asked for or `verify_only` says
+    outcome; ``gemmetry verify run`` where only verification is requested or `verify_only` says
     that it decided, ``gemmetry trace record`` where traces were. Of several kernels of a user's own
-    it names the one that the dispatch is of, where its name tells."""
+    it names the one that the dispatch is of, where its name shows that."""
     lane, dispatch = _with_its_kernel(lane, dispatch)
     schedule = None if verify_only else settings.trace
     verify_only = verify_only or (settings.verify and not settings.measure and schedule is None)
@@ -44,8 +44,8 @@ def reproduction_command(
 
 
 def _with_its_kernel(lane: Lane, dispatch: str) -> tuple[Lane, str]:
-    """The lane with the kernel of `dispatch` alone, and what the dispatch is called there: beside
-    others the name of its function stands in front of the configuration's."""
+    """The lane with the kernel of `dispatch` alone, and what the dispatch is called there:
+    among others, the name of its function precedes the configuration's."""
     kernels = lane.options.get("kernel") or []
     if isinstance(kernels, str) or len(kernels) < 2:
         return lane, dispatch

@@ -1,4 +1,4 @@
-"""What exists on this machine, as the caller tells it; specs themselves look nothing up."""
+"""What exists on this machine, as the caller states it; specs themselves look nothing up."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What ``generate`` wrote into a folder: the set of dispatches that ``compile`` and ``profile``
 take from there where their own request names no problem.
 
-The dispatch profiler kept the same in a pickle beside its sources; here it is ``dispatches.json``
+The dispatch profiler kept the same in a pickle next to its sources; here it is ``dispatches.json``
 in the folder ``generated``, one entry for each operation, provider and target.
 """
 
@@ -55,7 +55,7 @@ class Generated:
 
 
 def names_a_problem(spec: ProfileSpec) -> bool:
-    """True if `spec` itself says what is computed, so that no folder is asked."""
+    """True if `spec` itself says what is computed, so that no folder is consulted."""
     return bool(_PROBLEM & spec.model_fields_set)
 
 

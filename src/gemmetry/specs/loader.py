@@ -1,4 +1,4 @@
-"""Files, mappings and ``key=value`` settings -> a spec, every mistake told at once."""
+"""Files, mappings and ``key=value`` settings -> a spec; all mistakes are reported at once."""
 
 from __future__ import annotations
 

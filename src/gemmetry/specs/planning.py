@@ -37,7 +37,7 @@ with the deadline of its stage."""
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan, and sentences about what was chosen or left out for the person who asked."""
+    """A plan, and sentences for the user about what was chosen or left out."""
 
     plan: Plan
     notes: tuple[str, ...]

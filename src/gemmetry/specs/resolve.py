@@ -23,7 +23,7 @@ def resolve_targets(
     defaults: Defaults | None,
     entries: Sequence[Generated] = (),
 ) -> tuple[list[Target], list[str]]:
-    """The devices or architectures asked for, or the best device of the providers in question; of
+    """The requested devices or architectures, or the best device of the providers in question; of
     generated dispatches (`entries`) those that they were written for.
 
     Raises:
@@ -121,7 +121,7 @@ def resolve_providers(
     catalogue: Catalogue,
 ) -> tuple[list[ProviderRequest], list[str]]:
     """The providers in question, checked. If the spec names none: all available ones that serve
-    one of the targets, or a kernel of one's own beside one library to compare it with.
+    one of the targets, or a kernel of the user's with one library to compare it with.
 
     Raises:
         RequestError: a provider does not work here, or none serves the targets.

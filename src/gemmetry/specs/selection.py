@@ -58,7 +58,7 @@ _BRACKETS = re.compile(r"\[[^\]]*\]")
 _OPEN = re.compile(r"[*?\[{.^$+|()\\]")
 """Where the fixed front of a pattern ends."""
 _NAME = re.compile(rf"(?:{'|'.join(OperationKind)})_\d")
-"""What begins like an operation's name is taken for one, so that a slip in it is told."""
+"""What begins like an operation's name is taken for one, so that a slip in it is reported."""
 
 
 def split_patterns(text: str) -> list[str]:
@@ -195,7 +195,7 @@ class PatternSelection:
     exclude: tuple[Pattern, ...] = ()
     configurations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     _found: set[str] = field(default_factory=set, compare=False, repr=False)
-    """Texts of `include` that a dispatch was found for, so that idle ones can be told."""
+    """Texts of `include` that a dispatch was found for, so that idle ones can be listed."""
 
     @property
     def everything(self) -> bool:
@@ -221,8 +221,8 @@ class PatternSelection:
         return is_wanted
 
     def idle_patterns(self) -> list[str]:
-        """Patterns of `include` that have selected nothing, once :meth:`matches` was asked about
-        every dispatch; empty if it was never asked."""
+        """Patterns of `include` that have selected nothing, once :meth:`matches` was called for
+        every dispatch; empty if it was never called."""
         texts = [pattern.text for pattern in self.include]
         return [text for text in texts if text not in self._found] if self._found else []
 

@@ -181,7 +181,7 @@ def _lane(
     gap: int,
     texts: _Texts,
 ) -> TimelineLane:
-    """Of the `chosen` pieces; `place` tells device, stream and thread."""
+    """Of the `chosen` pieces; `place` gives device, stream and thread."""
     device, stream, thread = place
     chosen = chosen[np.argsort(pieces.start_ns[chosen], kind="stable")]
     start, duration = pieces.start_ns[chosen], pieces.duration_ns[chosen]

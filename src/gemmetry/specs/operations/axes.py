@@ -72,7 +72,7 @@ def expand(
     that gives no shape asks for `singles` alone.
 
     Raises:
-        RequestError: a shape cannot be read or fits no kind that was asked for, or no combination
+        RequestError: a shape cannot be read or fits no requested kind, or no combination
             of the axes is valid.
     """
     grid = grid_axes(spec)

@@ -75,8 +75,8 @@ LEGACY = Defaults(
     device="cuda-sm_80",
     dispatches=("configuration=tile_config_*_tensorcore_mmasync",),
 )
-"""The dispatch profiler's own set: 109 dispatches for CUDA, made when `generate` or `compile` is
-told nothing. Shapes that are given replace it, with every configuration of the provider;
+"""The dispatch profiler's own set: 109 dispatches for CUDA, made when `generate` or `compile`
+gets no options. Shapes that are given replace it, with every configuration of the provider;
 ``--shapes legacy,768x512x1024`` measures both shapes."""
 
 

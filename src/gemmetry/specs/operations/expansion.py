@@ -65,7 +65,8 @@ class OperationBlock:
 class Operations:
     """The operations of blocks plus single ones: lazy, re-iterable, without duplicates.
 
-    Blocks must not overlap each other; a single operation that a block holds too is told once.
+    Blocks must not overlap each other; a single operation that a block also contains is yielded
+    once.
     """
 
     def __init__(self, blocks: Iterable[OperationBlock], singles: Iterable[Operation] = ()) -> None:
@@ -112,7 +113,7 @@ def make_signatures(
     """The valid signatures of the axes' product, and one note for each kind of invalid one.
 
     Raises:
-        RequestError: no combination is valid; the reason of the first is told.
+        RequestError: no combination is valid; the reason of the first is given.
     """
     is_conv = kind is OperationKind.CONV2D
     layouts = ("nhwc_hwcf",) if is_conv else axes.layouts or ("tt",)
