@@ -47,8 +47,8 @@ BEFORE_COMMAND = 3
 PROBE = [sys.executable, "-m", "gemmetry.providers.user_provider.probe"]
 """What looks into a file of kernels."""
 
-WITHOUT_TORCH = ("null", "numpy", "iree")
-"""Providers whose workers do not import torch, unless they trace."""
+WITH_TORCH = ("torch", "triton", "user")
+"""Providers whose workers import torch, or may; all do that trace."""
 
 READ_LATER = ("TORCHINDUCTOR_CACHE_DIR",)
 """Variables that are read when they are needed, so that servers need not differ by them."""
@@ -211,7 +211,7 @@ def _kind_for(guardian: list[str], environment: dict[str, str]) -> str:
     begins with the provider's."""
     provider = Path(guardian[2]).name.rpartition("-")[0]
     traces = "KINETO_LOG_LEVEL" in environment
-    return "plain" if provider in WITHOUT_TORCH and not traces else "torch"
+    return "torch" if provider in WITH_TORCH or traces else "plain"
 
 
 class ForkedPipes:

@@ -61,7 +61,9 @@ def test_a_killed_worker_ends_with_its_signal(worker):
         ("null", {}, "plain"),
         ("iree", {}, "plain"),
         ("torch", {}, "torch"),
-        ("my-provider", {}, "torch"),
+        ("user", {}, "torch"),
+        ("mutant", {}, "plain"),
+        ("my-provider", {}, "plain"),
         ("numpy", {"KINETO_LOG_LEVEL": "6"}, "torch"),
     ],
 )

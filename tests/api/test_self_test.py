@@ -90,7 +90,7 @@ def test_wrong_requests_are_told():
 
 
 def test_a_part_of_it_runs_and_resumes(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "DEADLINES_S", {Stage.VERIFY: 15.0, Stage.MEASURE: 15.0})
+    monkeypatch.setattr(module, "DEADLINES_S", {Stage.VERIFY: 8.0, Stage.MEASURE: 8.0})
     chosen = ["m01*_host", "m05*_host", "m17*_host", "ok01*_host"]
     found = self_test(mutants=chosen, experiment=tmp_path / "e")
     assert (found.mutants_total, found.mutants_killed, found.correct_total) == (3, 3, 1)
