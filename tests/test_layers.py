@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.providers.registry import builtin_names
+from gemmetry.providers.traits import builtin_names
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "gemmetry"

@@ -6,7 +6,7 @@ from importlib import resources
 
 import pytest
 
-from gemmetry.providers.registry import builtin_names
+from gemmetry.providers.traits import builtin_names
 from gemmetry.reports import palette
 from gemmetry.reports.palette import (
     COLOURS,

@@ -9,7 +9,7 @@ import pytest
 
 from gemmetry.domain.contracts import ProviderTraits
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.registry import traits_of
+from gemmetry.providers.traits import traits_of
 
 CPU = Target(TargetKind.CPU)
 GPU = Target(TargetKind.CUDA, "sm_90", 0, "Pretend GPU")

@@ -14,8 +14,8 @@ from gemmetry.providers.registry import (
     listed_provider_names,
     load_provider,
     provider_names,
-    traits_of,
 )
+from gemmetry.providers.traits import traits_of
 
 
 class InstalledCatalogue:

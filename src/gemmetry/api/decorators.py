@@ -90,7 +90,7 @@ def _run(
     keywords: Mapping[str, Any],
 ) -> Results:
     from gemmetry.api.profile import profile
-    from gemmetry.providers.registry import kernel_provider
+    from gemmetry.providers.traits import kernel_provider
 
     keywords = dict(keywords)
     against = keywords.pop("against", against)
@@ -114,7 +114,8 @@ def _run(
 def _baselines(against: Sequence[str] | None) -> Sequence[str]:
     if against is not None:
         return [against] if isinstance(against, str) else against
-    from gemmetry.providers.registry import baseline_names, load_provider, provider_names
+    from gemmetry.providers.registry import load_provider, provider_names
+    from gemmetry.providers.traits import baseline_names
 
     libraries = baseline_names(provider_names())
     return [next(name for name in libraries if load_provider(name).available() is None)]

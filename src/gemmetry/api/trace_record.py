@@ -14,7 +14,7 @@ from gemmetry.api.profile import Prepared, prepare, read_spec, run_prepared
 from gemmetry.domain.events import Listener, ignore_events
 from gemmetry.domain.settings import TraceSchedule
 from gemmetry.domain.target import parse_target
-from gemmetry.providers.registry import recording_provider
+from gemmetry.providers.traits import recording_provider
 from gemmetry.specs.model import ProfileSpec, ProviderSpec
 from gemmetry.specs.operations.grid import CPU_SQUARES, DEFAULT_SQUARES
 from gemmetry.store.places import DEFAULT_FOLDER

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from types import ModuleType
 from typing import Any, cast
 
-from gemmetry import providers
-from gemmetry.domain.contracts import Executable, Provider, ProviderTraits, Workspace
+from gemmetry.domain.contracts import Executable, Provider, Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.errors import (
     UNLISTED_PROVIDERS,
@@ -24,9 +20,9 @@ from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import Target
 from gemmetry.providers.base import BaseProvider
 from gemmetry.providers.isolated_plugin import IsolatedPlugin
+from gemmetry.providers.traits import builtin_module, builtin_names
 
 ENTRY_POINT_GROUP = "gemmetry.providers"
-_SUFFIX = "_provider"
 
 
 def provider_names() -> list[str]:
@@ -37,36 +33,6 @@ def provider_names() -> list[str]:
 def listed_provider_names() -> list[str]:
     """:func:`provider_names` without unlisted providers."""
     return [name for name in provider_names() if name not in UNLISTED_PROVIDERS]
-
-
-@cache
-def traits_of(name: str) -> ProviderTraits:
-    """The traits of a provider, without loading it; providers of other packages, and unknown ones,
-    have the default traits."""
-    if name not in builtin_names():
-        return ProviderTraits()
-    return cast(ProviderTraits, getattr(_module(name), "TRAITS", ProviderTraits()))
-
-
-def baseline_names(names: Iterable[str]) -> list[str]:
-    """Those of `names` that are vendor libraries, the best baseline first."""
-    ranks = {name: traits_of(name).baseline_rank for name in names}
-    ranked = [(rank, name) for name, rank in ranks.items() if rank is not None]
-    return [name for _, name in sorted(ranked)]
-
-
-def kernel_provider() -> str:
-    """The provider that runs the functions of ``--kernel``."""
-    return next(name for name in builtin_names() if traits_of(name).takes_kernels)
-
-
-def recording_provider() -> str:
-    """The provider whose dispatches ``trace record`` records where none is named."""
-    return next(name for name in builtin_names() if traits_of(name).records_traces)
-
-
-def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"{providers.__name__}.{name}{_SUFFIX}")
 
 
 class BrokenPluginError(RequestError):
@@ -82,7 +48,7 @@ def load_provider(name: str, options: Mapping[str, Any] | None = None) -> Provid
         BrokenPluginError: a provider of another package cannot be imported or created.
     """
     if name in builtin_names():
-        module = _module(name)
+        module = builtin_module(name)
         if not hasattr(module, "PROVIDER"):
             module = importlib.import_module(f"{module.__name__}.provider")
         return cast(Provider, module.PROVIDER(options))
@@ -127,16 +93,6 @@ class UnavailableProvider(BaseProvider):
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
         raise UnsupportedError(f"{dispatch}: {self._reason}")
-
-
-@cache
-def builtin_names() -> tuple[str, ...]:
-    """Names of the providers that come with gemmetry."""
-    return tuple(
-        module.name.removesuffix(_SUFFIX)
-        for module in pkgutil.iter_modules(providers.__path__)
-        if module.name.endswith(_SUFFIX)
-    )
 
 
 def _entry_points() -> dict[str, EntryPoint]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable
 
-from gemmetry.providers.registry import traits_of
+from gemmetry.providers.traits import traits_of
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f")
 """On a light ground. The first six are of Okabe and Ito's palette, which people with any colour

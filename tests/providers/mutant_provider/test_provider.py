@@ -14,7 +14,8 @@ from gemmetry.providers.mutant_provider import provider
 from gemmetry.providers.mutant_provider.catalogue import planted, planted_by_configuration
 from gemmetry.providers.mutant_provider.mutant import Carrier
 from gemmetry.providers.mutant_provider.provider import MutantProvider, vehicle_problem
-from gemmetry.providers.registry import load_provider, traits_of
+from gemmetry.providers.registry import load_provider
+from gemmetry.providers.traits import traits_of
 
 CPU = Target(TargetKind.CPU)
 ITEM = planted_by_configuration()["m38_tf32_inputs_host"]

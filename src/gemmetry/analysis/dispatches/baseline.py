@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from gemmetry.analysis.dispatches.marks import find_run_marks
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.record import Record
-from gemmetry.providers.registry import baseline_names
+from gemmetry.providers.traits import baseline_names
 from gemmetry.statistics.comparison import Difference
 
 Problem = tuple[str, str, str, str]

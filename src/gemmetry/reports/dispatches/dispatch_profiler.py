@@ -14,7 +14,7 @@ from gemmetry.domain.names import operation_name, split_dispatch_name
 from gemmetry.domain.operation import Operation, OperationKind
 from gemmetry.domain.outcome import Outcome, Verification
 from gemmetry.domain.record import Record
-from gemmetry.providers.registry import traits_of
+from gemmetry.providers.traits import traits_of
 from gemmetry.reports.texts import first_line, printable
 
 _RULE = "-" * 64 + " "
