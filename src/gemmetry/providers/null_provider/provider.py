@@ -152,10 +152,10 @@ class NullProvider(BaseProvider):
     """Options, all of them for tests:
 
     ``configurations``: names listed in addition to ``default`` and ``fast``;
-    ``seconds_per_compile``: compiles ahead, each dispatch taking that long; ``unavailable``: why it
-    is not available; ``unsupported``: kinds of operation it refuses; ``devices``: number of
-    simulated devices (1); ``predicted_seconds``: predicted time of a launch, instead of the true
-    one.
+    ``seconds_per_compile``: compiles ahead, each dispatch taking that long;
+    ``unavailable``: why it is not available; ``unsupported``: kinds of operation it rejects;
+    ``devices``: number of simulated devices (1);
+    ``predicted_seconds``: predicted time of a launch, instead of the true one.
     """
 
     name: ClassVar[str] = "null"
