@@ -230,7 +230,7 @@ def test_three_mistakes_in_a_spec_are_all_told(cli):
         (["--dtypes", "f61"], "Did you mean f64"),
         (["--layouts", "xx"], "xx"),
         (["--providers", "tourch"], "Did you mean torch"),
-        (["--providers", "null", "--dispatches", "matmul_9x9*"], "nearest names: matmul_"),
+        (["--providers", "null", "--dispatches", "matmul_9x9*"], "most similar names: matmul_"),
         (["--providers", "null", "--dispatches", "matmul_9x8x7_*"], "--shapes 9x8x7 adds it"),
         (["--problem-m", "64:64:1"], "is empty"),
         (["--problem-m", "0"], "below 1"),
