@@ -33,7 +33,6 @@ MEASURING_PATH = ("domain", "numerics", "statistics", "hardware", "specs", "veri
 MOST_MODULES = 15
 LARGER_FOLDERS = {
     "domain",  # one file a noun, and every other folder imports from it
-    "reports/traces",  # its tables and sums move to analysis and to the one table model
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from gemmetry.reports.tables.markdown import escape
-from gemmetry.reports.traces.report import NOTES, OUR_SHEETS
+from gemmetry.reports.traces.workbook import NOTES, OUR_SHEETS
 from gemmetry.traces.tracelens.columns import SheetKind
 from gemmetry.traces.tracelens.sheets import SHEETS
 
@@ -49,7 +49,7 @@ def sheets_page() -> str:
 
 def _section(sheet: SheetKind) -> str:
     rows = "".join(
-        f"| `{column.name}` | {escape(column.unit)} | {escape(column.meaning)} |\n"
+        f"| `{column.name}` | {escape(column.unit)} | {escape(column.description)} |\n"
         for column in sheet.columns
     )
     head = "| column | unit | meaning |\n| --- | --- | --- |\n"

@@ -13,3 +13,5 @@ _SPEC.loader.exec_module(_MODULE)
 result_set = _MODULE.result_set
 small_result_set = _MODULE.small_result_set
 make_record = _MODULE.make_record_fixture
+report_of = _MODULE.report_of_fixture
+job_report = _MODULE.job_report_fixture

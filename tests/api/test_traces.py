@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.analysis.traces.tables import gemms_table, shapes_table, step_table
 from gemmetry.api.traces import load
 from gemmetry.domain.errors import RequestError
-from gemmetry.reports.traces.columns import COLUMNS
+from gemmetry.traces.gemms.shapes import workload
 
 DATA = Path(__file__).parents[1] / "data" / "traces"
 MATMUL = DATA / "h200_matmul.pt.trace.json.gz"
@@ -58,6 +59,9 @@ def test_a_notebook_shows_a_table_without_scripts(tmp_path):
 def test_tables_without_rows_have_their_columns(tmp_path):
     (tmp_path / "a.json").write_text('{"traceEvents": []}')
     nothing = load(tmp_path / "a.json", use_cache=False)
-    for name, table in (("gemms", nothing.gemms()), ("shapes", nothing.shapes()),
-                        ("trace_steps", nothing.steps())):  # fmt: skip
-        assert (tuple(table.columns), len(table)) == (COLUMNS[name], 0)
+    for frame, table in (
+        (nothing.gemms(), gemms_table(())),
+        (nothing.shapes(), shapes_table(workload(()))),
+        (nothing.steps(), step_table(())),
+    ):
+        assert (tuple(frame.columns), len(frame)) == (table.names, 0)

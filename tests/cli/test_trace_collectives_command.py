@@ -10,8 +10,8 @@ from pathlib import Path
 import polars
 import pytest
 
+from gemmetry.analysis.traces import collectives as tables
 from gemmetry.reports.tables.writing import FORMATS
-from gemmetry.reports.traces.columns import COLUMNS
 
 SAMPLES = Path(__file__).parents[1] / "data" / "collectives"
 H200 = sorted((SAMPLES / "h200x4").glob("*.json.gz"))
@@ -90,7 +90,7 @@ def test_without_collectives_there_is_a_header(cli, tmp_path, rows):
     outputs = [word for suffix in FORMATS for word in ("-o", f"x{suffix}")]
     assert cli("trace", "collectives", "trace.json", "--rows", rows, *outputs).status == 0
     header = (tmp_path / "x.csv").read_text().splitlines()[0].split(",")
-    assert header == list(COLUMNS[f"collectives_{rows}"])
+    assert header == list(getattr(tables, f"{rows}_table")(()).names)
     assert polars.read_parquet(tmp_path / "x.parquet").columns == header
     assert (tmp_path / "x.md").read_text().startswith("| job | ")
     assert "<th>job</th>" in (tmp_path / "x.html").read_text()

@@ -10,7 +10,7 @@ import pytest
 
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.reports.dispatches.records import PRESETS
-from gemmetry.reports.traces.report import OUR_SHEETS
+from gemmetry.reports.traces.workbook import OUR_SHEETS
 from gemmetry.specs.keys import ALIASES, KEYS, RETIRED
 from gemmetry.traces.tracelens.sheets import SHEETS
 

@@ -15,15 +15,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from gemmetry.analysis.traces.collectives import collectives_document
+from gemmetry.analysis.traces.report import TraceReport, build_report
+from gemmetry.analysis.traces.tables import gemms_table
 from gemmetry.domain.errors import RequestError
-from gemmetry.reports.traces.collective_tables import collectives_document
 from gemmetry.reports.traces.collective_text import print_jobs
 from gemmetry.reports.traces.html import trace_page
 from gemmetry.reports.traces.markdown import trace_markdown
-from gemmetry.reports.traces.report import TraceReport, build_report
 from gemmetry.reports.traces.steps import print_steps
 from gemmetry.reports.traces.tables import (
-    gemm_rows,
     print_gemms,
     print_summaries,
     print_summary,
@@ -247,7 +247,7 @@ def check_everything(paths: Sequence[Path], folder: Path) -> None:
     print_gemms(report.gemms, console)
     load = workload(report.gemms)
     print_workload(load, console)
-    json.dumps(gemm_rows(report.gemms), allow_nan=False)
+    json.dumps(gemms_table(report.gemms).records(), allow_nan=False)
     try:
         spec_text(load, [trace.file.name for trace in traces]).encode()
     except RequestError:

@@ -306,7 +306,7 @@ DATA = Path(__file__).parents[1] / "data"
 @pytest.fixture(name="report_of", scope="session")
 def report_of_fixture():
     """Makes the report of traces that are given by their paths."""
-    from gemmetry.reports.traces.report import build_report
+    from gemmetry.analysis.traces.report import build_report
     from gemmetry.traces.loading import read_all
 
     def make(*paths, with_lanes=True, **options):

@@ -10,21 +10,17 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gemmetry.api.catalogue import InstalledCatalogue
-from gemmetry.domain.columns import COLUMNS_BY_NAME
 from gemmetry.domain.errors import StorageError
-from gemmetry.domain.events import Listener, ignore_events
-from gemmetry.domain.plan import Plan
-from gemmetry.reports.tables.files import write_atomically
-from gemmetry.specs.loader import Known, Place, key_place, load_spec, make_spec
-from gemmetry.specs.model import ProfileSpec
-from gemmetry.specs.operations.defaults import Defaults
-from gemmetry.specs.planning import make_plan
-from gemmetry.store.places import DEFAULT_FOLDER
 
+# Specs take a tenth of a second to import, which reading traces need not wait for.
 if TYPE_CHECKING:
     from gemmetry.api.results import Results
+    from gemmetry.domain.events import Listener
+    from gemmetry.domain.plan import Plan
     from gemmetry.engine import RunSummary
+    from gemmetry.specs.loader import Known, Place
+    from gemmetry.specs.model import ProfileSpec
+    from gemmetry.specs.operations.defaults import Defaults
 
 STORED_SPEC = "spec.yaml"
 """The request that an experiment's folder keeps."""
@@ -56,7 +52,7 @@ def read_spec(
     values: Mapping[str, Any] | None = None,
     *,
     known: Known | None = None,
-    place: Place = key_place,
+    place: Place | None = None,
 ) -> ProfileSpec:
     """A spec from a file, a mapping or nothing, with `values` on top; mistakes in values stand
     where `place` says.
@@ -64,7 +60,10 @@ def read_spec(
     Raises:
         SpecError: every mistake, each with its place. RequestError: the file cannot be read.
     """
-    known = known or known_names()
+    from gemmetry.specs.loader import key_place, load_spec, make_spec
+    from gemmetry.specs.model import ProfileSpec
+
+    known, place = known or known_names(), place or key_place
     values = dict(values or {})
     if isinstance(source, ProfileSpec):
         source = source.model_dump(exclude_unset=True)
@@ -75,6 +74,10 @@ def read_spec(
 
 def known_names() -> Known:
     """Providers and columns that a spec may name."""
+    from gemmetry.api.catalogue import InstalledCatalogue
+    from gemmetry.domain.columns import COLUMNS_BY_NAME
+    from gemmetry.specs.loader import Known
+
     return Known(
         providers=InstalledCatalogue().provider_names(),
         columns=(*COLUMNS_BY_NAME, *COLUMN_PRESETS),
@@ -100,6 +103,10 @@ def prepare(
     Raises:
         RequestError: what is requested does not exist or does not fit.
     """
+    from gemmetry.api.catalogue import InstalledCatalogue
+    from gemmetry.specs.planning import make_plan
+    from gemmetry.store.places import DEFAULT_FOLDER
+
     generated = generated_folder(spec) if takes_generated else None
     planned = make_plan(
         spec, InstalledCatalogue(), defaults=defaults, base=base, generated=generated
@@ -150,6 +157,7 @@ def write_spec(spec: ProfileSpec, path: Path) -> None:
         RequestError: `path` is a folder. StorageError: the file cannot be written; an older one is
             unchanged.
     """
+    from gemmetry.reports.tables.files import write_atomically
     from gemmetry.specs.writer import spec_text
 
     if not path.absolute().parent.is_dir():
@@ -166,6 +174,8 @@ def stored_baseline(experiment: Path) -> str | None:
     Raises:
         SpecError: the request that the experiment holds was edited and is wrong.
     """
+    from gemmetry.specs.loader import load_spec
+
     path = experiment / STORED_SPEC
     # Earlier versions left nothing but comments of a request without a key.
     return load_spec(path, may_be_empty=True).baseline if path.is_file() else None
@@ -175,7 +185,7 @@ def profile(
     spec: ProfileSpec | str | PathLike[str] | Mapping[str, Any] | None = None,
     *,
     experiment: str | PathLike[str] | None = None,
-    listener: Listener = ignore_events,
+    listener: Listener | None = None,
     fresh: bool = False,
     **values: Any,
 ) -> Results:
@@ -190,6 +200,7 @@ def profile(
         EnvironmentFailure: disk full, device lost ...; what was measured is kept.
     """
     from gemmetry.api.results import load
+    from gemmetry.domain.events import ignore_events
 
     if experiment is not None:
         values["experiment"] = str(experiment)
@@ -197,5 +208,5 @@ def profile(
     base = Path(spec).parent if is_file else None  # type: ignore[arg-type]
     prepared = prepare(read_spec(spec, values), base=base)
     command = f"{Path(sys.argv[0]).name}: gemmetry.profile(...)"
-    run_prepared(prepared, listener=listener, fresh=fresh, command=command)
+    run_prepared(prepared, listener=listener or ignore_events, fresh=fresh, command=command)
     return load(prepared.experiment)

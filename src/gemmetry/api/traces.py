@@ -2,32 +2,203 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.traces.loading import all_failed, read_all
+from gemmetry.traces.loading import all_failed, read_all, read_any
 from gemmetry.traces.model import Trace
+from gemmetry.traces.stages import stage
 
 if TYPE_CHECKING:
     import polars
 
+    from gemmetry.analysis.traces.report import TraceReport
+    from gemmetry.domain.tables import Table
+    from gemmetry.formats.events import TraceProblem
+    from gemmetry.formats.tracelens import TraceLensReport
     from gemmetry.traces.collectives.jobs import JobCollectives
+    from gemmetry.traces.gemms.summary import GemmRow
+    from gemmetry.traces.summary import Outside, Summary
+
+T = TypeVar("T")
+
+_MOST_PROBLEMS = 5
+"""Of one file in :attr:`Traces.warnings`; :meth:`Traces.document` has all."""
+
+
+class Summaries(NamedTuple):
+    """Summaries of files, of their steps, and what is outside these."""
+
+    files: list[Summary]
+    steps: list[Summary]
+    outside: list[Outside]
 
 
 class Traces(Sequence[Trace]):
     """Traces of one or more files, and tables of them; a sequence of ``Trace``.
 
-    ``errors`` lists the files that could not be read, and why.
+    Traces that :func:`load` returns are in memory. Without :meth:`keep`, each method reads the
+    files one by one and keeps none of them: call one.
+
+    ``errors`` lists the files that could not be read, with the reason.
     """
 
-    def __init__(
-        self, traces: Sequence[Trace], errors: Mapping[str, RequestError] | None = None
-    ) -> None:
-        self.traces = tuple(traces)
-        self.errors = dict(errors or {})
+    def __init__(self, files: Iterable[Path], *, use_cache: bool = True) -> None:
+        self._files = tuple(files)
+        self._use_cache = use_cache
+        self.traces: tuple[Trace, ...] = ()
+        self.times: dict[str, float] = {}
+        """Seconds of each stage."""
+        self.errors: dict[str, RequestError] = {}
+        self.names: list[str] = []
+        """Files that could be read."""
+        self.without_gpu: list[Path] = []
+        """Of them, those without work on a GPU."""
+        self.partial: list[Path] = []
+        self.problems: list[tuple[Path, TraceProblem]] = []
+        self._of_convolutions = 0
+        self._of_convolutions_ns = 0
+
+    def keep(self) -> None:
+        """Read all files into memory.
+
+        Raises:
+            RequestError: none of them can be read; the message has the reason for each.
+        """
+        self.traces = tuple(self.passing())
+        self._check_any()
+
+    def passing(self) -> Iterator[Trace]:
+        """The traces, one by one; a workbook is an error."""
+        return self._noted(read_all)
+
+    def _with_workbooks(self) -> Iterator[Trace | TraceLensReport]:
+        """The same with reports of TraceLens, in the order of the files."""
+        return self._noted(read_any)
+
+    def _noted(self, read: Callable[..., Iterator[T]]) -> Iterator[T]:
+        if self.traces:
+            yield from self.traces  # type: ignore[misc]
+            return
+        for found in read(self._files, self.errors, use_cache=self._use_cache, timings=self.times):
+            if isinstance(found, Trace):
+                self._note(found)
+            yield found
+
+    def _note(self, trace: Trace) -> None:
+        self.names.append(str(trace.file))
+        if trace.rows.partial:
+            self.partial.append(trace.file)
+        self.problems += [(trace.file, problem) for problem in trace.rows.problems]
+        if not trace.has_gpu_work:
+            self.without_gpu.append(trace.file)
+
+    def _of_workbook(
+        self, report: TraceLensReport, rows: Callable[[TraceLensReport], list[T]]
+    ) -> list[T]:
+        """`rows` of the workbook; [] and an error where its sheets are missing."""
+        try:
+            found = rows(report)
+        except RequestError as error:
+            self.errors[str(report.path)] = error
+            return []
+        self.names.append(str(report.path))
+        return found
+
+    def _check_any(self) -> None:
+        if not self.names:
+            raise all_failed(self.errors)
+
+    def stage(self, name: str) -> AbstractContextManager[None]:
+        """Adds the seconds of a block to :attr:`times`."""
+        return stage(self.times, name)
+
+    def summaries(self, *, steps: bool = False) -> Summaries:
+        """What GPUs did in each file, also of workbooks, and in each step if `steps`.
+
+        Raises:
+            RequestError: none of the files can be read.
+        """
+        from gemmetry.traces.summary import outside_steps, summarize, summarize_steps
+
+        result = Summaries([], [], [])
+        for found in self._with_workbooks():
+            with self.stage("summary"):
+                if not isinstance(found, Trace):
+                    from gemmetry.traces.tracelens.input import workbook_summaries
+
+                    result.files.extend(self._of_workbook(found, workbook_summaries))
+                    continue
+                result.files.append(summarize(found))
+                if steps:
+                    result.steps.extend(summarize_steps(found))
+                    result.outside.append(outside_steps(found))
+        self._check_any()
+        return result
+
+    def gemm_rows(self, *, or_products: bool = False) -> list[GemmRow]:
+        """GEMM kernels by kernel and shape, over all files, those with the most time first.
+
+        Args:
+            or_products: if no file has work on a GPU, the products that operators record.
+
+        Raises:
+            RequestError: none of the files can be read.
+        """
+        from gemmetry.traces.gemms.summary import gemm_table
+        from gemmetry.traces.operators.host import product_table
+
+        workbooks: list[TraceLensReport] = []
+        self._of_convolutions = self._of_convolutions_ns = 0
+
+        def traces() -> Iterator[Trace]:
+            for found in self._with_workbooks():
+                if not isinstance(found, Trace):
+                    workbooks.append(found)
+                    continue
+                left_out = found.rows.gpu.duration_ns[found.is_gemm_of_convolution]
+                self._of_convolutions += len(left_out)
+                self._of_convolutions_ns += int(left_out.sum())
+                yield found
+
+        with self.stage("gemms"):
+            rows = (product_table if or_products else gemm_table)(traces())
+            if workbooks:
+                from gemmetry.traces.tracelens.input import workbook_gemms
+
+                are_products = or_products and len(self.without_gpu) == len(self.names)
+                more = [row for one in workbooks for row in self._of_workbook(one, workbook_gemms)]
+                if are_products and len(self.names) > len(self.without_gpu):
+                    rows = []  # Times of the host would be added to times of a GPU.
+                rows = sorted([*rows, *more], key=lambda row: -row.sum_ns)
+        self._check_any()
+        return rows
+
+    def report(self, *, short_kernel_us: float, with_lanes: bool = False) -> TraceReport:
+        """Everything that a report shows.
+
+        Args:
+            short_kernel_us: kernels shorter than this are in the sheets of short kernels.
+            with_lanes: also gather what the timeline is drawn from.
+
+        Raises:
+            RequestError: none of the files can be read, or a rank occurs twice in a job.
+        """
+        from gemmetry.analysis.traces.report import build_report
+
+        found = build_report(
+            self.passing(),
+            self.errors,
+            short_kernel_us=short_kernel_us,
+            with_lanes=with_lanes,
+            times=self.times,
+        )
+        self._check_any()
+        return found
 
     def summary(self) -> polars.DataFrame:
         """One row a file: counts, and exact times in µs (docs/traces.md defines them).
@@ -35,10 +206,9 @@ class Traces(Sequence[Trace]):
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
         """
-        from gemmetry.reports.traces.tables import summary_rows
-        from gemmetry.traces.summary import summarize
+        from gemmetry.analysis.traces.tables import summary_table
 
-        return _frame("trace_summary", summary_rows(map(summarize, self.traces)))
+        return _frame(summary_table(self.summaries().files))
 
     def steps(self) -> polars.DataFrame:
         """One row a file and step, as :meth:`summary`.
@@ -46,11 +216,9 @@ class Traces(Sequence[Trace]):
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
         """
-        from gemmetry.reports.traces.steps import step_rows
-        from gemmetry.traces.summary import summarize_steps
+        from gemmetry.analysis.traces.tables import step_table
 
-        steps = [step for trace in self.traces for step in summarize_steps(trace)]
-        return _frame("trace_steps", step_rows(steps))
+        return _frame(step_table(self.summaries(steps=True).steps))
 
     def gemms(self) -> polars.DataFrame:
         """One row a GEMM kernel and shape, over all files, those with the most time first.
@@ -58,10 +226,9 @@ class Traces(Sequence[Trace]):
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
         """
-        from gemmetry.reports.traces.tables import gemm_rows
-        from gemmetry.traces.gemms.summary import gemm_table
+        from gemmetry.analysis.traces.tables import gemms_table
 
-        return _frame("gemms", gemm_rows(gemm_table(self.traces)))
+        return _frame(gemms_table(self.gemm_rows()))
 
     def shapes(self) -> polars.DataFrame:
         """One row a distinct GEMM, over all files, those with the most time first; if none
@@ -70,23 +237,28 @@ class Traces(Sequence[Trace]):
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
         """
-        from gemmetry.reports.traces.tables import shape_rows
+        from gemmetry.analysis.traces.tables import shapes_table
         from gemmetry.traces.gemms.shapes import workload
-        from gemmetry.traces.operators.host import product_table
 
-        return _frame("shapes", shape_rows(workload(product_table(self.traces))))
+        return _frame(shapes_table(workload(self.gemm_rows(or_products=True))))
 
     def collectives(self) -> list[JobCollectives]:
         """The jobs that the traces belong to, with their collectives matched across ranks
         (docs/collectives.md).
 
         Raises:
-            RequestError: a rank occurs twice in a job.
+            RequestError: none of the files can be read, or a rank occurs twice in a job.
         """
         from gemmetry.traces.collectives.jobs import analyse_jobs
         from gemmetry.traces.jobs import rank_trace
 
-        return analyse_jobs(map(rank_trace, self.traces))
+        ranks = []
+        for trace in self.passing():
+            with self.stage("kernels"):
+                ranks.append(rank_trace(trace))
+        self._check_any()
+        with self.stage("matching"):
+            return analyse_jobs(ranks)
 
     def spec(self, *, top: int = 0) -> str:
         """A spec file of the `top` GEMMs with the most time (0: all), which ``gemmetry profile
@@ -96,10 +268,62 @@ class Traces(Sequence[Trace]):
             RequestError: no GEMM has a known shape.
         """
         from gemmetry.traces.gemms.shapes import spec_text, workload
-        from gemmetry.traces.operators.host import product_table
 
-        names = [str(trace.file) for trace in self.traces]
-        return spec_text(workload(product_table(self.traces)), names, top=top)
+        return spec_text(workload(self.gemm_rows(or_products=True)), self.names, top=top)
+
+    def document(self, table: Table) -> dict[str, Any]:
+        """`table` and what of the files could not be read, for JSON."""
+        from gemmetry.traces import TRACE_SCHEMA_VERSION
+
+        return {
+            "schema_version": TRACE_SCHEMA_VERSION,
+            table.name: table.records(),
+            "partial": [str(file) for file in self.partial],
+            "problems": [
+                {"file": str(file), "where": problem.where, "what": problem.what}
+                for file, problem in self.problems
+            ],
+            "errors": [{"file": file, "error": text} for file, text in self.failures.items()],
+        }
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """Files that could not be read, with the reason."""
+        return {file: error.message for file, error in self.errors.items()}
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is missing of files that could be read; of each file the first problems."""
+        found = [f"{file} is partial: events are missing" for file in self.partial]
+        counts: dict[Path, int] = {}
+        for file, problem in self.problems:
+            counts[file] = counts.get(file, 0) + 1
+            if counts[file] <= _MOST_PROBLEMS:
+                found.append(f"{file}: {problem}")
+        more = ((file, count - _MOST_PROBLEMS) for file, count in counts.items())
+        return found + [f"{file}: and {count} more problems" for file, count in more if count > 0]
+
+    def without_gpu_note(self, instead: str = "") -> str:
+        """Which files have no work on a GPU; "" if all have. `instead`: what is shown if none
+        has."""
+        files, count = self.without_gpu, len(self.names)
+        if not files:
+            return ""
+        from gemmetry.traces.operators.host import without_gpu_text
+
+        if not instead or len(files) < count:
+            instead = "`gemmetry trace report FILE... -o report.html` reports operators on the host"
+        return f"{without_gpu_text(files, count)}; {instead}"
+
+    def convolutions_note(self) -> str:
+        """The kernels that have the name of a GEMM and are not in the table of GEMMs, or ""."""
+        if not self._of_convolutions:
+            return ""
+        kernels = "1 kernel" if self._of_convolutions == 1 else f"{self._of_convolutions:,} kernels"
+        return (
+            f"{kernels} with the name of a GEMM, {self._of_convolutions_ns / 1e6:,.3f} ms, "
+            "ran in convolution operators and are left out"
+        )
 
     @overload
     def __getitem__(self, index: int) -> Trace: ...
@@ -117,28 +341,23 @@ class Traces(Sequence[Trace]):
 
     def _repr_html_(self) -> str:
         from gemmetry.reports.traces.tables import notebook_table
-        from gemmetry.traces.summary import summarize
 
-        return notebook_table([summarize(trace) for trace in self.traces], self.errors)
+        return notebook_table(self.summaries().files, self.errors)
 
 
 def load(*paths: str | PathLike[str], use_cache: bool = True) -> Traces:
     """The traces `paths`: Kineto (plain, gz, zst), rocprofv3 (JSON, CSV, rocpd), or folders.
 
     Raises:
-        RequestError: none of them can be read; the message gives the reason for each.
+        RequestError: none of them can be read; the message has the reason for each.
     """
-    errors: dict[str, RequestError] = {}
-    traces = list(read_all(map(Path, paths), errors, use_cache=use_cache))
-    if not traces:
-        raise all_failed(errors)
-    return Traces(traces, errors)
+    traces = Traces(map(Path, paths), use_cache=use_cache)
+    traces.keep()
+    return traces
 
 
-def _frame(table: str, rows: Sequence[dict[str, Any]]) -> Any:
-    """`rows` of a `table` of :data:`COLUMNS`, whose columns are there also without rows."""
-    from gemmetry.reports.extras import require
-    from gemmetry.reports.traces.columns import COLUMNS
+def _frame(table: Table) -> polars.DataFrame:
+    from gemmetry.reports.tables.frames import frame
 
-    schema = None if rows else COLUMNS[table]
-    return require("polars", extra="analysis").DataFrame(rows, schema, infer_schema_length=None)
+    made: polars.DataFrame = frame(table)
+    return made

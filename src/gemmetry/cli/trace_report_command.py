@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gemmetry.cli.options import split_outputs
-from gemmetry.cli.trace_tables_command import Files, NoCache, Timings, TraceRun
+from gemmetry.cli.trace_tables_command import Files, NoCache, Timings, finish, print_notes
 
 
 def report(
@@ -40,26 +40,19 @@ def report(
     With several files, sheets of single traces get a column that names the file; ranks of a job
     are combined. Exit status 1 if a file cannot be read and others can.
     """
+    from gemmetry.api.traces import Traces
     from gemmetry.cli.console import command_line, note
-    from gemmetry.reports.traces.report import build_report
     from gemmetry.reports.traces.writers import check_reports, write_report
 
     check_reports(output)
-    run = TraceRun(files, use_cache=not no_cache, wants_timings=timings)
-    found = build_report(
-        run.traces(),
-        run.errors,
-        short_kernel_us=short_kernel_us,
-        with_lanes=any(path.suffix.lower() == ".html" for path in output),
-        times=run.times,
-    )
-    run.check_any()
-    with run.stage("write"):
+    traces = Traces(files, use_cache=not no_cache)
+    with_lanes = any(path.suffix.lower() == ".html" for path in output)
+    found = traces.report(short_kernel_us=short_kernel_us, with_lanes=with_lanes)
+    with traces.stage("write"):
         for path in output:
             write_report(found, path, command=command_line())
             note(f"wrote {path}")
     for warning in found.job_warnings:
         note(f"warning: {warning}")
-    for remark in found.remarks:
-        note(f"note: {remark}")
-    raise typer.Exit(run.finish())
+    print_notes(*found.remarks)
+    raise typer.Exit(finish(traces, timings))

@@ -54,7 +54,7 @@ def test_lost_launches_have_the_colours_of_their_kernels(graph_report):
 def test_no_kernel_time_is_left_out(report_of):
     report = report_of(*RANKS)
     sheet = report.table("kernel_summary")
-    spent = sheet.headings.index("Kernel duration (µs)_sum")
+    spent = sheet.names.index("Kernel duration (µs)_sum")
     bars = category_bars(report)
     assert sum(sum(dict(bar.parts).values()) for bar in bars) == pytest.approx(
         sum(row[spent] for row in sheet.rows)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from gemmetry.reports.traces.collective_tables import ABOUT_BOUNDS
+from gemmetry.reports.traces.collective_text import ABOUT_BOUNDS
 from gemmetry.reports.traces.markdown import trace_markdown
 from gemmetry.reports.traces.steps import ABOUT_STEPS
 

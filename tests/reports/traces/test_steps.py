@@ -6,11 +6,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from gemmetry.analysis.traces.tables import step_table
 from gemmetry.reports.traces.steps import (
     ABOUT_STEPS,
     outside_text,
     print_steps,
-    step_rows,
     steps_text,
 )
 from gemmetry.traces.model import Trace
@@ -35,7 +35,7 @@ def shown(*traces):
 
 def test_rows_have_the_mark_and_the_window():
     steps = summarize_steps(read("h200_matmul.pt.trace.json.gz"))
-    rows = step_rows(steps)
+    rows = step_table(steps).records()
     assert [(row["step"], row["kernels"], row["mark_us"]) for row in rows] == [
         (2, 1, 211.695),
         (3, 1, 69.9),

@@ -8,22 +8,19 @@ from rich.console import Console
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.reports.traces.tables import (
-    gemm_rows,
     notebook_table,
     print_gemms,
     print_summaries,
     print_summary,
     print_workload,
-    shape_rows,
     shape_text,
-    summary_rows,
 )
 from gemmetry.traces.gemms.shapes import workload
 from gemmetry.traces.gemms.summary import gemm_table
 from gemmetry.traces.model import Trace
 from gemmetry.traces.operators.gemms import GemmShape
 from gemmetry.traces.reading import read_trace
-from gemmetry.traces.summary import TIMES, summarize
+from gemmetry.traces.summary import summarize
 
 DATA = Path(__file__).parents[2] / "data" / "traces"
 
@@ -50,36 +47,6 @@ def shown():
         return "\n".join(lines)
 
     return show
-
-
-def test_rows_of_summaries_have_every_time_in_microseconds(traces):
-    summaries = [summarize(trace) for trace in traces]
-    rows = summary_rows(summaries)
-    for row, summary in zip(rows, summaries, strict=True):
-        assert row["file"] == str(summary.file)
-        for name in TIMES:
-            assert round(row[f"{name}_us"] * 1000) == getattr(summary, f"{name}_ns")
-
-
-def test_rows_of_gemms_have_the_same_keys_and_share_out_all_time(traces):
-    table = gemm_table(traces)
-    rows = gemm_rows(table)
-    assert len({tuple(row) for row in rows}) == 1
-    assert sum(row["share"] for row in rows) == pytest.approx(1)
-    by_kernel = {row["kernel"]: row for row in rows}
-    for one in table:
-        row = by_kernel[one.kernel]
-        assert row["tile"] == (None if one.told.tile is None else "x".join(map(str, one.told.tile)))
-    unknown = next(row for row in rows if row["linked"] == row["inferred"] == 0)
-    assert unknown["m"] is unknown["n"] is unknown["k"] is unknown["tflops"] is None
-    assert gemm_rows([]) == []
-
-
-def test_rows_of_shapes(traces):
-    load = workload(gemm_table(traces))
-    rows = shape_rows(load)
-    assert [row["operation"] for row in rows] == [gemm.operation for gemm in load.gemms]
-    assert all(isinstance(row["kernels"], list) for row in rows)
 
 
 def test_every_view_fits_80_columns(traces, shown):

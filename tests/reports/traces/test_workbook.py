@@ -13,7 +13,7 @@ import pytest
 
 from gemmetry.domain.errors import StorageError
 from gemmetry.formats.tracelens import SHEETS, read_tracelens_report
-from gemmetry.reports.traces import workbook as module
+from gemmetry.reports.tables import xlsx as module
 from gemmetry.reports.traces.workbook import trace_workbook
 
 pytest.importorskip("xlsxwriter")
@@ -37,7 +37,7 @@ def test_what_reads_tracelens_reports_reads_ours(report_of, tmp_path):
     assert list(read.sheets) == expected
     for name in expected:
         table, sheet = report.table(name), read.sheets[name]
-        assert tuple(sheet.columns) == table.headings
+        assert tuple(sheet.columns) == table.names
         assert len(sheet) == len(table.rows)
     times = read.sheet("gpu_timeline", ("type", "time ms")).columns
     assert times["time ms"] == pytest.approx([row[1] for row in report.table("gpu_timeline").rows])

@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 def _cells(table):
-    return [dict(zip(table.headings, row, strict=True)) for row in table.rows]
+    return [dict(zip(table.names, row, strict=True)) for row in table.rows]
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def test_a_call_with_a_fill_is_one_row_whose_first_kernel_multiplies(recording):
     table = performance_tables(trace, calls, transposes(trace, calls))[0]
     assert table.name == "GEMM"
     (row,) = table.rows
-    cells = dict(zip(table.headings, row, strict=True))
+    cells = dict(zip(table.names, row, strict=True))
     assert [cells[f"param: {name}"] for name in "MNKB"] == [64, 16, 32, 1]
     assert cells["param: stride_B"] == "(1, 32)"
     assert cells["param: transpose"] == "(True, False)"

@@ -68,7 +68,7 @@ def test_its_gemms_are_those_of_the_trace_and_no_fill(workbook, trace):
 
 
 def test_a_workbook_of_ours_of_several_traces(tmp_path):
-    from gemmetry.reports.traces.report import build_report
+    from gemmetry.analysis.traces.report import build_report
     from gemmetry.reports.traces.workbook import trace_workbook
 
     traces = [trace_of(trace) for _, trace in PAIRS]

@@ -21,7 +21,7 @@ ADD = "void at::native::vectorized_elementwise_kernel<4>"
 def _cells(trace, *parts):
     tables = performance_tables(trace, joined(parts))
     return {
-        table.name: [dict(zip(table.headings, row, strict=True)) for row in table.rows]
+        table.name: [dict(zip(table.names, row, strict=True)) for row in table.rows]
         for table in tables
         if table.rows
     }

@@ -63,15 +63,13 @@ def test_numbers_are_those_of_tracelens(tables, file, sheet):
         pytest.skip(f"{file} is not in {LARGER} (GEMMETRY_TRACES names another folder)")
     columns = WRITTEN["columns"][sheet]
     table = tables[file][sheet]
-    places = [table.headings.index(name) for name in columns["keys"]]
+    places = [table.names.index(name) for name in columns["keys"]]
     found = {}
     for row in table.rows:
         found.setdefault(_key(row[place] for place in places), []).append(row)
     for key, values in WRITTEN["files"][file][sheet]:
         # Names are cut, so that several rows may have the key: one of them has the numbers.
-        rows = [
-            [row[table.headings.index(c)] for c in columns["values"]] for row in found[_key(key)]
-        ]
+        rows = [[row[table.names.index(c)] for c in columns["values"]] for row in found[_key(key)]]
         expected = [_near(*one) for one in zip(columns["values"], values, strict=True)]
         assert expected in rows, key
 
@@ -94,7 +92,7 @@ def _near(column, value):
 def test_every_row_has_a_cell_for_every_column(tables):
     for found in tables.values():
         for table in found.values():
-            assert all(len(row) == len(table.headings) for row in table.rows), table.name
+            assert all(len(row) == len(table.names) for row in table.rows), table.name
 
 
 def test_cells_are_plain_values(tables):
@@ -110,10 +108,10 @@ def test_shares_add_up(tables):
             continue
         for name in ("ops_summary_by_category", "ops_summary", "ops_unique_args"):
             table = found[name]
-            reached = table.rows[-1][table.headings.index("Cumulative Percentage (%)")]
+            reached = table.rows[-1][table.names.index("Cumulative Percentage (%)")]
             assert reached == pytest.approx(100)
         kernels = found["kernel_summary"]
-        share = kernels.headings.index("Percent of kernels time (%)")
+        share = kernels.names.index("Percent of kernels time (%)")
         assert sum(row[share] for row in kernels.rows) == pytest.approx(100)
 
 
@@ -164,7 +162,7 @@ def test_an_operator_that_is_known_stands_for_those_within_it(recording):
     assert [row[0] for row in tables["ops_unique_args"].rows] == ["aten::cudnn_convolution"]
     table = tables["unified_perf_summary"]
     (row,) = table.rows
-    cells = dict(zip(table.headings, row, strict=True))
+    cells = dict(zip(table.names, row, strict=True))
     assert cells["name"] == "aten::convolution"
     assert cells["op category"] == "CONV_fwd"
     assert cells["GFLOPS"] == pytest.approx(2 * 2 * 4 * 64 * 27 / 1e9)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
+from gemmetry.analysis.traces.report import TraceReport
 from gemmetry.domain.units import format_gflops, format_ns
 from gemmetry.kernel_names import GEMM_KINDS, KernelKind, classify
 from gemmetry.reports.traces.html_tables import MOST_CHARACTERS
 from gemmetry.reports.traces.plots import Bar
-from gemmetry.reports.traces.report import TraceReport
 from gemmetry.reports.traces.tables import shape_text
 from gemmetry.traces.gemms.summary import GemmRow
 from gemmetry.traces.timeline import operator_kind
@@ -76,7 +76,7 @@ def category_bars(report: TraceReport) -> list[Bar]:
     if table is None:
         return []
     category, parent, name, spent = (
-        table.headings.index(heading)
+        table.names.index(heading)
         for heading in (
             "Parent op category",
             "Parent cpu_op",

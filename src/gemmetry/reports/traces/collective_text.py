@@ -9,15 +9,30 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gemmetry.analysis.traces.collectives import Row, kind_row
 from gemmetry.reports.texts import printable
-from gemmetry.reports.traces.collective_tables import ABOUT_BOUNDS, Row, bounded, kind_row
 from gemmetry.traces.collectives.jobs import JobCollectives
 from gemmetry.traces.collectives.summary import Collective
+
+BOUNDS = {"latency_us_median": "≤", "algbw_gbps_median": "≥", "busbw_gbps_median": "≥"}
+"""Columns of kinds -> the sign in front of a number of a kind that is not complete."""
+
+ABOUT_BOUNDS = (
+    "≤ and ≥: ranks of these groups have no file, or no trace gives the group. The rank that came "
+    "last may be one of them."
+)
+"""What these signs mean, wherever they are shown."""
 
 _MOST_CHARACTERS = 20
 """Of a type's name; PyTorch's longest has 16."""
 
 _UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+
+
+def bounded(text: str, column: str, *, complete: bool) -> str:
+    """A number's text as people see it, with the sign of a bound where it is one."""
+    sign = "" if complete or not text else BOUNDS.get(column, "")
+    return f"{sign} {text}" if sign else text
 
 
 def print_jobs(jobs: Sequence[JobCollectives], console: Console) -> None:

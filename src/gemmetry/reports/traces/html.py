@@ -12,6 +12,7 @@ from importlib.metadata import version
 import numpy as np
 from markupsafe import Markup
 
+from gemmetry.analysis.traces.report import TraceReport
 from gemmetry.reports.pages import embed_json, page_templates, template_text
 from gemmetry.reports.traces.bars import category_bars, gemm_bars, host_bars
 from gemmetry.reports.traces.html_tables import cut, page_tables
@@ -21,7 +22,6 @@ from gemmetry.reports.traces.plots import (
     common_folder,
     time_bars,
 )
-from gemmetry.reports.traces.report import TraceReport
 from gemmetry.reports.traces.tiles import gpu_tiles, host_tiles
 from gemmetry.reports.traces.timeline import timeline_groups
 from gemmetry.traces.timeline import KINDS

@@ -7,15 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gemmetry.analysis.traces.report import TraceReport
+from gemmetry.analysis.traces.sums import ONLY_ON
 from gemmetry.domain.units import column_decimals, format_gflops
 from gemmetry.kernel_names import classify
 from gemmetry.reports.texts import printable
-from gemmetry.reports.traces.collective_tables import ABOUT_BOUNDS, bounded
-from gemmetry.reports.traces.collective_text import size_text
+from gemmetry.reports.traces.collective_text import ABOUT_BOUNDS, bounded, size_text
 from gemmetry.reports.traces.plots import short_paths
-from gemmetry.reports.traces.report import TraceReport
 from gemmetry.reports.traces.steps import ABOUT_STEPS, steps_text
-from gemmetry.reports.traces.sums import ONLY_ON
 
 _MOST_ROWS = 30
 _MOST_ROWS_OF = {"host_products": 100}
@@ -122,13 +121,13 @@ def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
         table = report.page_table(name)
         if table is None:
             continue
-        known = set(table.headings) - ({"job"} if len(report.jobs) == 1 else set())
+        known = set(table.names) - ({"job"} if len(report.jobs) == 1 else set())
         shown = [column for column in wanted if column in known]
-        places = [table.headings.index(column) for column in shown]
+        places = [table.names.index(column) for column in shown]
         rows = table.rows
         most = _MOST_ROWS_OF.get(name, _MOST_ROWS)
         if by:
-            place = table.headings.index(by)
+            place = table.names.index(by)
             rows = sorted(rows, key=lambda row: -row[place])
         columns = list(zip(places, shown, strict=True))
         decimals = {
@@ -143,9 +142,7 @@ def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
             lead = "All files together. " if several else ""
             about = lead + steps_about(report)
         if name == "collectives":
-            about = _with_bounds(
-                cells, shown, [row[table.headings.index("complete")] for row in rows]
-            )
+            about = _with_bounds(cells, shown, [row[table.names.index("complete")] for row in rows])
         yield {
             "heading": heading,
             "anchor": name,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from gemmetry.analysis.traces.report import TraceReport
+from gemmetry.analysis.traces.sums import ONLY_ON
 from gemmetry.kernel_names import classify
 from gemmetry.reports.tables.markdown import escape, markdown_lines
 from gemmetry.reports.texts import printable
-from gemmetry.reports.traces.collective_tables import ABOUT_BOUNDS, bounded
+from gemmetry.reports.traces.collective_text import ABOUT_BOUNDS, bounded
 from gemmetry.reports.traces.html_tables import steps_about
-from gemmetry.reports.traces.report import TraceReport
-from gemmetry.reports.traces.sums import ONLY_ON
 
 _MOST_ROWS = 15
 _MOST_CHARACTERS = 100
@@ -54,14 +54,14 @@ def trace_markdown(report: TraceReport) -> str:
         table = report.page_table(name)
         if table is None or (name == "summary" and not report.has_gpu_work):
             continue
-        shown = [column for column in wanted if column in table.headings]
-        places = [table.headings.index(column) for column in shown]
+        shown = [column for column in wanted if column in table.names]
+        places = [table.names.index(column) for column in shown]
         rows = [[row[place] for place in places] for row in table.rows[:_MOST_ROWS]]
         numbers = [_is_number(row[place] for row in rows) for place in range(len(shown))]
         cells = [list(map(_text, row)) for row in rows]
         about = []
         if name == "collectives":
-            complete = [row[table.headings.index("complete")] for row in table.rows]
+            complete = [row[table.names.index("complete")] for row in table.rows]
             for row, is_complete in zip(cells, complete, strict=False):
                 row[:] = [bounded(text, column, complete=is_complete)
                           for text, column in zip(row, shown, strict=True)]  # fmt: skip

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from gemmetry.reports.texts import printable
-from gemmetry.reports.traces.tables import Row, counts_row, milliseconds, print_line
+from gemmetry.reports.traces.tables import milliseconds, print_line
 from gemmetry.traces.summary import Outside, Summary
 
 if TYPE_CHECKING:
@@ -26,23 +26,6 @@ _OVERLAP = (
 
 _SHOWN_SHARE = 0.0005
 """Of a window: what a percentage with one decimal shows."""
-
-
-def step_rows(steps: Iterable[Summary]) -> list[Row]:
-    """One row a step; times in µs. ``mark_us`` is the length of the step's mark, ``others_us`` the
-    time in the window in which work ran, but none of the step."""
-    return [
-        {
-            "file": str(s.file),
-            "step": s.step.number if s.step else None,
-            "window_from": s.step.source if s.step else None,
-            **counts_row(s),
-            "others_us": s.others_ns / 1000,
-            "mark_us": s.step.mark_ns / 1000 if s.step else None,
-            "inferred": s.step.inferred if s.step else None,
-        }
-        for s in steps
-    ]
 
 
 def outside_text(outside: Outside) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.kernel_names import KernelKind, classify
@@ -13,13 +13,10 @@ from gemmetry.reports.texts import elide, printable
 from gemmetry.traces.gemms.shapes import Workload
 from gemmetry.traces.gemms.summary import GemmRow
 from gemmetry.traces.operators.gemms import GemmShape
-from gemmetry.traces.operators.host import HostOperator
-from gemmetry.traces.summary import TIMES, Summary
+from gemmetry.traces.summary import Summary
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-Row = dict[str, Any]
 
 _GPU_TIMES = (
     ("busy", "busy_ns"),
@@ -34,128 +31,6 @@ _GPU_TIMES = (
 
 _BESIDE_THE_NAME = 60
 """Columns of a terminal that a line of a summary's numbers takes, and what is said of its file."""
-
-
-def summary_rows(summaries: Iterable[Summary]) -> list[Row]:
-    """One row a file; times in µs."""
-    return [
-        _known({"file": s.source, "events": s.events, **counts_row(s), "partial": s.partial}, s)
-        for s in summaries
-    ]
-
-
-def _known(row: Row, summary: Summary) -> Row:
-    return {key: None if key in summary.unknown else value for key, value in row.items()}
-
-
-def counts_row(summary: Summary) -> Row:
-    """Numbers of kernels, and times in µs."""
-    row: Row = {
-        "kernels": summary.kernels,
-        "gemm_kernels": summary.gemm_kernels,
-        "comm_kernels": summary.comm_kernels,
-    }
-    return row | {f"{name}_us": getattr(summary, f"{name}_ns") / 1000 for name in TIMES}
-
-
-def gemm_rows(rows: Iterable[GemmRow]) -> list[Row]:
-    """One row a kernel and shape; times in µs, shares as fractions."""
-    rows = list(rows)
-    total = sum(row.sum_ns for row in rows)
-    return [_gemm_row(row, total) for row in rows]
-
-
-def _gemm_row(row: GemmRow, total_ns: int) -> Row:
-    shape, told = row.shape, row.told
-    return {
-        "device": row.device,
-        "kernel": row.kernel,
-        "short_name": told.short,
-        "kind": str(told.kind),
-        "family": told.family or None,
-        "operators": ", ".join(row.operators) or None,
-        "m": shape.m if shape else None,
-        "n": shape.n if shape else None,
-        "k": shape.k if shape else None,
-        "batch": shape.batch if shape else None,
-        "dtype": row.dtype,
-        "layout": row.layout,
-        "tile": "x".join(map(str, told.tile)) if told.tile else None,
-        "stages": told.stages,
-        "cluster": "x".join(map(str, told.cluster)) if told.cluster else None,
-        "split_k": told.split_k,
-        "count": row.count,
-        "linked": row.linked,
-        "inferred": row.inferred,
-        "sum_us": row.sum_ns / 1000,
-        "share": row.sum_ns / total_ns if total_ns else None,
-        "median_us": row.median_ns / 1000,
-        "p5_us": _us(row.p5_ns),
-        "p95_us": _us(row.p95_ns),
-        "mad_us": _us(row.mad_ns),
-        "min_us": row.min_ns / 1000,
-        "max_us": row.max_ns / 1000,
-        "tflops": row.tflops,
-        "peak_fraction": row.peak_fraction,
-        "overlapped": row.overlapped,
-        "overlapped_share": _share(row.overlapped_ns, row.sum_ns),
-    }
-
-
-def shape_rows(load: Workload) -> list[Row]:
-    """One row a distinct GEMM; times in µs, shares as fractions."""
-    return [
-        {
-            "m": gemm.m,
-            "n": gemm.n,
-            "k": gemm.k,
-            "batch": gemm.batch,
-            "dtype": gemm.dtype,
-            "layout": gemm.layout,
-            "scaling": gemm.scaling,
-            "count": gemm.count,
-            "sum_us": gemm.sum_ns / 1000,
-            "share": gemm.share,
-            "operation": gemm.operation,
-            "kernels": list(gemm.kernels),
-            "reason": gemm.reason or None,
-        }
-        for gemm in load.gemms
-    ]
-
-
-def host_operator_rows(rows: Iterable[HostOperator]) -> list[Row]:
-    """One row a file and an operator with the same input sizes and types; times in µs, shares as
-    fractions of the file's self time."""
-    rows = list(rows)
-    whole: dict[Path | None, int] = {}
-    for row in rows:
-        whole[row.file] = whole.get(row.file, 0) + row.self_ns
-    return [_host_operator_row(row, whole[row.file]) for row in rows]
-
-
-def _host_operator_row(row: HostOperator, self_ns: int) -> Row:
-    shape = row.product
-    return {
-        "file": str(row.file),
-        "name": row.name,
-        "input_dims": row.input_dims or None,
-        "input_types": row.input_types or None,
-        "count": row.count,
-        "total_us": row.total_ns / 1000,
-        "self_us": row.self_ns / 1000,
-        "self_share": row.self_ns / self_ns if self_ns else None,
-        "median_us": row.median_ns / 1000,
-        "min_us": row.min_ns / 1000,
-        "max_us": row.max_ns / 1000,
-        "m": shape.m if shape else None,
-        "n": shape.n if shape else None,
-        "k": shape.k if shape else None,
-        "batch": shape.batch if shape else None,
-        "dtype": shape.dtype if shape else None,
-        "layout": shape.layout if shape else None,
-        "tflops": row.tflops,
-    }
 
 
 def print_summary(summary: Summary, console: Console) -> None:
@@ -385,14 +260,6 @@ def _cut(text: str, width: int) -> str:
 
 def _kernel(name: str, width: int) -> str:
     return elide(printable(name).replace("\n", " "), width)
-
-
-def _us(ns: float | None) -> float | None:
-    return None if ns is None else ns / 1000
-
-
-def _share(part: int | None, whole: int) -> float | None:
-    return None if part is None or not whole else part / whole
 
 
 def _counted(count: int, noun: str) -> str:

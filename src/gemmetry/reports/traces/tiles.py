@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gemmetry.analysis.traces.report import TraceReport
 from gemmetry.domain.units import format_gflops, format_ns
-from gemmetry.reports.traces.report import TraceReport
 from gemmetry.reports.traces.tables import shape_text
 from gemmetry.traces.collectives.jobs import JobCollectives
 

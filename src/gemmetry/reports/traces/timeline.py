@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gemmetry.analysis.traces.report import TraceReport
 from gemmetry.reports.traces.collective_text import size_text
 from gemmetry.reports.traces.html_tables import cut
 from gemmetry.reports.traces.plots import short_paths
-from gemmetry.reports.traces.report import TraceReport
 from gemmetry.reports.traces.tables import shape_text
 from gemmetry.traces.collectives.jobs import JobCollectives
 from gemmetry.traces.collectives.matched import Matched

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
+from gemmetry.analysis.traces.report import TraceReport
 from gemmetry.domain.errors import RequestError
 from gemmetry.reports.extras import check_installed
 from gemmetry.reports.tables.files import check_writable, write_atomically
-from gemmetry.reports.traces.report import TraceReport
+from gemmetry.reports.tables.writing import is_folder
 from gemmetry.traces import TRACE_SCHEMA_VERSION
 
 SUFFIXES = (".xlsx", ".html", ".json", ".md")
@@ -23,7 +23,7 @@ def check_reports(paths: Iterable[Path]) -> None:
         RequestError: a suffix is unknown, or a library is missing. StorageError: not writable.
     """
     for path in paths:
-        if _is_folder(path):
+        if is_folder(path):
             check_writable(path / "gpu_timeline.csv")
             continue
         if path.suffix.lower() not in SUFFIXES:
@@ -45,11 +45,12 @@ def write_report(report: TraceReport, path: Path, *, command: str = "") -> None:
     Raises:
         RequestError: a library is missing. StorageError: not writable.
     """
-    if _is_folder(path):
+    if is_folder(path):
         from gemmetry.reports.tables.csv import csv_lines
 
         for table in report.tables:
-            text = csv_lines([table.headings, *table.rows])
+            rows = ([str(v) if isinstance(v, bool) else v for v in row] for row in table.rows)
+            text = csv_lines([table.names, *rows])
             write_atomically(path / f"{table.name}.csv", text.encode("utf-8", "replace"))
         return
     match path.suffix.lower():
@@ -76,24 +77,11 @@ def report_json(report: TraceReport) -> bytes:
     """One document: ``sheets`` with a list of rows each, ``notes`` and ``errors``."""
     from gemmetry.reports.tables.json_encoding import encoded
 
-    sheets: dict[str, list[dict[str, Any]]] = {
-        table.name: [dict(zip(table.headings, row, strict=True)) for row in table.rows]
-        for table in report.tables
-    }
     return encoded(
         {
             "schema_version": TRACE_SCHEMA_VERSION,
-            "sheets": sheets,
+            "sheets": {table.name: table.records() for table in report.tables},
             "notes": report.notes,
             "errors": [{"file": file, "error": text} for file, text in report.errors.items()],
         }
     )
-
-
-def _is_folder(path: Path) -> bool:
-    """A folder that is there, or a name without a suffix."""
-    try:
-        return path.is_dir() or not path.suffix
-    except OSError:
-        # Whoever writes there will tell why not.
-        return not path.suffix

@@ -8,18 +8,18 @@ all-to-alls.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from gemmetry.domain.tables import Column, Table
 from gemmetry.traces.collectives.jobs import JobCollectives
 from gemmetry.traces.collectives.matched import Matched
 from gemmetry.traces.collectives.summary import Collective, Group
 from gemmetry.traces.jobs import RankTrace
 from gemmetry.traces.model import Trace
 from gemmetry.traces.operators.grouped import grouped_statistics
-from gemmetry.traces.tracelens.columns import Table
 from gemmetry.traces.tracelens.sheets import BY_NAME
 
 UNKNOWN_GROUP = "Unknown_Group"
@@ -58,8 +58,7 @@ def communication_names(trace: Trace) -> CommunicationNames:
 
 def single_trace_sheet(rank: RankTrace, names: CommunicationNames) -> Table:
     """``coll_analysis``: the collectives of one trace."""
-    heading = BY_NAME["coll_analysis"].headings
-    return Table("coll_analysis", heading, _summary([(rank, names)], with_node=False))
+    return BY_NAME["coll_analysis"].table(_summary([(rank, names)], with_node=False))
 
 
 def job_sheets(job: JobCollectives, names: Mapping[Any, CommunicationNames]) -> list[Table]:
@@ -75,12 +74,11 @@ def job_sheets(job: JobCollectives, names: Mapping[Any, CommunicationNames]) -> 
         "nccl_summary_implicit_sync": _by_kind(job, names),
         "nccl_summary_long": _summary(ranks, with_node=True),
         "nccl_long": [row for one, told in ranks for row in _long(one, told, numbers[one.file])],
-        "nccl_implicit_sync": wide[1],
+        wide.name: wide.rows,
         "straggler_summary": _stragglers(job, names),
     }
-    headings = {name: BY_NAME[name].headings for name in found}
-    headings["nccl_implicit_sync"] = wide[0]
-    return [Table(name, headings[name], rows) for name, rows in found.items() if rows]
+    columns = {name: BY_NAME[name].columns for name in found} | {wide.name: wide.columns}
+    return [Table(name, columns[name], rows) for name, rows in found.items() if rows]
 
 
 def _name(one: Collective, names: CommunicationNames) -> str | None:
@@ -222,15 +220,17 @@ def _wide(
     job: JobCollectives,
     names: Mapping[Any, CommunicationNames],
     numbers: Mapping[Any, Mapping[int, tuple[str, int]]],
-) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Headings and rows of ``nccl_implicit_sync``, which has columns for every rank."""
+) -> Table:
+    """``nccl_implicit_sync``, which has columns for every rank."""
+    sheet = BY_NAME["nccl_implicit_sync"]
     ranks = sorted(job.job.by_rank)[:MOST_RANK_COLUMNS]
-    common = [h for h in BY_NAME["nccl_implicit_sync"].headings if not h.startswith("rank_*")]
-    headings = (
-        *common[:-1],
-        *(f"rank_{rank}_{what}" for rank in ranks for what in ("ts", "dur")),
-        *(f"rank_{rank}_wait_time" for rank in ranks),
-        common[-1],
+    *common, span = (c for c in sheet.columns if not c.name.startswith("rank_*"))
+    ts, dur, wait = (c for c in sheet.columns if c.name.startswith("rank_*"))
+    columns = (
+        *common,
+        *(_of_rank(rank, column) for rank in ranks for column in (ts, dur)),
+        *(_of_rank(rank, wait) for rank in ranks),
+        span,
     )
     base = job.job.ranks[0].base_ns
     rows = []
@@ -261,7 +261,11 @@ def _wide(
             *moments, *(waits[rank] / 1000 if rank in waits else None for rank in ranks),
             _span(one.group, told.devices),
         ))  # fmt: skip
-    return headings, rows
+    return Table(sheet.name, columns, rows)
+
+
+def _of_rank(rank: int, column: Column) -> Column:
+    return replace(column, name=column.name.replace("*", str(rank)))
 
 
 def _stragglers(

@@ -3,16 +3,31 @@ share."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
+
+from gemmetry.domain.tables import Column, ColumnType, Table
 
 
-class Column(NamedTuple):
-    """One column of a sheet."""
+def text(name: str, description: str) -> Column:
+    """A column of texts."""
+    return Column(name, description=description)
 
-    name: str
-    unit: str
-    meaning: str
+
+def integer(name: str, description: str) -> Column:
+    """A column of integers."""
+    return Column(name, ColumnType.INTEGER, description=description)
+
+
+def boolean(name: str, description: str) -> Column:
+    """A column of booleans."""
+    return Column(name, ColumnType.BOOLEAN, description=description)
+
+
+def number(name: str, unit: str, description: str) -> Column:
+    """A column of numbers."""
+    return Column(name, ColumnType.NUMBER, unit, description)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,18 +38,9 @@ class SheetKind:
     what: str
     columns: tuple[Column, ...]
 
-    @property
-    def headings(self) -> tuple[str, ...]:
-        return tuple(column.name for column in self.columns)
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A sheet with its rows; cells are numbers, texts or None."""
-
-    name: str
-    headings: tuple[str, ...]
-    rows: list[tuple[Any, ...]]
+    def table(self, rows: Sequence[Sequence[Any]]) -> Table:
+        """The sheet with its rows; cells are numbers, texts or None."""
+        return Table(self.name, self.columns, rows)
 
 
 AGGREGATES = {
@@ -45,27 +51,27 @@ AGGREGATES = {
 
 def aggregated(name: str, unit: str, of: str, which: str) -> list[Column]:
     """``NAME_mean``, ``NAME_median`` ... for each of the words in `which`."""
-    return [Column(f"{name}_{a}", unit, f"{AGGREGATES[a]} of {of}") for a in which.split()]
+    return [number(f"{name}_{a}", unit, f"{AGGREGATES[a]} of {of}") for a in which.split()]
 
 
 ARGUMENTS = (
-    Column("Input Dims", "", "shapes of the operator's arguments"),
-    Column("Input type", "", "their types"),
-    Column("Input Strides", "", "their strides, in elements"),
-    Column("Concrete Inputs", "", "values of scalar arguments"),
+    text("Input Dims", "shapes of the operator's arguments"),
+    text("Input type", "their types"),
+    text("Input Strides", "their strides, in elements"),
+    text("Concrete Inputs", "values of scalar arguments"),
 )
 PLACE = (
-    Column("process_name", "", "empty: process names are not kept"),
-    Column("process_label", "", "empty: process labels are not kept"),
-    Column("thread_name", "", "process and thread of the launch"),
+    text("process_name", "empty: process names are not kept"),
+    text("process_label", "empty: process labels are not kept"),
+    text("thread_name", "process and thread of the launch"),
 )
 KERNELS = (
-    Column("kernel_details_summary", "", "kernels of the operator as a Python literal, GEMM "
+    text("kernel_details_summary", "kernels of the operator as a Python literal, GEMM "
            "kernels first, then those with the most time"),
-    Column("trunc_kernel_details", "", "the same, shortened for reading"),
+    text("trunc_kernel_details", "the same, shortened for reading"),
 )  # fmt: skip
 TIME = "the time in which the operator's kernels, copies and fills ran"
-SPEC = Column("Compute Spec", "", "unit and format, matrix_bf16 or vector_fp32")
+SPEC = text("Compute Spec", "unit and format, matrix_bf16 or vector_fp32")
 
 RATES = (
     *aggregated("TB/s", "10¹² B/s", "bytes moved over kernel time", "mean median std min max"),

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gemmetry.domain.tables import Table
 from gemmetry.formats.events import Int64, OperatorArguments
 from gemmetry.traces.gemms.joins import NONE, JoinedLaunches
 from gemmetry.traces.model import Trace
@@ -27,7 +28,7 @@ from gemmetry.traces.operators.models import (
     operator_model,
 )
 from gemmetry.traces.tracelens.cells import argument_text, kernel_lists
-from gemmetry.traces.tracelens.columns import SheetKind, Table
+from gemmetry.traces.tracelens.columns import SheetKind
 from gemmetry.traces.tracelens.performance_sheets import PERFORMANCE_SHEETS
 
 _BACKWARD_NODE = "autograd::engine::evaluate_function:"
@@ -209,12 +210,12 @@ def performance_tables(
               for a in ("mean", "median", "std", "min", "max", "sum")),
             int(times.count[place]), _identity(operators.external_id[row]),
         ))  # fmt: skip
-    return [Table(sheet.name, sheet.headings, found[sheet.name]) for sheet in PERFORMANCE_SHEETS]
+    return [sheet.table(found[sheet.name]) for sheet in PERFORMANCE_SHEETS]
 
 
 def _parameters(sheet: SheetKind) -> list[str]:
     prefix = "param: "
-    return [name.removeprefix(prefix) for name in sheet.headings if name.startswith(prefix)]
+    return [c.name.removeprefix(prefix) for c in sheet.columns if c.name.startswith(prefix)]
 
 
 def speeds(

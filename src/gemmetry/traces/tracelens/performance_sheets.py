@@ -3,6 +3,9 @@ bytes."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from gemmetry.domain.tables import Column
 from gemmetry.traces.tracelens.columns import (
     ARGUMENTS,
     KERNELS,
@@ -10,62 +13,69 @@ from gemmetry.traces.tracelens.columns import (
     RATES,
     SPEC,
     TIME,
-    Column,
     SheetKind,
     aggregated,
+    boolean,
+    integer,
+    number,
+    text,
 )
 
 
 def _performance(
-    name: str, what: str, flops: str, moved: str, parameters: tuple[tuple[str, str], ...]
+    name: str, what: str, flops: str, moved: str, parameters: tuple[Column, ...]
 ) -> SheetKind:
     """A sheet of operators of one family.
 
     Args:
         flops, moved: definitions of the FLOP and bytes of one call.
-        parameters: names and meanings of the columns ``param: ...``.
+        parameters: the columns ``param: ...``.
     """
     return SheetKind(name, what, (
-        Column("name", "", "operator"),
-        *(Column(f"param: {parameter}", "", meaning) for parameter, meaning in parameters),
-        Column("GFLOPS_first", "10⁹", f"10⁹ FLOP of one call: {flops}"),
-        Column("Data Moved (MB)_first", "MiB", f"bytes of one call in 2²⁰: {moved}"),
-        Column("FLOPS/Byte_first", "", "arithmetic intensity"),
+        text("name", "operator"),
+        *(replace(c, name=f"param: {c.name}") for c in parameters),
+        number("GFLOPS_first", "10⁹", f"10⁹ FLOP of one call: {flops}"),
+        number("Data Moved (MB)_first", "MiB", f"bytes of one call in 2²⁰: {moved}"),
+        number("FLOPS/Byte_first", "", "arithmetic intensity"),
         *RATES,
-        *(Column(f"{c.name}_first", c.unit, c.meaning) for c in PLACE),
+        *(replace(c, name=f"{c.name}_first") for c in PLACE),
         SPEC,
-        Column("kernel_details__summarize_kernel_stats", "", KERNELS[0].meaning),
+        text("kernel_details__summarize_kernel_stats", KERNELS[0].description),
         KERNELS[1],
-        *(Column(f"{c.name}_first", c.unit, c.meaning) for c in ARGUMENTS),
+        *(replace(c, name=f"{c.name}_first") for c in ARGUMENTS),
         *aggregated("Kernel Time (µs)", "µs", TIME, "mean median std min max sum"),
-        Column("name_count", "", "calls"),
-        Column("UID_first", "", "External id of one of the calls"),
+        integer("name_count", "calls"),
+        integer("UID_first", "External id of one of the calls"),
     ))  # fmt: skip
 
 
 _ATTENTION = (
-    ("B", "batch"), ("N_Q", "length of Q"), ("H_Q", "heads of Q"), ("N_KV", "length of K and V"),
-    ("H_KV", "heads of K and V"), ("d_h_qk", "size of a head of Q and K"),
-    ("d_h_v", "size of a head of V"), ("dropout", "probability"),
-    ("causal", "whether what comes later is masked"),
-    ("flash_impl", "whether the backward pass is taken to make the scores again: True of flash "
-     "attention"),
-    ("dtype_A_B", "types of Q and K"),
+    integer("B", "batch"), integer("N_Q", "length of Q"), integer("H_Q", "heads of Q"),
+    integer("N_KV", "length of K and V"),
+    integer("H_KV", "heads of K and V"), integer("d_h_qk", "size of a head of Q and K"),
+    integer("d_h_v", "size of a head of V"), number("dropout", "", "probability"),
+    boolean("causal", "whether what comes later is masked"),
+    boolean("flash_impl", "whether the backward pass is taken to make the scores again: True of "
+            "flash attention"),
+    text("dtype_A_B", "types of Q and K"),
 )  # fmt: skip
 _CONVOLUTION = (
-    ("convNd", "conv1d, conv2d or conv3d"), ("input_shape", "batch, channels, sizes"),
-    ("filter_shape", "of the weights"), ("dtype_input_weight", "types of input and weights"),
-    ("input_stride", "strides of the input, in elements"),
-    ("weight_stride", "strides of the weights"),
-    ("bias", "whether something is added; backward, whether its gradient is made"),
-    ("stride", "steps of the window"), ("padding", "on each side"),
-    ("dilation", "distance within the window"), ("transposed_conv", "whether it is transposed"),
-    ("output_padding", "of a transposed one"), ("groups", "groups of channels"),
+    text("convNd", "conv1d, conv2d or conv3d"), text("input_shape", "batch, channels, sizes"),
+    text("filter_shape", "of the weights"),
+    text("dtype_input_weight", "types of input and weights"),
+    text("input_stride", "strides of the input, in elements"),
+    text("weight_stride", "strides of the weights"),
+    boolean("bias", "whether something is added; backward, whether its gradient is made"),
+    text("stride", "steps of the window"), text("padding", "on each side"),
+    text("dilation", "distance within the window"),
+    boolean("transposed_conv", "whether it is transposed"),
+    text("output_padding", "of a transposed one"), integer("groups", "groups of channels"),
 )  # fmt: skip
 _REDUCTION = (
-    ("num_input_elems", "elements that are read"), ("num_output_elems", "elements of the result"),
-    ("dtype_in_out", "types of input and result; None: as the input"),
-    ("reduce_type", "sum, mean, max, min or norm"),
+    integer("num_input_elems", "elements that are read"),
+    integer("num_output_elems", "elements of the result"),
+    text("dtype_in_out", "types of input and result; None: as the input"),
+    text("reduce_type", "sum, mean, max, min or norm"),
 )  # fmt: skip
 
 PERFORMANCE_SHEETS = (
@@ -73,11 +83,13 @@ PERFORMANCE_SHEETS = (
         "GEMM", "GEMMs by operator and sizes.", "2·B·M·N·K, and B·M·N more for a bias",
         "operands and result, each once",
         (
-            ("M", "rows of the result"), ("N", "columns of the result"), ("K", "the sum's length"),
-            ("bias", "whether something is added"), ("stride_A", "strides of A, in elements"),
-            ("stride_B", "strides of B, in elements"), ("dtype_A_B", "types of A and B"),
-            ("B", "batch"),
-            ("transpose", "of the kernel's operands (column-major), where its name shows it"),
+            integer("M", "rows of the result"), integer("N", "columns of the result"),
+            integer("K", "the sum's length"),
+            boolean("bias", "whether something is added"),
+            text("stride_A", "strides of A, in elements"),
+            text("stride_B", "strides of B, in elements"), text("dtype_A_B", "types of A and B"),
+            integer("B", "batch"),
+            text("transpose", "of the kernel's operands (column-major), where its name shows it"),
         ),
     ),
     _performance(
@@ -109,10 +121,11 @@ PERFORMANCE_SHEETS = (
         "1 an element of the result, whatever is computed",
         "both inputs and the result, which has the wider type if the call does not record it",
         (
-            ("shape_in1", "of the first input"), ("shape_in2", "of the second"),
-            ("dtype_in1_in2_out", "types of both and of the result, if recorded"),
-            ("stride_input1", "strides of the first, in elements"),
-            ("stride_input2", "of the second"), ("stride_output", "of the result, if recorded"),
+            text("shape_in1", "of the first input"), text("shape_in2", "of the second"),
+            text("dtype_in1_in2_out", "types of both and of the result, if recorded"),
+            text("stride_input1", "strides of the first, in elements"),
+            text("stride_input2", "of the second"),
+            text("stride_output", "of the result, if recorded"),
         ),
     ),
     _performance(
@@ -120,13 +133,13 @@ PERFORMANCE_SHEETS = (
         "1 an element of the result, copies too",
         "input and result, which has the input's type if the call does not record it",
         (
-            ("op_shape", "of the result"),
-            ("dtype_in_out", "types of first and second tensor; of copies target and source"),
-            ("stride_input", "strides of the first tensor, in elements"),
-            ("stride_output", "of the second"),
-            ("input_shape", "where the result is larger: of the input"),
-            ("output_shape", "there: of the result"),
-            ("padding", "there: on both sides of each dimension, from the last on"),
+            text("op_shape", "of the result"),
+            text("dtype_in_out", "types of first and second tensor; of copies target and source"),
+            text("stride_input", "strides of the first tensor, in elements"),
+            text("stride_output", "of the second"),
+            text("input_shape", "where the result is larger: of the input"),
+            text("output_shape", "there: of the result"),
+            text("padding", "there: on both sides of each dimension, from the last on"),
         ),
     ),
     _performance(
@@ -138,14 +151,15 @@ PERFORMANCE_SHEETS = (
         "forward input, result and, for each channel, mean, variance, weights and bias; backward "
         "both gradients, input and, for each channel, factor, weights and their gradients",
         (
-            ("op_shape", "of the input"),
-            ("dtype_in_out", "types of input and result; None: as the input"),
-            ("stride_input", "strides of the input, in elements"), ("stride_output", "empty"),
-            ("num_channels", "c: the second dimension, or the sizes that are normalized"),
-            ("has_bias", "whether a bias is added; backward, whether its gradient is made"),
-            ("is_affine", "whether it is multiplied with weights"),
-            ("is_training", "whether mean and variance are made"),
-            ("output_mask", "gradients that were requested; empty for forward passes"),
+            text("op_shape", "of the input"),
+            text("dtype_in_out", "types of input and result; None: as the input"),
+            text("stride_input", "strides of the input, in elements"),
+            text("stride_output", "empty"),
+            integer("num_channels", "c: the second dimension, or the sizes that are normalized"),
+            boolean("has_bias", "whether a bias is added; backward, whether its gradient is made"),
+            boolean("is_affine", "whether it is multiplied with weights"),
+            boolean("is_training", "whether mean and variance are made"),
+            text("output_mask", "gradients that were requested; empty for forward passes"),
         ),
     ),
     _performance(

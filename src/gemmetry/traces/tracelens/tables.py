@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from gemmetry.domain.tables import Table
 from gemmetry.formats.events import Int64, OperatorArguments
 from gemmetry.traces.gemms.joins import NONE
 from gemmetry.traces.intervals import subtract
@@ -23,7 +24,6 @@ from gemmetry.traces.operators.launchers import Launchers, find_launchers
 from gemmetry.traces.operators.models import OperatorModel, is_reported
 from gemmetry.traces.summary import Summary
 from gemmetry.traces.tracelens.cells import argument_text, kernel_lists
-from gemmetry.traces.tracelens.columns import Table
 from gemmetry.traces.tracelens.gemms import gemm_calls, transposes
 from gemmetry.traces.tracelens.performance import (
     ModelledCalls,
@@ -63,7 +63,7 @@ def trace_tables(
 
 def _tables(trace: Trace, summary: Summary, short_kernel_us: float) -> Iterator[Table]:
     """All tables, in an order that keeps memory use low."""
-    yield Table("gpu_timeline", BY_NAME["gpu_timeline"].headings, _timeline(trace, summary))
+    yield BY_NAME["gpu_timeline"].table(_timeline(trace, summary))
     maker = _Maker(trace, summary)
     yield maker.by_category()
     yield maker.by_operator()
@@ -127,7 +127,7 @@ class _Maker:
             reached += share or 0.0
             rows.append((words[place], int(times.count[place]), int(times.sum[place]) / 1e6, share,
                          reached))  # fmt: skip
-        return Table("ops_summary_by_category", BY_NAME["ops_summary_by_category"].headings, rows)
+        return BY_NAME["ops_summary_by_category"].table(rows)
 
     def by_operator(self) -> Table:
         launchers, counted = self.launchers, self.counted
@@ -148,7 +148,7 @@ class _Maker:
                 with_called / 1e6, int(direct.count[place]), repr(categories[place]),
                 share, reached,
             ))  # fmt: skip
-        return Table("ops_summary", BY_NAME["ops_summary"].headings, rows)
+        return BY_NAME["ops_summary"].table(rows)
 
     def by_arguments(self) -> Table:
         """``ops_unique_args``."""
@@ -160,7 +160,7 @@ class _Maker:
                 *_direct_and_subtree(calls.direct, calls.subtree, place), calls.uid(place),
                 *calls.lists[place], share, reached,
             ))  # fmt: skip
-        return Table("ops_unique_args", BY_NAME["ops_unique_args"].headings, found)
+        return BY_NAME["ops_unique_args"].table(found)
 
     def with_speeds(self) -> Table:
         """``unified_perf_summary``: operators whose work is known represent everything that they
@@ -178,7 +178,7 @@ class _Maker:
                 *calls.lists[place], model.params if model else None, model is not None,
                 share, reached,
             ))  # fmt: skip
-        return Table("unified_perf_summary", BY_NAME["unified_perf_summary"].headings, found)
+        return BY_NAME["unified_perf_summary"].table(found)
 
     def _models(self) -> dict[int, dict[int, OperatorModel]]:
         """The work of operators, by name and arguments."""
@@ -220,7 +220,7 @@ class _Maker:
                 _us(times.min[place]), _us(times.max[place]), _percent(spent, total),
                 _percent(spent, self.summary.window_ns),
             ))  # fmt: skip
-        return Table("kernel_summary", BY_NAME["kernel_summary"].headings, found)
+        return BY_NAME["kernel_summary"].table(found)
 
     def short_kernels(self, threshold_us: float) -> list[Table]:
         """``short_kernel_histogram`` and ``short_kernels_summary``."""
@@ -250,7 +250,7 @@ class _Maker:
                 _percent(spent, self.summary.window_ns),
             ))  # fmt: skip
         return [
-            Table(name, BY_NAME[name].headings, part)
+            BY_NAME[name].table(part)
             for name, part in (
                 ("short_kernel_histogram", histogram), ("short_kernels_summary", found)
             )

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gemmetry.domain.errors import RequestError
-from gemmetry.reports.traces.collective_tables import kind_rows, matched_rows, rank_rows
-from gemmetry.reports.traces.steps import step_rows
-from gemmetry.reports.traces.sums import sum_over_files, with_only_on
-from gemmetry.reports.traces.tables import (
-    gemm_rows,
-    host_operator_rows,
-    shape_rows,
-    summary_rows,
+from gemmetry.analysis.traces.collectives import kinds_table, matched_table, ranks_table
+from gemmetry.analysis.traces.sums import sum_over_files, with_only_on
+from gemmetry.analysis.traces.tables import (
+    gemms_table,
+    host_operators_table,
+    shapes_table,
+    step_table,
+    summary_table,
 )
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.traces.collectives.jobs import JobCollectives, analyse_jobs
 from gemmetry.traces.gemms.shapes import Workload, workload
 from gemmetry.traces.gemms.summary import GemmRow, gemm_table
@@ -32,77 +33,11 @@ from gemmetry.traces.tracelens.collectives import (
     job_sheets,
     single_trace_sheet,
 )
-from gemmetry.traces.tracelens.columns import Table
 from gemmetry.traces.tracelens.sheets import BY_NAME
 from gemmetry.traces.tracelens.tables import SHORT_KERNEL_US, trace_tables
 
 _MOST_RANKS = 3
 """That are named one by one."""
-
-OUR_SHEETS = {
-    "summary": "One row a file: counts, and exact times in µs (docs: traces).",
-    "steps": "The same for each step that the profiler marked.",
-    "gemms": "GEMM kernels by kernel and shape; all GEMM time is in it, linked or not.",
-    "shapes": "The distinct GEMMs of the workload; without work on a GPU, those of its operators.",
-    "host_operators": "Operators of traces without work on a GPU, by input sizes and types: times "
-    "in µs on the host, self_us without the operators nested in them; of matrix products, each "
-    "recorded for one operator alone, the sizes, and 10¹² FLOP/s of the median call.",
-    "collectives": "Matched collectives by kind; bandwidths in 10⁹ bytes/s.",
-    "matched": "Every matched collective.",
-    "ranks": "Who came last, who waited, and whose clock differs.",
-    "problems": "What could not be read.",
-}
-"""Sheets of our own, after those with TraceLens' names."""
-
-NOTES = (
-    ("sheets", "Sheets from gpu_timeline to straggler_summary have the names, columns and units of "
-     "TraceLens' workbooks (AMD-AGI/TraceLens 171dd747); the sheets after them are gemmetry's own. "
-     "Sheets that would be empty are left out."),
-    ("exactness", "Sums and unions of times are made in whole nanoseconds."),
-    ("GFLOPS", "10⁹ FLOP of one call, of GEMMs 2·B·M·N·K (and B·M·N for a bias): an amount, not a "
-     "speed. Each sheet's column says what counts."),
-    ("MB, GB/s", "In TraceLens' sheets MB are 2²⁰ bytes and GB/s are 2³⁰ bytes/s; in collectives "
-     "and matched they are 10⁹ bytes/s, as nccl-tests counts: a number there is 1.0737 times as "
-     "large."),
-    ("GEMM", "Kernel times of the GEMM sheet are those of all that a call launched, fills, copies "
-     "and helper passes too, as TraceLens counts; GEMMs that no operator records are not in it. "
-     "The sheet gemms has all of them, by kernel."),
-    ("kernel lists", "The first kernel of a list is one that multiplies, if the operator launched "
-     "one; TraceLens' lists begin with the shortest, often a fill, and have an entry for each "
-     "place in the call, ours for each kernel and stream. Numbers are plain Python."),
-    ("fills", "Fills that an operator launched count in its time; TraceLens counts them on GPUs "
-     "of NVIDIA, and not on those of AMD."),
-    ("operators by what they compute", "SDPA, CONV, BinaryElementwise, UnaryElementwise, "
-     "Normalization and Reduce have PyTorch's own operators and flash_attn's, as TraceLens has, "
-     "with all that a call launched. A call within a call of the same sheet has a row of its own, "
-     "so their sums count such time twice. Calls without work on a GPU have no row; TraceLens "
-     "gives them 0 µs. A copy counts one FLOP an element, as there."),
-    ("corrected models", "Where TraceLens' amounts are not those of the operator, ours are: the "
-     "bias of a convolution counts, groups of a transposed one do, and backward only the gradients "
-     "that were requested; attention moves elements as wide as their type, not always 2 bytes, and "
-     "arguments of flash_attn's backward are read at their own places; whether a normalization "
-     "trains, has weights or wants a gradient is read as it is written, and cuDNN and MIOpen go "
-     "backward only after training; of group_norm backward all channels have weights; reductions "
-     "have as many results as they leave; max and min of two tensors are no reductions; a scalar "
-     "that comes first does not set the result's type; bool and 16-bit integers have bytes."),
-    ("unified_perf_summary", "Operators of which is known what they compute stand for all that "
-     "they launched, as in TraceLens. Backward passes of attention stand there under the operator "
-     "that launched them, without speeds; SDPA_bwd has these."),
-    ("processes", "process_name and process_label are empty, and thread_name is process/thread: "
-     "the names that a trace gives them are not kept."),
-    ("parents", "Kernels whose launch is not in the file have rows without a parent; TraceLens "
-     "drops them from short_kernels_summary."),
-    ("op category", "By the operator's name, else by its first kernel; a few operators that "
-     "TraceLens calls other have one here (attention, optimisers)."),
-    ("UID", "ex_UID and UID_first are External id of the trace, not TraceLens' event number."),
-    ("collectives", "All kinds of collectives are matched, compared and counted, not only the four "
-     "of TraceLens; what a kernel does not record is taken from the operators around its launch. "
-     "A kernel that names no group has that of its stream, if that leaves one only. Times are as "
-     "recorded; the sheet ranks shows where clocks differ."),
-    ("not made", "Models of operators of other libraries (vLLM, AITER, Transformer Engine, Primus, "
-     "Triton, attention of several lengths, experts), whose time is in ops_unique_args, and sheets "
-     "of uneven all-to-alls by themselves."),
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -144,18 +79,19 @@ class TraceReport:
         of GPUs over all files together too (:func:`sum_over_files`); None if it is empty."""
         match name:
             case "host_operators":
-                rows = host_operator_rows(self.host_operators)
-                for row, one in zip(rows, self.host_operators, strict=True):
-                    row["inputs"] = one.inputs
+                table = host_operators_table(self.host_operators)
+                inputs = [one.inputs for one in self.host_operators]
+                rows = [[*row, text] for row, text in zip(table.rows, inputs, strict=True)]
+                table = Table(name, (*table.columns, Column("inputs")), rows)
             case "host_products":
-                rows = gemm_rows(self.host_products)
+                table = replace(gemms_table(self.host_products), name=name)
             case "gemms":
                 found = self.table(name)
                 return found and with_only_on(found, [self.only_on(g.files) for g in self.gemms])
             case _:
                 found = self.table(name)
                 return found and sum_over_files(found, self.only_on)
-        return _table(name, rows) if rows else None
+        return table if table.rows else None
 
     def only_on(self, files: Set[Path]) -> str:
         """``rank 3``, ``ranks 0, 2`` or ``5 of 64 ranks``: which ranks of a job the traces `files`
@@ -326,18 +262,17 @@ def _joined(name: str, parts: Sequence[tuple[str, Table]], column: str) -> Table
     first = parts[0][1]
     if not column:
         return first
-    headings = list(dict.fromkeys(h for _, table in parts for h in table.headings))
-    rows: list[tuple[Any, ...]] = []
+    columns = {c.name: c for _, table in parts for c in table.columns}
+    rows: list[Sequence[Any]] = []
     for label, table in parts:
-        if list(table.headings) == headings:
+        if table.names == tuple(columns):
             rows += [(label, *row) for row in table.rows]
             continue
-        places = {heading: place for place, heading in enumerate(table.headings)}
-        rows += [
-            (label, *(row[places[h]] if h in places else None for h in headings))
-            for row in table.rows
-        ]
-    return Table(name, (column, *headings), rows)
+        rows += [(label, *map(record.get, columns)) for record in table.records()]
+    return Table(name, (Column(column), *columns.values()), rows)
+
+
+_PROBLEMS = tuple(map(Column, ("file", "where", "what")))
 
 
 def _own_tables(
@@ -347,28 +282,31 @@ def _own_tables(
     jobs: Sequence[JobCollectives],
     failed: Mapping[str, str],
 ) -> list[Table]:
-    found: dict[str, list[dict[str, Any]]] = {
-        "summary": summary_rows(gathered.summaries),
-        "steps": step_rows(gathered.steps),
-        "gemms": gemm_rows(gemms),
-        "shapes": shape_rows(load),
-        "host_operators": host_operator_rows(gathered.host_rows),
-        "collectives": kind_rows(jobs),
-        "matched": matched_rows(jobs),
-        "ranks": rank_rows(jobs) if any(job.matching.matched for job in jobs) else [],
-        "problems": [
-            {"file": file, "where": "", "what": why} for file, why in failed.items()
-        ] + [
-            {"file": str(s.file), "where": problem.where, "what": problem.what}
-            for s in gathered.summaries for problem in s.problems
-        ],
-    }  # fmt: skip
-    return [_table(name, rows) for name, rows in found.items() if rows]
+    problems = [(file, "", why) for file, why in failed.items()]
+    problems += [(str(s.file), p.where, p.what) for s in gathered.summaries for p in s.problems]
+    found = {
+        "summary": summary_table(gathered.summaries),
+        "steps": step_table(gathered.steps),
+        "gemms": gemms_table(gemms),
+        "shapes": _joined_texts(shapes_table(load)),
+        "host_operators": host_operators_table(gathered.host_rows),
+        "collectives": kinds_table(jobs),
+        "matched": matched_table(jobs),
+        "ranks": ranks_table(jobs if any(job.matching.matched for job in jobs) else ()),
+        "problems": Table("problems", _PROBLEMS, problems),
+    }
+    return [replace(table, name=name) for name, table in found.items() if table.rows]
 
 
-def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-    return Table(name, tuple(rows[0]), [tuple(map(_cell, row.values())) for row in rows])
-
-
-def _cell(value: Any) -> Any:
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+def _joined_texts(table: Table) -> Table:
+    """`table` with a text for each list: a cell of a sheet holds one value."""
+    lists = [column.type is ColumnType.TEXTS for column in table.columns]
+    columns = tuple(
+        replace(column, type=ColumnType.TEXT) if is_list else column
+        for column, is_list in zip(table.columns, lists, strict=True)
+    )
+    rows = [
+        [", ".join(value) if is_list else value for value, is_list in zip(row, lists, strict=True)]
+        for row in table.rows
+    ]
+    return Table(table.name, columns, rows)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gemmetry.traces.tracelens.columns import Table
+from gemmetry.domain.tables import Column, Table
 
 
 class _Sums(NamedTuple):
@@ -53,28 +53,26 @@ def sum_over_files(table: Table, only_on: Callable[[Set[Path]], str] = lambda _:
             :data:`ONLY_ON` is there if it says anything of any row.
     """
     how = _SUMMED.get(table.name)
-    if how is None or "file" not in table.headings:
+    if how is None or "file" not in table.names:
         return table
-    places = [table.headings.index(name) for name in how.keys]
-    calls, spent = table.headings.index(how.calls), table.headings.index(how.spent)
-    file = table.headings.index("file")
+    kept = (*how.keys, how.calls, how.spent, how.percent, *filter(None, (how.mean,)))
+    wanted = table.select(("file", how.calls, how.spent, *how.keys))
     sums: dict[tuple[Any, ...], list[Any]] = {}
     files: dict[tuple[Any, ...], set[Path]] = {}
-    for row in table.rows:
-        key = tuple(row[place] for place in places)
+    for file, calls, spent, *keys in wanted.rows:
+        key = tuple(keys)
         found = sums.setdefault(key, [0, 0.0])
-        found[0] += row[calls]
-        found[1] += row[spent]
-        files.setdefault(key, set()).add(Path(row[file]))
+        found[0] += calls
+        found[1] += spent
+        files.setdefault(key, set()).add(Path(file))
     whole = sum(time for _, time in sums.values())
     ordered = sorted(sums.items(), key=lambda item: -item[1][1])
-    headings = (*how.keys, how.calls, how.spent, how.percent, *filter(None, (how.mean,)))
     rows = [
         (*key, count, time, 100 * time / whole if whole else 0.0, *_mean(how, count, time))
         for key, (count, time) in ordered
     ]
     alone = [only_on(files[key]) for key, _ in ordered]
-    return with_only_on(Table(table.name, headings, rows), alone)
+    return with_only_on(Table(table.name, table.select(kept).columns, rows), alone)
 
 
 def with_only_on(table: Table, texts: Sequence[str]) -> Table:
@@ -82,7 +80,7 @@ def with_only_on(table: Table, texts: Sequence[str]) -> Table:
     if not any(texts):
         return table
     rows = [(*row, text or None) for row, text in zip(table.rows, texts, strict=True)]
-    return Table(table.name, (*table.headings, ONLY_ON), rows)
+    return Table(table.name, (*table.columns, Column(ONLY_ON)), rows)
 
 
 def _mean(how: _Sums, count: int, time: float) -> Sequence[float]:

@@ -11,17 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from gemmetry.formats.kineto import read_kineto
-from gemmetry.reports.traces.collective_tables import (
-    ABOUT_BOUNDS,
-    bounded,
+from gemmetry.analysis.traces.collectives import (
     collectives_document,
-    kernel_rows,
-    kind_rows,
-    matched_rows,
-    rank_rows,
+    kernels_table,
+    kinds_table,
+    matched_table,
+    ranks_table,
 )
-from gemmetry.reports.traces.collective_text import print_jobs, size_text
+from gemmetry.formats.kineto import read_kineto
+from gemmetry.reports.traces.collective_text import ABOUT_BOUNDS, bounded, print_jobs, size_text
 from gemmetry.traces.collectives.jobs import analyse_jobs
 from gemmetry.traces.collectives.summary import Collective, Group
 from gemmetry.traces.jobs import RankTrace, rank_trace
@@ -143,22 +141,22 @@ def test_the_page_names_every_key_of_the_document():
 
 def test_rows_for_files():
     jobs = found()
-    assert [row["start_skew_us"] for row in matched_rows(jobs)] == [0.5, 0.5]
-    assert [row["corrected_start_skew_us"] for row in matched_rows(jobs)] == [None, None]
-    assert [(row["rank"], row["collective"], row["wait_us"]) for row in kernel_rows(jobs)] == [
-        (0, 0, 0.5), (0, 1, 0.5), (1, 0, 0.0), (1, 1, 0.0),
+    assert matched_table(jobs).values("start_skew_us") == [0.5, 0.5]
+    assert matched_table(jobs).values("corrected_start_skew_us") == [None, None]
+    assert kernels_table(jobs).select(("rank", "collective", "wait_us")).rows == [
+        [0, 0, 0.5], [0, 1, 0.5], [1, 0, 0.0], [1, 1, 0.0],
     ]  # fmt: skip
-    (kind,) = kind_rows(jobs)
+    (kind,) = kinds_table(jobs).records()
     assert (kind["count"], kind["latency_us_median"], kind["busbw_gbps_median"]) == (2, 2.0, 1.0)
     columns = ("rank", "unmatched", "clock_applied_us")
-    assert [tuple(row[name] for name in columns) for row in rank_rows(jobs)] == [
+    assert [tuple(row[name] for name in columns) for row in ranks_table(jobs).records()] == [
         (0, 0, 0.0), (1, 0, 0.0),
     ]  # fmt: skip
 
 
 def test_unmatched_kernels_have_no_number():
     jobs = analyse_jobs([trace(0, kernels(0)), trace(1, kernels(0)[:1])])
-    assert [row["collective"] for row in kernel_rows(jobs)] == [0, None, 0]
+    assert [row["collective"] for row in kernels_table(jobs).records()] == [0, None, 0]
 
 
 def test_the_console_shows_kinds_ranks_and_notes():

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.analysis.traces.report import build_report
+from gemmetry.analysis.traces.sums import ONLY_ON
 from gemmetry.domain.errors import RequestError
 from gemmetry.reports.traces.html import trace_page
-from gemmetry.reports.traces.report import OUR_SHEETS, build_report
-from gemmetry.reports.traces.sums import ONLY_ON
+from gemmetry.reports.traces.workbook import OUR_SHEETS
 from gemmetry.traces.loading import read_all
 from gemmetry.traces.summary import KEYS
 from gemmetry.traces.tracelens.sheets import BY_NAME
@@ -28,36 +29,36 @@ def test_one_file_has_tracelens_columns_and_ours_beside(report_of):
     assert theirs[0] == "gpu_timeline"
     assert names == theirs + [name for name in OUR_SHEETS if name in names]
     for name in theirs:
-        assert report.table(name).headings == BY_NAME[name].headings
+        assert report.table(name).names == BY_NAME[name].table(()).names
     summary = report.table("summary")
-    assert set(KEYS) - {"top_gemms"} <= set(summary.headings)
+    assert set(KEYS) - {"top_gemms"} <= set(summary.names)
 
 
 def test_all_gemm_time_is_in_the_sheet_of_gemms(report_of):
     report = report_of(RANK0)
     gemms = report.table("gemms")
-    total = sum(row[gemms.headings.index("sum_us")] for row in gemms.rows)
+    total = sum(row[gemms.names.index("sum_us")] for row in gemms.rows)
     assert round(total * 1000) == report.summaries[0].gemm_kernel_ns > 0
 
 
 def test_several_files_have_a_column_that_tells_them_apart(report_of):
     report = report_of(RANK0, RANK1)
     timeline = report.table("gpu_timeline")
-    assert timeline.headings == ("file", *BY_NAME["gpu_timeline"].headings)
+    assert timeline.names == ("file", *BY_NAME["gpu_timeline"].table(()).names)
     assert len({row[0] for row in timeline.rows}) == 2
     assert len(timeline.rows) == 16
-    assert report.table("straggler_summary").headings[0] == "rank"
+    assert report.table("straggler_summary").names[0] == "rank"
 
 
 def test_several_jobs_have_a_column_too_and_ranks_of_both(report_of):
     report = report_of("collectives/h200x4", "collectives/hta_2of128")
     wide = report.table("nccl_implicit_sync")
-    assert wide.headings[0] == "job"
+    assert wide.names[0] == "job"
     jobs = {row[0] for row in wide.rows}
     assert len(jobs) >= 1
     stragglers = report.table("straggler_summary")
-    assert stragglers.headings[0] == "job"
-    assert all(len(row) == len(wide.headings) for row in wide.rows)
+    assert stragglers.names[0] == "job"
+    assert all(len(row) == len(wide.names) for row in wide.rows)
 
 
 def test_a_job_is_matched_and_its_ranks_are_compared(job_report):
@@ -116,7 +117,7 @@ def test_a_trace_of_a_cpu_has_a_sheet_of_its_operators(report_of):
     assert [table.name for table in report.tables] == [
         name for name in OUR_SHEETS if name in ("summary", "shapes", "host_operators")]  # fmt: skip
     sheet = report.table("host_operators")
-    rows = [dict(zip(sheet.headings, row, strict=True)) for row in sheet.rows]
+    rows = [dict(zip(sheet.names, row, strict=True)) for row in sheet.rows]
     assert len({row["file"] for row in rows}) == 3
     for file in {row["file"] for row in rows}:
         mine = [row for row in rows if row["file"] == file]
@@ -129,7 +130,7 @@ def test_a_trace_of_a_cpu_has_a_sheet_of_its_operators(report_of):
         assert product["total_us"] >= product["self_us"] > 0
     layouts = {(row["dtype"], row["layout"]) for row in rows if row["m"]}
     assert layouts == {("f32", "tn"), ("bf16", "tt")}
-    (shape, other) = (dict(zip(report.table("shapes").headings, row, strict=True))
+    (shape, other) = (dict(zip(report.table("shapes").names, row, strict=True))
                       for row in report.table("shapes").rows)  # fmt: skip
     assert {shape["operation"], other["operation"]} == {
         "matmul_256x256x256_f32t_f32n_f32t", "matmul_256x256x256_bf16t_bf16t_bf16t"}  # fmt: skip
@@ -152,7 +153,7 @@ def test_pages_tell_operators_of_all_files_together(report_of):
     together = report.page_table("host_operators")
     assert len(together.rows) < len(report.table("host_operators").rows)
     products = report.page_table("host_products")
-    count = products.headings.index("count")
+    count = products.names.index("count")
     assert sorted(row[count] for row in products.rows) == [1, 2]
     assert report.page_table("gemms") is None
 
@@ -189,8 +190,7 @@ def test_a_kernel_of_one_rank_alone_is_named_on_the_page(report_of, tmp_path):
     for sheet, name in (("gemms", "kernel"), ("kernel_summary", "Kernel name")):
         table = report.page_table(sheet)
         texts = {
-            row[table.headings.index(name)]: row[table.headings.index(ONLY_ON)]
-            for row in table.rows
+            row[table.names.index(name)]: row[table.names.index(ONLY_ON)] for row in table.rows
         }
         assert texts == {"my_gemm_kernel": None, "odd_gemm_kernel": "rank 1"}
     page = trace_page(report)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.reports.traces.sums import ONLY_ON, sum_over_files
-from gemmetry.traces.tracelens.columns import Table
+from gemmetry.analysis.traces.sums import ONLY_ON, sum_over_files
+from gemmetry.domain.tables import Column, Table
 
 RANKS = (
     "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz",
@@ -11,8 +11,12 @@ RANKS = (
 )
 
 
+def _table(name, headings, rows):
+    return Table(name, tuple(map(Column, headings)), rows)
+
+
 def _rows(table):
-    return [dict(zip(table.headings, row, strict=True)) for row in table.rows]
+    return [dict(zip(table.names, row, strict=True)) for row in table.rows]
 
 
 def test_operators_of_several_files_stand_together(report_of):
@@ -20,7 +24,7 @@ def test_operators_of_several_files_stand_together(report_of):
     together = sum_over_files(sheet)
     names = [row["name"] for row in _rows(together)]
     assert len(names) == len(set(names)) < len(sheet.rows)
-    assert "file" not in together.headings
+    assert "file" not in together.names
     for row in _rows(together):
         parts = [part for part in _rows(sheet) if part["name"] == row["name"]]
         assert row["Count"] == sum(part["Count"] for part in parts)
@@ -41,7 +45,7 @@ def test_kernels_of_several_files_keep_their_mean():
     rows = [("a", "GEMM", "aten::mm", "k", 7, 30.0, 3, 10.0, 100.0),
             ("b", "GEMM", "aten::mm", "k", 9, 70.0, 2, 35.0, 50.0),
             ("b", None, None, "k", 9, 70.0, 1, 70.0, 50.0)]  # fmt: skip
-    first, second = _rows(sum_over_files(Table("kernel_summary", headings, rows)))
+    first, second = _rows(sum_over_files(_table("kernel_summary", headings, rows)))
     assert first == {
         "Parent op category": "GEMM", "Parent cpu_op": "aten::mm", "Kernel name": "k",
         "Kernel duration (µs)_count": 5, "Kernel duration (µs)_sum": 100.0,
@@ -54,19 +58,20 @@ def test_kernels_of_several_files_keep_their_mean():
 def test_rows_of_few_files_say_which():
     headings = ("file", "name", "Count", "total_direct_kernel_time_ms", "Percentage (%)")
     rows = [("a", "both", 1, 3.0, 50.0), ("b", "both", 1, 3.0, 50.0), ("b", "one", 1, 1.0, 9.0)]
-    table = Table("ops_summary", headings, rows)
+    table = _table("ops_summary", headings, rows)
 
     def only_on(files):
         return "" if len(files) > 1 else f"only {min(files)}"
 
     assert [row.get(ONLY_ON) for row in _rows(sum_over_files(table, only_on))] == [None, "only b"]
-    assert ONLY_ON not in sum_over_files(table).headings
+    assert ONLY_ON not in sum_over_files(table).names
 
 
 def test_no_time_at_all_is_no_division_by_zero():
-    table = Table("ops_summary_by_category",
-                  ("file", "op category", "Count", "total_direct_kernel_time_ms"),
-                  [("a", "GEMM", 1, 0.0), ("b", "GEMM", 1, 0.0)])  # fmt: skip
+    table = _table("ops_summary_by_category",
+                   ("file", "op category", "Count", "total_direct_kernel_time_ms",
+                    "Percentage (%)"),
+                   [("a", "GEMM", 1, 0.0, None), ("b", "GEMM", 1, 0.0, None)])  # fmt: skip
     assert _rows(sum_over_files(table))[0]["Percentage (%)"] == 0
 
 

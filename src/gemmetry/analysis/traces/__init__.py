@@ -1,0 +1,1 @@
+"""What traces show, as tables and as the contents of a report."""

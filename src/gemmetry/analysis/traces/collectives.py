@@ -1,0 +1,385 @@
+"""Collectives of jobs as tables, and as the document that ``--json`` prints."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from gemmetry.analysis.traces.columns import (
+    ItemColumn,
+    column,
+    in_microseconds,
+    integer,
+    microseconds,
+    number,
+    record,
+    text,
+    values,
+)
+from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.traces import TRACE_SCHEMA_VERSION
+from gemmetry.traces.collectives.clock_offset import ClockOffset
+from gemmetry.traces.collectives.jobs import JobCollectives, JobKind, Straggler
+from gemmetry.traces.collectives.matched import Matched
+from gemmetry.traces.jobs import RankTrace
+
+Row = dict[str, Any]
+
+_GB_PER_S = "10⁹ B/s"
+_JOB = Column("job", description="the job, as its traces or its folder name it")
+_RANK = integer("rank", "rank of the trace")
+_OP = text("op", "operation")
+_ELEMENTS = integer("elements", "elements of the message")
+_DTYPE = text("dtype", "element type, in PyTorch's words")
+_BYTES = column("bytes", ColumnType.INTEGER, "size of the message", unit="B")
+_GROUP = text(
+    "group", "name of the process group", lambda one: one.group.name if one.group else None
+)
+
+_KERNELS = (
+    _OP,
+    _ELEMENTS,
+    _DTYPE,
+    _BYTES,
+    _GROUP,
+    column("start_ns", ColumnType.INTEGER, "start, as recorded", unit="ns"),
+    column("duration_ns", ColumnType.INTEGER, "duration with the wait for others", unit="ns"),
+    integer("group_size", "ranks of the group", lambda one: one.group.size if one.group else None),
+    column("group_inferred", ColumnType.BOOLEAN, "whether the group is that of the stream"),
+    integer("in_elements", "elements that the rank puts in"),
+    integer("out_elements", "elements that the rank gets out"),
+    integer("peer", "the other rank of a send or receive"),
+    integer("sequence", "number of the collective in its group"),
+    text("algorithm", "algorithm in the kernel's name"),
+    text("protocol", "protocol in the kernel's name"),
+    text("source", "what the properties are taken from"),
+    text("kernel", "name of the kernel", "name"),
+    integer("stream", "stream of the kernel"),
+    integer("device", "device of the kernel"),
+)
+
+
+class _InJob(NamedTuple):
+    """A matched collective and the offsets of the job's clocks, {} where none are applied."""
+
+    one: Matched
+    offsets_ns: Mapping[int, int]
+
+    def skew_us(self, place: int) -> float:
+        """The skew of the starts (`place` 0) or ends (1)."""
+        return self.one.skews_ns()[place] / 1000
+
+    def corrected_skew_us(self, place: int) -> float | None:
+        """The same, on one clock."""
+        return self.one.skews_ns(self.offsets_ns)[place] / 1000 if self.offsets_ns else None
+
+
+def _first(name: str) -> Callable[[_InJob], Any]:
+    return lambda item: getattr(item.one.members[0][1], name)
+
+
+def _of_one(column: ItemColumn) -> ItemColumn:
+    """The column of a matched collective, taken from an item in a job."""
+    return replace(column, value=lambda item: column.value(item.one))
+
+
+_WAITS = column(
+    "waits_us", ColumnType.MAPPING, "how long each rank waited for the last",
+    lambda item: {str(rank): ns / 1000 for rank, ns in item.one.waits_ns().items()}, unit="µs",
+)  # fmt: skip
+_MATCHED = (
+    *map(_of_one, (_OP, _ELEMENTS, _DTYPE)),
+    number("start_skew_us", "from the first to the last start", lambda i: i.skew_us(0), unit="µs"),
+    number("end_skew_us", "from the first to the last end", lambda i: i.skew_us(1), unit="µs"),
+    integer("last_rank", "the rank that began last", lambda i: i.one.last_rank()),
+    number("algbw_gbps", "algorithm bandwidth", "one.algorithm_bandwidth", unit=_GB_PER_S),
+    number("busbw_gbps", "bus bandwidth", "one.bus_bandwidth", unit=_GB_PER_S),
+    _of_one(_BYTES),
+    microseconds("latency_us", "from the last start to the last end", "one.latency_ns"),
+    _of_one(_GROUP),
+    integer("group_size", "ranks of the group", "one.group_size"),
+    column("start_ns", ColumnType.INTEGER, "first start", "one.start_ns", unit="ns"),
+    text("algorithm", "algorithm in the kernel's name", _first("algorithm")),
+    text("protocol", "protocol in the kernel's name", _first("protocol")),
+    _WAITS,
+    number("corrected_start_skew_us", "start skew on one clock",
+           lambda i: i.corrected_skew_us(0), unit="µs"),
+    number("corrected_end_skew_us", "end skew on one clock",
+           lambda i: i.corrected_skew_us(1), unit="µs"),
+    integer("corrected_last_rank", "the rank that began last, on one clock",
+            lambda i: i.one.last_rank(i.offsets_ns) if i.offsets_ns else None),
+    column("complete", ColumnType.BOOLEAN, "whether all ranks of the group have a file",
+           "one.is_complete"),
+)  # fmt: skip
+
+_OF_SEVERAL_RANKS = frozenset((
+    "start_skew_us", "end_skew_us", "last_rank", "latency_us", "corrected_start_skew_us",
+    "corrected_end_skew_us", "corrected_last_rank",
+))  # fmt: skip
+"""What one rank alone does not show."""
+
+
+def _of_several(column: ItemColumn) -> ItemColumn:
+    if column.name not in _OF_SEVERAL_RANKS:
+        return column
+    return replace(column, value=lambda i: None if i.one.is_lone else column.value(i))
+
+
+_LISTED = (
+    *(_of_several(column) for column in _MATCHED if column is not _WAITS),
+    integer("rank", "the rank of a kernel that is not matched",
+            lambda i: i.one.members[0][0] if i.one.is_lone else None),
+    microseconds("duration_us", "latency, or the duration of a kernel that is not matched",
+                 "one.latency_ns"),
+)  # fmt: skip
+
+_STRAGGLERS = (
+    _RANK,
+    integer("last_count", "collectives that the rank began last"),
+    number("last_share", "of the matched collectives"),
+    microseconds("waited_us", "time that the rank waited for others"),
+)
+
+
+class _Clock(NamedTuple):
+    """The clock of a rank, and what the rank did on one clock; None where none is applied."""
+
+    offset: ClockOffset
+    corrected: Straggler | None
+
+
+def _clock(name: str, description: str) -> ItemColumn:
+    return microseconds(name, description, f"offset.{name.removesuffix('_us')}_ns")
+
+
+_CLOCKS = (
+    integer("rank", "rank of the trace", "offset.rank"),
+    column("node", ColumnType.INTEGER, "node of the rank", "offset.node"),
+    _clock("offset_us", "what to add to its times to get those of the first rank"),
+    _clock("scatter_us", "how far the offsets of single collectives scatter"),
+    _clock("lower_us", "lower bound of the offset"),
+    _clock("upper_us", "upper bound of the offset"),
+    integer("collectives", "collectives that the offset is computed from", "offset.collectives"),
+    _clock("applied_us", "what is added to its times"),
+    integer("corrected_last_count", "collectives that the rank began last, on one clock",
+            lambda item: item.corrected.last_count if item.corrected else None),
+    number("corrected_waited_us", "time that the rank waited for others, on one clock",
+           lambda item: item.corrected.waited_ns / 1000 if item.corrected else None, unit="µs"),
+)  # fmt: skip
+
+
+def _clock_heading(name: str) -> str:
+    return name if name == "node" or name.startswith("corrected_") else f"clock_{name}"
+
+
+_CLOCKS_OF_RANKS = tuple(replace(c, name=_clock_heading(c.name)) for c in _CLOCKS[1:])
+
+
+class _Kind(NamedTuple):
+    """A kind of collectives, and the times of its collectives in ns."""
+
+    kind: JobKind
+    latencies: list[int]
+    skews: list[tuple[int, int]]
+    durations: list[int]
+    """Of all their kernels."""
+
+    @classmethod
+    def of(cls, kind: JobKind) -> _Kind:
+        ones = kind.ones
+        # A kind holds matched collectives or kernels alone, as its job does.
+        together = [] if ones[0].is_lone else ones
+        return cls(
+            kind,
+            [one.latency_ns for one in together],
+            [one.skews_ns() for one in together],
+            [kernel.duration_ns for one in ones for _, kernel in one.members],
+        )
+
+    def median(self, attribute: str) -> float | None:
+        """The median of the values that its collectives have."""
+        return _median(getattr(one, attribute) for one in self.kind.ones)
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _kind_us(name: str, description: str, of_ns: Callable[[_Kind], float | None]) -> ItemColumn:
+    return number(name, description, lambda item: in_microseconds(of_ns(item)), unit="µs")
+
+
+_KINDS = (
+    text("op", "operation", "kind.op"),
+    text("dtype", "element type, in PyTorch's words", "kind.dtype"),
+    integer("elements", "elements of the message", "kind.elements"),
+    replace(_BYTES, value=lambda item: item.kind.ones[0].bytes),
+    integer("group_size", "ranks of the group", "kind.group_size"),
+    integer("count", "collectives", lambda item: len(item.kind.ones)),
+    _kind_us("latency_us_median", "median latency", lambda item: _median(item.latencies)),
+    _kind_us("latency_us_min", "least", lambda item: min(item.latencies, default=None)),
+    _kind_us("latency_us_max", "greatest", lambda item: max(item.latencies, default=None)),
+    _kind_us("start_skew_us_median", "median skew of the starts",
+             lambda item: _median(start for start, _ in item.skews)),
+    _kind_us("end_skew_us_median", "median skew of the ends",
+             lambda item: _median(end for _, end in item.skews)),
+    number("algbw_gbps_median", "median algorithm bandwidth",
+           lambda item: item.median("algorithm_bandwidth"), unit=_GB_PER_S),
+    number("busbw_gbps_median", "median bus bandwidth",
+           lambda item: item.median("bus_bandwidth"), unit=_GB_PER_S),
+    column("complete", ColumnType.BOOLEAN, "whether all ranks of the groups have a file",
+           lambda item: all(one.is_complete for one in item.kind.ones)),
+    _kind_us("duration_us_sum", "total duration of all their kernels",
+             lambda item: sum(item.durations)),
+    _kind_us("duration_us_min", "shortest", lambda item: min(item.durations)),
+    _kind_us("duration_us_median", "median", lambda item: _median(item.durations)),
+)  # fmt: skip
+
+
+def kind_row(kind: JobKind) -> Row:
+    """Medians over the collectives of one kind; durations are those of all their kernels."""
+    return record(_KINDS, _Kind.of(kind))
+
+
+def _of_jobs(
+    name: str,
+    columns: Sequence[ItemColumn],
+    jobs: Iterable[JobCollectives],
+    items: Callable[[JobCollectives], Iterable[Any]],
+) -> Table:
+    """The items of all jobs, with a column for the job in front."""
+    rows = [[job.job.name, *values(columns, item)] for job in jobs for item in items(job)]
+    return Table(name, (_JOB, *columns), rows)
+
+
+def matched_table(jobs: Iterable[JobCollectives]) -> Table:
+    """``collectives_matched``: matched collectives of all jobs; of a job without any, as of one
+    rank alone, each kernel with what is known of it. Waits are in :func:`kernels_table`."""
+    return _of_jobs(
+        "collectives_matched",
+        _LISTED,
+        jobs,
+        lambda found: (_InJob(one, found.offsets_ns) for one in found.listed),
+    )
+
+
+def kinds_table(jobs: Iterable[JobCollectives]) -> Table:
+    """``collectives_kinds``: the same by operation, type, size and size of the group."""
+    return _of_jobs("collectives_kinds", _KINDS, jobs, lambda found: map(_Kind.of, found.kinds))
+
+
+def kernels_table(jobs: Iterable[JobCollectives]) -> Table:
+    """``collectives_kernels``: communication kernels of all ranks; ``collective`` numbers the
+    matched ones of a job from 0, in the order of :func:`matched_table`."""
+    columns = (
+        _JOB,
+        _RANK,
+        Column("collective", ColumnType.INTEGER, description="number of the matched collective"),
+        *_KERNELS,
+        Column("wait_us", ColumnType.NUMBER, "µs", "time that the rank waited for the last"),
+    )
+    rows: list[list[Any]] = []
+    for found in jobs:
+        places: dict[tuple[int, int], tuple[int, int]] = {}
+        for number_, one in enumerate(found.matching.matched):
+            waits = one.waits_ns()
+            places |= {(rank, k.row): (number_, waits[rank]) for rank, k in one.members}
+        for rank, trace in sorted(found.job.by_rank.items()):
+            for kernel in trace.collectives:
+                place, wait = places.get((rank, kernel.row), (None, None))
+                head = (found.job.name, rank, place)
+                rows.append([*head, *values(_KERNELS, kernel), in_microseconds(wait)])
+    return Table("collectives_kernels", columns, rows)
+
+
+def ranks_table(jobs: Iterable[JobCollectives]) -> Table:
+    """``collectives_ranks``: ranks of all jobs: how often they came last, how long they waited,
+    how many kernels were not matched, and their clocks."""
+    columns = (
+        _JOB,
+        *_STRAGGLERS,
+        Column("unmatched", ColumnType.INTEGER, description="kernels that were not matched"),
+        *_CLOCKS_OF_RANKS,
+    )
+    rows = [
+        [
+            found.job.name,
+            *values(_STRAGGLERS, straggler),
+            found.matching.unmatched[straggler.rank],
+            *values(_CLOCKS_OF_RANKS, clock),
+        ]
+        for found in jobs
+        for straggler, clock in zip(found.stragglers(), _clocks(found), strict=True)
+    ]
+    return Table("collectives_ranks", columns, rows)
+
+
+def clock_rows(found: JobCollectives) -> list[Row]:
+    """Every rank: what to add to its times to get those of the first, and who came last and waited
+    then; None where nothing is added to any."""
+    return [record(_CLOCKS, one) for one in _clocks(found)]
+
+
+def _clocks(found: JobCollectives) -> list[_Clock]:
+    corrected = {one.rank: one for one in found.stragglers(corrected=True)}
+    is_corrected = bool(found.offsets_ns)
+    return [_Clock(one, corrected[one.rank] if is_corrected else None) for one in found.clocks]
+
+
+def collectives_document(
+    jobs: Sequence[JobCollectives], errors: Mapping[str, str] | None = None
+) -> Row:
+    """One job's document, or ``jobs`` with one each where there are several.
+
+    `errors` are the files that could not be read, with the reason.
+    """
+    bodies = [_job_body(job) for job in jobs]
+    failed = {"errors": [{"file": file, "error": text} for file, text in (errors or {}).items()]}
+    if len(bodies) == 1:
+        return {"schema_version": TRACE_SCHEMA_VERSION, **bodies[0], **failed}
+    return {"schema_version": TRACE_SCHEMA_VERSION, "jobs": bodies, **failed}
+
+
+def _job_body(found: JobCollectives) -> Row:
+    job, offsets = found.job, found.offsets_ns
+    return {
+        "per_rank": [_rank_body(one) for one in job.ranks],
+        "matched": [record(_MATCHED, _InJob(one, offsets)) for one in found.matching.matched],
+        "stragglers": [record(_STRAGGLERS, one) for one in found.stragglers()],
+        "unmatched": {str(rank): n for rank, n in sorted(found.matching.unmatched.items())},
+        "job": job.name,
+        "world_size": job.world_size,
+        "missing_ranks": list(job.missing),
+        "groups": _groups(found),
+        "mismatches": [
+            {"group": one.group, "after": one.after, "what": one.what}
+            for one in found.matching.mismatches
+        ],
+        "clocks": clock_rows(found),
+        "notes": list(found.notes),
+    }
+
+
+def _rank_body(one: RankTrace) -> Row:
+    return {
+        "rank": one.rank,
+        "collectives": [record(_KERNELS, kernel) for kernel in one.collectives],
+        "file": str(one.file),
+        "rank_source": one.rank_source,
+        "base_ns": one.base_ns,
+        "partial": one.partial,
+        "problems": list(one.problems),
+    }
+
+
+def _groups(found: JobCollectives) -> list[Row]:
+    groups = {
+        one.group for rank in found.job.ranks for one in rank.collectives if one.group is not None
+    }
+    ordered = sorted(groups, key=lambda group: (group.name or "", group.ranks))
+    return [
+        {"name": group.name, "ranks": list(group.ranks), "size": group.size} for group in ordered
+    ]

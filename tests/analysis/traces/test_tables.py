@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gemmetry.analysis.traces import collectives
+from gemmetry.analysis.traces.report import build_report
+from gemmetry.analysis.traces.tables import (
+    gemms_table,
+    host_operators_table,
+    shapes_table,
+    step_table,
+    summary_table,
+)
+from gemmetry.domain.tables import ColumnType
+from gemmetry.traces.collectives.jobs import analyse_jobs
+from gemmetry.traces.gemms.shapes import workload
+from gemmetry.traces.gemms.summary import gemm_table
+from gemmetry.traces.jobs import rank_trace
+from gemmetry.traces.loading import read_all
+from gemmetry.traces.summary import TIMES, summarize, summarize_steps
+
+DATA = Path(__file__).parents[2] / "data"
+KINDS = {
+    ColumnType.TEXT: {str},
+    ColumnType.INTEGER: {int},
+    ColumnType.NUMBER: {int, float},
+    ColumnType.BOOLEAN: {bool},
+    ColumnType.TEXTS: {list},
+    ColumnType.MAPPING: {dict},
+}
+
+
+@pytest.fixture(scope="module")
+def traces():
+    files = sorted((DATA / "traces").glob("h200_fsdp_*"))
+    return list(read_all(files, {}, use_cache=False))
+
+
+def check_types(table, exceptions=()):
+    assert table.rows
+    for column in table.columns:
+        kinds = {type(value) for value in table.values(column.name) if value is not None}
+        if column.name not in exceptions:
+            assert kinds <= KINDS[column.type], (table.name, column.name)
+
+
+def test_values_have_the_types_of_their_columns(traces):
+    gemms = gemm_table(traces)
+    jobs, alone = (analyse_jobs(map(rank_trace, found)) for found in (traces, traces[:1]))
+    makers = (
+        collectives.matched_table,
+        collectives.kernels_table,
+        collectives.kinds_table,
+        collectives.ranks_table,
+    )
+    for table in (
+        summary_table(map(summarize, traces)),
+        step_table(step for trace in traces for step in summarize_steps(trace)),
+        gemms_table(gemms),
+        shapes_table(workload(gemms)),
+        *(make(found) for make in makers for found in (jobs, alone)),
+    ):
+        check_types(table)
+
+
+@pytest.mark.parametrize(
+    "path", ["traces/h200_matmul.pt.trace.json.gz", "traces/mi350_aorta_misc.json.gz",
+             "collectives/hta_2of128", "cpu_grid"],
+)  # fmt: skip
+def test_cells_of_sheets_have_the_types_of_their_columns(path):
+    report = build_report(read_all([DATA / path], {}, use_cache=False), {})
+    assert len(report.tables) > 2
+    for table in report.tables:
+        # TraceLens writes Unknown where the number of elements is not known.
+        is_mixed = table.name == "nccl_summary_implicit_sync"
+        check_types(table, ("In msg nelems",) if is_mixed else ())
+
+
+def test_summaries_have_every_time_in_microseconds(traces):
+    summaries = [summarize(trace) for trace in traces]
+    for row, summary in zip(summary_table(summaries).records(), summaries, strict=True):
+        assert row["file"] == str(summary.file)
+        for name in TIMES:
+            assert round(row[f"{name}_us"] * 1000) == getattr(summary, f"{name}_ns")
+
+
+def test_gemms_share_out_all_time(traces):
+    names = ("v100_resnet50_2021_part.json.gz", "mi350_aorta_misc.json.gz")
+    others = read_all([DATA / "traces" / name for name in names], {}, use_cache=False)
+    found = gemm_table([*traces, *others])
+    rows = gemms_table(found).records()
+    assert sum(row["share"] for row in rows) == pytest.approx(1)
+    by_kernel = {row["kernel"]: row for row in rows}
+    for one in found:
+        row = by_kernel[one.kernel]
+        assert row["tile"] == (None if one.told.tile is None else "x".join(map(str, one.told.tile)))
+    unknown = next(row for row in rows if row["linked"] == row["inferred"] == 0)
+    assert unknown["m"] is unknown["n"] is unknown["k"] is unknown["tflops"] is None
+
+
+def test_shapes(traces):
+    load = workload(gemm_table(traces))
+    table = shapes_table(load)
+    assert table.values("operation") == [gemm.operation for gemm in load.gemms]
+    assert all(isinstance(kernels, list) for kernels in table.values("kernels"))
+
+
+@pytest.mark.parametrize("make", [gemms_table, step_table, summary_table, host_operators_table])
+def test_a_table_without_rows_has_its_columns(make):
+    table = make([])
+    assert not table.rows
+    assert len(table.names) > 10
