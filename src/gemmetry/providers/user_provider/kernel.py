@@ -204,8 +204,8 @@ def call_user_code(
 ) -> Any:
     """Call user code; any exception becomes the error that `explain` returns.
 
-    This is the isolation boundary around a user's code, and the only one: such code may raise
-    any class, also its own, and ``SystemExit`` where a script ends itself on import.
+    This is the only isolation boundary around a user's code: such code may raise any class,
+    including its own, and ``SystemExit`` where a script exits on import.
     """
     try:
         return function(*arguments, **keywords)
@@ -214,8 +214,8 @@ def call_user_code(
 
 
 class _SourceLoader(importlib.machinery.SourceFileLoader):
-    """Compiles the source each time: compiled code that Python keeps next to it is taken for that
-    of a file which was edited within a second and has as many bytes as before."""
+    """Compiles the source each time, because Python's cached bytecode would also be used for a file
+    that was edited within a second and kept its size."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -223,12 +223,12 @@ class _SourceLoader(importlib.machinery.SourceFileLoader):
 
 
 def import_file(path: Path) -> ModuleType:
-    """Execute a file as a module under a private name; modules beside it can be imported.
+    """Execute a file as a module under a private name; modules next to it can be imported.
 
     ``import helper`` and ``from .helper import f`` both find ``helper.py`` in the same folder.
 
     Raises:
-        RequestError: it is not a Python file, or executing it raises.
+        RequestError: the file is not a Python file, or executing it raises.
     """
     folder = str(path.resolve().parent)
     name = f"gemmetry_user_kernel_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
@@ -259,24 +259,26 @@ def import_file(path: Path) -> ModuleType:
 
 
 def describe_error(error: BaseException, path: Path) -> str:
-    """``ValueError: text (file.py line 12)``, with the line where it passed through the file."""
+    """``ValueError: text (file.py line 12)``, with the line at which the exception passed through
+    the file."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return f"{text}{error_line(error, path)}"
 
 
 def error_line(error: BaseException, path: Path) -> str:
-    """`` (file.py line 12)``: the innermost line of the file; empty if it is not in it."""
+    """`` (file.py line 12)``: the innermost line in the file; empty if the traceback does not
+    contain the file."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename).name == path.name]
     return f" ({path.name} line {lines[-1]})" if lines else ""
 
 
 def decide_arrays(module: ModuleType, function: Callable[..., Any], asked: str | None) -> str:
-    """What the function takes: as asked, as the module's BACKEND says, as its first parameter is
-    annotated, or torch if the module imports torch or triton; else numpy.
+    """The function's array library: as requested, else the module's BACKEND, else by the annotation
+    of the first parameter, else torch if the module imports torch or triton, else numpy.
 
     Raises:
-        UnknownNameError: neither numpy nor torch was asked for.
+        UnknownNameError: the requested library is neither numpy nor torch.
     """
     stated = asked or getattr(module, BACKEND_ATTRIBUTE, None)
     if stated is not None:
@@ -301,10 +303,11 @@ def name_configurations(
 ) -> dict[str, Mapping[str, Parameter]]:
     """Names for keyword values: ``{"tile": 32, "stages": 2}`` becomes ``tile32_stages2``.
 
-    Equal configurations are kept once; names that would be equal are numbered.
+    Duplicate configurations are kept once; duplicate names are numbered.
 
     Raises:
-        RequestError: not a sequence of mappings from keywords to numbers, texts or booleans.
+        RequestError: the argument is not a sequence of mappings from keywords to numbers, texts or
+            booleans.
     """
     if isinstance(configurations, str | Mapping) or not isinstance(configurations, Sequence):
         raise RequestError(
@@ -343,7 +346,7 @@ def configuration_name(values: Mapping[str, Parameter]) -> str:
 
 
 def _usable_name(name: str) -> str:
-    """The name, with a word in front where an operation's modifier would swallow its start."""
+    """The name, with a prefix where its start would be parsed as an operation's modifier."""
     try:
         _, remainder = split_dispatch_name(f"{_ANY_OPERATION}_{name}")
     except NameSyntaxError:
@@ -376,11 +379,11 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):
-        return None  # some functions written in C do not tell
+        return None  # unknown for some functions written in C
 
 
 def _functions(module: ModuleType) -> list[str]:
-    """Those that are meant to be called: names that begin with an underscore are private."""
+    """The public functions: names that begin with an underscore are private."""
     return [
         name
         for name, value in vars(module).items()

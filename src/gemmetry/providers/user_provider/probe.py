@@ -1,7 +1,7 @@
-"""Inspects kernel files in a process of its own: importing one may crash or never end.
+"""Inspects kernel files in a separate process: importing one may crash or never end.
 
-``python -m gemmetry.providers.user_provider.probe`` reads a request and prints the answer, one JSON
-document each; what the files themselves print goes to standard error.
+``python -m gemmetry.providers.user_provider.probe`` reads a request and prints the reply, one JSON
+document each; output of the files themselves goes to standard error.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ _TAIL_LINES = 12
 def inspect_kernels(
     texts: Sequence[str], *, configurations: Any = None, arrays: str | None = None
 ) -> list[KernelFacts]:
-    """What :func:`load_kernel` would find, without importing a file into this process.
+    """The information that :func:`load_kernel` would return, without importing a file into this
+    process.
 
     Args:
-        texts: ``path/file.py:function`` each; with several, configurations are named after the
-            function too.
-        configurations, arrays: as in :func:`load_kernel`.
+        texts: ``path/file.py:function`` each; with several, names of configurations include the
+            function.
+        configurations, arrays: as for :func:`load_kernel`.
 
     Raises:
         RequestError: a kernel cannot be loaded, or loading it crashes or takes too long.
@@ -49,7 +50,7 @@ def inspect_kernels(
 
 
 def _ask(request: bytes, texts: Sequence[str]) -> list[dict[str, Any]]:
-    # Started as workers are, so that what can be imported here can be imported there.
+    # Started like workers, so that modules that can be imported here can be imported there.
     command = [sys.executable, "-m", "gemmetry.providers.user_provider.probe"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -75,7 +76,7 @@ def _ask(request: bytes, texts: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of the session, also what the file itself started."""
+    """Kill the remaining processes of the session, including those that the file started."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
@@ -156,12 +157,12 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer on the standard output that the process was started with."""
+    """Reply on the standard output that the process was started with."""
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
         os.dup2(2, 1)
         json.dump(_answer(json.load(sys.stdin)), answers)
     sys.stderr.flush()
-    # Threads and exit handlers of the files must not hold the answer up.
+    # Threads and exit handlers of the files must not delay the reply.
     os._exit(0)
 
 

@@ -101,7 +101,7 @@ class UserExecutable:
     def _take(
         self, result: Any, inputs: Sequence[Buffer], output: Buffer, target: Buffer
     ) -> Buffer:
-        """The returned array as it is stored; a copy only if it lies differently in memory."""
+        """The returned array in storage layout; a copy only if its layout differs."""
         if type(result) is not type(output):
             raise self._bad_result(f"returned {_describe(result)}")
         if result.shape != target.shape or result.dtype != output.dtype:
@@ -137,7 +137,7 @@ class UserExecutable:
         described = describe_error(error, path)
         translate = getattr(self.device, "translate", None)
         if translate is not None and isinstance(error, RuntimeError | MemoryError):
-            # Only the torch device can tell a lost or full GPU from an ordinary mistake.
+            # Only the torch device can distinguish a lost or full GPU from an ordinary error.
             explained: GemmetryError = translate(
                 error, f"running {self._kernel}{error_line(error, path)}"
             )
@@ -205,7 +205,7 @@ class UserProvider(BaseProvider):
         return UserExecutable(kernel, dispatch.operation, values, device)
 
     def versions(self) -> Mapping[str, str]:
-        """The digest of each kernel's file, and what its arrays come from."""
+        """The digest of each kernel's file, and its array library."""
         found = {f"kernel {kernel}": kernel.digest for kernel in self._kernels}
         if any(kernel.arrays == "torch" for kernel in self._kernels):
             import torch
@@ -227,7 +227,7 @@ class UserProvider(BaseProvider):
 
     @cached_property
     def _kernels(self) -> list[KernelFacts]:
-        """For planning: told by another process, which may crash or hang on import."""
+        """Information for planning, from another process, which may crash or hang on import."""
         return inspect_kernels(
             self._given_texts(),
             configurations=self.options.get("configurations"),
@@ -236,7 +236,7 @@ class UserProvider(BaseProvider):
 
     @cached_property
     def _loaded(self) -> list[UserKernel]:
-        """For launches: imported into this process, which is a worker."""
+        """The kernels for launches, imported into this process, which is a worker."""
         texts = self._given_texts()
         return [
             load_kernel(
@@ -249,13 +249,14 @@ class UserProvider(BaseProvider):
         ]
 
     def _find_refusals(self, signature: Signature, kind: TargetKind) -> tuple[str | None, ...]:
-        """For each kernel why it cannot do such operations on such a target; None if it can."""
+        """The reason why each kernel does not support such operations on such a target; None if it
+        does."""
         return tuple(_refusal(kernel, signature, kind) for kernel in self._kernels)
 
     def _find_configurations(
         self, signature: Signature, kind: TargetKind
     ) -> tuple[Configuration, ...]:
-        """Configurations of the kernels that can."""
+        """Configurations of the kernels that support them."""
         return tuple(
             Configuration(name, kernel.configurations[name])
             for name, kernel in _kernel_of(self._kernels).items()
@@ -274,9 +275,10 @@ class UserProvider(BaseProvider):
 
 
 def scalar_keywords(operation: Operation) -> dict[str, Any]:
-    """What a function is told beside the tensors, by keyword: ``alpha`` and ``beta`` where they
-    are not 1 and 0, ``slices`` of a split-k, ``stride`` and ``padding`` (height, width) of a
-    convolution, and ``epilogue`` (names in order) where steps other than additions are fused."""
+    """Keyword arguments passed to a function in addition to the tensors: ``alpha`` and ``beta``
+    where they are not 1 and 0, ``slices`` of a split-k, ``stride`` and ``padding`` (height, width)
+    of a convolution, and ``epilogue`` (names in order) where steps other than additions are
+    fused."""
     signature = operation.signature
     keywords = dict.fromkeys(_scalar_names(signature))
     values: dict[str, Any] = {
@@ -326,7 +328,7 @@ def _kernel_of(kernels: Iterable[_AnyKernel]) -> dict[str, _AnyKernel]:
 
 
 _ADDITIONS = {EpilogueStep.BIAS, EpilogueStep.RESIDUAL}
-"""Steps that commute, so that a function needs no list of steps to know their order."""
+"""Steps that commute, so that a function does not need a list of steps in order."""
 
 
 def _refusal(kernel: KernelFacts, signature: Signature, kind: TargetKind) -> str | None:
@@ -340,7 +342,7 @@ def _refusal(kernel: KernelFacts, signature: Signature, kind: TargetKind) -> str
 
 
 def _smallest(signature: Signature) -> Operation:
-    """An operation of that signature; which tensors it takes does not depend on the shape."""
+    """An operation with this signature; its tensors do not depend on the shape."""
     if signature.kind is OperationKind.CONV2D:
         return Operation(signature, Conv2dShape(1, 1, 1, 1, 1, 1, 1))
     return Operation(signature, MatmulShape(1, 1, signature.split_k_slices))
