@@ -189,7 +189,7 @@ class _Builder:
         ids = np.full(len(args), MISSING, np.int32)
         for index, one in enumerate(args):
             if one.operation is not None:
-                key = one.told()
+                key = one.collective_key()
                 number = self._collectives.get(key)
                 if number is None:
                     number = self._collectives[key] = len(self._calls_of_collectives)
@@ -221,11 +221,11 @@ class _Builder:
         events, start, duration = self._times(events)
         args = _decode_args(events, typed.CallArgs)
         correlation = _wholes([a.correlation for a in args])
-        told = np.array([i for i, a in enumerate(args) if a.grid is not None], np.intp)
-        if len(told):
-            self._launched.append(correlation[told])
-            self._grids.append(_triples([args[i].grid for i in told]))
-            self._blocks.append(_triples([args[i].block for i in told]))
+        recorded = np.array([i for i, a in enumerate(args) if a.grid is not None], np.intp)
+        if len(recorded):
+            self._launched.append(correlation[recorded])
+            self._grids.append(_triples([args[i].grid for i in recorded]))
+            self._blocks.append(_triples([args[i].block for i in recorded]))
         self._calls.add(
             CallRows(
                 start_ns=start,
@@ -241,7 +241,7 @@ class _Builder:
         events, start, duration = self._times(events)
         args = _decode_args(events, typed.OperatorArgs)
         number = self._arguments
-        told_of = (
+        recorded_of = (
             texts([a.shapes for a in args]), texts([a.dtypes for a in args]),
             texts([a.strides for a in args]), texts([a.values for a in args]),
         )  # fmt: skip
@@ -254,7 +254,9 @@ class _Builder:
                 external_id=_wholes([a.external for a in args]),
                 sequence=_wholes([a.sequence for a in args]),
                 forward_thread=_wholes([a.forward_thread for a in args]),
-                arguments=np.array([number[told] for told in zip(*told_of, strict=True)], np.int32),
+                arguments=np.array(
+                    [number[recorded] for recorded in zip(*recorded_of, strict=True)], np.int32
+                ),
                 collective=self._collective_ids(args),
             )
         )

@@ -58,7 +58,7 @@ class _Collective(msgspec.Struct, gc=False):
     source: Number = msgspec.field(default=None, name="Src Rank")
     number: Number = msgspec.field(default=None, name="Seq")
 
-    def told(self) -> tuple[object, ...]:
+    def collective_key(self) -> tuple[object, ...]:
         """A key that is equal for events with the same information about their collectives."""
         lists = (bytes(self.group_ranks), bytes(self.in_splits), bytes(self.out_splits))
         return (
@@ -147,12 +147,12 @@ def ranks_of(raw: msgspec.Raw, size: int) -> tuple[int, ...]:
     text = bytes(raw).strip().strip(b'"')
     if b"..." not in text:
         return integers(raw)
-    told = [int(part) for part in re.findall(rb"-?\d{1,18}", text)]
-    if len(told) < 3 or not len(told) <= size <= MOST_RANKS or told[1] <= told[0]:
+    written = [int(part) for part in re.findall(rb"-?\d{1,18}", text)]
+    if len(written) < 3 or not len(written) <= size <= MOST_RANKS or written[1] <= written[0]:
         return ()
-    ranks = range(told[0], told[-1] + 1, told[1] - told[0])
-    is_even = len(ranks) == size and ranks[-1] == told[-1]
-    return tuple(ranks) if is_even and list(ranks[: len(told) - 1]) == told[:-1] else ()
+    ranks = range(written[0], written[-1] + 1, written[1] - written[0])
+    is_even = len(ranks) == size and ranks[-1] == written[-1]
+    return tuple(ranks) if is_even and list(ranks[: len(written) - 1]) == written[:-1] else ()
 
 
 def triple(values: object) -> tuple[int, int, int]:

@@ -57,8 +57,8 @@ def plausible(rows: TraceRows) -> TraceRows:
         if bad is not None:
             name = short_name(names[columns.name[int(bad.argmax())]], 60)
             more = f" (so do {count - 1} more)" if (count := int(bad.sum())) > 1 else ""
-            told = f"begins or lasts as nothing can: left out{more}"
-            problems.append(TraceProblem(f"{what} {name!r}", told))
+            reason = f"begins or lasts as nothing can: left out{more}"
+            problems.append(TraceProblem(f"{what} {name!r}", reason))
             changed[table] = chosen(columns, ~bad)
     if problems:
         changed["problems"] = (*rows.problems, *problems)

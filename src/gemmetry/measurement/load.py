@@ -71,14 +71,14 @@ class Loader:
             clocks.append(self._clock())
             elapsed = time.perf_counter() - began
             change = _range(durations[-SETTLED_WINDOWS:])
-            told = [clock for clock in clocks[-SETTLED_WINDOWS:] if clock is not None]
+            reported = [clock for clock in clocks[-SETTLED_WINDOWS:] if clock is not None]
             is_settled = (
                 len(durations) >= SETTLED_WINDOWS
                 and change <= SETTLED_SPEED
-                and _range(told) <= SETTLED_CLOCK
+                and _range(reported) <= SETTLED_CLOCK
             )
             if is_settled or elapsed >= most_s:
-                return Load(elapsed, is_settled, max(change, _range(told)))
+                return Load(elapsed, is_settled, max(change, _range(reported)))
 
     def run(self, seconds: float) -> float:
         """Load for `seconds`. Returns the actual duration in seconds."""
@@ -100,8 +100,8 @@ class Loader:
         """The observers' clock of the last window; None where none reports it."""
         found = None
         for observer in self._observers:
-            told = observer.stop().get("sm_clock_hz")
-            found = told if isinstance(told, float) else found
+            reported = observer.stop().get("sm_clock_hz")
+            found = reported if isinstance(reported, float) else found
         return found
 
 

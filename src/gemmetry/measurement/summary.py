@@ -111,8 +111,8 @@ def _combine_telemetry(rounds: Sequence[Round]) -> Telemetry:
             numbers[name] = float(np.median(floats))
     reasons: list[str] = []
     for item in rounds:
-        told = item.telemetry.get("throttle_reasons", ())
-        reasons.extend(told if isinstance(told, tuple) else (str(told),))
+        reported = item.telemetry.get("throttle_reasons", ())
+        reasons.extend(reported if isinstance(reported, tuple) else (str(reported),))
     return Telemetry(
         throttle_reasons=tuple(sorted(set(reasons))),
         processors=str(rounds[-1].telemetry.get("processors", "")),

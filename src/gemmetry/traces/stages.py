@@ -10,9 +10,9 @@ from contextlib import contextmanager
 @contextmanager
 def stage(times: dict[str, float], name: str) -> Iterator[None]:
     """Add the duration of a block in seconds to `times`, less that of the stages within it."""
-    told, begin = sum(times.values()), time.perf_counter()
+    counted, begin = sum(times.values()), time.perf_counter()
     try:
         yield
     finally:
-        told = sum(times.values()) - told
-        times[name] = times.get(name, 0.0) + time.perf_counter() - begin - told
+        counted = sum(times.values()) - counted
+        times[name] = times.get(name, 0.0) + time.perf_counter() - begin - counted

@@ -97,8 +97,8 @@ def compare(
                     _add_rounding(operation, rule, here[part], piece, bad, block.statistics)
             if bad is not None:
                 bounds = np.zeros(bad.shape) if rule is None else rule.fail(piece)
-                told = (to_float64(here[part]), to_float64(piece.value), bounds)
-                _note_bad(operation, block, part, bad, told)
+                compared = (to_float64(here[part]), to_float64(piece.value), bounds)
+                _note_bad(operation, block, part, bad, compared)
         return block
 
     return _merged(got.shape, judge)
@@ -122,8 +122,8 @@ def compare_exactly(operation: Operation, result: Array, expected: Array) -> Err
         if bad.any():
             block.statistics.nan_count += int(np.isnan(values[bad]).sum())
             block.statistics.infinite_count += int(np.isinf(values[bad]).sum())
-            told = (values, wanted, np.zeros(bad.shape))
-            _note_bad(operation, block, slice(0, None), bad, told)
+            compared = (values, wanted, np.zeros(bad.shape))
+            _note_bad(operation, block, slice(0, None), bad, compared)
         return block
 
     return _merged(got.shape, judge)
@@ -324,13 +324,13 @@ def _note_bad(
     block: _Block,
     part: slice,
     bad: Mask,
-    told: tuple[Float64Array, Float64Array, Float64Array],
+    compared: tuple[Float64Array, Float64Array, Float64Array],
 ) -> None:
-    """Add rows of a block with bad elements; `told` holds their values, expectations and bounds."""
+    """Add rows of a block with bad elements; `compared` holds values, expectations and bounds."""
     start = block.start + part.start
     if not block.bad:
         row, column = (int(i) for i in np.unravel_index(int(bad.argmax()), bad.shape))
-        value, expected, bound = (float(array[row, column]) for array in told)
+        value, expected, bound = (float(array[row, column]) for array in compared)
         shape = operation.output.shape
         index = [*(int(i) for i in np.unravel_index(start + row, shape[:-1])), column]
         tolerance = f" ± {bound:.3g}" if bound else ""

@@ -91,28 +91,30 @@ def sanitizer_result(run: SanitizedRun) -> CheckResult:
     if run.status is None:
         return not_applicable(name, f"it did not end within {run.seconds:g} s")
     lines = [line.rstrip() for line in run.output.splitlines()]
-    told = [line for line in lines if line.startswith(_PREFIX)]
-    refusal = next((line for line in told if _REFUSED.search(line)), "")
+    reported = [line for line in lines if line.startswith(_PREFIX)]
+    refusal = next((line for line in reported if _REFUSED.search(line)), "")
     if refusal:
         return not_applicable(name, f"the tool refused: {_strip(refusal)}")
-    summary = next((match for line in told if (match := _SUMMARY.match(line))), None)
+    summary = next((match for line in reported if (match := _SUMMARY.match(line))), None)
     if summary is None or not run.launched:
-        return not_applicable(name, f"no launch under the tool: {_why(told, lines, run.status)}")
+        return not_applicable(
+            name, f"no launch under the tool: {_why(reported, lines, run.status)}"
+        )
     count = int(summary["count"])
     if count == 0:
         if run.status not in (0, ERROR_EXIT_STATUS):
             return not_applicable(name, f"the launch failed: {_why([], lines, run.status)}")
         return passed(name)
-    finding = f"{count} found, first: {_first_finding(told)}"
+    finding = f"{count} found, first: {_first_finding(reported)}"
     if summary["errors"] is not None and int(summary["errors"]) == 0:
         return warned(name, finding)
     return failed(name, finding)
 
 
-def _first_finding(told: Sequence[str]) -> str:
+def _first_finding(reported: Sequence[str]) -> str:
     """The first finding's headline and location, on one line."""
     parts: list[str] = []
-    for line in told:
+    for line in reported:
         text = _strip(line)
         if _SUMMARY.match(line) or _NOT_A_FINDING.match(text):
             if parts:
@@ -125,9 +127,9 @@ def _first_finding(told: Sequence[str]) -> str:
     return " ".join(parts)[:_MAX_FINDING] or "it printed no details"
 
 
-def _why(told: Sequence[str], lines: Sequence[str], status: int) -> str:
+def _why(reported: Sequence[str], lines: Sequence[str], status: int) -> str:
     """The most informative line of a run without a summary."""
-    errors = [_strip(line) for line in told if "Error" in line]
+    errors = [_strip(line) for line in reported if "Error" in line]
     if errors:
         return errors[0][:_MAX_FINDING]
     own = [line.strip() for line in lines if line.strip() and not line.startswith(_PREFIX)]

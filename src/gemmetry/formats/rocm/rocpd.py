@@ -226,9 +226,9 @@ class _Builder:
         strings, categories = self._strings(suffix), self._categories(suffix)
         for rows in self._blocks(query):
             start, duration, rest = self._timed(rows)
-            _, _, stack, _, _, _, process, thread, name, category, told = rest
+            _, _, stack, _, _, _, process, thread, name, category, recorded = rest
             kinds = np.array([_kind(categories.get(c, "")) for c in category], np.int8)
-            texts = [_message(t) or strings.get(n, "") for n, t in zip(name, told, strict=True)]
+            texts = [_message(t) or strings.get(n, "") for n, t in zip(name, recorded, strict=True)]
             named = self._numbered(texts)
             threads = self._threads
             pairs = zip(process, thread, strict=True)
@@ -364,9 +364,9 @@ def _kind(category: str) -> int:
     return _RANGE if "MARKER" in category.upper() else _CALL
 
 
-def _message(told: object) -> str:
+def _message(recorded: object) -> str:
     """Name of a ROCTx range."""
-    found = _object(told).get("message")
+    found = _object(recorded).get("message")
     return found if isinstance(found, str) else ""
 
 

@@ -293,9 +293,9 @@ class _Builder:
         texts: Numbers[str] = Numbers()
         of_name = np.array([texts[text] for text in self._texts(processes)], np.int32)
         metadata = [_dict(process.get("metadata")) for process in processes]
-        pids = [told.get("pid", number) for number, told in enumerate(metadata)]
-        rank, world = rank_of([_dict(told.get("environment")) for told in metadata])
-        hosts = [str(_dict(told.get("node")).get("hostname") or "") for told in metadata]
+        pids = [recorded.get("pid", number) for number, recorded in enumerate(metadata)]
+        rank, world = rank_of([_dict(recorded.get("environment")) for recorded in metadata])
+        hosts = [str(_dict(recorded.get("node")).get("hostname") or "") for recorded in metadata]
         return TraceRows(
             format="rocprofv3-json",
             events=self.events + reader.text.left_out,
@@ -347,8 +347,8 @@ def _operation(operations: list[list[Any]], process: int, kind: int, operation: 
     number."""
     with contextlib.suppress(IndexError):
         if process >= 0 <= kind and operation >= 0:
-            told = _dict(operations[process][kind])
-            return short_name(str(_list(told.get("operations"))[operation]))
+            recorded = _dict(operations[process][kind])
+            return short_name(str(_list(recorded.get("operations"))[operation]))
     return f"kind {kind} operation {operation}"
 
 

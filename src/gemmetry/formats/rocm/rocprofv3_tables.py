@@ -69,9 +69,9 @@ def siblings(path: Path) -> dict[str, Path]:
     # A folder whose files may be opened but not listed counts as having no others.
     with contextlib.suppress(OSError):
         for file in sorted(path.parent.iterdir()):
-            told = table_of(file.name)
-            if told is not None and told[0] == own[0] and file.is_file():
-                found.setdefault(told[1], file)
+            described = table_of(file.name)
+            if described is not None and described[0] == own[0] and file.is_file():
+                found.setdefault(described[1], file)
     return found | {own[1]: path}
 
 
@@ -118,8 +118,8 @@ def _blocks(file: BinaryIO) -> Iterator[RowBlock]:
         elif len(row) == len(names):
             rows.append(row)
         elif row:
-            told = f"has {len(row)} fields instead of {len(names)}: left out"
-            _note(problems, reader.line_num, told)
+            described = f"has {len(row)} fields instead of {len(names)}: left out"
+            _note(problems, reader.line_num, described)
         if names is not None and len(rows) == ROWS_A_BLOCK:
             yield _block(names, rows, first, problems)
             rows, problems, first = [], [], reader.line_num + 1
