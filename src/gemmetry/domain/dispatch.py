@@ -20,7 +20,7 @@ DEFAULT_CONFIGURATION = "default"
 class Configuration:
     """How a provider computes an operation; it may change the speed, never the answer.
 
-    ``name`` is unique within its provider and operation, made of letters, digits and ``_``, and
+    ``name`` is unique within its provider and operation, consists of letters, digits and ``_``, and
     does not begin with a modifier of docs/names.md (``bias``, ``slices2`` ...).
     """
 

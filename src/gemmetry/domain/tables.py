@@ -16,7 +16,7 @@ _UNIT_SUFFIX = re.compile("_(?:ns|hz|w|c|gb_per_s)$")
 
 
 class ColumnType(StrEnum):
-    """What the values of a column are; each of them may also be None."""
+    """Type of the values of a column; any value may also be None."""
 
     TEXT = "text"
     INTEGER = "integer"
@@ -43,7 +43,7 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: what its values are, and how people read them."""
+    """A column of a table: the type and meaning of its values, and how they are displayed."""
 
     name: str
     type: ColumnType = ColumnType.TEXT
@@ -52,11 +52,11 @@ class Column:
     description: str = ""
     direction: Direction = Direction.NONE
     format: Callable[[Any], str] | None = None
-    """Makes the text for people, with its unit; None: see :meth:`text`."""
+    """Formats a value for display, with its unit; None: see :meth:`text`."""
     absent: str = ""
-    """The text for people where a row has no value."""
+    """Displayed where a row has no value."""
     heading: str = ""
-    """The heading over texts for people, where it is not :attr:`name`."""
+    """The heading of displayed texts, where it is not :attr:`name`."""
     required: bool = False
     """Every row has a value; lists and mappings may be empty."""
     choices: tuple[str, ...] = ()
@@ -64,15 +64,15 @@ class Column:
 
     @property
     def label(self) -> str:
-        """The heading over cells made by :meth:`text`. Those cells carry their own unit, so that
-        ``median_ns`` is headed ``median``."""
+        """The heading for cells formatted by :meth:`text`. Those cells carry their own unit, so the
+        heading of ``median_ns`` is ``median``."""
         if self.heading:
             return self.heading
         has_unit = self.format is not None and self.unit
         return _UNIT_SUFFIX.sub("", self.name) if has_unit else self.name
 
     def text(self, value: Any) -> str:
-        """`value` as people read it: formatted, ``yes``/``no``, or the items of a list."""
+        """`value` formatted for display: as text, ``yes``/``no``, or the items of a list."""
         if value is None:
             return self.absent
         if self.format is not None:

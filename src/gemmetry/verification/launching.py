@@ -212,7 +212,7 @@ class Launcher:
             within: context manager entered right before the launch and exited when it has ended.
 
         Raises:
-            LaunchError, OutOfMemoryError, DeviceLostError: as the device says.
+            LaunchError, OutOfMemoryError, DeviceLostError: as reported by the device.
         """
         output = self.output_of(placed) if output is None else output
         self.device.fill_bytes(output, sentinel)
@@ -231,7 +231,7 @@ class Launcher:
         """One launch over the current contents of `output`, without checking inputs and zones.
 
         Raises:
-            LaunchError, OutOfMemoryError, DeviceLostError: as the device says.
+            LaunchError, OutOfMemoryError, DeviceLostError: as reported by the device.
         """
         result = self._run(placed, output)
         self.device.synchronize()

@@ -48,7 +48,7 @@ class MathMode:
         torch.backends.cuda.matmul.fp32_precision = precision
         torch.backends.cudnn.conv.fp32_precision = precision
         torch.backends.cuda.matmul.allow_fp16_accumulation = self.accumulate_f16
-        # Partial sums of split-K kernels stay in f32, as the operation's accumulator says.
+        # Partial sums of split-K kernels stay in f32, as the operation's accumulator requires.
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         if self.library != str(torch.backends.cuda.preferred_blas_library()).split(".")[-1].lower():

@@ -86,8 +86,8 @@ def align(left: Entries, right: Entries) -> Alignment:
     """The pairs of two sequences.
 
     Two sequences of the same length that agree everywhere are paired in order, unless times
-    clearly say that one began earlier. Otherwise pairs that end together are found, and the entries
-    between them are aligned by their properties.
+    clearly show that one began earlier. Otherwise pairs that end together are found, and the
+    entries between them are aligned by their properties.
     """
     count = len(left)
     if not count or not len(right):

@@ -4,7 +4,7 @@ With n elements and c channels (the second dimension for batches, groups and ins
 normalized sizes), the FLOP are
 
 - forward: 2·n to scale and shift, 6·c for the factors, and 3·n for mean and variance if they are
-  made and not given;
+  computed and not given;
 - forward by the mean square: 2·n and 2 a vector for the mean, n to scale, n more for weights;
 - backward: 4·n for the sums, and of the input's gradient 5·n, or 2·n if mean and variance are
   given, when 3·c are needed for the factor;

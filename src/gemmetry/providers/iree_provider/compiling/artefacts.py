@@ -205,7 +205,7 @@ def link_operation(generated: Path, operation: Operation) -> None:
     the operation's dispatches, which is all of them where they were compiled in one call.
 
     Raises:
-        StorageError: the links cannot be made.
+        StorageError: the links cannot be created.
     """
     folder = operation_folder(generated, operation)
     try:

@@ -29,8 +29,8 @@ old profiler knew sm_80 and sm_86, sm_89 has what sm_86 has."""
 _NAME = re.compile(r"tile_config_(\d+)x(\d+)_(\d+)x(\d+)_tensorcore_mmasync")
 
 _WARPS = {(256, 128): (4, 2), (128, 256): (2, 4)}
-"""Warps along m and n of the tiles whose block the profiler made larger than 2 x 2 warps
-([64, 4, 1] and [128, 2, 1] threads)."""
+"""Warps along m and n of the tiles to which the profiler gave blocks of more than 2 x 2 warps ([64,
+4, 1] and [128, 2, 1] threads)."""
 
 
 @dataclass(frozen=True, slots=True)
