@@ -157,8 +157,8 @@ class UserProvider(BaseProvider):
 
     ``kernel``: ``file.py:function``, or a list of several;
     ``configurations``: a list of keyword values, else the module's ``CONFIGURATIONS``;
-    ``arrays``: ``numpy`` or ``torch``, where the module does not specify it; ``threads``: CPU
-    threads of BLAS or torch (0 or absent: their own choice).
+    ``arrays``: ``numpy`` or ``torch``, where the module does not specify it;
+    ``threads``: CPU threads of BLAS or torch (0 or absent: their own choice).
     """
 
     name: ClassVar[str] = "user"
