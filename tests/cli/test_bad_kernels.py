@@ -211,7 +211,7 @@ def test_a_device_that_disappears_keeps_the_rest_for_resume(cli):
     arguments = ("profile", "--providers", "null", "--dispatches", patterns, "--experiment", "e")
     lost = cli(*arguments, "--json")
     assert lost.status == 3
-    assert "the pretend device null is gone" in lost.stderr
+    assert "the simulated device null is gone" in lost.stderr
     assert "The same command" in lost.stderr
     before = {r["configuration"]: r["outcome"] for r in json.loads(lost.stdout)["records"]}
     assert "device_lost_12" not in before

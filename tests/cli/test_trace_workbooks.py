@@ -86,7 +86,7 @@ def test_tables_as_files(cli, command, suffix):
 def test_what_needs_the_trace_itself_says_so(cli, words):
     ended = cli("trace", *words, MATMUL)
     assert ended.status == 2
-    assert f"error: {MATMUL} is no trace: it is a workbook" in ended.stderr
+    assert f"error: {MATMUL} is not a trace: it is a workbook" in ended.stderr
     assert "gemmetry trace summary, gemms and shapes read those of TraceLens" in ended.stderr
 
 

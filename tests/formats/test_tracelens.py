@@ -89,7 +89,7 @@ def test_files_that_are_no_report(tmp_path):
         read_tracelens_report(tmp_path / "none.xlsx")
     path = tmp_path / "r.xlsx"
     path.write_bytes(b"text")
-    with pytest.raises(RequestError, match="no xlsx workbook"):
+    with pytest.raises(RequestError, match="not an xlsx workbook"):
         read_tracelens_report(path)
     path.write_bytes(b"PK\x03\x04" + b"\xff" * 100)
     with pytest.raises(RequestError, match="cannot be read as a workbook"):

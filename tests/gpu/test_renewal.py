@@ -231,4 +231,4 @@ def test_a_replay_that_does_nothing_where_results_are_returned(device: Any) -> N
     reference = compute_reference(operation, inputs)
     check = recheck(operation, sampler.recheck(), lambda: reference, inputs=inputs)
     assert check.is_failure
-    assert "what the inputs held before" in check.detail
+    assert "the result for the previous inputs" in check.detail

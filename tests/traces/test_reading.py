@@ -89,7 +89,7 @@ def test_zstd(tmp_path):
     ("content", "message"),
     [
         (b"", "it is empty"),
-        (b"\x00\x01\x02", "it is no text and of no known kind; its first bytes are 00 01 02"),
+        (b"\x00\x01\x02", "it is neither text nor a known format; its first bytes are 00 01 02"),
         (b'{"a": [1]}', 'without "traceEvents"'),
         (b'{"schema": "1.1.1", "nodes": []}', "Chakra execution trace"),
         (b"PK\x03\x04", "a workbook"),

@@ -64,7 +64,7 @@ def test_outputs_of_changed_inputs(name, place):
     assert case.check(changed).text == "passed"
     stale = case.check(good, ("1", case.good, case.change))
     assert stale.is_failure
-    assert "what the inputs held before" in stale.detail
+    assert "the result for the previous inputs" in stale.detail
     assert case.check(("1", case.changed, None)).is_failure
     # Elsewhere than in the line that changed.
     for first in ((), (good,)):

@@ -83,7 +83,7 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
 
 
 def test_missing_and_damaged_files_are_told(tmp_path):
-    with pytest.raises(RequestError, match="holds no"):
+    with pytest.raises(RequestError, match="contains no"):
         load(tmp_path)
     (tmp_path / ARRAYS_NAME).write_bytes(b"PK\x03\x04 not really")
     with pytest.raises(StorageError, match="cannot be read"):

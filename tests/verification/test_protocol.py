@@ -407,7 +407,7 @@ class TestMemory:
             compute_reference(operation, inputs),
         )  # fmt: skip
         assert verdict.checks["values"] == "passed"
-        assert "adds to what the output held" in verdict.checks["second_launch"]
+        assert "adds to the old output" in verdict.checks["second_launch"]
 
     def test_changes_an_input(self, judge):
         def scribble(inputs, output, launch):

@@ -140,7 +140,7 @@ def test_hazards_that_are_only_warnings_warn():
 @pytest.mark.parametrize(
     ("output", "status", "why"),
     [
-        (REFUSED, ERROR_EXIT_STATUS, "refused: Error: Device not supported"),
+        (REFUSED, ERROR_EXIT_STATUS, "failed: Error: Device not supported"),
         (NO_LAUNCH, 3, "terminated before first instrumented"),
         (CLEAN.replace("gemmetry: launching", "no configuration of that name"), 3,
          "no configuration of that name"),

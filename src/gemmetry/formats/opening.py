@@ -52,7 +52,7 @@ def open_decompressed(path: Path) -> Iterator[BinaryIO]:
         except OSError as error:
             hint = "Give the path of a trace file."
             if isinstance(error, PermissionError):
-                hint = f"Give yourself the permission to read it: chmod u+r {path.name}"
+                hint = f"Allow yourself to read it: chmod u+r {path.name}"
             raise RequestError(
                 f"{path} cannot be read: {error.strerror or error}", hint=hint
             ) from error

@@ -40,14 +40,14 @@ def plausible(rows: TraceRows) -> TraceRows:
     changed = _texts(rows)
     problems: list[TraceProblem] = []
     if not 0 <= rows.base_ns <= LATEST_NS:
-        what = f"baseTimeNanoseconds {rows.base_ns} is no time: times count from 0"
+        what = f"baseTimeNanoseconds {rows.base_ns} is not a valid time: times count from 0"
         problems.append(TraceProblem("file", what))
         changed["base_ns"] = 0
     for key in ("rank", "world_size"):
         value = getattr(rows, key)
         if value is not None and value > MOST_RANKS:
             problems.append(
-                TraceProblem("file", f"{key} {value} is impossible and counts as not recorded")
+                TraceProblem("file", f"{key} {value} is impossible and is treated as not recorded")
             )
             changed[key] = None
     names, base = changed.get("names", rows.names), changed.get("base_ns", rows.base_ns)
@@ -57,7 +57,7 @@ def plausible(rows: TraceRows) -> TraceRows:
         if bad is not None:
             name = short_name(names[columns.name[int(bad.argmax())]], 60)
             more = f" (so do {count - 1} more)" if (count := int(bad.sum())) > 1 else ""
-            reason = f"begins or lasts as nothing can: left out{more}"
+            reason = f"has an impossible start or duration: left out{more}"
             problems.append(TraceProblem(f"{what} {name!r}", reason))
             changed[table] = chosen(columns, ~bad)
     if problems:

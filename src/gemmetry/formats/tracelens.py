@@ -85,7 +85,7 @@ def read_tracelens_report(path: Path) -> TraceLensReport:
             f"{path} cannot be read: {error.strerror or error}", hint=hint
         ) from error
     if not content.startswith(XLSX_MAGIC):
-        raise RequestError(f"{path} is no xlsx workbook", hint=hint)
+        raise RequestError(f"{path} is not an xlsx workbook", hint=hint)
     if len(content) > MOST_BYTES:
         raise RequestError(f"{path} is larger than {MOST_BYTES >> 20} MiB", hint=hint)
     try:
@@ -95,7 +95,7 @@ def read_tracelens_report(path: Path) -> TraceLensReport:
     except WorkbookError as error:
         raise RequestError(
             f"{path} cannot be read as a workbook: {error}",
-            hint="Write it again, or give another.",
+            hint="Export it again, or give another workbook.",
         ) from error
     if not sheets:
         raise RequestError(

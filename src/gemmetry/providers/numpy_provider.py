@@ -74,7 +74,7 @@ class NumpyProvider(BaseProvider):
         if target.kind is not TargetKind.CPU:
             return f"numpy computes on the CPU, not on {target}"
         if target.index is None:
-            return "numpy compiles for no processor that is not here"
+            return "numpy does not compile for processors that this machine does not have"
         if TF32 in (signature.lhs, signature.rhs):
             return "no BLAS on the CPU multiplies in tf32; compare with f32 instead"
         if signature.accumulator.is_integer:
@@ -118,7 +118,7 @@ class NumpyProvider(BaseProvider):
             )
         if threads and blas_threads() != threads and not set_blas_threads(threads):
             return (
-                f"{blas_name()} did not take {threads} threads; set OPENBLAS_NUM_THREADS or "
+                f"{blas_name()} did not accept {threads} threads; set OPENBLAS_NUM_THREADS or "
                 "OMP_NUM_THREADS before the start",
             )
         return ()

@@ -170,7 +170,7 @@ def _job(traces: Sequence[RankTrace]) -> TraceJob:
     if len(sizes) > 1:
         notes.append(f"the traces record different world sizes: {', '.join(map(str, sizes))}")
     if any(one.rank_source == "name" for one in ranks):
-        notes.append("ranks are taken from the names of the files, as the traces record none")
+        notes.append("ranks come from the file names, as the traces do not record them")
     elif any(not one.rank_source for one in ranks):
         notes.append("the trace records no rank; rank 0 is assumed")
     notes += [

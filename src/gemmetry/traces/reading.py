@@ -80,7 +80,7 @@ def find_traces(paths: Iterable[Path]) -> list[Path]:
             found.update(dict.fromkeys(_traces_at(path)))
         except OSError as error:
             raise RequestError(
-                f"{path} cannot be looked at: {error.strerror or error}",
+                f"{path} cannot be read: {error.strerror or error}",
                 hint="Give the path of a trace, or of a folder.",
             ) from error
     return list(found)
@@ -163,7 +163,7 @@ def _read(path: Path) -> TraceRows:
         except OSError as error:
             raise RequestError(
                 f"{path} cannot be opened: {error.strerror or error}",
-                hint=f"Give yourself the permission to list it: chmod u+rx {path.name}",
+                hint=f"Allow yourself to list it: chmod u+rx {path.name}",
             ) from error
         raise RequestError(f"{path} is a folder", hint="Give the trace files in it.")
     from gemmetry.formats.sniffing import format_of
@@ -172,7 +172,7 @@ def _read(path: Path) -> TraceRows:
     rows = _read_as(path, found)
     if rows is None:
         reason, hint = _reason(path, found)
-        raise RequestError(f"{path} is no trace: {reason}", hint=hint)
+        raise RequestError(f"{path} is not a trace: {reason}", hint=hint)
     from gemmetry.formats.plausible import plausible
     from gemmetry.traces.time_bases import time_base_problems
 
@@ -209,7 +209,7 @@ def _reason(path: Path, found: TraceFormat | Content) -> tuple[str, str]:
     if begin.isascii() and all(c.isprintable() or c.isspace() for c in begin.decode()):
         return f"it begins with {begin.decode()!r}", supported()
     return (
-        f"it is no text and of no known kind; its first bytes are {begin[:8].hex(' ')}",
+        f"it is neither text nor a known format; its first bytes are {begin[:8].hex(' ')}",
         supported(),
     )
 

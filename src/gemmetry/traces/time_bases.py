@@ -46,8 +46,8 @@ def _by_gaps(rows: TraceRows) -> list[TraceProblem]:
         if group is not most and len(found) < _MOST_GROUPS:
             away = int(gpu.start_ns[group[0]]) - at
             side = "after" if away > 0 else "before"
-            what = (f"begins {_length(abs(away))} {side} the rest: another time base, or "
-                    "nothing ran for so long; window and idle time hold the gap")  # fmt: skip
+            what = (f"begins {_length(abs(away))} {side} the rest: another time base, or nothing "
+                "ran in between; window and idle time include the gap")  # fmt: skip
             found.append(TraceProblem(_named(rows, group), what))
     return found
 
@@ -63,7 +63,7 @@ def _by_launches(rows: TraceRows) -> list[TraceProblem]:
     away = int(delay[strange][0])
     side = "after" if away > 0 else "before"
     what = (f"begins {_length(abs(away))} {side} its launch, other work does not: another "
-            "time base; window and idle time are not to be relied on")  # fmt: skip
+            "time base; do not rely on window and idle time")  # fmt: skip
     return [TraceProblem(_named(rows, linked[strange]), what)]
 
 

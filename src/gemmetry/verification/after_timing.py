@@ -164,8 +164,8 @@ class _Judge:
         before = reference_lines(reference, lambda array: take_lines(self.operation, array, change))
         if compare(part, lines, before, declared=self.declared).bad is None:
             return (
-                "it is the result of what the inputs held before: launches did not compute, or "
-                "answered from what they keep"
+                "it is the result for the previous inputs: launches did not compute, or returned "
+                "a kept result"
             )
         return (
             f"{errors.bad_count} of {errors.elements} elements of that line are wrong "

@@ -336,7 +336,7 @@ class Context:
             launch.sentinel
             and to_logical(mask, self.operation.output).reshape(bad.shape)[bad].all()
         ):
-            return "unwritten: every wrong element is what the output held before"
+            return "unwritten: every wrong element has the previous value of the output"
         source = self._kept_from(launch)
         if source:
             return f"kept: it is the result of {source}, remembered by address, shape or a part"
@@ -371,8 +371,8 @@ class Context:
             return passed(name)
         return warned(
             name,
-            f"{errors.warned_count} of {errors.elements} elements err more than usual, by up "
-            f"to {errors.max_warn_ratio:.2g} times the expected bound",
+            f"{errors.warned_count} of {errors.elements} elements have larger errors than usual, "
+            f"up to {errors.max_warn_ratio:.2g} times the expected bound",
         )
 
     def judge_by_bound(self, name: str, launch: Launch, reference: Reference | None) -> CheckResult:

@@ -102,8 +102,8 @@ def load(folder: Path) -> Evidence:
     path = folder / ARRAYS_NAME
     if not path.is_file():
         raise RequestError(
-            f"{folder} holds no {ARRAYS_NAME}",
-            hint="Give the folder that `gemmetry show` names as the evidence of a dispatch.",
+            f"{folder} contains no {ARRAYS_NAME}",
+            hint="Give the folder that `gemmetry show` lists as the evidence of a dispatch.",
         )
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
@@ -113,7 +113,7 @@ def load(folder: Path) -> Evidence:
             }
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise StorageError(
-            f"{path} cannot be read: {error}", hint="Run the dispatch again to make it anew."
+            f"{path} cannot be read: {error}", hint="Run the dispatch again to create it."
         ) from error
     operation = parse_operation(header["operation"])
     return Evidence(

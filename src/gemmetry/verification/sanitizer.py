@@ -94,7 +94,7 @@ def sanitizer_result(run: SanitizedRun) -> CheckResult:
     reported = [line for line in lines if line.startswith(_PREFIX)]
     refusal = next((line for line in reported if _REFUSED.search(line)), "")
     if refusal:
-        return not_applicable(name, f"the tool refused: {_strip(refusal)}")
+        return not_applicable(name, f"the tool failed: {_strip(refusal)}")
     summary = next((match for line in reported if (match := _SUMMARY.match(line))), None)
     if summary is None or not run.launched:
         return not_applicable(

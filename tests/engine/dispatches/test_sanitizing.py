@@ -99,7 +99,7 @@ def test_what_cannot_be_built_is_told(tool, tmp_path):
     tool()
     found = sanitize(dispatch_of("compile_error"), hello_of(tmp_path), "memcheck")
     assert found.outcome is CheckOutcome.NOT_APPLICABLE
-    assert "asks the compiler to reject it" in found.detail
+    assert "requests that the compiler reject it" in found.detail
 
 
 def test_a_launch_that_hangs_is_ended_with_its_tool(tool, tmp_path):

@@ -368,7 +368,7 @@ def test_without_a_compiler_binaries_from_elsewhere_run(compiled, workspace, mon
     unknown = dispatch_of("matmul_38x29x41_f32t_f32t_f32t")
     (result,) = provider.compile([unknown], workspace)
     assert isinstance(result.error, CompileError)
-    assert "no iree-compile is here" in result.error.message
+    assert "this machine has no iree-compile" in result.error.message
 
 
 def test_a_closed_executable_says_so(provider, workspace, compiled):

@@ -290,8 +290,8 @@ def test_deaths_of_the_process(tmp_path, configuration, status):
 
 def test_chatty_writes_to_both_streams(tmp_path):
     done = _child("chatty", tmp_path)
-    assert b"something to say" in done.stdout
-    assert b"something to say" in done.stderr
+    assert b"output of the simulated kernel" in done.stdout
+    assert b"output of the simulated kernel" in done.stderr
 
 
 class Hung(BaseException):

@@ -251,10 +251,10 @@ def test_without_a_kernel_it_says_what_to_add():
     [
         ("tile=3", "list of mappings"),
         ({"tile": 3}, "list of mappings"),
-        ([3], "no mapping"),
-        ([{"not a word": 3}], "is no keyword"),
+        ([3], "not a mapping"),
+        ([{"not a word": 3}], "is not a keyword"),
         ([{"bias": 3}], "the operation decides 'bias'"),
-        ([{"tile": [1, 2]}], "no number, text or boolean"),
+        ([{"tile": [1, 2]}], "not a number, text or boolean"),
         ([{"tile": float("nan")}], "not finite"),
         ([{"tlie": 3}], "unexpected keyword argument 'tlie'"),
     ],

@@ -189,7 +189,7 @@ def test_checks_that_could_not_apply_are_one_line(make_record, console_text):
     checks = {
         "values": "passed",
         "written": "not applicable: the provider allocates it",
-        "tail_shapes": "not applicable: nothing builds this",
+        "tail_shapes": "not applicable: this configuration",
         "nan_spreads": "not applicable: integers have no rounding, no NaN and no infinity",
     }
     records = [

@@ -66,7 +66,7 @@ def test_what_is_right_for_fifty_launches_is_found(check):
     result = check(meddle=freeze)
     assert result.is_failure
     assert result.detail.startswith("call 51 of ")
-    assert "holds the result of an earlier call's inputs" in result.detail
+    assert "holds the result for an earlier call's inputs" in result.detail
 
 
 @pytest.mark.parametrize("tolerance", [1e-6, 1e-4])

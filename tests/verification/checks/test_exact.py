@@ -54,7 +54,7 @@ def test_the_ladder_tells_how_wide_the_accumulator_is(context_of):
 
     context = context_of("matmul_32x32x256_bf16t_bf16n_f32t", kernel=f16_sums)
     result = exact.check_integers(context)
-    assert "exact up to ±3, so sums of about 11 bits still hold" in result.detail
+    assert "exact up to ±3, so sums of about 11 bits are still exact" in result.detail
     assert "with ±16: " in exact.check_integer_ladder(context).detail
 
 

@@ -65,7 +65,7 @@ def test_a_vector_at_a_time_is_named_an_alignment(context_of):
 
     result = memory.check_unaligned_buffers(context_of(NAME, meddle=by_vectors))
     assert result.is_failure
-    assert result.detail.startswith("an alignment is taken for granted: buffers begin ")
+    assert result.detail.startswith("the kernel relies on an alignment: buffers begin ")
     always = memory.check_unaligned_buffers(context_of(NAME, meddle=lambda i, o, n: o.fill(n)))
     assert always.is_failure
     assert "alignment" not in always.detail

@@ -59,7 +59,7 @@ def test_what_was_never_written_is_known(context_of, name):
 
     context.launcher.device.fill_bytes = watched
     result = exact.check_selects_lhs(context)
-    assert "unwritten: every wrong element is what the output held before" in result.detail
+    assert "unwritten: every wrong element has the previous value of the output" in result.detail
 
 
 def test_a_shared_scale_is_not_explained_as_an_index(context_of):

@@ -80,7 +80,7 @@ def test_memory_that_was_never_written_shows(context_of, device):
 
     result = stress.check_spoiled_scratch(context_of(NAME, device=device, meddle=use))
     assert result.is_failure
-    assert "the first launch was right: it uses memory that it never wrote" in result.detail
+    assert "the first launch was correct: it uses memory that it never wrote" in result.detail
     assert "6 of 48 elements are wrong" in result.detail
     assert result.first_bad.startswith("[3, 0]")
 
@@ -169,7 +169,7 @@ def test_the_hosts_own_stress(context_of):
 @pytest.mark.parametrize(
     ("every", "words"),
     [
-        (3, "launches differ where memory is left as it is"),
+        (3, "launches differ even if memory is left as it is"),
         (0, "it uses memory that it never wrote"),
     ],
 )

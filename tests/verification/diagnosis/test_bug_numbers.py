@@ -33,14 +33,14 @@ def guess(name, kernel, distribution="offset_uniform"):
 
 
 @pytest.mark.parametrize(("name", "kernel", "phrase"), [
-    (f"{F32}_relu", product, "epilogue: negative results are not made zero by relu"),
-    (f"{F32}_alpham2_relu", lambda t: -2 * product(t), "epilogue: negative results are not"),
+    (f"{F32}_relu", product, "epilogue: relu does not set negative results to zero"),
+    (f"{F32}_alpham2_relu", lambda t: -2 * product(t), "epilogue: relu does not set negative"),
     (f"{F32}_gelu", product, "epilogue: gelu is left out"),
     (f"{F32}_bias", product, "epilogue: a term that is the same in the rows of each column"),
     (f"{F32}_beta2", product, "an operand of the epilogue is left out"),
     (F32, lambda t: product(t) + 1, "added: a term that is the same in all elements"),
     (F32, lambda t: np.full((96, 80), 7.5), "constant: every wrong element is 7.5"),
-    (F32, lambda t: np.clip(product(t), -3, 3), "range: every wrong element ends at -3 or 3"),
+    (F32, lambda t: np.clip(product(t), -3, 3), "range: every wrong element is limited to -3 or 3"),
     (F32, lambda t: np.abs(product(t)), "sign: every wrong element has the opposite sign"),
 ])  # fmt: skip
 def test_a_pattern_of_numbers_is_named(name, kernel, phrase):
@@ -61,7 +61,7 @@ def cut(tensors):
 
 def test_small_numbers_flushed_are_no_part_of_k():
     assert guess(F32, flushing).startswith("index: products are missing")
-    assert guess(BF16, flushing).endswith("or small numbers that count as zero")
+    assert guess(BF16, flushing).endswith("or small numbers that are treated as zero")
     assert "part of K" not in guess(F32, cut)
 
 

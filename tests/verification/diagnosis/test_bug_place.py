@@ -33,7 +33,7 @@ ROWS = np.arange(96)
         ([np.s_[64:96, 64:96], np.s_[96:]], (32, 32), "the last 4 of 12 tiles"),
         ([np.s_[:, :32]], (32, 32), "index: every 3rd tile of 32 × 32 is wrong, from (0, 0) on"),
         ([np.s_[[i for i in range(100) if i % 16 >= 8]]], None,
-         "index: wrong in rows 8–15 of every 16: a period as of the fragments"),
+         "index: wrong in rows 8–15 of every 16: a period that suggests fragments"),
         ([np.s_[:, 1::2]], (32, 32), "index: wrong in columns 1 of every 2"),
         ([np.s_[8:16, 16:32]], (32, 32), "index: wrong only in rows 8–15, columns 16–31"),
         ([(1, 90), (30, 2), (62, 31)], None, ""),

@@ -44,7 +44,7 @@ def assign(where, value):
         (assign((3, 4), 9), "one element"),
         (lambda r: r.T.copy(), "transposed"),
         (lambda r: r * 1.001, "scale: the result is 1.001 times"),
-        (lambda r: r[::-1].copy(), "index: row 0 holds what belongs to row 63"),
+        (lambda r: r[::-1].copy(), "index: row 0 contains what belongs to row 63"),
         (
             lambda r: np.roll(r, 16, axis=1),
             "columns from 0 on hold what belongs to columns from 48",

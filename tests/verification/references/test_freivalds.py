@@ -222,8 +222,8 @@ class TestInapplicable:
     @pytest.mark.parametrize(
         ("name", "words"),
         [
-            ("matmul_256x192x64_f16t_f16t_f16t_relu", "behind relu"),
-            ("matmul_256x192x64_f16t_f16t_f16t_bias_gelu", "behind gelu"),
+            ("matmul_256x192x64_f16t_f16t_f16t_relu", "after relu"),
+            ("matmul_256x192x64_f16t_f16t_f16t_bias_gelu", "after gelu"),
             ("conv2d_2x9x17x3_3x2x5_f32nhwc_f32hwcf_f32nhwc", "convolution"),
             ("matmul_64x64x64_f16t_f16t_f16t_alpha65504", "64 rows overflow"),
             ("matmul_64x64x2048_e4m3t_e4m3n_e4m3t", "overflow"),

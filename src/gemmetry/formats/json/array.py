@@ -86,7 +86,7 @@ class Text:
             # A compressed file that is truncated or damaged: the data before that point are good.
             # This problem is listed before those of the content, and is never left out.
             place = f"byte {self.offset + len(self.buffer)}"
-            self.problems.insert(0, TraceProblem(place, f"cannot be read any further: {error}"))
+            self.problems.insert(0, TraceProblem(place, f"the rest cannot be read: {error}"))
             self.is_partial = True
             more = b""
         self.at_end = not more

@@ -44,7 +44,9 @@ class SectionReader:
             match = self._keys.whole.search(text.buffer)
             if match is None:
                 if len(self.frame) + len(text.buffer) > MOST_HEAD_BYTES + text.chunk_bytes:
-                    text.note(text.offset, "too much stands between the records: not read on")
+                    text.note(
+                        text.offset, "too much text between the records: the rest is not read"
+                    )
                     text.is_partial = True
                     break
                 if text.at_end:

@@ -372,6 +372,6 @@ def translate(error: BaseException, what: str) -> GemmetryError:
     if "UNAVAILABLE" in text or "DEVICE_LOST" in text:
         return DeviceLostError(
             f"IREE lost its device: {what}: {first_line(error)}",
-            hint="`gemmetry doctor` shows which devices answer.",
+            hint="`gemmetry doctor` shows which devices work.",
         )
     return LaunchError(f"IREE's runtime rejected {what}: {first_line(error)}")

@@ -115,7 +115,7 @@ class IreeProvider(BaseProvider):
         if dispatch.target.index is None:
             raise UnsupportedError(
                 f"{dispatch.target.name} is not on this machine",
-                hint="`gemmetry compile` makes its code; measuring needs the device.",
+                hint="`gemmetry compile` compiles it; measuring requires the device.",
             )
         (compiled,) = self.compile(
             [dispatch], Workspace(generated=workspace.generated, jobs=workspace.jobs)
@@ -143,7 +143,7 @@ class IreeProvider(BaseProvider):
         reason = self.supports(dispatch.operation, dispatch.target)
         tile = parse_tile(dispatch.configuration.name, dispatch.target)
         if reason is None and tile is None:
-            reason = f"{dispatch.configuration.name!r} is no configuration for {dispatch.target}"
+            reason = f"{dispatch.configuration.name!r} is not a configuration for {dispatch.target}"
         if reason is None and tile is not None:
             reason = tile.problem(dispatch.operation)
         if reason is None:

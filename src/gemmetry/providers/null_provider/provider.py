@@ -77,7 +77,7 @@ class NullDevice(HostDevice):
     def synchronize(self) -> None:
         if self.lost:
             raise DeviceLostError(
-                "the pretend device null is gone, as its configuration requires",
+                "the simulated device null is gone, as its configuration requires",
                 hint="Choose another configuration of the null provider.",
             )
 
@@ -159,7 +159,7 @@ class NullProvider(BaseProvider):
     """
 
     name: ClassVar[str] = "null"
-    description: ClassVar[str] = "a pretend device with a simulated clock and faults, for tests"
+    description: ClassVar[str] = "a simulated device with a simulated clock and faults, for tests"
 
     def available(self) -> str | None:
         reason = self.options.get("unavailable")
@@ -167,7 +167,7 @@ class NullProvider(BaseProvider):
 
     def supports(self, operation: Operation, target: Target) -> str | None:
         if target.kind is not TargetKind.NULL:
-            return f"the null provider pretends to be a device of its own, not {target}"
+            return f"the null provider has its own simulated device, not {target}"
         if operation.kind in self.options.get("unsupported", ()):
             return f"{operation.kind} is among the kinds that the option `unsupported` names"
         return None
@@ -234,7 +234,7 @@ class NullProvider(BaseProvider):
         if behaviour.kind is BehaviourKind.HANG_BUILD:
             _hang()
         if behaviour.kind is BehaviourKind.UNSUPPORTED:
-            raise UnsupportedError(f"{dispatch}: its configuration asks to be unsupported")
+            raise UnsupportedError(f"{dispatch}: its configuration requests to be unsupported")
         return NullExecutable(dispatch, behaviour)
 
     def seconds_per_launch(self, dispatch: Dispatch) -> float | None:
@@ -257,7 +257,7 @@ class NullProvider(BaseProvider):
         match parse_behaviour(dispatch.configuration.name):
             case Behaviour(BehaviourKind.COMPILE_ERROR):
                 raise CompileError(
-                    f"{dispatch}: its configuration asks the compiler to reject it",
+                    f"{dispatch}: its configuration requests that the compiler reject it",
                     hint="Choose another configuration of the null provider.",
                 )
             case Behaviour(BehaviourKind.COMPILE_CRASH):
@@ -317,7 +317,7 @@ def _sleep(behaviour: Behaviour, _launches: int) -> None:
 
 def _chatter(_behaviour: Behaviour, launches: int) -> None:
     for stream in (1, 2):
-        os.write(stream, f"the pretend kernel has something to say: launch {launches}\n".encode())
+        os.write(stream, f"output of the simulated kernel: launch {launches}\n".encode())
 
 
 def _launch_error(_behaviour: Behaviour, launches: int) -> None:
@@ -334,7 +334,7 @@ def _raise_foreign(_behaviour: Behaviour, launches: int) -> None:
 
 
 def _out_of_memory(_behaviour: Behaviour, _launches: int) -> None:
-    raise OutOfMemoryError("the pretend device has no memory left, as its configuration requires")
+    raise OutOfMemoryError("the simulated device has no memory left, as its configuration requires")
 
 
 def _exit(behaviour: Behaviour, _launches: int) -> None:

@@ -41,7 +41,7 @@ def reason_against(operation: Operation, target: Target) -> str | None:
     if target.kind not in (TargetKind.CPU, TargetKind.CUDA, TargetKind.HIP):
         return f"torch has no {target.kind} device"
     if target.index is None:
-        return "torch compiles for no device that is not here"
+        return "torch does not compile for devices that this machine does not have"
     if s.scaling is not Scaling.NONE and not s.lhs.is_fp8:
         return f"torch scales fp8 operands only (_scaled_mm), not {s.lhs}"
     return _accumulator_reason(s, target) or _product_reason(operation, target)
@@ -93,13 +93,13 @@ def _fp8_reason(operation: Operation, target: Target) -> str | None:
     if s.lhs not in formats or s.rhs not in formats:
         return f"{target} multiplies {formats[0]} and {formats[1]}, not {s.lhs} with {s.rhs}"
     if s.result not in (BF16, F16, F32):
-        return f"_scaled_mm ends in bf16, f16 or f32 without a result scale, not in {s.result}"
+        return f"without a result scale _scaled_mm returns bf16, f16 or f32, not {s.result}"
     if target.kind is TargetKind.CPU:
         return None
     if target.kind is TargetKind.CUDA and _capability(target) < _FIRST_FP8_CUDA:
         return f"{target} has no fp8 tensor cores (the first are those of sm_89)"
     if s.lhs.name.startswith("e5m2") and s.rhs.name.startswith("e5m2"):
-        return "cuBLASLt multiplies no two e5m2 matrices"
+        return "cuBLASLt does not multiply two e5m2 matrices"
     if s.lhs_layout is not Layout.ROW or s.rhs_layout is not Layout.COLUMN:
         return "_scaled_mm on a GPU takes A row-major and B column-major (layouts t, n)"
     m, n, k, _ = operation.matmul_shape

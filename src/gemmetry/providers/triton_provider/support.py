@@ -29,7 +29,7 @@ def reason_against(operation: Operation, target: Target, *, interprets: bool) ->
     if s.kind not in (OperationKind.MATMUL, OperationKind.BATCH_MATMUL):
         return f"the Triton kernel does matmul and batch_matmul, not {s.kind}"
     if interprets and not {s.lhs, s.result} <= _INTERPRETED:
-        return f"Triton's interpreter multiplies f32, f16 and s8 rightly, not {s.lhs} to {s.result}"
+        return f"Triton's interpreter multiplies f32, f16, s8 correctly, not {s.lhs} to {s.result}"
     return (
         _type_reason(s, architecture)
         or _accumulator_reason(s, architecture)

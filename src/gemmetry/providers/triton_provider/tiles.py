@@ -107,7 +107,7 @@ def why_invalid(tile: TritonTile, operation: Operation, architecture: Architectu
         )
     threads = tile.warps * architecture.warp_size
     if threads > 1024:
-        return f"{tile.name} has {threads} threads per block, 1024 is the most"
+        return f"{tile.name} has {threads} threads per block; the limit is 1024"
     accumulator = tile.block_m * tile.block_n / threads
     if accumulator > _ACCUMULATOR_SHARE * architecture.registers_per_thread:
         return f"{tile.name} keeps {accumulator:.0f} accumulators in each thread's registers"

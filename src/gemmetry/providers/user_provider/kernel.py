@@ -158,7 +158,7 @@ def load_kernel(
     if not path.is_file():
         raise RequestError(
             f"there is no kernel file {file_text!r}",
-            hint="The path is relative to the directory that gemmetry is started in.",
+            hint="The path is relative to the directory in which gemmetry was started.",
         )
     module = import_file(path)
     function = getattr(module, function_name, None)
@@ -357,15 +357,15 @@ def _usable_name(name: str) -> str:
 def _check_values(values: Any) -> None:
     problem = ""
     if not isinstance(values, Mapping):
-        problem = f"{values!r} is no mapping from keywords to values"
+        problem = f"{values!r} is not a mapping from keywords to values"
     else:
         for key, value in values.items():
             if not isinstance(key, str) or not key.isidentifier():
-                problem = f"{key!r} is no keyword"
+                problem = f"{key!r} is not a keyword"
             elif key in RESERVED_KEYWORDS:
                 problem = f"the operation decides {key!r}, a configuration cannot"
             elif not isinstance(value, int | float | str | bool):
-                problem = f"{key}={value!r} is no number, text or boolean"
+                problem = f"{key}={value!r} is not a number, text or boolean"
             elif isinstance(value, float) and not math.isfinite(value):
                 problem = f"{key}={value!r} is not finite"
     if problem:

@@ -98,7 +98,7 @@ def _failure(texts: Sequence[str], what: str, printed: bytes) -> RequestError:
     output = "".join(f"\n    {line}" for line in tail)
     return RequestError(
         f"importing the kernel file {files} {what}{output}",
-        hint="Run the file with python by itself; what it does on import should be short.",
+        hint="Run the file with python by itself; its import should take little time.",
     )
 
 

@@ -122,13 +122,13 @@ class UserExecutable:
         if not (same and _share_memory(result, target)):
             raise LaunchError(
                 f"{self._kernel} takes out= but returned {_describe(result)}",
-                hint="Write C into out and return nothing, or do without the parameter out.",
+                hint="Write C into out and return nothing, or remove the parameter out.",
             )
 
     def _bad_result(self, what: str) -> LaunchError:
         spec = self._result
         return LaunchError(
-            f"{self._kernel} {what} where {spec.dtype} of shape {spec.shape} is due",
+            f"{self._kernel} {what} where {spec.dtype} of shape {spec.shape} is expected",
             hint=f"Return a new {self._kernel.arrays} array, or take out= and write into it.",
         )
 
@@ -309,7 +309,7 @@ def _scalar_names(signature: Signature) -> list[str]:
     return names
 
 
-_NOT_HERE = "a kernel of one's own runs on a device that is here; it is not cross-compiled"
+_NOT_HERE = "your own kernel runs only on a device of this machine; it is not cross-compiled"
 _AnyKernel = TypeVar("_AnyKernel", bound=KernelFacts)
 
 

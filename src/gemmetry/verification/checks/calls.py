@@ -59,7 +59,7 @@ def check_many_calls(context: Context) -> CheckResult:
     larger than at the previous launch."""
     companions = context.companions
     if companions is None:
-        return not_applicable(NAME, "nothing builds this configuration for a small shape here")
+        return not_applicable(NAME, "this configuration cannot be built for a small shape here")
     key = f"{NAME} {'thorough' if context.thorough else 'few'}"
     if key not in companions.known:
         result = _built(context)
@@ -107,7 +107,7 @@ def _built(context: Context) -> CheckResult:
 def _calls(context: Context) -> CheckResult:
     cases = _cases(context)
     if "first" not in cases:
-        return not_applicable(NAME, "sums of one tile round in this accumulator")
+        return not_applicable(NAME, "sums of one tile are rounded in this accumulator")
     rng = np.random.default_rng([context.seed % 2**64, *context.operation.matmul_shape])
     count = int(rng.integers(FEWEST, MOST)) * (THOROUGH if context.thorough else 1)
     launcher, began = context.launcher, time.monotonic()
@@ -170,7 +170,7 @@ def _explained(
     device = context.launcher.device
     if any(device.same_bytes(launch.result, other) for other in right.values()):
         how += (
-            ", holds the result of an earlier call's inputs: something is kept, and found again by "
-            "how often it was called or by inputs that are close"
+            ", holds the result for an earlier call's inputs: something is kept, and found again "
+            "by the number of calls or by similar inputs"
         )
     return failed(NAME, f"{how}: {result.detail}", result.first_bad)

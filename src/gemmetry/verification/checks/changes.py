@@ -53,7 +53,7 @@ def check_follows_changes(context: Context) -> CheckResult:
     """
     run = context.exact(INTEGERS, exact_inputs.integers)
     if run is None and context.reference is None:
-        return not_applicable(NAME, "there is neither a reference nor an exact one")
+        return not_applicable(NAME, "there is neither a reference nor an exact result")
     if run is not None and not run.is_right:
         return not_applicable(NAME, "the result is wrong before anything changes")
     inputs = context.inputs if run is None else run.case.inputs
@@ -81,8 +81,8 @@ def check_follows_changes(context: Context) -> CheckResult:
                 answer.restore()
                 return failed(
                     NAME,
-                    f"the result that {call} returned was overwritten by a later call, on other "
-                    "inputs: return memory of its own for each (or declare "
+                    f"the result that {call} returned was overwritten by a later call on other "
+                    "inputs: return separate memory for each (or declare "
                     f"{Trait.REUSES_RESULTS})",
                 )
             before = launch
@@ -215,7 +215,7 @@ def _explained(
 ) -> CheckResult:
     """`result`, a failure, with a remark where results do not follow the inputs at all."""
     spec = context.operation.output
-    how = f"with {step.change} in place, all else as before"
+    how = f"with {step.change} in place, everything else unchanged"
     if launch.output.shape == before.output.shape:
         got, kept = (
             take_lines(context.operation, to_logical(one.output, spec), step.seen)
@@ -223,7 +223,7 @@ def _explained(
         )
         if same_bytes(got, kept):
             how += (
-                ", that line of the result is what it was: something is kept between launches and "
+                ", that line of the result is unchanged: something is kept between launches and "
                 "found again by what did not change"
             )
     return failed(NAME, f"{how}: {result.detail}", result.first_bad)

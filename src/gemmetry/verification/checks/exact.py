@@ -42,7 +42,7 @@ def check_integers(context: Context) -> CheckResult:
     if not largest:
         return result
     bits = math.floor(math.log2(context.operation.matmul_shape.k * largest**2))
-    hint = f"exact up to ±{largest}, so sums of about {bits} bits still hold"
+    hint = f"exact up to ±{largest}, so sums of about {bits} bits are still exact"
     return failed(name, f"{result.detail}; {hint}", result.first_bad)
 
 
@@ -125,7 +125,11 @@ def check_addend_cancels(context: Context) -> CheckResult:
     why = "the product is rounded to the result's format before C is added"
     late = factor_inputs.added_late(context.operation, run.case.inputs, context.matmul)
     if np.array_equal(to_logical(run.launch.output, context.operation.output), late):
-        return warned(name, f"{why} (declare {Trait.ROUNDS_BEFORE_ADDING} if two kernels do it)")
+        return warned(
+            name,
+            f"{why} (declare {Trait.ROUNDS_BEFORE_ADDING} if this is intended, "
+            "as with two kernels)",
+        )
     return failed(name, f"{why}, in a part of the result; {result.detail}", result.first_bad)
 
 
@@ -147,7 +151,7 @@ def check_in_place_change(context: Context) -> CheckResult:
         if context.run_exact(key, run.case, fresh).is_right:
             return failed(
                 name,
-                "inputs changed in place give a wrong result, in new buffers a right one: "
+                "inputs changed in place give a wrong result, but a correct one in new buffers: "
                 "something is remembered by pointer",
                 "" if run.errors is None else run.errors.first_bad,
             )
@@ -166,7 +170,7 @@ def _negated_in_place(name: str, context: Context) -> CheckResult:
         placed = context.put(contents)
         changed = launcher.launch(placed, sentinel=sentinel, check_inputs=False)
     if changed.same_as(context.first) and context.first.output.astype(bool).any():
-        return failed(name, "the result of the contents before the change came again")
+        return failed(name, "the result for the contents before the change was returned again")
     return passed(name)
 
 

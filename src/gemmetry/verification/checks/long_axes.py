@@ -28,7 +28,7 @@ def check_long_axes(context: Context) -> CheckResult:
     (256 tiles at least). Inputs are integers whose sums are exact; each shape takes one launch."""
     companions = context.companions
     if companions is None:
-        return not_applicable(NAME, "nothing builds this configuration for other shapes here")
+        return not_applicable(NAME, "this configuration cannot be built for other shapes here")
     key = f"{NAME} {'thorough' if context.thorough else 'few'}"
     if key not in companions.known:
         result = _try_all(context, companions)

@@ -74,7 +74,7 @@ def check_unaligned_buffers(context: Context) -> CheckResult:
     name = "unaligned_buffers"
     device, operation = context.launcher.device, context.operation
     if not isinstance(device, GuardedDevice):
-        return not_applicable(name, "this device does not let us choose where buffers begin")
+        return not_applicable(name, "buffers cannot be placed at chosen addresses on this device")
     promised = getattr(device, "alignment_bytes", UNALIGNED_BYTES)
     offset = Offset(UNALIGNED_BYTES)
     if promised == 1:
@@ -85,7 +85,7 @@ def check_unaligned_buffers(context: Context) -> CheckResult:
             name, f"buffers begin at multiples of {promised} bytes here; paranoid tries an odd one"
         )
     if not context.launcher.has_room(operation.bytes):
-        return not_applicable(name, "there is no memory for further buffers")
+        return not_applicable(name, "there is not enough memory for further buffers")
     launch = _in_new_buffers(context, offset)
     problem = context.launcher.form_problem(launch) or zone_problem(launch)
     if problem:
@@ -99,7 +99,7 @@ def check_unaligned_buffers(context: Context) -> CheckResult:
     if aligned.is_failure:
         return result
     where = f"{offset.elements} elements" if offset.elements else f"{offset.size_bytes} bytes"
-    why = f"an alignment is taken for granted: buffers begin {where} behind a multiple of 256 bytes"
+    why = f"the kernel relies on an alignment: buffers begin {where} after a multiple of 256 bytes"
     return failed(name, f"{why}; {result.detail}", result.first_bad)
 
 

@@ -56,7 +56,7 @@ def check_second_launch(context: Context) -> CheckResult:
     result = context.judge_by_bound(name, context.second, context.reference)
     was_right = context.first_errors.bad_count == 0
     if result.is_failure and was_right:
-        why = "the first launch was right: it adds to what the output held, or keeps state"
+        why = "the first launch was correct: it adds to the old output, or keeps state"
         return failed(name, f"{why}; {result.detail}", result.first_bad)
     return result
 
@@ -69,7 +69,7 @@ def check_repeat(context: Context) -> CheckResult:
     may_share = context.executable.writes_output or Trait.REUSES_RESULTS in context.declared
     if shares_memory and not may_share:
         return warned(
-            name, "every launch returns the same memory: the result before is overwritten"
+            name, "every launch returns the same memory, so that the previous result is overwritten"
         )
     if context.second.same_as(context.first):
         return passed(name)
@@ -147,7 +147,7 @@ def check_unordered_work(context: Context) -> CheckResult:
     name = "unordered_work"
     device, executable = context.launcher.device, context.executable
     if not isinstance(device, OrderedDevice):
-        return not_applicable(name, "this device has no order of work that could be watched")
+        return not_applicable(name, "the order of work cannot be observed on this device")
     buffers, output = context.main.buffers, context.launcher.output_of(context.main)
     problem = device.unordered_work(lambda: executable.run(buffers, output), output)
     return failed(name, problem) if problem else passed(name)
@@ -160,7 +160,7 @@ def check_other_thread(context: Context) -> CheckResult:
     launcher = context.launcher
     device = launcher.device
     if not isinstance(device, ThreadDevice):
-        return not_applicable(name, "this device says nothing of launches from other threads")
+        return not_applicable(name, "launches from other threads cannot be tested on this device")
     run = context.exact(INTEGERS, exact_inputs.integers)
     placed = context.main if run is None else context.put(run.case.inputs)
     model = context.first if run is None else run.launch
@@ -199,6 +199,6 @@ def _undetermined(context: Context, name: str, other: Launch) -> CheckResult:
 
 def _difference(first: Array, other: Array) -> str:
     if first.shape != other.shape or first.dtype != other.dtype:
-        return "another launch gave another shape or dtype"
+        return "another launch returned another shape or dtype"
     count = int((to_float64(first) != to_float64(other)).sum())
     return f"not deterministic: {count} of {first.size} elements differ between launches"

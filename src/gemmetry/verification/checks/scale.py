@@ -14,7 +14,7 @@ from gemmetry.verification.inputs.exact import ExactCase
 from gemmetry.verification.inputs.scaled import overflowing, scaled_along_k, subnormal
 from gemmetry.verification.inputs.special import objection
 
-_NO_ROOM = "these formats have no room for such inputs"
+_NO_ROOM = "the range of these formats is too small for such inputs"
 
 
 def check_scaled_along_k(context: Context) -> CheckResult:
@@ -53,9 +53,9 @@ def _explained(context: Context, result: CheckResult) -> CheckResult:
     if not result.is_failure or context.first_errors.bad_count:
         return result
     why = (
-        "columns of A times powers of two and rows of B divided by them change no product, and are "
-        "computed wrongly: numbers share a scale (of a block or row), have a fixed point, a "
-        "narrower range, or end at an epsilon"
+        "columns of A times powers of two and rows of B divided by them change no product, but "
+        "the result is wrong: numbers share a scale (of a block or row), have a fixed point or a "
+        "narrower range, or are cut off at an epsilon"
     )
     return failed(result.name, f"{why}; {result.detail}", result.first_bad)
 

@@ -70,7 +70,7 @@ def check_tail_shapes(context: Context) -> CheckResult:
     name = "tail_shapes"
     companions = context.companions
     if companions is None:
-        return not_applicable(name, "nothing builds this configuration for other shapes here")
+        return not_applicable(name, "this configuration cannot be built for other shapes here")
     key = f"{name} {'thorough' if context.thorough else 'few'}"
     if key not in companions.known:
         known = replace(companions, processors=_multiprocessors(context))
@@ -95,7 +95,7 @@ def check_alpha_beta(context: Context) -> CheckResult:
     name = "alpha_beta"
     companions, signature = context.companions, context.operation.signature
     if companions is None:
-        return not_applicable(name, "nothing builds this configuration for other factors here")
+        return not_applicable(name, "this configuration cannot be built for other factors here")
     if not context.thorough and (signature.alpha, signature.beta) == (1.0, 0.0):
         return not_applicable(name, "the operation has neither alpha nor beta")
     key = f"{name} {signature.alpha} {signature.beta}"

@@ -85,8 +85,8 @@ def _clamped(context: Context, name: str, found: _Found, opposite: _Found) -> Ch
     if not bad.size:
         return passed(name)
     detail = (
-        f"minus infinity is NaN behind relu in {bad.size} elements, in which infinity came out "
-        "infinite: relu is no maximum with zero"
+        f"minus infinity becomes NaN after relu in {bad.size} elements, in which infinity stayed "
+        "infinite: relu is not computed as the maximum with zero"
     )
     return _failed(context, name, found.launch, bad, detail)
 
@@ -103,7 +103,7 @@ def _check(context: Context, name: str, value: float) -> _Found:
     problem = context.launcher.form_problem(launch)
     what = _what(value)
     if not problem and launch.changed_inputs and not context.first.changed_inputs:
-        problem = f"the launch changed {', '.join(launch.changed_inputs)}, which held {what}"
+        problem = f"the launch changed {', '.join(launch.changed_inputs)}, which contained {what}"
     if problem:
         return _Found(failed(name, problem))
     return _Found(_judge(context, name, launch, case, value), launch, case)
@@ -123,7 +123,7 @@ def _nothing_stays(context: Context, name: str) -> CheckResult:
     result = context.judge_by_bound(name, launch, context.reference)
     if not result.is_failure or context.first_errors.bad_count:
         return passed(name)
-    why = "the launch after one on inputs with NaN is wrong: something of it was kept"
+    why = "the launch after one on inputs with NaN is wrong: part of it was kept"
     return failed(name, f"{why}; {result.detail}", result.first_bad)
 
 
@@ -133,8 +133,8 @@ def _judge(context: Context, name: str, launch: Launch, case: Spread, value: flo
     swallowed = case.must[~_shows(context, got[case.must], value, case.signs)]
     if swallowed.size:
         detail = (
-            f"{what} is swallowed: {swallowed.size} of {case.must.size} elements that it goes into "
-            "do not show it"
+            f"{what} is swallowed: {swallowed.size} of {case.must.size} elements that depend on "
+            "it do not show it"
         )
         return _failed(context, name, launch, swallowed, detail)
     turned = case.must[_has_wrong_sign(context, got[case.must], case.signs)]
@@ -146,7 +146,7 @@ def _judge(context: Context, name: str, launch: Launch, case: Spread, value: flo
     is_new = ~np.isfinite(to_float64(got[others])) & np.isfinite(to_float64(before[others]))
     leaked = others[is_new]
     if leaked.size:
-        detail = f"{what} leaks: {leaked.size} elements show it that are no sum of it"
+        detail = f"{what} leaks: {leaked.size} elements that do not depend on it show it"
         return _failed(context, name, launch, leaked, detail)
     return _others_right(context, name, launch, others, what)
 
@@ -169,7 +169,7 @@ def _others_right(
         return passed(name)
     stored = to_storage(bad.reshape(spec.shape), spec)
     count = int(bad.sum())
-    detail = f"{count} elements that have no part in the {what} among the inputs are wrong"
+    detail = f"{count} elements that do not depend on the {what} among the inputs are wrong"
     return _failed(context, name, launch, np.flatnonzero(stored), detail)
 
 

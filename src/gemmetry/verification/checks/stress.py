@@ -16,7 +16,7 @@ def check_spoiled_scratch(context: Context) -> CheckResult:
     name = "spoiled_scratch"
     launcher, device = context.launcher, context.launcher.device
     if not isinstance(device, StressDevice):
-        return not_applicable(name, "this device cannot spoil the memory that a launch finds")
+        return not_applicable(name, "this device cannot overwrite the memory that a launch finds")
     first = context.first
     specs = (*context.operation.inputs, context.operation.output)
     launch = launcher.launch(
@@ -32,8 +32,8 @@ def check_spoiled_scratch(context: Context) -> CheckResult:
         return passed(name, device.stress_limits())
     result = context.judge_by_bound(name, launch, context.reference)
     if result.is_failure and context.first_errors.bad_count == 0:
-        why = "the first launch was right: " + (
-            "launches differ where memory is left as it is, too: a race, or state that is kept "
+        why = "the first launch was correct: " + (
+            "launches differ even if memory is left as it is: a race, or state that is kept "
             "between launches"
             if context.differs_between_launches
             else "it uses memory that it never wrote (shared memory, registers or a workspace)"
@@ -48,7 +48,7 @@ def check_under_load(context: Context) -> CheckResult:
     name = "under_load"
     device = context.launcher.device
     if not isinstance(device, StressDevice):
-        return not_applicable(name, "this device cannot be kept busy meanwhile")
+        return not_applicable(name, "this device cannot be kept busy in the meantime")
     result = judge_calls(context, name, CALLS_UNDER_LOAD, device.load)
     if result.is_failure:
         return failed(name, f"while the device was busy: {result.detail}", result.first_bad)

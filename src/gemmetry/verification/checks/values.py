@@ -63,7 +63,7 @@ def _special(
         return not_applicable(name, reason)
     inputs = make(context.operation, context.seed)
     if inputs is None:
-        return not_applicable(name, "these formats have no room for such inputs")
+        return not_applicable(name, "the range of these formats is too small for such inputs")
     # Errors on extreme inputs may be larger than usual; only wrong elements count.
     result = _judge(context, name, inputs)
     return result if result.is_failure else passed(name)

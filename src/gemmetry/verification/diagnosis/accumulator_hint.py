@@ -54,7 +54,7 @@ def with_accumulator_hint(
     for narrow in _narrower(operation):
         if _is_right(narrow, inputs, reference, companions, level, seed):
             accumulator = narrow.signature.accumulator
-            hint = f"it is right as a kernel that accumulates in {accumulator}: --accumulator"
+            hint = f"it is correct as a kernel that accumulates in {accumulator}: --accumulator"
             return replace(verdict, reason=f"{verdict.reason}; {hint} {accumulator}")
     return verdict
 

@@ -33,14 +33,14 @@ def numbers_of(operation: Operation, wrong: Float64Array, right: Float64Array) -
     steps = operation.signature.epilogue
     due_zero = right == 0
     if EpilogueStep.RELU in steps and due_zero.all() and (wrong < 0).all():
-        return "epilogue: negative results are not made zero by relu, or not at its place"
+        return "epilogue: relu does not set negative results to zero, or runs at the wrong place"
     if EpilogueStep.GELU in steps and _is_before_gelu(wrong, right):
-        return "epilogue: gelu is left out, or not at its place"
+        return "epilogue: gelu is left out, or runs at the wrong place"
     if wrong.size < _FEWEST:
         return ""
     ends = np.unique(wrong)
     if ends.size == 2 and _are_limits(ends, wrong, right):
-        return f"range: every wrong element ends at {ends[0]:.6g} or {ends[1]:.6g}"
+        return f"range: every wrong element is limited to {ends[0]:.6g} or {ends[1]:.6g}"
     if ends.size == 1 and np.unique(right).size > 1:
         return f"constant: every wrong element is {ends[0]:.6g}"
     if _has_other_sign(wrong, right):

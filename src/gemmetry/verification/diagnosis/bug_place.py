@@ -132,7 +132,7 @@ def _period(name: str, lines: Indices, size: int) -> str:
         if np.array_equal(expected, lines):
             return (
                 f"index: wrong in {name} {_span(remainders)} of every {period}: "
-                "a period as of the fragments of matrix instructions"
+                "a period that suggests fragments of matrix instructions"
             )
     return ""
 

@@ -127,7 +127,7 @@ def _phrase(operation: Operation, got: Array, want: Array, bad: Mask, place: str
 
 def _by_value(operation: Operation, got: Array, want: Array, bad: Mask, taken: str) -> str:
     if got.shape[0] == got.shape[1] and _is_transposed(got, want):
-        return "transposed: the result is the reference with rows and columns exchanged"
+        return "transposed: the result is the transpose of the reference"
     # If only a few elements are wrong, all of them are examined, else those of some lines.
     block = np.ix_(*(_some(np.flatnonzero(bad.any(axis=axis))) for axis in (1, 0)))
     marked, results, references = bad[block], to_float64(got[block]), to_float64(want[block])
@@ -183,7 +183,7 @@ def _if_of_rank(
     count = float(np.median(np.abs(errors))) / product
     rank = rank_of_errors(operation, errors, want, product)
     if rank is None:
-        other = "small numbers that count as zero"
+        other = "small numbers that are treated as zero"
         other += ", or an operand of the epilogue" if _adds_operand(operation) else ""
         return f"{part}; or {other}"
     return part if rank <= 3 * count + 2 else ""
@@ -205,13 +205,13 @@ def _by_spread_alone(wrong: Float64Array, right: Float64Array) -> str:
     ):
         return "index: products are missing, doubled or taken from elsewhere"
     if not is_small(wrong, right):
-        return "other numbers: too far from what is due for rounding, and in no pattern"
+        return "other numbers: too far from the expected values for rounding, and without a pattern"
     if one_sided(wrong, right):
         return (
-            "precision: every wrong element is too small, as where inputs or sums are cut off or "
-            "small numbers are flushed to zero"
+            "precision: every wrong element is too small, as if inputs or sums were cut off or "
+            "small numbers flushed to zero"
         )
-    return "precision: small errors everywhere, as from a narrower format or few lost products"
+    return "precision: small errors everywhere, as from a narrower format or a few lost products"
 
 
 def _scale(operation: Operation, got: Float64Array, want: Float64Array) -> str:
@@ -307,7 +307,7 @@ def _taken_from(operation: Operation, got: Array, want: Array, bad: Mask) -> str
         same = np.abs(to_float64(want[:, columns]) - values) <= near
         others = np.flatnonzero(same.all(axis=1))
         if others.size and others[0] != row:
-            return f"row {row} holds what belongs to row {others[0]}"
+            return f"row {row} contains what belongs to row {others[0]}"
     columns, values = columns[:_RUN], values[:_RUN]
     if line.size * chance**columns.size < _BY_CHANCE:
         offsets = columns - columns[0]

@@ -46,7 +46,7 @@ def objection(name: str, operation: Operation, declared: Collection[Trait]) -> s
     if s.lhs.is_integer:
         return "integers have no rounding, no NaN and no infinity"
     if s.alpha == 0:
-        return "with alpha 0 the product does not count"
+        return "with alpha 0 the product has no effect"
     spreads = name in ("nan_spreads", "inf_spreads")
     if spreads and Trait.NORMWISE in declared:
         return "declared normwise: sums over rows and columns spread NaN and infinity"

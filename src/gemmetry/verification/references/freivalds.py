@@ -176,7 +176,7 @@ def _inapplicable(operation: Operation, overflowing: Indices) -> str:
         return "sums over the channels of a convolution are not tested"
     for step in (EpilogueStep.RELU, EpilogueStep.GELU):
         if step in operation.signature.epilogue:
-            return f"behind {step} a sum over a row says nothing"
+            return f"after {step} the sum over a row has no meaning"
     if overflowing.size:
         return f"{overflowing.size} rows overflow, of which the first {LINES} are in the sample"
     return ""
@@ -200,7 +200,7 @@ def _detail(
         sums = f"; sums deviate by up to {deviation:.3g} times their noise" if deviation else ""
         return "wrong: " + ", ".join(parts) + sums
     how = f"only a sample, as {reason}" if reason else f"sums within {deviation:.2g} of their noise"
-    return f"{statistics.elements} sampled elements are right; {how}"
+    return f"{statistics.elements} sampled elements are correct; {how}"
 
 
 def _ranges(indices: set[int]) -> str:

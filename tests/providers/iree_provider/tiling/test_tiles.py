@@ -165,10 +165,10 @@ def test_tensor_core_tiles_count_instructions_and_pad_what_is_left_over():
     ("tile", "operation", "part"),
     [
         (MmaTile(128, 128, 32, 2, 2), F32, "no tensor-core instruction for f32"),
-        (MmaTile(96, 128, 24, 2, 2), F16, "no multiple of its warps' 32x16x16"),
+        (MmaTile(96, 128, 24, 2, 2), F16, "not a multiple of its warps' 32x16x16"),
         (MmaTile(1024, 512, 32, 8, 8), F16, "at most 1024 threads"),
         (MmaTile(64, 64, 32, 2, 2), CONV, "implicit GEMM"),
-        (SimtTile(64, 64, 16, 3, 4), F32, "no multiple of a thread's"),
+        (SimtTile(64, 64, 16, 3, 4), F32, "not a multiple of a thread's"),
         (SimtTile(8, 8, 16, 4, 4), F32, "4 threads"),
         (MfmaTile(128, 128, 64, 2, 2, 16), ODD, "does not divide m=257"),
         (MfmaTile(128, 128, 64, 4, 8, 16), F16, "at most 1024 threads"),

@@ -249,5 +249,5 @@ def _same_file(source: Path, path: Path, content: bytes) -> None:
 def _storage_error(path: Path, error: OSError) -> StorageError:
     return StorageError(
         f"cannot write {path}: {error.strerror or error}",
-        hint="Free some space or choose another folder; the same command goes on from there.",
+        hint="Free some space or choose another folder; the same command continues from there.",
     )

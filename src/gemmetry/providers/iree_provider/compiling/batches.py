@@ -25,8 +25,8 @@ from gemmetry.providers.iree_provider.tiling import vectors
 from gemmetry.providers.iree_provider.tiling.tiles import DATA_TILING, DEFAULT, LEGACY_DEFAULT
 
 _GPU_TIMING = (
-    "timed by the host's clock around queued launches: about 15 µs of host work a launch hide what "
-    "a shorter kernel really takes"
+    "timed by the host's clock around queued launches: about 15 µs of host work per launch hide "
+    "the time of shorter kernels"
 )
 """On an H200, launches of 1 to 10 µs took 15 µs when fifty were queued."""
 
@@ -219,7 +219,7 @@ def _jobs(
 
 def _no_compiler(dispatch: Dispatch) -> CompileError:
     return CompileError(
-        f"no iree-compile is here, and no binary of {dispatch.name} that another machine compiled",
+        f"this machine has no iree-compile, and no binary of {dispatch.name} from another machine",
         hint="pip install 'gemmetry[iree]', give --iree-bin-dir, or copy the generated folder.",
     )
 

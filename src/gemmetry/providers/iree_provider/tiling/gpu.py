@@ -105,7 +105,7 @@ class MmaTile:
             return f"IREE has no tensor-core instruction for {s.lhs} into {s.accumulator}"
         steps = (_MMA_M * self.warps_m, _MMA_N * self.warps_n, intrinsic[1])
         if any(size % step for size, step in zip((self.m, self.n, self.k), steps, strict=True)):
-            return f"the block's tile is no multiple of its warps' {'x'.join(map(str, steps))}"
+            return f"the block's tile is not a multiple of its warps' {'x'.join(map(str, steps))}"
         if self.warps_m * self.warps_n * WARP > MAX_THREADS:
             return f"a block has at most {MAX_THREADS} threads"
         return None
@@ -157,7 +157,7 @@ class SimtTile:
         if operation.kind is OperationKind.CONV2D:
             return "convolutions are left to the compiler's implicit GEMM"
         if self.m % self.thread_m or self.n % self.thread_n:
-            return "the block's tile is no multiple of a thread's"
+            return "the block's tile is not a multiple of a thread's"
         if not WARP <= self.threads <= MAX_THREADS:
             return f"{self.threads} threads; a block has {WARP} to {MAX_THREADS}"
         return None
@@ -227,7 +227,7 @@ class MfmaTile:
             return f"no {self.rows}-row MFMA of {s.lhs} into {s.accumulator} is known to IREE"
         steps = (self.rows * self.waves_m, self.rows * self.waves_n, intrinsic[1])
         if any(size % step for size, step in zip((self.m, self.n, self.k), steps, strict=True)):
-            return f"the tile is no multiple of its waves' {'x'.join(map(str, steps))}"
+            return f"the tile is not a multiple of its waves' {'x'.join(map(str, steps))}"
         if self.waves_m * self.waves_n * WAVE > MAX_THREADS:
             return f"a workgroup has at most {MAX_THREADS} threads"
         return divisibility_problem(operation, (self.m, self.n, self.k))
