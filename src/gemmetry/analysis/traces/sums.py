@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gemmetry.domain.tables import Column, Table
+from gemmetry.kernel_names import GEMM_KINDS, KernelKind, classify
+from gemmetry.traces.operators.host import HostOperator
 
 
 class _Sums(NamedTuple):
@@ -85,3 +87,39 @@ def with_only_on(table: Table, texts: Sequence[str]) -> Table:
 
 def _mean(how: _Sums, count: int, time: float) -> Sequence[float]:
     return (time / count,) if how.mean else ()
+
+
+_NO_LAUNCH = "launch not in the trace"
+
+_WORDS = {"record_param_comms": "communication"}
+"""Categories that are named after an operator -> what such operators do."""
+
+_PARTS = ("gemm", "attention", "other", "communication")
+_KINDS = {
+    **dict.fromkeys(GEMM_KINDS, "gemm"),
+    KernelKind.ATTENTION: "attention",
+    KernelKind.COLLECTIVE: "communication",
+}
+
+
+def kernel_time_by_category(table: Table) -> dict[str, dict[str, float]]:
+    """Kernel time in µs from ``kernel_summary``, by the category of the operator that launched a
+    kernel and by what the kernel does: gemm, attention, other or communication."""
+    names = ("Parent op category", "Parent cpu_op", "Kernel name", "Kernel duration (µs)_sum")
+    sums: dict[str, dict[str, float]] = {}
+    for category, parent, name, spent in table.select(names).rows:
+        word = _NO_LAUNCH if parent is None else category or "other"
+        parts = sums.setdefault(_WORDS.get(word, word), dict.fromkeys(_PARTS, 0.0))
+        parts[_KINDS.get(classify(name).kind, "other")] += spent
+    return sums
+
+
+def self_time_by_operator(rows: Sequence[HostOperator]) -> list[tuple[str, int, int]]:
+    """Name, self time in ns and calls of each operator, those with the most time first."""
+    sums: dict[str, list[int]] = {}
+    for row in rows:
+        found = sums.setdefault(row.name, [0, 0])
+        found[0] += row.self_ns
+        found[1] += row.count
+    ordered = sorted(sums.items(), key=lambda item: -item[1][0])
+    return [(name, ns, count) for name, (ns, count) in ordered]

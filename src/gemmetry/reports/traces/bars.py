@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
 from gemmetry.analysis.traces.report import TraceReport
+from gemmetry.analysis.traces.sums import kernel_time_by_category, self_time_by_operator
 from gemmetry.domain.units import format_gflops, format_ns
-from gemmetry.kernel_names import GEMM_KINDS, KernelKind, classify
 from gemmetry.reports.traces.html_tables import MOST_CHARACTERS
 from gemmetry.reports.traces.plots import Bar
 from gemmetry.reports.traces.tables import shape_text
@@ -16,11 +16,6 @@ from gemmetry.traces.timeline import operator_kind
 
 _MOST_BARS = 15
 
-_NO_LAUNCH = "launch not in the trace"
-
-_WORDS = {"record_param_comms": "communication"}
-"""Categories whose names are those of operators -> what such operators do."""
-
 _COLOURS = {"gemm": "GEMM", "attention": "attention", "other": "other kernels",
             "communication": "communication"}  # fmt: skip
 """Of what kernels do, in the order of a bar's parts, with their names."""
@@ -28,12 +23,6 @@ _COLOURS = {"gemm": "GEMM", "attention": "attention", "other": "other kernels",
 
 def host_bars(report: TraceReport) -> list[Bar]:
     """Self time by the operator's name."""
-    sums: dict[str, list[int]] = {}
-    for row in report.host_operators:
-        found = sums.setdefault(row.name, [0, 0])
-        found[0] += row.self_ns
-        found[1] += row.count
-    ordered = sorted(sums.items(), key=lambda item: -item[1][0])[:_MOST_BARS]
     return [
         Bar(
             name,
@@ -41,7 +30,7 @@ def host_bars(report: TraceReport) -> list[Bar]:
             format_ns(ns, even=True),
             f"{name[:MOST_CHARACTERS]}: {count:,} ×",
         )
-        for name, (ns, count) in ordered
+        for name, ns, count in self_time_by_operator(report.host_operators)[:_MOST_BARS]
     ]
 
 
@@ -75,20 +64,7 @@ def category_bars(report: TraceReport) -> list[Bar]:
     table = report.page_table("kernel_summary")
     if table is None:
         return []
-    category, parent, name, spent = (
-        table.names.index(heading)
-        for heading in (
-            "Parent op category",
-            "Parent cpu_op",
-            "Kernel name",
-            "Kernel duration (µs)_sum",
-        )
-    )
-    sums: dict[str, dict[str, float]] = {}
-    for row in table.rows:
-        word = _NO_LAUNCH if row[parent] is None else row[category] or "other"
-        parts = sums.setdefault(_WORDS.get(word, word), dict.fromkeys(_COLOURS, 0.0))
-        parts[_colour(row[name])] += row[spent]
+    sums = kernel_time_by_category(table)
     ordered = sorted(sums.items(), key=lambda item: -sum(item[1].values()))[:_MOST_BARS]
     return [_category_bar(word, parts) for word, parts in ordered]
 
@@ -99,12 +75,3 @@ def _category_bar(word: str, parts: dict[str, float]) -> Bar:
     )
     whole = format_ns(sum(parts.values()) * 1000, even=True)
     return Bar(word, tuple(parts.items()), whole, f"{word[:MOST_CHARACTERS]}: {told}")
-
-
-def _colour(kernel: str) -> str:
-    kind = classify(kernel).kind
-    if kind in GEMM_KINDS:
-        return "gemm"
-    return {KernelKind.ATTENTION: "attention", KernelKind.COLLECTIVE: "communication"}.get(
-        kind, "other"
-    )

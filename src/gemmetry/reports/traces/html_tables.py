@@ -123,18 +123,16 @@ def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
             continue
         known = set(table.names) - ({"job"} if len(report.jobs) == 1 else set())
         shown = [column for column in wanted if column in known]
-        places = [table.names.index(column) for column in shown]
-        rows = table.rows
+        rows = table.select(shown).rows
         most = _MOST_ROWS_OF.get(name, _MOST_ROWS)
         if by:
-            place = table.names.index(by)
+            place = shown.index(by)
             rows = sorted(rows, key=lambda row: -row[place])
-        columns = list(zip(places, shown, strict=True))
-        decimals = {
-            column: _decimals([row[place] for row in rows], column) for place, column in columns
-        }
+        decimals = [
+            _decimals([row[place] for row in rows], column) for place, column in enumerate(shown)
+        ]
         cells = [
-            [_shown(row[place], column, labels, decimals[column]) for place, column in columns]
+            [_shown(*cell[:2], labels, cell[2]) for cell in zip(row, shown, decimals, strict=True)]
             for row in rows[:most]
         ]
         about = "All files together." if several and name in _OVER_FILES else ""
@@ -142,7 +140,7 @@ def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
             lead = "All files together. " if several else ""
             about = lead + steps_about(report)
         if name == "collectives":
-            about = _with_bounds(cells, shown, [row[table.names.index("complete")] for row in rows])
+            about = _with_bounds(cells, shown, table.values("complete"))
         yield {
             "heading": heading,
             "anchor": name,

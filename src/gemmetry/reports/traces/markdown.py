@@ -55,13 +55,12 @@ def trace_markdown(report: TraceReport) -> str:
         if table is None or (name == "summary" and not report.has_gpu_work):
             continue
         shown = [column for column in wanted if column in table.names]
-        places = [table.names.index(column) for column in shown]
-        rows = [[row[place] for place in places] for row in table.rows[:_MOST_ROWS]]
+        rows = table.select(shown).rows[:_MOST_ROWS]
         numbers = [_is_number(row[place] for row in rows) for place in range(len(shown))]
         cells = [list(map(_text, row)) for row in rows]
         about = []
         if name == "collectives":
-            complete = [row[table.names.index("complete")] for row in table.rows]
+            complete = table.values("complete")
             for row, is_complete in zip(cells, complete, strict=False):
                 row[:] = [bounded(text, column, complete=is_complete)
                           for text, column in zip(row, shown, strict=True)]  # fmt: skip
