@@ -38,8 +38,8 @@ def host_rows(
     if calls.bytes + operators.bytes <= KEPT_BYTES or len(gpu.start_ns) == 0:
         return calls.all(), operators.all(), 0
     kept_calls, some = _launching(gpu, calls)
-    asked = np.unique(np.concatenate([gpu.external_id, kept_calls.external_id]))
-    kept_operators, more = _enclosing(kept_calls, operators, asked[asked > 0])
+    wanted_ids = np.unique(np.concatenate([gpu.external_id, kept_calls.external_id]))
+    kept_operators, more = _enclosing(kept_calls, operators, wanted_ids[wanted_ids > 0])
     return kept_calls, kept_operators, some + more
 
 
@@ -51,7 +51,7 @@ def _launching(gpu: GpuRows, calls: Spool[CallRows]) -> tuple[CallRows, int]:
 
 
 def _enclosing(
-    calls: CallRows, operators: Spool[OperatorRows], asked: Int64
+    calls: CallRows, operators: Spool[OperatorRows], wanted_ids: Int64
 ) -> tuple[OperatorRows, int]:
     """The operators linked to a call by time or by number, collectives, and the forward operators
     of backward operators that are kept."""
@@ -62,7 +62,7 @@ def _enclosing(
     masks: list[Bools] = []
     sequences = np.zeros(0, np.int64)
     for piece in operators.pieces():
-        wanted = (piece.collective >= 0) | _among(piece.external_id, asked)
+        wanted = (piece.collective >= 0) | _among(piece.external_id, wanted_ids)
         for thread, start in starts.items():
             here = np.flatnonzero((piece.thread == thread) & ~wanted)
             begin = piece.start_ns[here]

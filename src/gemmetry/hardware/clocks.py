@@ -65,13 +65,13 @@ def highest_clock(facts: CpuFacts) -> tuple[float, str] | None:
     that the system reports and that of the fastest product of its kind. For an unknown kind it is
     the clock that the system reports, with a remark where the cores may exceed it.
     """
-    told = None if facts.clock_hz is None else (facts.clock_hz, facts.clock_source)
+    reported = None if facts.clock_hz is None else (facts.clock_hz, facts.clock_source)
     boost = _boost(facts)
     if boost is None or facts.clock_is_highest:
-        return told
+        return reported
     ghz, product = boost
-    if told is not None and told[0] >= ghz * 1e9:
-        return told
+    if reported is not None and reported[0] >= ghz * 1e9:
+        return reported
     note = f"upper bound: the highest boost of {product}; this machine may run slower"
     return ghz * 1e9, note
 

@@ -131,16 +131,16 @@ def _ck_tile_gemm(symbol: Symbol) -> KernelName:
     shape = _CK_TILE_SHAPE.search(text)
     problem = text.find("PipelineProblem<")
     formats = format_arguments(text[problem : problem + 300], bf16_as_ushort=True)
-    told: list[str | None] = [None, None, None]
+    spelled: list[str | None] = [None, None, None]
     if problem >= 0 and len(formats) > 2:
-        told = [*formats[:3]]
+        spelled = [*formats[:3]]
     return KernelName(
         kind=KernelKind.GEMM,
         family="ck",
         tile=(int(shape[1]), int(shape[2]), int(shape[3])) if shape else None,
         layout=_ck_layout(text),
-        dtype=told[0],
-        accumulator=told[2],
+        dtype=spelled[0],
+        accumulator=spelled[2],
         short=symbol.short,
     )
 

@@ -86,10 +86,10 @@ class StopPolicy:
     def __init__(self, settings: RunSettings, target: Target) -> None:
         self._settings = settings
         self._width = asked_width(settings, target)
-        asked = settings.repetitions or settings.min_samples or 0
+        requested = settings.repetitions or settings.min_samples or 0
         self._round_s = GPU_ROUND_S if target.is_gpu else ROUND_S
-        self._promised = min(asked, settings.max_samples)
-        self._least = min(asked or USUAL_SAMPLES, settings.max_samples)
+        self._promised = min(requested, settings.max_samples)
+        self._least = min(requested or USUAL_SAMPLES, settings.max_samples)
         drifts = target.kind is not TargetKind.NULL
         self._rounds, self._most_rounds = (MIN_ROUNDS, MOST_ROUNDS) if drifts else (1, 2)
         self._disturbed_rounds = DISTURBED_ROUNDS if drifts else 1

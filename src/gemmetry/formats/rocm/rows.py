@@ -88,10 +88,10 @@ def gpu_rows(
         device=np.array(device, np.int32),
         stream=integers(stream),
         correlation=correlation,
-        external_id=_not_told(count),
+        external_id=_missing(count),
         grid=grid.astype(np.int32),
         block=threads.astype(np.int32),
-        bytes=integers(size) if size is not None else _not_told(count),
+        bytes=integers(size) if size is not None else _missing(count),
         collective=np.full(count, MISSING, np.int32),
     )
 
@@ -112,7 +112,7 @@ def call_rows(
         name=name,
         thread=thread,
         correlation=correlation,
-        external_id=_not_told(len(start)),
+        external_id=_missing(len(start)),
     )
 
 
@@ -124,9 +124,9 @@ def operator_rows(start: Int64, duration: Int64, name: Int32, thread: Int32) -> 
         duration_ns=duration,
         name=name,
         thread=thread,
-        external_id=_not_told(count),
-        sequence=_not_told(count),
-        forward_thread=_not_told(count),
+        external_id=_missing(count),
+        sequence=_missing(count),
+        forward_thread=_missing(count),
         arguments=np.zeros(count, np.int32),
         collective=np.full(count, MISSING, np.int32),
     )
@@ -204,5 +204,5 @@ def _first(environment: Mapping[str, Any], names: Iterable[str]) -> int | None:
     return None
 
 
-def _not_told(count: int) -> Int64:
+def _missing(count: int) -> Int64:
     return np.full(count, MISSING, np.int64)

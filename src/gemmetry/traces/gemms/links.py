@@ -170,14 +170,14 @@ def _without_open_operators(
     if not len(lost) or not is_open.any():
         return guess
     after, before = _launched_between(rows, launches.call, row[lost])
-    began, asked = rows.operators.start_ns[is_open], shape_of[is_open]
+    began, requested = rows.operators.start_ns[is_open], shape_of[is_open]
     ended = began + rows.operators.duration_ns[is_open]
     order = np.argsort(began, kind="stable")
-    began, asked, ended = began[order], asked[order], ended[order]
+    began, requested, ended = began[order], requested[order], ended[order]
     result = guess.copy()
     for shape in np.unique(guess[lost]).tolist():
         of_shape = np.flatnonzero(guess[lost] == shape)
-        other = asked != shape
+        other = requested != shape
         latest_end = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, ended[other]))
         overlaps = latest_end[np.searchsorted(began[other], before[of_shape])] > after[of_shape]
         result[lost[of_shape[overlaps]]] = NONE
