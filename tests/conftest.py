@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import importlib.util
 import subprocess
 import sys
@@ -21,6 +22,23 @@ from gemmetry.providers.user_provider import probe as _user_probe
 # The suite's products are small. OpenBLAS wakes all its threads for most of them, and each then
 # spins for 2²⁶ cycles (driver/others/blas_server.c): most of what a test of verification computes.
 set_blas_threads(1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Without looks for garbage, now or later, among the million objects that collecting makes and
+    that live to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """What libraries made while tests were collected is ended with the interpreter."""
+    gc.unfreeze()
 
 
 def _load(name: str) -> ModuleType:
