@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gemmetry.analysis.traces.tables import gemms_table, shapes_table, step_table
-from gemmetry.api.traces import load
+from gemmetry.api.traces import Traces, load
 from gemmetry.domain.errors import RequestError
 from gemmetry.traces.gemms.shapes import workload
 
@@ -65,3 +65,17 @@ def test_tables_without_rows_have_their_columns(tmp_path):
         (nothing.steps(), step_table(())),
     ):
         assert (tuple(frame.columns), len(frame)) == (table.names, 0)
+
+
+def test_without_keeping_files_are_read_one_by_one(tmp_path):
+    (tmp_path / "a.json").write_text('{"traceEvents": []}')
+    kept = load(MATMUL, tmp_path / "a.json", use_cache=False)
+    passing = Traces([MATMUL, tmp_path / "a.json"], use_cache=False)
+    assert gemms_table(passing.gemm_rows()) == gemms_table(kept.gemm_rows())
+    assert len(passing) == 0
+    assert passing.names == [str(MATMUL), str(tmp_path / "a.json")]
+    assert passing.without_gpu == kept.without_gpu == [tmp_path / "a.json"]
+    assert "a.json has no work on a GPU" in passing.without_gpu_note()
+    assert passing.document(gemms_table(()))["gemms"] == []
+    with pytest.raises(RequestError, match="no trace"):
+        Traces([]).summaries()

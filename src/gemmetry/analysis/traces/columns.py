@@ -14,7 +14,7 @@ from gemmetry.domain.tables import Column, ColumnType, Table
 class ItemColumn(Column):
     """A column, and how to take its value from what a row describes."""
 
-    value: Callable[[Any], Any] = field(kw_only=True)
+    value: Callable[[Any], Any] = field(kw_only=True, compare=False)
 
 
 def column(

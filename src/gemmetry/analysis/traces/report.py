@@ -1,4 +1,4 @@
-"""Everything that a report of traces shows, as tables: TraceLens' sheets, and ours beside them."""
+"""Everything that a report of traces shows, as tables: TraceLens' sheets, and ours next to them."""
 
 from __future__ import annotations
 
