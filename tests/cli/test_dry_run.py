@@ -3,14 +3,14 @@ from __future__ import annotations
 import json
 
 from gemmetry.api.profile import prepare
-from gemmetry.cli.dry_run import tell_plan
+from gemmetry.cli.dry_run import print_plan
 from gemmetry.specs.model import ProfileSpec
 
 
 def test_counts_and_first_names(capsys):
     spec = ProfileSpec(providers="null,numpy", device="cpu,cuda-sm_80", shapes="8x8x8", name="x")
     prepared = prepare(spec)
-    tell_plan(prepared, as_json=False)
+    print_plan(prepared, as_json=False)
     text = capsys.readouterr().out
     assert "numpy on cuda-sm_80: 1 (1 unsupported)" in text
     assert "numpy:matmul_8x8x8_f32t_f32t_f32t_default\n" in text
@@ -19,7 +19,7 @@ def test_counts_and_first_names(capsys):
 
 def test_the_whole_plan_as_json(capsys):
     prepared = prepare(ProfileSpec(providers="null", shapes="squares"))
-    tell_plan(prepared, as_json=True)
+    print_plan(prepared, as_json=True)
     document = json.loads(capsys.readouterr().out)
     assert document["dispatches"] == 12
     assert document["operations"] == 6

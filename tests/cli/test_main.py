@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.cli.main import COMMANDS, load_command, tell
+from gemmetry.cli.main import COMMANDS, load_command, print_error
 from gemmetry.domain.errors import RequestError, SpecError
 from gemmetry.specs.keys import KEYS, Form
 
@@ -175,8 +175,8 @@ def test_planted_bugs_are_not_offered(cli):
 
 
 def test_errors_are_one_line_each_with_a_hint(capsys):
-    tell(SpecError(["a:1:2: x", "a:3:4: y"], hint="do this"))
-    tell(RequestError("wrong"))
+    print_error(SpecError(["a:1:2: x", "a:3:4: y"], hint="do this"))
+    print_error(RequestError("wrong"))
     assert capsys.readouterr().err.splitlines() == [
         "error: a:1:2: x",
         "error: a:3:4: y",

@@ -64,8 +64,8 @@ def compile_dispatches(
         prepared = dataclasses.replace(prepared, experiment=folder)
     prepared = dataclasses.replace(prepared, plan=plan)
     if dry_run:
-        from gemmetry.cli.dry_run import tell_plan
+        from gemmetry.cli.dry_run import print_plan
 
-        tell_plan(prepared, as_json=json)
+        print_plan(prepared, as_json=json)
         return
     raise typer.Exit(run_and_report(prepared, fresh=fresh, json=json, verbose=verbose))

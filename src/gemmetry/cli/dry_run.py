@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
-def tell_plan(prepared: Prepared, *, as_json: bool) -> None:
+def print_plan(prepared: Prepared, *, as_json: bool) -> None:
     """Print the counts of a plan and its first dispatches; nothing is run or written."""
     from gemmetry.api.listing import list_dispatches
-    from gemmetry.cli.requests import tell_idle_patterns
+    from gemmetry.cli.requests import warn_of_idle_patterns
 
     counts: Counter[tuple[str, str]] = Counter()
     refused: Counter[tuple[str, str]] = Counter()
@@ -34,7 +34,7 @@ def tell_plan(prepared: Prepared, *, as_json: bool) -> None:
         if len(first) < _SHOWN:
             text = f"  unsupported: {dispatch.refusal}" if dispatch.refusal else ""
             first.append(f"{dispatch.provider}:{dispatch.name}{text}")
-    tell_idle_patterns(prepared)
+    warn_of_idle_patterns(prepared)
     total = sum(counts.values())
     if as_json:
         document: dict[str, Any] = {

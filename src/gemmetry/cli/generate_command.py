@@ -60,11 +60,13 @@ def generate(
 
     source = Source(given=given, spec=spec, settings=set or (), save=save_spec)
     request = read_request(source, **DEFAULTS)
-    prepared = plan_request(request, source, defaults=LEGACY, tell=verbose, takes_generated=False)
+    prepared = plan_request(
+        request, source, defaults=LEGACY, shows_notes=verbose, takes_generated=False
+    )
     if dry_run:
-        from gemmetry.cli.dry_run import tell_plan
+        from gemmetry.cli.dry_run import print_plan
 
-        tell_plan(prepared, as_json=json)
+        print_plan(prepared, as_json=json)
         return
     files = generate_files(prepared)
     if json:

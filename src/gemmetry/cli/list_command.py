@@ -161,4 +161,4 @@ def _plan(given: dict[str, Any], spec: Path | None, settings: list[str] | None) 
     from gemmetry.cli.requests import Source, plan_request, read_request
 
     source = Source(given=given, spec=spec, settings=settings or ())
-    return plan_request(read_request(source), source, tell=False).plan
+    return plan_request(read_request(source), source, shows_notes=False).plan

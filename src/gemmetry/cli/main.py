@@ -112,11 +112,11 @@ def run(arguments: list[str] | None = None) -> int:
             # What cannot be written is reported here, not by the interpreter when it ends.
             sys.stdout.flush()
     except GemmetryError as error:
-        tell(error)
+        print_error(error)
         return error.exit_status
     except PARSER_ERROR as error:
         mistake = parser_mistake(error)
-        tell(mistake)
+        print_error(mistake)
         return mistake.exit_status
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
@@ -125,7 +125,7 @@ def run(arguments: list[str] | None = None) -> int:
             return 1  # whoever reads has seen enough
         if error.errno not in _STORAGE:
             raise
-        tell(StorageError(f"cannot write the output: {error.strerror}",
+        print_error(StorageError(f"cannot write the output: {error.strerror}",
                           hint="Free some disk space, or write to another folder."))  # fmt: skip
         return StorageError.exit_status
     if status == _INTERRUPTED:
@@ -133,8 +133,8 @@ def run(arguments: list[str] | None = None) -> int:
     return status
 
 
-def tell(error: Any) -> None:
-    """Print an error of ours: one line for each mistake, ``error:`` in front, then what to do."""
+def print_error(error: Any) -> None:
+    """Print an error of gemmetry: one line per mistake, after ``error:``, then the hint."""
     from gemmetry.cli.console import note
 
     for line in getattr(error, "mistakes", None) or (error.message,):

@@ -47,8 +47,8 @@ def profile(
     request = read_request(source)
     prepared = plan_request(request, source)
     if dry_run:
-        from gemmetry.cli.dry_run import tell_plan
+        from gemmetry.cli.dry_run import print_plan
 
-        tell_plan(prepared, as_json=json)
+        print_plan(prepared, as_json=json)
         return
     raise typer.Exit(run_and_report(prepared, fresh=fresh, json=json, verbose=verbose))

@@ -50,7 +50,7 @@ def read_request(source: Source, **defaults: Any) -> ProfileSpec:
     return spec
 
 
-def tell_idle_patterns(prepared: Prepared) -> None:
+def warn_of_idle_patterns(prepared: Prepared) -> None:
     """Warn of patterns that selected nothing while others did, after the plan was enumerated."""
     from gemmetry.specs.reuse import WithoutReused
     from gemmetry.specs.selection import PatternSelection
@@ -71,16 +71,16 @@ def plan_request(
     source: Source,
     *,
     defaults: Defaults | None = None,
-    tell: bool = True,
+    shows_notes: bool = True,
     takes_generated: bool = True,
 ) -> Prepared:
-    """The plan of `spec`; what was chosen for the person is reported on stderr."""
+    """The plan of `spec`; notes about choices made by default are printed on stderr."""
     from gemmetry.api.profile import prepare
 
     # Paths in a spec file are relative to it, those on the command line to where one stands.
     is_from_file = source.spec is not None and not {"shapes", "kernel"} & set(source.given)
     base = source.spec.parent if is_from_file and source.spec is not None else None
     prepared = prepare(spec, defaults=defaults, base=base, takes_generated=takes_generated)
-    for text in prepared.notes if tell else ():
+    for text in prepared.notes if shows_notes else ():
         note(text)
     return prepared

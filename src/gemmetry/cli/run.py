@@ -44,7 +44,7 @@ def default_html(experiment: Path) -> Path | None:
     return experiment / "report.html"
 
 
-def tell_failure(summary: RunSummary) -> None:
+def print_failure(summary: RunSummary) -> None:
     """Print why a run ended early, in the form of all errors."""
     from gemmetry.cli.console import note
 
@@ -122,7 +122,7 @@ def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool
     """Run a plan, render its results, and return the exit status."""
     from gemmetry.api.profile import run_prepared
     from gemmetry.cli.console import command_line, note, stderr_console
-    from gemmetry.cli.requests import tell_idle_patterns
+    from gemmetry.cli.requests import warn_of_idle_patterns
     from gemmetry.cli.results import check_rendering, render, rendering_of
     from gemmetry.reports.progress import ProgressListener
     from gemmetry.store.experiment import Experiment
@@ -137,7 +137,7 @@ def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool
     progress = ProgressListener(stderr_console(), verbose=verbose)
     with says_what_is_kept(prepared.experiment, fresh=fresh), progress as listener:
         summary = run_prepared(prepared, listener=listener, fresh=fresh, command=command_line())
-    tell_idle_patterns(prepared)
+    warn_of_idle_patterns(prepared)
     with Experiment.open(prepared.experiment) as experiment:
         results = experiment.result_set()
         render(results, rendering)
@@ -150,5 +150,5 @@ def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool
         folder = shlex.quote(str(prepared.experiment))
         note("read the traces:", command=f"gemmetry trace report {folder} -o report.html")
     if summary.failure:
-        tell_failure(summary)
+        print_failure(summary)
     return summary.exit_status

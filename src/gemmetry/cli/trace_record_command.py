@@ -76,8 +76,8 @@ def record(
     request = with_defaults(read_request(source))
     prepared = recording(plan_request(request, source))
     if dry_run:
-        from gemmetry.cli.dry_run import tell_plan
+        from gemmetry.cli.dry_run import print_plan
 
-        tell_plan(prepared, as_json=json)
+        print_plan(prepared, as_json=json)
         return
     raise typer.Exit(run_and_report(prepared, fresh=fresh, json=json, verbose=verbose))

@@ -233,12 +233,12 @@ def print_notes(*texts: str) -> None:
 def finish(traces: Traces, wants_timings: bool) -> int:
     """Report what could not be read; the exit status."""
     from gemmetry.cli.console import note
-    from gemmetry.cli.main import tell
+    from gemmetry.cli.main import print_error
 
     for warning in traces.warnings:
         note(f"warning: {warning}")
     for error in traces.errors.values():
-        tell(error)
+        print_error(error)
     if wants_timings:
         for name, seconds in traces.times.items():
             typer.echo(f"{name:>10} {seconds:8.3f} s", err=True)

@@ -62,9 +62,9 @@ def run(
     request = read_request(source, name="verify", columns=COLUMNS)
     prepared = plan_request(request, source)
     if dry_run:
-        from gemmetry.cli.dry_run import tell_plan
+        from gemmetry.cli.dry_run import print_plan
 
-        tell_plan(prepared, as_json=json)
+        print_plan(prepared, as_json=json)
         return
     raise typer.Exit(run_and_report(prepared, fresh=fresh, json=json, verbose=verbose))
 
@@ -111,7 +111,7 @@ def self_test(
     """
     from gemmetry.api.self_test import matrix_of, prepare_self_test, run_self_test
     from gemmetry.cli.console import command_line, note, stderr_console, stdout_console
-    from gemmetry.cli.run import says_what_is_kept, tell_failure
+    from gemmetry.cli.run import print_failure, says_what_is_kept
     from gemmetry.cli.tables import check_outputs
     from gemmetry.reports.progress import ProgressListener
     from gemmetry.reports.self_test.matrix import (
@@ -139,7 +139,7 @@ def self_test(
         note(f"wrote {path}")
     note(f"experiment: {prepared.experiment}")
     if summary.failure:
-        tell_failure(summary)
+        print_failure(summary)
         raise typer.Exit(summary.exit_status)
     raise typer.Exit(0 if matrix.is_perfect else 1)
 

@@ -38,7 +38,7 @@ class WorkbookError(Exception):
 
 
 class Workbook:
-    """One workbook, opened; sheets are read when they are asked for.
+    """One workbook, opened; sheets are read when they are requested.
 
     Raises:
         WorkbookError: it is no workbook, or too large.
@@ -95,7 +95,7 @@ class Workbook:
         part = "xl/sharedStrings.xml"
         texts: list[str] = []
         pieces: list[str] = []
-        # Readings aloud of East Asian texts stand beside them.
+        # Readings aloud of East Asian texts stand next to them.
         inside = {"t": 0, "rPh": 0}
 
         def begin(tag: str, _attributes: dict[str, str]) -> None:
@@ -137,7 +137,7 @@ class Workbook:
         try:
             if self._archive.getinfo(part).file_size > MOST_UNPACKED_BYTES:
                 raise WorkbookError(f"{part} has more than {MOST_UNPACKED_BYTES >> 20} MiB")
-            # A part is never read beyond the size that the archive tells for it.
+            # A part is never read beyond the size that the archive states.
             with self._archive.open(part) as file:
                 parser.ParseFile(file)
         except KeyError as error:

@@ -14,8 +14,9 @@ from gemmetry.providers.traits import baseline_names
 from gemmetry.statistics.comparison import Difference
 
 Problem = tuple[str, str, str, str]
-"""(target, device, operation, distribution): only dispatches of one problem are held against each
-other, because two devices of a kind differ and the distribution of the inputs changes the speed."""
+"""(target, device, operation, distribution): only dispatches of one problem are compared with
+each other, because two devices of a kind differ and the distribution of the inputs changes the
+speed."""
 
 
 RecordId = tuple[Problem, str, str, str]
@@ -103,7 +104,7 @@ class Speedups:
     that is the baseline, but with the provider of a configuration that is."""
 
     verdicts: Mapping[RecordId, Difference] = field(default_factory=dict)
-    """Record -> whether it was shown to differ from the baseline; empty where nobody asked (see
+    """Record -> whether it was shown to differ from the baseline; empty if not requested (see
     ``within.py``)."""
 
     def difference(self, record: Record) -> Difference | None:

@@ -120,7 +120,7 @@ class ExperimentComparison:
 
     @property
     def has_undecided(self) -> bool:
-        """True if too little was measured of any dispatch to tell whether it became slower."""
+        """True if too little was measured of any dispatch to know whether it became slower."""
         return any(candidate.counted(Difference.UNDECIDED) for candidate in self.candidates)
 
     def __repr__(self) -> str:
@@ -135,7 +135,7 @@ def compare(
     threshold: float | None = None,
     confidence: float = 0.95,
 ) -> ExperimentComparison:
-    """Compare experiments, the first being what the others are held against.
+    """Compare experiments, the first being the one that the others are compared with.
 
     Dispatches are joined on (target, provider, name). Relative differences up to `threshold` count
     as none (None: :func:`default_threshold`). All comparisons of one candidate are judged together

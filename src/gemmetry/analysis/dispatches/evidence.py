@@ -19,7 +19,7 @@ from gemmetry.statistics.comparison import (
 from gemmetry.statistics.quantiles import quantile
 
 DEFAULT_THRESHOLD = 0.02
-"""Relative difference between two runs that counts as none: the interval tells how sure a median is
+"""Relative difference between two runs that counts as none: the interval shows how sure a median is
 within its run, and runs of one binary differ by about this much from each other through memory
 layout and temperature (Mytkowicz et al., "Producing Wrong Data Without Doing Anything Obviously
 Wrong!", ASPLOS 2009, report layout effects of that order and above)."""
@@ -54,7 +54,7 @@ class ComparisonEvidence:
     before: Record
     after: Record
     rounds: tuple[Rounds, Rounds] | None
-    """By turn; None where rounds are not known, or are none (a pretend device does not drift)."""
+    """By turn; None where rounds are not known, or are none (a simulated device does not drift)."""
     samples: tuple[Sequence[float], Sequence[float]]
     relevant: float
     """Relative differences up to this count as none."""
@@ -82,7 +82,7 @@ class ComparisonEvidence:
 
 
 def default_threshold(record: Record, *, is_interleaved: bool) -> float:
-    """Relative difference that counts as none where nothing is asked for."""
+    """Relative difference that counts as none by default."""
     if not is_interleaved:
         return DEFAULT_THRESHOLD
     if record.target == "cpu" or record.measurement is None:
@@ -150,7 +150,7 @@ def _with_the_fastest(
     """The comparison with an interval that holds the ratio of the fastest samples as well.
 
     Other programs can only make samples longer, and can do so in every round: two threads of one
-    library share a processor as long as somebody has the other. The fastest tenth is what the
+    library share a processor as long as someone has the other. The fastest tenth is what the
     kernels take without them.
     """
     ratio = quantile(after, _FASTEST_PART) / quantile(before, _FASTEST_PART)

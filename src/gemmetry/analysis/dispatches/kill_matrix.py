@@ -94,7 +94,7 @@ class NotRun:
     is_bug: bool
     reason: str
     is_broken: bool = False
-    """True where its vehicle is here and it still did not come to run."""
+    """True if its carrier works here and it did not run nevertheless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,13 +216,13 @@ def kill_matrix(
 ) -> KillMatrix:
     """Match records of the provider ``mutant`` with the catalogue.
 
-    Where no kernel of a vehicle reached a check on a device, right ones included, the vehicle does
+    Where no kernel of a carrier reached a check on a device, right ones included, the carrier does
     not work there: nothing is known of its mutants, and none counts as killed.
 
     Args:
         planted: the whole catalogue.
         records: of a self-test's experiment; a planted kernel may have one for each device.
-        absent: configuration -> why it was not asked to run on this machine.
+        absent: configuration -> why it was left out on this machine.
         not_planted: number of a bug -> why no kernel is planted for it.
     """
     by_configuration: dict[str, list[Record]] = {}
@@ -253,7 +253,7 @@ def _place(result: PlantedResult) -> tuple[str, str]:
 
 
 def _unusable(results: Iterable[PlantedResult]) -> set[tuple[str, str]]:
-    """(vehicle, device) where mutants and right kernels alike ended without a check."""
+    """(carrier, device) where mutants and right kernels alike ended without a check."""
     kinds: dict[tuple[str, str], set[bool]] = {}
     reached: set[tuple[str, str]] = set()
     for result in results:

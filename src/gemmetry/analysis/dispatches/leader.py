@@ -45,15 +45,15 @@ class Leader:
     unverified: int
     """Operations on which its result was not verified."""
     undecided: int = 0
-    """Of the operations on which it is fastest, those on which too little was measured to tell it
-    from another contender's best."""
+    """Of the operations on which it is fastest, those on which too little was measured to
+    distinguish it from another contender's best."""
 
 
 def find_leader(result_set: ResultSet, marks: RunMarks) -> Leader | None:
     """The leader of an experiment; None where no operation was measured with two contenders.
 
     Contenders are providers, or configurations where there is but one provider. The leader's best
-    dispatch of each operation is held against the best ones of the others, all comparisons judged
+    dispatch of each operation is compared with the best ones of the others, all comparisons judged
     together (:func:`compare_with_baseline`).
     """
     measured = [r for r in result_set.records if r.outcome is Outcome.OK and r.measurement]

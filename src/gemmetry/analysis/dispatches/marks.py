@@ -1,4 +1,4 @@
-"""Which marks tell one measurement from its neighbours, and which describe the whole run.
+"""Which marks distinguish a measurement from its neighbours, and which describe the whole run.
 
 A mark that nearly every row of a run carries says something about the machine and nothing about the
 row. Records keep all of their marks; this module decides which of them a report shows in the row

@@ -58,7 +58,7 @@ class TraceReport:
     """Files without work on a GPU."""
     jobs: list[JobCollectives]
     devices: list[str]
-    """Products of the GPUs that worked, as far as the traces tell."""
+    """Products of the GPUs that worked, as far as the traces show."""
     lanes: list[TimelineLane]
     """Of the timeline; [] unless it was requested."""
     errors: dict[str, str]

@@ -15,7 +15,7 @@ class _Sums(NamedTuple):
     """How rows of several files become one."""
 
     keys: tuple[str, ...]
-    """Columns that tell rows apart; all others that are not named below are left out."""
+    """Columns that distinguish rows; all others that are not named below are left out."""
     calls: str
     spent: str
     """The column of time, by which rows are ordered."""
