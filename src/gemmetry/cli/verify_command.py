@@ -102,12 +102,13 @@ def self_test(
     output: Outputs = None,
     fresh: Fresh = False,
 ) -> None:
-    """Verify kernels with planted bugs, and right ones that look wrong, and score the checks.
+    """Verify mutants, kernels with deliberate bugs, and correct kernels that look wrong.
 
-    Prints which check killed which mutant, the score, the false alarms, and what the checks of
-    other harnesses let through. Exit status 1 if a mutant survives, a right kernel is flagged, or
-    one that belongs to this machine did not come to run. Unseen kernels, written without a look at
-    the checks, are scored apart; their score does not change the exit status.
+    Prints which check caught which mutant, the score, the false alarms, and what the checks of
+    other harnesses let through. Exit status 1 if a mutant survives, a correct kernel is flagged,
+    or a kernel that should run on this machine does not. Unseen kernels, which were written
+    without looking at the checks, are scored separately; their score does not change the exit
+    status.
     """
     from gemmetry.api.self_test import matrix_of, prepare_self_test, run_self_test
     from gemmetry.cli.console import command_line, note, stderr_console, stdout_console
