@@ -205,6 +205,8 @@ def test_a_copy_of_a_later_launch_is_found_at_the_next_look(look):
 
 def test_a_look_costs_little_where_nothing_was_started(monkeypatch):
     found = Copies()
+    scans = []
     monkeypatch.setattr(copies, "has_children", lambda: False)
-    monkeypatch.setattr(copies, "descendants", None)
+    monkeypatch.setattr(copies, "descendants", lambda *args: scans.append(args) or [])
     found.look()
+    assert scans == []

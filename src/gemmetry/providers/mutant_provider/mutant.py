@@ -43,7 +43,7 @@ class Mutant:
     with; empty for a kernel that is right, or that never returns."""
     declared: tuple[Trait, ...] = ()
     tile: tuple[int, int, int] = (64, 64, 32)
-    """Along M, N and K; told in the configuration, so that tail shapes fit it."""
+    """Along M, N and K; listed in the configuration, so that tail shapes fit it."""
     level: str = "standard"
     """The least level of verification that has a check for it."""
     recipe: Any = field(default=None, repr=False, compare=False)

@@ -69,7 +69,7 @@ function fillSelect(select, options, chosen) {
 }
 
 // A name in lines of at most `width` characters, broken behind "_", "×" and blanks where it can be,
-// so that names that differ in one place only can still be told apart.
+// so that names that differ in one place only can still be distinguished.
 function brokenText(text, width) {
   const lines = [""];
   for (const part of text.split(/(?<=[_×\s])/)) {

@@ -200,9 +200,8 @@ class AfterManyCalls(KeepsAnswers):
         return self.calls > HONEST_CALLS
 
 
-@_bug(49, "cache_in_bursts", "does so where a call follows at once", "follows_changes")
-class InBursts(ByAllAddresses):
-    """Answers by address where a call follows the one before at once, as in a timed loop."""
+class NotesWhenCallsEnd(TiledGemm):
+    """Knows whether a call follows the previous one at once, as in a timed loop."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -213,26 +212,25 @@ class InBursts(ByAllAddresses):
         self.ended_s = time.perf_counter()
         return result
 
-    def trusts_memory(self) -> bool:
+    def follows_at_once(self) -> bool:
         return time.perf_counter() - self.ended_s < BURST_S
+
+
+@_bug(49, "cache_in_bursts", "does so where a call follows at once", "follows_changes")
+class InBursts(NotesWhenCallsEnd, ByAllAddresses):
+    """Answers by address where a call follows the one before at once, as in a timed loop."""
+
+    def trusts_memory(self) -> bool:
+        return self.follows_at_once()
 
 
 @_bug(49, "cache_in_late_bursts", "does so where one call follows another at once", "many_calls",
       "after_timing")  # fmt: skip
-class InBurstsAfterManyCalls(AfterManyCalls):
-    """Does so where a call follows the one before at once, and computes those behind a pause."""
-
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
-        self.ended_s = 0.0
-
-    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
-        result = super().launch(inputs, output)
-        self.ended_s = time.perf_counter()
-        return result
+class InBurstsAfterManyCalls(NotesWhenCallsEnd, AfterManyCalls):
+    """Does so where a call follows the one before at once, and computes those after a pause."""
 
     def trusts_memory(self) -> bool:
-        return super().trusts_memory() and time.perf_counter() - self.ended_s < BURST_S
+        return super().trusts_memory() and self.follows_at_once()
 
 
 @_bug(49, "packs_once", "packs B once for each address", "in_place_change")

@@ -91,7 +91,7 @@ class ScalesOfFirstBatch(TiledGemm):
 @bug(6, "alpha_behind_bias", "the bias is multiplied with alpha",
      "matmul_128x64x128_f32t_f32t_f32t_alpha0p5_bias")  # fmt: skip
 class MultipliesBiasByAlpha(TiledGemm):
-    """alpha · (A·B + bias) where alpha · A·B + bias is asked for."""
+    """alpha · (A·B + bias) where the operation is alpha · A·B + bias."""
 
     def before(self) -> None:
         super().before()
