@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from gemmetry.domain.dispatch import Plan, ProviderRequest
 from gemmetry.domain.dtypes import F32
-from gemmetry.domain.environment import Environment
 from gemmetry.domain.operation import MatmulShape, Operation, OperationKind, Signature
-from gemmetry.domain.plan import Plan, ProviderRequest
+from gemmetry.domain.record import Environment
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import run

@@ -25,8 +25,7 @@ from gemmetry.analysis.dispatches.marks import relative_half_width
 from gemmetry.api.profile import profile
 from gemmetry.api.results import Results
 from gemmetry.domain.dtypes import parse_dtype
-from gemmetry.domain.record import Measurement, Record
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import Measurement, Record, ResultSet
 from gemmetry.engine.device.grouping import ASSUMED_CACHE_BYTES
 from gemmetry.measurement.buffers import CACHE_FACTOR, MAX_SETS
 from gemmetry.statistics.comparison import Comparison, Difference, Pairing

@@ -8,8 +8,7 @@ import pytest
 from gemmetry.api.profile import read_spec
 from gemmetry.api.results import Results
 from gemmetry.domain.outcome import Outcome
-from gemmetry.domain.record import Measurement, Record, Telemetry
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import Measurement, Record, ResultSet, Telemetry
 
 
 def record(median: float, telemetry: Telemetry | None = None) -> Record:

@@ -11,8 +11,7 @@ import timing_proof as proof
 
 from gemmetry.api.results import Results
 from gemmetry.domain.outcome import Outcome
-from gemmetry.domain.record import Measurement, Record
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import Measurement, Record, ResultSet
 from gemmetry.statistics.comparison import Difference, Pairing
 
 ROUNDS = 20

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, Plan, ProviderRequest
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
 
@@ -35,3 +35,31 @@ def test_a_dispatch_is_named_by_its_halves_and_keyed_with_provider_and_target():
 ])  # fmt: skip
 def test_sizes_of_tiles_are_read_under_their_usual_names(parameters, tile):
     assert Configuration("some", parameters).tile == tile
+
+
+def _plan(document):
+    return Plan(
+        name="x",
+        operations=(),
+        providers=(ProviderRequest(name="null"),),
+        targets=(CPU,),
+        document=document,
+    )
+
+
+def test_equal_documents_are_equal_plans_whatever_their_order():
+    first = _plan({"a": 1, "b": [1, 2]}).hash
+    assert first == _plan({"b": [1, 2], "a": 1}).hash
+    assert first != _plan({"a": 1, "b": [2, 1]}).hash
+    assert len(first) == 10
+    assert int(first, 16) >= 0
+
+
+def test_the_hash_is_the_same_in_every_version():
+    """Experiments of an earlier version must be found again: the value is pinned."""
+    assert _plan({"name": "é", "seed": 42}).hash == "80574028fc"
+
+
+def test_plans_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        _plan({}).name = "y"  # type: ignore[misc]

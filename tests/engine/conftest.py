@@ -16,18 +16,18 @@ from typing import Any
 
 import pytest
 
+from gemmetry.domain.dispatch import Plan, ProviderRequest
 from gemmetry.domain.dtypes import F32
 from gemmetry.domain.events import Event
 from gemmetry.domain.operation import MatmulShape, Operation, OperationKind, Signature
 from gemmetry.domain.outcome import Stage
-from gemmetry.domain.plan import Plan, ProviderRequest
 from gemmetry.domain.record import Record
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import RunSummary, run, session
 from gemmetry.engine.workers.executor import Executor
 from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
-from gemmetry.engine.workers.protocol import Message, Reply
+from gemmetry.engine.workers.protocol import Frame, Reply
 from gemmetry.measurement.rounds import Round
 from gemmetry.store.experiment import Experiment
 
@@ -165,10 +165,10 @@ def value_of(kind: Any, chance: random.Random, depth: int = 0) -> Any:
 
 
 @pytest.fixture
-def some_replies() -> Callable[[random.Random, int], list[Message]]:
+def some_replies() -> Callable[[random.Random, int], list[Frame]]:
     """Random replies that decode, most of them senseless."""
 
-    def make(chance: random.Random, count: int) -> list[Message]:
+    def make(chance: random.Random, count: int) -> list[Frame]:
         kinds = typing.get_args(Reply)
         return [value_of(chance.choice(kinds), chance) for _ in range(count)]
 

@@ -20,10 +20,10 @@ from gemmetry.engine.workers.protocol import (
     Close,
     Closed,
     Compile,
-    Compiled,
+    CompileDone,
     Entered,
+    Frame,
     Hello,
-    Message,
     Open,
     Opened,
     Ready,
@@ -43,17 +43,17 @@ PASSED = Verdict(
 
 _CHANCE = random.Random(0)
 
-Answer = Callable[[Message], Iterable[Message]]
+Answer = Callable[[Frame], Iterable[Frame]]
 
 
-def healthy_answers(request: Message) -> list[Message]:
+def healthy_answers(request: Frame) -> list[Frame]:
     """What a worker answers that finds everything right."""
     match request:
         case Hello():
             return [Ready()]
         case Compile():
-            answers: list[Message] = [
-                Compiled(w.id, BuildFacts(), None) for w in request.dispatches
+            answers: list[Frame] = [
+                CompileDone(w.id, BuildFacts(), None) for w in request.dispatches
             ]
         case Open():
             answers = [reply for wire in request.dispatches for reply in opened(wire)]
@@ -72,7 +72,7 @@ def _round(count: int) -> Round:
     return Round(samples_ns=samples, method="events", seconds=1e-6)
 
 
-def opened(wire: WireDispatch) -> list[Message]:
+def opened(wire: WireDispatch) -> list[Frame]:
     """The answers about a dispatch that can be opened."""
     trace = None
     if wire.trace_folder:
@@ -92,11 +92,11 @@ class MemoryChannel:
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
-        self.sent: list[Message] = []
-        self.queue: deque[Message] = deque()
+        self.sent: list[Frame] = []
+        self.queue: deque[Frame] = deque()
         self.is_closed = False
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Frame) -> None:
         if self.is_closed:
             raise ChannelClosed
         self.sent.append(message)
@@ -121,7 +121,7 @@ class RecordingChannel(MemoryChannel):
         super().__init__(self._answer)
         self._repeats = 0
 
-    def _answer(self, request: Message) -> list[Message]:
+    def _answer(self, request: Frame) -> list[Frame]:
         if isinstance(request, Hello):
             assert request.settings.trace is not None
             self._repeats = request.settings.trace.repeats

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.domain.dispatch import ProviderRequest
 from gemmetry.domain.errors import PlanMismatchError
 from gemmetry.domain.events import DispatchFinished, PlanReady
 from gemmetry.domain.outcome import Outcome
-from gemmetry.domain.plan import ProviderRequest
 from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import run, session, trace_plan

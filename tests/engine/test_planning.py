@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.dispatch import Configuration, NamedDispatch, ProviderRequest
 from gemmetry.domain.errors import EmptySelectionError, RequestError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.outcome import Outcome
-from gemmetry.domain.plan import NamedDispatch, ProviderRequest
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.planning import enumerate_plan, make_lanes
 from gemmetry.providers.registry import load_provider

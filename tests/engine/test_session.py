@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.domain.dispatch import NamedDispatch, ProviderRequest
 from gemmetry.domain.errors import (
     EmptySelectionError,
     PlanMismatchError,
@@ -19,7 +20,6 @@ from gemmetry.domain.errors import (
 from gemmetry.domain.events import DispatchFinished, Message, PlanReady, StageProgress
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.outcome import Outcome, Stage, Verification
-from gemmetry.domain.plan import NamedDispatch, ProviderRequest
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import run, session
 from gemmetry.engine.device import opening, results

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import ProviderRequest
 from gemmetry.domain.events import Message, StageProgress
 from gemmetry.domain.outcome import Outcome, Stage
-from gemmetry.domain.plan import ProviderRequest
 from gemmetry.engine import compile, compile_plan, generate
 from gemmetry.specs.generated import read_generated
 from gemmetry.store.experiment import Experiment

@@ -13,11 +13,17 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from gemmetry.domain.environment import Environment
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.outcome import Outcome, Stage, Verification
-from gemmetry.domain.record import BuildFacts, Measurement, Record, Telemetry, Verdict
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import (
+    BuildFacts,
+    Environment,
+    Measurement,
+    Record,
+    ResultSet,
+    Telemetry,
+    Verdict,
+)
 
 HOSTILE = "<script>alert(1)</script>"
 FORMULA = '=HYPERLINK("http://x")'

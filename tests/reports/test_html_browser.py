@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import ResultSet
 from gemmetry.reports.dispatches.html import write_html
 from gemmetry.reports.palette import colour_at, contrast
 

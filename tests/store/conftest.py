@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmetry.domain.environment import Environment
+from gemmetry.domain.dispatch import Plan
 from gemmetry.domain.outcome import Outcome
-from gemmetry.domain.plan import Plan
-from gemmetry.domain.record import Measurement, Record
+from gemmetry.domain.record import Environment, Measurement, Record
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.rows import Lane, PlanBatch, StoredRound

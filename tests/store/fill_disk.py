@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gemmetry.domain.environment import Environment
+from gemmetry.domain.dispatch import Plan
 from gemmetry.domain.errors import StorageError
-from gemmetry.domain.plan import Plan
+from gemmetry.domain.record import Environment
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.rows import StoredRound
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.environment import Environment
 from gemmetry.domain.errors import (
     JournalDamagedError,
     PlanMismatchError,
@@ -20,7 +19,7 @@ from gemmetry.domain.errors import (
     StorageError,
 )
 from gemmetry.domain.outcome import Outcome, Verification
-from gemmetry.domain.record import BuildFacts, Verdict
+from gemmetry.domain.record import BuildFacts, Environment, Verdict
 from gemmetry.store.experiment import Experiment
 
 

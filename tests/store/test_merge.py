@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.domain.environment import Environment
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.record import Environment
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.merge import merge
 

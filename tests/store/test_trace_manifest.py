@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from gemmetry.domain.environment import Environment
 from gemmetry.domain.errors import JournalDamagedError
 from gemmetry.domain.outcome import Outcome
-from gemmetry.domain.record import TraceFacts
+from gemmetry.domain.record import Environment, TraceFacts
 from gemmetry.domain.settings import TraceSchedule
 from gemmetry.store.trace_manifest import TraceManifest, key_of
 

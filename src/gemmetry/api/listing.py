@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemmetry.domain.plan import Plan
+from gemmetry.domain.dispatch import Plan
 from gemmetry.domain.target import Target
 from gemmetry.engine.dispatches.candidate import RecordMaker
 from gemmetry.engine.planning import enumerate_plan, make_lanes

@@ -15,8 +15,8 @@ from gemmetry.domain.errors import StorageError
 # Specs take a tenth of a second to import, which reading traces need not wait for.
 if TYPE_CHECKING:
     from gemmetry.api.results import Results
+    from gemmetry.domain.dispatch import Plan
     from gemmetry.domain.events import Listener
-    from gemmetry.domain.plan import Plan
     from gemmetry.engine import RunSummary
     from gemmetry.specs.loader import Known, Place
     from gemmetry.specs.model import ProfileSpec

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from gemmetry.domain.columns import row
 from gemmetry.domain.outcome import Outcome
-from gemmetry.domain.record import Record
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import Record, ResultSet
 
 if TYPE_CHECKING:
     import pandas

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gemmetry
+from gemmetry.domain.dispatch import Plan, ProviderRequest
 from gemmetry.domain.errors import EmptySelectionError, UnknownNameError
 from gemmetry.domain.events import Listener, ignore_events
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.outcome import Stage
-from gemmetry.domain.plan import Plan, ProviderRequest
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.mutant_provider import NAME

@@ -14,7 +14,7 @@ import typer
 from gemmetry.cli.console import note, stdout_console
 
 if TYPE_CHECKING:
-    from gemmetry.domain.resultset import ResultSet
+    from gemmetry.domain.record import ResultSet
     from gemmetry.specs.model import ProfileSpec
 
 _WITH_COLUMNS = frozenset((".csv", ".parquet", ".xlsx", ".md"))

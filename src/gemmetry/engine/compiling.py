@@ -21,7 +21,7 @@ from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.engine.dispatches.candidate import Candidate
 from gemmetry.engine.failures import Ending, WorkerLost, ending_of
 from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
-from gemmetry.engine.workers.protocol import Answered, Compile, Compiled
+from gemmetry.engine.workers.protocol import Answered, Compile, CompileDone
 from gemmetry.engine.workers.replies import out_of_turn
 from gemmetry.hardware.host import usable_cores
 
@@ -109,7 +109,7 @@ class CompilePool:
                 reply = worker.receive()
                 if isinstance(reply, Answered):
                     return failed, list(waiting.values()), None
-                if not isinstance(reply, Compiled) or reply.id not in waiting:
+                if not isinstance(reply, CompileDone) or reply.id not in waiting:
                     raise worker.distrust(out_of_turn(reply))
                 candidate = waiting.pop(reply.id)
                 candidate.facts = reply.facts

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gemmetry.domain.dispatch import Plan
 from gemmetry.domain.outcome import Outcome, Verification
-from gemmetry.domain.plan import Plan
 from gemmetry.domain.record import Record, Verdict
 from gemmetry.engine.jobs import Job
 from gemmetry.store.experiment import Experiment

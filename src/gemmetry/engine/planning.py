@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gemmetry.domain.contracts import Provider
-from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration
+from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, NamedDispatch, Plan
 from gemmetry.domain.errors import EmptySelectionError, RequestError, nearest
 from gemmetry.domain.names import operation_name, operation_namer
 from gemmetry.domain.operation import Operation, Signature
 from gemmetry.domain.outcome import Outcome
-from gemmetry.domain.plan import NamedDispatch, Plan
 from gemmetry.domain.record import Record
 from gemmetry.store.rows import Lane, PlanBatch
 

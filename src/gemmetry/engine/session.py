@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from gemmetry.domain.environment import Environment
+from gemmetry.domain.dispatch import Plan
 from gemmetry.domain.errors import DeviceLostError
 from gemmetry.domain.events import (
     DispatchFinished,
@@ -20,8 +20,7 @@ from gemmetry.domain.events import (
     ignore_events,
 )
 from gemmetry.domain.outcome import Outcome, Stage
-from gemmetry.domain.plan import Plan
-from gemmetry.domain.record import Record
+from gemmetry.domain.record import Environment, Record
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.compiling import CompilePool, Failed, Progress, collect
 from gemmetry.engine.device.session import DeviceSession

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Dispatch, Plan
 from gemmetry.domain.errors import DispatchError
 from gemmetry.domain.events import Listener, Message, StageProgress, ignore_events
 from gemmetry.domain.outcome import Stage
-from gemmetry.domain.plan import Plan
 from gemmetry.domain.record import Record
 from gemmetry.domain.settings import TraceSchedule
 from gemmetry.engine.dispatches.candidate import RecordMaker

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from gemmetry.domain.environment import Environment
+from gemmetry.domain.record import Environment
 from gemmetry.hardware.detect import amd_gpus, cpu_facts, nvidia_gpus
 from gemmetry.hardware.host import total_memory_bytes, usable_cores
 

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from gemmetry.domain.dispatch import NamedDispatch, Plan, ProviderRequest, Selection
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.outcome import Stage
-from gemmetry.domain.plan import NamedDispatch, Plan, ProviderRequest, Selection
 from gemmetry.domain.settings import USUAL_SAMPLES, RunSettings
 from gemmetry.domain.target import Target
 from gemmetry.specs.catalogue import Catalogue

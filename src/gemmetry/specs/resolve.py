@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gemmetry.domain.dispatch import ProviderRequest
 from gemmetry.domain.errors import RequestError, UnknownNameError
-from gemmetry.domain.plan import ProviderRequest
 from gemmetry.domain.target import Target, TargetKind, parse_target
 from gemmetry.specs.catalogue import Catalogue
 from gemmetry.specs.generated import Generated

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION
+from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, NamedDispatch, Selection
 from gemmetry.domain.errors import EmptySelectionError, RequestError, nearest
 from gemmetry.domain.names import operation_name
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.plan import NamedDispatch, Selection
 from gemmetry.domain.target import Target
 from gemmetry.specs.generated import Generated
 

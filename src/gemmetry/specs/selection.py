@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gemmetry.domain.dispatch import NamedDispatch
 from gemmetry.domain.errors import (
     NameSyntaxError,
     RequestError,
@@ -15,7 +16,6 @@ from gemmetry.domain.errors import (
 )
 from gemmetry.domain.names import operation_name, split_dispatch_name
 from gemmetry.domain.operation import Operation, OperationKind
-from gemmetry.domain.plan import NamedDispatch
 from gemmetry.specs.operations.ranges import parse_sizes
 
 _Test = Callable[[str, str, Operation], bool]

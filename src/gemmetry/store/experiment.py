@@ -20,10 +20,9 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
-from gemmetry.domain.environment import Environment
+from gemmetry.domain.dispatch import Plan
 from gemmetry.domain.errors import PlanMismatchError
-from gemmetry.domain.plan import Plan
-from gemmetry.domain.record import Record, Verdict
+from gemmetry.domain.record import Environment, Record, Verdict
 from gemmetry.store import creation
 from gemmetry.store.growth import Again, add_plan
 from gemmetry.store.lock import FolderLock

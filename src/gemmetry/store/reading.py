@@ -11,9 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gemmetry.domain.environment import Environment
-from gemmetry.domain.record import Record, Verdict
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import Environment, Record, ResultSet, Verdict
 from gemmetry.store import creation
 from gemmetry.store.manifest import Manifest
 from gemmetry.store.older import without_unfounded_interval

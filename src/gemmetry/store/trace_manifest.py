@@ -16,11 +16,10 @@ from typing import Any, TypeAlias
 import msgspec
 
 from gemmetry.domain.columns import COLUMNS_BY_NAME, row
-from gemmetry.domain.environment import Environment
 from gemmetry.domain.errors import JournalDamagedError, NameSyntaxError
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Layout
-from gemmetry.domain.record import Record
+from gemmetry.domain.record import Environment, Record
 from gemmetry.domain.settings import TraceSchedule
 from gemmetry.store.manifest import write_durably
 from gemmetry.store.schema import told_errors

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from gemmetry.analysis.dispatches.comparison import compare
-from gemmetry.domain.environment import Environment
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.outcome import Outcome, Stage
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import Environment, ResultSet
 from gemmetry.statistics.comparison import Difference
 
 SQUARE = "matmul_512x512x512_f32t_f32t_f32t"

@@ -8,8 +8,7 @@ import pytest
 from gemmetry.analysis.dispatches.leader import find_leader
 from gemmetry.analysis.dispatches.marks import find_run_marks
 from gemmetry.domain.outcome import Outcome, Stage, Verification
-from gemmetry.domain.record import Verdict
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import ResultSet, Verdict
 
 NAMES = [f"matmul_{n}x{n}x{n}_f32t_f32t_f32t" for n in (64, 128, 256)]
 

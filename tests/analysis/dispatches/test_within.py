@@ -8,7 +8,7 @@ import pytest
 from gemmetry.analysis.dispatches.within import compare_with_baseline, judged_speedups
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.outcome import Outcome, Stage
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import ResultSet
 from gemmetry.statistics.comparison import Difference, Pairing
 
 SQUARE = "matmul_512x512x512_f32t_f32t_f32t"

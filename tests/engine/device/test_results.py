@@ -44,7 +44,7 @@ def journal():
 def collected(journal, tmp_path):
     settings = RunSettings()
     maker = RecordMaker(settings, "env", tmp_path)
-    return results.Results(job_of(settings), StopPolicy(settings, TARGET), journal, maker)
+    return results.PendingResults(job_of(settings), StopPolicy(settings, TARGET), journal, maker)
 
 
 def candidate(number):

@@ -44,7 +44,7 @@ def test_rounds_go_through_the_store_unchanged(tmp_path, make_plan):
     rounds = [make_round(1.0, 2.0), make_round(3.0)]
     stored = [candidate.add_round(one) for one in rounds]
     assert [one.round for one in stored] == [0, 1]
-    from gemmetry.domain.environment import Environment
+    from gemmetry.domain.record import Environment
 
     plan = make_plan()
     with Experiment.create_or_open(tmp_path, plan, environment=Environment()) as experiment:

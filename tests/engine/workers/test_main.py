@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.contracts import Compiled as CompiledDispatch
-from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.contracts import Compiled, Workspace
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.errors import CompileError
 from gemmetry.domain.record import BuildFacts
@@ -20,7 +19,7 @@ from gemmetry.engine.workers.protocol import (
     Channel,
     ChannelClosed,
     Compile,
-    Compiled,
+    CompileDone,
     Hello,
     Reply,
     Request,
@@ -40,7 +39,7 @@ class Fake:
     def compile(self, dispatches, workspace):
         by_name = {dispatch.configuration.name: dispatch for dispatch in dispatches}
         for name, error in self.results.items():
-            yield CompiledDispatch(
+            yield Compiled(
                 dispatch=by_name[name], facts=BuildFacts(registers=len(name)), error=error
             )
         if self.error is not None:
@@ -66,7 +65,7 @@ def compile_with(provider, *names, rows=None):
 
 def test_results_are_told_as_they_come_in_any_order():
     first, second = compile_with(Fake({"bb": None, "a": CompileError("bad tile")}), "a", "bb")
-    assert first == Compiled(1, BuildFacts(registers=2), None)
+    assert first == CompileDone(1, BuildFacts(registers=2), None)
     assert (second.id, second.failure.kind, second.failure.message) == (
         0, "CompileError", "bad tile"
     )  # fmt: skip
@@ -77,7 +76,7 @@ def test_equal_configurations_of_several_operations_are_told_apart():
         def compile(self, dispatches, workspace):
             for dispatch in reversed(dispatches):
                 m = dispatch.operation.matmul_shape[0]
-                yield CompiledDispatch(dispatch=dispatch, facts=BuildFacts(registers=m))
+                yield Compiled(dispatch=dispatch, facts=BuildFacts(registers=m))
 
     found = compile_with(Backwards(), "default", "default", rows=(3, 5))
     assert [(one.id, one.facts.registers) for one in found] == [(1, 5), (0, 3)]

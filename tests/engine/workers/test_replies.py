@@ -244,7 +244,7 @@ def test_random_bytes_and_spoiled_frames_are_messages_or_told(some_replies):
         theirs.close()
         try:
             while True:
-                assert isinstance(channel.receive(5.0), protocol.Message)
+                assert isinstance(channel.receive(5.0), protocol.Frame)
                 ends["message"] += 1
         except BadFrame:
             ends["bad"] += 1

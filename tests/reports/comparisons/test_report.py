@@ -12,10 +12,9 @@ import polars
 import pytest
 
 from gemmetry.analysis.dispatches.comparison import compare
-from gemmetry.domain.environment import Environment
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.outcome import Outcome
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import Environment, ResultSet
 from gemmetry.reports.comparisons.junit import comparison_junit
 from gemmetry.reports.comparisons.report import (
     comparison_document,

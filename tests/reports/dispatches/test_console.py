@@ -9,8 +9,7 @@ from rich.console import Console
 
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.outcome import Outcome, Stage, Verification
-from gemmetry.domain.record import Verdict
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import ResultSet, Verdict
 from gemmetry.reports.dispatches.console import print_table
 
 EXPECTED = Path(__file__).parents[1] / "expected"

@@ -11,11 +11,9 @@ import pytest
 from gemmetry.analysis.dispatches.leader import find_leader
 from gemmetry.analysis.dispatches.marks import find_run_marks
 from gemmetry.domain.columns import COLUMNS
-from gemmetry.domain.environment import Environment
 from gemmetry.domain.errors import StorageError
 from gemmetry.domain.outcome import Outcome, Stage
-from gemmetry.domain.record import BuildFacts
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import BuildFacts, Environment, ResultSet
 from gemmetry.reports.dispatches.html import (
     render_html,
     render_notebook_table,

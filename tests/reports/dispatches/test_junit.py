@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 from gemmetry.analysis.dispatches.leader import find_leader
 from gemmetry.analysis.dispatches.marks import find_run_marks
 from gemmetry.domain.outcome import Outcome
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import ResultSet
 from gemmetry.reports.dispatches.junit import to_junit
 from gemmetry.reports.dispatches.verdict_line import verdict_line
 

@@ -6,8 +6,7 @@ import pytest
 
 from gemmetry.domain.columns import COLUMNS, SCHEMA_VERSION, RecordColumn
 from gemmetry.domain.errors import UnknownNameError
-from gemmetry.domain.record import BuildFacts
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import BuildFacts, ResultSet
 from gemmetry.domain.tables import ColumnType
 from gemmetry.reports.dispatches import records
 from gemmetry.reports.dispatches.records import (

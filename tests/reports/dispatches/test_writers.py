@@ -11,7 +11,7 @@ import polars
 import pytest
 
 from gemmetry.domain.errors import RequestError, StorageError, UnknownNameError
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import ResultSet
 from gemmetry.reports.dispatches.html import render_notebook_table
 from gemmetry.reports.dispatches.writers import SUFFIXES, to_markdown, write
 

@@ -15,8 +15,7 @@ from gemmetry.analysis.dispatches.evidence import (
 )
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.outcome import Outcome
-from gemmetry.domain.record import Record
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import Record, ResultSet
 from gemmetry.statistics.comparison import Comparison, Difference
 
 JoinKey = tuple[str, str, str, str]

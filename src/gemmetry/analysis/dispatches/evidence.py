@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gemmetry.analysis.dispatches.marks import LENGTHENED, mark_kind
-from gemmetry.domain.record import Measurement, Record
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import Measurement, Record, ResultSet
 from gemmetry.statistics.comparison import (
     Comparison,
     Difference,

@@ -17,8 +17,7 @@ from gemmetry.analysis.dispatches.baseline import (
 from gemmetry.analysis.dispatches.marks import RunMarks
 from gemmetry.analysis.dispatches.within import compare_with_baseline
 from gemmetry.domain.outcome import Outcome, Verification
-from gemmetry.domain.record import Record
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import Record, ResultSet
 from gemmetry.statistics.comparison import Difference
 
 Bests = Mapping[str, Record]

@@ -21,8 +21,7 @@ from gemmetry.analysis.dispatches.comparison import (
     change_between,
     judge_changes,
 )
-from gemmetry.domain.record import Record
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import Record, ResultSet
 
 
 def compare_with_baseline(

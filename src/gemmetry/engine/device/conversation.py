@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gemmetry.domain.outcome import Stage
 from gemmetry.engine.dispatches.candidate import Candidate
 from gemmetry.engine.workers.process import WorkerProcess
-from gemmetry.engine.workers.protocol import LeftBehind, Message, Reply
+from gemmetry.engine.workers.protocol import Frame, LeftBehind, Reply
 from gemmetry.engine.workers.replies import MOST_LEFT
 
 DOING = {
@@ -23,7 +23,7 @@ def enter(worker: WorkerProcess, stage: Stage) -> None:
 
 
 def hear(
-    worker: WorkerProcess, kinds: tuple[type[Message], ...], waiting: Sequence[Candidate]
+    worker: WorkerProcess, kinds: tuple[type[Frame], ...], waiting: Sequence[Candidate]
 ) -> Reply:
     """A reply that is one of `kinds` and about the first of `waiting`, or the end of the replies.
 

@@ -25,7 +25,7 @@ A commit takes below a millisecond on a solid-state disk, so that this costs lit
 what a kill loses."""
 
 
-class Results:
+class PendingResults:
     """Collects rounds, verdicts and records, and stores them together."""
 
     def __init__(

@@ -15,7 +15,7 @@ from gemmetry.domain.target import Target
 from gemmetry.engine.device.closing import Closer
 from gemmetry.engine.device.grouping import Budget, by_lane
 from gemmetry.engine.device.opening import Opener
-from gemmetry.engine.device.results import Results
+from gemmetry.engine.device.results import PendingResults
 from gemmetry.engine.device.sampling import RoundRobin
 from gemmetry.engine.device.standing import Standing
 from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker
@@ -34,7 +34,7 @@ class DeviceSession:
         job = self._job = context.job
         self._experiment = journal.experiment
         policy = StopPolicy(context.settings, target)
-        self._results = Results(job, policy, journal, records)
+        self._results = PendingResults(job, policy, journal, records)
         processes = job.process_count(target)
         self._budget = Budget(target, job, processes)
         self._crews = Crews(context, processes)

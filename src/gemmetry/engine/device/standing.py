@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gemmetry.domain.errors import DeviceLostError, StorageError
 from gemmetry.domain.outcome import Outcome
 from gemmetry.engine.device.conversation import DOING
-from gemmetry.engine.device.results import Results
+from gemmetry.engine.device.results import PendingResults
 from gemmetry.engine.dispatches.candidate import Candidate
 from gemmetry.engine.failures import Ending, WorkerLost, ending_of
 from gemmetry.engine.workers.crew import Crews
@@ -23,7 +23,7 @@ taken to be that dispatch's doing, so that a plan that holds it can come to its 
 class Standing:
     """The candidates of one device that its workers hold open."""
 
-    def __init__(self, crews: Crews, results: Results, experiment: Experiment) -> None:
+    def __init__(self, crews: Crews, results: PendingResults, experiment: Experiment) -> None:
         self.crews = crews
         self.results = results
         self._experiment = experiment

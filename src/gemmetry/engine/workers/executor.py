@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from gemmetry.engine.workers.protocol import Message
+from gemmetry.engine.workers.protocol import Frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class WorkerStart:
 class MessageChannel(Protocol):
     """The parent's end of a conversation with a worker."""
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Frame) -> None:
         """Send one message.
 
         Raises:

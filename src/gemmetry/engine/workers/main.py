@@ -27,7 +27,7 @@ from gemmetry.engine.workers.protocol import (
     ChannelClosed,
     Close,
     Compile,
-    Compiled,
+    CompileDone,
     Hello,
     Open,
     Ready,
@@ -111,14 +111,14 @@ def _compile(
     try:
         for compiled in provider.compile(dispatches, workspace):
             failure = None if compiled.error is None else describe(compiled.error)
-            channel.send(Compiled(ids.pop(compiled.dispatch.name), compiled.facts, failure))
+            channel.send(CompileDone(ids.pop(compiled.dispatch.name), compiled.facts, failure))
     except ChannelClosed:
         raise
     except Exception as error:  # noqa: BLE001  # the isolation boundary
         # Those without a result are halved and tried again until the culprit stands alone.
         if len(ids) == 1:
             (left,) = ids.values()
-            channel.send(Compiled(left, BuildFacts(), describe(error)))
+            channel.send(CompileDone(left, BuildFacts(), describe(error)))
 
 
 if __name__ == "__main__":

@@ -29,9 +29,9 @@ from gemmetry.engine.workers.protocol import (
     BadFrame,
     ChannelClosed,
     Failure,
+    Frame,
     Hello,
     LeftBehind,
-    Message,
     Ready,
     Reply,
     Shutdown,
@@ -139,7 +139,7 @@ class WorkerProcess:
             raise self.distrust(out_of_turn(reply))
         return reply.failure
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Frame) -> None:
         """Send a request; output from here on belongs to it."""
         self._mark = self._log_size()
         try:
@@ -158,7 +158,7 @@ class WorkerProcess:
         self._deadline = time.monotonic() + seconds
         self._late = late
 
-    def hear(self, kinds: tuple[type[Message], ...], ids: Collection[int]) -> Reply:
+    def hear(self, kinds: tuple[type[Frame], ...], ids: Collection[int]) -> Reply:
         """The next reply, which must be one of `kinds` about one of `ids`, or, where all are
         answered, say so.
 

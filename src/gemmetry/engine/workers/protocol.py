@@ -39,7 +39,7 @@ FRAME_PAUSE_S = 30.0
 processor or one that is no worker pauses in the middle."""
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Base of all frames."""
 
 
@@ -76,7 +76,7 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
     GPU: nothing that the worker does from here on can be believed."""
 
 
-class Hello(Message, frozen=True):
+class Hello(Frame, frozen=True):
     """First request: who the worker is."""
 
     provider: str
@@ -91,61 +91,61 @@ class Hello(Message, frozen=True):
     force_compile: bool
 
 
-class Compile(Message, frozen=True):
-    """Compile dispatches, of several operations perhaps; one Compiled each, in any order."""
+class Compile(Frame, frozen=True):
+    """Compile dispatches, of several operations perhaps; one CompileDone each, in any order."""
 
     dispatches: tuple[WireDispatch, ...]
 
 
-class Open(Message, frozen=True):
+class Open(Frame, frozen=True):
     """Build, verify and prepare dispatches for sampling; one Opened each."""
 
     dispatches: tuple[WireDispatch, ...]
 
 
-class Sample(Message, frozen=True):
+class Sample(Frame, frozen=True):
     """Take a round of samples of open dispatches: (id, count) each; one Sampled each."""
 
     requests: tuple[tuple[int, int], ...]
 
 
-class Close(Message, frozen=True):
+class Close(Frame, frozen=True):
     """Check what the timed launches left, free everything; one Closed each."""
 
     ids: tuple[int, ...]
 
 
-class Shutdown(Message, frozen=True):
+class Shutdown(Frame, frozen=True):
     """End the process."""
 
 
-class Ready(Message, frozen=True):
+class Ready(Frame, frozen=True):
     """Answer to Hello; `failure` says why the provider does not work here."""
 
     failure: Failure | None = None
 
 
-class Entered(Message, frozen=True):
+class Entered(Frame, frozen=True):
     """The dispatch enters a stage, which starts that stage's deadline."""
 
     id: int
     stage: Stage
 
 
-class Trying(Message, frozen=True):
+class Trying(Frame, frozen=True):
     """The dispatch begins one launch that may take too long, whose deadline the parent knows."""
 
     id: int
 
 
-class LeftBehind(Message, frozen=True):
+class LeftBehind(Frame, frozen=True):
     """The dispatch left processes running in sessions of their own, which end with it."""
 
     id: int
     processes: tuple[str, ...]
 
 
-class Compiled(Message, frozen=True):
+class CompileDone(Frame, frozen=True):
     """One dispatch is through its compiler."""
 
     id: int
@@ -153,7 +153,7 @@ class Compiled(Message, frozen=True):
     failure: Failure | None
 
 
-class Opened(Message, frozen=True):
+class Opened(Frame, frozen=True):
     """One dispatch is ready to be sampled, or `failure` says why not."""
 
     id: int
@@ -170,7 +170,7 @@ class Opened(Message, frozen=True):
     """What one sample takes by the warm-up; 0: not known."""
 
 
-class Sampled(Message, frozen=True):
+class Sampled(Frame, frozen=True):
     """One round of one dispatch."""
 
     id: int
@@ -178,7 +178,7 @@ class Sampled(Message, frozen=True):
     failure: Failure | None
 
 
-class Closed(Message, frozen=True):
+class Closed(Frame, frozen=True):
     """One dispatch is closed; `check` judges what its timed launches left, where there is a
     reference to judge by."""
 
@@ -189,13 +189,13 @@ class Closed(Message, frozen=True):
     """Of the wrong output, where `check` failed and it could be kept."""
 
 
-class Answered(Message, frozen=True):
+class Answered(Frame, frozen=True):
     """Every part of the request is answered."""
 
 
 Request: TypeAlias = Hello | Compile | Open | Sample | Close | Shutdown
 Reply: TypeAlias = (
-    Ready | Entered | Trying | LeftBehind | Compiled | Opened | Sampled | Closed | Answered
+    Ready | Entered | Trying | LeftBehind | CompileDone | Opened | Sampled | Closed | Answered
 )
 
 
@@ -224,7 +224,7 @@ class Channel:
         self._heard = 0.0
         """When bytes came last."""
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Frame) -> None:
         """Send one frame.
 
         Raises:

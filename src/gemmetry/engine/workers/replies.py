@@ -16,8 +16,8 @@ from gemmetry.engine.jobs import Job
 from gemmetry.engine.workers.protocol import (
     Closed,
     Entered,
+    Frame,
     LeftBehind,
-    Message,
     Opened,
     Sampled,
     Trying,
@@ -48,7 +48,7 @@ LONGEST_NS = 1e15
 """No sample is longer: eleven days."""
 
 
-def out_of_turn(reply: Message) -> str:
+def out_of_turn(reply: Frame) -> str:
     """The flaw of a reply that answers no question."""
     return f"an unexpected reply ({type(reply).__name__})"
 

@@ -23,8 +23,7 @@ from gemmetry.analysis.dispatches.within import judged_speedups
 from gemmetry.domain import units
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.outcome import Outcome
-from gemmetry.domain.record import Record
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import Record, ResultSet
 from gemmetry.reports.dispatches.dispatch_profiler import format_block
 from gemmetry.reports.dispatches.failures import print_failures
 from gemmetry.reports.dispatches.records import record_table

@@ -26,8 +26,7 @@ from gemmetry.analysis.dispatches.within import judged_speedups
 from gemmetry.domain import units
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.names import split_dispatch_name
-from gemmetry.domain.record import Record
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import Record, ResultSet
 from gemmetry.reports.dispatches.cards import cards
 from gemmetry.reports.dispatches.failures import (
     NOT_RUN,

@@ -9,8 +9,7 @@ from gemmetry.analysis.dispatches.baseline import group_by_problem
 from gemmetry.analysis.dispatches.leader import find_leader
 from gemmetry.analysis.dispatches.marks import find_run_marks
 from gemmetry.domain.outcome import Outcome
-from gemmetry.domain.record import Record
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import Record, ResultSet
 from gemmetry.reports.dispatches.verdict_line import verdict_line
 from gemmetry.reports.texts import first_line
 

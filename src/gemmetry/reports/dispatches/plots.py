@@ -11,8 +11,7 @@ from typing import Any
 from gemmetry.analysis.dispatches.baseline import MeanSpeedup, default_baseline, speedups
 from gemmetry.analysis.dispatches.marks import find_run_marks
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.record import Record
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import Record, ResultSet
 from gemmetry.domain.units import column_decimals
 from gemmetry.reports.dispatches.figures import (
     grid_figures,

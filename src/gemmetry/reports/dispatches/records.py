@@ -10,8 +10,7 @@ from gemmetry.domain.columns import COLUMNS, COLUMNS_BY_NAME, SCHEMA_VERSION, Re
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.record import Record
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import Record, ResultSet
 from gemmetry.domain.tables import ColumnType, Table
 from gemmetry.reports.dispatches import dispatch_profiler
 from gemmetry.reports.tables.json_document import json_value

@@ -18,8 +18,7 @@ from gemmetry.domain.errors import EmptySelectionError, nearest
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation, TensorSpec
 from gemmetry.domain.outcome import Outcome
-from gemmetry.domain.record import Record, Verdict
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import Record, ResultSet, Verdict
 from gemmetry.reports.dispatches.machine_code import EXCERPT_LINES, machine_code_excerpt
 from gemmetry.reports.dispatches.why import why_line
 from gemmetry.reports.labels import format_half_width, operation_title

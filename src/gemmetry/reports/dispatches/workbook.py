@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.outcome import Outcome
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import ResultSet
 from gemmetry.domain.tables import Column, Table
 from gemmetry.reports.dispatches.records import record_table
 from gemmetry.reports.tables.cells import cell_text

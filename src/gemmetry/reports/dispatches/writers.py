@@ -11,8 +11,7 @@ from gemmetry.analysis.dispatches.baseline import fastest, group_by_problem, gro
 from gemmetry.analysis.dispatches.leader import find_leader
 from gemmetry.analysis.dispatches.marks import RunMarks, find_run_marks
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.record import Record
-from gemmetry.domain.resultset import ResultSet
+from gemmetry.domain.record import Record, ResultSet
 from gemmetry.domain.tables import Column
 from gemmetry.reports.dispatches.junit import to_junit
 from gemmetry.reports.dispatches.records import record_table, to_json_document
