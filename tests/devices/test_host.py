@@ -8,7 +8,7 @@ import pytest
 
 from gemmetry.devices import host, late_work
 from gemmetry.devices.host import HostDevice, red_zones
-from gemmetry.domain.contracts import GuardedDevice, OrderedDevice, ThreadDevice
+from gemmetry.domain.contracts import OrderedDevice, RedZoneDevice, ThreadDevice
 from gemmetry.domain.dtypes import DTYPES, F32
 from gemmetry.domain.errors import LaunchError, OutOfMemoryError
 from gemmetry.domain.operation import Layout, TensorSpec
@@ -63,10 +63,10 @@ def test_a_write_beyond_the_buffer_is_seen(device, side, end):
 
 @pytest.mark.parametrize("offset", [0, 4, 16, 60])
 @pytest.mark.parametrize("zone_bytes", [1, 4096])
-def test_guarded_buffers_begin_where_asked(device, offset, zone_bytes):
-    assert isinstance(device, GuardedDevice)
+def test_buffers_with_red_zones_begin_where_asked(device, offset, zone_bytes):
+    assert isinstance(device, RedZoneDevice)
     spec = TensorSpec("lhs", (7, 3), F32)
-    buffer = device.allocate_guarded(spec, zone_bytes=zone_bytes, offset_bytes=offset)
+    buffer = device.allocate_with_red_zones(spec, zone_bytes=zone_bytes, offset_bytes=offset)
     assert buffer.shape == (7, 3)
     assert buffer.ctypes.data % 256 == offset
     assert min(zone.size for zone in red_zones(buffer)) >= zone_bytes

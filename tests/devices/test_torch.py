@@ -17,7 +17,7 @@ from gemmetry.devices.torch import (
     to_host,
     torch_dtype,
 )
-from gemmetry.domain.contracts import GuardedDevice, OrderedDevice, StressDevice, ThreadDevice
+from gemmetry.domain.contracts import OrderedDevice, RedZoneDevice, StressDevice, ThreadDevice
 from gemmetry.domain.dtypes import BF16, DTYPES, F32, DType
 from gemmetry.domain.errors import DeviceLostError, LaunchError, OutOfMemoryError
 from gemmetry.domain.operation import Layout, TensorSpec
@@ -133,10 +133,12 @@ def test_threads_are_set_when_asked() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
 @pytest.mark.parametrize("offset", [0, 8, 16])
-def test_guarded_buffers_hold_what_is_written(device: TorchDevice, dtype: DType, offset: int):
-    assert isinstance(device, GuardedDevice)
+def test_buffers_with_red_zones_hold_what_is_written(
+    device: TorchDevice, dtype: DType, offset: int
+):
+    assert isinstance(device, RedZoneDevice)
     spec = TensorSpec("lhs", (3, 5), dtype)
-    buffer = device.allocate_guarded(spec, zone_bytes=4096, offset_bytes=offset)
+    buffer = device.allocate_with_red_zones(spec, zone_bytes=4096, offset_bytes=offset)
     assert buffer.data_ptr() % 256 == offset
     assert buffer.is_contiguous() and tuple(buffer.shape) == (3, 5)
     array = np.arange(15, dtype=np.float64).reshape(3, 5).astype(numpy_dtype(dtype))
@@ -147,16 +149,16 @@ def test_guarded_buffers_hold_what_is_written(device: TorchDevice, dtype: DType,
 
 
 @pytest.mark.parametrize("place", [-4096, -1, 60, 60 + 4095])
-def test_writes_around_a_guarded_buffer_are_seen(device: TorchDevice, place: int):
+def test_writes_around_a_buffer_with_red_zones_are_seen(device: TorchDevice, place: int):
     spec = TensorSpec("result", (3, 5), F32)
-    buffer = device.allocate_guarded(spec, zone_bytes=4096)
+    buffer = device.allocate_with_red_zones(spec, zone_bytes=4096)
     memory = torch.empty(0, dtype=torch.uint8).set_(buffer.untyped_storage())
     memory[buffer.storage_offset() * 4 + place] = 0
     assert not device.red_zones_intact(buffer)
 
 
-def test_reads_around_a_guarded_buffer_are_nan(device: TorchDevice):
-    buffer = device.allocate_guarded(TensorSpec("lhs", (3, 5), F32), zone_bytes=64)
+def test_reads_around_a_buffer_with_red_zones_are_nan(device: TorchDevice):
+    buffer = device.allocate_with_red_zones(TensorSpec("lhs", (3, 5), F32), zone_bytes=64)
     beyond = torch.as_strided(buffer, (16,), (1,), buffer.storage_offset() + 15)
     assert torch.isnan(beyond).all()
 

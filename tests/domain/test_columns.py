@@ -131,7 +131,7 @@ def _full_record():
     )  # fmt: skip
     verdict = Verdict(
         status=Verification.WARNED, checks={"form": "passed", "bits": "warned: x",
-        "guards": "not applicable: host"}, max_error_ratio=0.5, relative_frobenius_error=1e-7,
+        "red_zones": "not applicable: host"}, max_error_ratio=0.5, relative_frobenius_error=1e-7,
         signed_bias=-1e-9, accuracy_class="f32", zero_share=0.0, first_bad="[0, 0]",
         error_map=("..",), evidence_path="failures",
     )  # fmt: skip

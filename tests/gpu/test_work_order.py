@@ -44,7 +44,7 @@ def test_red_zones(device: Any, offset: int) -> None:
 
     for dtype in DTYPES.values():
         spec = TensorSpec("lhs", (33, 17), dtype)
-        buffer = device.allocate_guarded(spec, zone_bytes=8192, offset_bytes=offset)
+        buffer = device.allocate_with_red_zones(spec, zone_bytes=8192, offset_bytes=offset)
         assert buffer.data_ptr() % 256 == offset
         array = np.arange(33 * 17).reshape(33, 17).astype(np.float64).astype(numpy_dtype(dtype))
         device.write(buffer, array, spec)

@@ -91,7 +91,7 @@ def make_record(
         "seed": 42,
         "verdict": Verdict(
             status=Verification.PASSED if measurement else Verification.NOT_VERIFIED,
-            checks={"values": "passed", "repeat": "passed", "guards": "not applicable: host"},
+            checks={"values": "passed", "repeat": "passed", "red_zones": "not applicable: host"},
             max_error_ratio=0.031,
             relative_frobenius_error=2.1e-7,
             signed_bias=-1.2e-9,

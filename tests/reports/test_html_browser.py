@@ -161,7 +161,7 @@ def test_a_rows_details_open_from_the_keyboard(page):
     details = page.find_element("css selector", "#table tr.details").text
     assert "matmul_128x128x512_f32t_f32t_f32t_tile_128x128_16" in details
     assert "max error ratio" in details
-    assert "could not apply\nguards: host" in details
+    assert "could not apply\nred_zones: host" in details
     page.switch_to.active_element.send_keys("\n")
     assert page.find_elements("css selector", "#table tr.details") == []
 

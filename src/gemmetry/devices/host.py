@@ -21,7 +21,7 @@ from gemmetry.hardware.host import free_memory_bytes_lately, last_level_cache_by
 from gemmetry.numerics.storage import numpy_dtype, same_bytes
 
 RED_ZONE_BYTES = 256
-"""Bytes of the guard zones before and after every buffer, which catch writes past an output."""
+"""Bytes of the red zones before and after every buffer, which catch writes past an output."""
 
 RED_ZONE_PATTERN = 0xFF
 """NaN in every float format: using values from outside a buffer shows in the result."""
@@ -29,8 +29,8 @@ RED_ZONE_PATTERN = 0xFF
 ALIGNMENT_BYTES = 64
 """Alignment of a buffer's first byte: a cache line, and the widest vector register (AVX-512)."""
 
-GUARDED_ALIGNMENT_BYTES = 256
-"""Alignment of a guarded buffer's first byte, less the requested offset."""
+RED_ZONE_ALIGNMENT_BYTES = 256
+"""Alignment of such a buffer's first byte, less the requested offset."""
 
 HostBuffer = np.ndarray[Any, np.dtype[Any]]
 
@@ -39,7 +39,7 @@ class HostDevice:
     """The host as a :class:`gemmetry.domain.contracts.Device`.
 
     A buffer is a C-contiguous array of ``spec.storage_shape``, aligned to a cache line, inside an
-    allocation with a guard zone on each side.
+    allocation with a red zone on each side.
     """
 
     alignment_bytes = 1
@@ -59,7 +59,7 @@ class HostDevice:
     def enter_thread(self) -> None:
         """Nothing to do: see :class:`gemmetry.domain.contracts.ThreadDevice`."""
 
-    def allocate_guarded(
+    def allocate_with_red_zones(
         self, spec: TensorSpec, *, zone_bytes: int, offset_bytes: int = 0
     ) -> HostBuffer:
         """Like :meth:`allocate`, with zones of at least `zone_bytes`; the buffer begins
@@ -72,7 +72,7 @@ class HostDevice:
             spec.storage_shape,
             numpy_dtype(spec.dtype),
             zone_bytes=zone_bytes,
-            alignment=GUARDED_ALIGNMENT_BYTES,
+            alignment=RED_ZONE_ALIGNMENT_BYTES,
             offset=offset_bytes,
         )
 
@@ -122,7 +122,7 @@ class HostDevice:
         return np.array(buffer, order="C", copy=True)
 
     def fill_bytes(self, buffer: HostBuffer, pattern: int) -> None:
-        """Set every byte of the buffer to `pattern` (0–255); the guard zones are unchanged."""
+        """Set every byte of the buffer to `pattern` (0–255); the red zones are unchanged."""
         buffer.reshape(-1).view(np.uint8).fill(pattern)
 
     def clone(self, buffer: HostBuffer) -> HostBuffer:

@@ -76,7 +76,7 @@ _AMD_INFINITY_CACHE_BYTES = {"gfx942": 256 * 2**20, "gfx950": 256 * 2**20}
 """The cache level beyond the L2 that torch reports; AMD CDNA 3 and CDNA 4 architecture white
 papers."""
 _ZONE_PATTERN = 0xFF
-_GUARDED_ALIGNMENT_BYTES = 256
+_RED_ZONE_ALIGNMENT_BYTES = 256
 """Minimum alignment of cudaMalloc (CUDA C++ Programming Guide, device memory accesses)."""
 
 
@@ -199,23 +199,23 @@ class TorchDevice:
                 spec.storage_shape, dtype=torch_dtype(spec.dtype), device=self.torch_device
             )
 
-    def allocate_guarded(
+    def allocate_with_red_zones(
         self, spec: TensorSpec, *, zone_bytes: int, offset_bytes: int = 0
     ) -> Buffer:
-        """See :class:`gemmetry.domain.contracts.GuardedDevice`; the buffer begins `offset_bytes`
+        """See :class:`gemmetry.domain.contracts.RedZoneDevice`; the buffer begins `offset_bytes`
         after a multiple of 256 bytes."""
-        size = spec.bytes + 2 * zone_bytes + _GUARDED_ALIGNMENT_BYTES + offset_bytes
+        size = spec.bytes + 2 * zone_bytes + _RED_ZONE_ALIGNMENT_BYTES + offset_bytes
         with self.errors(f"allocating {size} bytes for {spec.role} and its red zones"):
             memory = torch.empty(size, dtype=torch.uint8, device=self.torch_device)
             start = zone_bytes + offset_bytes
-            start += -(memory.data_ptr() + zone_bytes) % _GUARDED_ALIGNMENT_BYTES
+            start += -(memory.data_ptr() + zone_bytes) % _RED_ZONE_ALIGNMENT_BYTES
             memory[:start].fill_(_ZONE_PATTERN)
             memory[start + spec.bytes :].fill_(_ZONE_PATTERN)
             inner = memory[start : start + spec.bytes]
             return inner.view(torch_dtype(spec.dtype)).view(spec.storage_shape)
 
     def red_zones_intact(self, buffer: Buffer) -> bool:
-        """Whether the zones around the buffer still hold what :meth:`allocate_guarded` wrote
+        """Whether the zones around the buffer still hold what :meth:`allocate_with_red_zones` wrote
         there."""
         with self.errors("checking red zones"):
             memory = torch.empty(0, dtype=torch.uint8, device=buffer.device)

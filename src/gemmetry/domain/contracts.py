@@ -96,11 +96,11 @@ class Device(Protocol):
 
 
 @runtime_checkable
-class GuardedDevice(Protocol):
-    """A device that can place guard zones ("red zones") around buffers; verification uses them
+class RedZoneDevice(Protocol):
+    """A device that can place red zones around buffers; verification uses them
     where the device has them."""
 
-    def allocate_guarded(
+    def allocate_with_red_zones(
         self, spec: TensorSpec, *, zone_bytes: int, offset_bytes: int = 0
     ) -> Buffer:
         """Like ``Device.allocate``, with a zone of at least `zone_bytes` just before and just
@@ -115,7 +115,7 @@ class GuardedDevice(Protocol):
         """
 
     def red_zones_intact(self, buffer: Buffer) -> bool:
-        """Whether the zones before and after a guarded `buffer` are unchanged."""
+        """Whether the zones before and after a `buffer` that has them are unchanged."""
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""Launches an executable for verification, with guarded buffers and sentinels, and collects
+"""Launches an executable for verification, with red zones and sentinels, and collects
 evidence.
 
 Data stay on the device as long as only equality has to be tested: inputs are uploaded once and
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gemmetry.domain.contracts import Buffer, Device, Executable, GuardedDevice
+from gemmetry.domain.contracts import Buffer, Device, Executable, RedZoneDevice
 from gemmetry.domain.operation import Operation, TensorSpec
 from gemmetry.numerics.changes import Edit, InputChange, edits, undoing
 from gemmetry.numerics.editing import fill_plausibly, prepared_edits
@@ -36,10 +36,10 @@ may ignore NaN and the largest numbers and still use the output's contents. Both
 as the maximum of a negative number and a result of relu is always the latter."""
 
 SMALLEST_ZONE_BYTES = 4096
-"""Least size of a guard zone: a page, which is more than any vector store exceeds an end by."""
+"""Least size of a red zone: a page, which is more than any vector store exceeds an end by."""
 
 LARGEST_ZONE_BYTES = 2**20
-"""Largest guard zone: a tile of 128 rows of 4096 bf16 elements; larger overruns damage this much
+"""Largest red zone: a tile of 128 rows of 4096 bf16 elements; larger overruns damage this much
 anyway."""
 
 ROOM = 1.25
@@ -97,7 +97,7 @@ class Launch:
     returned_type: str = ""
     """Type of the result where it is not that of the device's buffers."""
     broken_zones: tuple[str, ...] | None = None
-    """Roles of buffers with damaged guard zones; None where the device has no guard zones."""
+    """Roles of buffers with damaged red zones; None where the device has no red zones."""
     seconds: float = 0.0
     """Duration from submission to the end by the host's clock, in seconds."""
 
@@ -125,7 +125,7 @@ class Launcher:
     """Launches one executable.
 
     Args:
-        tile: the configuration's tile, where it is known: guard zones are at least one tile high.
+        tile: the configuration's tile, where it is known: red zones are at least one tile high.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Launcher:
         self.operation = operation
         self.device = executable.device
         # Tested once: isinstance with a protocol tests every attribute.
-        self._guarded = self.device if isinstance(self.device, GuardedDevice) else None
+        self._zoned_device = self.device if isinstance(self.device, RedZoneDevice) else None
         self._inputs, self._output = operation.inputs, operation.output
         self._tile_rows = max(tile) if tile else 0
         is_integer = operation.signature.result.is_integer
@@ -156,7 +156,7 @@ class Launcher:
         specs = self._inputs
         buffers = []
         for spec, array in zip(specs, inputs, strict=True):
-            if self._guarded is not None:
+            if self._zoned_device is not None:
                 buffer = self._allocate(spec, offset)
                 self.device.write(buffer, array, spec)
             else:
@@ -374,19 +374,19 @@ class Launcher:
         launch.returned_input = next((s.role for s, buffer in pairs if _same(buffer, result)), "")
         # A subclass may compute when it is read, i.e. after the timing.
         launch.returned_type = "" if type(result) is type(output) else type(result).__name__
-        if self._guarded is not None:
-            guarded = [*(pairs if input_zones else ()), (self._output, output)]
-            intact = self._guarded.red_zones_intact
-            launch.broken_zones = tuple(spec.role for spec, buffer in guarded if not intact(buffer))
+        if self._zoned_device is not None:
+            zoned = [*(pairs if input_zones else ()), (self._output, output)]
+            intact = self._zoned_device.red_zones_intact
+            launch.broken_zones = tuple(spec.role for spec, buffer in zoned if not intact(buffer))
         return launch
 
     def _allocate(self, spec: TensorSpec, offset: Offset = NO_OFFSET) -> Buffer:
-        if self._guarded is None:
+        if self._zoned_device is None:
             return self.device.allocate(spec)
         pitch = spec.storage_shape[-1] * spec.dtype.itemsize
         zone = min(max(SMALLEST_ZONE_BYTES, self._tile_rows * pitch), LARGEST_ZONE_BYTES)
         begin = offset.bytes_of(spec)
-        return self._guarded.allocate_guarded(spec, zone_bytes=zone, offset_bytes=begin)
+        return self._zoned_device.allocate_with_red_zones(spec, zone_bytes=zone, offset_bytes=begin)
 
 
 def _call_all(calls: Sequence[Callable[[], None]]) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gemmetry.devices.host import red_zones
-from gemmetry.domain.contracts import GuardedDevice
+from gemmetry.domain.contracts import RedZoneDevice
 from gemmetry.domain.dtypes import DTYPES
 from gemmetry.domain.errors import DeviceLostError, LaunchError, OutOfMemoryError
 from gemmetry.domain.operation import Layout, TensorSpec
@@ -60,13 +60,13 @@ def test_a_write_outside_a_buffer_is_noticed(device: IreeDevice):
 
 
 @pytest.mark.parametrize(("offset", "rounded"), [(0, 0), (16, 64)])
-def test_guarded_buffers_keep_the_alignment_that_code_was_promised(
+def test_buffers_with_red_zones_keep_the_alignment_that_code_was_promised(
     device: IreeDevice, offset: int, rounded: int
 ):
-    assert isinstance(device, GuardedDevice)
+    assert isinstance(device, RedZoneDevice)
     assert device.alignment_bytes == 64
     spec = TensorSpec("lhs", (3, 5), DTYPES["f32"])
-    buffer = device.allocate_guarded(spec, zone_bytes=4096, offset_bytes=offset)
+    buffer = device.allocate_with_red_zones(spec, zone_bytes=4096, offset_bytes=offset)
     assert buffer.memory.ctypes.data % 256 == rounded
     ones = np.ones((3, 5), np.float32)
     device.write(buffer, ones, spec)

@@ -59,7 +59,7 @@ class Bench:
         self.inputs = tuple(inputs) if not isinstance(inputs, tuple) else inputs
         specs = self.operation.inputs
         self.buffers = [DEVICE.upload(a, spec) for a, spec in zip(inputs, specs, strict=True)]
-        self.output = DEVICE.allocate_guarded(self.operation.output, zone_bytes=1 << 16)
+        self.output = DEVICE.allocate_with_red_zones(self.operation.output, zone_bytes=1 << 16)
 
     @property
     def reference(self) -> Reference:
@@ -107,7 +107,7 @@ def _assert_right(kernel: type[TiledGemm], name: str, launches: int = 1) -> None
     buffers = [DEVICE.upload(a, spec) for a, spec in zip(inputs, operation.inputs, strict=True)]
     emulator = kernel(operation, SMALL_TILE)
     for _ in range(launches):
-        output = DEVICE.allocate_guarded(operation.output, zone_bytes=4096)
+        output = DEVICE.allocate_with_red_zones(operation.output, zone_bytes=4096)
         DEVICE.fill_bytes(output, SENTINEL)
         assert emulator.launch(buffers, output) is output
         errors = compare(operation, output, reference)

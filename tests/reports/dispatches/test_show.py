@@ -22,7 +22,7 @@ def test_a_measured_dispatch_tells_everything(result_set, console_text):
     name = "iree:matmul_512x512x512_f32t_f32t_f32t_tile_64x64_32"
     text = console_text(lambda c: show_dispatch(result_set, name, c))
     for said in ("median", "95 % interval", "60 samples in 3 rounds, 4 launches each",
-                 "passed 2 checks values, repeat", "check guards not applicable: host",
+                 "passed 2 checks values, repeat", "check red_zones not applicable: host",
                  "36.7 % of measured on this machine",
                  "why 36.7 % of the roofline · 0.64× the speed of iree tile_",
                  "stopped by interval", "first launch"):  # fmt: skip

@@ -54,7 +54,7 @@ class IreeBuffer:
 class IreeDevice:
     """One device of IREE's runtime as a :class:`gemmetry.domain.contracts.Device`.
 
-    On the CPU (``local-task``) buffers are host arrays with guard zones, imported without a copy.
+    On the CPU (``local-task``) buffers are host arrays with red zones, imported without a copy.
     Launches on a GPU are chained by fences; durations are wall-clock times including a wait at the
     end, as the runtime's Python interface has no events.
 
@@ -265,7 +265,7 @@ class IreeDevice:
 
 
 class IreeHostDevice(IreeDevice):
-    """The CPU: its buffers are host memory, so that guard zones can be placed around them."""
+    """The CPU: its buffers are host memory, so that red zones can be placed around them."""
 
     alignment_bytes = ALIGNMENT_BYTES
 
@@ -273,13 +273,15 @@ class IreeHostDevice(IreeDevice):
         super().__init__(Target(TargetKind.CPU), threads)
         self._memory = HostDevice()
 
-    def allocate_guarded(
+    def allocate_with_red_zones(
         self, spec: TensorSpec, *, zone_bytes: int, offset_bytes: int = 0
     ) -> IreeBuffer:
-        """See :class:`gemmetry.domain.contracts.GuardedDevice`. IREE guarantees its code an
+        """See :class:`gemmetry.domain.contracts.RedZoneDevice`. IREE guarantees its code an
         alignment of 64 bytes, so `offset_bytes` is rounded up to a multiple of that."""
         offset = -(-offset_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-        memory = self._memory.allocate_guarded(spec, zone_bytes=zone_bytes, offset_bytes=offset)
+        memory = self._memory.allocate_with_red_zones(
+            spec, zone_bytes=zone_bytes, offset_bytes=offset
+        )
         return self._imported(memory, spec)
 
     def red_zones_intact(self, buffer: IreeBuffer) -> bool:
@@ -320,7 +322,7 @@ class IreeHostDevice(IreeDevice):
 
 
 def open_device(target: Target, threads: int = 0) -> IreeDevice:
-    """The device of `target`; the CPU's has guard zones.
+    """The device of `target`; the CPU's has red zones.
 
     Raises:
         DeviceLostError: it cannot be opened.

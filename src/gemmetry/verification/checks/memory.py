@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmetry.domain.contracts import GuardedDevice
+from gemmetry.domain.contracts import RedZoneDevice
 from gemmetry.verification.checks.results import CheckResult, failed, not_applicable, passed
 from gemmetry.verification.comparison import outside_bound
 from gemmetry.verification.context import Context
@@ -73,7 +73,7 @@ def check_unaligned_buffers(context: Context) -> CheckResult:
     that offset instead, at level paranoid."""
     name = "unaligned_buffers"
     device, operation = context.launcher.device, context.operation
-    if not isinstance(device, GuardedDevice):
+    if not isinstance(device, RedZoneDevice):
         return not_applicable(name, "buffers cannot be placed at chosen addresses on this device")
     promised = getattr(device, "alignment_bytes", UNALIGNED_BYTES)
     offset = Offset(UNALIGNED_BYTES)
@@ -110,7 +110,7 @@ def _in_new_buffers(context: Context, offset: Offset) -> Launch:
 
 
 def zone_problem(launch: Launch) -> str:
-    """Describes damage that a launch did to guard zones; "" if there is none."""
+    """Describes damage that a launch did to red zones; "" if there is none."""
     if not launch.broken_zones:
         return ""
     return f"the launch wrote outside the buffer of {', '.join(launch.broken_zones)}"

@@ -323,7 +323,7 @@ def test_last_bits_of_an_input_change() -> None:
 def test_an_address_that_is_not_aligned_is_rounded_down() -> None:
     bench = UnseenBench("rounds_address_down")
     spec = bench.operation.inputs[0]
-    moved = DEVICE.allocate_guarded(spec, zone_bytes=4096, offset_bytes=4)
+    moved = DEVICE.allocate_with_red_zones(spec, zone_bytes=4096, offset_bytes=4)
     moved[...] = bench.buffers[0]
     bench.buffers[0] = moved
     assert not bench.is_right()
