@@ -31,6 +31,11 @@ class Launches:
         """True once samples are replays."""
         return bool(self._replays)
 
+    @property
+    def submissions(self) -> int:
+        """Entries in the device's queue per sample: a replay is one, whatever it holds."""
+        return 1 if self._replays else self.per_sample
+
     def single(self, count: int) -> list[Call]:
         """`count` calls of one launch each, continuing where the last call ended."""
         total = len(self._each)

@@ -1,9 +1,10 @@
-"""Continuous load before a sustained measurement, until the device's clock has settled."""
+"""Untimed load: before a sustained measurement, and around the samples of each round."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gemmetry.domain.contracts import Device, Observer
@@ -25,6 +26,54 @@ SETTLED_CLOCK = 0.02
 
 SETTLED_SPEED = 0.01
 """Relative range of the windows' mean durations that counts as settled."""
+
+
+LEAD_NS = 15e6
+TAIL_NS = 10e6
+"""On a device with a queue, untimed launches of about these durations run right before and right
+after the samples, without waiting for the tail: the power of an idle device falls, and where power
+limits the clock each turn of a candidate would begin at a different clock."""
+
+LIMITED_LEAD_NS = 50e6
+"""The lead where power limits the clock, which takes that long to settle. On an H200 the medians of
+two candidates' rounds in bf16 then differ by 0.9 to 1.2 % at 4096³ (standard deviation), instead of
+2.4 % after 15 ms and 3.9 to 5.6 % after 5 ms; 100 ms bring 0.6 % for twice the time
+(``benchmarks/round_spread.py``)."""
+
+_MOST_LEADING, _MOST_TRAILING = 360, 240
+"""Most submissions of a lead or tail. With the samples in between they stay below the 1024 after
+which the driver makes the host wait."""
+
+_POWER_REASONS = frozenset({"sw_power_cap", "hw_power_brake_slowdown"})
+"""Throttle reasons of :class:`gemmetry.domain.record.Telemetry` that name the power."""
+
+
+class Surroundings:
+    """Number of untimed calls before and after the samples of each round."""
+
+    def __init__(self) -> None:
+        self._was_limited = self._is_free = False
+
+    def heed(self, telemetry: Mapping[str, object]) -> None:
+        """Shorten the lead if the device reports its power and never that the power limits its
+        clock."""
+        reasons = telemetry.get("throttle_reasons", ())
+        if isinstance(reasons, tuple) and not _POWER_REASONS.isdisjoint(reasons):
+            self._was_limited = True
+        self._is_free = "power_w" in telemetry and not self._was_limited
+
+    def lead(self, sample_ns: float, submissions: int) -> int:
+        """Calls right before the samples, of `submissions` entries in the device's queue each."""
+        duration_ns = LEAD_NS if self._is_free else LIMITED_LEAD_NS
+        return _calls(duration_ns, _MOST_LEADING, sample_ns, submissions)
+
+    def tail(self, sample_ns: float, submissions: int) -> int:
+        """Calls right after the samples."""
+        return _calls(TAIL_NS, _MOST_TRAILING, sample_ns, submissions)
+
+
+def _calls(duration_ns: float, most: int, sample_ns: float, submissions: int) -> int:
+    return min(max(1, most // submissions), math.ceil(duration_ns / sample_ns))
 
 
 @dataclass(frozen=True, slots=True)

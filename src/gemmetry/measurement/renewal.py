@@ -1,5 +1,5 @@
-"""Changes inputs between rounds: a timed launch must compute on the current contents of its
-buffers."""
+"""Changes inputs between rounds, and returns what launches left behind: a timed launch must compute
+on the current contents of its buffers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gemmetry.domain.contracts import Device, HostArray
+from gemmetry.domain.contracts import Device, EditableDevice, HostArray
 from gemmetry.domain.operation import Conv2dShape, Operation
 from gemmetry.measurement.buffers import SENTINEL, BufferSet
-from gemmetry.numerics.changes import ChangeKind, InputChange, edits, undoing
+from gemmetry.numerics.changes import (
+    ChangeKind,
+    InputChange,
+    edits,
+    negates_result,
+    negative,
+    result_edits,
+    take_lines,
+    undoing,
+)
 from gemmetry.numerics.drawing import draw_change
 from gemmetry.numerics.editing import prepared_edits
+from gemmetry.numerics.references import to_logical
 
 WATCHED = 2
 """Number of sets whose inputs change in a round: the output of one holds its earlier result, that
@@ -28,6 +38,52 @@ class LeftOutput(NamedTuple):
     array: HostArray
     change: InputChange | None
     """Change of the operation's inputs at the launch; None: they were unchanged."""
+
+
+def left_outputs(
+    device: Device, operation: Operation, sets: Sequence[BufferSet]
+) -> list[LeftOutput]:
+    """The outputs that the last round's launches wrote into `sets`, equal ones once.
+
+    An output of unchanged inputs and one of inputs with a negated line count as equal if they
+    differ only in the sign of that line, as they should.
+    """
+    judged = [(i, s) for i, s in enumerate(sets) if s.launched and s.poisoned]
+    # Where everything is wrong, an output of unchanged inputs shows it most clearly.
+    judged.sort(key=lambda pair: pair[1].change is not None)
+    kept: list[tuple[BufferSet, LeftOutput]] = []
+    for index, one in judged:
+        if not any(_are_equal(device, operation, one, *other) for other in kept):
+            array = device.download(one.output, operation.output)
+            kept.append((one, LeftOutput(f"output {index} after timing", array, one.change)))
+    return [output for _, output in kept]
+
+
+def _are_equal(
+    device: Device, operation: Operation, one: BufferSet, other: BufferSet, left: LeftOutput
+) -> bool:
+    """Whether the output of `one` equals that of `other`, held by `left`, except for the sign that
+    the change of `one` flips; compared on the device."""
+    change = one.change
+    if change is other.change:
+        return device.same_bytes(one.output, other.output)
+    if change is None or other.change is not None or not negates_result(operation, change):
+        return False
+    if not isinstance(device, EditableDevice):
+        return False  # this would copy the whole output for each line
+    lines = take_lines(operation, to_logical(left.array, operation.output), change)
+    there, back = (
+        prepared_edits(
+            device, (operation.output,), (other.output,), result_edits(operation, change, some)
+        )
+        for some in (negative(lines), lines)
+    )
+    for edit in there:
+        edit()
+    is_same = device.same_bytes(one.output, other.output)
+    for edit in back:
+        edit()
+    return is_same
 
 
 class Renewal:

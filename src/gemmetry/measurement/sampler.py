@@ -14,7 +14,6 @@ from functools import partial
 
 from gemmetry.domain.contracts import (
     Buffer,
-    EditableDevice,
     Executable,
     HostArray,
     Observer,
@@ -26,13 +25,10 @@ from gemmetry.domain.settings import RunSettings
 from gemmetry.hardware.pinning import running_times, spread_threads
 from gemmetry.measurement import buffers, integrity, overhead, settling
 from gemmetry.measurement.launches import Call, Launches, back_to_back
-from gemmetry.measurement.load import RELOAD_S, Load, Loader
+from gemmetry.measurement.load import RELOAD_S, Load, Loader, Surroundings
 from gemmetry.measurement.quiet import WAIT_SHARE, QuietGate
-from gemmetry.measurement.renewal import LeftOutput, Renewal
+from gemmetry.measurement.renewal import LeftOutput, Renewal, left_outputs
 from gemmetry.measurement.rounds import Round
-from gemmetry.numerics.changes import negates_result, negative, result_edits, take_lines
-from gemmetry.numerics.editing import prepared_edits
-from gemmetry.numerics.references import to_logical
 
 MIN_SAMPLE_NS = 100_000
 """Duration up to which launches are grouped into one wall-clock sample. Reading the clock twice and
@@ -61,18 +57,6 @@ those of all tiny sets would take longer than the round."""
 _ROUND_WARMUP_NS = 50e6
 """A launch shorter than this runs untimed before each round: other candidates have run meanwhile,
 so threads sleep, and instruction caches and TLBs hold the other candidates' entries."""
-
-LEAD_NS = 15e6
-TAIL_NS = 10e6
-"""On a device with a queue, untimed launches of about these durations run right before and right
-after the samples, without waiting for the tail. The power of an idle device falls, and where power
-limits the clock each turn of a candidate then begins at a different clock: rounds of an 8192³ bf16
-product on an H200 differ by 2 to 5 %, samples within them by 0.4 %. With only a lead the difference
-is 2.5 to 3 %; without any gap between the candidates it is 0.2 %."""
-
-_MOST_LEADING, _MOST_TRAILING = 30, 20
-"""Most calls of a lead or tail. With up to 12 launches each, and two events per sample in between,
-they stay below the 1024 launches after which the driver makes the host wait."""
 
 _NEW_INPUTS_SHARE = 0.03
 """A launch shorter than this share of the time budget is also tried on new inputs, six times."""
@@ -139,6 +123,7 @@ class Sampler:
         self._renewal = Renewal(executable.device, operation, inputs, settings.seed)
         self._last_result: tuple[Buffer, buffers.BufferSet] | None = None
         self._load: Load | None = None
+        self._surroundings = Surroundings()
         self._has_sampled = False
         self.method = ""
         self.launch_ns = 0.0
@@ -235,6 +220,7 @@ class Sampler:
         for observer in self._observers:
             telemetry.update(observer.stop())
         self._gate.heed(telemetry)
+        self._surroundings.heed(telemetry)
         load = self._load
         return Round(
             samples_ns=tuple(duration / per_sample for duration in samples),
@@ -268,47 +254,13 @@ class Sampler:
         these are the results of the last timed launch and of one further launch, a replay where
         graphs were timed: keeping all results would have changed the timing.
         """
-        spec, device = self._operation.output, self._device
-        if not self._executable.writes_output:
-            return [
-                LeftOutput(label, device.download(result, spec), one.change)
-                for label, result, one in self._returned()
-            ]
-        judged = [(i, s) for i, s in enumerate(self._sets) if s.launched and s.poisoned]
-        # Where everything is wrong, an output of unchanged inputs shows it most clearly.
-        judged.sort(key=lambda pair: pair[1].change is not None)
-        kept: list[tuple[buffers.BufferSet, LeftOutput]] = []
-        for index, one in judged:
-            if not any(self._are_equal(one, *other) for other in kept):
-                label, array = f"output {index} after timing", device.download(one.output, spec)
-                kept.append((one, LeftOutput(label, array, one.change)))
-        return [output for _, output in kept]
-
-    def _are_equal(
-        self, one: buffers.BufferSet, other: buffers.BufferSet, left: LeftOutput
-    ) -> bool:
-        """Whether the output of `one` equals that of `other`, held by `left`, except for the sign
-        that the change of `one` flips; compared on the device."""
-        device, operation, change = self._device, self._operation, one.change
-        if change is other.change:
-            return device.same_bytes(one.output, other.output)
-        if change is None or other.change is not None or not negates_result(operation, change):
-            return False
-        if not isinstance(device, EditableDevice):
-            return False  # this would copy the whole output for each line
-        lines = take_lines(operation, to_logical(left.array, operation.output), change)
-        there, back = (
-            prepared_edits(
-                device, (operation.output,), (other.output,), result_edits(operation, change, some)
-            )
-            for some in (negative(lines), lines)
-        )
-        for edit in there:
-            edit()
-        is_same = device.same_bytes(one.output, other.output)
-        for edit in back:
-            edit()
-        return is_same
+        device, operation = self._device, self._operation
+        if self._executable.writes_output:
+            return left_outputs(device, operation, self._sets)
+        return [
+            LeftOutput(label, device.download(result, operation.output), one.change)
+            for label, result, one in self._returned()
+        ]
 
     def _returned(self) -> Iterator[tuple[str, Buffer, buffers.BufferSet]]:
         """Results of executables that allocate their own outputs: their descriptions and their
@@ -498,10 +450,10 @@ class Sampler:
         """Untimed calls right before the samples; on a CPU ``_settle`` has already launched."""
         if self.method in ("simulated", "wall_clock") or self.launch_ns >= _ROUND_WARMUP_NS:
             return 0
-        return min(_MOST_LEADING, math.ceil(LEAD_NS / self._sample_ns))
+        return self._surroundings.lead(self._sample_ns, self._launches.submissions)
 
     def _tail(self) -> int:
-        return min(_MOST_TRAILING, math.ceil(TAIL_NS / self._sample_ns))
+        return self._surroundings.tail(self._sample_ns, self._launches.submissions)
 
     def _loader(self) -> Loader:
         call_ns = self.launch_ns * self.launches_per_sample
