@@ -32,7 +32,7 @@ def support_page() -> str:
         for place in places:
             refusal = row.refusals[place]
             cells.append(f"{reasons.setdefault(refusal, len(reasons) + 1)}" if refusal else "✓")
-        lines.append(f"| {row.asked} | {' | '.join(cells)} |")
+        lines.append(f"| {row.label} | {' | '.join(cells)} |")
     notes = [f"{number}. {_plain(reason)}" for reason, number in reasons.items()]
     return "\n".join([_HEAD, *lines, "", "## Reasons", "", *notes, ""])
 

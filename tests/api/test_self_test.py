@@ -102,7 +102,7 @@ def test_a_part_of_it_runs_and_resumes(tmp_path, monkeypatch):
     assert by_number[5].killed_by[0] == "tail_shapes"
     assert by_number[5].record.reproduce.startswith("gemmetry verify run --providers mutant")
     assert found.rivals
-    assert all(score.asked == 2 for score in found.rivals.values())
+    assert all(score.judged == 2 for score in found.rivals.values())
     kept = []
     self_test(mutants=chosen, experiment=tmp_path / "e", listener=kept.append)
     assert kept[0].kept == 4

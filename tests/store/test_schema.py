@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 
 from gemmetry.domain.errors import JournalDamagedError, StorageError
-from gemmetry.store.schema import connect_writer, create_journal, told_errors
+from gemmetry.store.schema import connect_writer, create_journal, storage_errors
 
 
 def test_commits_are_durable(tmp_path):
@@ -37,7 +37,7 @@ def _sqlite_error(code: int) -> sqlite3.OperationalError:
     ],
 )
 def test_errors_are_told_with_what_to_do(tmp_path, error, expected, told):
-    with pytest.raises(expected, match=told) as caught, told_errors(tmp_path):
+    with pytest.raises(expected, match=told) as caught, storage_errors(tmp_path):
         raise error
     assert caught.value.hint
     assert str(tmp_path) in caught.value.message

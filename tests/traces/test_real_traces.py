@@ -123,8 +123,8 @@ def test_the_layout_in_a_kernels_name_is_that_of_its_operators_strides(named):
     """Two independent sources of one fact."""
     _, trace = named
     for row in gemm_table([trace]):
-        if row.shape and row.shape.layout and row.told.layout and row.told.kind != "gemv":
-            assert row_major_layout(row.told.layout) == row.shape.layout, row.kernel
+        if row.shape and row.shape.layout and row.facts.layout and row.facts.kind != "gemv":
+            assert row_major_layout(row.facts.layout) == row.shape.layout, row.kernel
 
 
 @about([name for name in ORACLE if name.startswith("sweep")])
@@ -159,7 +159,7 @@ def test_the_shapes_of_a_small_recording(read):
     (row,) = gemm_table([trace])
     assert row.shape is not None
     assert row.shape[:6] == (2048, 2048, 2048, 1, "bf16", "tt")
-    assert (row.count, row.linked, row.told.kind) == (2, 2, KernelKind.GEMM)
+    assert (row.count, row.linked, row.facts.kind) == (2, 2, KernelKind.GEMM)
     assert row.tflops == pytest.approx(2 * 2048**3 / row.median_ns / 1000)
     assert 0.5 < row.peak_fraction < 0.9
 

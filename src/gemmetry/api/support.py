@@ -70,7 +70,7 @@ SAMPLES: tuple[tuple[str, str], ...] = (
 class SupportRow:
     """One operation: for each ``provider on target``, "" if it is supported, else the reason."""
 
-    asked: str
+    label: str
     operation: str
     refusals: Mapping[str, str]
 
@@ -82,10 +82,10 @@ def place_name(provider: str, target: Target) -> str:
 def support_rows() -> Iterator[SupportRow]:
     """The matrix, row by row; needs no device, only the providers' own rules."""
     places = [(load_provider(name), parse_target(target)) for name, target in PLACES]
-    for asked, name in SAMPLES:
+    for label, name in SAMPLES:
         operation = parse_operation(name)
         refusals = {
             place_name(provider.name, target): provider.supports(operation, target) or ""
             for provider, target in places
         }
-        yield SupportRow(asked, name, refusals)
+        yield SupportRow(label, name, refusals)

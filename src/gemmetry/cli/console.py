@@ -22,8 +22,8 @@ def stdout_console() -> Console:
     piped tables keep their rows on one line each."""
     from rich.console import Console
 
-    is_told = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return Console(highlight=False, width=None if is_told else 160)
+    is_given = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console(highlight=False, width=None if is_given else 160)
 
 
 def stderr_console() -> Console:

@@ -59,7 +59,7 @@ def support(json: Json = False, output: Outputs = None) -> None:
     found = list(support_rows())
     columns = tuple(map(Column, ("asked", "operation", *found[0].refusals)))
     rows = [
-        (row.asked, row.operation, *(refusal or "yes" for refusal in row.refusals.values()))
+        (row.label, row.operation, *(refusal or "yes" for refusal in row.refusals.values()))
         for row in found
     ]
     emit(Table("support", columns, rows), as_json=json, outputs=output or [])

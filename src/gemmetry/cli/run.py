@@ -53,7 +53,7 @@ def print_failure(summary: RunSummary) -> None:
 
 
 @contextmanager
-def says_what_is_kept(folder: Path, *, fresh: bool) -> Iterator[None]:
+def reporting_what_is_kept(folder: Path, *, fresh: bool) -> Iterator[None]:
     """Around a run into `folder`: an interrupt becomes an error that names what is stored.
 
     `fresh`: the run began anew, so that the same command would do so again.
@@ -135,7 +135,7 @@ def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool
         # Nobody requested it, so a missing library or folder is no reason to stop.
         rendering = dataclasses.replace(rendering, html=default_html(prepared.experiment))
     progress = ProgressListener(stderr_console(), verbose=verbose)
-    with says_what_is_kept(prepared.experiment, fresh=fresh), progress as listener:
+    with reporting_what_is_kept(prepared.experiment, fresh=fresh), progress as listener:
         summary = run_prepared(prepared, listener=listener, fresh=fresh, command=command_line())
     warn_of_idle_patterns(prepared)
     with Experiment.open(prepared.experiment) as experiment:

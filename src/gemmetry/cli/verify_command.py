@@ -112,7 +112,7 @@ def self_test(
     """
     from gemmetry.api.self_test import matrix_of, prepare_self_test, run_self_test
     from gemmetry.cli.console import command_line, note, stderr_console, stdout_console
-    from gemmetry.cli.run import print_failure, says_what_is_kept
+    from gemmetry.cli.run import print_failure, reporting_what_is_kept
     from gemmetry.cli.tables import check_outputs
     from gemmetry.reports.progress import ProgressListener
     from gemmetry.reports.self_test.matrix import (
@@ -126,7 +126,7 @@ def self_test(
         level=level, vehicles=_split(vehicle), mutants=_split(mutants), experiment=experiment
     )
     progress = ProgressListener(stderr_console())
-    with says_what_is_kept(prepared.experiment, fresh=fresh), progress as listener:
+    with reporting_what_is_kept(prepared.experiment, fresh=fresh), progress as listener:
         summary = run_self_test(prepared, listener=listener, fresh=fresh, command=command_line())
     matrix = matrix_of(prepared)
     facts = _facts(prepared, level)

@@ -73,9 +73,9 @@ def classify(name: str) -> KernelName:
 @lru_cache(maxsize=CACHED_NAMES)
 def _classify(name: str) -> KernelName:
     symbol = read_symbol(name)
-    told = _by_grammar(name) or by_words(symbol)
+    facts = _by_grammar(name) or by_words(symbol)
     is_short = symbol.text == symbol.function and len(symbol.text) <= SHORT_CHARACTERS
-    return dataclasses.replace(told, short=settled(symbol.short if is_short else told.short))
+    return dataclasses.replace(facts, short=settled(symbol.short if is_short else facts.short))
 
 
 @lru_cache(maxsize=CACHED_NAMES)
@@ -87,8 +87,8 @@ def _by_grammar(name: str) -> KernelName | None:
 
 
 def _kind_by_grammar(name: str) -> KernelKind | None:
-    told = _by_grammar(name[:MOST_CHARACTERS])
-    return told.kind if told else None
+    facts = _by_grammar(name[:MOST_CHARACTERS])
+    return facts.kind if facts else None
 
 
 def is_gemm(name: str) -> bool:

@@ -77,7 +77,7 @@ def _nccl(symbol: Symbol) -> KernelName | None:
     operation_ = OPERATIONS.get(found["operation"].lower())
     rest = found["rest"]
     algorithm, protocol, given = _ALGORITHM.search(rest), _PROTOCOL.search(rest), _TYPE.search(rest)
-    told = algorithm[1].lower() if algorithm else None
+    named = algorithm[1].lower() if algorithm else None
     return KernelName(
         kind=KernelKind.COLLECTIVE,
         # RCCL numbers its generic kernels by the unroll factor of their loops.
@@ -88,7 +88,7 @@ def _nccl(symbol: Symbol) -> KernelName | None:
         if found["symmetric"]
         else None
         if operation_ == "send_recv"
-        else told,
+        else named,
         protocol=protocol[1].lower()
         if protocol
         else "ll"

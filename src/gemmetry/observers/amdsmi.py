@@ -66,8 +66,8 @@ class AmdSmiObserver:
             power = smi.amdsmi_get_power_info(handle)
         except smi.AmdSmiException:
             power = {}
-        told = (_number(power.get(field)) for field in _POWER_FIELDS)
-        self._readings.add("power_w", next((value for value in told if value), None))
+        readings = (_number(power.get(field)) for field in _POWER_FIELDS)
+        self._readings.add("power_w", next((value for value in readings if value), None))
         try:
             temperature = smi.amdsmi_get_temp_metric(
                 handle, smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT

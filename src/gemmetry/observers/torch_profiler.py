@@ -95,7 +95,7 @@ def record(
     from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
     from torch.profiler import schedule as torch_schedule
 
-    asked = replace(schedule, repeats=schedule.repeats - kept)
+    remaining = replace(schedule, repeats=schedule.repeats - kept)
     earlier = [(name, *_count(folder / name)) for name in trace_names(kept)[1:]]
     counts: list[tuple[str, int, int]] = []
     # The execution trace exists where further repeats are added to a grid.
@@ -121,10 +121,10 @@ def record(
         profiler = profile(
             activities=activities,
             schedule=torch_schedule(
-                wait=asked.wait_steps,
-                warmup=asked.warmup_steps,
-                active=asked.active_steps,
-                repeat=asked.repeats,
+                wait=remaining.wait_steps,
+                warmup=remaining.warmup_steps,
+                active=remaining.active_steps,
+                repeat=remaining.repeats,
             ),
             on_trace_ready=keep,
             record_shapes=True,
@@ -132,11 +132,11 @@ def record(
         )
         profiler.preset_metadata_json(METADATA_KEY, json.dumps(about))
         with _observed(of_all), profiler:
-            for _ in range(asked.steps):
+            for _ in range(remaining.steps):
                 launch()
                 synchronize()
                 profiler.step()
-    _check(counts, asked, on_gpu)
+    _check(counts, remaining, on_gpu)
     counts = earlier + counts
     return Recorded(
         tuple(trace_names(schedule.repeats)),

@@ -144,10 +144,10 @@ def _validate(
     try:
         spec = ProfileSpec.model_validate(dict(values), context=context)
     except ValidationError as error:
-        told = [*mistakes, *(_line(item, place) for item in error.errors())]
-        are_options = all(text.startswith("--") and not text.startswith("--set ") for text in told)
+        lines = [*mistakes, *(_line(item, place) for item in error.errors())]
+        are_options = all(text.startswith("--") and not text.startswith("--set ") for text in lines)
         hint = _FLAG_HINT if are_options else _HINT
-        raise SpecError(sorted(set(told), key=_by_line), hint=hint) from None
+        raise SpecError(sorted(set(lines), key=_by_line), hint=hint) from None
     if mistakes:
         raise SpecError(mistakes, hint=_HINT)
     return spec

@@ -209,7 +209,7 @@ class ProfileSpec(BaseModel):
         return value
 
     @model_validator(mode="after")
-    def _said_once(self) -> ProfileSpec:
+    def _given_once(self) -> ProfileSpec:
         given = self.model_fields_set
         for one, other in _SAME_THING:
             if {one, other} <= given and getattr(self, one) and getattr(self, other) is not None:

@@ -47,9 +47,9 @@ def resolve_targets(
     devices = [target for target in found if target.index is not None]
     if not devices:
         reasons = [catalogue.unavailable(request.name, request.options) for request in requests]
-        told = "; ".join(reason for reason in reasons if reason)
+        why = "; ".join(reason for reason in reasons if reason)
         raise RequestError(
-            "no provider of this request works on this machine" + (f": {told}" if told else ""),
+            "no provider of this request works on this machine" + (f": {why}" if why else ""),
             hint="`gemmetry doctor` shows what is missing; --device cuda-sm_80 only compiles.",
         )
     kinds = {entry.kind for entry in entries}
@@ -59,13 +59,13 @@ def resolve_targets(
 
 
 def _known_targets(requests: Sequence[ProviderRequest], catalogue: Catalogue) -> list[Target]:
-    asked = {request.name: request.options for request in requests}
-    if all(catalogue.traits(name).takes_kernels for name in asked):
+    requested = {request.name: request.options for request in requests}
+    if all(catalogue.traits(name).takes_kernels for name in requested):
         # A kernel of one's own may run wherever its baseline does.
         names = (name for name in catalogue.provider_names() if catalogue.traits(name).is_default)
-        asked |= {name: {} for name in names}
+        requested |= {name: {} for name in names}
     targets: dict[Target, None] = {}
-    for name, options in asked.items():
+    for name, options in requested.items():
         if name not in catalogue.provider_names():
             raise UnknownNameError("provider", name, catalogue.provider_names())
         if catalogue.unavailable(name, options) is None:

@@ -36,7 +36,7 @@ from gemmetry.store.schema import (
     connect_reader,
     connect_writer,
     damaged,
-    told_errors,
+    storage_errors,
 )
 
 Obstacles = Callable[[Mapping[str, Any], Mapping[str, Any]], str]
@@ -80,7 +80,7 @@ class Experiment(StoredResults):
         if manifest is None:
             raise damaged(path, "its manifest.json is missing; the same profile command creates it")
         check_journal(path)
-        with told_errors(path):
+        with storage_errors(path):
             return cls(path, manifest, connect_reader(path / JOURNAL_NAME))
 
     @classmethod
@@ -112,12 +112,12 @@ class Experiment(StoredResults):
             RequestError: another process is using the folder.
         """
         head = Manifest(name=plan.name, plan_hash=plan.hash, document=dict(plan.document))
-        with told_errors(path):
+        with storage_errors(path):
             existed = path.exists()
             path.mkdir(parents=True, exist_ok=True)
             lock = FolderLock(path)
         try:
-            with told_errors(path):
+            with storage_errors(path):
                 manifest = None if fresh else _resumable(path, head, obstacles)
                 is_new = manifest is None
                 if manifest is None:
@@ -201,7 +201,7 @@ class Experiment(StoredResults):
             connection.execute("UPDATE meta SET value = ? WHERE key = 'plan_hash'", (plan.hash,))
         self.manifest = replace(self.manifest, plan_hash=plan.hash, document=dict(plan.document))
         self.must_grow = False
-        with told_errors(self.path):
+        with storage_errors(self.path):
             write_manifest(self.path, self.manifest)
 
     def add_environments(self, environments: Iterable[Environment]) -> None:
@@ -270,7 +270,7 @@ class Experiment(StoredResults):
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._mutex, told_errors(self.path):
+        with self._mutex, storage_errors(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection

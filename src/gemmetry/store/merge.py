@@ -14,7 +14,7 @@ from gemmetry.store.creation import INSERT_RECORD, complete_manifest, create_fil
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.lock import FolderLock
 from gemmetry.store.manifest import Manifest, now
-from gemmetry.store.schema import JOURNAL_NAME, connect_reader, told_errors
+from gemmetry.store.schema import JOURNAL_NAME, connect_reader, storage_errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def merge(paths: Sequence[Path], into: Path, *, command: str = "") -> MergeSumma
             f"{into} already contains an experiment", hint="Name a folder that does not exist yet."
         )
     winners, replaced = _winners(paths)
-    with told_errors(into):
+    with storage_errors(into):
         into.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(into)
         try:

@@ -16,7 +16,7 @@ from gemmetry.store import creation
 from gemmetry.store.manifest import Manifest
 from gemmetry.store.older import without_unfounded_interval
 from gemmetry.store.rows import Lane, PlannedDispatch, StoredRound
-from gemmetry.store.schema import damaged, told_errors
+from gemmetry.store.schema import damaged, storage_errors
 
 _RECORD_DECODER = msgspec.json.Decoder(Record)
 _PAGE = 4096
@@ -216,7 +216,7 @@ class StoredResults:
             raise damaged(self.path, f"a verdict cannot be read: {error}") from error
 
     def _query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        with self._mutex, told_errors(self.path):
+        with self._mutex, storage_errors(self.path):
             return self._connection.execute(sql, parameters).fetchall()
 
 

@@ -55,7 +55,7 @@ _DAMAGED_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_
 
 
 @contextmanager
-def told_errors(folder: Path) -> Iterator[None]:
+def storage_errors(folder: Path) -> Iterator[None]:
     """Turn errors of SQLite and of the file system in `folder` into gemmetry's errors.
 
     Raises:
@@ -154,7 +154,7 @@ def check_journal(folder: Path) -> dict[str, str]:
             format.
     """
     path = folder / JOURNAL_NAME
-    with told_errors(folder):
+    with storage_errors(folder):
         connection = connect_reader(path)
         try:
             found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]

@@ -22,7 +22,7 @@ from gemmetry.domain.operation import Layout
 from gemmetry.domain.record import Environment, Record
 from gemmetry.domain.settings import TraceSchedule
 from gemmetry.store.manifest import write_durably
-from gemmetry.store.schema import told_errors
+from gemmetry.store.schema import storage_errors
 
 TRACES = "traces_matmul"
 """Subfolder of the traces in an experiment folder, named as in the grid tracing document."""
@@ -190,7 +190,7 @@ class TraceManifest:
         """
         self._document.configurations = sorted(self._entries.values(), key=lambda e: e.number)
         text = msgspec.json.format(msgspec.json.encode(self._document), indent=2) + b"\n"
-        with told_errors(self._experiment):
+        with storage_errors(self._experiment):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_durably(self._path, text)
         self._written = time.monotonic()

@@ -108,7 +108,7 @@ def cache_key(files: Sequence[Path]) -> str | None:
 
 def load(path: Path, key: str) -> TraceRows | None:
     """The cached rows of the trace `path`; None where there are none for this `key`."""
-    for place_of in (_place_beside, _place_of_user):
+    for place_of in (_place_next_to_trace, _place_of_user):
         place = place_of(path)
         with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError, TypeError):
             rows = _load(place, key)
@@ -123,12 +123,12 @@ def save(path: Path, key: str, rows: TraceRows) -> Path | None:
     Returns:
         The cache file; None where neither folder can be written.
     """
-    beside, own = _place_beside(path), _place_of_user(path)
-    for place in (beside, own):
+    near, own = _place_next_to_trace(path), _place_of_user(path)
+    for place in (near, own):
         with contextlib.suppress(OSError):
             if place == own:
                 place.parent.mkdir(parents=True, exist_ok=True)
-            _write(place, key, rows, is_beside=place == beside)
+            _write(place, key, rows, is_next_to_trace=place == near)
             return place
     return None
 
@@ -151,7 +151,7 @@ def clear_cache(paths: Sequence[Path] = ()) -> tuple[int, int]:
         if path.is_dir():
             found |= set(path.rglob(f"*{CACHE_SUFFIX}"))
         else:
-            found |= _with_unfinished(_place_beside(path))
+            found |= _with_unfinished(_place_next_to_trace(path))
     files = size = 0
     for file in found:
         with contextlib.suppress(OSError):
@@ -178,7 +178,7 @@ def cache_folder() -> Path:
     return root / "gemmetry" / "traces"
 
 
-def _place_beside(path: Path) -> Path:
+def _place_next_to_trace(path: Path) -> Path:
     whole = path.absolute()
     return whole.with_name(whole.name + CACHE_SUFFIX)
 
@@ -218,7 +218,7 @@ def _note(place: Path) -> None:
                 opened.write(f"{place}\n")
 
 
-def _write(place: Path, key: str, rows: TraceRows, *, is_beside: bool) -> None:
+def _write(place: Path, key: str, rows: TraceRows, *, is_next_to_trace: bool) -> None:
     columns: list[_Column] = []
     arrays: list[np.ndarray[Any, Any]] = []
     offset = checksum = 0
@@ -229,14 +229,16 @@ def _write(place: Path, key: str, rows: TraceRows, *, is_beside: bool) -> None:
         arrays.append(array)
         checksum = zlib.crc32(array.data if size else b"", checksum)
         offset += size + -size % _ALIGNMENT
-    told = {name: getattr(rows, name) for name in _OF_ROWS}
-    head = msgspec.msgpack.encode(_Head(key=key, columns=tuple(columns), checksum=checksum, **told))
+    values = {name: getattr(rows, name) for name in _OF_ROWS}
+    head = msgspec.msgpack.encode(
+        _Head(key=key, columns=tuple(columns), checksum=checksum, **values)
+    )
     prefix = _MAGIC + len(head).to_bytes(8, "little") + zlib.crc32(head).to_bytes(8, "little")
     import tempfile
 
     descriptor, name = tempfile.mkstemp(dir=place.parent, prefix=".", suffix=CACHE_SUFFIX)
     try:
-        if is_beside:
+        if is_next_to_trace:
             _note(place)
         with os.fdopen(descriptor, "wb") as file:
             file.write(prefix + head)

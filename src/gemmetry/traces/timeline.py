@@ -108,7 +108,7 @@ def _of_streams(trace: Trace, rank: int | None) -> list[TimelineLane]:
     gpu = trace.rows.gpu
     shapes, about = _about_kernels(trace)
     pieces = _Pieces(gpu.start_ns, gpu.duration_ns, _kinds(trace), np.arange(len(gpu.name)), about)
-    short = {i: told.short for i, told in trace.kernel_names.items() if told.short}
+    short = {i: facts.short for i, facts in trace.kernel_names.items() if facts.short}
     gap = _gap(pieces)
     found = []
     for device, stream in np.unique(np.column_stack([gpu.device, gpu.stream]), axis=0).tolist():
@@ -220,12 +220,12 @@ def _work(trace: Trace, about: list[int], texts: _Texts) -> Work:
 def _kinds(trace: Trace) -> Int64:
     gpu = trace.rows.gpu
     of_name = np.full(len(trace.rows.names) + 1, KINDS.index("other"), np.int64)
-    for index, told in trace.kernel_names.items():
-        if told.kind in GEMM_KINDS:
+    for index, facts in trace.kernel_names.items():
+        if facts.kind in GEMM_KINDS:
             of_name[index] = KINDS.index("gemm")
-        elif told.kind is KernelKind.COLLECTIVE:
+        elif facts.kind is KernelKind.COLLECTIVE:
             of_name[index] = KINDS.index("communication")
-        elif told.kind is KernelKind.ATTENTION:
+        elif facts.kind is KernelKind.ATTENTION:
             of_name[index] = KINDS.index("attention")
     result: Int64 = np.where(gpu.kind == GpuKind.KERNEL, of_name[gpu.name], KINDS.index("copy"))
     result[trace.is_gemm_of_convolution] = KINDS.index("other")

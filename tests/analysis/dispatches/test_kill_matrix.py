@@ -203,10 +203,10 @@ def test_other_harnesses_are_scored_on_the_results_that_there_were(record_of):
         record_of(right, values="passed", rivals={"loose": True, "abs": False}),
     ]
     scores = kill_matrix([*bugs, right], records).rivals
-    assert scores["loose"].asked == scores["abs"].asked == 2
+    assert scores["loose"].judged == scores["abs"].judged == 2
     assert len(scores["loose"].let_through) == 2
     assert scores["abs"].let_through == (bugs[1].configuration,)
     assert scores["loose"].false_alarms == ()
     assert scores["abs"].false_alarms == (right.configuration,)
-    assert scores["abs"].correct_asked == 1
-    assert (scores["abs"].wrong_asked, len(scores["abs"].wrong_let_through)) == (2, 1)
+    assert scores["abs"].correct_judged == 1
+    assert (scores["abs"].wrong_judged, len(scores["abs"].wrong_let_through)) == (2, 1)

@@ -95,7 +95,9 @@ def test_gemms_share_out_all_time(traces):
     by_kernel = {row["kernel"]: row for row in rows}
     for one in found:
         row = by_kernel[one.kernel]
-        assert row["tile"] == (None if one.told.tile is None else "x".join(map(str, one.told.tile)))
+        assert row["tile"] == (
+            None if one.facts.tile is None else "x".join(map(str, one.facts.tile))
+        )
     unknown = next(row for row in rows if row["linked"] == row["inferred"] == 0)
     assert unknown["m"] is unknown["n"] is unknown["k"] is unknown["tflops"] is None
 

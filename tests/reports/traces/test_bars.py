@@ -65,7 +65,7 @@ def test_no_kernel_time_is_left_out(report_of):
 
 def test_a_product_of_unknown_shape_is_told_by_its_kernel(graph_report, report_of):
     (bar,) = gemm_bars(graph_report.gemms)
-    assert bar.label == graph_report.gemms[0].told.short
+    assert bar.label == graph_report.gemms[0].facts.short
     assert "shape not known" in bar.hint
     known = gemm_bars(report_of("traces/h200_matmul.pt.trace.json.gz").gemms)
     assert known
@@ -74,5 +74,5 @@ def test_a_product_of_unknown_shape_is_told_by_its_kernel(graph_report, report_o
 
 def test_a_kernel_without_a_short_name_is_still_told(graph_report):
     row = graph_report.gemms[0]
-    nameless = dataclasses.replace(row, told=dataclasses.replace(row.told, short=""))
+    nameless = dataclasses.replace(row, facts=dataclasses.replace(row.facts, short=""))
     assert gemm_bars([nameless])[0].label == row.kernel

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from gemmetry.traces.collectives.alignment import MISSING, Entries, agree, align
 
 
-def entries(ends, told=None, *, together=True):
+def entries(ends, properties=None, *, together=True):
     ends = np.array(ends, np.int64)
-    kinds = [0] * len(ends) if told is None else told
+    kinds = [0] * len(ends) if properties is None else properties
     kinds = np.array(kinds, np.int64).reshape(len(ends), 1)
     return Entries(ends, kinds, np.full(len(ends), together))
 
@@ -114,13 +114,13 @@ def test_losses_windows_and_clocks_do_not_mix_up_collectives(
     and lose entries at random, with one that both have between losses of different sides."""
     rng = np.random.default_rng(seed)
     ends = np.cumsum(rng.integers(1_000_000, 9_000_000, count))
-    told = rng.integers(0, kinds, (count, 1))
+    properties = rng.integers(0, kinds, (count, 1))
     sides = []
     for number, (losses, begin) in enumerate(zip(lost, window, strict=True)):
         places = np.arange(4 + 2 * number, count, 4)
         kept = np.setdiff1d(np.arange(begin, count), rng.choice(places, min(losses, len(places))))
         noise = rng.integers(0, 3000, len(kept)) + (offset if number else 0)
-        sides.append((kept, entries(ends[kept] + noise, told[kept])))
+        sides.append((kept, entries(ends[kept] + noise, properties[kept])))
     (left_kept, left), (right_kept, right) = sides
     found = align(left, right)
     truth = np.intersect1d(left_kept, right_kept)
@@ -139,4 +139,4 @@ def test_pairs_rise_and_agree_whatever_the_sequences(left, right):
     found = align(one, other)
     assert (np.diff(found.left) > 0).all()
     assert (np.diff(found.right) > 0).all()
-    assert agree(one.told[found.left], other.told[found.right]).all()
+    assert agree(one.properties[found.left], other.properties[found.right]).all()

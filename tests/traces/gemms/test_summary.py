@@ -49,7 +49,7 @@ def test_one_row_a_kernel_and_shape(recording):
     assert second.p5_ns == quantile(times, 0.05)
     assert second.p95_ns == quantile(times, 0.95)
     assert second.mad_ns == statistics.median(abs(t - 130) for t in times)
-    assert second.told.tile == (192, 192, 64)
+    assert second.facts.tile == (192, 192, 64)
     assert second.operators == ("aten::mm",)
     assert second.dtype == "bf16"
 

@@ -109,4 +109,4 @@ def test_names_of_a_trace_are_those_of_its_kernels(recording):
     )  # fmt: skip
     made.kernel("ncclDevKernel_AllGather_RING_LL", 40, 10)
     found = communication_names(made.trace())
-    assert (found.told, found.devices) == ({1: "_allgather_base"}, 1)
+    assert (found.operations, found.devices) == ({1: "_allgather_base"}, 1)

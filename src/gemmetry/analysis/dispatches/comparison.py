@@ -123,8 +123,8 @@ class ExperimentComparison:
         return any(candidate.counted(Difference.UNDECIDED) for candidate in self.candidates)
 
     def __repr__(self) -> str:
-        told = (f"{one.title}: {one.summary}" for one in self.candidates)
-        return f"<ExperimentComparison with {self.title}: {'; '.join(told)}>"
+        summaries = (f"{one.title}: {one.summary}" for one in self.candidates)
+        return f"<ExperimentComparison with {self.title}: {'; '.join(summaries)}>"
 
 
 def compare(

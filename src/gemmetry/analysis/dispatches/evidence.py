@@ -153,8 +153,8 @@ def _with_the_fastest(
     kernels take without them.
     """
     ratio = quantile(after, _FASTEST_PART) / quantile(before, _FASTEST_PART)
-    told = f"disturbed, and the ratio of the fastest samples is {ratio:.3g}"
-    return widened(found, ratio, told)
+    why = f"disturbed, and the ratio of the fastest samples is {ratio:.3g}"
+    return widened(found, ratio, why)
 
 
 def _with_the_medians(
@@ -171,10 +171,10 @@ def _with_the_medians(
     if high.ci_low_ns <= (1 + found.relevant) * low.ci_high_ns:
         return found
     ratio = after.median_ns / before.median_ns
-    told = f"the medians differ (ratio {ratio:.3g}), the rounds that were compared do not"
-    found = widened(found, ratio, told)
+    why = f"the medians differ (ratio {ratio:.3g}), the rounds that were compared do not"
+    found = widened(found, ratio, why)
     if found.verdict is Difference.NONE_SHOWN:
-        note = "; ".join(filter(None, (found.note, told)))
+        note = "; ".join(filter(None, (found.note, why)))
         found = replace(found, verdict=Difference.UNDECIDED, p_value=None, note=note)
     return found
 

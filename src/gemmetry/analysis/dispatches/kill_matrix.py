@@ -99,16 +99,16 @@ class NotRun:
 
 @dataclass(frozen=True, slots=True)
 class RivalScore:
-    """What another harness's check says of the same results."""
+    """How another harness's check judges the same results."""
 
-    asked: int
+    judged: int
     """Mutants that left a result to judge."""
     let_through: tuple[str, ...]
-    wrong_asked: int
+    wrong_judged: int
     """Those of them whose very first result is wrong; the others need another shape, input or
     launch to show their bug, which these harnesses do not try."""
     wrong_let_through: tuple[str, ...]
-    correct_asked: int
+    correct_judged: int
     false_alarms: tuple[str, ...]
 
 
@@ -202,7 +202,7 @@ class KillMatrix:
 
     @cached_property
     def rivals(self) -> dict[str, RivalScore]:
-        """Check of another harness -> what it says of the results that there were to judge."""
+        """How the check of each other harness judges the results, by its name."""
         names = dict.fromkeys(name for r in self.results for name in r.record.verdict.rivals)
         return {name: _rival_score(name, self.mutants, self.correct) for name in names}
 
@@ -297,16 +297,16 @@ def _not_run(item: Mutant, found: Sequence[Record], absent: str | None) -> NotRu
 def _rival_score(
     name: str, mutants: Sequence[PlantedResult], correct: Sequence[PlantedResult]
 ) -> RivalScore:
-    asked = [r for r in mutants if name in r.record.verdict.rivals]
-    wrong = [r for r in asked if r.is_wrong_at_once]
-    asked_correct = [r for r in correct if name in r.record.verdict.rivals]
+    judged = [r for r in mutants if name in r.record.verdict.rivals]
+    wrong = [r for r in judged if r.is_wrong_at_once]
+    judged_correct = [r for r in correct if name in r.record.verdict.rivals]
     return RivalScore(
-        asked=len(_names(asked)),
-        let_through=_names(r for r in asked if r.record.verdict.rivals[name]),
-        wrong_asked=len(_names(wrong)),
+        judged=len(_names(judged)),
+        let_through=_names(r for r in judged if r.record.verdict.rivals[name]),
+        wrong_judged=len(_names(wrong)),
         wrong_let_through=_names(r for r in wrong if r.record.verdict.rivals[name]),
-        correct_asked=len(_names(asked_correct)),
-        false_alarms=_names(r for r in asked_correct if not r.record.verdict.rivals[name]),
+        correct_judged=len(_names(judged_correct)),
+        false_alarms=_names(r for r in judged_correct if not r.record.verdict.rivals[name]),
     )
 
 

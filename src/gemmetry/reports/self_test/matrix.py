@@ -86,11 +86,11 @@ def kill_matrix_document(matrix: KillMatrix, facts: Facts) -> dict[str, Any]:
         },
         "rivals": {
             name: {
-                "asked": score.asked,
+                "asked": score.judged,
                 "let_through": list(score.let_through),
-                "wrong_asked": score.wrong_asked,
+                "wrong_asked": score.wrong_judged,
                 "wrong_let_through": list(score.wrong_let_through),
-                "correct_asked": score.correct_asked,
+                "correct_asked": score.correct_judged,
                 "false_alarms": list(score.false_alarms),
             }
             for name, score in matrix.rivals.items()
@@ -181,9 +181,9 @@ def _print_rivals(matrix: KillMatrix, console: Console) -> None:
     for name, score in matrix.rivals.items():
         table.add_row(
             f"  {name}",
-            f"{len(score.let_through)} of {score.asked}",
-            f"{len(score.wrong_let_through)} of {score.wrong_asked}",
-            f"{len(score.false_alarms)} of {score.correct_asked}",
+            f"{len(score.let_through)} of {score.judged}",
+            f"{len(score.wrong_let_through)} of {score.wrong_judged}",
+            f"{len(score.false_alarms)} of {score.correct_judged}",
         )
     console.print(table)
     about = "  run on each mutant's first result; crashes and hangs left none"

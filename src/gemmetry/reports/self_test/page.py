@@ -112,9 +112,9 @@ def _rivals(matrix: KillMatrix) -> str:
     rows = [
         [
             check,
-            f"{len(score.let_through)} of {score.asked}",
-            f"{len(score.wrong_let_through)} of {score.wrong_asked}",
-            f"{len(score.false_alarms)} of {score.correct_asked}",
+            f"{len(score.let_through)} of {score.judged}",
+            f"{len(score.wrong_let_through)} of {score.wrong_judged}",
+            f"{len(score.false_alarms)} of {score.correct_judged}",
             _stems(score.let_through),
             _stems(score.false_alarms),
         ]

@@ -46,7 +46,7 @@ def gemm_bars(
         overlapped = (row.overlapped_ns or 0) / 1e6
         parts = (("gemm", row.sum_ns / 1e6 - overlapped), ("beside", overlapped))
         label = shape_text(row.shape, row.dtype, row.layout)
-        name = row.told.short or row.kernel[:MOST_CHARACTERS]
+        name = row.facts.short or row.kernel[:MOST_CHARACTERS]
         value = f"{format_ns(row.sum_ns, even=True)}{speed}{share}"
         operators = f", {', '.join(row.operators)}" if row.operators else ""
         alone = only_on(row.files)

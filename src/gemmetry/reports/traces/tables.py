@@ -155,10 +155,10 @@ def print_gemms(rows: Sequence[GemmRow], console: Console, *, top: int = 20) -> 
         on = f"  on {row.device or 'an unknown device'}" if has_devices else ""
         shape = f"{shape_text(row.shape, row.dtype, row.layout)}{on}{_source(row)}"
         print_line(console, f"    {_cut(shape, 76)}")
-        is_main = row.told.kind is KernelKind.GEMM
-        kind = "" if is_main else f"{str(row.told.kind).replace('_', ' ')}: "
+        is_main = row.facts.kind is KernelKind.GEMM
+        kind = "" if is_main else f"{str(row.facts.kind).replace('_', ' ')}: "
         print_line(
-            console, f"    {_kernel(kind + (row.told.short or row.kernel), 76)}", style="dim"
+            console, f"    {_kernel(kind + (row.facts.short or row.kernel), 76)}", style="dim"
         )
     hidden = rows[len(shown) :]
     if hidden:

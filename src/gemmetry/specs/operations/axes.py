@@ -151,11 +151,11 @@ def _refuse_missing(axes: Mapping[str, Sequence[int | str]]) -> None:
 def _kinds(
     spec: ProfileSpec, given: _GivenShapes, slices: Sequence[int], defaults: Defaults
 ) -> tuple[OperationKind, ...]:
-    asked = spec.operation_kind
-    if "all" in asked:
+    kinds_given = spec.operation_kind
+    if "all" in kinds_given:
         return _KINDS
-    if asked:
-        kinds = tuple(OperationKind(kind) for kind in asked)
+    if kinds_given:
+        kinds = tuple(OperationKind(kind) for kind in kinds_given)
         _refuse_unused(kinds, given)
         return kinds
     if not given.any:

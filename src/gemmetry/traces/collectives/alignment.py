@@ -55,7 +55,7 @@ class Entries:
     equal values, ``MISSING`` matches all)."""
 
     end_ns: Int64
-    told: Int64
+    properties: Int64
     """(entries, properties)."""
     together: Bools
     """Whether each entry ends on all ranks at the same time."""
@@ -64,7 +64,7 @@ class Entries:
         return len(self.end_ns)
 
     def __getitem__(self, part: slice) -> Entries:
-        return Entries(self.end_ns[part], self.told[part], self.together[part])
+        return Entries(self.end_ns[part], self.properties[part], self.together[part])
 
 
 class Alignment(NamedTuple):
@@ -98,7 +98,7 @@ def align(left: Entries, right: Entries) -> Alignment:
     ones, others = _anchors(left, right, offset, far)
     apart = np.abs(right.end_ns[others] - left.end_ns[ones] - offset)
     bound = _TIGHTER * float(np.median(apart)) + _SCATTER_NS if len(ones) else np.inf
-    if count == len(right) and agree(left.told, right.told).all():
+    if count == len(right) and agree(left.properties, right.properties).all():
         in_order = right.end_ns - left.end_ns
         middle = float(np.median(in_order))
         is_sure = len(ones) >= max(FEWEST_ANCHORS, count / 2) and (ones != others).any()
@@ -134,7 +134,7 @@ def _offset(left: Entries, right: Entries, far: float) -> float:
     found = []
     for shift in range(-min(most, len(left) - 1), min(most, len(right) - 1) + 1):
         i = chosen[(chosen + shift >= 0) & (chosen + shift < len(right))]
-        i = i[agree(left.told[i], right.told[i + shift])]
+        i = i[agree(left.properties[i], right.properties[i + shift])]
         found.append(right.end_ns[i + shift] - left.end_ns[i])
     differences = np.sort(np.concatenate(found))
     if not len(differences):
@@ -161,7 +161,7 @@ def _anchors(left: Entries, right: Entries, offset: float, far: float) -> tuple[
     ones = np.flatnonzero(back[there] == np.arange(len(left)))
     others = there[ones]
     near = np.abs(right.end_ns[others] - left.end_ns[ones] - offset) <= far
-    near &= agree(left.told[ones], right.told[others])
+    near &= agree(left.properties[ones], right.properties[others])
     ones, others = ones[near], others[near]
     rising = (others == np.maximum.accumulate(others)) & (
         others == np.minimum.accumulate(others[::-1])[::-1]
@@ -204,14 +204,14 @@ def _cheapest(left: Entries, right: Entries, times: _Times) -> Int64:
     rows, columns = len(left), len(right)
     if rows * columns > _MOST_CELLS:
         both = np.arange(min(rows, columns))
-        both = both[agree(left.told[both], right.told[both])]
+        both = both[agree(left.properties[both], right.properties[both])]
         return np.stack([both, both], axis=1)
     gaps = _GAP * np.arange(columns + 1)
     cost = gaps
     moves = np.full((rows + 1, columns + 1), _RIGHT, np.int8)
     for i in range(rows):
         apart = np.abs(right.end_ns - left.end_ns[i] - times.offset) / times.far
-        fits = agree(left.told[i], right.told)
+        fits = agree(left.properties[i], right.properties)
         if times.strict:
             fits &= (apart <= 1) | ~right.together | ~left.together[i]
         price = np.where(fits, _LATE * np.minimum(1.0, apart * apart), np.inf)

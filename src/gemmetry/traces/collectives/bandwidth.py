@@ -82,8 +82,8 @@ def message_elements(
     elif op in ("reduce_scatter", "scatter"):
         whole, part = in_elements, out_elements
     else:
-        told = [count for count in (in_elements, out_elements) if count is not None]
-        return max(told) if told and op else None
+        recorded = [count for count in (in_elements, out_elements) if count is not None]
+        return max(recorded) if recorded and op else None
     if whole is not None and whole >= (part or 0):
         return whole
     return part * group_size if part is not None and group_size else None

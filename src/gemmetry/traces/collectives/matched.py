@@ -49,8 +49,8 @@ class Matched:
     @cached_property
     def elements(self) -> int | None:
         """Elements of the whole message; of the largest one where ranks differ."""
-        told = [one.elements for _, one in self.members if one.elements is not None]
-        return max(told, default=None)
+        recorded = [one.elements for _, one in self.members if one.elements is not None]
+        return max(recorded, default=None)
 
     @property
     def bytes(self) -> int | None:
@@ -76,9 +76,9 @@ class Matched:
     @property
     def is_group_inferred(self) -> bool:
         """No trace records the group: all ranks of the job took part."""
-        told = (one.group for _, one in self.members if one.group)
+        groups = (one.group for _, one in self.members if one.group)
         return self.is_complete and self.op != "send_recv" and not any(
-            group.ranks or group.size for group in told
+            group.ranks or group.size for group in groups
         )  # fmt: skip
 
     @property

@@ -51,7 +51,7 @@ class _Slot:
 
     members: dict[int, Collective]
     end_ns: int
-    told: list[int]
+    properties: list[int]
 
 
 def match(job: TraceJob) -> Matching:
@@ -136,8 +136,8 @@ class _Streams:
         # Streams have the same numbers on all ranks of most jobs; where they do not, all
         # collectives without a group are one sequence.
         self._streams_agree = len({frozenset(found) for found in streams.values()}) == 1
-        told = [(name, ranks) for name, found in self._by_name.items() for ranks in found]
-        self._only = told[0] if len(told) == 1 else None
+        by_ranks = [(name, ranks) for name, found in self._by_name.items() for ranks in found]
+        self._only = by_ranks[0] if len(by_ranks) == 1 else None
         for name, found in self._by_name.items():
             self._check(name, sorted(found))
         for (name, rank), ranks in outside.items():
@@ -200,8 +200,8 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 def _widest(groups: Iterable[Group | None]) -> Group | None:
     """The most informative one."""
-    told = [group for group in groups if group is not None]
-    return max(told, key=lambda group: (len(group.ranks), group.size or 0), default=None)
+    recorded = [group for group in groups if group is not None]
+    return max(recorded, key=lambda group: (len(group.ranks), group.size or 0), default=None)
 
 
 def _merged(sequences: Mapping[int, Sequence[Collective]]) -> list[_Slot]:
@@ -210,23 +210,23 @@ def _merged(sequences: Mapping[int, Sequence[Collective]]) -> list[_Slot]:
     slots: list[_Slot] = []
     for rank in sorted(sequences, key=lambda rank: (-len(sequences[rank]), rank)):
         ones = sequences[rank]
-        told = [_told(one, codes) for one in ones]
+        properties = [_property_codes(one, codes) for one in ones]
         if not slots:
-            pairs = zip(ones, told, strict=True)
+            pairs = zip(ones, properties, strict=True)
             slots = [_Slot({rank: one}, one.end_ns, list(known)) for one, known in pairs]
             continue
         left = Entries(
             np.array([slot.end_ns for slot in slots], np.int64),
-            np.array([slot.told for slot in slots], np.int64),
+            np.array([slot.properties for slot in slots], np.int64),
             np.array([next(iter(slot.members.values())).op in SYNCHRONISING for slot in slots]),
         )
         right = Entries(
             np.array([one.end_ns for one in ones], np.int64),
-            np.array(told, np.int64),
+            np.array(properties, np.int64),
             np.array([one.op in SYNCHRONISING for one in ones]),
         )
         found = align(left, right)
-        slots = _joined(slots, rank, ones, told, found.left.tolist(), found.right.tolist(),
+        slots = _joined(slots, rank, ones, properties, found.left.tolist(), found.right.tolist(),
                         round(found.offset_ns))  # fmt: skip
     return slots
 
@@ -235,7 +235,7 @@ def _joined(
     slots: Sequence[_Slot],
     rank: int,
     ones: Sequence[Collective],
-    told: Sequence[Sequence[int]],
+    properties: Sequence[Sequence[int]],
     left: Sequence[int],
     right: Sequence[int],
     offset: int,
@@ -246,19 +246,19 @@ def _joined(
         result += slots[i:to_left]
         result += [
             _Slot({rank: one}, one.end_ns - offset, list(known))
-            for one, known in zip(ones[j:to_right], told[j:to_right], strict=True)
+            for one, known in zip(ones[j:to_right], properties[j:to_right], strict=True)
         ]
         if to_left < len(slots):
             slot = slots[to_left]
             slot.members[rank] = ones[to_right]
-            pairs = zip(slot.told, told[to_right], strict=True)
-            slot.told = [new if old == MISSING else old for old, new in pairs]
+            pairs = zip(slot.properties, properties[to_right], strict=True)
+            slot.properties = [new if old == MISSING else old for old, new in pairs]
             result.append(slot)
         i, j = to_left + 1, to_right + 1
     return result
 
 
-def _told(one: Collective, codes: dict[Hashable, int]) -> list[int]:
+def _property_codes(one: Collective, codes: dict[Hashable, int]) -> list[int]:
     """Numbers for the properties that must agree between ranks."""
     op = "send_recv" if one.op in POINT_TO_POINT else one.op
     elements = None if op is None or one.op in _UNEQUAL else one.elements

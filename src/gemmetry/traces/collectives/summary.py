@@ -62,7 +62,7 @@ LL, half of whose bytes are flags, would need more than NVLink's 450."""
 
 _OF_PYTORCH = ("record_param_comms", "nccl:", "c10d::")
 
-Teller: TypeAlias = tuple[str, int]
+SizeSource: TypeAlias = tuple[str, int]
 """The source of a collective's sizes: a call by its number, or the row of an operator."""
 
 
@@ -149,18 +149,18 @@ def collectives_of(trace: Trace) -> list[Collective]:
     return _with_groups(_with_shared(found))
 
 
-def _collective(trace: Trace, row: int) -> tuple[Collective, Teller | None]:
+def _collective(trace: Trace, row: int) -> tuple[Collective, SizeSource | None]:
     rows, gpu = trace.rows, trace.rows.gpu
     name = trace.kernel_names[int(gpu.name[row])]
-    told, source, teller = _told(trace, row)
-    op = operation_name(told.operation)
+    call, source, size_source = _metadata(trace, row)
+    op = operation_name(call.operation)
     if op is None:
         op, source = name.collective, "name"
-    dtype = element_type(told.dtype) or element_type(name.dtype)
-    size = _natural(told.group_size, MOST_RANKS) or len(told.group_ranks) or None
-    ins, outs = _natural(told.in_elements), _natural(told.out_elements)
+    dtype = element_type(call.dtype) or element_type(name.dtype)
+    size = _natural(call.group_size, MOST_RANKS) or len(call.group_ranks) or None
+    ins, outs = _natural(call.in_elements), _natural(call.out_elements)
     algorithm, protocol = _algorithm(rows.names[gpu.name[row]], name)
-    group = Group(told.group_name, told.group_ranks, size)
+    group = Group(call.group_name, call.group_ranks, size)
     found = Collective(
         row=row,
         op=op,
@@ -168,11 +168,11 @@ def _collective(trace: Trace, row: int) -> tuple[Collective, Teller | None]:
         elements=message_elements(op, ins, outs, size),
         in_elements=ins,
         out_elements=outs,
-        in_splits=told.in_splits,
-        out_splits=told.out_splits,
+        in_splits=call.in_splits,
+        out_splits=call.out_splits,
         group=None if group == Group() else group,
-        peer=told.peer if op in ("send", "recv") else None,
-        sequence=told.sequence,
+        peer=call.peer if op in ("send", "recv") else None,
+        sequence=call.sequence,
         algorithm=algorithm,
         protocol=protocol,
         source=source,
@@ -182,7 +182,7 @@ def _collective(trace: Trace, row: int) -> tuple[Collective, Teller | None]:
         start_ns=rows.base_ns + int(gpu.start_ns[row]),
         duration_ns=int(gpu.duration_ns[row]),
     )
-    return found, teller
+    return found, size_source
 
 
 def _natural(value: int | None, most: int = MOST_ELEMENTS) -> int | None:
@@ -200,22 +200,22 @@ def _algorithm(kernel: str, name: KernelName) -> tuple[str | None, str | None]:
     return (name.algorithm if is_sure or not found["newer"] else None), None
 
 
-def _told(trace: Trace, row: int) -> tuple[CollectiveCall, str, Teller | None]:
+def _metadata(trace: Trace, row: int) -> tuple[CollectiveCall, str, SizeSource | None]:
     """The metadata of a collective from its kernel or operators, their source, and the source of
     the sizes."""
     own = int(trace.rows.gpu.collective[row])
     if own >= 0:
         number = int(trace.rows.gpu.external_id[row])
         return trace.rows.collectives[own], "kernel", ("call", number) if number > 0 else None
-    told = CollectiveCall()
-    teller: Teller | None = None
+    call = CollectiveCall()
+    size_source: SizeSource | None = None
     for operator in _around(trace, row):
         known = int(trace.rows.operators.collective[operator])
         if known >= 0:
             return trace.rows.collectives[known], "operator", ("operator", operator)
-        told = _joined(told, _from_arguments(trace.rows, operator))
-        teller = teller or ("operator", operator)
-    return told, "operator", teller
+        call = _joined(call, _from_arguments(trace.rows, operator))
+        size_source = size_source or ("operator", operator)
+    return call, "operator", size_source
 
 
 def _around(trace: Trace, row: int) -> Iterator[int]:
@@ -263,12 +263,12 @@ def _joined(first: CollectiveCall, second: CollectiveCall) -> CollectiveCall:
     )
 
 
-def _with_shared(found: Sequence[tuple[Collective, Teller | None]]) -> list[Collective]:
+def _with_shared(found: Sequence[tuple[Collective, SizeSource | None]]) -> list[Collective]:
     """Marks kernels whose operator launched other communication kernels too."""
-    counts = Counter(teller for _, teller in found)
+    counts = Counter(size_source for _, size_source in found)
     return [
-        replace(one, is_shared=True) if teller is not None and counts[teller] > 1 else one
-        for one, teller in found
+        replace(one, is_shared=True) if size_source is not None and counts[size_source] > 1 else one
+        for one, size_source in found
     ]
 
 

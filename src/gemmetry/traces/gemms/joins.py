@@ -46,8 +46,8 @@ def join_launches(rows: TraceRows) -> JoinedLaunches:
     lost = np.flatnonzero(operator == NONE)
     external = rows.gpu.external_id[lost]
     of_call = call[lost]
-    untold = (external <= 0) & (of_call != NONE)
-    external[untold] = rows.calls.external_id[of_call[untold]]
+    unlinked = (external <= 0) & (of_call != NONE)
+    external[unlinked] = rows.calls.external_id[of_call[unlinked]]
     operator[lost] = _by_external_id(rows.operators, external)
     return JoinedLaunches(call, operator, parent, _from_graph(rows, call))
 

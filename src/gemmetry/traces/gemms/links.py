@@ -245,8 +245,8 @@ def _backward_shapes(
     if not len(open_rows):
         return {}
     forward: dict[int, set[int]] = {}
-    told = np.flatnonzero((shape_of != NONE) & (operators.sequence >= 0))
-    for one in told.tolist():
+    forward_rows = np.flatnonzero((shape_of != NONE) & (operators.sequence >= 0))
+    for one in forward_rows.tolist():
         if not _BACKWARD.search(rows.names[operators.name[one]]):
             forward.setdefault(int(operators.sequence[one]), set()).add(int(shape_of[one]))
     if not forward:

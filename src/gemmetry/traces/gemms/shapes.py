@@ -111,13 +111,13 @@ def workload(rows: Iterable[GemmRow]) -> Workload:
 
 
 def _is_helper(row: GemmRow) -> bool:
-    return row.told.kind is KernelKind.GEMM_REDUCTION
+    return row.facts.kind is KernelKind.GEMM_REDUCTION
 
 
 def _add(gemm: WorkloadGemm, row: GemmRow) -> None:
     gemm.sum_ns += row.sum_ns
-    if row.told.short not in gemm.kernels:
-        gemm.kernels.append(row.told.short)
+    if row.facts.short not in gemm.kernels:
+        gemm.kernels.append(row.facts.short)
 
 
 def _gemm(product: _Product) -> WorkloadGemm:
@@ -155,7 +155,7 @@ def _operation(product: _Product) -> tuple[str | None, str]:
 def no_shape(sources: Sequence[str]) -> RequestError:
     """The error for traces without shapes."""
     return RequestError(
-        f"no GEMM of {_told(sources)} has a known shape that gemmetry computes",
+        f"no GEMM of {_source_list(sources)} has a known shape that gemmetry computes",
         hint="Record with torch.profiler and record_shapes=True: operators then record shapes.",
     )
 
@@ -180,7 +180,7 @@ def spec_text(load: Workload, sources: Sequence[str], *, top: int = 0) -> str:
     lines = [
         "# The GEMMs of a workload, those with the most time first; run them with:",
         "#   gemmetry profile --spec THIS_FILE [--providers NAMES] [--device cuda:0]",
-        f"# From: {_told(sources)}",
+        f"# From: {_source_list(sources)}",
         f"# They are {_share(covered, load.sum_ns)} of {load.sum_ns / 1e6:.3f} ms of GEMM time.",
     ]
     if load.unknown_ns:
@@ -205,7 +205,7 @@ def _share(part: int, whole: int) -> str:
     return f"{part / whole:.1%}" if whole else "0.0%"
 
 
-def _told(sources: Sequence[str]) -> str:
+def _source_list(sources: Sequence[str]) -> str:
     """Lists the files; many files are given as their number and common folder."""
     folder = _folder(sources)
     if len(sources) <= _NAMED_SOURCES or not folder:

@@ -32,7 +32,7 @@ class GemmRow:
 
     device: str | None
     kernel: str
-    told: KernelName
+    facts: KernelName
     """Facts from the kernel's name."""
     shape: GemmShape | None
     dtype: str | None
@@ -134,22 +134,22 @@ def _operator_names(trace: Trace, links: GemmLinks) -> Int64:
 
 def _row(key: _Key, group: _Group) -> GemmRow:
     device, kernel, shape = key
-    told = classify(kernel)
+    facts = classify(kernel)
     durations = np.sort(np.concatenate(group.durations))
     overlaps = np.concatenate(group.overlaps)
     median = quantile_of_sorted(durations, 0.5)
-    dtype = _dtype(shape, told)
+    dtype = _dtype(shape, facts)
     tflops = None
     if shape is not None and group.is_alone and median > 0:
         tflops = shape.flops / median / 1000
-    peak = peak_flops_per_s(device, _rate_format(shape, told, device)) if tflops else None
+    peak = peak_flops_per_s(device, _rate_format(shape, facts, device)) if tflops else None
     return GemmRow(
         device=device or None,
         kernel=kernel,
-        told=told,
+        facts=facts,
         shape=shape,
         dtype=dtype,
-        layout=_layout(shape, told),
+        layout=_layout(shape, facts),
         operators=tuple(name for name, _ in group.operators.most_common()),
         count=len(durations),
         linked=group.linked,
@@ -187,16 +187,16 @@ def peak_flops_per_s(device: str, dtype: str | None) -> float | None:
     return spec.peaks.get(rate_class(DTYPES[dtype]))
 
 
-def _dtype(shape: GemmShape | None, told: KernelName) -> str | None:
+def _dtype(shape: GemmShape | None, facts: KernelName) -> str | None:
     if shape is None or shape.dtype is None:
-        return told.dtype
-    return "tf32" if (shape.dtype, told.dtype) == ("f32", "tf32") else shape.dtype
+        return facts.dtype
+    return "tf32" if (shape.dtype, facts.dtype) == ("f32", "tf32") else shape.dtype
 
 
-def _rate_format(shape: GemmShape | None, told: KernelName, device: str) -> str | None:
+def _rate_format(shape: GemmShape | None, facts: KernelName, device: str) -> str | None:
     """The format whose peak bounds the kernel; None where it is not certain."""
-    if told.dtype is not None:
-        return told.dtype
+    if facts.dtype is not None:
+        return facts.dtype
     dtype = None if shape is None or shape.dtype is None else shape.dtype.partition(":")[0]
     spec = find_device(device) if device else None
     if dtype == "f32" and spec is not None and "tf32" in spec.peaks:
@@ -204,10 +204,10 @@ def _rate_format(shape: GemmShape | None, told: KernelName, device: str) -> str 
     return dtype
 
 
-def _layout(shape: GemmShape | None, told: KernelName) -> str | None:
+def _layout(shape: GemmShape | None, facts: KernelName) -> str | None:
     if shape is not None and shape.layout is not None:
         return shape.layout
-    return row_major_layout(told.layout) if told.layout else None
+    return row_major_layout(facts.layout) if facts.layout else None
 
 
 def row_major_layout(blas: str) -> str | None:

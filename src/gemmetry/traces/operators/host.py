@@ -156,8 +156,8 @@ def innermost_products(trace: Trace) -> tuple[list[GemmShape], Int64]:
     scaled = [index for index, name in enumerate(names) if name in SCALED_OPERATORS]
     is_scaled = np.isin(trace.rows.operators.name, np.array(scaled, np.int64))
     within = np.flatnonzero((shape_of != NONE) & ~is_scaled)
-    tells = np.where(is_scaled & (shape_of != NONE), 0, NONE)
-    around = enclosing_among(parent[within], parent, tells)
+    is_outer = np.where(is_scaled & (shape_of != NONE), 0, NONE)
+    around = enclosing_among(parent[within], parent, is_outer)
     shape_of[within[around != NONE]] = NONE
     product = np.flatnonzero(shape_of != NONE)
     number = np.full(len(shape_of), NONE, np.int64)
@@ -191,7 +191,7 @@ class HostOperators:
             return []
         nesting = find_nesting(operators, trace.launches.parent)
         shapes, shape_of = innermost_products(trace)
-        keys = np.column_stack([operators.name, _told_alike(trace), shape_of])
+        keys = np.column_stack([operators.name, _arguments_alike(trace), shape_of])
         distinct, which = np.unique(keys, axis=0, return_inverse=True)
         which = which.reshape(-1)
         own = grouped_statistics(which, nesting.self_ns, len(distinct)).sum
@@ -200,9 +200,9 @@ class HostOperators:
         parts = np.split(operators.duration_ns[order], ends[:-1])
         found = []
         for place, (name, arguments, shape) in enumerate(distinct.tolist()):
-            told = rows.arguments[arguments] if arguments != NONE else OperatorArguments()
+            recorded = rows.arguments[arguments] if arguments != NONE else OperatorArguments()
             product = shapes[shape] if shape != NONE else None
-            key = (rows.names[name], told.shapes, told.dtypes, product)
+            key = (rows.names[name], recorded.shapes, recorded.dtypes, product)
             group = self._groups.setdefault(key, _Group())
             group.durations.append(parts[place])
             group.self_ns += int(own[place])
@@ -262,7 +262,7 @@ def _list(text: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _told_alike(trace: Trace) -> Int64:
+def _arguments_alike(trace: Trace) -> Int64:
     """The first entry of ``TraceRows.arguments`` with the sizes and types of each operator."""
     first: dict[tuple[str, str], int] = {}
     entries = trace.rows.arguments
@@ -302,7 +302,7 @@ def _product_row(name: str, shape: GemmShape, parts: list[Int64]) -> GemmRow:
     return GemmRow(
         device=None,
         kernel=name,
-        told=KernelName(kind=KernelKind.GEMM, short=name[:_NAME_CHARACTERS]),
+        facts=KernelName(kind=KernelKind.GEMM, short=name[:_NAME_CHARACTERS]),
         shape=shape,
         dtype=shape.dtype,
         layout=shape.layout,

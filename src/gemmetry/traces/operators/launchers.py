@@ -243,9 +243,9 @@ def _categories(
     pairs, which = distinct_rows(name, first_kernel)
     words = []
     for operator, kernel in pairs.tolist():
-        told = trace.kernel_names.get(kernel)
+        facts = trace.kernel_names.get(kernel)
         text = rows.names[kernel] if kernel != NONE else ""
-        is_gemm = told is not None and told.kind in GEMM_KINDS
+        is_gemm = facts is not None and facts.kind in GEMM_KINDS
         words.append(operator_category(rows.names[operator], text, kernel_is_gemm=is_gemm))
     categories = tuple(sorted({*words, RUNTIME, GRAPH}))
     result = np.array([categories.index(word) for word in words], np.int64)[which]

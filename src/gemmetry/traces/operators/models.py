@@ -147,12 +147,12 @@ def _one_to_one(call: Call, shape: tuple[int, ...], other: int | None) -> Amount
     """The first tensor, and one of `shape` with the type of the argument `other`; None: that of the
     first one, and unknown."""
     width, count = call.width(0), elements(shape)
-    told = None if other is None else call.dtype(other)
+    written_as = None if other is None else call.dtype(other)
     written = width if other is None else call.width(other)
     read = elements(call.shape(0))
     return Amounts(
         (
-            ("op_shape", shape), ("dtype_in_out", (call.dtype(0), told)),
+            ("op_shape", shape), ("dtype_in_out", (call.dtype(0), written_as)),
             ("stride_input", call.stride(0)),
             ("stride_output", call.stride(other) if other else None),
         ),
@@ -190,18 +190,18 @@ def _binary(call: Call) -> Amounts:
     out = _broadcast(first, second)
     third = 2 if call.has(2) else None
     widths = [call.width(0), call.width(1)]
-    told = [width for width in widths if width is not None]
+    known = [width for width in widths if width is not None]
     size = None
-    if len(told) == 2:
+    if len(known) == 2:
         n = elements(first), elements(second), elements(out)
         if third is not None:
             result = call.width(third)
         elif bool(first) != bool(second):
-            result = told[0] if first else told[1]
+            result = known[0] if first else known[1]
         else:
-            result = max(told) if first else told[0]
+            result = max(known) if first else known[0]
         if result is not None:
-            size = n[0] * told[0] + n[1] * told[1] + n[2] * result
+            size = n[0] * known[0] + n[1] * known[1] + n[2] * result
     dtypes = (call.dtype(0), call.dtype(1), None if third is None else call.dtype(third))
     return Amounts(
         (

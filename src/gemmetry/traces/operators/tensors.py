@@ -28,8 +28,8 @@ def input_tensors(arguments: OperatorArguments) -> list[list[Tensor]]:
     shapes, dtypes = _array(arguments.shapes), _array(arguments.dtypes)
     result = []
     for place, shape in enumerate(shapes):
-        told = dtypes[place] if place < len(dtypes) else ""
-        dtype = told if isinstance(told, str) and told != "TensorList" else ""
+        recorded = dtypes[place] if place < len(dtypes) else ""
+        dtype = recorded if isinstance(recorded, str) and recorded != "TensorList" else ""
         result.append([Tensor(tuple(one), dtype) for one in _shapes(shape)])
     return result
 

@@ -66,7 +66,7 @@ def kernel_lists(
     owner, chosen = owner[known], known if row is None else row[known]
     distinct, which = distinct_rows(owner, gpu.name[chosen], gpu.stream[chosen], gpu.kind[chosen])
     found = grouped_statistics(which, gpu.duration_ns[chosen], len(distinct))
-    multiplies = {i for i, told in trace.kernel_names.items() if told.kind in _MULTIPLIES}
+    multiplies = {i for i, facts in trace.kernel_names.items() if facts.kind in _MULTIPLIES}
     lists: dict[int, list[tuple[tuple[int, int], dict[str, Any]]]] = {}
     for place, (of, name, stream, kind) in enumerate(distinct.tolist()):
         total, count = int(found.sum[place]), int(found.count[place])

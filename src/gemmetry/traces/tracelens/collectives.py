@@ -38,7 +38,7 @@ their name."""
 class CommunicationNames:
     """The data of a trace that these tables need after its rows have been released."""
 
-    told: Mapping[int, str]
+    operations: Mapping[int, str]
     """Operation as written in the trace, by row of ``TraceRows.gpu``, where a kernel records
     one."""
     devices: int
@@ -50,9 +50,9 @@ def communication_names(trace: Trace) -> CommunicationNames:
     gpu = trace.rows.gpu
     rows = np.flatnonzero(trace.is_communication & (gpu.collective >= 0))
     calls = trace.rows.collectives
-    told = {int(row): calls[gpu.collective[row]].operation for row in rows}
+    operations = {int(row): calls[gpu.collective[row]].operation for row in rows}
     return CommunicationNames(
-        {row: name for row, name in told.items() if name}, len(trace.rows.devices)
+        {row: name for row, name in operations.items() if name}, len(trace.rows.devices)
     )
 
 
@@ -73,7 +73,9 @@ def job_sheets(job: JobCollectives, names: Mapping[Any, CommunicationNames]) -> 
     found = {
         "nccl_summary_implicit_sync": _by_kind(job, names),
         "nccl_summary_long": _summary(ranks, with_node=True),
-        "nccl_long": [row for one, told in ranks for row in _long(one, told, numbers[one.file])],
+        "nccl_long": [
+            row for one, written in ranks for row in _long(one, written, numbers[one.file])
+        ],
         wide.name: wide.rows,
         "straggler_summary": _stragglers(job, names),
     }
@@ -82,8 +84,8 @@ def job_sheets(job: JobCollectives, names: Mapping[Any, CommunicationNames]) -> 
 
 
 def _name(one: Collective, names: CommunicationNames) -> str | None:
-    told = names.told.get(one.row)
-    return told or (_WORDS.get(one.op, one.op) if one.op else None)
+    operation = names.operations.get(one.row)
+    return operation or (_WORDS.get(one.op, one.op) if one.op else None)
 
 
 def _group(group: Group | None) -> tuple[str, str | None, int | None]:
@@ -187,8 +189,8 @@ def _first(one: Matched, names: Mapping[Any, CommunicationNames], job: JobCollec
 def _by_kind(job: JobCollectives, names: Mapping[Any, CommunicationNames]) -> list[tuple[Any, ...]]:
     groups: dict[tuple[Any, ...], list[Matched]] = {}
     for one in job.matching.matched:
-        kernel, told = _first(one, names, job)
-        key = (_name(kernel, told), one.dtype, kernel.in_elements)
+        kernel, written = _first(one, names, job)
+        key = (_name(kernel, written), one.dtype, kernel.in_elements)
         groups.setdefault(key, []).append(one)
     rows = []
     for key, ones in groups.items():
@@ -235,7 +237,7 @@ def _wide(
     base = job.job.ranks[0].base_ns
     rows = []
     for one in job.matching.matched:
-        kernel, told = _first(one, names, job)
+        kernel, written = _first(one, names, job)
         group, members, _ = _group(one.group)
         width, size = kernel.element_bytes, one.bytes
         start_skew, end_skew = one.skews_ns()
@@ -251,7 +253,7 @@ def _wide(
             )  # fmt: skip
         rows.append((
             numbers[job.job.by_rank[one.members[0][0]].file][kernel.row][0],
-            group, members, _name(kernel, told), one.group_size, one.dtype,
+            group, members, _name(kernel, written), one.group_size, one.dtype,
             kernel.in_elements, kernel.out_elements,
             _mebibytes(kernel.in_elements, width), _mebibytes(kernel.out_elements, width),
             None if size is None else size / _MIB,
@@ -259,7 +261,7 @@ def _wide(
             sum(waits.values()) / len(waits) / 1000, end_skew / 1000,
             _gibibytes(one.algorithm_bandwidth), _gibibytes(one.bus_bandwidth),
             *moments, *(waits[rank] / 1000 if rank in waits else None for rank in ranks),
-            _span(one.group, told.devices),
+            _span(one.group, written.devices),
         ))  # fmt: skip
     return Table(sheet.name, columns, rows)
 

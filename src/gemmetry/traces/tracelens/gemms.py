@@ -59,9 +59,9 @@ def gemm_calls(trace: Trace) -> ModelledCalls:
     rows, launches = trace.rows, trace.launches
     gpu, operators = rows.gpu, rows.operators
     links = link_gemms(trace)
-    told = (links.shape != NONE) & ~links.inferred & (links.operator != NONE)
-    called, first = np.unique(links.operator[told], return_index=True)
-    shape = links.shape[told][first]
+    linked = (links.shape != NONE) & ~links.inferred & (links.operator != NONE)
+    called, first = np.unique(links.operator[linked], return_index=True)
+    shape = links.shape[linked][first]
     by_start = np.argsort(operators.start_ns[called], kind="stable")
     called, shape = called[by_start], shape[by_start]
     number = np.full(len(operators.name), NONE, np.int64)
@@ -74,8 +74,8 @@ def gemm_calls(trace: Trace) -> ModelledCalls:
     model_of = []
     for name, arguments, place in distinct.tolist():
         text = rows.names[name]
-        told_arguments = rows.arguments[arguments] if arguments >= 0 else OperatorArguments()
-        model = gemm_model(text, told_arguments, links.shapes[place])
+        recorded = rows.arguments[arguments] if arguments >= 0 else OperatorArguments()
+        model = gemm_model(text, recorded, links.shapes[place])
         model_of.append(numbers.setdefault((text, model), len(numbers)))
     models = np.array(model_of, np.int64)[which] if model_of else shape[:0]
     return ModelledCalls(called, models, tuple(numbers), busy, inside, of_row[inside])
@@ -87,7 +87,7 @@ def transposes(trace: Trace, calls: ModelledCalls) -> dict[int, dict[str, Any]]:
     chosen = trace.is_gemm[calls.row]
     row, model = calls.row[chosen], calls.model[calls.call[chosen]]
     for of, name in distinct_rows(model, trace.rows.gpu.name[row])[0].tolist():
-        told = trace.kernel_names[name]
-        if told.kind is KernelKind.GEMM and told.layout and len(told.layout) == 2:
-            result[of] = {"transpose": repr(tuple(letter == "t" for letter in told.layout))}
+        facts = trace.kernel_names[name]
+        if facts.kind is KernelKind.GEMM and facts.layout and len(facts.layout) == 2:
+            result[of] = {"transpose": repr(tuple(letter == "t" for letter in facts.layout))}
     return result

@@ -156,15 +156,15 @@ def _gemms(cells: Mapping[str, Cell]) -> Iterator[GemmRow]:
     mains = mains or sorted(kernels, key=lambda kernel: -kernel["total"])[:1]
     multiply = [k for k in mains if classify(k["name"]).kind is not KernelKind.GEMM_REDUCTION]
     for kernel in mains:
-        told = classify(kernel["name"])
+        facts = classify(kernel["name"])
         is_alone = multiply == [kernel] and kernel["count"] == _count(cells.get("name_count"))
         median = kernel["median"]
         yield GemmRow(
             device=None,
             kernel=kernel["name"],
-            told=told,
+            facts=facts,
             shape=shape,
-            dtype=told.dtype if shape is None or shape.dtype is None else shape.dtype,
+            dtype=facts.dtype if shape is None or shape.dtype is None else shape.dtype,
             layout=None if shape is None else shape.layout,
             operators=(short_name(name),),
             count=kernel["count"],
@@ -189,8 +189,8 @@ def _shape(name: str, cells: Mapping[str, Cell]) -> GemmShape | None:
     alone."""
     columns = ("Input Dims_first", "Input type_first", "Input Strides_first")
     # Lists are written in Python syntax; no text in these columns contains a quote.
-    told = [str(cells.get(column) or "").replace("'", '"') for column in columns]
-    shape = gemm_shape(name, OperatorArguments(*told))
+    arguments = [str(cells.get(column) or "").replace("'", '"') for column in columns]
+    shape = gemm_shape(name, OperatorArguments(*arguments))
     if shape is not None:
         return shape
     m, n, k = (_count(cells[f"param: {letter}"]) for letter in "MNK")

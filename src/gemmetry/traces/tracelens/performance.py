@@ -141,8 +141,8 @@ def _calls(trace: Trace, row: Int64, operator: Int64, *, backward: bool = False)
     numbers: dict[tuple[str, OperatorModel], int] = {}
     model_of = np.full(len(distinct), NONE, np.int64)
     for place, (name, arguments) in enumerate(distinct.tolist()):
-        told = rows.arguments[arguments] if arguments >= 0 else OperatorArguments()
-        model = operator_model(rows.names[name], told, backward=backward)
+        recorded = rows.arguments[arguments] if arguments >= 0 else OperatorArguments()
+        model = operator_model(rows.names[name], recorded, backward=backward)
         if model is not None:
             model_of[place] = numbers.setdefault((rows.names[name], model), len(numbers))
     model_of = model_of[which]
@@ -195,8 +195,8 @@ def performance_tables(
     for place in np.lexsort((first, -times.sum)).tolist():
         name, model = calls.models[place]
         row = int(first[place])
-        told = operators.arguments[row]
-        arguments = rows.arguments[told] if told >= 0 else OperatorArguments()
+        index = operators.arguments[row]
+        arguments = rows.arguments[index] if index >= 0 else OperatorArguments()
         cells = {**model.cells, **(more or {}).get(place, {})}
         found[model.sheet].append((
             name, *(cells.get(parameter) for parameter in parameters[model.sheet]),

@@ -185,8 +185,8 @@ class _Maker:
         operators, calls = self.trace.rows.operators, self.modelled
         found: dict[int, dict[int, OperatorModel]] = {}
         names, arguments = operators.name[calls.operator], operators.arguments[calls.operator]
-        for name, told, model in distinct_rows(names, arguments, calls.model)[0].tolist():
-            found.setdefault(name, {})[told] = calls.models[model][1]
+        for name, argument, model in distinct_rows(names, arguments, calls.model)[0].tolist():
+            found.setdefault(name, {})[argument] = calls.models[model][1]
         return found
 
     def by_model(self) -> list[Table]:
@@ -233,11 +233,11 @@ class _Maker:
         histogram = list(zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True))
         launcher = launchers.of_row[short]
         known = launcher != NONE
-        parent, told = (np.full(len(short), NONE, np.int64) for _ in range(2))
+        parent, arguments_of = (np.full(len(short), NONE, np.int64) for _ in range(2))
         parent[known] = launchers.name[launcher[known]]
-        told[known] = launchers.arguments[launcher[known]]
+        arguments_of[known] = launchers.arguments[launcher[known]]
         texts, number = self._short_arguments()
-        distinct, group = distinct_rows(parent, number[told], gpu.name[short])
+        distinct, group = distinct_rows(parent, number[arguments_of], gpu.name[short])
         times = grouped_statistics(group, gpu.duration_ns[short], len(distinct))
         found: Rows = []
         for place in np.argsort(-times.sum, kind="stable").tolist():
@@ -322,14 +322,14 @@ class _Arguments:
         reached = 0.0
         for place in np.argsort(-self.direct.sum, kind="stable").tolist():
             name, arguments, thread = self.distinct[place].tolist()
-            told = rows.arguments[arguments] if arguments >= 0 else OperatorArguments()
+            recorded = rows.arguments[arguments] if arguments >= 0 else OperatorArguments()
             share = _percent(int(self.direct.sum[place]), total)
             reached += share or 0.0
             category = launchers.categories[launchers.category[self._first[place]]]
             head = (
                 rows.names[name], category, None, None, rows.threads[thread],
                 *(argument_text(text) for text in
-                  (told.shapes, told.dtypes, told.strides, told.values)),
+                  (recorded.shapes, recorded.dtypes, recorded.strides, recorded.values)),
             )  # fmt: skip
             yield place, head, share, reached
 
