@@ -104,7 +104,7 @@ def test_a_threshold_has_its_unit(experiments):
         ended = experiments("compare", "a", "b", "--threshold", text, "--json")
         assert json.loads(ended.stdout)["threshold"] == 0.05
     assert (
-        "differences up to 5 % count as none"
+        "differences of up to 5 % count as none"
         in experiments("compare", "a", "b", "--threshold", "5%").stdout
     )
     refused = experiments("compare", "a", "b", "--threshold", "5")

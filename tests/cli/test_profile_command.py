@@ -51,7 +51,7 @@ def test_progress_goes_to_stderr_one_line_a_dispatch(done):
 def test_the_same_command_resumes(cli, done):
     again = cli(*NULL, "--experiment", "here")
     assert again.status == 0
-    assert "2 done in an earlier run are kept" in again.stderr
+    assert "2 from an earlier run are kept" in again.stderr
     fresh = cli(*NULL, "--experiment", "here", "--fresh")
     assert "kept" not in fresh.stderr
 
@@ -354,7 +354,7 @@ def test_an_interrupt_says_what_is_stored_and_how_to_go_on(cli, monkeypatch):
     monkeypatch.setattr(Journal, "finish", finish)
     ended = cli(*NULL, "--experiment", "here")
     assert ended.status == 0
-    assert "1 done in an earlier run are kept" in ended.stderr
+    assert "1 from an earlier run are kept" in ended.stderr
 
     def at_once(*_arguments, **_values):
         raise KeyboardInterrupt

@@ -70,7 +70,7 @@ def test_it_resumes_and_starts_over(cli, monkeypatch):
     first = cli("verify", "self-test", *PART, "--json", "--experiment", "e")
     assert first.status == 0
     again = cli("verify", "self-test", *PART, "--json", "--experiment", "e")
-    assert "4 done in an earlier run are kept" in again.stderr
+    assert "4 from an earlier run are kept" in again.stderr
     fresh = cli("verify", "self-test", *PART, "--json", "--experiment", "e", "--fresh")
     assert "kept" not in fresh.stderr
     assert json.loads(again.stdout)["matrix"] == json.loads(first.stdout)["matrix"]

@@ -104,7 +104,7 @@ def test_a_grid_that_grows_keeps_numbers_and_what_it_recorded(cli):
     times = {path: path.stat().st_mtime_ns for path in Path("e/traces_matmul").rglob("*.pt.*")}
     grown = cli(*GRID, "--matrix-sizes", "16,32")
     assert grown.status == 0
-    assert "4 done in an earlier run are kept" in grown.stderr
+    assert "4 from an earlier run are kept" in grown.stderr
     after = by_dispatch()
     assert len(after) == 8
     for name, entry in before.items():
@@ -112,7 +112,7 @@ def test_a_grid_that_grows_keeps_numbers_and_what_it_recorded(cli):
     assert sorted(entry["number"] for entry in after.values()) == list(range(1, 9))
     assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in times.items())
     again = cli(*GRID, "--matrix-sizes", "16,32")
-    assert "8 done in an earlier run are kept" in again.stderr
+    assert "8 from an earlier run are kept" in again.stderr
 
 
 def test_the_repeats_of_a_grid_may_become_more(cli):
@@ -177,7 +177,7 @@ def test_a_killed_run_goes_on_where_it_was(cli):
     assert len(started) == 32, "numbers are given before the first is recorded"
     ended = cli(*command)
     assert ended.status == 0
-    assert f"{kept} done in an earlier run are kept" in ended.stderr
+    assert f"{kept} from an earlier run are kept" in ended.stderr
     entries = by_dispatch()
     assert {name: entry["number"] for name, entry in entries.items()} == started
     assert all(entry["outcome"] == "ok" and entry["output_sha256"] for entry in entries.values())

@@ -56,7 +56,7 @@ def test_piped_output_is_one_plain_line_a_dispatch(events):
         for event in events:
             listener(event)
     assert console.file.getvalue().splitlines() == [
-        "12 dispatches in gemmetry-out/demo; 8 done in an earlier run are kept (400 samples)",
+        "12 dispatches in gemmetry-out/demo; 8 from an earlier run are kept (400 samples)",
         "compile: 2 of 2 dispatches",
         f"[ 9/12] ok torch:{SQUARE}_default  2.68 ms  100 GFLOP/s  passed",
         f"[10/12] ok iree:{SQUARE}_fast  1.34 ms  200 GFLOP/s  passed  best so far",
@@ -83,7 +83,7 @@ def test_verbose_tells_choices_and_commands_line_by_line(make_record):
     assert told == [
         "    chosen by the compiler: tile = [8, 64]",
         "    compile: iree-compile x",
-        "    do it again: gemmetry profile \ufffd[31m",
+        "    reproduce it: gemmetry profile \ufffd[31m",
     ]
 
 

@@ -1,1 +1,1 @@
-"""Results -> console, files, HTML."""
+"""Reports of stored results: on a terminal, as files and as HTML pages."""

@@ -22,7 +22,7 @@ def require(module: str, *, extra: str) -> Any:
 
 
 def check_installed(module: str, *, extra: str) -> None:
-    """Find out, without the cost of importing it, whether `module` is there.
+    """Check that `module` is installed, without the cost of importing it.
 
     Raises:
         RequestError: it is not installed.

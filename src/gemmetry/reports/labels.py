@@ -23,12 +23,12 @@ VERIFICATION_LEGEND = "✓ verified   ~ warned   ✗ wrong   ? not verified"
 
 DIFFERENCE_SIGNS = {
     Difference.NONE_SHOWN: ("≈", "no difference from the baseline shown"),
-    Difference.UNDECIDED: ("≷", "undecided: too little measured to know which is faster"),
+    Difference.UNDECIDED: ("≷", "undecided: too little was measured to know which is faster"),
 }
-"""What stands behind a speed that was not shown to differ from the baseline's, and its meaning."""
+"""The sign after a speed that was not shown to differ from the baseline's, and its meaning."""
 
 _LONGEST_REASON = 400
-"""Characters; how wrong, where first, what came and what was due take up to 300."""
+"""Characters. A wrong result's error, place, value and expected value take up to 300."""
 
 
 def reason_line(record: Record) -> str:
@@ -41,7 +41,7 @@ def reason_line(record: Record) -> str:
 
 
 def difference_sign(difference: Difference | None) -> str:
-    """What stands behind a speed relative to the baseline; "" where a difference is shown."""
+    """The sign after a speed relative to the baseline; "" where a difference is shown."""
     return DIFFERENCE_SIGNS[difference][0] if difference in DIFFERENCE_SIGNS else ""
 
 
@@ -52,7 +52,7 @@ def difference_legend(differences: Iterable[Difference]) -> list[tuple[str, str]
 
 
 def failed_checks(verdict: Verdict) -> dict[str, str]:
-    """Checks that failed -> why, beyond the one that the verdict's reason tells."""
+    """Checks that failed -> why, without the one that the verdict's reason gives."""
     return {
         check: printable(text.partition(": ")[2])
         for check, text in verdict.checks.items()
@@ -64,12 +64,12 @@ _OF_THE_OPERATION = (
     "the operation ", "the inputs ", "these formats ", "sums of ", "no exact sums ",
     "algorithms like ", "there is nothing ", "integers have ",
 )  # fmt: skip
-"""How reasons begin that lie in what is computed: nobody could apply such a check."""
+"""Beginnings of reasons that lie in the operation itself, so that the check applies nowhere."""
 
 
 def unapplied_checks(records: Iterable[Record]) -> dict[str, int]:
-    """Checks that could not apply because of the provider, the device or the machine -> to how
-    many dispatches, most first."""
+    """Checks that the provider, the device or the machine made impossible -> the number of
+    dispatches, largest first."""
     counts = Counter(
         check
         for record in records
@@ -106,7 +106,7 @@ def dtype_label(signature: Signature) -> str:
 
 
 def modifiers_label(signature: Signature) -> str:
-    """Split-k, scaling, alpha, beta and epilogue, as far as they are not the plain product."""
+    """Split-k, scaling, alpha, beta and epilogue, where they differ from the plain product."""
     s = signature
     parts = []
     if s.split_k_slices > 1:
@@ -123,8 +123,8 @@ def modifiers_label(signature: Signature) -> str:
 
 
 def operation_label(operation: Operation) -> str:
-    """What tells an operation from others of the same dtypes: kind unless it is a plain product,
-    shape, layouts unless row-major, modifiers."""
+    """What distinguishes an operation from others of the same dtypes: its kind unless it is a plain
+    product, its shape, its layouts unless row-major, and its modifiers."""
     s = operation.signature
     lead = {OperationKind.BATCH_MATMUL: "batch", OperationKind.CONV2D: "conv"}.get(s.kind, "")
     layouts = "" if s.layout_pair in ("tt", "nhwc_hwcf") else s.layout_pair
@@ -133,7 +133,7 @@ def operation_label(operation: Operation) -> str:
 
 
 def operation_title(operation: Operation) -> str:
-    """One line that says all of an operation: ``matmul 257×129×65  f32 tt  bias+relu``."""
+    """One line with everything about an operation: ``matmul 257×129×65  f32 tt  bias+relu``."""
     s = operation.signature
     parts = [f"{s.kind} {shape_label(operation)}", f"{dtype_label(s)} {s.layout_pair}"]
     if modifiers := modifiers_label(s):
@@ -147,7 +147,7 @@ def format_half_width(measurement: Measurement) -> str:
     if value is None:
         return "n/a"
     percent = value * 100
-    # From 9.95 on one digit after the point would make it 10.0, a character more than 10 and 99.
+    # One decimal would turn 9.95 and more into 10.0, which is a character longer than 10 and 99.
     return f"±{percent:.0f}%" if percent >= 9.95 else f"±{percent:.1f}%"
 
 
@@ -159,7 +159,7 @@ def format_ratio(value: float | None) -> str:
 
 
 def outcome_counts(records: Sequence[Record]) -> dict[Outcome, int]:
-    """How many records had each outcome, in the order of the enum; absent ones left out."""
+    """The number of records with each outcome, in the order of the enum, without those of none."""
     counts = {outcome: sum(r.outcome is outcome for r in records) for outcome in Outcome}
     return {outcome: count for outcome, count in counts.items() if count}
 
@@ -169,9 +169,9 @@ def shorten_configurations(
 ) -> dict[str, str]:
     """Each name -> a text of at most `width` characters, different for different names.
 
-    Of a longer name the tokens (between ``_``) that all configurations of its family
-    (tile_config_…) share are left out first; what then has more than `most` characters (default:
-    `width`) loses its middle.
+    A longer name first loses the tokens (between ``_``) that all configurations of its family
+    (tile_config_…) share; if more than `most` characters (default: `width`) remain, it loses its
+    middle.
     """
     most = most or width
     unique = list(dict.fromkeys(names))
@@ -195,7 +195,7 @@ def shorten_configurations(
 
 
 def _shared_ends(names: list[list[str]]) -> tuple[int, int]:
-    """How many tokens all names share at the front and at the end, leaving each at least one."""
+    """How many tokens all names share at the front and at the end; each name keeps at least one."""
     if not names:
         return 0, 0
     if len(names) == 1:

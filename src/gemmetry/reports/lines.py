@@ -1,4 +1,4 @@
-"""Sentences and commands on a terminal: broken between words only; elsewhere a line each."""
+"""Sentences and commands: a terminal breaks them between words only; elsewhere each is one line."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rich.text import Text
 
 
 def print_line(text: Text, console: Console, *, indent: int = 0, fold: bool = False) -> None:
-    """Print `text`: on a terminal within its width, elsewhere whole, where lines are searched.
+    """Print `text` within the width of a terminal; elsewhere on one line, for tools like grep.
 
     Args:
         indent: columns in front of every line after the first.
-        fold: break a word that is wider than the terminal. Else it stays in one piece, so that a
-            copy of it, as of a path, has no break.
+        fold: break a word that is wider than the terminal. Otherwise it stays in one piece, so that
+            a path can be copied.
     """
     for line in text.split("\n", allow_blank=True):
         breaks = _breaks(line.plain, console.width, indent, fold) if console.is_terminal else []
@@ -27,7 +27,7 @@ def print_line(text: Text, console: Console, *, indent: int = 0, fold: bool = Fa
 
 
 def _breaks(text: str, width: int, indent: int, fold: bool) -> list[int]:
-    """Places where the lines after the first begin."""
+    """The positions at which the lines after the first begin."""
     breaks: list[int] = []
     used = 0
     for word in re.finditer(r"(\s*)(\S+)", text):
@@ -45,7 +45,7 @@ def _breaks(text: str, width: int, indent: int, fold: bool) -> list[int]:
 
 
 def print_command(command: str, console: Console) -> None:
-    """With backslashes at the ends of lines on a terminal, so that a copy still is one command."""
+    """Print a command, on a terminal with backslashes, so that a copy is still one command."""
     lines = [""]
     for word in command.split(" "):
         is_full = len(lines[-1]) + len(word) + 9 > console.width  # indent, "$ ", " \\" and a space
@@ -57,7 +57,7 @@ def print_command(command: str, console: Console) -> None:
 
 
 def print_pointer(text: str, command: str, console: Console) -> None:
-    """`text` and the command, which gets a line of its own where a terminal would break it."""
+    """Print `text` and the command, on a line of its own where a terminal would break it."""
     if console.is_terminal and len(text) + 1 + len(command) > console.width:
         print_line(Text(text), console)
         print_command(command, console)

@@ -1,4 +1,4 @@
-"""What the HTML pages share: templates, styles and data that no text can break out of."""
+"""What the HTML pages share: templates, styles, and data from which no text can break out."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from markupsafe import Markup, escape
 from gemmetry.domain.units import format_memory
 
 MEMORY = "_bytes"
-"""End of the names of an environment's fields that are sizes of memory."""
+"""Suffix of the fields of an environment that are sizes of memory."""
 
 
 _PLACES = re.compile(r"(?<=[_,<(/])(?=[^\W_])|(?<=::)(?=[^\W_])")
 
 
 def embed_json(value: Any) -> str:
-    """JSON that can stand in a ``<script type="application/json">``: no character in it can end
-    the element or start another, and U+2028/2029 are escaped."""
+    """JSON for a ``<script type="application/json">``: no character in it can end the element or
+    start another, and U+2028/2029 are escaped."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -43,14 +43,14 @@ def page_templates() -> TemplateEnvironment:
 
 
 def template_text(templates: TemplateEnvironment, name: str) -> str:
-    """A template's file as it stands; styles and scripts are not templates."""
+    """A file of the templates' folder, unrendered: styles and scripts are not templates."""
     if templates.loader is None:
         raise TypeError("the environment has no loader")
     return templates.loader.get_source(templates, name)[0]
 
 
 def breakable(text: str) -> Markup:
-    """`text`, escaped, with places where a long name may go on in the next line: behind ``_``,
+    """`text`, escaped, with places where a long name may continue on the next line: after ``_``,
     ``::`` and what opens or separates arguments, so that no single letter is left alone."""
     return Markup("<wbr>").join(escape(part) for part in _PLACES.split(text))
 

@@ -1,5 +1,5 @@
-"""The colours of every picture: one for each provider, one scale for shares and speeds, and the
-text that can be read on it. PNG, SVG and HTML all take theirs from here."""
+"""The colours of every picture: one for each provider, one scale for shares and speeds, and a
+colour for text that is legible on it. PNG, SVG and HTML all use them."""
 
 from __future__ import annotations
 
@@ -9,28 +9,29 @@ from collections.abc import Iterable
 from gemmetry.providers.traits import traits_of
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f")
-"""On a light ground. The first six are of Okabe and Ito's palette, which people with any colour
-vision can tell apart (https://jfly.uni-koeln.de/color/)."""
+"""For a light background. The first six are from Okabe and Ito's palette, whose colours people with
+any colour vision can distinguish (https://jfly.uni-koeln.de/color/)."""
 
 DARK_COLOURS = (
     "#4da3e0", "#ff8c4a", "#2cc295", "#e79cc4", "#f5b942", "#8fd3f4", "#b79be0", "#aab2bb",
 )  # fmt: skip
-"""The same hues on a dark ground, lighter."""
+"""The same hues, lighter, for a dark background."""
 
 SCALE = ("#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58",
          "#b5de2b", "#fde725")  # fmt: skip
-"""Ten equidistant colours of viridis, from least to most: its lightness grows evenly, so that it
-can be read without colours too (https://bids.github.io/colormap/)."""
+"""Ten equidistant colours of viridis, from least to most. Its lightness grows evenly, so that it
+can also be read without colours (https://bids.github.io/colormap/)."""
 
 DARK_INK, LIGHT_INK = "#000000", "#ffffff"
 
 
 def provider_places(providers: Iterable[str]) -> dict[str, int]:
-    """Each provider's place in the palette, by its name alone: it has the same colour in every
-    report. Only a provider of another package that meets one with its place moves to a free one.
+    """Each provider's place in the palette, which follows from its name alone, so that it has the
+    same colour in every report. Only a provider of another package whose place is taken moves to a
+    free one.
 
-    Where there are more providers than colours, places go on behind the last: colours come again,
-    with other markers.
+    With more providers than colours, places continue after the last: colours repeat, with other
+    markers.
     """
     names = sorted(set(providers))
     places = {name: place for name in names if (place := traits_of(name).colour) is not None}
@@ -46,8 +47,8 @@ def provider_places(providers: Iterable[str]) -> dict[str, int]:
 
 
 def colour_at(share: float) -> str:
-    """The colour of `share` (0 to 1) on :data:`SCALE`, between two colours by linear steps, as
-    plotly and matplotlib take them."""
+    """The colour of `share` (0 to 1) on :data:`SCALE`, interpolated linearly between two colours,
+    as in plotly and matplotlib."""
     place = min(max(share, 0.0), 1.0) * (len(SCALE) - 1)
     left = min(int(place), len(SCALE) - 2)
     pairs = zip(_channels(SCALE[left]), _channels(SCALE[left + 1]), strict=True)
@@ -57,7 +58,7 @@ def colour_at(share: float) -> str:
 
 def ink_on(colour: str) -> str:
     """Black or white, whichever has more contrast on `colour`: at least 4.58 on any colour, above
-    the 4.5 that WCAG 2.1, success criterion 1.4.3, wants of text."""
+    the 4.5 that success criterion 1.4.3 of WCAG 2.1 requires for text."""
     return max((DARK_INK, LIGHT_INK), key=lambda ink: contrast(ink, colour))
 
 

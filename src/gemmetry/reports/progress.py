@@ -29,17 +29,18 @@ from gemmetry.reports.lines import print_line
 from gemmetry.reports.texts import printable
 
 _INDENT = 4
-"""Columns before what of a line does not fit the terminal's width."""
+"""Columns by which the continuation of a line that exceeds the terminal's width is indented."""
 
 _SHOWN_OPERATIONS = 5
-"""Operations whose best dispatch the live view shows: the ones that moved last."""
+"""Operations whose best dispatch the live view shows: those whose best changed last."""
 
 
 class ProgressListener:
-    """Listens to a run's events; use as a context manager around it.
+    """Listens to a run's events and shows them; use it as a context manager around the run.
 
-    On a terminal: bar, share done, estimated time left, current stage, failures so far and the
-    best dispatch of the latest operations. Elsewhere: one line for each finished dispatch.
+    A terminal shows a bar, the share that is done, the estimated time left, the current stage,
+    failures so far, and the best dispatch of the latest operations. Elsewhere each finished
+    dispatch gets one line.
     """
 
     def __init__(
@@ -49,9 +50,15 @@ class ProgressListener:
         live: bool | None = None,
         verbose: bool = False,
     ) -> None:
-        """`console` defaults to stderr; `live` forces the live view on or off (default: on if
-        the console is a terminal and `verbose` is not asked for, which tells of every stage and, of
-        every dispatch, what its compiler chose and the commands that do it again)."""
+        """Create the listener.
+
+        Args:
+            console: where to print (default: stderr).
+            live: force the live view on or off. By default it is on if the console is a terminal
+                and `verbose` is off.
+            verbose: print every stage, and for every dispatch what its compiler chose and the
+                commands that reproduce it.
+        """
         self._console = console or Console(stderr=True, highlight=False)
         self._is_live = self._console.is_terminal and not verbose if live is None else live
         self._is_verbose = verbose
@@ -60,7 +67,7 @@ class ProgressListener:
         self._failures = 0
         self._stage = ""
         self._best_ns: dict[str, float] = {}
-        """Of every operation; the records of a long run would not fit into memory."""
+        """Operation -> its shortest median; the records of a long run would not fit into memory."""
         self._latest_best: dict[str, Record] = {}
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -98,7 +105,7 @@ class ProgressListener:
             self._live = None
 
     def __call__(self, event: Event) -> None:
-        """Take one event of the engine."""
+        """Show one event of the engine."""
         match event:
             case PlanReady():
                 self._plan_ready(event)
@@ -115,11 +122,11 @@ class ProgressListener:
         self._progress.update(self._task, total=event.total, completed=event.kept)
         kept = ""
         if event.kept or event.samples_kept:
-            kept = f"; {event.kept} done in an earlier run are kept ({event.samples_kept} samples)"
+            kept = f"; {event.kept} from an earlier run are kept ({event.samples_kept} samples)"
         noun = "dispatch" if event.total == 1 else "dispatches"
         self._line(Text(f"{event.total} {noun} in {printable(event.experiment)}{kept}"))
 
-        # A finished run that is asked for again has nothing to show.
+        # A run that is repeated after it finished has nothing to show.
         if self._is_live and self._live is None and event.kept < event.total:
             self._start_live()
 
@@ -148,7 +155,7 @@ class ProgressListener:
                 self._line(Text(f"    {name}: {printable(text)}", style="dim"))
 
     def _note_best(self, record: Record) -> bool:
-        """Remember the record if it is the fastest of its operation; True if it displaced one."""
+        """Remember a record that is the fastest of its operation; True if it replaced another."""
         if record.measurement is None:
             return False
         title = f"{record.target} {record.operation}"
@@ -193,7 +200,7 @@ def _choices_and_commands(record: Record) -> Iterator[tuple[str, str]]:
         ("chosen by the compiler", facts.default_configuration),
         ("compile", facts.compile_command),
         ("the provider's own benchmark", facts.run_command),
-        ("do it again", record.reproduce),
+        ("reproduce it", record.reproduce),
     )
     return ((name, text) for name, text in named if text)
 

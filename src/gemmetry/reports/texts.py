@@ -1,4 +1,4 @@
-"""Texts from anywhere, made fit for a terminal, a file or a cell."""
+"""Texts of any origin, made safe for a terminal, a file or a cell."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import re
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f"
     r"\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
-    # What UTF-8 and XML have no place for.
+    # Characters that UTF-8 and XML cannot represent.
     r"\ud800-\udfff\ufffe\uffff]"
 )
 
 _CELL_UNITS = 32_767
-"""UTF-16 units that a cell of a workbook takes (Excel's published limits)."""
+"""UTF-16 units that fit in a cell of a workbook (Excel's published limits)."""
 
 
 def printable(text: str) -> str:
-    """`text` without control and bidirectional characters, which a terminal would obey, and
-    without those that no file can hold."""
+    """`text` without control and bidirectional characters, which a terminal would interpret, and
+    without characters that no file can hold."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
 def cell_fit(text: str) -> str:
-    """What of `text` a cell of a workbook takes."""
+    """As much of `text` as fits in a cell of a workbook."""
     text = printable(text[:_CELL_UNITS])
     if text.isascii() or len(text) * 2 <= _CELL_UNITS:
         return text
@@ -30,13 +30,13 @@ def cell_fit(text: str) -> str:
 
 
 def first_line(text: str, limit: int = 200) -> str:
-    """The first line that says something, cut off behind `limit` characters."""
+    """The first line that is not blank, cut after `limit` characters."""
     line = next((line.strip() for line in printable(text).splitlines() if line.strip()), "")
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def elide(text: str, width: int) -> str:
-    """`text` in at most `width` characters: a longer one loses its middle, because names of
+    """`text` in at most `width` characters: a longer one loses its middle, because the names of
     kernels and configurations differ at their ends."""
     if len(text) <= width:
         return text

@@ -136,14 +136,14 @@ def test_means_of_marked_measurements_say_so_and_claim_nothing(small_result_set,
     records = [make_record(name, provider="torch", gflops=1.0, marks=marks),
                make_record(name, provider="numpy", gflops=50.0)]  # fmt: skip
     page = render_html(dataclasses.replace(small_result_set, records=records))
-    assert re.search(r'<b class="noisy">50.00×</b> <span class="quiet">\(1 op, 1 resting on rows '
+    assert re.search(r'<b class="noisy">50.00×</b> <span class="quiet">\(1 op, 1 based on rows '
                      r"marked !\)", page)  # fmt: skip
     assert "1 less trustworthy: 1 busy, 1 noisy." in page
     clean = [dataclasses.replace(r, measurement=dataclasses.replace(r.measurement, marks=()))
              for r in records]  # fmt: skip
     page = render_html(dataclasses.replace(small_result_set, records=clean))
     assert '<b class="faster">50' in page
-    assert "resting on" not in page
+    assert "based on" not in page
     assert "less trustworthy:" not in page
 
 
@@ -158,7 +158,9 @@ def test_differences_that_are_not_shown_are_told(small_result_set, make_record):
     assert [row["sign"] for row in _data(page)["derived"]] == ["", "≈"]
     few = dataclasses.replace(same, samples=lambda _: [5000.0])
     page = render_html(few)
-    assert '<b class="noisy">≷</b> undecided: too little measured to know which is faster' in page
+    assert (
+        '<b class="noisy">≷</b> undecided: too little was measured to know which is faster' in page
+    )
     assert "no difference from the baseline shown" not in page
     assert [row["sign"] for row in _data(page)["derived"]] == ["", "≷"]
     page = render_html(small_result_set)

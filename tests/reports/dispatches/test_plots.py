@@ -52,12 +52,12 @@ def _texts(picture):
 
 def test_the_title_and_the_foot_tell_of_marked_measurements(few, drawn, make_record):
     clean = "\n".join(_texts(drawn))
-    assert "resting on" not in clean
+    assert "based on" not in clean
     marks = ("noisy: interval ±98 %",)
     name = "matmul_64x64x64_f32t_f32t_f32t"
     records = [make_record(name, provider=p, gflops=9.0, marks=marks) for p in ("torch", "numpy")]
     noisy = "\n".join(_texts(render_picture(dataclasses.replace(few, records=records), "svg")))
-    assert "numpy 1.00× (1, 1 resting on marked measurements)" in noisy
+    assert "numpy 1.00× (1, 1 based on marked measurements)" in noisy
     assert "2 of 2 measurements are marked as less trustworthy: 2 noisy" in noisy
 
 

@@ -34,25 +34,26 @@ def line(make_record):
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({}, "torch is fastest on 6 of 9 operations (shown on 4), at 1.32× the speed of the best "
-             "other by geometric mean; the usual 95 % interval is ±11 %."),
-        ({"shown": 6}, "torch is fastest on 6 of 9 operations (each shown), at"),
+        ({}, "torch is fastest on 6 of 9 operations (confirmed on 4), at 1.32× the speed of the "
+             "best alternative by geometric mean; the usual 95 % interval is ±11 %."),
+        ({"shown": 6}, "torch is fastest on 6 of 9 operations (all confirmed), at"),
         ({"shown": 0, "ratio": 1.01}, "torch has the shortest time on 6 of 9 operations, at 1.01× "
-                                      "the speed of the best other by geometric mean, but no "
+                                      "the speed of the best alternative by geometric mean, but no "
                                       "difference is shown on any;"),
-        ({"operations": 1, "fastest": 1, "shown": 1}, "torch is fastest on the one operation, at"),
-        ({"operations": 1, "fastest": 1, "shown": 0}, "one operation, at 1.32× the speed of the "
-                                                      "best other, but no difference is shown;"),
+        ({"operations": 1, "fastest": 1, "shown": 1}, "torch is fastest on the only operation, at"),
+        ({"operations": 1, "fastest": 1, "shown": 0}, "only operation, at 1.32× the speed of the "
+                                                      "best alternative, but no difference is "
+                                                      "shown;"),
         ({"operations": 1, "fastest": 1, "shown": 0, "undecided": 1},
-         "best other, but too little was measured to decide;"),
+         "best alternative, but too little was measured to decide;"),
         ({"shown": 0, "undecided": 5}, "mean, but too little was measured to decide on 5;"),
-        ({"undecided": 2}, "torch is fastest on 6 of 9 operations (shown on 4, 2 undecided), at"),
+        ({"undecided": 2}, "is fastest on 6 of 9 operations (confirmed on 4, 2 undecided), at"),
         ({"ratio": 0.79, "fastest": 3}, "No single provider leads: torch has the shortest time on "
                                         "3 of 9 operations, no other on more, but at 0.79× the "
-                                        "speed of the best other by geometric mean;"),
-        ({"marked": 1}, "; 1 of them rests on rows marked !;"),
-        ({"marked": 3, "unverified": 9}, "; no result of it was verified; 3 of them rest on rows"),
-        ({"unverified": 2}, "; not every result of it was verified;"),
+                                        "speed of the best alternative by geometric mean;"),
+        ({"marked": 1}, "; 1 of them is based on rows marked !;"),
+        ({"marked": 3, "unverified": 9}, "none of its results were verified; 3 of them are based"),
+        ({"unverified": 2}, "; not all of its results were verified;"),
     ],
 )  # fmt: skip
 def test_one_sentence_says_who_how_often_and_how_surely(line, changes, text):
@@ -68,7 +69,7 @@ def test_what_most_rows_share_is_a_reason_for_care(line):
         "; most rows are marked noisy or busy: repeat it on a quiet machine before relying on it."
     )
     said = line(LEADER, marks(state({"few samples": 63})))
-    assert said.endswith("most rows are marked few samples: their marks say what to do.")
+    assert said.endswith("most rows are marked few samples: gemmetry show explains them.")
 
 
 def test_without_a_comparison_it_says_so(make_record):
@@ -76,7 +77,7 @@ def test_without_a_comparison_it_says_so(make_record):
     alone = [make_record(name)]
     nothing = find_run_marks([])
     assert verdict_line([], None, nothing) == ""
-    assert "torch alone was measured" in verdict_line(alone, None, nothing)
+    assert "only torch was measured" in verdict_line(alone, None, nothing)
     crashed = make_record(name, "c", outcome=Outcome.CRASH, reason="no")
     assert verdict_line([*alone, crashed], None, nothing).endswith("; 1 dispatch failed.")
     apart = [*alone, make_record("matmul_9x8x8_f32t_f32t_f32t", provider="iree")]
@@ -87,7 +88,7 @@ def test_the_state_of_the_run_is_one_line_a_device():
     assert run_state_lines(marks(state())) == []
     (line,) = run_state_lines(marks(state({"noisy": 57, "busy": 53})))
     assert line == ("The run as a whole: 57 of 63 rows noisy, 53 busy; usual interval ±11 %; "
-                    "! marks what stands out from that")  # fmt: skip
+                    "! marks rows that stand out from this")  # fmt: skip
     one, two = run_state_lines(marks(state({"noisy": 57}), state({"boost": 60}, "cuda:0")))
     assert "whole on cpu:" in one
     assert "whole on cuda:0: 60 of 63 rows boost;" in two

@@ -18,7 +18,7 @@ def test_everything_that_is_known_is_in_the_line(make_record):
     best = make_record(NAME, "other", gflops=180.0, facts=BuildFacts(matrix_instruction="none"))
     assert why_line(record, best) == (
         "wgmma (the fastest here: no multiply instruction found) · compiled for sm_80 · 128 B "
-        "spilled a thread · 50 % of the roofline · at 1980 MHz · throttled: sw_power_cap · 0.50× "
+        "spilled per thread · 50 % of the roofline · at 1980 MHz · throttled: sw_power_cap · 0.50× "
         "the speed of torch other, the fastest here"
     )
 

@@ -135,4 +135,4 @@ def test_markdown_rows_are_sorted_and_marked_as_on_the_terminal(make_record):
     rows = [line for line in text.splitlines() if line.startswith("|")][2:]
     assert rows == ["| fast | **512 ns** ! |", "| slow | 1.02 µs |", "| default | **10.2 ns** |"]
     assert "\n\n! 1 less trustworthy: 1 drift, 1 noisy\n" in text
-    assert text.splitlines()[2].startswith("fast has the shortest time on the one operation")
+    assert text.splitlines()[2].startswith("fast has the shortest time on the only operation")

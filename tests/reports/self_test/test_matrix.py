@@ -96,8 +96,8 @@ def test_the_console_fits_80_columns_and_tells_all(matrix, console_text):
     assert "SURVIVES" in text
     assert "FALSE ALARM" in text
     assert "3 of 4 mutants killed (75%): 3 host, 1 triton; 4 bugs" in text
-    assert "1 of 2 right kernels flagged" in text
-    assert "unseen: killed 1 of 2; right kernels flagged: 1 of 1" in text
+    assert "1 of 2 correct kernels flagged" in text
+    assert "unseen: killed 1 of 2; correct kernels flagged: 1 of 1" in text
     assert "unseen survivor: u02_new_and_missed_host: the bug of new_and_missed" in text
     assert "unseen false alarm: uok01_new_and_right_host" in text
     wrong = next(line for line in lines if "u01 new and wrong" in line)
@@ -152,7 +152,7 @@ def test_the_page_has_a_row_and_a_line_of_dots_for_every_kernel(matrix, tmp_path
     )
     block = page.partition("```text\n")[2].partition("\n```")[0].splitlines()
     assert len(block) == len(matrix.results) + len(matrix.unseen.results) + 1
-    assert "* unseen: killed 1 of 2; right kernels flagged: 1 of 1" in page
+    assert "* unseen: killed 1 of 2; correct kernels flagged: 1 of 1" in page
     assert "| 1 | u01 new and wrong | the bug of new_and_wrong | red_zones |" in page
     zeros = next(line for line in block if line.startswith("m01"))
     assert [zeros[block[0].index(letter)] for letter in "aeh"] == ["·", "●", "●"]

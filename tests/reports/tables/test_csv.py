@@ -106,7 +106,7 @@ def test_appending_to_other_columns_is_refused_with_the_difference(make_record, 
     path.write_text(csv_text(record_table(records, ["provider", "seed"])))
     with pytest.raises(RequestError, match="it lacks target; it also has seed"):
         append_csv(record_table(records, ["provider", "target"]), path)
-    with pytest.raises(RequestError, match="another order"):
+    with pytest.raises(RequestError, match="their order"):
         append_csv(record_table(records, ["seed", "provider"]), path)
 
 

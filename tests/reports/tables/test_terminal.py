@@ -121,4 +121,4 @@ def test_a_sentence_of_several_rows_stands_once_with_their_count(console_text):
     text = console_text(lambda console: print_table(_table(HEADINGS, rows), console), width=60)
     rows = text.partition("f16 tt")[2].splitlines()
     assert [line.strip() for line in rows if line.startswith("    ")] == [
-        "2 rows alike, the last: needs 44 registers", "no tile", "no tile"]  # fmt: skip
+        "2 similar rows, the last: needs 44 registers", "no tile", "no tile"]  # fmt: skip

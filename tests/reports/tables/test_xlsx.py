@@ -46,7 +46,7 @@ def test_looks_colour_columns():
 def test_rows_beyond_a_sheet_are_counted(monkeypatch):
     monkeypatch.setattr(xlsx, "MOST_ROWS", 2)
     tables = [Table("a", COLUMNS, ROWS), Table("b", COLUMNS, ROWS[:2])]
-    assert left_out(tables) == ["a: 1 rows more than a sheet takes are left out"]
+    assert left_out(tables) == ["a: rows left out because they do not fit on a sheet: 1"]
     assert len(_rows(workbook(tables), "a")) == 2
 
 

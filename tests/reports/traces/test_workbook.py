@@ -139,7 +139,9 @@ def test_notes_say_what_units_mean_and_what_is_wrong_with_the_files(report_of, t
 def test_rows_beyond_a_sheet_are_left_out_and_counted(report_of, monkeypatch):
     monkeypatch.setattr(module, "MOST_ROWS", 3)
     parts = _parts(trace_workbook(report_of(RANK0)))
-    assert "gpu_timeline: 5 rows more than a sheet takes are left out" in "".join(parts.values())
+    assert "gpu_timeline: rows left out because they do not fit on a sheet: 5" in "".join(
+        parts.values()
+    )
 
 
 def test_temporary_files_that_cannot_be_written_are_told(report_of, monkeypatch):

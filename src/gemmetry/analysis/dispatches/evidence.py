@@ -124,7 +124,7 @@ def evidence_of(
 def judge_together(
     found: Sequence[ComparisonEvidence], confidence: float = 0.95
 ) -> list[Comparison]:
-    """The comparisons, with intervals that hold all together with `confidence`, and the verdicts
+    """The comparisons, with intervals that hold jointly with `confidence`, and the verdicts
     that are read from these. What could not show a difference even alone does not count."""
     family = max(1, sum(one.is_testable(confidence) for one in found))
     return [one.compare(confidence, family) for one in found]

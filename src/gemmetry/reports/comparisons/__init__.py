@@ -1,1 +1,1 @@
-"""Reports of what ``compare`` found."""
+"""Reports of comparisons of experiments."""

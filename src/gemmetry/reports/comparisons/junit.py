@@ -1,4 +1,5 @@
-"""A comparison as JUnit XML, for continuous integration: a suite a candidate, a case a dispatch."""
+"""A comparison as JUnit XML, for continuous integration: one suite per candidate experiment, one
+case per dispatch."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from gemmetry.statistics.comparison import Difference
 
 
 def comparison_junit(comparison: ExperimentComparison, *, undecided_fails: bool = True) -> bytes:
-    """The XML document. A regression is a failure; so is what is undecided if `undecided_fails`,
-    else it counts as skipped. All else passed."""
+    """The XML document. A regression is a failure. An undecided change is a failure if
+    `undecided_fails` and counts as skipped otherwise. All other changes passed."""
     root = ElementTree.Element("testsuites", name=xml_text(f"against {comparison.title}"))
     totals = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
     for candidate in comparison.candidates:
@@ -30,7 +31,7 @@ def comparison_junit(comparison: ExperimentComparison, *, undecided_fails: bool 
 
 
 def _add_case(suite: ElementTree.Element, change: Change, undecided_fails: bool) -> str:
-    """Add the change's case; the counter that it belongs to, "" where it passed."""
+    """Add the change's case; return the counter to which it belongs, "" if it passed."""
     after = change.after
     case = ElementTree.SubElement(
         suite,

@@ -1,4 +1,4 @@
-"""A comparison of experiments on the console and as files."""
+"""A comparison of experiments on a terminal and as files."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from gemmetry.statistics.comparison import Comparison, Difference
 COMPARISON_SUFFIXES = (*FORMATS, ".xml")
 
 _SHOWN_UNCHANGED = 20
-"""Dispatches without a shown difference that the console lists; the rest is counted."""
+"""Dispatches without a shown difference that a terminal lists; the rest are counted."""
 
 _REASONS_SHOWN = 5
-"""Reasons why something is undecided that the console lists; files have them all."""
+"""Reasons for undecided changes that a terminal lists; files have all of them."""
 
 _NOTED_DEPARTURE = 0.01
-"""Relative difference between a ratio by rounds and that of the medians which is explained: the
-three digits of two shown medians leave their quotient uncertain by as much."""
+"""Relative difference between a ratio by rounds and that of the medians from which on it is
+explained: two medians shown with three digits leave their quotient uncertain by as much."""
 
 _PAIRED = "*"
-"""Behind a ratio that is not the quotient of the two times in its row."""
+"""Follows a ratio that is not the quotient of the two times in its row."""
 
 _REGRESSION = "▼"
-"""Behind the verdict of a regression; ``!`` marks what weakens a result, here as in every table."""
+"""Follows the verdict of a regression; ``!`` marks what weakens a result, as in every table."""
 
 _COLUMNS = (
     Column("candidate"),
@@ -81,7 +81,7 @@ _STYLES = {
 
 
 def print_comparison(comparison: ExperimentComparison, console: Console) -> None:
-    """Print each candidate's table, worst first, and what makes the sides differ."""
+    """Print each candidate's table, worst first, and how inputs and environments differ."""
     for candidate in comparison.candidates:
         title = f"{candidate.label} = {candidate.title}  against  A = {comparison.title}"
         print_line(Text(printable(title), style="bold"), console, indent=4)
@@ -133,13 +133,13 @@ def _print_changes(candidate: CandidateComparison, console: Console) -> None:
         return
     right = ["A", candidate.label, f"{candidate.label}/A", "95 % interval"]
     if any(row.cells[right[2]].endswith(_PAIRED) for row in rows):
-        # What is aligned on the right loses the blank that stands for a missing sign.
+        # Right alignment removes the space that stands for a missing sign.
         rows = _with_signs_apart(rows, right.pop(2))
     print_grouped(rows, console, right=right)
 
 
 def _with_signs_apart(rows: Sequence[GroupedRow], heading: str) -> list[GroupedRow]:
-    """Rows whose ratios stand below each other; the sign behind some has a place of its own."""
+    """The rows with ratios that line up; the sign after some of them is set apart."""
     texts = [row.cells[heading] for row in rows]
     padded = [text if text.endswith(_PAIRED) else f"{text} " for text in texts]
     width = max(map(len, padded))
@@ -202,7 +202,7 @@ def _print_summary(
 
 
 def _regressions(candidate: CandidateComparison) -> str:
-    """How many regressed, and by which measure; the sign in front stands behind their verdicts."""
+    """How many regressed, and by which criterion, after the sign that follows their verdicts."""
     found = candidate.regressions
     slower = [change.comparison for change in found if change.comparison is not None]
     reasons = [f"slower by more than {_relevant(slower)}"] if slower else []
@@ -212,14 +212,14 @@ def _regressions(candidate: CandidateComparison) -> str:
 
 
 def _relevant(comparisons: Sequence[Comparison]) -> str:
-    """The differences that count as none: ``2 %``, or ``2 % to 3.4 %``."""
+    """The largest differences that count as none: ``2 %``, or ``2 % to 3.4 %``."""
     sizes = sorted(comparison.relevant for comparison in comparisons)
     ends = dict.fromkeys(units.format_percent(size) for size in (sizes[0], sizes[-1]))
     return " to ".join(ends)
 
 
 def _print_undecided(candidate: CandidateComparison, console: Console) -> None:
-    """How many are undecided, and why, the commonest reasons."""
+    """Print how many changes are undecided, and the commonest reasons."""
     why = Counter(c.note for c in candidate.changes if c.difference is Difference.UNDECIDED)
     if not why:
         return
@@ -235,18 +235,18 @@ def _print_undecided(candidate: CandidateComparison, console: Console) -> None:
 
 
 def how_judged(candidate: CandidateComparison, confidence: float) -> str:
-    """What stands behind the verdicts, in a sentence; "" where nothing was tested."""
+    """How the verdicts were reached, in one sentence; "" if nothing was tested."""
     found = [change.comparison for change in candidate.changes if change.comparison is not None]
     tested = [comparison for comparison in found if comparison.interval is not None]
     if not tested:
         return ""
     used = Counter(str(comparison.pairing) for comparison in tested)
     by = ", ".join(f"{kind} ({count})" for kind, count in used.items())
-    intervals = "its interval" if len(tested) == 1 else "intervals that hold all together"
+    intervals = "its interval" if len(tested) == 1 else "intervals that hold jointly"
     how = " (Bonferroni)" if len(tested) > 1 else ""
     text = (
         f"{len(tested)} judged by {intervals} at {units.format_percent(confidence)}{how}, from "
-        f"{by}; differences up to {_relevant(tested)} count as none"
+        f"{by}; differences of up to {_relevant(tested)} count as none"
     )
     if any(_departs_from_medians(change) for change in candidate.changes):
         label = candidate.label
@@ -258,7 +258,7 @@ def how_judged(candidate: CandidateComparison, confidence: float) -> str:
 
 
 def _departs_from_medians(change: Change) -> bool:
-    """True where the ratio is another than the shown medians suggest."""
+    """Whether the ratio differs from what the shown medians suggest."""
     before, after, comparison = (
         change.before.measurement,
         change.after.measurement,
@@ -332,8 +332,8 @@ def write_comparison(
     """Write the comparison whole or not at all: json, csv, parquet, xlsx, md, html or xml (JUnit).
 
     Args:
-        undecided_fails: in JUnit XML, whether an undecided case is a failure; else it counts as
-            skipped.
+        undecided_fails: in JUnit XML, whether an undecided case is a failure; otherwise it counts
+            as skipped.
 
     Raises:
         RequestError: another suffix, or a library is missing.
@@ -351,8 +351,8 @@ def write_comparison(
 
 
 def _table(comparison: ExperimentComparison, *, shows_missing: bool) -> Table:
-    """A row for each change; `shows_missing` puts ``n/a`` in place of an interval that an undecided
-    change lacks."""
+    """A row for each change; `shows_missing` writes ``n/a`` for the missing interval of an
+    undecided change."""
     rows = [
         {"candidate": candidate.title, **_change_document(change)}
         for candidate in comparison.candidates

@@ -1,4 +1,4 @@
-"""The cards at the head of a page: providers against each other on the same operations."""
+"""The cards at the top of a page: providers compared on the same operations."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from gemmetry.domain.units import format_gflops
 from gemmetry.reports.labels import dtype_label, format_ratio, shape_label
 
 LEAST_SHARED = 0.5
-"""Share of the most complete provider's operations that all compared providers must have; one that
-has fewer is left out and named, so that a single crash does not empty the comparison."""
+"""Share of the most complete provider's operations that every compared provider must have measured.
+A provider with fewer is left out and named, so that one crash does not empty the comparison."""
 
 
 def cards(records: Sequence[Record], baseline: str) -> list[dict[str, Any]]:
-    """One card for each combination of types and target: each provider's geometric mean over the
+    """One card for each combination of dtypes and target: each provider's geometric mean over the
     operations that all of them measured, and the top speed.
 
-    Speeds are relative to `baseline` where it measured all of these operations, else to the fastest
-    provider.
+    Speeds are relative to `baseline` if it measured all of these operations, otherwise to the
+    fastest provider.
     """
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:

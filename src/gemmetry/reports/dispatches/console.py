@@ -1,4 +1,4 @@
-"""Results on a terminal: one group an operation, readable at 80 columns."""
+"""Results on a terminal: one group per operation, readable at 80 columns."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def print_table(
 ) -> None:
     """Print the results to `console`.
 
-    Without `columns`: who is fastest in one sentence, a group for each operation with its
+    Without `columns`: one sentence with the fastest, a group for each operation with its
     dispatches, fastest first, then what failed and why. `baseline` names the provider, or
-    provider:configuration, of the ×
-    column (default: torch or numpy, if one was measured beside others). With `columns` (names of
-    docs/columns.md or presets): one plain table of these, grouped by operation if it is too wide.
+    provider:configuration, of the × column (default: torch or numpy, if one was measured along
+    with others). With `columns` (names of docs/columns.md or presets): one plain table of these,
+    grouped by operation if it is too wide.
 
     Raises:
-        UnknownNameError: no such column, or `baseline` is no provider of these results.
+        UnknownNameError: no such column, or `baseline` is not a provider of these results.
     """
     if columns:
         _print_columns(result_set, console, columns)
@@ -137,13 +137,13 @@ def _have_signs(texts: Sequence[str], signs: str) -> bool:
 
 
 def _width(texts: Sequence[str], signs: str) -> int:
-    """Of a column whose cells may end with one of `signs`, which have a place of their own."""
+    """The width of a column whose cells may end with one of `signs`, which are set apart."""
     longest = max((len(text.rstrip(signs)) for text in texts), default=0)
     return longest + _have_signs(texts, signs)
 
 
 def _signed(text: str, signs: str, texts_have_signs: bool) -> str:
-    """`text` with a space where others have a sign, so that numbers stay below each other."""
+    """`text` with a space where others have a sign, so that the numbers line up."""
     return f"{text} " if texts_have_signs and not text.endswith(tuple(signs)) else text
 
 
@@ -232,8 +232,8 @@ def _ratio(record: Record, relative: Speedups) -> str:
 
 
 def _print_verified(records: Sequence[Record], console: Console) -> bool:
-    """How accurate the results are, and how many checks this provider or device left undone;
-    whether there are such."""
+    """Print how accurate the results are, and how many checks this provider or device made
+    impossible; return whether there are any."""
     classes = Counter(
         record.verdict.accuracy_class
         for record in records
@@ -247,7 +247,7 @@ def _print_verified(records: Sequence[Record], console: Console) -> bool:
         most = max(checks.values())
         many = f"{len(checks)} check{'' if len(checks) == 1 else 's'}"
         where = f"on {'up to ' if len(set(checks.values())) > 1 else ''}{most} of {len(records)}"
-        console.print(Text(printable(f"Could not check everything: {many} {where} dispatches")))
+        console.print(Text(f"Not possible here: {many} {where} dispatches"))
     refused = [record.verdict.refused_shapes for record in records if record.verdict.refused_shapes]
     if refused:
         many = f"{sum(refused)} small shape{'' if sum(refused) == 1 else 's'}"
@@ -266,20 +266,20 @@ def _print_footer(
     if relative is not None and relative.means:
         means = ", ".join(
             f"{provider} {format_ratio(mean.ratio)} ({mean.problems}"
-            + (f", {mean.marked} resting on rows marked !)" if mean.marked else ")")
+            + (f", {mean.marked} based on rows marked !)" if mean.marked else ")")
             for provider, mean in sorted(relative.means.items())
         )
         best = "" if ":" in relative.baseline else "best "
         console.print(Text(
-            f"Geometric mean of best against {best}{relative.baseline} (operations): {means}"
+            f"Speed relative to {best}{relative.baseline}, geometric mean (operations): {means}"
         ))  # fmt: skip
     for line in run_state_lines(marks):
         print_line(Text(line), console)
     kinds = marks.counts(records)
     if kinds:
         count = sum(1 for record in records if marks.of(record))
-        told = ", ".join(f"{number} {printable(kind)}" for kind, number in kinds.items())
-        console.print(Text(f"! {count} less trustworthy: {told}"))
+        listed = ", ".join(f"{number} {printable(kind)}" for kind, number in kinds.items())
+        console.print(Text(f"! {count} less trustworthy: {listed}"))
     if _print_verified(records, console) or kinds or marks.has_common:
         place = shlex.quote(printable(folder)) if folder else "EXPERIMENT"
         print_pointer("All marks and checks of a row:", f"gemmetry show {place} DISPATCH", console)

@@ -1,7 +1,7 @@
 """The console block and the CSV columns of the IREE dispatch profiler, for its users' scripts.
 
-Field names, order and values follow that tool (its document shows the block); what it could not
-know, such as convolutions or providers other than IREE, is written in the same style.
+Field names, order and values follow that tool, whose documentation shows the block. What it cannot
+express, such as convolutions or providers other than IREE, is written in the same style.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gemmetry.providers.traits import traits_of
 from gemmetry.reports.texts import first_line, printable
 
 _RULE = "-" * 64 + " "
-"""The tool printed a blank behind the dashes; scripts may compare whole lines."""
+"""The tool printed a space after the dashes; scripts may compare whole lines."""
 
 _KINDS = {
     OperationKind.MATMUL: "OperationKind.Matmul",
@@ -32,10 +32,10 @@ CSV_HEADER = (
     "rhs", "result", "split_k_mode", "split_k_slices", "Tile config", "Core class",
     "Instruction class", "Verification", "Runtime(ms)", "GFLOPs",
 )  # fmt: skip
-"""The tool's columns; tags stand in front of them."""
+"""The tool's columns; tags precede them."""
 
 INTEGERS = frozenset(("bytes", "flops", "batch_count", "m", "n", "k"))
-"""Those that hold an integer for every operation; the others are texts."""
+"""Columns that hold an integer for every operation; the others hold text."""
 
 
 def format_block(records: Iterable[Record]) -> str:
@@ -123,7 +123,7 @@ def _verification(record: Record) -> str:
 
 
 def _runtime_ms(record: Record) -> str:
-    """Milliseconds with at least three decimals' worth of digits; "" without a measurement."""
+    """Milliseconds with at least three significant decimals; "" without a measurement."""
     if record.measurement is None or record.measurement.median_ns <= 0:
         return ""
     ms = record.measurement.median_ns / 1e6

@@ -1,4 +1,4 @@
-"""Failures with the same reason as one message, and on a terminal."""
+"""Failures grouped by reason, and how a terminal shows them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ NOT_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 _MAXIMUM_FAILURES = 20
-"""Messages printed in full; the rest is counted, and `show` and every file format have them all."""
+"""Messages printed in full; the rest are counted. `show` and every file format have all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailureGroup:
-    """Dispatches of one provider that failed alike: same outcome, and reasons that differ in
-    numbers and names of dispatches alone."""
+    """Dispatches of one provider that failed alike: with the same outcome, and with reasons that
+    differ only in numbers and names of dispatches."""
 
     records: Sequence[Record]
-    """In their order; the first one's reason stands for all."""
+    """In their order; the reason of the first is shown for all."""
 
     @property
     def first(self) -> Record:
@@ -43,12 +43,12 @@ class FailureGroup:
 
 
 def ran_and_failed(record: Record) -> bool:
-    """Whether the record is neither ok nor left out."""
+    """Whether the record is neither ok nor unsupported or skipped."""
     return record.outcome not in (Outcome.OK, *NOT_RUN)
 
 
 def group_failures(records: Iterable[Record]) -> list[FailureGroup]:
-    """What failed among `records`, those that failed alike together, in order of appearance."""
+    """The failures among `records`, grouped where they failed alike, in order of appearance."""
     groups: dict[tuple[str, ...], list[Record]] = {}
     for record in records:
         if ran_and_failed(record):
@@ -59,12 +59,12 @@ def group_failures(records: Iterable[Record]) -> list[FailureGroup]:
 
 
 def without_numbers(text: str) -> str:
-    """`text` with every number as 0: what two reasons have in common that differ in numbers."""
+    """`text` with every number as 0, equal for two reasons that differ only in numbers."""
     return _NUMBER.sub("0", text)
 
 
 def print_failures(records: Sequence[Record], console: Console) -> None:
-    """Print what failed among `records`, then what was not run, each reason with its count."""
+    """Print the failures among `records`, then what was not run, each reason with its count."""
     groups = group_failures(records)
     if groups:
         console.print()

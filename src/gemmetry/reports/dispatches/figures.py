@@ -30,29 +30,30 @@ from gemmetry.reports.texts import printable
 
 _SAMPLED_RECORDS = 400
 _SAMPLES_SHOWN = 300
-"""Raw samples in the HTML report: of this many dispatches, this many each, so that a large
-experiment stays a file that opens. The experiment folder has all."""
+"""Limit of the HTML report both for dispatches with raw samples and for samples of each, so that
+the page of a large experiment still opens. The experiment's folder has all samples."""
 
 
 _ROOFLINE_POINTS = 2000
-"""Points that a browser draws without a pause; of more, each provider's best of each operation."""
+"""Points that a browser draws without a pause. With more, only each provider's best dispatch of
+each operation is drawn."""
 
 _CELLS_OF_ONE_K = 4
-"""A heat map of fewer cells shows no pattern; then all K together may."""
+"""A heat map with fewer cells shows no pattern; one over all K may."""
 
 _FILLED = 0.5
-"""Share of a heat map's cells that must hold a number: of fewer, the eye sees the gaps."""
+"""Share of a heat map's cells that must hold a number; with fewer, the gaps dominate."""
 
 _GRID_ROWS = 60
 _GRID_COLUMNS = 40
-"""Configurations and operations of one grid that can still be read."""
+"""The most configurations and operations with which a grid is legible."""
 
 _PICTURE_WIDTH, _PAGE_WIDTH = 26, 96
-"""Characters of a configuration at the edge of a grid: in a picture, and on a page, which breaks
+"""Characters of a configuration's name next to a grid, in a picture and on a page; a page breaks
 long names into lines."""
 
 _Cells = dict[tuple[int, int], list[Record]]
-"""(M, N) -> the records at that place."""
+"""(M, N) -> the records of these sizes."""
 
 
 def figures_of(
@@ -62,7 +63,7 @@ def figures_of(
     baseline: str = "",
 ) -> dict[str, Any]:
     """Every figure: ``roofline``, ``speed`` (with `baseline`), ``grid``, ``heat`` (where the sizes
-    make a grid) and ``samples``."""
+    form a grid) and ``samples``."""
     return {
         "roofline": roofline_figures(records),
         "speed": speed_figures(records, baseline=baseline),
@@ -73,12 +74,12 @@ def figures_of(
 
 
 def roofline_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """One figure per target and dtypes: a point for every measured dispatch (``thinned``: for
+    """One figure per target and dtypes: a point for every measured dispatch (if ``thinned``, for
     each provider's best of each operation), and the roof.
 
-    The roof follows from the stored shares: speed / share is what the roofline allows at the
-    point's intensity. Its peak is the largest of these, its slope the largest of these over the
-    intensity, which is exact at every point.
+    The roof follows from the stored shares: speed / share is the speed that the roofline allows at
+    the point's intensity. The peak is the largest of these speeds, and the slope the largest of
+    their quotients by the intensity, so that the roof is exact at every point.
     """
     figures = []
     for (target, dtypes), group in _by_dtypes(records).items():
@@ -126,7 +127,7 @@ def _roofline_point(record: Record, operation: Operation) -> dict[str, Any]:
 
 
 def _roof(allowed: Sequence[tuple[float, float]]) -> list[list[float]]:
-    """The roof's corners (intensity, speed), only as far as the points tell it."""
+    """The roof's corners (intensity, speed), as far as the points determine them."""
     if not allowed:
         return []
     peak = max(speed for _, speed in allowed)
@@ -144,8 +145,8 @@ def _roof(allowed: Sequence[tuple[float, float]]) -> list[list[float]]:
 
 def speed_figures(records: Sequence[Record], *, baseline: str = "") -> list[dict[str, Any]]:
     """One figure per target and dtypes: each provider's best dispatch of each operation, with the
-    interval of its median turned into speeds; ``reference`` is the best of `baseline` (a provider,
-    or ``provider:configuration``)."""
+    interval of its median as speeds; ``reference`` is the best of `baseline` (a provider, or
+    ``provider:configuration``)."""
     figures = []
     marks = find_run_marks(records)
     for (target, dtypes), group in _by_dtypes(records).items():
@@ -188,9 +189,9 @@ def _speed(record: Record | None, marks: RunMarks) -> dict[str, Any] | None:
 
 
 def heat_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Best speed over M × N: one figure for each K and everything else that defines an operation
-    (target, dtypes, layouts, batch, modifiers), those with most cells first. Where no K has
-    several cells to speak of, one figure over all K. Convolutions have none."""
+    """Best speed over M × N: one figure for each K and each combination of everything else that
+    defines an operation (target, dtypes, layouts, batch, modifiers), those with the most cells
+    first. Where no K has enough cells, one figure covers all K. Convolutions have none."""
     groups: dict[str, dict[int, _Cells]] = {}
     for record in records:
         operation, _ = split_dispatch_name(record.operation)
@@ -212,7 +213,7 @@ def heat_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def is_grid(figure: Mapping[str, Any]) -> bool:
-    """Whether a heat map over M × N has enough cells, and few enough gaps, to be looked at."""
+    """Whether a heat map over M × N has enough cells, and few enough gaps, to be useful."""
     cells, places = int(figure["cells"]), len(figure["m"]) * len(figure["n"])
     return cells >= max(_CELLS_OF_ONE_K, _FILLED * places)
 
@@ -220,10 +221,10 @@ def is_grid(figure: Mapping[str, Any]) -> bool:
 def grid_figures(records: Sequence[Record], *, width: int = _PICTURE_WIDTH) -> list[dict[str, Any]]:
     """Configuration × operation: one figure per target and dtypes, at most 40 operations each.
 
-    ``share`` is each dispatch's speed over that of the operation's fastest, None where it was not
-    measured, and ``ink`` the colour of a text on its cell. Rows are the configurations of all
-    providers, those with the largest mean share first, at most 60 (``hidden`` counts the rest);
-    ``names`` are their whole names, ``rows`` have at most `width` characters of each configuration,
+    ``share`` is each dispatch's speed divided by that of the operation's fastest, None where it was
+    not measured, and ``ink`` the colour of text on its cell. Rows are the configurations of all
+    providers, those with the largest mean share first, at most 60 (``hidden`` counts the rest).
+    ``names`` are their full names; ``rows`` have at most `width` characters of each configuration,
     no two alike. Combinations with a single configuration have no figure.
     """
     figures = []
@@ -318,7 +319,7 @@ def _heat_figure(label: str, cells: _Cells) -> dict[str, Any]:
 def _inks(
     rows: Sequence[Sequence[float | None]], least: float, most: float
 ) -> list[list[str | None]]:
-    """What can be read on each cell of a heat map whose scale goes from `least` to `most`."""
+    """The legible text colour on each cell of a heat map with a scale from `least` to `most`."""
     span = most - least or 1.0
     return [
         [None if value is None else ink_on(colour_at((value - least) / span)) for value in row]
@@ -329,7 +330,7 @@ def _inks(
 def sample_figures(
     records: Sequence[Record], samples: Callable[[Record], Sequence[float]]
 ) -> list[dict[str, Any]]:
-    """Raw samples of the measured dispatches that have some, in the order they were taken."""
+    """The raw samples of the measured dispatches that have any, in the order they were taken."""
     figures: list[dict[str, Any]] = []
     for record in records:
         if record.measurement is None or len(figures) == _SAMPLED_RECORDS:
@@ -365,7 +366,7 @@ def _by_dtypes(
 
 
 def _distinct(labels: Sequence[str]) -> list[str]:
-    """Labels made different by a count, because an axis merges equal ones."""
+    """The labels, with a number added to repeated ones, because an axis merges equal labels."""
     seen: dict[str, int] = {}
     result = []
     for label in labels:

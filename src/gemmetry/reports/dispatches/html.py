@@ -1,4 +1,4 @@
-"""One self-contained HTML file: table, plots, failures, samples and environment, offline."""
+"""One self-contained HTML file that works offline: table, plots, failures, samples, environment."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ def write_html(result_set: ResultSet, path: Path, *, baseline: str | None = None
 
 
 def render_html(result_set: ResultSet, *, baseline: str | None = None) -> str:
-    """The report as one HTML document that asks the network for nothing.
+    """The report as one HTML document that loads nothing from the network.
 
-    `baseline` is the provider that speeds are held against (default: torch or numpy, if one was
-    measured beside others).
+    `baseline` is the provider to which speeds are relative (default: torch or numpy, if one was
+    measured along with others).
 
     Raises:
         RequestError: plotly is not installed. UnknownNameError: no such baseline provider.
@@ -112,8 +112,8 @@ def render_html(result_set: ResultSet, *, baseline: str | None = None) -> str:
 
 
 def render_notebook_table(result_set: ResultSet) -> str:
-    """A small table for a notebook's cell, without scripts: who is fastest in one sentence, then
-    the dispatches, the fastest of each operation bold."""
+    """A small table for a notebook's cell, without scripts: one sentence with the fastest, then
+    the dispatches, with the fastest of each operation in bold."""
     records = result_set.records
     marks = find_run_marks(records)
     rows: list[dict[str, Any]] = []
@@ -163,7 +163,7 @@ def _data(result_set: ResultSet, relative: Speedups | None, marks: RunMarks) -> 
 def _derived(
     record: Record, best: Record | None, relative: Speedups | None, marks: RunMarks
 ) -> dict[str, Any]:
-    """What the table shows and the stored columns do not hold."""
+    """Values that the table shows and the stored columns do not hold."""
     operation, _ = split_dispatch_name(record.operation)
     m = record.measurement
     ratio = relative.of(record) if relative else None
@@ -193,7 +193,7 @@ def _means(relative: Speedups | None) -> list[dict[str, Any]]:
 
 
 def _verdict(mean: MeanSpeedup) -> str:
-    """``faster``, ``slower``, or ``noisy`` where marked measurements are in the mean."""
+    """``faster``, ``slower``, or ``noisy`` if the mean includes marked measurements."""
     if mean.marked:
         return "noisy"
     return "faster" if mean.ratio >= 1 else "slower"

@@ -1,4 +1,5 @@
-"""Outcomes as JUnit XML, for continuous integration: a suite an operation, a case a dispatch."""
+"""Outcomes as JUnit XML, for continuous integration: one suite per operation, one case per
+dispatch."""
 
 from __future__ import annotations
 
@@ -16,16 +17,16 @@ from gemmetry.reports.texts import first_line
 _REJECTED = (Outcome.COMPILE_ERROR, Outcome.LAUNCH_ERROR)
 _NOT_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 (section 2.2) has no way to write."""
+"""Characters that XML 1.0 (section 2.2) cannot represent."""
 
 
 def to_junit(result_set: ResultSet) -> bytes:
     """The XML document.
 
-    ``wrong`` is a failure; ``crash``, ``timeout`` and ``out_of_memory`` are errors; so is a
-    configuration that compiler or device rejected, unless another of the same operation is ok,
-    in which case it counts as skipped (as it does in the exit status). The first suite begins with
-    the property ``verdict``, the sentence that opens every report, where anything was measured.
+    ``wrong`` is a failure; ``crash``, ``timeout`` and ``out_of_memory`` are errors. A configuration
+    that the compiler or the device rejected is an error too, unless another of the same operation
+    is ok: then it counts as skipped, as in the exit status. If anything was measured, the first
+    suite begins with the property ``verdict``, the sentence that opens every report.
     """
     root = ElementTree.Element("testsuites", name=xml_text(result_set.title))
     totals = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
@@ -50,7 +51,7 @@ def to_junit(result_set: ResultSet) -> bytes:
 
 
 def _add_verdict(root: ElementTree.Element, result_set: ResultSet) -> None:
-    """The sentence about the run, where readers of JUnit look for properties: in a suite."""
+    """Add the sentence about the run as a property of a suite, where readers of JUnit look."""
     marks = find_run_marks(result_set.records)
     verdict = verdict_line(result_set.records, find_leader(result_set, marks), marks)
     if verdict:
@@ -67,7 +68,7 @@ def xml_document(root: ElementTree.Element) -> bytes:
 
 
 def _add_case(suite: ElementTree.Element, record: Record, has_ok: bool) -> str:
-    """Add the record's case; the counter that it belongs to, "" where it passed."""
+    """Add the record's case; return the counter to which it belongs, "" if it passed."""
     case = ElementTree.SubElement(
         suite,
         "testcase",

@@ -1,20 +1,20 @@
-"""The lines of machine code that tell what a kernel's inner loop does."""
+"""The lines of machine code that show what a kernel's inner loop does."""
 
 from __future__ import annotations
 
 EXCERPT_LINES = 20
 
 _PLAIN_PRODUCT = "fma"
-"""Looked for where no matrix instruction was found: a part of the mnemonics of PTX (``fma.rn``),
-AMD (``v_fma_f32``) and x86 (``vfmadd``)."""
+"""What to look for if no matrix instruction was found: a part of the mnemonics of PTX
+(``fma.rn``), AMD (``v_fma_f32``) and x86 (``vfmadd``)."""
 
 
 def machine_code_excerpt(text: str, instruction: str | None) -> tuple[int, list[str]]:
-    """The part of assembly or PTX where `instruction` stands densest: the inner loop, mostly.
+    """The part of assembly or PTX where `instruction` is densest: usually the inner loop.
 
     Args:
-        text: of one dispatch.
-        instruction: as ``BuildFacts.matrix_instruction`` names it; its first word is looked for.
+        text: assembly or PTX of one dispatch.
+        instruction: as ``BuildFacts.matrix_instruction`` names it; only its first word counts.
 
     Returns:
         Index of the first line, and up to ``EXCERPT_LINES`` lines; none if the instruction does

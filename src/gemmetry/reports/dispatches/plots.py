@@ -30,16 +30,16 @@ _TITLE_WIDTH = 100
 """Characters of a line across the picture."""
 
 _MAXIMUM_CELLS = 400
-"""Of a heat map that tells each cell's number, as in the HTML report."""
+"""The most cells with which a heat map shows each cell's number, as in the HTML report."""
 
 _MAXIMUM_BARS = 60
-"""Operations of one speed plot; a picture cannot be scrolled, so the largest are shown."""
+"""Operations of one speed plot: the largest, because a picture cannot be scrolled."""
 
 
 def render_picture(
     result_set: ResultSet, format_name: str, *, baseline: str | None = None
 ) -> bytes:
-    """All plots of the results below each other, as ``png`` or ``svg``.
+    """All plots of the results, one below the other, as ``png`` or ``svg``.
 
     Raises:
         RequestError: nothing was measured, or matplotlib is not installed.
@@ -65,7 +65,7 @@ def render_picture(
             *((painter.grid, f, 1.6 + 0.22 * len(f["rows"])) for f in grids),
             *((painter.heat, f, 1.4 + 0.35 * len(f["m"])) for f in heats)]  # fmt: skip
     heights = [height for _, _, height in rows]
-    # Texts of results are no mathematics and no markup; letters stay letters in an SVG.
+    # Texts of results are neither mathematics nor markup; an SVG keeps them as text.
     settings = {"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "gemmetry"}
     with matplotlib.rc_context(settings):
         figure = figure_module.Figure(figsize=(9, sum(heights) + 0.6), layout="constrained")
@@ -82,8 +82,8 @@ def render_picture(
 
 
 def _fix_layout(figure: Any) -> None:
-    """Lay `figure` out and keep that to four digits: the solver's last bits differ from run to run,
-    and an SVG derives names from them."""
+    """Lay `figure` out and round the layout to four digits: the solver's last bits differ from run
+    to run, and an SVG derives names from them."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for axes in figure.axes:
@@ -95,21 +95,22 @@ def _title(result_set: ResultSet, baseline: str | None) -> str:
     if name is None:
         return result_set.title
     means = speedups(result_set.records, name).means
-    said = ", ".join(f"{provider} {_mean(mean)}" for provider, mean in means.items())
+    listed = ", ".join(f"{provider} {_mean(mean)}" for provider, mean in means.items())
     lines = [
         result_set.title,
-        f"geometric mean against {name} (operations): {said}" if said else "",
+        f"geometric mean relative to {name} (operations): {listed}" if listed else "",
     ]
     return "\n".join("\n".join(textwrap.wrap(line, _TITLE_WIDTH)) for line in lines if line)
 
 
 def _mean(mean: MeanSpeedup) -> str:
-    marked = f", {mean.marked} resting on marked measurements" if mean.marked else ""
+    marked = f", {mean.marked} based on marked measurements" if mean.marked else ""
     return f"{format_ratio(mean.ratio)} ({mean.problems}{marked})"
 
 
 def _foot(records: Sequence[Record]) -> str:
-    """What most measurements have in common, and how many are marked and why; "" if none is."""
+    """The marks that most measurements share, and how many have marks of their own and why; "" if
+    none is marked."""
     marks = find_run_marks(records)
     lines = run_state_lines(marks)
     kinds = ", ".join(f"{count} {kind}" for kind, count in marks.counts(records).items())
@@ -149,7 +150,7 @@ class _Painter:
         return COLOURS[self._places[provider] % len(COLOURS)]
 
     def _marker(self, provider: str) -> str:
-        # Where colours come again, markers differ.
+        # Where colours repeat, markers differ.
         place = self._places[provider]
         return _MARKERS[(place + place // len(COLOURS)) % len(_MARKERS)]
 
@@ -231,7 +232,7 @@ def _write_cells(
     inks: Sequence[Sequence[str | None]],
     text: Callable[[float], str],
 ) -> None:
-    """Each cell's number on it, dark on light colours and light on dark ones."""
+    """Write each cell's number on it, dark on light colours and light on dark ones."""
     for row, cells in enumerate(rows):
         for column, value in enumerate(cells):
             if value is not None:
@@ -246,7 +247,7 @@ _FEWEST_TICKS = 4
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers from `low` to `high`, at least four where there are as many."""
+    """Round numbers from `low` to `high`, at least four if there are that many."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks: list[float] = []
     for steps in _STEPS:

@@ -1,4 +1,4 @@
-"""Records as a table: presets, names of ``domain/columns.py``, tags in front; and as JSON."""
+"""Records as a table of presets or columns of ``domain/columns.py``, after their tags; as JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PRESETS: dict[str, str] = {
     "summary": f"{', '.join(SUMMARY)}",
     "dispatch-profiler": "the columns of the IREE dispatch profiler's CSV, under its names",
 }
-"""Name -> what it holds."""
+"""Preset -> the columns it holds, for people."""
 
 
 def record_table(
@@ -35,8 +35,8 @@ def record_table(
     name: str = "records",
     has_tags: bool = True,
 ) -> Table:
-    """The `records` as a table of :func:`select_columns`, with a column for each of their tags in
-    front if `has_tags`.
+    """The `records` as a table of :func:`select_columns`, preceded by a column for each of their
+    tags if `has_tags`.
 
     Raises:
         UnknownNameError: no such column or preset.
@@ -51,8 +51,8 @@ def record_table(
 
 
 def select_columns(names: Sequence[str] | None, *, tags: Iterable[str] = ()) -> list[RecordColumn]:
-    """The columns called `names` (of a preset or of the domain; default: all of the domain), tags
-    in front.
+    """The columns called `names` (of a preset or of the domain; default: all of the domain),
+    preceded by the tags.
 
     Raises:
         UnknownNameError: no such column or preset.
@@ -76,7 +76,7 @@ def tag_names(records: Iterable[Record]) -> list[str]:
 
 
 def to_json_document(result_set: ResultSet) -> dict[str, Any]:
-    """``schema_version``, ``records`` (every column a key, null where it does not apply),
+    """``schema_version``, ``records`` (each column is a key, null where it does not apply),
     ``environments`` by id, and where the results come from. JSON values only."""
     return {
         "schema_version": SCHEMA_VERSION,

@@ -37,14 +37,14 @@ _TEXT_SUFFIXES = {".mlir", ".py", ".ptx", ".ttir", ".ttgir", ".ll", ".cu", ".s",
 
 
 def show_dispatch(result_set: ResultSet, pattern: str, console: Console) -> None:
-    """Print what is known of the dispatches that `pattern` selects: operation, verdict with its
-    checks, measurement, samples, build facts, source, reason and command.
+    """Print everything known about the dispatches that `pattern` selects: operation, verdict with
+    its checks, measurement, samples, build facts, source, reason and command.
 
     `pattern` is a name, ``provider:name``, a part of a name, or a selection as on the command
     line. Up to three dispatches are shown in full, more are listed by name.
 
     Raises:
-        EmptySelectionError: nothing matches; the nearest names are told.
+        EmptySelectionError: nothing matches; the error suggests the nearest names.
         RequestError: the pattern cannot be read.
     """
     records = matching_records(result_set.records, pattern)
@@ -168,7 +168,7 @@ def _unless_in(reason: str, text: str) -> str:
 
 
 def _check_facts(verdict: Verdict) -> list[tuple[str, str]]:
-    """Checks that passed on one row, the others on one each."""
+    """One row for all checks that passed, and one for each of the others."""
     passed = [name for name, text in verdict.checks.items() if text == "passed"]
     others = [(f"check {name}", text) for name, text in verdict.checks.items() if text != "passed"]
     if not passed:
@@ -178,7 +178,7 @@ def _check_facts(verdict: Verdict) -> list[tuple[str, str]]:
 
 
 def _print_error_map(record: Record, folder: Path, console: Console) -> None:
-    """Where the result is wrong, and where its arrays are."""
+    """Print where the result is wrong, and where its arrays are stored."""
     verdict = record.verdict
     if verdict.error_map:
         caption, *lines = verdict.error_map
@@ -258,10 +258,10 @@ def _build_facts(record: Record) -> list[tuple[str, str]]:
 
 
 def _print_commands(console: Console, record: Record) -> None:
-    """Commands on lines of their own, whole, so that they can be copied."""
+    """Print each command whole, on a line of its own, so that it can be copied."""
     facts = record.facts
     commands = (("Compile it", facts.compile_command), ("The provider's own benchmark of it",
-                facts.run_command), ("Do it again", record.reproduce))  # fmt: skip
+                facts.run_command), ("Reproduce it", record.reproduce))  # fmt: skip
     for heading, command in commands:
         if command:
             console.print(Text(heading, style="bold cyan"))
@@ -269,8 +269,8 @@ def _print_commands(console: Console, record: Record) -> None:
 
 
 def _print_files(console: Console, folder: Path, record: Record) -> None:
-    """Where the generated files are, what the source has of this dispatch, and the machine code
-    around its product."""
+    """Print where the generated files are, the part of the source that belongs to this dispatch,
+    and the machine code around its product."""
     facts = record.facts
     named = (("source", facts.source_path), ("binary", facts.binary_path),
              ("assembly", facts.assembly_path),
@@ -287,8 +287,8 @@ def _print_files(console: Console, folder: Path, record: Record) -> None:
 
 
 def _read(folder: Path, path: str | None, what: str, console: Console) -> str | None:
-    """The text of a generated file; None if there is none or it is no text, which is said where
-    it should be there."""
+    """The text of a generated file. None if there is no such file or it is not text; a file that
+    should exist and cannot be read is reported."""
     if path is None or (folder / path).suffix not in _TEXT_SUFFIXES:
         return None
     try:
@@ -309,11 +309,12 @@ def _print_lines(console: Console, what: str, first: int, lines: Sequence[str], 
 
 
 def source_excerpt(text: str, name: str) -> tuple[int, list[str]]:
-    """The lines of a source that are about `name`, and the index of the first one.
+    """The lines of a source that belong to `name`, and the index of the first one.
 
-    They start at the first line that holds `name` as a whole word, with the attribute definitions
-    (``#config = …``) directly above it, and end with the line ``}`` that closes what starts
-    there. A source that does not hold the name (a file of one dispatch's own) is given whole.
+    They start at the first line that contains `name` as a whole word, or at the attribute
+    definitions (``#config = …``) directly above it, and end with the line ``}`` that closes what
+    starts there. A source that does not contain the name (the file of a single dispatch) is
+    returned whole.
     """
     lines = text.splitlines()
     word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
@@ -327,7 +328,7 @@ def source_excerpt(text: str, name: str) -> tuple[int, list[str]]:
 
 
 def _print_histogram(console: Console, samples: Sequence[float]) -> None:
-    """Counts of the samples over equal bins, one line each."""
+    """Print a histogram of the samples over equal bins, one line per bin."""
     if len(samples) < 2:
         return
     low, high = min(samples), max(samples)

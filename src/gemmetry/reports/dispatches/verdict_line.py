@@ -1,4 +1,4 @@
-"""The sentences that open a report: who is fastest, and what of the run calls for care."""
+"""The sentences that open a report: who is fastest, and what limits confidence in the run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gemmetry.reports.texts import printable
 
 
 def verdict_line(records: Sequence[Record], leader: Leader | None, marks: RunMarks) -> str:
-    """One sentence: who is fastest on how many operations, on how many of them that is shown, the
-    geometric mean, and how far to trust it; "" if nothing was measured."""
+    """One sentence: who is fastest on how many operations, on how many of them that is confirmed,
+    the geometric mean, and how far to trust it; "" if nothing was measured."""
     measured = [record for record in records if record.measurement is not None]
     if not measured:
         return ""
@@ -31,16 +31,16 @@ def _alone(measured: Sequence[Record]) -> str:
     providers = sorted({record.provider for record in measured})
     if len(providers) > 1:
         return f"no operation was measured with two of {', '.join(providers)}"
-    return f"{providers[0]} alone was measured, with one configuration an operation"
+    return f"only {providers[0]} was measured, with one configuration per operation"
 
 
 def _lead(leader: Leader) -> str:
-    ratio = f"at {format_ratio(leader.ratio)} the speed of the best other"
+    ratio = f"at {format_ratio(leader.ratio)} the speed of the best alternative"
     if leader.operations == 1:
         if leader.shown:
-            return f"{leader.name} is fastest on the one operation, {ratio}"
+            return f"{leader.name} is fastest on the only operation, {ratio}"
         unshown = _TOO_LITTLE if leader.undecided else _UNSHOWN
-        return f"{leader.name} has the shortest time on the one operation, {ratio}, {unshown}"
+        return f"{leader.name} has the shortest time on the only operation, {ratio}, {unshown}"
     mean = f"{ratio} by geometric mean"
     count = f"{leader.fastest} of {leader.operations} operations"
     if leader.ratio < 1:
@@ -52,7 +52,8 @@ def _lead(leader: Leader) -> str:
             f"{_TOO_LITTLE} on {leader.undecided}" if leader.undecided else f"{_UNSHOWN} on any"
         )
         return f"{leader.name} has the shortest time on {count}, {mean}, {unshown}"
-    shown = "each shown" if leader.shown == leader.fastest else f"shown on {leader.shown}"
+    every = leader.shown == leader.fastest
+    shown = "all confirmed" if every else f"confirmed on {leader.shown}"
     if leader.undecided:
         shown += f", {leader.undecided} undecided"
     return f"{leader.name} is fastest on {count} ({shown}), {mean}"
@@ -65,15 +66,15 @@ _TOO_LITTLE = "but too little was measured to decide"
 def _cautions(leader: Leader, marks: RunMarks) -> list[str]:
     cautions = []
     if leader.unverified:
-        what = "no result" if leader.unverified == leader.operations else "not every result"
-        cautions.append(f"{what} of it was verified")
+        none = leader.unverified == leader.operations
+        cautions.append(f"{'none' if none else 'not all'} of its results were verified")
     if leader.marked:
         one = leader.marked == 1
         of_them = "it" if leader.operations == 1 else f"{leader.marked} of them"
-        cautions.append(f"{of_them} {'rests' if one else 'rest'} on rows marked !")
+        cautions.append(f"{of_them} {'is' if one else 'are'} based on rows marked !")
     common = list(dict.fromkeys(kind for state in marks.states.values() for kind in state.common))
     if common:
-        advice = _QUIET if DISTURBED.intersection(common) else "their marks say what to do"
+        advice = _QUIET if DISTURBED.intersection(common) else "gemmetry show explains them"
         cautions.append(f"most rows are marked {_listed(common)}: {advice}")
     elif (usual := _usual_width(marks)) is not None:
         cautions.append(f"the usual 95 % interval is ±{format_percent(usual)}")
@@ -89,13 +90,13 @@ def _listed(words: Sequence[str]) -> str:
 
 
 def _usual_width(marks: RunMarks) -> float | None:
-    """Of the device with the widest intervals."""
+    """The usual relative half width on the device with the widest intervals."""
     widths = (state.usual_half_width for state in marks.states.values())
     return max((width for width in widths if width is not None), default=None)
 
 
 def run_state_lines(marks: RunMarks) -> list[str]:
-    """One line for each device whose rows share marks: which, and the usual interval."""
+    """One line for each device whose rows share marks, with these marks and the usual interval."""
     lines = []
     for state in marks.states.values():
         if not state.common:
@@ -107,6 +108,6 @@ def run_state_lines(marks: RunMarks) -> list[str]:
         usual = "" if width is None else f"; usual interval ±{format_percent(width)}"
         lines.append(printable(
             f"The run as a whole{place}: {count} of {state.measured} rows {first}{kinds}{usual}; "
-            "! marks what stands out from that"
+            "! marks rows that stand out from this"
         ))  # fmt: skip
     return lines

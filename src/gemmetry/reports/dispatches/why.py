@@ -1,4 +1,4 @@
-"""What is known of why a dispatch is as fast as it is, in one line."""
+"""What is known about why a dispatch is as fast as it is, in one line."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from gemmetry.reports.texts import printable
 
 
 def why_line(record: Record, best: Record | None) -> str:
-    """The instruction that its product reached, its share of the roofline, spills, the clock, and
-    what the fastest dispatch of the same problem has instead; "" if nothing is known.
+    """The instruction that computes its product, its share of the roofline, spills, the clock, and
+    how the fastest dispatch of the same problem differs; "" if nothing is known.
 
     Args:
         best: the fastest dispatch of the problem, which may be `record`.
@@ -42,7 +42,7 @@ def _code(facts: BuildFacts, best: BuildFacts | None) -> list[str]:
     if facts.compiled_for is not None:
         parts.append(f"compiled for {facts.compiled_for}")
     if facts.spill_bytes is not None:
-        spilled = f"{format_bytes(facts.spill_bytes)} spilled a thread"
+        spilled = f"{format_bytes(facts.spill_bytes)} spilled per thread"
         parts.append(spilled if facts.spill_bytes else "no spills")
     return parts
 

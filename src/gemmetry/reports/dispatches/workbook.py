@@ -1,4 +1,4 @@
-"""Results as an Excel workbook: records, failures, environment and columns, one sheet each."""
+"""Results as an Excel workbook with one sheet each for records, failures, environment, columns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LOOKS = {
 
 
 def to_workbook(result_set: ResultSet, columns: Sequence[str] | None = None) -> bytes:
-    """The workbook. Texts are stored as texts: nothing in it is a formula or a link.
+    """The workbook. Texts are stored as text: nothing in it is a formula or a link.
 
     Raises:
         RequestError: XlsxWriter is not installed. UnknownNameError: no such column.

@@ -46,8 +46,8 @@ def write(
     to csv, parquet, xlsx and md; `append` to csv; `baseline` to html and the pictures.
 
     Raises:
-        RequestError: unknown suffix, an option that the format has not, a missing library, or a
-            file to append to that has other columns.
+        RequestError: unknown suffix, an option that the format does not have, a missing library, or
+            a file to append to that has other columns.
         UnknownNameError: no such column.
         StorageError: the file cannot be written; an older one is unchanged.
     """
@@ -57,7 +57,7 @@ def write(
     if columns and suffix not in _WITH_COLUMNS:
         raise RequestError(
             f"columns cannot be chosen for {path}",
-            hint=f"They can for {', '.join(_WITH_COLUMNS)}; leave --columns out here.",
+            hint=f"Only {', '.join(_WITH_COLUMNS)} can have chosen columns; leave --columns out.",
         )
     if append:
         content = append_csv(record_table(result_set.records, columns), path).encode()
@@ -67,7 +67,7 @@ def write(
 
 
 def check_libraries(suffix: str) -> None:
-    """Find out whether the libraries that the format `suffix` needs are there.
+    """Check that the libraries that the format `suffix` needs are installed.
 
     Raises:
         RequestError: one is not installed.
@@ -88,8 +88,8 @@ def to_csv(result_set: ResultSet, columns: Sequence[str] | None = None) -> str:
 
 
 def to_markdown(result_set: ResultSet, columns: Sequence[str] | None = None) -> str:
-    """A heading, who is fastest, the table with values formatted for people (`summary` columns by
-    default), what the marks mean, and the command.
+    """A heading, a sentence with the fastest, the table with values formatted for people (`summary`
+    columns by default), what the marks mean, and the command.
 
     The dispatches of an operation are grouped, the fastest first and with its median in bold;
     ``!`` follows medians that are less trustworthy than the rest.
@@ -119,7 +119,7 @@ def to_markdown(result_set: ResultSet, columns: Sequence[str] | None = None) -> 
 
 
 def _notes(records: Sequence[Record], marks: RunMarks) -> list[str]:
-    """What most rows have in common, and what ``!`` stands for."""
+    """The marks that most rows share, and what ``!`` means."""
     notes = run_state_lines(marks)
     if kinds := marks.counts(records):
         count = sum(bool(marks.of(record)) for record in records)

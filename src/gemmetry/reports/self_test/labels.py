@@ -1,4 +1,4 @@
-"""How planted kernels and their score are named, on terminals and pages alike."""
+"""Names of planted kernels and lines of their score, for terminals and pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gemmetry.reports.labels import reason_line
 from gemmetry.reports.texts import first_line
 
 CELLS = {FAILED: "●", WARNED: "w", PASSED: "·", NOT_APPLICABLE: " "}
-"""What a check said of a kernel -> its character."""
+"""The result of a check -> its character."""
 
 
 def letters_of(checks: Sequence[str]) -> dict[str, str]:
@@ -42,7 +42,7 @@ def verdict_word(result: PlantedResult) -> str:
 
 
 def short_name(result: PlantedResult) -> str:
-    """``m05 k tail dropped``, with the vehicle where it is not the host."""
+    """``m05 k tail dropped``, followed by the carrier unless it is the host."""
     stem, _, vehicle = result.name.rpartition("_")
     name = stem.replace("_", " ")
     return name if vehicle == "host" else f"{name} [{vehicle}]"
@@ -58,7 +58,7 @@ def score_lines(matrix: KillMatrix) -> Iterator[str]:
     for result in matrix.survivors:
         why = ", ".join(f"{c} warned" for c, cell in result.cells.items() if cell == WARNED)
         yield f"survivor: {result.name}: {result.planted.bug}" + (f" ({why})" if why else "")
-    yield f"{len(matrix.false_alarms)} of {matrix.correct_total} right kernels flagged"
+    yield f"{len(matrix.false_alarms)} of {matrix.correct_total} correct kernels flagged"
     for result in matrix.false_alarms:
         told = reason_line(result.record) or first_line(result.record.verdict.reason)
         yield f"false alarm: {result.name}: {told}"
@@ -70,7 +70,7 @@ def score_lines(matrix: KillMatrix) -> Iterator[str]:
             f"{result.name}"
         )
     for item in matrix.broken:
-        yield f"did not come to run: {item.name}: {first_line(item.reason)}"
+        yield f"did not run: {item.name}: {first_line(item.reason)}"
     if matrix.unseen:
         yield from _unseen_lines(matrix.unseen)
 
@@ -78,7 +78,7 @@ def score_lines(matrix: KillMatrix) -> Iterator[str]:
 def _unseen_lines(matrix: KillMatrix) -> Iterator[str]:
     yield (
         f"unseen: killed {matrix.mutants_killed} of {matrix.mutants_total}; "
-        f"right kernels flagged: {len(matrix.false_alarms)} of {matrix.correct_total}"
+        f"correct kernels flagged: {len(matrix.false_alarms)} of {matrix.correct_total}"
     )
     for result in matrix.survivors:
         yield f"unseen survivor: {result.name}: {result.planted.bug}"

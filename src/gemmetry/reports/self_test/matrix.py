@@ -48,15 +48,15 @@ Facts = Mapping[str, Any]
 
 
 def print_kill_matrix(matrix: KillMatrix, console: Console) -> None:
-    """Print the matrix, the score, the false alarms, what did not run, and the other harnesses'
-    checks."""
+    """Print the matrix, the score, the false alarms, what did not run, and the results of other
+    harnesses' checks."""
     letters = letters_of(matrix.checks)
     _print_legend(matrix, letters, console)
     joint = " " if _NAME_WIDTH + 3 + 2 * len(letters) + _WORD_WIDTH <= console.width else ""
-    sections = [("Planted bugs", matrix.mutants), ("Right but tricky", matrix.correct)]
+    sections = [("Planted bugs", matrix.mutants), ("Correct but tricky", matrix.correct)]
     if matrix.unseen:
         sections.append(("Unseen bugs", matrix.unseen.mutants))
-        sections.append(("Unseen right kernels", matrix.unseen.correct))
+        sections.append(("Unseen correct kernels", matrix.unseen.correct))
     for title, results in sections:
         if results:
             console.print()
@@ -112,8 +112,8 @@ def _unseen_document(matrix: KillMatrix) -> dict[str, Any]:
 
 
 def write_kill_matrix(matrix: KillMatrix, path: Path, facts: Facts) -> None:
-    """Write the matrix in the format of the suffix: md a page, json the document, others a table
-    of one row for each planted kernel.
+    """Write the matrix in the format of the suffix: md is a page, json the document, and all others
+    a table with one row for each planted kernel.
 
     Raises:
         RequestError: unknown suffix, or a library is missing. StorageError: not writable.
@@ -145,7 +145,7 @@ def _head(title: str, letters: Mapping[str, str], joint: str) -> Text:
 
 
 def _line(result: PlantedResult, letters: Mapping[str, str], joint: str) -> Text:
-    """A kernel's line; `joint` stands between the cells."""
+    """A kernel's line; `joint` separates the cells."""
     name = short_name(result)
     name = name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 1]}…"
     alarms = is_bad(result)
@@ -176,7 +176,7 @@ def _print_rivals(matrix: KillMatrix, console: Console) -> None:
         table.add_column(justify="right")
     table.add_row(
         Text("What other checks let through", style="bold cyan"),
-        *(Text(text, style="dim") for text in ("mutants", "wrong at once", "right ones flagged")),
+        *(Text(text, style="dim") for text in ("mutants", "wrong at once", "correct flagged")),
     )
     for name, score in matrix.rivals.items():
         table.add_row(
@@ -203,7 +203,7 @@ def _print_not_run(matrix: KillMatrix, console: Console) -> None:
         right = sum(not item.is_bug for item in items)
         what = [f"{n} {v} mutant{'' if n == 1 else 's'}" if v else f"{n} not planted"
                 for v, n in bugs.items()]  # fmt: skip
-        what += [f"{right} right"] if right else []
+        what += [f"{right} correct"] if right else []
         console.print(Text(f"  {', '.join(what)}: {reason}"))
 
 

@@ -37,7 +37,7 @@ def kill_matrix_page(matrix: KillMatrix, facts: Mapping[str, Any]) -> str:
         _checks(matrix),
         "## Planted bugs",
         _kernels(matrix.mutants, "killed by"),
-        "## Right but tricky kernels",
+        "## Correct but tricky kernels",
         _kernels(matrix.correct, "flagged by"),
         *_unseen(matrix),
         "## The matrix",
@@ -47,10 +47,10 @@ def kill_matrix_page(matrix: KillMatrix, facts: Mapping[str, Any]) -> str:
     ]
     if matrix.rivals:
         parts += [
-            "## What other checks say of the same results",
+            "## What other checks find in the same results",
             "Each is run on the first result of every mutant that left one, as these harnesses "
-            "do. *Wrong at once* are the mutants whose first result has a wrong element; the "
-            "others show their bug only to another shape, input or launch.",
+            "do. *Wrong at once* are the mutants whose first result has a wrong element; the bugs "
+            "of the others show only with another shape, input or launch.",
             _rivals(matrix),
         ]
     if matrix.not_run:
@@ -63,10 +63,10 @@ def _unseen(matrix: KillMatrix) -> list[str]:
         return []
     return [
         "## Unseen kernels",
-        "Written without a look at the checks, and scored apart: what the checks do about bugs "
-        "that they were not made for.",
+        "These kernels were written without knowledge of the checks and are scored separately. "
+        "They show how well the checks find bugs that they were not designed for.",
         _kernels(matrix.unseen.mutants, "killed by"),
-        "Right ones:",
+        "Correct ones:",
         _kernels(matrix.unseen.correct, "flagged by"),
     ]
 
@@ -120,13 +120,13 @@ def _rivals(matrix: KillMatrix) -> str:
         ]
         for check, score in matrix.rivals.items()
     ]
-    headings = ["check", "mutants let through", "of those wrong at once", "right kernels flagged",
-                "which mutants", "which right kernels"]  # fmt: skip
+    headings = ["check", "mutants let through", "of those wrong at once", "correct kernels flagged",
+                "which mutants", "which correct kernels"]  # fmt: skip
     return _table(headings, rows, numbers=(1, 2, 3))
 
 
 def _stems(names: Sequence[str]) -> str:
-    """The numbers in front of the names, each once, in order."""
+    """The numbers with which the names begin, each once, in order."""
     return ", ".join(sorted({name.partition("_")[0] for name in names})) or "none"
 
 

@@ -1,1 +1,1 @@
-"""Writers of tables, one file a format."""
+"""Writers of tables, one file per format."""

@@ -1,4 +1,4 @@
-"""Values as the cells of files hold them: one text or number each."""
+"""Values for the cells of files: one text or number each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def cell_text(value: Any) -> Any:
-    """Lists and mappings as one text, booleans as ``yes`` or ``no``, all else unchanged."""
+    """Lists and mappings as one text, booleans as ``yes`` or ``no``, all others unchanged."""
     if isinstance(value, Mapping):
         return "; ".join(f"{key}={item}" for key, item in value.items())
     if isinstance(value, (list, tuple)):

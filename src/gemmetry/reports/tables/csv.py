@@ -16,7 +16,7 @@ from gemmetry.reports.texts import printable
 from gemmetry.specs.text_file import why_unreadable
 
 _FORMULA = re.compile("[\\s\x00-\x1f\ufeff\u200b-\u200f]*[-=+@\uff0d\uff1d\uff0b\uff20]|[\t\r\n]")
-"""Beginnings that make a spreadsheet evaluate a cell (OWASP, "CSV Injection"): signs, including
+"""Beginnings with which a spreadsheet evaluates a cell (OWASP, "CSV Injection"): signs, including
 full-width ones, also after characters that a spreadsheet may drop."""
 
 
@@ -74,13 +74,13 @@ def _check_header(path: Path, old: str, wanted: list[str]) -> None:
         if names
     )
     raise RequestError(
-        f"cannot append to {path}: its columns differ ({what or 'another order'})",
+        f"cannot append to {path}: its columns differ ({what or 'their order'})",
         hint="Use the same --columns and --tags as for the first rows, or another file.",
     )
 
 
 def csv_lines(rows: Iterable[Iterable[Any]]) -> str:
-    """Rows of values as CSV; see :func:`csv_text` for what is done to texts."""
+    """Rows of values as CSV; :func:`csv_text` describes how texts are changed."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerows([_guard(cell_text(value)) for value in row] for row in rows)
@@ -91,5 +91,5 @@ def _guard(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     lead = "'" if _FORMULA.match(value) else ""
-    # Readers take a bare carriage return for the end of a row.
+    # Readers treat a bare carriage return as the end of a row.
     return lead + printable(value.replace("\r\n", "\n").replace("\r", "\n"))

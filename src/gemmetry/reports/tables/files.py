@@ -1,4 +1,4 @@
-"""Writing a file so that the old file stays whole until the new one is complete."""
+"""Writes files so that an old file stays whole until the new one is complete."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gemmetry.domain.errors import RequestError, StorageError
 
 _HINTS = {
     errno.ENOSPC: "The disk is full; free some space and write it again.",
-    errno.EFBIG: "Files may not be that large here (ulimit -f); choose another place.",
+    errno.EFBIG: "Files may not be that large here (ulimit -f); choose another location.",
     errno.ENAMETOOLONG: "Choose a shorter name.",
     errno.EDQUOT: "Your disk quota is used up; free some space and write it again.",
     errno.EACCES: "Choose a folder that you may write to.",
@@ -22,10 +22,10 @@ _HINTS = {
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Put `content` at `path` through a temporary file next to it and a rename.
+    """Write `content` to `path` through a temporary file next to it and a rename.
 
-    Missing folders are made. A path that exists and is no regular file (a pipe, ``/dev/stdout``)
-    is written to directly.
+    Missing folders are created. A path that exists and is not a regular file (a pipe,
+    ``/dev/stdout``) is written to directly.
 
     Raises:
         RequestError: `path` is a folder.
@@ -36,7 +36,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         if path.exists() and not path.is_file():
             path.write_bytes(content)
             return
-        # A symbolic link keeps pointing where it did.
+        # A symbolic link keeps its target.
         target = path.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
         _replace(target, content)
@@ -45,18 +45,18 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def not_written(path: Path, error: OSError) -> StorageError:
-    """The report of `error`, with what to do about it."""
+    """The error that reports `error`, with the next step."""
     return StorageError(
         f"cannot write {path}: {error.strerror or error}",
-        hint=_HINTS.get(error.errno or 0, "Choose another place."),
+        hint=_HINTS.get(error.errno or 0, "Choose another location."),
     )
 
 
 def check_writable(path: Path) -> None:
-    """Find out whether :func:`write_atomically` could write `path`; nothing stays behind.
+    """Check that :func:`write_atomically` could write `path`, and leave nothing behind.
 
     Raises:
-        RequestError: `path` is a folder. StorageError: no file can be made there.
+        RequestError: `path` is a folder. StorageError: no file can be created there.
     """
     try:
         _refuse_folder(path)
@@ -65,7 +65,7 @@ def check_writable(path: Path) -> None:
         folder = path.resolve().parent
         while not folder.exists():
             folder = folder.parent
-        # Trying is the only way to know: permissions do not show /proc or a read-only mount.
+        # Only trying shows it: permissions do not reveal /proc or a read-only mount.
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:

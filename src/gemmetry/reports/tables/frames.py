@@ -19,8 +19,8 @@ _INTEGER_LIMIT = 2**63
 def frame(table: Table) -> Any:
     """The table as a ``polars.DataFrame`` whose types follow the columns' types.
 
-    Lists stay lists, mappings become one text. The types do not depend on the rows, so that the
-    frames of two runs can be stacked.
+    Lists stay lists, and mappings become one text. The types do not depend on the rows, so that the
+    frames of two runs can be concatenated.
 
     Raises:
         RequestError: polars is not installed.

@@ -10,7 +10,7 @@ from gemmetry.reports.texts import printable
 
 
 def html_page(tables: Sequence[Table]) -> str:
-    """The page: the tables with values formatted for people, each under its name if there are
+    """The page of the tables, with values formatted for people, each under its name if there are
     several."""
     title = ", ".join(table.name for table in tables)
     parts = [_table(table) for table in tables]

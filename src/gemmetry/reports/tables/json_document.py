@@ -13,7 +13,8 @@ from gemmetry.formats.naming import encodable
 
 
 def tables_document(tables: Sequence[Table]) -> dict[str, Any]:
-    """``schema_version``, and each table under its name as a list of objects. JSON values only."""
+    """A mapping of ``schema_version`` and of each table's name to a list of objects, as JSON
+    values."""
     return {
         "schema_version": SCHEMA_VERSION,
         **{table.name: json_value(table.records()) for table in tables},
@@ -21,7 +22,7 @@ def tables_document(tables: Sequence[Table]) -> dict[str, Any]:
 
 
 def to_json_text(document: Any) -> str:
-    """The document as text; NaN and infinities, which JSON lacks, must not be in it."""
+    """The document as text; it must not contain NaN or infinities, which JSON lacks."""
     return encodable(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)) + "\n"
 
 

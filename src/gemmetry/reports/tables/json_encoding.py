@@ -1,4 +1,4 @@
-"""Documents of plain values as JSON, fast; on its own, because commands that print nothing else
+"""Fast JSON of plain values. It is a module of its own because commands that print nothing else
 start faster without the columns of results."""
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from gemmetry.formats.naming import encodable
 
 
 def encoded(document: Any) -> bytes:
-    """A document of plain values as JSON, many times faster; Decimals are numbers with all of
-    their places."""
+    """A document of plain values as JSON, many times faster than the standard library; Decimals
+    become numbers with all of their digits."""
     encode = msgspec.json.Encoder(decimal_format="number").encode
     try:
         return encode(document)
     except UnicodeEncodeError:
-        # Names of files need not be text.
+        # Names of files need not be valid text.
         return encode(_encodable(document))
 
 

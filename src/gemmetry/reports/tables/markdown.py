@@ -18,7 +18,7 @@ def markdown_text(tables: Sequence[Table]) -> str:
 
 
 def markdown_table(table: Table) -> list[str]:
-    """The lines of one table; columns of numbers are aligned on the right."""
+    """The lines of one table; columns of numbers are right-aligned."""
     columns = table.columns
     return markdown_lines(
         [column.label for column in columns],
@@ -30,7 +30,7 @@ def markdown_table(table: Table) -> list[str]:
 def markdown_lines(
     headings: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[bool] = ()
 ) -> list[str]:
-    """The lines of a table; texts are escaped, columns that are `numbers` are aligned right."""
+    """The lines of a table; texts are escaped, and columns in `numbers` are right-aligned."""
     escaped = ([escape(text) for text in row] for row in rows)
     return table_lines(headings, escaped, numbers or [False] * len(headings))
 
@@ -38,7 +38,7 @@ def markdown_lines(
 def table_lines(
     headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[bool]
 ) -> list[str]:
-    """As :func:`markdown_lines`, of cells that are Markdown already."""
+    """Like :func:`markdown_lines`, for cells that are Markdown already."""
     lines = [[escape(heading) for heading in headings]]
     lines.append(["---:" if is_number else "---" for is_number in numbers])
     lines += map(list, rows)
@@ -46,7 +46,7 @@ def table_lines(
 
 
 def escape(text: str) -> str:
-    """`text` as it is, whatever Markdown or HTML it looks like, on one line."""
+    """`text` on one line, escaped so that neither Markdown nor HTML changes it."""
     text = printable(text).replace("\n", " ").replace("&", "&amp;").replace("<", "&lt;")
     for character in "\\`*[]|":
         text = text.replace(character, f"\\{character}")

@@ -23,7 +23,7 @@ _MINIMUM_CONFIGURATION = 13
 _NOTHING = ("", "–")
 
 _BELOW = ("reason", "refusal")
-"""Columns of sentences, which get lines of their own under the row."""
+"""Columns of sentences, each of which gets a line of its own under the row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +33,14 @@ class GroupedRow:
     operation: str
     configuration: str
     cells: Mapping[str, str]
-    """Heading -> text; a cell ``configuration`` is shortened to the room that is left."""
+    """Heading -> text; a cell ``configuration`` is shortened to the remaining width."""
     below: str = ""
     style: str = ""
 
 
 def print_table(table: Table, console: Console) -> None:
     """Print `table`, with values formatted for people. Dispatches that do not fit as one table are
-    grouped by operation; other rows whose words do not fit have a line for each of their values."""
+    grouped by operation; other rows that are too wide get a line for each of their values."""
     columns = table.columns
     names = [printable(column.label) for column in columns]
     rows = [
@@ -72,7 +72,7 @@ def print_table(table: Table, console: Console) -> None:
 def _print_values(
     values: Mapping[str, str], console: Console, *, indent: int = 0, style: str = ""
 ) -> None:
-    """A line for each value behind its heading."""
+    """Print a line for each value, after its heading."""
     shown = {name: text for name, text in values.items() if text not in _NOTHING}
     width = min(max(map(len, shown), default=0), console.width // 2)
     table = RichTable.grid(padding=(0, 2, 0, 0))
@@ -103,9 +103,9 @@ def print_grouped(
     """Print `rows` (all with the same headings) under the heading of their operation.
 
     Columns that are empty everywhere are left out, and so is the configuration if it is the default
-    everywhere and the room is short; those in `right` are numbers. Where the words of the columns
-    do not fit next to each other, each value has a line. A sentence that differs from the next
-    row's in numbers alone stands once, under the last such row, with their count.
+    everywhere and space is short. Columns in `right` are right-aligned. Where the columns do not
+    fit next to each other, each value gets a line. A sentence that differs from the next row's only
+    in numbers is printed once, under the last such row, with their count.
     """
     headings = [
         name for name in rows[0].cells if any(row.cells[name] not in _NOTHING for row in rows)
@@ -139,9 +139,9 @@ def print_grouped(
                 console.print(table)
             is_last = place + 1 == len(group) or not has_room
             if not is_last and _is_alike(row.below, group[place + 1].below):
-                continue  # The sentence stands once, under the last of its rows.
+                continue  # The sentence is printed once, under the last of its rows.
             if row.below:
-                lead = f"{alike} rows alike, the last: " if alike > 1 else ""
+                lead = f"{alike} similar rows, the last: " if alike > 1 else ""
                 text = Text(printable(lead + row.below), style="dim")
                 console.print(Padding(text, (0, 0, 0, 4)))
             alike = 0
@@ -160,8 +160,8 @@ def _title(operation: str) -> str:
 
 
 def _widths(headings: Sequence[str], rows: Sequence[GroupedRow], total: int) -> dict[str, int]:
-    """The width of each column: as wide as its values and the longest word of its heading, the
-    configuration in what is left; values of several words give way first."""
+    """The width of each column: that of its values and of the longest word of its heading, with the
+    configuration in the remaining width. Values of several words are narrowed first."""
     widths, least = {}, {}
     for name in headings:
         texts = [row.cells[name] for row in rows]

@@ -19,8 +19,8 @@ from gemmetry.reports.tables.xlsx import workbook
 def _only(tables: Sequence[Table]) -> Table:
     if len(tables) != 1:
         raise RequestError(
-            f"a csv or Parquet file holds one table, not {len(tables)}",
-            hint="Give a folder, which gets one csv file a table, or another suffix.",
+            f"a CSV or Parquet file holds one table, not {len(tables)}",
+            hint="Give a folder, which gets one CSV file per table, or another suffix.",
         )
     return tables[0]
 
@@ -33,7 +33,7 @@ FORMATS: dict[str, Callable[[Sequence[Table]], bytes]] = {
     ".md": lambda tables: markdown_text(tables).encode(),
     ".html": lambda tables: html_page(tables).encode(),
 }
-"""Suffix -> writer. A new format is an entry here and its file in this folder."""
+"""Suffix -> writer. A new format needs an entry here and its file in this folder."""
 
 LIBRARIES = {".parquet": "polars", ".xlsx": "xlsxwriter"}
 """Suffix -> the module that the format needs, of the extra ``analysis``."""
@@ -55,17 +55,17 @@ def check_suffix(path: Path, suffixes: Iterable[str] = FORMATS) -> str:
 
 
 def is_folder(path: Path) -> bool:
-    """A folder that exists, or a name without a suffix."""
+    """Whether `path` is a folder that exists, or a name without a suffix."""
     try:
         return path.is_dir() or not path.suffix
     except OSError:
-        # Writing there reports why it cannot.
+        # Writing there will report the reason.
         return not path.suffix
 
 
 def write_tables(tables: Sequence[Table], path: Path) -> None:
     """Write the tables to `path`, whole or not at all, in the format of its suffix. A workbook
-    gets a sheet for each table, and a folder (see :func:`is_folder`) a csv file for each.
+    gets a sheet for each table, and a folder (see :func:`is_folder`) a CSV file for each.
 
     Raises:
         RequestError: unknown suffix, a library is missing, or the format holds one table and

@@ -21,25 +21,26 @@ _MAXIMUM_SHEET_NAME = 31
 """Characters of a sheet's name (Excel's published limits)."""
 
 MOST_CELLS_IN_MEMORY = 1_000_000
-"""Larger workbooks go through temporary files: some 100 bytes a cell are kept otherwise."""
+"""Larger workbooks are written through temporary files, because each cell otherwise takes about
+100 bytes of memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """How a column looks, where the default is not enough."""
+    """How a column looks where it differs from the default."""
 
     width: int = 0
-    """Characters; 0: by the heading."""
+    """Characters; 0 for the width of the heading."""
     good: str = ""
     """The text that is green; all others are red."""
     has_bar: bool = False
-    """Each cell shows a bar as long as its number is large."""
+    """Whether each cell shows a bar whose length is proportional to its number."""
 
 
 def workbook(tables: Sequence[Table], looks: Mapping[str, Look] | None = None) -> bytes:
     """The workbook; `looks` maps a column's name to its look.
 
-    Texts are stored as texts. Of a table with more than :data:`MOST_ROWS` rows, the first are
+    Texts are stored as text. Of a table with more than :data:`MOST_ROWS` rows, only the first are
     written; :func:`left_out` describes the rest.
 
     Raises:
@@ -51,34 +52,33 @@ def workbook(tables: Sequence[Table], looks: Mapping[str, Look] | None = None) -
         return _workbook(xlsxwriter, tables, looks or {})
     except (OSError, xlsxwriter.exceptions.XlsxFileError) as error:
         raise StorageError(
-            f"a workbook as large as this one goes through temporary files, which cannot be "
-            f"written: {error}",
-            hint="Free some disk, or set TMPDIR to a folder on another one.",
+            f"this workbook is large and needs temporary files, which cannot be written: {error}",
+            hint="Free some disk space, or set TMPDIR to a folder on another disk.",
         ) from error
 
 
 def left_out(tables: Sequence[Table]) -> list[str]:
-    """A line for each of `tables` that has more rows than a sheet takes."""
+    """A line for each of `tables` that has more rows than fit on a sheet."""
     more = {table.name: len(table.rows) - MOST_ROWS for table in tables}
     return [
-        f"{name}: {count} rows more than a sheet takes are left out"
+        f"{name}: rows left out because they do not fit on a sheet: {count}"
         for name, count in more.items()
         if count > 0
     ]
 
 
 class _Buffer(io.BytesIO):
-    """Stays open, so that a workbook that could not be finished closes without an error."""
+    """A buffer that stays open, so that closing an unfinished workbook raises no error."""
 
     def close(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
 
 def _workbook(xlsxwriter: Any, tables: Sequence[Table], looks: Mapping[str, Look]) -> bytes:
     buffer = _Buffer()
     is_large = sum(len(t.rows) * len(t.columns) for t in tables) > MOST_CELLS_IN_MEMORY
     options = {
-        # A temporary file for each sheet takes longer than all the rest of a small workbook.
+        # A temporary file for each sheet would take most of the time for a small workbook.
         "constant_memory": is_large,
         "in_memory": not is_large,
         "strings_to_formulas": False,
@@ -107,7 +107,7 @@ class _Styles:
         self.bad = book.add_format({"font_color": "#A61B1B"})
 
     def of_column(self, column: Column) -> tuple[Any, Any]:
-        """For its small and its other floats."""
+        """The formats for the column's small floats and its other floats."""
         if column.name.endswith(("_fraction", "_share")):
             return self.percent, self.percent
         return self.small, self.decimal
@@ -131,7 +131,7 @@ def _write_sheet(book: Any, styles: _Styles, table: Table, looks: Mapping[str, L
 def _write_rows(
     sheet: Any, styles: _Styles, columns: Sequence[Column], rows: Sequence[Sequence[Any]]
 ) -> None:
-    """The commonest kinds first: sheets of traces have millions of cells."""
+    """Write the rows, testing the commonest types first: traces have millions of cells."""
     write_string, write_number = sheet.write_string, sheet.write_number
     text_style, integer_style = styles.text, styles.integer
     float_styles = [styles.of_column(column) for column in columns]
