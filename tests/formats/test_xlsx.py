@@ -137,6 +137,44 @@ def test_a_cell_far_away_takes_no_room_for_what_is_between():
     assert Workbook(content).rows("s") == [{0: 1}, {16383: 2}]
     content = made(sheet('<row><c r="ZZZ1"><v>1</v></c><c r="x"><v>2</v></c></row>'))
     assert Workbook(content).rows("s") == [{}]
+    content = made(sheet('<row><c r="ZZZZZZZZ1"><v>1</v></c><c r="XFD9"><v>2</v></c></row>'))
+    assert Workbook(content).rows("s") == [{0: 1, 16383: 2}]
+
+
+@pytest.mark.parametrize("count", ["4294967295", "18446744073709551615", "-1", "x"])
+def test_a_stated_number_of_texts_takes_no_room(count):
+    texts = f'<sst xmlns="m" count="{count}" uniqueCount="{count}"><si><t>a</t></si></sst>'
+    content = made(sheet('<row><c t="s"><v>0</v></c></row>'), **{"xl/sharedStrings.xml": texts})
+    assert Workbook(content).rows("s") == [{0: "a"}]
+
+
+def test_a_text_that_many_cells_share_is_held_once():
+    """20,000 cells of 1 MB each, in a workbook of some 100 KB."""
+    texts = f'<sst xmlns="m"><si><t>{"x" * 1_000_000}</t></si></sst>'
+    cell = '<row><c t="s"><v>0</v></c></row>'
+    content = made(sheet(cell * 20_000), **{"xl/sharedStrings.xml": texts})
+    assert len(content) < 200_000
+    first, *others = Workbook(content).rows("s")
+    assert len(others) == 19_999 and all(row[0] is first[0] for row in others)
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        ('<c t="str"><v><![CDATA[a<b]]></v></c>', "a<b"),
+        ("<c><v>1<!-- x -->2</v></c>", 12),
+        ('<c t="inlineStr"><is><t> a </t></is></c>', " a "),
+        ("<c><v>9007199254740993</v></c>", 9_007_199_254_740_993),
+        ("<c><v>2.0</v></c>", 2),
+        ('<c t="e"><v>#SPILL!</v></c>', None),
+        ('<c t="str"><v>1.50</v></c>', "1.50"),
+    ],
+)
+def test_a_value_is_what_the_file_holds(cell, expected):
+    """Whatever else is in the column."""
+    for row in (f"<row>{cell}<c><v>3</v></c></row>", f'<row r="9">{cell}<c><v>3</v></c></row>'):
+        content = made(sheet(f"<row><c><v>1.5</v></c></row>{row}"))
+        assert Workbook(content).rows("s")[1].get(0) == expected
 
 
 def test_more_cells_than_memory_should_hold(monkeypatch):

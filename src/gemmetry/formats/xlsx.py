@@ -15,6 +15,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import TypeAlias
 from xml.parsers import expat
 
@@ -28,7 +29,7 @@ Cell: TypeAlias = int | float | str | bool | None
 Row: TypeAlias = dict[int, Cell]
 """Column, from 0 -> what is in it."""
 
-_REFERENCE = re.compile(r"([A-Z]{1,3})\d{1,7}\Z")
+_LETTERS = re.compile(r"[A-Z]{1,3}\Z")
 _WHOLE = re.compile(r"-?\d{1,18}\Z")
 _MOST_COLUMNS = 16_384
 
@@ -75,15 +76,15 @@ class Workbook:
         sheets: dict[str, str] = {}
 
         def relation(tag: str, attributes: dict[str, str]) -> None:
-            if tag == "Relationship":
+            if _local(tag) == "Relationship":
                 target = attributes.get("Target", "")
                 targets[attributes.get("Id", "")] = posixpath.normpath(
                     target[1:] if target.startswith("/") else f"xl/{target}"
                 )
 
         def sheet(tag: str, attributes: dict[str, str]) -> None:
-            if tag == "sheet":
-                path = targets.get(attributes.get("id", ""))
+            if _local(tag) == "sheet":
+                path = targets.get({_local(k): v for k, v in attributes.items()}.get("id", ""))
                 if path in self._parts:
                     sheets.setdefault(attributes.get("name", ""), path)
 
@@ -99,12 +100,14 @@ class Workbook:
         inside = {"t": 0, "rPh": 0}
 
         def begin(tag: str, _attributes: dict[str, str]) -> None:
+            tag = _local(tag)
             if tag in inside:
                 inside[tag] += 1
             elif tag == "si":
                 pieces.clear()
 
         def end(tag: str) -> None:
+            tag = _local(tag)
             if tag in inside:
                 inside[tag] -= 1
             elif tag == "si":
@@ -125,14 +128,12 @@ class Workbook:
         end: Callable[[str], None] = lambda tag: None,
         text: Callable[[str], None] = lambda data: None,
     ) -> None:
-        """Walk through the XML of a part; names come without their namespaces."""
+        """Walk through the XML of a part; names come with their namespaces (:func:`_local`)."""
         parser = expat.ParserCreate(namespace_separator="}")
         parser.buffer_text = True
         parser.StartDoctypeDeclHandler = _refuse_declarations
-        parser.StartElementHandler = lambda tag, attributes: begin(
-            tag.rpartition("}")[2], {k.rpartition("}")[2]: v for k, v in attributes.items()}
-        )
-        parser.EndElementHandler = lambda tag: end(tag.rpartition("}")[2])
+        parser.StartElementHandler = begin
+        parser.EndElementHandler = end
         parser.CharacterDataHandler = text
         try:
             if self._archive.getinfo(part).file_size > MOST_UNPACKED_BYTES:
@@ -165,63 +166,76 @@ class _Cells:
         self._row: Row = {}
         self._column = -1
         self._kind = ""
-        self._value: list[str] = []
-        self._is_value = self._has_cells = False
+        self._pieces: list[str] = []
+        self._is_value = False
 
     def begin(self, tag: str, attributes: dict[str, str]) -> None:
         """Of an element."""
-        if tag == "row":
-            self._row, self._column, self._has_cells = {}, -1, False
-        elif tag == "c":
-            place = _REFERENCE.match(attributes.get("r", ""))
-            self._column = _column(place[1]) if place else self._column + 1
-            self._kind = attributes.get("t", "n")
-            self._value, self._has_cells = [], True
-        elif tag in ("v", "t"):
+        tag = _local(tag)
+        if tag in ("v", "t"):
             self._is_value = True
+        elif tag == "c":
+            column = _column(attributes.get("r", "").rstrip("0123456789"))
+            self._column = self._column + 1 if column is None else column
+            self._kind = attributes.get("t", "n")
+            self._pieces.clear()
+        elif tag == "row":
+            self._row, self._column = {}, -1
 
     def end(self, tag: str) -> None:
         """Of an element."""
+        tag = _local(tag)
         if tag in ("v", "t"):
             self._is_value = False
         elif tag == "c":
             self._count += 1
             if self._count > MOST_CELLS:
                 raise WorkbookError(f"a sheet has more than {MOST_CELLS:,} cells")
-            value = self._cell("".join(self._value))
+            value = self._cell("".join(self._pieces))
             if value is not None and self._column < _MOST_COLUMNS:
                 self._row[self._column] = value
-        elif tag == "row" and self._has_cells:
+        elif tag == "row" and self._column >= 0:
             self.rows.append(self._row)
 
     def text(self, data: str) -> None:
         """Between elements."""
         if self._is_value:
-            self._value.append(data)
+            self._pieces.append(data)
 
     def _cell(self, text: str) -> Cell:
         """What the cell holds; None where that is nothing, an error or no number."""
-        if self._kind in ("str", "inlineStr"):
-            return _unescaped(text) or None
+        if self._kind == "n":
+            return _number(text)
         if self._kind == "s":
             known = _WHOLE.match(text) and 0 <= int(text) < len(self._texts)
             return self._texts[int(text)] or None if known else None
-        if self._kind == "b":
-            return text == "1"
-        if self._kind != "n" or not text:
-            return None
-        if _WHOLE.match(text):
-            return int(text)
-        try:
-            number = float(text)
-        except ValueError:
-            return None
-        if not math.isfinite(number):
-            return None
-        return int(number) if number.is_integer() and abs(number) < 2**53 else number
+        if self._kind in ("str", "inlineStr"):
+            return _unescaped(text) or None
+        return text == "1" if self._kind == "b" else None
 
 
-def _column(letters: str) -> int:
+def _number(text: str) -> int | float | None:
+    if _WHOLE.match(text):
+        return int(text)
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    is_whole = number.is_integer() and abs(number) < 2**53
+    return int(number) if is_whole else number if math.isfinite(number) else None
+
+
+@lru_cache(256)
+def _local(name: str) -> str:
+    """The name of an element or attribute without its namespace."""
+    return name.rpartition("}")[2]
+
+
+@lru_cache(_MOST_COLUMNS)
+def _column(letters: str) -> int | None:
+    """From 0; None where the letters are no column's."""
+    if not _LETTERS.match(letters):
+        return None
     number = 0
     for letter in letters:
         number = number * 26 + ord(letter) - ord("A") + 1
