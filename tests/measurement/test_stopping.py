@@ -12,6 +12,7 @@ from gemmetry.domain.settings import MOST_PROCESSES, RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.measurement.rounds import Round
 from gemmetry.measurement.stopping import (
+    DELAY_BUDGETS,
     DISTURBED_ROUNDS,
     GPU_PROCESSES,
     MIN_ROUNDS,
@@ -143,6 +144,46 @@ def test_time_budget_ends_sampling_and_limits_rounds() -> None:
     assert policy.next_count(rounds, 1.95) == 0
     assert policy.reason(rounds, 1.95) == "time_budget"
     assert policy.next_count([_round(1.0, 1.1)], 2.0) == 0, "even below the least of samples"
+
+
+def _sampled_with_delays(
+    policy: StopPolicy, sample_s: float, delays_s: Sequence[float]
+) -> list[Round]:
+    """Rounds whose first samples wait for `delays_s`, one round each; the others are steady."""
+    rounds: list[Round] = []
+    spent = 0.0
+    while count := policy.next_count(rounds, spent, sample_s):
+        delay_s = delays_s[len(rounds)] if len(rounds) < len(delays_s) else 0.0
+        samples = np.full(count, sample_s * 1e9)
+        samples[0] += delay_s * 1e9
+        rounds.append(_round(*samples.tolist()))
+        spent += samples.sum() / 1e9
+    return rounds
+
+
+def test_a_sample_that_waits_for_the_whole_budget_is_not_the_end() -> None:
+    """On a busy machine one sample in a hundred may wait that long, in the first round or later."""
+    policy = StopPolicy(RunSettings(time_budget_s=0.3), CPU)
+    for delays_s in ([0.31], [0.0, 0.0, 0.0, 0.28]):
+        rounds = _sampled_with_delays(policy, 3e-4, delays_s)
+        assert len(rounds) >= MIN_ROUNDS
+        assert rounds_half_width(rounds) <= 0.02
+
+
+@pytest.mark.parametrize(("delay_s", "rounds_taken"), [(0.1, 12), (0.3, 4), (10.0, 1)])
+def test_delays_take_some_budgets_and_no_more(delay_s: float, rounds_taken: int) -> None:
+    budget_s = 0.3
+    policy = StopPolicy(RunSettings(time_budget_s=budget_s), CPU)
+    rounds = _sampled_with_delays(policy, 3e-4, [delay_s] * 99)
+    assert len(rounds) == rounds_taken
+    seconds = sum(sum(item.samples_ns) for item in rounds) / 1e9
+    assert seconds <= (1 + DELAY_BUDGETS) * budget_s + delay_s
+
+
+def test_launches_that_are_long_themselves_are_no_delays() -> None:
+    policy = StopPolicy(RunSettings(time_budget_s=0.3), CPU)
+    assert _sizes(policy, 0.09, 0.09) == [1] * 3
+    assert _sizes(policy, 0.4, 0.4) == [1]
 
 
 def test_max_samples_ends_sampling() -> None:

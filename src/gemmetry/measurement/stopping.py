@@ -48,6 +48,12 @@ OFF = 1.5
 """Ratio of a round's median to the median of all rounds beyond which something other than the
 dispatch determined it."""
 
+DELAY_BUDGETS = 3
+"""Time that delays take from a dispatch with fewer than :data:`DISTURBED_ROUNDS` rounds does not
+count against its time budget, up to this many budgets. With six busy programs on two processors a
+thread may wait 270 ms for its turn, and a single sample used to be the end of a budget of 300 ms:
+with four rounds or fewer no test among fifty comparisons can show a difference, however large."""
+
 _MAX_GROWTH = 2
 """The next rounds together take at most this many times the existing samples: estimates from few
 samples are poor."""
@@ -109,6 +115,7 @@ class StopPolicy:
         settings, taken = self._settings, _taken(rounds)
         if settings.repetitions is not None:
             return max(0, min(settings.repetitions - taken, self._first_size))
+        seconds_spent = max(0.0, seconds_spent - self._delays_s(rounds, sample_s))
         if taken == 0 and sample_s <= 0:
             return self._first_size
         owed = max(0, self._promised - taken)
@@ -130,6 +137,21 @@ class StopPolicy:
         missing = min(self._missing(taken, width), room)
         share = missing / max(1, self._most_rounds - len(rounds))
         return min(max(size, math.ceil(share)), room)
+
+    def _delays_s(self, rounds: Sequence[Round], sample_s: float) -> float:
+        """Time that delays have taken and that does not count: what rounds took in excess of
+        :data:`OFF` times the usual duration of their samples."""
+        if not rounds or len(rounds) >= self._disturbed_rounds:
+            return 0.0
+        usual_s, _ = _sample_s(rounds)
+        longest_s = OFF * min(usual_s, sample_s or usual_s)
+        lost_s = (
+            math.fsum(item.samples_ns) * item.launches_per_sample / 1e9
+            - longest_s * len(item.samples_ns)
+            for item in rounds
+        )
+        most_s = DELAY_BUDGETS * self._settings.time_budget_s
+        return min(math.fsum(max(0.0, lost) for lost in lost_s), most_s)
 
     def _round_size(self, rounds: Sequence[Round], seconds_spent: float, sample_s: float) -> int:
         """Number of samples that makes a round long enough to be worth a turn; fewer where delays
