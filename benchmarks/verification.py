@@ -21,13 +21,14 @@ from pathlib import Path
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.names import parse_operation
+from gemmetry.domain.settings import VERIFICATION_LEVELS as LEVELS
 from gemmetry.engine.dispatches.companion_builder import CompanionBuilder
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.registry import load_provider
 from gemmetry.verification.context import Context
 from gemmetry.verification.launching import Launcher
-from gemmetry.verification.protocol import CHECKS, LEVELS, verify
+from gemmetry.verification.protocol import CHECKS, verify
 
 
 def median_seconds(call: Callable[[], object], runs: int) -> float:

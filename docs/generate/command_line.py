@@ -12,7 +12,8 @@ from typer.core import TyperGroup, TyperOption
 
 from gemmetry.cli.examples import EXAMPLES
 from gemmetry.cli.main import COMMANDS, load_command
-from gemmetry.specs.keys import KEYS, PANELS, RETIRED, Form
+from gemmetry.domain.settings import Form
+from gemmetry.specs.keys import KEYS, PANELS, RETIRED
 
 _HEAD = """\
 # Command line

@@ -11,7 +11,8 @@ import pytest
 
 from gemmetry.cli.main import COMMANDS, load_command, print_error
 from gemmetry.domain.errors import RequestError, SpecError
-from gemmetry.specs.keys import KEYS, Form
+from gemmetry.domain.settings import Form
+from gemmetry.specs.keys import KEYS
 
 HEAVY = ("torch", "triton", "iree", "polars", "matplotlib", "plotly", "numpy", "yaml", "jinja2",
          "rich")  # fmt: skip

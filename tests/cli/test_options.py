@@ -4,7 +4,8 @@ import inspect
 
 from gemmetry.cli.main import load_command
 from gemmetry.cli.options import given_values, with_request
-from gemmetry.specs.keys import KEYS, RETIRED, Form
+from gemmetry.domain.settings import Form
+from gemmetry.specs.keys import KEYS, RETIRED
 
 
 def test_every_key_is_an_option_of_the_commands_that_take_requests():

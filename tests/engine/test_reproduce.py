@@ -8,11 +8,11 @@ import pytest
 
 from gemmetry.cli.main import run
 from gemmetry.domain.outcome import Stage
-from gemmetry.domain.settings import RunSettings, TraceSchedule
+from gemmetry.domain.settings import Effect, RunSettings, TraceSchedule
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import reproduce
 from gemmetry.engine.reproduce import reproduction_command
-from gemmetry.specs.keys import SETTINGS, Effect
+from gemmetry.specs.keys import SETTINGS
 from gemmetry.store.rows import Lane
 
 

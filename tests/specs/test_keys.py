@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from gemmetry.specs.keys import ALIASES, KEYS, PANELS, RETIRED, Form, canonical_key, plain
+from gemmetry.domain.settings import Form, plain
+from gemmetry.specs.keys import ALIASES, KEYS, PANELS, RETIRED, canonical_key
 from gemmetry.specs.model import ProfileSpec
 
 

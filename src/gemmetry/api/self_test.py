@@ -18,7 +18,7 @@ from gemmetry.domain.events import Listener, ignore_events
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.outcome import Stage
-from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.settings import VERIFICATION_LEVELS, RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.mutant_provider import NAME
 from gemmetry.providers.mutant_provider.catalogue import (
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from gemmetry.engine import RunSummary
 
 PROVIDER = NAME
-
-LEVELS = ("quick", "standard", "paranoid")
 
 DEADLINES_S: Mapping[Stage, float] = {Stage.VERIFY: 20.0, Stage.MEASURE: 20.0}
 """A mutant that hangs costs this long. The slowest that ends (Triton's interpreter, at `standard`)
@@ -86,8 +84,8 @@ def prepare_self_test(
     Raises:
         UnknownNameError: no such level or carrier. EmptySelectionError: nothing is left.
     """
-    if level not in LEVELS:
-        raise UnknownNameError("verification level", level, LEVELS)
+    if level not in VERIFICATION_LEVELS:
+        raise UnknownNameError("verification level", level, VERIFICATION_LEVELS)
     for name in vehicles:
         if name not in tuple(Carrier):
             raise UnknownNameError("vehicle", name, tuple(Carrier))
@@ -102,7 +100,7 @@ def prepare_self_test(
             absent[item.configuration] = "left out by --mutants"
         elif isinstance(targets, str):
             absent[item.configuration] = targets
-        elif item.level == LEVELS[-1] != level:
+        elif item.level == VERIFICATION_LEVELS[-1] != level:
             absent[item.configuration] = f"only the level {item.level} has a check for it"
         else:
             for target in targets:
@@ -197,7 +195,7 @@ def _plan(chosen: Mapping[Target, Sequence[Mutant]], level: str) -> Plan:
 def _settings(level: str) -> RunSettings:
     """Short timing, because some mutants are right until they are timed; no more than that."""
     defaults = RunSettings()
-    longer = PARANOID_LONGER if level == LEVELS[-1] else 1.0
+    longer = PARANOID_LONGER if level == VERIFICATION_LEVELS[-1] else 1.0
     own = {stage: seconds * longer for stage, seconds in DEADLINES_S.items()}
     return replace(
         defaults,

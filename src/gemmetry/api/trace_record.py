@@ -92,12 +92,12 @@ def recording(prepared: Prepared) -> Prepared:
     """`prepared` with a plan that records instead of measuring."""
     from gemmetry.engine import trace_plan
 
-    spec = prepared.spec
+    spec, keys = prepared.spec, dict(prepared.spec)
     schedule = TraceSchedule(
         wait_steps=spec.wait_steps,
-        warmup_steps=spec.warmup_iterations,
+        warmup_steps=keys["warmup_iterations"],
         active_steps=spec.active_steps or 1,
-        repeats=spec.benchmark_repetitions or 1,
+        repeats=keys["benchmark_repetitions"] or 1,
         chakra_all_steps=spec.chakra_all_steps,
     )
     plan = trace_plan(prepared.plan, schedule)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from gemmetry.specs.keys import SETTINGS
+
 
 def _list(names: Callable[[], Sequence[str]]) -> Callable[[str], list[str]]:
     """Completes the last item of a comma-separated list."""
@@ -44,12 +46,6 @@ def _epilogues() -> Sequence[str]:
     return ["none", *EpilogueStep]
 
 
-def _distributions() -> Sequence[str]:
-    from gemmetry.domain.settings import DISTRIBUTIONS
-
-    return DISTRIBUTIONS
-
-
 def _presets() -> Sequence[str]:
     from gemmetry.specs.operations.shapes import PRESETS
 
@@ -69,6 +65,7 @@ def _fixed(*names: str) -> Callable[[], Sequence[str]]:
 _DTYPE_LIST = _list(_dtypes)
 
 COMPLETERS: dict[str, Callable[[str], list[str]]] = {
+    **{key.name: _list(_fixed(*names)) for key in SETTINGS if (names := key.choices or key.names)},
     "providers": _list(_providers),
     "baseline": _list(_providers),
     "dtypes": _DTYPE_LIST,
@@ -78,15 +75,12 @@ COMPLETERS: dict[str, Callable[[str], list[str]]] = {
     "operation_kind": _list(_kinds),
     "layouts": _list(_fixed("tt", "tn", "nt", "nn")),
     "epilogues": _list(_epilogues),
-    "distribution": _list(_distributions),
     "shapes": _list(_presets),
     "columns": _list(_columns),
     "device": _list(_fixed("cpu", "cuda", "cuda:0", "cuda:1", "cuda-sm_80", "hip", "vulkan")),
     "format": _list(_fixed("table", "block", "csv", "md", "none")),
-    "regime": _list(_fixed("burst", "sustained")),
     "scaling": _list(_fixed("none", "tensor", "row")),
     "result_layout": _list(_fixed("t", "n")),
-    "verification_level": _list(_fixed("quick", "standard", "paranoid")),
     "verification_providers": _list(_fixed("numpy", "device")),
 }
 """Key of a spec -> its completion."""

@@ -107,7 +107,7 @@ def generate_files(prepared: Prepared) -> list[dict[str, Any]]:
             print_line(Text(printable(event.text), style="yellow"), console, indent=4)
 
     folder = prepared.generated or Path("generated")
-    workspace = Workspace(generated=folder, force=prepared.spec.force_compile)
+    workspace = Workspace(generated=folder, force=prepared.plan.settings.force_compile)
     try:
         paths = generate_sources(prepared.plan, workspace, listener=listen)
     except OSError as error:

@@ -13,7 +13,8 @@ import typer
 from gemmetry.cli.completion import COMPLETERS
 from gemmetry.cli.console import note
 from gemmetry.domain.errors import RequestError
-from gemmetry.specs.keys import KEYS, PANELS, RETIRED, Form, Key
+from gemmetry.domain.settings import Form, Key
+from gemmetry.specs.keys import KEYS, PANELS, RETIRED
 from gemmetry.specs.operations.ranges import split_files
 
 SPEC_PANEL = "Spec files"

@@ -1,10 +1,17 @@
 """The settings of a run: seeds, budgets and deadlines. They are part of the plan and stored with
-it."""
+it.
+
+Each is declared here once, with :func:`setting`. Its key in a spec, its option, help, completion
+and JSON schema, the command that repeats a dispatch, and what another value means for an experiment
+that exists all follow.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any
 
 from gemmetry.domain.outcome import Stage
 
@@ -20,14 +27,148 @@ MOST_PROCESSES = 12
 DISTRIBUTIONS = ("offset_uniform", "uniform", "uniform_signed", "normal", "integers", "zeros")
 """Accepted names of the inputs' distribution; numerics/inputs.py defines each per dtype."""
 
+VERIFICATION_LEVELS = ("quick", "standard", "paranoid")
+"""How many checks verification runs, the fewest first."""
 
 SANITIZERS = ("memcheck", "racecheck", "synccheck", "initcheck")
 """Names of the tools of NVIDIA's compute-sanitizer."""
 
+REGIMES = ("burst", "sustained")
+"""Thermal regimes: launches as they come, or after the device has warmed up under load."""
 
 TIMING_METHODS = ("auto", "graph", "events")
 """How a device with streams is timed: by replays of captured graphs, by events around launches, or
 (auto) graphs for launches that are too short for events."""
+
+
+class Form(StrEnum):
+    """How a key is written as an option."""
+
+    TEXT = "text"
+    """One value."""
+    LIST = "list"
+    """Comma- or space-separated values, or the option several times."""
+    FLAG = "flag"
+    """``--key``, ``--key=true``, ``--no-key``."""
+    SPEC_ONLY = "spec only"
+    """In a file, or with ``--set key=value``; it has no option."""
+
+
+class Effect(StrEnum):
+    """What a setting of a run can change."""
+
+    OUTCOME = "outcome"
+    TIMING = "timing"
+    """How a dispatch is timed, and no verdict of verification."""
+    NOTHING = "nothing"
+    """That is stored of a dispatch."""
+
+
+class Resume(StrEnum):
+    """What another value of a setting means for an experiment that exists."""
+
+    REFUSED = "refused"
+    """Its results would not be comparable: the run needs a folder of its own."""
+    MORE_SAMPLES = "more samples"
+    """The setting determines how many samples are taken; those that are there stay."""
+    OTHER_LIMITS = "other limits"
+    """The setting determines which dispatches are given up; others are not touched by it."""
+    SAME_PLAN = "same plan"
+    """It changes neither which dispatches run nor their results, and is not part of the plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of a spec."""
+
+    name: str
+    panel: str
+    form: Form
+    text: str
+    """What it does, in whole sentences: its help, and its description in the JSON schema."""
+    aliases: tuple[str, ...] = ()
+    """Other names of it."""
+    short: str = ""
+    """Its option with one letter, as ``-j``."""
+    metavar: str = ""
+    """What its value is called in help. TIME is read as a duration in s, BYTES as a size."""
+    default: Any = None
+    """Its value where nothing is given; of a list that is None here, nothing."""
+    unset: str = ""
+    """What a value that is nothing means, unless the text says it."""
+    setting: str = ""
+    """The field of a run's settings that it sets, if any; the rest is about these."""
+    effect: Effect = Effect.OUTCOME
+    """Decides where the command that repeats a dispatch names the setting."""
+    resume: Resume = Resume.REFUSED
+    is_optional: bool = False
+    """True: a spec may leave it null, which means the default."""
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    """Limits of a number, as pydantic's ``Field`` takes them: ge, gt, le, lt."""
+    choices: tuple[str, ...] = ()
+    """The only values of a text; the JSON schema lists them."""
+    names: tuple[str, ...] = ()
+    """The known names of a text, or of the items of a list, in which ``all`` stands for all of
+    them. Another name is reported together with those that are similar."""
+
+    @property
+    def value(self) -> Any:
+        """Its value where nothing is given."""
+        return () if self.default is None and self.form is Form.LIST else self.default
+
+    def help(self, own: Any = None) -> str:
+        """What its option does, and the default: `own` where a command has another."""
+        if plain(own):
+            return f"{self.text.partition(' Default: ')[0]} Default: {plain(own)}."
+        default = self.unset or plain(self.default)
+        return f"{self.text} Default: {default}." if default else self.text
+
+    @property
+    def option(self) -> str:
+        """``--problem-m``."""
+        return f"--{self.name.replace('_', '-')}"
+
+
+def plain(value: Any) -> str:
+    """A default as it is shown: on, off, a number, a list; "" for nothing."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "" if value in (None, {}) else str(value)
+
+
+_KEY = "key"
+
+
+def setting(
+    default: Any, text: str, *, key: str = "", form: Form | None = None, **more: Any
+) -> Any:
+    """A field of a run's settings with its key of a spec.
+
+    Args:
+        default: its default, or a function that creates a mapping: what a spec gives is added to
+            that.
+        text: what it does.
+        key: the name of the key; "": that of the field.
+        form: how it is written as an option, where the default does not show it.
+        more: other attributes of :class:`Key`.
+    """
+    is_list = callable(default) or isinstance(default, tuple)
+    usual = Form.FLAG if isinstance(default, bool) else Form.LIST if is_list else Form.TEXT
+    silent = {} if callable(default) else default
+    if more.get("is_optional") or default == ():
+        silent = None
+    declared = Key(key, "", form or usual, text, default=silent, **more)
+    if callable(default):
+        return field(default_factory=default, metadata={_KEY: declared})
+    return field(default=default, metadata={_KEY: declared})
+
+
+def declarations(owner: Any) -> dict[str, Key]:
+    """The keys of the dataclass `owner` by the names of their fields, in order; they lack a panel,
+    and a name where it is that of the field."""
+    return {f.name: f.metadata[_KEY] for f in fields(owner) if _KEY in f.metadata}
 
 
 def _default_deadlines() -> dict[Stage, float]:
@@ -63,57 +204,110 @@ class TraceSchedule:
         return self.repeats * (self.wait_steps + self.warmup_steps + self.active_steps)
 
 
+def _or(names: tuple[str, ...]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+_TIMING, _NOTHING = Effect.TIMING, Effect.NOTHING
+_MORE, _LIMITS, _SAME = Resume.MORE_SAMPLES, Resume.OTHER_LIMITS, Resume.SAME_PLAN
+
+
+_POSITIVE, _NOT_NEGATIVE = {"ge": 1}, {"ge": 0}
+
+
+# fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """All settings of a run except its operations and providers, in SI units."""
+    """All settings of a run except its operations and providers, in SI units, in the order of
+    ``--help``."""
 
-    seed: int = DEFAULT_SEED
-    distribution: str = "offset_uniform"
-    verify: bool = True
-    verification_level: str = "standard"
-    verification_providers: tuple[str, ...] = ("numpy",)
-    """Sources of the reference; the first one available is used. ``device``: the device's own
-    float64."""
-    judge_rivals: bool = False
-    """Also apply the checks of other harnesses, as the self-test does."""
-    sanitizers: tuple[str, ...] = ()
-    """The :data:`SANITIZERS` to run each verified CUDA dispatch under."""
-    measure: bool = True
-    regime: str = "burst"
-    timing_method: str = "auto"
-    """One of :data:`TIMING_METHODS`."""
-    interval_width: float | None = None
-    """Target relative half-width of the median's 95 % interval; None: 0.005 on a GPU, 0.02 on a
-    CPU."""
-    time_budget_s: float = 2.0
-    """Time budget for sampling one dispatch."""
-    warmup_iterations: int = 3
-    warmup_s: float = 0.0
-    """Duration of continuous load before the first sample, in addition to those iterations."""
-    min_samples: int | None = None
-    """Minimum number of samples, however long they take; None: :data:`USUAL_SAMPLES`, as far as
-    `time_budget_s` allows."""
-    max_samples: int = 1000
-    repetitions: int | None = None
-    """Exact number of samples instead of the adaptive stop (--benchmark-repetitions)."""
-    launches_per_sample: int | None = None
-    """Launches timed as one sample (--batch-size); None: chosen so that a sample is long enough
-    for the clock."""
-    processes: int = 0
-    """Worker processes that share the rounds of a dispatch; 0: 3 on a GPU, 1 elsewhere."""
-    cold_cache: bool = True
-    max_seconds_per_launch: float = 10.0
-    """A dispatch is skipped if a single trial launch, made because of a high prediction, takes
-    longer than this."""
-    deadlines_s: Mapping[Stage, float] = field(default_factory=_default_deadlines)
-    jobs: int = 0
-    """Number of parallel compiles; 0: one per processor."""
-    memory_budget_bytes: int = 0
-    """Device memory for executables kept loaded at the same time; 0: half of the free memory."""
-    threads: int = 0
-    """CPU threads per provider; 0: every processor this process may use."""
-    force_compile: bool = False
-    save_commands: bool = False
+    verify: bool = setting(
+        True, "Verify each dispatch before it is timed.", key="verification_enabled")
+    verification_providers: tuple[str, ...] = setting(
+        ("numpy",), "What computes the reference: numpy, or device (in float64 on the device).",
+        metavar="NAMES")
+    """The first one available is used."""
+    verification_level: str = setting(
+        "standard", f"How many checks verification runs: {_or(VERIFICATION_LEVELS)}.",
+        metavar="NAME", choices=VERIFICATION_LEVELS)
+    sanitizers: tuple[str, ...] = setting(
+        (), "Tools of compute-sanitizer to run each verified CUDA dispatch under: "
+        f"{', '.join(SANITIZERS)}, all.", metavar="TOOLS", unset="none", names=SANITIZERS)
+    judge_rivals: bool = setting(
+        False, "Also record what the checks of other harnesses would have concluded about each "
+        "result (the self-test does).", form=Form.SPEC_ONLY, effect=_TIMING)
+    measure: bool = setting(
+        True, "Measure.", key="profiling_enabled", aliases=("benchmark",), effect=_TIMING)
+    repetitions: int | None = setting(
+        None, "Take exactly this many samples. Default: until the interval is narrow enough.",
+        key="benchmark_repetitions", aliases=("repeat_count",), metavar="COUNT",
+        limits=_POSITIVE, effect=_TIMING, resume=_MORE)
+    launches_per_sample: int | None = setting(
+        None, "Launches timed as one sample. Default: as many as the clock requires.",
+        key="dispatch_repeat_count",
+        aliases=("batch_size", "iree_hal_benchmark_dispatch_repeat_count"),
+        metavar="COUNT", limits=_POSITIVE, effect=_TIMING)
+    warmup_iterations: int = setting(
+        3, "Launches before sampling.", metavar="COUNT", limits=_NOT_NEGATIVE, effect=_TIMING)
+    warmup_s: float = setting(
+        0.0, "Continuous load before sampling: 1s, 500ms. Default: none (see --regime sustained).",
+        key="warmup_time", metavar="TIME", is_optional=True, effect=_TIMING)
+    """In addition to those iterations."""
+    min_samples: int | None = setting(
+        None, "Minimum number of samples, however long they take. Default: "
+        f"{USUAL_SAMPLES}, or fewer if --time-budget ends first.", metavar="COUNT",
+        limits=_POSITIVE, effect=_TIMING, resume=_MORE)
+    max_samples: int = setting(
+        1000, "Most samples.", metavar="COUNT", limits=_POSITIVE, effect=_TIMING, resume=_MORE)
+    processes: int = setting(
+        0, f"Worker processes that share the rounds of a dispatch, {MOST_PROCESSES} at most; 0: 3 "
+        "on a GPU, 1 elsewhere.", metavar="COUNT",
+        limits={**_NOT_NEGATIVE, "le": MOST_PROCESSES}, effect=_TIMING)
+    time_budget_s: float = setting(
+        2.0, "Sampling time of one dispatch: 2s, 500ms.", key="time_budget", metavar="TIME",
+        effect=_TIMING, resume=_MORE)
+    interval_width: float | None = setting(
+        None, "Target for the relative half-width of the median's 95 % interval. Default: 0.005 "
+        "on a GPU, 0.02 on a CPU.", metavar="FRACTION", limits={"gt": 0, "lt": 1},
+        effect=_TIMING, resume=_MORE)
+    max_seconds_per_launch: float = setting(
+        10.0, "Skip a dispatch if one launch takes longer than this.", metavar="TIME",
+        resume=_LIMITS)
+    """It is measured by a single trial launch, made because of a high prediction."""
+    deadlines_s: Mapping[Stage, float] = setting(
+        _default_deadlines, "Seconds that a stage may take, as in {compile: 300}.",
+        key="deadlines", metavar="TIME", form=Form.SPEC_ONLY, resume=_LIMITS)
+    regime: str = setting(
+        "burst", f"Thermal regime: {_or(REGIMES)}.", metavar="NAME", choices=REGIMES,
+        effect=_TIMING)
+    timing_method: str = setting(
+        "auto", "How a GPU is timed: graph (replays of captured graphs), events, or auto, which "
+        "takes graphs for short launches.", metavar="NAME", choices=TIMING_METHODS,
+        effect=_TIMING)
+    cold_cache: bool = setting(
+        True, "Rotate through copies of the inputs so that no cache holds them.", effect=_TIMING)
+    distribution: str = setting(
+        "offset_uniform", f"Distribution of the inputs: {', '.join(DISTRIBUTIONS)}.",
+        metavar="NAME", names=DISTRIBUTIONS)
+    seed: int = setting(
+        DEFAULT_SEED, "Seed of the inputs.", aliases=("random_seed",), metavar="NUMBER",
+        limits=_NOT_NEGATIVE)
+    threads: int = setting(
+        0, "CPU threads of a provider; 0: all.", metavar="COUNT", limits=_NOT_NEGATIVE)
+    jobs: int = setting(
+        0, "Parallel compiles; 0 or -1: one per processor.", aliases=("num_cpu",), short="-j",
+        metavar="COUNT", limits={"ge": -1}, effect=_NOTHING, resume=_SAME)
+    memory_budget_bytes: int = setting(
+        0, "Device memory for executables kept warm: 2GiB; 0: half of what is free.",
+        key="memory_budget", metavar="BYTES", limits=_NOT_NEGATIVE, resume=_SAME)
+    force_compile: bool = setting(
+        False, "Compile again even if the output exists.", effect=_NOTHING, resume=_SAME)
+    save_commands: bool = setting(
+        False, "Keep the compile and run commands with their output as files.",
+        key="save_cmds", aliases=("save_commands",), effect=_NOTHING, resume=_SAME)
+    tags: Mapping[str, str] = setting(
+        dict, "Extra columns in front of the others: column:value,...", metavar="COLUMN:VALUE",
+        unset="none", effect=_NOTHING)
     trace: TraceSchedule | None = None
-    """How to record each dispatch under a profiler; None: do not record."""
-    tags: Mapping[str, str] = field(default_factory=dict)
+    """How to record each dispatch under a profiler; None: do not record. It is no key of a spec:
+    ``trace record`` sets it from the keys of its schedule."""

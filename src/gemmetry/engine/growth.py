@@ -10,7 +10,9 @@ from typing import Any
 from gemmetry.domain.dispatch import Plan
 from gemmetry.domain.outcome import Outcome, Verification
 from gemmetry.domain.record import Record, Verdict
+from gemmetry.domain.settings import Resume
 from gemmetry.engine.jobs import Job
+from gemmetry.specs.keys import SETTINGS
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.growth import Again
 from gemmetry.store.manifest import plan_differences
@@ -19,11 +21,13 @@ from gemmetry.store.rows import Lane
 _AXES = ("name", "operations", "targets", "providers", "selection", "default_configurations_only")
 """Parts of a plan's document that say which dispatches there are."""
 
-_AMOUNTS = ("interval_width", "time_budget_s", "min_samples", "max_samples", "repetitions")
-"""Settings that say how many samples are taken; those that are there stay."""
 
-_LIMITS = ("max_seconds_per_launch", "deadlines_s")
-"""Settings that say which dispatches are given up; others are not touched by them."""
+def _settings_that(resume: Resume) -> frozenset[str]:
+    return frozenset(key.setting for key in SETTINGS if key.resume is resume)
+
+
+_AMOUNTS = _settings_that(Resume.MORE_SAMPLES)
+_LIMITS = _settings_that(Resume.OTHER_LIMITS)
 
 _CONFIGURATIONS = "configurations"
 """Option of a provider that lists configurations; more of them are more dispatches."""
@@ -42,7 +46,7 @@ def _fixed(document: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, A
     found = {key: value for key, value in document.items() if key not in _AXES}
     settings = document.get("settings")
     if isinstance(settings, Mapping):
-        free = {*_AMOUNTS, *_LIMITS}
+        free = _AMOUNTS | _LIMITS
         found["settings"] = {key: value for key, value in settings.items() if key not in free}
     shared = {provider["name"] for provider in other.get("providers", ())}
     found["providers"] = {

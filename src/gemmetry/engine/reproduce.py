@@ -11,8 +11,8 @@ from typing import Any
 from gemmetry.domain.errors import NameSyntaxError
 from gemmetry.domain.names import operation_name, split_dispatch_name
 from gemmetry.domain.outcome import Stage
-from gemmetry.domain.settings import RunSettings, TraceSchedule
-from gemmetry.specs.keys import SETTINGS, Effect, Form, Key
+from gemmetry.domain.settings import Effect, Form, Key, RunSettings, TraceSchedule
+from gemmetry.specs.keys import SETTINGS
 from gemmetry.store.rows import Lane
 
 _DEFAULTS = RunSettings()

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import wraps
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from gemmetry.domain import units
 from gemmetry.domain.dtypes import parse_dtype
 from gemmetry.domain.errors import GemmetryError, RequestError, UnknownNameError
 from gemmetry.domain.operation import EpilogueStep, OperationKind
-from gemmetry.domain.settings import SANITIZERS
 from gemmetry.domain.target import parse_target
 from gemmetry.specs.operations.ranges import parse_sizes, split_list
 from gemmetry.specs.operations.shapes import parse_shape
@@ -148,11 +147,6 @@ def _one_of(what: str, known: tuple[str, ...]) -> Callable[[Any], tuple[str, ...
     return parse
 
 
-def _sanitizers(value: Any) -> tuple[str, ...]:
-    names = _one_of("sanitizer", (*SANITIZERS, "all"))(value)
-    return SANITIZERS if "all" in names else names
-
-
 def _epilogues(value: Any) -> tuple[str, ...]:
     items = split_list(value) if isinstance(value, str) else value
     if not isinstance(items, list | tuple):
@@ -271,6 +265,30 @@ Sizes = Annotated[
     _any_of("integer", "string", "array"),
 ]
 Names = Annotated[tuple[str, ...], _read_by(lambda v: tuple(_texts(v))), _LIST]
+
+
+def known_names(what: str, known: tuple[str, ...]) -> Any:
+    """The type of a list of `known` names, in which ``all`` stands for all of them; where none is
+    known, of any names. `what` is one of them, for the message about another name."""
+
+    def parse(value: Any) -> tuple[str, ...]:
+        names = _one_of(what, (*known, "all"))(value)
+        return known if "all" in names else names
+
+    return Annotated[tuple[str, ...], _read_by(parse), _LIST] if known else Names
+
+
+def known_name(what: str, known: Collection[str]) -> AfterValidator:
+    """Refuses a text that is none of the `known` names of `what`."""
+
+    def check(value: str) -> str:
+        if value not in known:
+            raise UnknownNameError(what, value, known)
+        return value
+
+    return AfterValidator(as_validation_error(check))
+
+
 Kernels = Annotated[tuple[str, ...], _read_by(_kernels), _LIST]
 Dtypes = Annotated[
     tuple[str, ...],
@@ -304,7 +322,6 @@ Kinds = Annotated[
     _LIST,
 ]
 Epilogues = Annotated[tuple[str, ...], _read_by(_epilogues), _LIST]
-Sanitizers = Annotated[tuple[str, ...], _read_by(_sanitizers), _LIST]
 Shapes = Annotated[
     tuple[str, ...],
     _read_by(_shapes),

@@ -1,4 +1,5 @@
-"""Every key of a spec, once: its panel, its form on the command line, its other names, its text.
+"""Every key of a spec: its panel, its form on the command line, its other names, its text. Those
+of a run's settings follow from their declarations in ``domain/settings.py``.
 
 The model's JSON schema, the command line's options, shell completion and the documents' tables
 all read this table. Standard library only, because ``--help`` imports it.
@@ -6,86 +7,9 @@ all read this table. Standard library only, because ``--help`` imports it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any
+from dataclasses import dataclass, replace
 
-from gemmetry.domain.settings import RunSettings
-
-
-class Form(StrEnum):
-    """How a key is written as an option."""
-
-    TEXT = "text"
-    """One value."""
-    LIST = "list"
-    """Comma- or space-separated values, or the option several times."""
-    FLAG = "flag"
-    """``--key``, ``--key=true``, ``--no-key``."""
-    SPEC_ONLY = "spec only"
-    """A mapping: in a file, or with ``--set key.part=value``."""
-
-
-class Effect(StrEnum):
-    """What a setting of a run can change."""
-
-    OUTCOME = "outcome"
-    TIMING = "timing"
-    """How a dispatch is timed, and no verdict of verification."""
-    NOTHING = "nothing"
-    """That is stored of a dispatch."""
-
-
-_SETTINGS = RunSettings()
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A key of a spec."""
-
-    name: str
-    panel: str
-    form: Form
-    text: str
-    aliases: tuple[str, ...] = ()
-    short: str = ""
-    metavar: str = ""
-    default: Any = None
-    """Its value where nothing is given; of a list that is None here, nothing."""
-    unset: str = ""
-    """What a value that is nothing means, unless the text says it."""
-    setting: str = ""
-    """The field of :class:`RunSettings` that it sets, if any."""
-    effect: Effect = Effect.OUTCOME
-    """What that setting can change, which decides where the command that repeats a dispatch names
-    it."""
-
-    @property
-    def value(self) -> Any:
-        """Its value where nothing is given."""
-        return () if self.default is None and self.form is Form.LIST else self.default
-
-    def help(self, own: Any = None) -> str:
-        """What its option does, and the default: `own` where a command has another."""
-        if plain(own):
-            return f"{self.text.partition(' Default: ')[0]} Default: {plain(own)}."
-        default = self.unset or plain(self.default)
-        return f"{self.text} Default: {default}." if default else self.text
-
-    @property
-    def option(self) -> str:
-        """``--problem-m``."""
-        return f"--{self.name.replace('_', '-')}"
-
-
-def plain(value: Any) -> str:
-    """A default as it is shown: on, off, a number, a list; "" for nothing."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    return "" if value in (None, {}) else str(value)
-
+from gemmetry.domain.settings import Form, Key, RunSettings, declarations
 
 WHAT = "What is computed"
 GRID = "Grid settings (of the grid tracing document)"
@@ -95,14 +19,12 @@ RESULTS = "Results"
 PANELS = (WHAT, WHO, HOW, RESULTS, GRID)
 
 _T, _L, _F = Form.TEXT, Form.LIST, Form.FLAG
-_TIMING, _NOTHING = Effect.TIMING, Effect.NOTHING
 
-
-def _of(setting: str, effect: Effect = Effect.OUTCOME) -> dict[str, Any]:
-    """That a key sets the field `setting` of a run, and has its default."""
-    default = getattr(_SETTINGS, setting)
-    return {"setting": setting, "effect": effect, "default": None if default == () else default}
-
+SETTINGS = tuple(
+    replace(key, name=key.name or field, panel=HOW, setting=field)
+    for field, key in declarations(RunSettings).items()
+)
+"""The keys that set a field of :class:`RunSettings` each."""
 
 _ROWS = (
     Key("operation_kind", WHAT, _L, "Kinds of operation: matmul, batch_matmul, matmul_splitk, "
@@ -155,67 +77,7 @@ _ROWS = (
         unset="none"),
     Key("default_config", WHO, _F, "Only the configuration that leaves every choice to the "
         "provider.", default=False),
-    Key("verification_enabled", HOW, _F, "Verify each dispatch before it is timed.",
-        **_of("verify")),
-    Key("verification_providers", HOW, _L, "What computes the reference: numpy, or device (in "
-        "float64 on the device).", metavar="NAMES", **_of("verification_providers")),
-    Key("verification_level", HOW, _T, "How many checks verification runs: quick, standard or "
-        "paranoid.",
-        metavar="NAME", **_of("verification_level")),
-    Key("sanitizers", HOW, _L, "Tools of compute-sanitizer to run each verified CUDA dispatch "
-        "under: memcheck, racecheck, synccheck, initcheck, all.", metavar="TOOLS", unset="none",
-        **_of("sanitizers")),
-    Key("judge_rivals", HOW, Form.SPEC_ONLY, "Also record what the checks of other harnesses "
-        "would have concluded about each result (the self-test does).",
-        **_of("judge_rivals", _TIMING)),
-    Key("profiling_enabled", HOW, _F, "Measure.", ("benchmark",), **_of("measure", _TIMING)),
-    Key("benchmark_repetitions", HOW, _T, "Take exactly this many samples. Default: until the "
-        "interval is narrow enough.", ("repeat_count",), metavar="COUNT",
-        **_of("repetitions", _TIMING)),
-    Key("dispatch_repeat_count", HOW, _T, "Launches timed as one sample. Default: as many as the "
-        "clock requires.", ("batch_size", "iree_hal_benchmark_dispatch_repeat_count"),
-        metavar="COUNT", **_of("launches_per_sample", _TIMING)),
-    Key("warmup_iterations", HOW, _T, "Launches before sampling.", metavar="COUNT",
-        **_of("warmup_iterations", _TIMING)),
-    Key("warmup_time", HOW, _T, "Continuous load before sampling: 1s, 500ms. Default: none (see "
-        "--regime sustained).", metavar="TIME", setting="warmup_s", effect=_TIMING),
-    Key("min_samples", HOW, _T, "Minimum number of samples, however long they take. Default: 10, "
-        "or fewer if --time-budget ends first.", metavar="COUNT", **_of("min_samples", _TIMING)),
-    Key("max_samples", HOW, _T, "Most samples.", metavar="COUNT", **_of("max_samples", _TIMING)),
-    Key("processes", HOW, _T, "Worker processes that share the rounds of a dispatch, 12 at "
-        "most; 0: 3 on a GPU, 1 elsewhere.", metavar="COUNT", **_of("processes", _TIMING)),
-    Key("time_budget", HOW, _T, "Sampling time of one dispatch: 2s, 500ms.", metavar="TIME",
-        **_of("time_budget_s", _TIMING)),
-    Key("interval_width", HOW, _T, "Target for the relative half-width of the median's 95 % "
-        "interval. "
-        "Default: 0.005 on a GPU, 0.02 on a CPU.", metavar="FRACTION",
-        **_of("interval_width", _TIMING)),
-    Key("max_seconds_per_launch", HOW, _T, "Skip a dispatch if one launch takes longer than this.",
-        metavar="TIME", **_of("max_seconds_per_launch")),
-    Key("deadlines", HOW, Form.SPEC_ONLY, "Seconds that a stage may take, as in {compile: 300}.",
-        default={}, setting="deadlines_s"),
-    Key("regime", HOW, _T, "Thermal regime: burst or sustained.", metavar="NAME",
-        **_of("regime", _TIMING)),
-    Key("timing_method", HOW, _T, "How a GPU is timed: graph (replays of captured graphs), events, "
-        "or auto, which takes graphs for short launches.", metavar="NAME",
-        **_of("timing_method", _TIMING)),
-    Key("cold_cache", HOW, _F, "Rotate through copies of the inputs so that no cache holds "
-        "them.", **_of("cold_cache", _TIMING)),
-    Key("distribution", HOW, _T, "Distribution of the inputs: offset_uniform, uniform, "
-        "uniform_signed, normal, integers, zeros.", metavar="NAME", **_of("distribution")),
-    Key("seed", HOW, _T, "Seed of the inputs.", ("random_seed",), metavar="NUMBER", **_of("seed")),
-    Key("threads", HOW, _T, "CPU threads of a provider; 0: all.", metavar="COUNT",
-        **_of("threads")),
-    Key("jobs", HOW, _T, "Parallel compiles; 0 or -1: one per processor.", ("num_cpu",), "-j",
-        metavar="COUNT", **_of("jobs", _NOTHING)),
-    Key("memory_budget", HOW, _T, "Device memory for executables kept warm: 2GiB; 0: half of "
-        "what is free.", metavar="BYTES", **_of("memory_budget_bytes")),
-    Key("force_compile", HOW, _F, "Compile again even if the output exists.",
-        **_of("force_compile", _NOTHING)),
-    Key("save_cmds", HOW, _F, "Keep the compile and run commands with their output as files.",
-        ("save_commands",), **_of("save_commands", _NOTHING)),
-    Key("tags", HOW, _L, "Extra columns in front of the others: column:value,...",
-        metavar="COLUMN:VALUE", unset="none", **_of("tags", _NOTHING)),
+    *SETTINGS,
     Key("name", RESULTS, _T, "Name of the experiment.", metavar="NAME", default="profile"),
     Key("experiment", RESULTS, _T, "Folder of the experiment. Default: "
         "gemmetry-out/<name>-<hash of the plan>.", metavar="DIR"),
@@ -260,9 +122,6 @@ _ROWS = (
 )  # fmt: skip
 
 KEYS: dict[str, Key] = {key.name: key for key in _ROWS}
-
-SETTINGS = tuple(key for key in _ROWS if key.setting)
-"""The keys that set a field of :class:`RunSettings` each."""
 
 ALIASES: dict[str, str] = {alias: key.name for key in _ROWS for alias in key.aliases}
 """Other names of keys -> the key: the dispatch profiler's options, the grid's settings."""

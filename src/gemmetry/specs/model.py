@@ -7,7 +7,7 @@ tracing document are its settings in lower case.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -15,17 +15,17 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationInfo,
+    create_model,
     field_validator,
     model_validator,
 )
 
 from gemmetry.domain.errors import UnknownNameError
-from gemmetry.domain.outcome import Stage
-from gemmetry.domain.settings import DISTRIBUTIONS, MOST_PROCESSES
 from gemmetry.specs import fields as f
 from gemmetry.specs.fields import as_validation_error
 from gemmetry.specs.keys import KEYS
 from gemmetry.specs.operations.ranges import split_files
+from gemmetry.specs.run_keys import run_fields
 
 
 def _known(what: str, name: str, known: Any) -> str:
@@ -92,12 +92,8 @@ _SAME_THING = (
 )
 
 
-class ProfileSpec(BaseModel):
-    """A request to profile: operations × providers × devices, a selection, and how to run.
-
-    Raises:
-        pydantic.ValidationError: holding every mistake; ``loader.py`` turns it into SpecError.
-    """
+class _Problem(BaseModel):
+    """What a request computes, and with what."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -129,35 +125,21 @@ class ProfileSpec(BaseModel):
     dispatches: f.Patterns = _key("dispatches")
     exclude: f.Patterns = _key("exclude")
     default_config: bool = _key("default_config")
-    # How it is run
-    verification_enabled: bool = _key("verification_enabled")
-    verification_providers: f.Names = _key("verification_providers")
-    verification_level: Literal["quick", "standard", "paranoid"] = _key("verification_level")
-    sanitizers: f.Sanitizers = _key("sanitizers")
-    judge_rivals: bool = _key("judge_rivals")
-    profiling_enabled: bool = _key("profiling_enabled")
-    benchmark_repetitions: _Count | None = _key("benchmark_repetitions")
-    dispatch_repeat_count: _Count | None = _key("dispatch_repeat_count")
-    warmup_iterations: int = _key("warmup_iterations", ge=0)
-    warmup_time: f.Duration | None = _key("warmup_time")
-    min_samples: _Count | None = _key("min_samples")
-    max_samples: _Count = _key("max_samples")
-    processes: int = _key("processes", ge=0, le=MOST_PROCESSES)
-    time_budget: f.Duration = _key("time_budget")
-    interval_width: float | None = _key("interval_width", gt=0, lt=1)
-    max_seconds_per_launch: f.Duration = _key("max_seconds_per_launch")
-    deadlines: dict[Stage, f.Duration] = _key("deadlines")
-    regime: Literal["burst", "sustained"] = _key("regime")
-    timing_method: Literal["auto", "graph", "events"] = _key("timing_method")
-    cold_cache: bool = _key("cold_cache")
-    distribution: str = _key("distribution")
-    seed: int = _key("seed", ge=0)
-    threads: int = _key("threads", ge=0)
-    jobs: int = _key("jobs", ge=-1)
-    memory_budget: f.Memory = _key("memory_budget", ge=0)
-    force_compile: bool = _key("force_compile")
-    save_cmds: bool = _key("save_cmds")
-    tags: f.Tags = _key("tags")
+
+
+if TYPE_CHECKING:  # The keys of a run have no static types: ``run_settings`` has typed values.
+    _WithRunKeys = _Problem
+else:
+    _WithRunKeys = create_model("_WithRunKeys", __base__=_Problem, **run_fields())
+
+
+class ProfileSpec(_WithRunKeys):
+    """A request to profile: operations × providers × devices, a selection, and how to run.
+
+    Raises:
+        pydantic.ValidationError: holding every mistake; ``loader.py`` turns it into SpecError.
+    """
+
     # Results
     experiment: str | None = _key("experiment")
     generated_dir: str | None = _key("generated_dir")
@@ -194,11 +176,6 @@ class ProfileSpec(BaseModel):
             for file in (split_files(item) if isinstance(item, str) else [item])
         ]
 
-    @field_validator("distribution")
-    @classmethod
-    def _known_distribution(cls, value: str) -> str:
-        return _known("distribution", value, DISTRIBUTIONS)
-
     @field_validator("columns")
     @classmethod
     def _known_columns(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
@@ -214,6 +191,7 @@ class ProfileSpec(BaseModel):
         for one, other in _SAME_THING:
             if {one, other} <= given and getattr(self, one) and getattr(self, other) is not None:
                 raise ValueError(f"{one} and {other} mean the same; give only one of them")
-        if self.min_samples is not None and self.min_samples > self.max_samples:
-            raise ValueError(f"min_samples {self.min_samples} is above max_samples")
+        values = dict(self)
+        if (values["min_samples"] or 0) > values["max_samples"]:
+            raise ValueError(f"min_samples {values['min_samples']} is above max_samples")
         return self

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gemmetry.domain.dispatch import NamedDispatch, Plan, ProviderRequest, Selection
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.outcome import Stage
-from gemmetry.domain.settings import USUAL_SAMPLES, RunSettings
+from gemmetry.domain.settings import USUAL_SAMPLES, Resume, RunSettings
 from gemmetry.domain.target import Target
 from gemmetry.specs.catalogue import Catalogue
 from gemmetry.specs.generated import Generated, names_a_problem, read_generated, wanted_of
@@ -21,6 +21,7 @@ from gemmetry.specs.operations.axes import expand
 from gemmetry.specs.operations.defaults import Defaults, first_run
 from gemmetry.specs.resolve import provider_options, resolve_providers, resolve_targets
 from gemmetry.specs.reuse import Reused, WithoutReused, nothing_left, reuse
+from gemmetry.specs.run_keys import setting_values
 from gemmetry.specs.selection import (
     PatternSelection,
     is_regex_by_its_look,
@@ -28,11 +29,6 @@ from gemmetry.specs.selection import (
     parse_pattern,
     pattern_operation,
 )
-
-_HOW_NOT_WHAT = ("jobs", "force_compile", "save_commands", "memory_budget_bytes", "trace")
-"""Settings that change neither which dispatches run nor their results, so that another value
-resumes; and the trace schedule, which plans that have one put into their document themselves,
-with the deadline of its stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,15 +221,11 @@ def _selection(
 
 def run_settings(spec: ProfileSpec) -> RunSettings:
     """How the spec wants the run done."""
-    given = {key.setting: getattr(spec, key.name) for key in SETTINGS}
-    combined = {
-        "warmup_iterations": spec.warmup_iterations + spec.wait_steps,
-        "warmup_s": spec.warmup_time or 0.0,
-        "launches_per_sample": spec.dispatch_repeat_count or spec.active_steps,
-        "deadlines_s": {**RunSettings().deadlines_s, **spec.deadlines},
-        "jobs": max(spec.jobs, 0),
-    }
-    return RunSettings(**{**given, **combined})
+    values = setting_values(dict(spec))
+    values["warmup_iterations"] += spec.wait_steps
+    values["launches_per_sample"] = values["launches_per_sample"] or spec.active_steps
+    values["jobs"] = max(values["jobs"], 0)
+    return RunSettings(**values)
 
 
 def _document(
@@ -245,14 +237,6 @@ def _document(
     settings: RunSettings,
     base: Path | None,
 ) -> dict[str, Any]:
-    how = {key: value for key, value in asdict(settings).items() if key not in _HOW_NOT_WHAT}
-    how["deadlines_s"] = {
-        str(Stage(k)): v for k, v in settings.deadlines_s.items() if k is not Stage.TRACE
-    }
-    for key in ("verification_providers", "sanitizers"):
-        how[key] = list(getattr(settings, key))
-    how["min_samples"] = settings.min_samples or USUAL_SAMPLES
-    how["tags"] = dict(settings.tags)
     return {
         "name": spec.name,
         "operations": dict(axes),
@@ -260,8 +244,27 @@ def _document(
         "targets": [{"name": target.name, "device": target.device} for target in targets],
         "selection": selection.document(),
         "default_configurations_only": spec.default_config,
-        "settings": how,
+        "settings": _settings_document(settings),
     }
+
+
+def _settings_document(settings: RunSettings) -> dict[str, Any]:
+    """The settings that decide which dispatches run, or their results. Plans that record traces
+    add the schedule and the deadline of its stage themselves."""
+    how = {
+        key.setting: _plain(getattr(settings, key.setting))
+        for key in SETTINGS
+        if key.resume is not Resume.SAME_PLAN
+    }
+    del how["deadlines_s"][Stage.TRACE]
+    how["min_samples"] = settings.min_samples or USUAL_SAMPLES
+    return how
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): item for key, item in value.items()}
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _provider_document(request: ProviderRequest) -> dict[str, Any]:

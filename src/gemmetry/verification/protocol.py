@@ -28,6 +28,7 @@ from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.outcome import Verification
 from gemmetry.domain.record import Verdict
+from gemmetry.domain.settings import VERIFICATION_LEVELS as LEVELS
 from gemmetry.numerics.accuracy import accuracy_class
 from gemmetry.numerics.inputs import zero_share
 from gemmetry.numerics.references import Reference
@@ -52,8 +53,6 @@ from gemmetry.verification.diagnosis.error_map import error_map
 from gemmetry.verification.evidence import Evidence
 from gemmetry.verification.launching import Launcher
 from gemmetry.verification.rivals import judge
-
-LEVELS = ("quick", "standard", "paranoid")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import get_args
+
+import pytest
+from pydantic import ValidationError
+
+from gemmetry.domain.outcome import Stage
+from gemmetry.domain.settings import RunSettings, declarations
+from gemmetry.specs.keys import KEYS
+from gemmetry.specs.model import ProfileSpec
+from gemmetry.specs.planning import run_settings
+from gemmetry.specs.run_keys import setting_values
+
+ONE_MORE_SETTING = """
+import contextlib, io, json, sys
+from dataclasses import dataclass, replace
+
+from gemmetry.domain import settings
+from gemmetry.domain.settings import setting
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings(settings.RunSettings):
+    pause_s: float = setting(
+        0.25, "Pause between rounds.", key="pause", aliases=("rest",), metavar="TIME")
+
+settings.RunSettings = RunSettings
+
+from gemmetry.cli.main import run
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine.reproduce import reproduction_command
+from gemmetry.specs.planning import run_settings
+from gemmetry.specs.schema import spec_schema
+from gemmetry.specs.loader import make_spec
+from gemmetry.store.rows import Lane
+
+def printed(*arguments):
+    with contextlib.redirect_stdout(io.StringIO()) as out, \\
+            contextlib.redirect_stderr(io.StringIO()) as err:
+        status = run(list(arguments))
+    return status, out.getvalue() + err.getvalue()
+
+dry = "profile", "--providers", "null", "--device", "null:0", "--dry-run", "--json"
+print(json.dumps({
+    "help": printed("profile", "--help"),
+    "schema": spec_schema()["properties"]["pause"],
+    "default": run_settings(make_spec({})).pause_s,
+    "plan": json.loads(printed(*dry, "--rest", "500ms")[1])["plan"]["settings"]["pause_s"],
+    "mistake": printed(*dry, "--pause", "soon"),
+    "again": reproduction_command(
+        Lane(1, "null", {}, Target(TargetKind.NULL, "", 0)), "x", RunSettings(pause_s=0.5)),
+}))
+"""
+
+
+def test_a_setting_is_added_by_its_declaration_alone():
+    found = subprocess.run(
+        [sys.executable, "-c", ONE_MORE_SETTING], capture_output=True, text=True, timeout=300
+    )
+    assert found.returncode == 0, found.stderr
+    seen = json.loads(found.stdout)
+    status, text = seen["help"]
+    assert (status, " ".join(text.split()).count("--pause TIME")) == (0, 1)
+    assert "Pause between rounds. Default: 0.25. (also --rest)" in " ".join(text.split())
+    assert seen["schema"] == {
+        "anyOf": [{"type": "number"}, {"type": "string"}],
+        "default": 0.25,
+        "description": "Pause between rounds.",
+        "title": "Pause",
+    }
+    assert (seen["default"], seen["plan"]) == (0.25, 0.5)
+    assert seen["mistake"][0] == 2
+    assert "--pause: " in seen["mistake"][1]
+    assert seen["again"].endswith(" --pause 0.5s --fresh")
+
+
+def test_every_field_of_a_run_but_the_schedule_of_traces_is_declared():
+    names = [name for name in RunSettings.__slots__ if name != "trace"]
+    assert list(declarations(RunSettings)) == names
+
+
+@pytest.mark.parametrize(
+    ("key", "good", "bad"),
+    [
+        ("benchmark_repetitions", 1, 0),
+        ("warmup_time", None, 0),
+        ("processes", 12, 13),
+        ("interval_width", None, 1.0),
+        ("verification_level", "paranoid", "thorough"),
+        ("distribution", "normal", "gauss"),
+        ("sanitizers", "all", "valgrind"),
+        ("jobs", -1, -2),
+        ("memory_budget", "2GiB", -1),
+        ("deadlines", {"compile": "1min"}, {"lunch": 3}),
+        ("tags", "a:b", "a"),
+    ],
+)
+def test_limits_and_names_are_those_of_the_declaration(key, good, bad):
+    ProfileSpec(**{key: good})
+    with pytest.raises(ValidationError):
+        ProfileSpec(**{key: bad})
+
+
+def test_choices_of_the_schema_and_of_completion_are_the_same():
+    field = ProfileSpec.model_fields["timing_method"]
+    assert (
+        get_args(field.annotation) == KEYS["timing_method"].choices == ("auto", "graph", "events")
+    )
+    assert not KEYS["seed"].choices
+
+
+def test_nothing_means_the_default_and_parts_of_a_mapping_are_added_to_it():
+    values = setting_values(dict(ProfileSpec(deadlines={"compile": 7}, tags="a:b")))
+    assert values["deadlines_s"] == {**RunSettings().deadlines_s, Stage.COMPILE: 7.0}
+    assert values["tags"] == {"a": "b"}
+    assert values["warmup_s"] == 0.0
+    assert run_settings(ProfileSpec()) == RunSettings()
