@@ -26,7 +26,7 @@ names are the keys of `sheets` in a json report and the names of the csv files i
 """
 
 _OURS = """\
-## Sheets of our own
+## Gemmetry's own sheets
 
 | sheet | contents |
 | --- | --- |

@@ -112,5 +112,5 @@ def test_a_trace_of_a_cpu_gives_every_kind_of_report(cli, tmp_path):
     assert set(document["sheets"]) == {"summary", "shapes", "host_operators"}
     assert (tmp_path / "r" / "host_operators.csv").exists()
     page = (tmp_path / "r.html").read_text()
-    assert "How the time divides" not in page
-    assert "Where the time of the host goes" in page
+    assert "How the time is divided" not in page
+    assert "Where host time goes" in page

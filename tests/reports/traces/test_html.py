@@ -53,7 +53,7 @@ def test_the_page_asks_for_nothing(job_report):
 
 def test_notes_and_tables_are_there(job_report):
     page = trace_page(job_report)
-    for heading in ("Timeline", "How the time divides", "Collectives by kind", "Kernels"):
+    for heading in ("Timeline", "How the time is divided", "Collectives by kind", "Kernels"):
         assert f">{heading}" in page
     for note in job_report.notes:
         assert note[:40] in page
@@ -91,7 +91,7 @@ def test_legends_name_what_is_drawn(report_of):
 
 
 def test_bars_of_windows_say_that_they_are_shares(job_report):
-    assert "all bars are equally long" in trace_page(job_report)
+    assert "all bars have the same length" in trace_page(job_report)
 
 
 def test_a_report_of_nothing_is_a_page():
@@ -397,14 +397,14 @@ def test_a_hundred_thousand_kernels_are_drawn_in_a_moment(browser, report_of, tm
 
 def test_the_page_of_a_cpu_tells_operators_and_nothing_of_gpus(report_of):
     page = trace_page(report_of("cpu_grid"))
-    for text in ("Where the time of the host goes", "Matrix products by shape", "other operators",
+    for text in ("Where host time goes", "Matrix products by shape", "other operators",
                  "256x256x256 f32 tn", "none of 3 traces has work on a GPU"):  # fmt: skip
         assert text in page
-    for text in ("How the time divides", "other kernels", ">busy<"):
+    for text in ("How the time is divided", "other kernels", ">busy<"):
         assert text not in page
     both = trace_page(report_of("cpu_grid", "traces/h200_matmul.pt.trace.json.gz"))
-    assert "How the time divides" in both
-    assert "Of the traces without work on a GPU." in both
+    assert "How the time is divided" in both
+    assert "These are the traces without work on a GPU." in both
 
 
 def test_names_of_operators_and_threads_are_no_markup(report_of, tmp_path):

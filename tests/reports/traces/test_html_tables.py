@@ -68,11 +68,11 @@ def test_tables_of_several_files_take_them_together_and_say_so(report_of):
     several, one = _tables(report_of(*RANKS)), _tables(report_of(RANKS[0]))
     names = [cell["text"] for cell in _column(several["ops_summary"], "name")]
     assert len(names) == len(set(names))
-    assert several["ops_summary"]["about"] == "All files together."
+    assert several["ops_summary"]["about"] == "All files combined."
     assert one["ops_summary"]["about"] == ""
     windows = "Windows: 39.079 of the traces' 48.249 ms; idle in them: 0.049 of 0.059 ms."
     assert several["steps"]["about"] == (
-        f"All files together. {windows} {ABOUT_STEPS[0].upper()}{ABOUT_STEPS[1:]}."
+        f"All files combined. {windows} {ABOUT_STEPS[0].upper()}{ABOUT_STEPS[1:]}."
     )
 
 

@@ -21,8 +21,8 @@ def test_the_time_of_a_job_is_not_the_sum_of_its_ranks(report_of):
         "detail": "2 of 4 ranks, 83 kernels",
     }
     mean = sum(one.busy_ns for one in report.summaries) / 2
-    assert busy["detail"] == f"{format_ns(mean)} a rank, anything ran"
-    assert gemms["detail"].endswith(" a rank, 15 kernels in all")
+    assert busy["detail"] == f"{format_ns(mean)} per rank, anything ran"
+    assert gemms["detail"].endswith(" per rank, 15 kernels in all")
 
 
 def test_one_trace_has_its_window(report_of):

@@ -32,7 +32,7 @@ _JOB = Column("job", description="the job, as its traces or its folder name it")
 _RANK = integer("rank", "rank of the trace")
 _OP = text("op", "operation")
 _ELEMENTS = integer("elements", "elements of the message")
-_DTYPE = text("dtype", "element type, in PyTorch's words")
+_DTYPE = text("dtype", "element type, as PyTorch names it")
 _BYTES = column("bytes", ColumnType.INTEGER, "size of the message", unit="B")
 _GROUP = text(
     "group", "name of the process group", lambda one: one.group.name if one.group else None
@@ -48,13 +48,13 @@ _KERNELS = (
     column("duration_ns", ColumnType.INTEGER, "duration with the wait for others", unit="ns"),
     integer("group_size", "ranks of the group", lambda one: one.group.size if one.group else None),
     column("group_inferred", ColumnType.BOOLEAN, "whether the group is that of the stream"),
-    integer("in_elements", "elements that the rank puts in"),
-    integer("out_elements", "elements that the rank gets out"),
+    integer("in_elements", "elements that the rank contributes"),
+    integer("out_elements", "elements that the rank receives"),
     integer("peer", "the other rank of a send or receive"),
     integer("sequence", "number of the collective in its group"),
     text("algorithm", "algorithm in the kernel's name"),
     text("protocol", "protocol in the kernel's name"),
-    text("source", "what the properties are taken from"),
+    text("source", "source of the collective's properties"),
     text("kernel", "name of the kernel", "name"),
     integer("stream", "stream of the kernel"),
     integer("device", "device of the kernel"),
@@ -157,12 +157,12 @@ def _clock(name: str, description: str) -> ItemColumn:
 _CLOCKS = (
     integer("rank", "rank of the trace", "offset.rank"),
     column("node", ColumnType.INTEGER, "node of the rank", "offset.node"),
-    _clock("offset_us", "what to add to its times to get those of the first rank"),
-    _clock("scatter_us", "how far the offsets of single collectives scatter"),
+    _clock("offset_us", "offset that turns times of the rank into times of the first rank"),
+    _clock("scatter_us", "scatter of the offsets of single collectives"),
     _clock("lower_us", "lower bound of the offset"),
     _clock("upper_us", "upper bound of the offset"),
-    integer("collectives", "collectives that the offset is computed from", "offset.collectives"),
-    _clock("applied_us", "what is added to its times"),
+    integer("collectives", "collectives from which the offset is computed", "offset.collectives"),
+    _clock("applied_us", "offset that is added to the rank's times"),
     integer("corrected_last_count", "collectives that the rank began last, on one clock",
             lambda item: item.corrected.last_count if item.corrected else None),
     number("corrected_waited_us", "time that the rank waited for others, on one clock",
@@ -214,14 +214,14 @@ def _kind_us(name: str, description: str, of_ns: Callable[[_Kind], float | None]
 
 _KINDS = (
     text("op", "operation", "kind.op"),
-    text("dtype", "element type, in PyTorch's words", "kind.dtype"),
+    text("dtype", "element type, as PyTorch names it", "kind.dtype"),
     integer("elements", "elements of the message", "kind.elements"),
     replace(_BYTES, value=lambda item: item.kind.ones[0].bytes),
     integer("group_size", "ranks of the group", "kind.group_size"),
     integer("count", "collectives", lambda item: len(item.kind.ones)),
     _kind_us("latency_us_median", "median latency", lambda item: _median(item.latencies)),
-    _kind_us("latency_us_min", "least", lambda item: min(item.latencies, default=None)),
-    _kind_us("latency_us_max", "greatest", lambda item: max(item.latencies, default=None)),
+    _kind_us("latency_us_min", "shortest latency", lambda item: min(item.latencies, default=None)),
+    _kind_us("latency_us_max", "longest latency", lambda item: max(item.latencies, default=None)),
     _kind_us("start_skew_us_median", "median skew of the starts",
              lambda item: _median(start for start, _ in item.skews)),
     _kind_us("end_skew_us_median", "median skew of the ends",
@@ -234,8 +234,8 @@ _KINDS = (
            lambda item: all(one.is_complete for one in item.kind.ones)),
     _kind_us("duration_us_sum", "total duration of all their kernels",
              lambda item: sum(item.durations)),
-    _kind_us("duration_us_min", "shortest", lambda item: min(item.durations)),
-    _kind_us("duration_us_median", "median", lambda item: _median(item.durations)),
+    _kind_us("duration_us_min", "shortest duration", lambda item: min(item.durations)),
+    _kind_us("duration_us_median", "median duration", lambda item: _median(item.durations)),
 )  # fmt: skip
 
 

@@ -25,8 +25,8 @@ from gemmetry.traces.summary import Summary
 
 _COUNTS = (
     integer("kernels", "kernels on GPUs"),
-    integer("gemm_kernels", "of them GEMMs"),
-    integer("comm_kernels", "of them kernels that communicate"),
+    integer("gemm_kernels", "GEMM kernels"),
+    integer("comm_kernels", "kernels that communicate"),
     microseconds("gemm_kernel_us", "sum of the durations of GEMM kernels"),
     microseconds("comm_kernel_us", "sum of the durations of kernels that communicate"),
     microseconds("window_us", "from the first start to the last end of work on GPUs"),
@@ -55,9 +55,9 @@ def _of_step(attribute: str) -> Callable[[Summary], Any]:
 _STEPS = (
     _FILE,
     integer("step", "number of the step", _of_step("number")),
-    text("window_from", "what the window of the step is taken from", _of_step("source")),
+    text("window_from", "source of the step's window", _of_step("source")),
     *_COUNTS,
-    microseconds("others_us", "part of the window in which only work of no step, or another, ran"),
+    microseconds("others_us", "part of the window with only work of other steps, or of no step"),
     number("mark_us", "length of the step's mark on the host",
            lambda s: s.step.mark_ns / 1000 if s.step else None, unit="µs"),
     integer("inferred", "kernels that were assigned without a recorded launch",
@@ -126,7 +126,7 @@ def _gemm_columns(total_ns: int) -> tuple[ItemColumn, ...]:
         microseconds("median_us", "median time"),
         microseconds("p5_us", "5th percentile"),
         microseconds("p95_us", "95th percentile"),
-        microseconds("mad_us", "median distance from the median"),
+        microseconds("mad_us", "median absolute deviation from the median"),
         *_TIMES,
         number("tflops", "speed of the median instance", unit="10¹² FLOP/s"),
         number("peak_fraction", "speed as a share of the device's peak"),

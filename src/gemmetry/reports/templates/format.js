@@ -68,7 +68,7 @@ function fillSelect(select, options, chosen) {
   }));
 }
 
-// A name in lines of at most `width` characters, broken behind "_", "×" and blanks where it can be,
+// A name in lines of at most `width` characters, broken after "_", "×" and spaces where possible,
 // so that names that differ in one place only can still be distinguished.
 function brokenText(text, width) {
   const lines = [""];

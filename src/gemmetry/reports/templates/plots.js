@@ -8,7 +8,7 @@ const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "8
 const escapeText = (text) =>
   String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
-// Why a measurement is less trustworthy, of a provider's best dispatch or of the one it is held against.
+// Why the measurement of a provider's best dispatch, or of its baseline, is less trustworthy.
 function markText(best, whose = "") {
   if (!best.marks.length) return "";
   return `<br>!${whose ? ` ${escapeText(whose)}:` : ""} ${escapeText(best.marks.join(", "))}`;
@@ -56,14 +56,14 @@ class Plots {
     return palette[this.colours.places[provider] % palette.length];
   }
 
-  // Where colours come again, symbols differ.
+  // Where colours repeat, symbols differ.
   symbol(provider) {
     const place = this.colours.places[provider];
     return SYMBOLS[(place + Math.floor(place / this.colours.light.length)) % SYMBOLS.length];
   }
 
-  // The texts of a heat map's cells, in the colours that can be read on them: a heat map that
-  // cannot be seen for each, because the texts of one have one colour.
+  // The texts of a heat map's cells, in the colours that are legible on them: one transparent heat
+  // map for each colour, because all texts of a heat map have one colour.
   cellTexts(trace, inks) {
     const clear = [[0, "rgba(0,0,0,0)"], [1, "rgba(0,0,0,0)"]];
     return [...new Set(inks.flat().filter(Boolean))].map((ink) => ({
@@ -205,7 +205,7 @@ class Plots {
     const target = document.getElementById("plot-grid");
     const figure = this.figureOf(this.figures.grid, "grid-select");
     const note = document.getElementById("grid-note");
-    note.textContent = figure.hidden ? `${figure.hidden} slower configurations are left out here; the table has them.` : "";
+    note.textContent = figure.hidden ? `${figure.hidden} slower configurations are left out here; the table lists them.` : "";
     const narrow = target.clientWidth < 800;
     const labels = figure.rows.map((text) => brokenText(text, narrow ? 20 : 48));
     const lines = Math.max(...labels.map((label) => label.length));
@@ -301,7 +301,7 @@ class Plots {
           line: { color, width: 2, shape: "hv", dash: DASHES[place % DASHES.length] }, hovertemplate: `${escapeText(short)}<br>%{y:.0%} take at most %{x:.4g} ${unit}<extra></extra>` },
       ];
     });
-    // Far outliers are kept in sight by a logarithmic axis.
+    // A logarithmic axis keeps distant outliers visible.
     const durations = chosen.flatMap((s) => s.ns.map((ns) => ns / factor));
     const [low, high] = durations.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, 0]);
     const title = `duration of a launch, ${unit}`;

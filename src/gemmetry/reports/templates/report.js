@@ -25,7 +25,7 @@
   for (const part of document.querySelectorAll("[data-figure]")) part.hidden = plots.figures[part.dataset.figure].length === 0;
   plots.drawAll();
 
-  // A change of theme, and printing, need the plots' colours read again.
+  // After a change of theme, and for printing, the plots need their colours again.
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plots.drawAll());
   addEventListener("beforeprint", () => plots.drawAll());
   addEventListener("afterprint", () => plots.drawAll());
@@ -33,7 +33,7 @@
   for (const button of document.querySelectorAll(".copy")) {
     button.addEventListener("click", async () => {
       const done = await copyText(button.dataset.copy);
-      button.textContent = done ? "Copied" : "Select and copy by hand";
+      button.textContent = done ? "Copied" : "Select the text to copy it";
       setTimeout(() => { button.textContent = "Copy"; }, 1500);
     });
   }
@@ -44,7 +44,7 @@
       await navigator.clipboard.writeText(text);
       return true;
     } catch {
-      return false; // pages opened from a file may not be allowed to
+      return false; // a browser may not allow it to pages opened from a file
     }
   }
 })();

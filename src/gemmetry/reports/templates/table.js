@@ -88,7 +88,7 @@ class ResultsTable {
     document.querySelector("#table thead").replaceChildren(element("tr", {}, blank, ...cells));
   }
 
-  // Numbers sort largest first where large is good; a second press turns the order around.
+  // Numbers sort largest first where large is good; a second press reverses the order.
   sortBy(column) {
     const first = ["gflops", "roofline", "ratio"].includes(column.key);
     const same = this.sorting.key === column.key;
@@ -126,7 +126,7 @@ class ResultsTable {
     return [...rows].sort((left, right) => {
       const [a, b] = [get(left), get(right)];
       if (a === b) return left.index - right.index;
-      if (a === null || a === undefined) return 1; // what has no value stands last, either way
+      if (a === null || a === undefined) return 1; // rows without a value come last in either order
       if (b === null || b === undefined) return -1;
       return sign * (typeof a === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
     });
@@ -177,13 +177,13 @@ class ResultsTable {
     }
     if (column.style === "verification") {
       const marks = { passed: "✓", warned: "~ warned", failed: "✗ failed", not_verified: "– no" };
-      const told = [text.replace("_", " "), row.record.accuracy_class].filter(Boolean).join(", accuracy ");
-      return element("td", { class: `mark-${value}`, title: told }, marks[value] || text);
+      const title = [text.replace("_", " "), row.record.accuracy_class].filter(Boolean).join(", accuracy ");
+      return element("td", { class: `mark-${value}`, title }, marks[value] || text);
     }
     const hint = column.hint ? column.hint(row) : column.style === "configuration" ? text : "";
     const isDoubtful = (column.key === "half" && hint) || (column.key === "ratio" && row.derived.sign);
     const styles = [column.number ? "number" : "", column.style || "", isDoubtful ? "noisy" : ""];
-    // Signs have a place of their own, so that the numbers stay below each other.
+    // Signs are set apart, so that the numbers line up.
     const sign = column.hasSigns ? element("span", { class: "sign" }, missing && !column.absent ? "" : column.sign(row)) : null;
     const shown = column.style === "configuration" ? breakable(text) : text;
     return element("td", { class: styles.join(" ").trim(), title: hint || null }, shown, sign);

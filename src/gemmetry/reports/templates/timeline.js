@@ -17,12 +17,12 @@ class Timeline {
     this.group = this.groups[index];
     this.from = 0;
     this.to = this.group.window;
-    // A number has 52 bits: in a window of years a step of nanoseconds would lead nowhere.
+    // A number has 52 bits: in a window of years, a step of nanoseconds would change nothing.
     this.least = Math.max(100, this.group.window * 2 ** -36);
     const { left_out: leftOut, joined } = this.group;
     document.getElementById("timeline-note").textContent = [
       leftOut ? `${leftOut} lanes with less work are not drawn.` : "",
-      joined ? "Neighbours of one kind are drawn as one where they are too many; a search does not find these." : "",
+      joined ? "Where there is too much work to draw, neighbours of one kind are drawn as one; a search does not find these." : "",
     ].join(" ").trim();
     this.search.run();
   }
@@ -206,7 +206,7 @@ class Timeline {
     this.hint.style.top = `${y + 16}px`;
   }
 
-  // What to say of a piece of work: its name, what it computed or sent and how fast, when it ran.
+  // The hint about a piece of work: its name, what it computed or sent and how fast, when it ran.
   lines(lane, place) {
     if (place < 0) return [];
     const count = lane.count ? lane.count[place] : 1;
@@ -268,8 +268,8 @@ class Timeline {
   }
 }
 
-// Finds pieces of work by name, operator and shape: the others fade, and one after the other of
-// those found is shown.
+// Finds pieces of work by name, operator and shape: the others fade, and the matches are shown one
+// after the other.
 class Search {
   constructor(timeline) {
     this.timeline = timeline;
@@ -313,7 +313,7 @@ class Search {
     this.timeline.draw();
   }
 
-  // A piece that stands for several has the name of the first only.
+  // A piece that represents several has only the name of the first.
   hides(lane, place) {
     return this.works !== null && !(this.works[lane.work[place]] && !(lane.count && lane.count[place] > 1));
   }
@@ -380,8 +380,8 @@ function firstAfter(values, limit) {
   return low;
 }
 
-// Gives each step that begins before the one before it has ended the other of two levels; how many
-// levels there are.
+// Puts each step that begins before the previous one has ended on the other of two levels; returns
+// the number of levels.
 function stack(steps) {
   let reached = -Infinity;
   let level = 0;
@@ -395,7 +395,7 @@ function stack(steps) {
   return levels;
 }
 
-// What to say of the steps at a moment.
+// The hint about the steps at a moment.
 function stepTexts(lane, time) {
   const found = lane.steps.filter(([, start, length]) => start <= time && time < start + length);
   return found.flatMap(([number, start, length, mark]) => [

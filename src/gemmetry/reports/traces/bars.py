@@ -1,4 +1,4 @@
-"""The bars of a page of traces: what operators, products and kernels took."""
+"""The bars of a page of traces: the time of operators, products and kernels."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _MOST_BARS = 15
 
 _COLOURS = {"gemm": "GEMM", "attention": "attention", "other": "other kernels",
             "communication": "communication"}  # fmt: skip
-"""Of what kernels do, in the order of a bar's parts, with their names."""
+"""Colour of each class of kernels -> the name of the class, in the order of a bar's parts."""
 
 
 def host_bars(report: TraceReport) -> list[Bar]:
-    """Self time by the operator's name."""
+    """Bars of self time by the operator's name."""
     return [
         Bar(
             name,
@@ -37,14 +37,14 @@ def host_bars(report: TraceReport) -> list[Bar]:
 def gemm_bars(
     rows: Sequence[GemmRow], only_on: Callable[[Set[Path]], str] = lambda _: ""
 ) -> list[Bar]:
-    """Time of products by kernel or operator and shape; the kernel's name where no shape is
-    known, and what `only_on` says of the row's files."""
+    """Bars of the time of products by kernel or operator and shape, labelled with the kernel's name
+    where no shape is known, and with the text of `only_on` for the row's files."""
     bars = []
     for row in rows[:_MOST_BARS]:
         speed = "" if row.tflops is None else f" · {format_gflops(row.tflops * 1000, even=True)}"
         share = "" if row.peak_fraction is None else f" · {row.peak_fraction:.1%}"
         overlapped = (row.overlapped_ns or 0) / 1e6
-        parts = (("gemm", row.sum_ns / 1e6 - overlapped), ("beside", overlapped))
+        parts = (("gemm", row.sum_ns / 1e6 - overlapped), ("overlapped", overlapped))
         label = shape_text(row.shape, row.dtype, row.layout)
         name = row.facts.short or row.kernel[:MOST_CHARACTERS]
         value = f"{format_ns(row.sum_ns, even=True)}{speed}{share}"
@@ -59,8 +59,8 @@ def gemm_bars(
 
 
 def category_bars(report: TraceReport) -> list[Bar]:
-    """Kernel time by what the operator that launched a kernel does, divided by what the kernel
-    itself does: a launch of a graph holds kernels of every kind."""
+    """Bars of kernel time by what the launching operator does, divided by what the kernel itself
+    does: the launch of a graph contains kernels of every kind."""
     table = report.page_table("kernel_summary")
     if table is None:
         return []
@@ -70,8 +70,8 @@ def category_bars(report: TraceReport) -> list[Bar]:
 
 
 def _category_bar(word: str, parts: dict[str, float]) -> Bar:
-    told = ", ".join(
+    listed = ", ".join(
         f"{_COLOURS[colour]} {format_ns(us * 1000)}" for colour, us in parts.items() if us
     )
     whole = format_ns(sum(parts.values()) * 1000, even=True)
-    return Bar(word, tuple(parts.items()), whole, f"{word[:MOST_CHARACTERS]}: {told}")
+    return Bar(word, tuple(parts.items()), whole, f"{word[:MOST_CHARACTERS]}: {listed}")

@@ -15,28 +15,28 @@ from gemmetry.traces.collectives.jobs import JobCollectives
 from gemmetry.traces.collectives.summary import Collective
 
 BOUNDS = {"latency_us_median": "≤", "algbw_gbps_median": "≥", "busbw_gbps_median": "≥"}
-"""Columns of kinds -> the sign in front of a number of a kind that is not complete."""
+"""Columns of kinds -> the sign before a number whose kind is not complete."""
 
 ABOUT_BOUNDS = (
-    "≤ and ≥: ranks of these groups have no file, or no trace gives the group. The rank that came "
-    "last may be one of them."
+    "≤ and ≥ mark bounds: some ranks of these groups have no file, or no trace names the group. "
+    "The rank that came last may be one of them."
 )
 """What these signs mean, wherever they are shown."""
 
 _MOST_CHARACTERS = 20
-"""Of a type's name; PyTorch's longest has 16."""
+"""Characters shown of a type's name; PyTorch's longest name has 16."""
 
 _UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
 
 def bounded(text: str, column: str, *, complete: bool) -> str:
-    """A number's text as people see it, with the sign of a bound where it is one."""
+    """The text of a number, preceded by the sign of a bound if it is one."""
     sign = "" if complete or not text else BOUNDS.get(column, "")
     return f"{sign} {text}" if sign else text
 
 
 def print_jobs(jobs: Sequence[JobCollectives], console: Console) -> None:
-    """Each job: its kinds of collectives, its ranks, and what to know about them."""
+    """Print each job: its kinds of collectives, its ranks, and notes about them."""
     for number, found in enumerate(jobs):
         if number:
             console.print()
@@ -44,7 +44,7 @@ def print_jobs(jobs: Sequence[JobCollectives], console: Console) -> None:
 
 
 def print_job(found: JobCollectives, console: Console) -> None:
-    """One job."""
+    """Print one job."""
     job, matching = found.job, found.matching
     left = sum(matching.unmatched.values())
     size = job.world_size or len(job.ranks) + len(job.missing)
@@ -89,7 +89,7 @@ def _kinds(found: JobCollectives) -> Table:
 
 
 def _kernels(kernels: Sequence[Collective]) -> Table:
-    """Of a rank alone: durations hold the wait for others, so there are no bandwidths."""
+    """The table of a single rank, without bandwidths, as durations include waits for others."""
     groups: dict[tuple[str, str, int | None], list[int]] = {}
     for one in kernels:
         key = (one.op or "-", one.dtype or "", one.bytes)
@@ -132,7 +132,8 @@ def _table(*heads: str, left: int = 2) -> Table:
 
 
 def _plain(dtype: str | None) -> Text:
-    """A type that is not known is whatever a trace calls it: neither markup nor a long text."""
+    """The name of a type. An unknown type comes from the trace, so it is not interpreted as markup
+    and is cut if it is long."""
     text = printable(dtype or "-").replace("\n", " ")
     return Text(text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…")
 
@@ -143,7 +144,7 @@ def _median(row: Row, column: str) -> str:
 
 
 def size_text(size: int | None) -> str:
-    """``402.7 MB``: powers of ten; "-" where it is not known."""
+    """``402.7 MB``, with decimal units; "-" if the size is not known."""
     if size is None:
         return "-"
     for unit, name in _UNITS:

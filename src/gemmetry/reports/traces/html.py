@@ -1,7 +1,7 @@
-"""A report of traces as one HTML file that asks the network for nothing.
+"""A report of traces as one HTML file that loads nothing from the network.
 
-Names of kernels, operators and files come from traces of anybody: templates escape them, pictures
-escape them, and the script puts them in as text.
+Names of kernels, operators and files come from traces of any origin: templates and pictures escape
+them, and the script inserts them as text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gemmetry.reports.traces.timeline import timeline_groups
 from gemmetry.traces.timeline import KINDS
 
 _MOST_TRACES = 40
-"""Bars of traces; of more the page tells how many are left out."""
+"""The most traces with a bar each; the page states how many others are left out."""
 
 _STYLES = ("report.css", "trace.css")
 _SCRIPTS = ("format.js", "timeline.js")
@@ -46,16 +46,16 @@ _OF_WINDOWS = _OF_TIMELINE | {
     "copy": "exposed copies",
 }
 _OF_HOST = _OF_TIMELINE | {"gemm": "matrix products", "other": "other operators"}
-_OF_GEMMS = {"gemm": "alone", "beside": "at the same time as communication"}
-"""What colours mean in each picture."""
+_OF_GEMMS = {"gemm": "alone", "overlapped": "at the same time as communication"}
+"""Colour -> its meaning, in each picture."""
 
 
 def trace_page(report: TraceReport, *, command: str = "", created: str = "") -> str:
-    """The page: how time divides, the timeline, GEMMs, operators, kernels, collectives.
+    """The page: how time is divided, the timeline, GEMMs, operators, kernels, collectives.
 
     Args:
-        command: that made the report, as it was typed.
-        created: when it was made.
+        command: the command that created the report, as it was typed.
+        created: the time at which it was created.
     """
     templates = page_templates()
     hidden = max(0, len(report.summaries) - _MOST_TRACES)
@@ -69,7 +69,7 @@ def trace_page(report: TraceReport, *, command: str = "", created: str = "") -> 
         tiles=gpu_tiles(report) if report.has_gpu_work else host_tiles(report),
         warnings=[cut(warning) for warning in report.warnings],
         remarks=[cut(remark) for remark in report.remarks],
-        time_bars=Markup(bars_html(windows, "How the time of each trace divides", 1.0)),
+        time_bars=Markup(bars_html(windows, "How the time of each trace is divided", 1.0)),
         time_legend=_legend(colours_of(windows), _OF_WINDOWS),
         timeline_legend=_legend({*in_lanes, "idle"},
                                 _OF_TIMELINE if report.has_gpu_work else _OF_HOST),
@@ -77,7 +77,7 @@ def trace_page(report: TraceReport, *, command: str = "", created: str = "") -> 
         gemm_bars=Markup(bars_html(gemm_bars(report.gemms, report.only_on),
                                   "GEMM time by kernel and shape")),
         gemm_legend=_legend(
-            {"gemm", "beside"} if any(row.overlapped_ns for row in report.gemms) else (), _OF_GEMMS
+            _OF_GEMMS if any(row.overlapped_ns for row in report.gemms) else (), _OF_GEMMS
         ),
         host_bars=Markup(bars_html(of_host, "Self time by operator")),
         host_legend=_legend(colours_of(of_host), _OF_HOST),
@@ -96,7 +96,7 @@ def trace_page(report: TraceReport, *, command: str = "", created: str = "") -> 
 
 
 def _legend(present: Collection[str], texts: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The colours that are `present`, with what they mean."""
+    """The colours that are `present`, with their meanings."""
     return [(colour, text) for colour, text in texts.items() if colour in present]
 
 
@@ -109,7 +109,7 @@ def _title(report: TraceReport) -> str:
 
 
 def _identity(report: TraceReport, created: str) -> list[str]:
-    """Where the traces are, of what, and what made the page."""
+    """The folder of the traces, what they cover, and the version that created the page."""
     files = [summary.file for summary in report.summaries]
     folder = str(common_folder(files))
     parts = [f"in {cut(folder)}"] if folder not in ("", ".") else []

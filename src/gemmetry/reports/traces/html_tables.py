@@ -18,13 +18,13 @@ from gemmetry.reports.traces.steps import ABOUT_STEPS, steps_text
 
 _MOST_ROWS = 30
 _MOST_ROWS_OF = {"host_products": 100}
-"""Where a grid that was recorded should stand as a whole."""
+"""Rows of tables in which a recorded grid of shapes should appear whole."""
 
 MOST_CHARACTERS = 400
-"""Of a text on the page."""
+"""Characters of a text on the page."""
 
 _MOST_DECIMALS = 3
-"""Of a column: a nanosecond of times in µs, a microsecond of times in ms."""
+"""Decimals of a column: a nanosecond of times in µs, a microsecond of times in ms."""
 
 _UNBROKEN = 32
 """Characters of a cell that is kept on one line."""
@@ -103,18 +103,18 @@ _HEADINGS = {
     "others_us": "only other work, µs",
     "idle_us": "idle, µs",
 }
-"""Columns of sheets -> what they are called on the page; others are called as they are."""
+"""Columns of sheets -> their names on the page; the others keep their names."""
 
 _OVER_FILES = ("gemms", "host_products", "host_operators", "ops_summary", "kernel_summary")
-"""Tables that take all files together."""
+"""Tables that combine all files."""
 
 _NO_NAMES = ("file", "job", "inputs", "operators", "what")
-"""Columns of texts that are no names of kernels: these are cut, not made short."""
+"""Text columns other than names of kernels: their texts are cut instead of abbreviated."""
 
 
 def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
-    """The tables that are not empty: heading, anchor, what they take together, headings and rows of
-    cells, how many rows are left out, and the sheet that has them all."""
+    """The tables that are not empty: heading, anchor, remark, headings and rows of cells, how many
+    rows are left out, and the sheet that has all rows."""
     labels = _labels(report)
     several = len(report.summaries) > 1
     for name, heading, by, wanted in _SHOWN:
@@ -135,9 +135,9 @@ def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
             [_shown(*cell[:2], labels, cell[2]) for cell in zip(row, shown, decimals, strict=True)]
             for row in rows[:most]
         ]
-        about = "All files together." if several and name in _OVER_FILES else ""
+        about = "All files combined." if several and name in _OVER_FILES else ""
         if name == "steps":
-            lead = "All files together. " if several else ""
+            lead = "All files combined. " if several else ""
             about = lead + steps_about(report)
         if name == "collectives":
             about = _with_bounds(cells, shown, table.values("complete"))
@@ -160,7 +160,7 @@ def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
 
 
 def steps_about(report: TraceReport) -> str:
-    """What to know about a table of all steps."""
+    """The remarks about a table of all steps."""
     texts = (steps_text(report.summaries, report.steps), ABOUT_STEPS)
     return " ".join(f"{text[0].upper()}{text[1:]}." for text in texts)
 
@@ -168,8 +168,8 @@ def steps_about(report: TraceReport) -> str:
 def _with_bounds(
     cells: Sequence[Sequence[dict[str, Any]]], columns: Sequence[str], complete: Sequence[bool]
 ) -> str:
-    """Marks latencies and bandwidths in rows of groups that are not `complete`; what to say of
-    the marks."""
+    """Mark latencies and bandwidths in rows of groups that are not `complete`; return a sentence
+    about the marks."""
     for row, is_complete in zip(cells, complete, strict=False):
         for cell, column in zip(row, columns, strict=True):
             cell["text"] = bounded(cell["text"], column, complete=is_complete)
@@ -177,7 +177,7 @@ def _with_bounds(
 
 
 def _labels(report: TraceReport) -> dict[str, str]:
-    """Files and jobs -> what tells them apart."""
+    """Files and jobs -> the part of their names that distinguishes them."""
     found: dict[str, str] = {}
     for paths in ([s.file for s in report.summaries], [Path(j.job.name) for j in report.jobs]):
         distinct = list(dict.fromkeys(paths))
@@ -187,7 +187,7 @@ def _labels(report: TraceReport) -> dict[str, str]:
 
 
 def _decimals(values: Sequence[Any], column: str) -> int:
-    """Digits after the point for the numbers of a column; a percentage has two at most."""
+    """The number of decimals of a column; a percentage has at most two."""
     numbers = [v for v in values if isinstance(v, float) and math.isfinite(v)]
     return column_decimals(numbers, 2 if "%" in column else _MOST_DECIMALS)
 
@@ -224,6 +224,6 @@ def _number(value: float, column: str, decimals: int) -> str:
 
 
 def cut(text: str, most: int = MOST_CHARACTERS) -> str:
-    """`text` on one line, without control characters, and not longer than `most`."""
+    """`text` on one line, without control characters, in at most `most` characters."""
     text = printable(text[: most + 1]).replace("\n", " ")
     return text if len(text) <= most else f"{text[: most - 1]}…"

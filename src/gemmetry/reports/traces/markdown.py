@@ -1,4 +1,4 @@
-"""A report of traces as Markdown: what fits in a pull request or a wiki page."""
+"""A report of traces as Markdown, short enough for a pull request or a wiki page."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SHOWN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 
 
 _SHEETS = {"host_products": "host_operators"}
-"""Tables that are no sheets -> the sheet that has their rows."""
+"""Tables without a sheet of their own -> the sheet that has their rows."""
 
 
 def trace_markdown(report: TraceReport) -> str:

@@ -1,4 +1,4 @@
-"""The bars of a report of traces as HTML: how time divides, and what takes most of it.
+"""The bars of a report of traces as HTML: how time is divided, and what takes most of it.
 
 Every text from a trace is escaped here; nothing in a picture is a script or a link.
 """
@@ -18,15 +18,15 @@ _MOST_CHARACTERS = 44
 
 
 class Bar(NamedTuple):
-    """One bar; its parts stand one behind the other."""
+    """One bar; its parts follow each other from left to right."""
 
     label: str
     parts: tuple[tuple[str, float], ...]
     """(class of its colour, length) pairs."""
     value: str
-    """Told behind the bar."""
+    """Text after the bar."""
     hint: str = ""
-    """Told on hovering; "" for the label."""
+    """Text shown when hovering; "" for the label."""
 
 
 def bars_html(bars: Sequence[Bar], title: str, whole: float | None = None) -> str:
@@ -34,8 +34,8 @@ def bars_html(bars: Sequence[Bar], title: str, whole: float | None = None) -> st
     there are none.
 
     Args:
-        title: what the picture shows, for those who cannot see it.
-        whole: length that fills the width; that of the longest bar if it is not given.
+        title: a description of the picture for screen readers.
+        whole: the length that fills the width (default: that of the longest bar).
     """
     if not bars:
         return ""
@@ -58,13 +58,14 @@ def bars_html(bars: Sequence[Bar], title: str, whole: float | None = None) -> st
 
 
 def colours_of(bars: Sequence[Bar]) -> set[str]:
-    """Classes of colours that `bars` show."""
+    """The classes of the colours in `bars`."""
     return {colour for bar in bars for colour, length in bar.parts if length > 0}
 
 
 def time_bars(summaries: Sequence[Summary]) -> list[Bar]:
-    """How the window of each trace divides: GEMM, other computing, exposed communication, exposed
-    copies, idle. GEMM is as a share of computing, by the sums of kernels' durations."""
+    """How the window of each trace is divided: GEMM, other computing, exposed communication,
+    exposed copies, idle. The computing time is split between GEMM and others in proportion to the
+    sums of their kernels' durations."""
     labels = short_paths([summary.file for summary in summaries])
     bars = []
     for summary in summaries:
@@ -84,9 +85,9 @@ def time_bars(summaries: Sequence[Summary]) -> list[Bar]:
         names = ("GEMM", "other kernels", "exposed communication", "exposed copies", "idle")
         hint = ", ".join(f"{n} {part:.1%}" for n, (_, part) in zip(names, parts, strict=True))
         label = labels[summary.file] + (f" {summary.of}" if summary.of else "")
-        # One unit where it fits, so that windows can be held against each other.
-        told = f"{window / 1e6:,.1f} ms" if window >= 1_000_000 else format_ns(window)
-        bars.append(Bar(label, parts, told, f"{summary.file}: {hint}"))
+        # The same unit wherever it fits, so that windows can be compared.
+        length = f"{window / 1e6:,.1f} ms" if window >= 1_000_000 else format_ns(window)
+        bars.append(Bar(label, parts, length, f"{summary.file}: {hint}"))
     return bars
 
 
@@ -117,7 +118,7 @@ def common_folder(paths: Sequence[Path]) -> Path:
 
 
 def _cut(text: str) -> str:
-    """Both ends of a text: names of files differ at either."""
+    """The two ends of a long text, because names of files differ at either end."""
     if len(text) <= _MOST_CHARACTERS:
         return text
     half = _MOST_CHARACTERS // 2

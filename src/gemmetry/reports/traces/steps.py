@@ -1,4 +1,4 @@
-"""Steps of traces: rows for files and frames, and how a terminal shows them."""
+"""Steps of traces: how a terminal shows them, and sentences about them for every report."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 ABOUT_STEPS = (
-    "mark is the time in which the host launched a step, window the time from its first to its "
+    "mark is the time in which the host launched a step, window is the time from its first to its "
     "last work on the device"
 )
-"""What the two spans of a step are, wherever they are shown."""
+"""The meaning of the two spans of a step, wherever they are shown."""
 
 _OVERLAP = (
-    f"Steps overlap on the device: {ABOUT_STEPS}, others the part of the window in which only work "
-    "of other steps, or of none, ran."
+    f"Steps overlap on the device: {ABOUT_STEPS}, and others is the part of the window in which "
+    "only work of other steps, or of no step, ran."
 )
 
 _SHOWN_SHARE = 0.0005
-"""Of a window: what a percentage with one decimal shows."""
+"""The smallest share of a window that a percentage with one decimal shows."""
 
 
 def outside_text(outside: Outside) -> str:
@@ -45,8 +45,8 @@ def steps_text(files: Iterable[Summary], steps: Sequence[Summary]) -> str:
     """How the windows and the idle time of `steps` relate to those of their `files`, as ``windows:
     18.342 of the trace's 22.937 ms; idle in them: 0.021 of 0.028 ms``.
 
-    Windows that overlap add up to more than they span, and idle time in several of them would count
-    several times; then only the windows are told.
+    The sum of windows that overlap exceeds the time they span, and idle time in several of them
+    would count several times; then the text gives the windows only.
     """
     names = {s.file for s in steps}
     wholes = [one for one in files if one.file in names]
@@ -61,7 +61,7 @@ def steps_text(files: Iterable[Summary], steps: Sequence[Summary]) -> str:
 
 
 def _span(steps: Iterable[Summary]) -> int:
-    """How long at least one of the windows of one file's steps lasts, in ns."""
+    """The length in ns of the union of the windows of one file's steps."""
     spanned, reached = 0, 0
     for start, end in sorted((s.step.start_ns, s.step.end_ns) for s in steps if s.step):
         spanned += max(0, end - max(start, reached))
@@ -75,8 +75,8 @@ def print_steps(
     outside: Sequence[Outside],
     console: Console,
 ) -> None:
-    """The steps of each file, one line each, percent of their windows, how these relate to the
-    window of the file, and the kernels that are in no step."""
+    """Print the steps of each file, one line each with percentages of their windows, then how these
+    relate to the window of the file, and the kernels that are in no step."""
     if not steps:
         return
     overlap = _overlap(steps)
@@ -128,6 +128,6 @@ def _cells(s: Summary, overlap: bool) -> list[str]:
 
 
 def _aligned(texts: Sequence[str], widths: Sequence[int]) -> str:
-    """The first to the left, the others to the right."""
+    """The texts in columns of `widths`, the first left-aligned, the others right-aligned."""
     cells = [f"{text:>{width}}" for text, width in zip(texts[1:], widths[1:], strict=True)]
     return (f"{texts[0]:<{widths[0]}}" + "".join(cells)).rstrip()

@@ -1,4 +1,4 @@
-"""Tables of traces: rows for files and frames, and how a terminal and a notebook show them."""
+"""Tables of traces on a terminal and in a notebook."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _GPU_TIMES = (
 
 
 _BESIDE_THE_NAME = 60
-"""Columns of a terminal that a line of a summary's numbers takes, and what is said of its file."""
+"""Columns of a terminal that the numbers and the remark of a summary's line take."""
 
 
 def print_summary(summary: Summary, console: Console) -> None:
-    """One trace, at most 80 columns wide."""
+    """Print one trace, at most 80 columns wide."""
     title = printable(summary.label)
     if summary.partial:
         title += "  (partial: the file ends early)"
@@ -80,8 +80,8 @@ def print_summary(summary: Summary, console: Console) -> None:
 
 
 def print_summaries(summaries: Sequence[Summary], console: Console) -> None:
-    """Several traces, one line each; percent of the window. Names are cut to the room that is
-    left."""
+    """Print several traces, one line each, with percentages of the window. Names are cut to the
+    remaining width."""
     names = [_short_name(s) for s in summaries]
     width = min(max(map(len, names), default=0), max(26, console.width - _BESIDE_THE_NAME))
     print_line(console, f"{'':<{width}} {'window':>10} {'busy':>6} {'comp.':>6} {'comm.':>6} "
@@ -95,8 +95,8 @@ def print_summaries(summaries: Sequence[Summary], console: Console) -> None:
             name = _cut(_short_name(s), width)
             mark = "partial" if s.partial else ""
             if not s.window_ns:
-                told = "no work on a GPU"
-                print_line(console, f"{name:<{width}} {told:>40} {mark}".rstrip())
+                remark = "no work on a GPU"
+                print_line(console, f"{name:<{width}} {remark:>40} {mark}".rstrip())
                 continue
             shares = [
                 f"{100 * time / s.window_ns:{width}.1f}"
@@ -119,7 +119,7 @@ def _short_name(summary: Summary) -> str:
 
 
 def _place(summary: Summary) -> Path:
-    """The file; a trace of a workbook stands in it as in a folder."""
+    """The path of the trace; one in a workbook is named as if the workbook were a folder."""
     return Path(f"{summary.file}/{summary.of}") if summary.of else summary.file
 
 
@@ -131,7 +131,7 @@ def _by_folder(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
 
 
 def print_gemms(rows: Sequence[GemmRow], console: Console, *, top: int = 20) -> None:
-    """The `top` rows (0: all) with the most time, two lines each, at most 80 columns wide."""
+    """Print the `top` rows (0: all) with the most time, two lines each, at most 80 columns wide."""
     if not rows:
         print_line(console, "no GEMM kernels")
         return
@@ -175,17 +175,17 @@ def print_gemms(rows: Sequence[GemmRow], console: Console, *, top: int = 20) -> 
 
 
 def _source(row: GemmRow) -> str:
-    """Where the shape comes from."""
+    """The source of the shape."""
     if row.shape is None:
         return f"  {row.operators[0]}" if row.operators else ""
     if row.inferred == row.count:
         return "  inferred"
-    told = row.operators[0] if row.operators else ""
-    return f"  {told}" + (f" ({row.inferred} inferred)" if row.inferred else "")
+    operator = row.operators[0] if row.operators else ""
+    return f"  {operator}" + (f" ({row.inferred} inferred)" if row.inferred else "")
 
 
 def print_workload(load: Workload, console: Console, *, top: int = 0) -> None:
-    """The distinct GEMMs, at most 80 columns wide."""
+    """Print the distinct GEMMs, at most 80 columns wide."""
     shown = load.gemms[:top] if top else load.gemms
     print_line(console, f"{'ms':>10} {'%':>5} {'calls':>7}  GEMM (batch x m x n x k)", style="dim")
     for gemm in shown:
@@ -215,7 +215,7 @@ def print_workload(load: Workload, console: Console, *, top: int = 0) -> None:
 
 
 def shape_text(shape: GemmShape | None, dtype: str | None, layout: str | None) -> str:
-    """``16x5185x64x5185 bf16 tt``, or what is known of it."""
+    """``16x5185x64x5185 bf16 tt``, or the parts of it that are known."""
     size = "shape not known"
     if shape is not None:
         sizes = (*((shape.batch,) if shape.batch > 1 else ()), shape.m, shape.n, shape.k)
@@ -246,8 +246,8 @@ def notebook_table(summaries: Sequence[Summary], errors: Mapping[str, RequestErr
 
 
 def print_line(console: Console, text: str, *, style: str = "") -> None:
-    """One line, whatever the width of the terminal and its characters."""
-    # Files and frames are made of these rows too, where a terminal's library is not worth its time.
+    """Print one line, whatever the width of the terminal and the characters it supports."""
+    # This module is imported for files and frames too, where importing rich is not worth its time.
     from rich.text import Text
 
     console.print(Text(text, style=style), soft_wrap=True)

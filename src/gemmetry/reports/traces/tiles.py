@@ -1,4 +1,4 @@
-"""The figures at the head of a page of traces."""
+"""The figures at the top of a page of traces."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Tile = dict[str, str]
 
 def gpu_tiles(report: TraceReport) -> list[Tile]:
     """The time of the job (of several jobs the shortest and the longest), and shares of the windows
-    of all its ranks; times behind the shares are means over the ranks."""
+    of all its ranks; the times given with the shares are means over the ranks."""
     summaries = [one for one in report.summaries if one.window_ns] or report.summaries
     window = sum(one.window_ns for one in summaries)
     count = len(summaries)
     in_jobs = any(len(job.job.ranks) > 1 for job in report.jobs)
-    each = f" a {'rank' if in_jobs else 'trace'}" if count > 1 else ""
+    each = f" per {'rank' if in_jobs else 'trace'}" if count > 1 else ""
 
     def detail(ns: int) -> str:
         return f"{format_ns(ns / max(count, 1))}{each}"
@@ -73,7 +73,7 @@ def _windows(job: JobCollectives) -> Sequence[int]:
 
 
 def host_tiles(report: TraceReport) -> list[Tile]:
-    """Sums over all traces; shares are of the time in operators."""
+    """Sums over all traces; shares are those of the time in operators."""
     operators, products = report.host_operators, report.host_products
     spent = sum(row.self_ns for row in operators)
     of_products = sum(row.sum_ns for row in products)
@@ -82,7 +82,7 @@ def host_tiles(report: TraceReport) -> list[Tile]:
         {"label": "work on a GPU", "value": "none",
          "detail": "in this trace" if files == 1 else f"in {files:,} traces"},
         {"label": "time in operators", "value": format_ns(spent),
-         "detail": f"{sum(row.count for row in operators):,} calls, on all threads together"},
+         "detail": f"{sum(row.count for row in operators):,} calls, on all threads"},
     ]  # fmt: skip
     if products:
         calls = sum(row.count for row in products)

@@ -1,4 +1,4 @@
-"""What the script of a page of traces draws its timeline from: lanes, steps, and texts of hints."""
+"""The data of the timeline on a page of traces: lanes, steps, and texts of hints."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from gemmetry.traces.summary import Summary
 from gemmetry.traces.timeline import KINDS, TimelineLane, Work
 
 MOST_LANES = 128
-"""Lanes of one picture; of more, those with the most work are drawn."""
+"""The most lanes of one picture; of more, those with the most work are drawn."""
 
 _COMMUNICATION = KINDS.index("communication")
 
 _Text = tuple[str, str, str, int | None]
-"""Name, operator, shape or message, FLOPs of a piece of work."""
+"""Name, operator, shape or message, and FLOPs of a piece of work."""
 
 
 class _Message(NamedTuple):
@@ -33,7 +33,7 @@ class _Message(NamedTuple):
 
     text: str
     bus_bandwidth: float | None
-    """10⁹ bytes/s; None also where a rank of its group has no file: it is a bound then."""
+    """10⁹ bytes/s. None also if a rank of its group has no file, because it would be a bound."""
 
 
 def timeline_groups(report: TraceReport) -> list[dict[str, Any]]:
@@ -66,7 +66,7 @@ class _Rank(NamedTuple):
 
 
 def _messages(found: JobCollectives) -> dict[tuple[int | None, int], _Message]:
-    """Of the communication kernels, by rank and row of ``TraceRows.gpu``."""
+    """The messages of the communication kernels, by rank and row of ``TraceRows.gpu``."""
     matched: dict[tuple[int | None, int], Matched] = {
         (rank, kernel.row): one for one in found.matching.matched for rank, kernel in one.members
     }
@@ -76,9 +76,9 @@ def _messages(found: JobCollectives) -> dict[tuple[int | None, int], _Message]:
             one = matched.get((rank.rank, kernel.row))
             size = one.group_size if one else kernel.group.size if kernel.group else None
             count, dtype = one.bytes if one else kernel.bytes, kernel.dtype
-            told = size_text(count) if count is not None else ""
+            amount = size_text(count) if count is not None else ""
             parts = (
-                kernel.op, " ".join(filter(None, (told, dtype))), f"{size} ranks" if size else "",
+                kernel.op, " ".join(filter(None, (amount, dtype))), f"{size} ranks" if size else "",
             )  # fmt: skip
             bandwidth = one.bus_bandwidth if one and one.is_complete else None
             messages[rank.rank, kernel.row] = _Message(" · ".join(filter(None, parts)), bandwidth)
@@ -106,8 +106,8 @@ def _group(
         own = sorted((lane for lane in rank.lanes if id(lane) in kept), key=order)
         if rank.steps and own:
             drawn.append(_steps(rank, labels.text(number, "steps"), base, len(own)))
-        told = {row: message for (of, row), message in messages.items() if of == number}
-        drawn += [_lane(lane, labels.of(number, lane), base, works, told) for lane in own]
+        sent = {row: message for (of, row), message in messages.items() if of == number}
+        drawn += [_lane(lane, labels.of(number, lane), base, works, sent) for lane in own]
     return {
         "label": cut(label),
         "window": end - base,
@@ -118,8 +118,8 @@ def _group(
 
 
 def _order(lanes: Sequence[TimelineLane]) -> Any:
-    """A key by which the lanes of each rank stand in the same order: streams with the most work on
-    all ranks together first."""
+    """A sort key that puts the lanes of each rank in the same order: streams with the most work
+    over all ranks first."""
     spent: dict[tuple[int, str], int] = {}
     for lane in lanes:
         key = (lane.stream, lane.thread)
@@ -128,7 +128,7 @@ def _order(lanes: Sequence[TimelineLane]) -> Any:
 
 
 def _steps(rank: _Rank, label: str, base: int, rows: int) -> dict[str, Any]:
-    """Number, start, length and the mark's length of each step, above the `rows` lanes of its
+    """The number, start, length and mark length of each step, drawn above the `rows` lanes of its
     rank."""
     shift = rank.trace.base_ns - base
     return {
@@ -169,7 +169,7 @@ def _lane(
         bandwidths[piece] = None if speed is None else round(speed, 2)
     return {
         "label": label,
-        # Differences are short to write; the script adds them up.
+        # Differences take fewer characters; the script adds them up.
         "start": np.diff(lane.start_ns, prepend=base).tolist(),
         "length": lane.duration_ns.tolist(),
         "kind": lane.kind.tolist(),
@@ -188,7 +188,7 @@ def _text(work: Work) -> _Text:
 
 
 class _Labels(NamedTuple):
-    """What lanes of a group have to tell."""
+    """Which parts the labels of a group's lanes need."""
 
     ranks: bool
     devices: bool

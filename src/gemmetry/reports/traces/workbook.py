@@ -21,68 +21,72 @@ _LOOKS = {
 }
 
 OUR_SHEETS = {
-    "summary": "One row a file: counts, and exact times in µs (docs: traces).",
+    "summary": "One row per file: counts, and exact times in µs (docs: traces).",
     "steps": "The same for each step that the profiler marked.",
-    "gemms": "GEMM kernels by kernel and shape; all GEMM time is in it, linked or not.",
+    "gemms": "GEMM kernels by kernel and shape. All GEMM time is included, with or without a link "
+    "to an operator.",
     "shapes": "The distinct GEMMs of the workload; without work on a GPU, those of its operators.",
     "host_operators": "Operators of traces without work on a GPU, by input sizes and types: times "
-    "in µs on the host, self_us without the operators nested in them; of matrix products, each "
-    "recorded for one operator alone, the sizes, and 10¹² FLOP/s of the median call.",
+    "in µs on the host, with nested operators excluded from self_us. Matrix products, each counted "
+    "for one operator only, also have their sizes and the 10¹² FLOP/s of the median call.",
     "collectives": "Matched collectives by kind; bandwidths in 10⁹ bytes/s.",
     "matched": "Every matched collective.",
-    "ranks": "Who came last, who waited, and whose clock differs.",
+    "ranks": "Which rank came last, which waited, and whose clock differs.",
     "problems": "What could not be read.",
 }
-"""Sheets of our own, after those with TraceLens' names."""
+"""Gemmetry's own sheets, after those with TraceLens' names."""
 
 NOTES = (
     ("sheets", "Sheets from gpu_timeline to straggler_summary have the names, columns and units of "
      "TraceLens' workbooks (AMD-AGI/TraceLens 171dd747); the sheets after them are gemmetry's own. "
      "Sheets that would be empty are left out."),
-    ("exactness", "Sums and unions of times are made in whole nanoseconds."),
-    ("GFLOPS", "10⁹ FLOP of one call, of GEMMs 2·B·M·N·K (and B·M·N for a bias): an amount, not a "
-     "speed. Each sheet's column says what counts."),
-    ("MB, GB/s", "In TraceLens' sheets MB are 2²⁰ bytes and GB/s are 2³⁰ bytes/s; in collectives "
-     "and matched they are 10⁹ bytes/s, as nccl-tests counts: a number there is 1.0737 times as "
-     "large."),
-    ("GEMM", "Kernel times of the GEMM sheet are those of all that a call launched, fills, copies "
-     "and helper passes too, as TraceLens counts; GEMMs that no operator records are not in it. "
-     "The sheet gemms has all of them, by kernel."),
-    ("kernel lists", "The first kernel of a list is one that multiplies, if the operator launched "
-     "one; TraceLens' lists begin with the shortest, often a fill, and have an entry for each "
-     "place in the call, ours for each kernel and stream. Numbers are plain Python."),
-    ("fills", "Fills that an operator launched count in its time; TraceLens counts them on GPUs "
-     "of NVIDIA, and not on those of AMD."),
+    ("exactness", "Sums and unions of times are computed in whole nanoseconds."),
+    ("GFLOPS", "The number of floating-point operations of one call in 10⁹ (2·B·M·N·K for a GEMM, "
+     "and B·M·N more for a bias): an amount, not a speed. The descriptions of each sheet's columns "
+     "state what is counted."),
+    ("MB, GB/s", "In TraceLens' sheets MB means 2²⁰ bytes and GB/s means 2³⁰ bytes/s. The sheets "
+     "collectives and matched use 10⁹ bytes/s, as nccl-tests does, so their numbers are 1.0737 "
+     "times as large."),
+    ("GEMM", "The kernel times of the GEMM sheet include everything that a call launched, also "
+     "fills, copies and helper kernels, as in TraceLens. GEMMs that no operator records are not in "
+     "it; the sheet gemms has all GEMMs, by kernel."),
+    ("kernel lists", "A list begins with a kernel that multiplies, if the operator launched one. "
+     "TraceLens' lists begin with the shortest kernel, often a fill, and have an entry for each "
+     "position in the call; these have one for each kernel and stream. Numbers are plain Python."),
+    ("fills", "Fills that an operator launched count as its time; TraceLens counts them on NVIDIA "
+     "GPUs, but not on AMD GPUs."),
     ("operators by what they compute", "SDPA, CONV, BinaryElementwise, UnaryElementwise, "
-     "Normalization and Reduce have PyTorch's own operators and flash_attn's, as TraceLens has, "
-     "with all that a call launched. A call within a call of the same sheet has a row of its own, "
-     "so their sums count such time twice. Calls without work on a GPU have no row; TraceLens "
-     "gives them 0 µs. A copy counts one FLOP an element, as there."),
-    ("corrected models", "Where TraceLens' amounts are not those of the operator, ours are: the "
-     "bias of a convolution counts, groups of a transposed one do, and backward only the gradients "
-     "that were requested; attention moves elements as wide as their type, not always 2 bytes, and "
-     "arguments of flash_attn's backward are read at their own places; whether a normalization "
-     "trains, has weights or wants a gradient is read as it is written, and cuDNN and MIOpen go "
-     "backward only after training; of group_norm backward all channels have weights; reductions "
-     "have as many results as they leave; max and min of two tensors are no reductions; a scalar "
-     "that comes first does not set the result's type; bool and 16-bit integers have bytes."),
-    ("unified_perf_summary", "Operators of which is known what they compute stand for all that "
-     "they launched, as in TraceLens. Backward passes of attention stand there under the operator "
-     "that launched them, without speeds; SDPA_bwd has these."),
+     "Normalization and Reduce list PyTorch's own operators and those of flash_attn, as in "
+     "TraceLens, with everything that a call launched. A call within a call of the same sheet has "
+     "a row of its own, so sums over the sheet count such time twice. Calls without work on a GPU "
+     "have no row; TraceLens gives them 0 µs. As in TraceLens, a copy counts one FLOP per "
+     "element."),
+    ("corrected models", "Where TraceLens' amounts differ from what the operator does, these "
+     "sheets follow the operator. The bias of a convolution and the groups of a transposed one "
+     "count, and a backward pass counts only the gradients that were requested. Attention moves "
+     "elements of the width of their type, not always 2 bytes, and the arguments of flash_attn's "
+     "backward are read at their own positions. Whether a normalization trains, has weights or "
+     "needs a gradient is read from the recorded arguments; cuDNN and MIOpen run backward only "
+     "after training; in group_norm backward all channels have weights. Reductions have as many "
+     "results as they leave; max and min of two tensors are not reductions; a leading scalar "
+     "does not set the result's type; bool and 16-bit integers have bytes."),
+    ("unified_perf_summary", "An operator with a known model represents everything that it "
+     "launched, as in TraceLens. Backward passes of attention are listed under the operator that "
+     "launched them, without speeds; SDPA_bwd has their speeds."),
     ("processes", "process_name and process_label are empty, and thread_name is process/thread: "
-     "the names that a trace gives them are not kept."),
+     "the names in a trace are not kept."),
     ("parents", "Kernels whose launch is not in the file have rows without a parent; TraceLens "
      "drops them from short_kernels_summary."),
-    ("op category", "By the operator's name, else by its first kernel; a few operators that "
-     "TraceLens calls other have one here (attention, optimisers)."),
-    ("UID", "ex_UID and UID_first are External id of the trace, not TraceLens' event number."),
+    ("op category", "The category follows from the operator's name, or else from its first kernel. "
+     "A few operators that TraceLens calls other have a category here (attention, optimisers)."),
+    ("UID", "ex_UID and UID_first are the External id of the trace, not TraceLens' event number."),
     ("collectives", "All kinds of collectives are matched, compared and counted, not only the four "
-     "of TraceLens; what a kernel does not record is taken from the operators around its launch. "
-     "A kernel that names no group has that of its stream, if that leaves one only. Times are as "
-     "recorded; the sheet ranks shows where clocks differ."),
-    ("not made", "Models of operators of other libraries (vLLM, AITER, Transformer Engine, Primus, "
-     "Triton, attention of several lengths, experts), whose time is in ops_unique_args, and sheets "
-     "of uneven all-to-alls by themselves."),
+     "of TraceLens. What a kernel does not record is taken from the operators around its launch. "
+     "A kernel that names no group gets the group of its stream, if there is only one. Times are "
+     "as recorded; the sheet ranks shows where clocks differ."),
+    ("not included", "Models of operators of other libraries (vLLM, AITER, Transformer Engine, "
+     "Primus, Triton, attention with several lengths, experts), whose time is in ops_unique_args, "
+     "and separate sheets of uneven all-to-alls."),
 )  # fmt: skip
 
 
@@ -102,7 +106,7 @@ def _notes(report: TraceReport) -> Table:
 
 
 def _columns(report: TraceReport) -> Table:
-    """What the columns of TraceLens' sheets mean, of the sheets that are there."""
+    """The meanings of the columns of those TraceLens sheets that the workbook has."""
     present = {table.name for table in report.tables}
     rows = [
         (sheet.name, column.name, column.unit, column.description)

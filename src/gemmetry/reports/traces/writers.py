@@ -17,7 +17,7 @@ SUFFIXES = (".xlsx", ".html", ".json", ".md")
 
 
 def check_reports(paths: Iterable[Path]) -> None:
-    """Refuse, before any work, what could not be written after it.
+    """Check, before any work, that the reports can be written.
 
     Raises:
         RequestError: a suffix is unknown, or a library is missing. StorageError: not writable.
@@ -30,7 +30,7 @@ def check_reports(paths: Iterable[Path]) -> None:
             raise RequestError(
                 f"unknown format of {path}: unknown suffix {path.suffix!r}",
                 hint=f"Give a name that ends in one of {', '.join(SUFFIXES)}, or a folder "
-                "for one csv a sheet.",
+                "for one CSV file per sheet.",
             )
         if path.suffix.lower() == ".xlsx":
             check_installed("xlsxwriter", extra="analysis")
@@ -38,9 +38,9 @@ def check_reports(paths: Iterable[Path]) -> None:
 
 
 def write_report(report: TraceReport, path: Path, *, command: str = "") -> None:
-    """Write `report`, whole or not at all; a folder gets a csv of each sheet.
+    """Write `report`, whole or not at all; a folder gets a CSV file of each sheet.
 
-    `command`, as it was typed, stands on an html page.
+    An HTML page shows `command`, as it was typed.
 
     Raises:
         RequestError: a library is missing. StorageError: not writable.
@@ -74,7 +74,7 @@ def write_report(report: TraceReport, path: Path, *, command: str = "") -> None:
 
 
 def report_json(report: TraceReport) -> bytes:
-    """One document: ``sheets`` with a list of rows each, ``notes`` and ``errors``."""
+    """One JSON document: ``sheets`` with a list of rows each, ``notes`` and ``errors``."""
     from gemmetry.reports.tables.json_encoding import encoded
 
     return encoded(

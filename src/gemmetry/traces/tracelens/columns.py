@@ -1,4 +1,4 @@
-"""Building blocks of the declarations of TraceLens' sheets, including columns that many sheets
+"""Building blocks for the declarations of TraceLens' sheets, including columns that many sheets
 share."""
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def aggregated(name: str, unit: str, of: str, which: str) -> list[Column]:
 
 ARGUMENTS = (
     text("Input Dims", "shapes of the operator's arguments"),
-    text("Input type", "their types"),
-    text("Input Strides", "their strides, in elements"),
+    text("Input type", "types of the operator's arguments"),
+    text("Input Strides", "strides of the operator's arguments, in elements"),
     text("Concrete Inputs", "values of scalar arguments"),
 )
 PLACE = (
@@ -68,12 +68,16 @@ PLACE = (
 KERNELS = (
     text("kernel_details_summary", "kernels of the operator as a Python literal, GEMM "
            "kernels first, then those with the most time"),
-    text("trunc_kernel_details", "the same, shortened for reading"),
+    text("trunc_kernel_details", "the same, shortened for readability"),
 )  # fmt: skip
-TIME = "the time in which the operator's kernels, copies and fills ran"
+TIME = "the time during which the operator's kernels, copies and fills ran"
 SPEC = text("Compute Spec", "unit and format, matrix_bf16 or vector_fp32")
 
 RATES = (
-    *aggregated("TB/s", "10¹² B/s", "bytes moved over kernel time", "mean median std min max"),
-    *aggregated("TFLOPS/s", "10¹² FLOP/s", "FLOP over kernel time", "mean median std min max"),
+    *aggregated(
+        "TB/s", "10¹² B/s", "bytes moved divided by kernel time", "mean median std min max"
+    ),
+    *aggregated(
+        "TFLOPS/s", "10¹² FLOP/s", "FLOP divided by kernel time", "mean median std min max"
+    ),
 )

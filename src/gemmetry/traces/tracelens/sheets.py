@@ -26,48 +26,51 @@ from gemmetry.traces.tracelens.performance_sheets import PERFORMANCE_SHEETS
 
 _SHARES = (
     number("Percentage (%)", "%", "share of the sheet's direct kernel time"),
-    number("Cumulative Percentage (%)", "%", "of this row and all above"),
+    number("Cumulative Percentage (%)", "%", "share of this row and all rows above it"),
 )
 _OPERATOR = (
-    text("name", "operator, or the runtime call where no operator is around it"),
+    text("name", "operator, or the runtime call if no operator contains it"),
     text("op category", "GEMM, CONV_fwd, CONV_bwd, NORM_fwd, NORM_bwd, SDPA_fwd, SDPA_bwd, "
            "elementwise, reduce, multi_tensor_apply, triton, record_param_comms, other"),
 )  # fmt: skip
 
 
 def _direct_and_subtree() -> list[Column]:
-    direct = "the time in which kernels that it launched itself ran"
+    direct = "the time during which kernels that it launched itself ran"
     columns = []
     for a in ("mean", "median", "std", "min", "max", "sum"):
         columns += aggregated("total_direct_kernel_time", "µs", direct, a)
-        columns += aggregated("total_subtree_kernel_time", "µs", f"{direct}, or called ones", a)
+        columns += aggregated(
+            "total_subtree_kernel_time", "µs", f"{direct}, or operators it called launched", a
+        )
     return columns
 
 
 _COMM = (
-    text("Process Group Name", "as the trace names it; Unknown_Group where it does not"),
+    text("Process Group Name", "group as named by the trace; Unknown_Group without a name"),
     text("Process Group Ranks", "ranks of the group"),
-    text("Collective name", "as the trace names it, else by the kernel's name"),
-    integer("Group size", "ranks of the group"),
-    text("dtype", "element type, in PyTorch's words"),
+    text("Collective name", "collective as named by the trace, or else derived from the kernel"),
+    integer("Group size", "number of ranks in the group"),
+    text("dtype", "element type, as PyTorch names it"),
 )
 _MESSAGE = (
-    integer("In msg nelems", "elements that a rank puts in"),
-    integer("Out msg nelems", "elements that a rank gets out"),
+    integer("In msg nelems", "elements that each rank contributes"),
+    integer("Out msg nelems", "elements that each rank receives"),
 )
 _SPLITS = (
-    text("In split size", "parts by rank of an uneven all-to-all"),
-    text("Out split size", "parts by rank of an uneven all-to-all"),
+    text("In split size", "elements sent to each rank in an uneven all-to-all"),
+    text("Out split size", "elements received from each rank in an uneven all-to-all"),
 )
 _NODE = (
-    integer("node_id", "rank divided by the devices of a node"),
-    text("node_span", "intra_node or inter_node, by the group's ranks; unknown"),
+    integer("node_id", "rank divided by the number of devices per node"),
+    text("node_span", "intra_node, inter_node or unknown, from the group's ranks"),
 )
 
 _DURATIONS = (
-    number("dur_sum", "µs", "sum of durations"), number("dur_mean", "µs", "mean"),
-    number("dur_std", "µs", "standard deviation (n - 1)"), number("dur_min", "µs", "minimum"),
-    number("dur_max", "µs", "maximum"), integer("operation_count", "number of kernels"),
+    number("dur_sum", "µs", "sum of durations"), number("dur_mean", "µs", "mean duration"),
+    number("dur_std", "µs", "standard deviation of durations (n - 1)"),
+    number("dur_min", "µs", "shortest duration"), number("dur_max", "µs", "longest duration"),
+    integer("operation_count", "number of kernels"),
 )  # fmt: skip
 
 _SUMMARY_LONG = (
@@ -76,8 +79,8 @@ _SUMMARY_LONG = (
     *_MESSAGE,
     *_SPLITS,
     integer("stream", "stream of the kernel"),
-    number("In msg size (MB)_first", "MiB", "bytes put in, in 2²⁰"),
-    number("Out msg size (MB)_first", "MiB", "bytes got out, in 2²⁰"),
+    number("In msg size (MB)_first", "MiB", "contributed bytes, in 2²⁰"),
+    number("Out msg size (MB)_first", "MiB", "received bytes, in 2²⁰"),
     *_DURATIONS,
 )
 
@@ -87,113 +90,115 @@ def _four(name: str, unit: str, of: str) -> list[Column]:
 
 
 SHEETS = (
-    SheetKind("gpu_timeline", "How the time of the trace divides.", (
+    SheetKind("gpu_timeline", "How the time of the trace is divided.", (
         text("type", "computation_time, exposed_comm_time (not overlapping computation), "
                "exposed_memcpy_time (overlapping neither), busy_time, idle_time, total_time, "
                "total_comm_time, total_memcpy_time"),
         number("time ms", "ms", "union of the intervals, exact to the nanosecond"),
-        number("percent", "%", "of total_time, the first start to the last end"),
+        number("percent", "%", "share of total_time, from the first start to the last end"),
     )),
     SheetKind("ops_summary_by_category", "Kernel time by what operators do.", (
         _OPERATOR[1],
         integer("Count", "calls that launched kernels"),
-        number("total_direct_kernel_time_ms", "ms", "time of kernels that they launched"),
+        number("total_direct_kernel_time_ms", "ms", "time of the kernels that the calls launched"),
         *_SHARES,
     )),
     SheetKind("ops_summary", "Kernel time by operator.", (
         _OPERATOR[0],
         *aggregated("total_direct_kernel_time", "µs", "direct kernel time", "sum"),
-        *aggregated("total_subtree_kernel_time", "µs", "time with called operators", "sum"),
+        *aggregated("total_subtree_kernel_time", "µs", "kernel time with called operators", "sum"),
         number("total_direct_kernel_time_ms", "ms", "direct kernel time"),
-        number("total_subtree_kernel_time_ms", "ms", "time with called operators"),
+        number("total_subtree_kernel_time_ms", "ms", "kernel time with called operators"),
         integer("Count", "calls that launched kernels"),
-        text("Categories", "a list of the categories"),
+        text("Categories", "list of the operator's categories"),
         *_SHARES,
     )),
     SheetKind("ops_unique_args", "Kernel time by operator and arguments.", (
         *_OPERATOR, *PLACE, *ARGUMENTS,
         integer("operation_count", "calls"),
         *_direct_and_subtree(),
-        integer("ex_UID", "External id of one of the calls (TraceLens: its own event number)"),
+        integer("ex_UID", "External id of one of the calls (in TraceLens its own event number)"),
         *KERNELS, *_SHARES,
     )),
-    SheetKind("unified_perf_summary", "The same with speeds, where it is known what is computed.", (
+    SheetKind("unified_perf_summary", "The same, with speeds where the computation is known.", (
         *_OPERATOR, *PLACE, *ARGUMENTS,
         integer("ex_UID", "External id of one of the calls"),
         integer("operation_count", "calls"),
         number("total_duration_us", "µs", "sum of the calls' durations on the host"),
-        number("mean_duration_us", "µs", "mean on the host"),
-        number("std_duration_us", "µs", "standard deviation on the host"),
+        number("mean_duration_us", "µs", "mean duration on the host"),
+        number("std_duration_us", "µs", "standard deviation of the durations on the host"),
         number("GFLOPS", "10⁹", "10⁹ FLOP of one call, as in the sheet of the operator's family"),
-        number("Data Moved (MB)", "MiB", "bytes of one call in 2²⁰, as there"),
+        number("Data Moved (MB)", "MiB", "bytes of one call in 2²⁰, as in that sheet"),
         number("FLOPS/Byte", "", "arithmetic intensity"),
         SPEC,
-        *aggregated("TB/s", "10¹² B/s", "bytes moved over kernel time", "mean std"),
-        *aggregated("TFLOPS/s", "10¹² FLOP/s", "FLOP over kernel time", "mean std"),
+        *aggregated("TB/s", "10¹² B/s", "bytes moved divided by kernel time", "mean std"),
+        *aggregated("TFLOPS/s", "10¹² FLOP/s", "FLOP divided by kernel time", "mean std"),
         *aggregated("Kernel Time (µs)", "µs", TIME, "mean std sum"),
-        *(number(f"duration_us_{a}", "µs", f"{AGGREGATES[a]} on the host")
+        *(number(f"duration_us_{a}", "µs", f"{AGGREGATES[a]} of the durations on the host")
           for a in ("median", "min", "max")),
-        *aggregated("TB/s", "10¹² B/s", "bytes moved over kernel time", "median min max"),
-        *aggregated("TFLOPS/s", "10¹² FLOP/s", "FLOP over kernel time", "median min max"),
+        *aggregated("TB/s", "10¹² B/s", "bytes moved divided by kernel time", "median min max"),
+        *aggregated("TFLOPS/s", "10¹² FLOP/s", "FLOP divided by kernel time", "median min max"),
         *aggregated("Kernel Time (µs)", "µs", TIME, "median min max"),
         *KERNELS,
-        text("perf_params", "the parameters in the sheet of its family as a Python literal"),
-        boolean("has_perf_model", "whether FLOP are known"),
+        text("perf_params", "parameters in the sheet of the family, as a Python literal"),
+        boolean("has_perf_model", "whether the number of FLOP is known"),
         *_SHARES,
     )),
     *PERFORMANCE_SHEETS,
     SheetKind("kernel_summary", "Kernels by name and the operator that launched them.", (
-        text("Parent op category", "of the operator; graph or runtime where only the "
+        text("Parent op category", "category of the operator; graph or runtime where only the "
                "runtime call is known; empty where the launch is not in the trace"),
-        text("Parent cpu_op", "operator, else runtime call"),
-        text("Kernel name", "as the trace has it"),
-        integer("Kernel stream", "stream"),
+        text("Parent cpu_op", "operator, or else runtime call"),
+        text("Kernel name", "kernel as named by the trace"),
+        integer("Kernel stream", "stream of the kernel"),
         *aggregated("Kernel duration (µs)", "µs", "durations", "sum"),
         integer("Kernel duration (µs)_count", "number of kernels"),
         *aggregated("Kernel duration (µs)", "µs", "durations", "mean min max"),
-        number("Percent of kernels time (%)", "%", "of the sum of all kernels' durations"),
-        number("Percent of total time (%)", "%", "of the time from first start to last end"),
+        number("Percent of kernels time (%)", "%", "share of the sum of all kernels' durations"),
+        number("Percent of total time (%)", "%", "share of the time from first start to last end"),
     )),
     SheetKind("short_kernel_histogram", "Durations of short kernels.", (
-        number("bin_start", "µs", "of 100 equal parts"),
-        number("bin_end", "µs", "exclusive, but for the last"),
-        integer("count", "kernels"),
+        number("bin_start", "µs", "start of one of 100 equal bins"),
+        number("bin_end", "µs", "end of the bin, exclusive except for the last bin"),
+        integer("count", "kernels in the bin"),
     )),
     SheetKind("short_kernels_summary", "Short kernels by operator, arguments and name.", (
-        text("Parent cpu_op", "operator, else runtime call"),
+        text("Parent cpu_op", "operator, or else runtime call"),
         text("Input dims", "shapes of the operator's arguments"),
-        text("Input strides", "their strides"),
+        text("Input strides", "strides of the operator's arguments"),
         text("Concrete Inputs", "values of scalar arguments"),
-        text("Kernel name", "as the trace has it"),
+        text("Kernel name", "kernel as named by the trace"),
         number("Short Kernel duration (µs) sum", "µs", "sum of durations"),
-        integer("Short Kernel count", "kernels"),
+        integer("Short Kernel count", "number of kernels"),
         number("Short Kernel duration (µs) mean", "µs", "mean duration"),
-        number("Short Kernel duration (µs) percent of total time", "%", "of the trace's time"),
+        number("Short Kernel duration (µs) percent of total time", "%",
+               "share of the trace's time"),
     )),
     SheetKind("coll_analysis", "Collectives of one trace.", _SUMMARY_LONG),
     SheetKind("nccl_summary_implicit_sync", "Matched collectives by operation, type and size.", (
-        text("Collective name", "as the trace names it"),
+        text("Collective name", "collective as named by the trace"),
         text("dtype", "element type"),
-        integer("In msg nelems", "elements that a rank puts in"),
-        text("Process Group Name", "of the first one"),
-        integer("Group size", "of the first one"),
-        number("Full msg size (MB)", "MiB", "of the first one: Out of all-gathers, else In"),
+        integer("In msg nelems", "elements that each rank contributes"),
+        text("Process Group Name", "group of the first collective"),
+        integer("Group size", "number of ranks of the first collective"),
+        number("Full msg size (MB)", "MiB",
+               "message of the first collective: Out for all-gathers, otherwise In"),
         *_four("comm_latency", "µs", "the shortest duration on any rank"),
         *_four("skew in start time", "µs", "latest minus earliest start"),
         *_four("skew in end time", "µs", "latest minus earliest end"),
-        *_four("algo bw (GB/s)", "GiB/s", "message over latency, in 2³⁰ bytes/s"),
-        *_four("bus bw (GB/s)", "GiB/s", "the same times nccl-tests' factor"),
-        integer("count", "collectives"),
+        *_four("algo bw (GB/s)", "GiB/s", "message divided by latency, in 2³⁰ bytes/s"),
+        *_four("bus bw (GB/s)", "GiB/s", "algorithm bandwidth times nccl-tests' factor"),
+        integer("count", "number of collectives"),
         number("Total comm latency (ms)", "ms", "sum of latencies"),
     )),
     SheetKind("nccl_summary_long", "Collectives by rank.", (*_SUMMARY_LONG, *_NODE)),
     SheetKind("nccl_long", "Every communication kernel of every rank.", (
-        text("collective_id", "group and number in it"),
-        integer("index_in_group", "by start, from 0"),
+        text("collective_id", "group, and number of the collective in the group"),
+        integer("index_in_group", "number in the group in the order of starts, from 0"),
         integer("rank", "rank of the trace"),
         *_COMM,
-        _MESSAGE[0], number("In msg size (MB)", "MiB", "bytes put in, in 2²⁰"),
-        _MESSAGE[1], number("Out msg size (MB)", "MiB", "bytes got out, in 2²⁰"),
+        _MESSAGE[0], number("In msg size (MB)", "MiB", "contributed bytes, in 2²⁰"),
+        _MESSAGE[1], number("Out msg size (MB)", "MiB", "received bytes, in 2²⁰"),
         *_SPLITS,
         integer("stream", "stream of the kernel"),
         number("ts", "µs", "start, as in the trace file"),
@@ -201,33 +206,33 @@ SHEETS = (
         *_NODE,
     )),
     SheetKind("nccl_implicit_sync", "Every matched collective, with all ranks.", (
-        text("collective_id", "of the lowest rank"),
+        text("collective_id", "group and number on the lowest rank"),
         *_COMM, *_MESSAGE,
-        number("In msg size (MB)", "MiB", "bytes put in, in 2²⁰"),
-        number("Out msg size (MB)", "MiB", "bytes got out, in 2²⁰"),
-        number("Full msg size (MB)", "MiB", "Out of all-gathers, else In"),
+        number("In msg size (MB)", "MiB", "contributed bytes, in 2²⁰"),
+        number("Out msg size (MB)", "MiB", "received bytes, in 2²⁰"),
+        number("Full msg size (MB)", "MiB", "Out for all-gathers, otherwise In"),
         number("comm_latency", "µs", "the shortest duration on any rank"),
         number("skew in start time", "µs", "latest minus earliest start"),
         integer("earliest arrival rank", "rank that waited longest"),
         number("avg_wait_time", "µs", "mean of latest start minus own start"),
         number("skew in end time", "µs", "latest minus earliest end"),
-        number("algo bw (GB/s)", "GiB/s", "message over latency, in 2³⁰ bytes/s"),
-        number("bus bw (GB/s)", "GiB/s", "the same times nccl-tests' factor"),
-        number("rank_*_ts", "µs", "start on a rank, from what the first rank's times count from"),
-        number("rank_*_dur", "µs", "duration on a rank"),
-        number("rank_*_wait_time", "µs", "latest start minus its own"),
+        number("algo bw (GB/s)", "GiB/s", "message divided by latency, in 2³⁰ bytes/s"),
+        number("bus bw (GB/s)", "GiB/s", "algorithm bandwidth times nccl-tests' factor"),
+        number("rank_*_ts", "µs", "start on the rank, from the time origin of the first rank"),
+        number("rank_*_dur", "µs", "duration on the rank"),
+        number("rank_*_wait_time", "µs", "latest start minus the rank's own start"),
         text("node_span", "intra_node, inter_node or unknown"),
     )),
-    SheetKind("straggler_summary", "Who waited, and who was waited for.", (
+    SheetKind("straggler_summary", "Which ranks waited, and for which ranks.", (
         integer("rank", "rank"),
         number("total_wait_time_us", "µs", "sum of latest start minus own start"),
-        number("mean_wait_time_us", "µs", "mean of it"),
+        number("mean_wait_time_us", "µs", "mean of latest start minus own start"),
         integer("times_arrived_last", "collectives that this rank began last"),
         integer("times_arrived_first", "collectives that this rank began first"),
-        number("pct_arrived_last", "%", "of the job's matched collectives"),
+        number("pct_arrived_last", "%", "share of the job's matched collectives begun last"),
         integer("num_collectives", "matched collectives of the job"),
-        number("total_nccl_dur_us", "µs", "sum of all communication kernels of the rank"),
-        integer("node_id", "rank divided by the devices of a node"),
+        number("total_nccl_dur_us", "µs", "sum of the rank's communication kernels"),
+        integer("node_id", "rank divided by the number of devices per node"),
     )),
 )  # fmt: skip
 """Every sheet with a TraceLens name, in the order of the workbook."""
