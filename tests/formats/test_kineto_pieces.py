@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gemmetry.formats.kineto import read_kineto
-from gemmetry.formats.rocm.rocprofv3_json import read_rocprofv3_json
+from gemmetry.formats.rocm.rocprofv3.json import read_rocprofv3_json
 
 EVENTS = (
     '{"ph":"X","cat":"kernel","name":"}, {\\"ph\\"","ts":1,"dur":2}',

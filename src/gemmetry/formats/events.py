@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+Bools: TypeAlias = npt.NDArray[np.bool_]
 Int8: TypeAlias = npt.NDArray[np.int8]
 Int32: TypeAlias = npt.NDArray[np.int32]
 Int64: TypeAlias = npt.NDArray[np.int64]
@@ -186,7 +187,7 @@ Rows = TypeVar("Rows", GpuRows, CallRows, OperatorRows, AnnotationRows)
 _DTYPES: dict[str, type[Any]] = {"Int8": np.int8, "Int32": np.int32, "Int64": np.int64}
 
 
-def chosen(rows: Rows, wanted: npt.NDArray[np.bool_]) -> Rows:
+def chosen(rows: Rows, wanted: Bools) -> Rows:
     """The rows that are `wanted` (one entry per row)."""
     columns: dict[str, Any] = {
         column.name: getattr(rows, column.name)[wanted] for column in dataclasses.fields(rows)

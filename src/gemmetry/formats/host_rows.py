@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from gemmetry.formats.events import (
-    MISSING,
-    CallRows,
-    GpuRows,
-    Int64,
-    OperatorRows,
-)
+from gemmetry.formats.events import MISSING, Bools, CallRows, GpuRows, Int64, OperatorRows
 from gemmetry.formats.spool import Spool
 
 KEPT_BYTES = 128 << 20
 """Number of calls and operators up to which all are kept: about 2.5 million rows, as in a 4 GB
 file. Beyond it, only those that led to work on a GPU are kept."""
-
-Bools = npt.NDArray[np.bool_]
 
 
 def host_rows(

@@ -16,15 +16,12 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from gemmetry.formats.events import CallRows, GpuKind, GpuRows, Int32, Int64
 
 _IN_WORK_ITEMS = ("hipExtModuleLaunchKernel", "hipHccModuleLaunchKernel")
 _MOST_THREADS = 1024
 """Most threads of a workgroup or block, on all GPUs of AMD and NVIDIA."""
-
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,9 +11,8 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from gemmetry.formats.events import MOST_RANKS, Int64, TraceProblem, TraceRows, chosen
+from gemmetry.formats.events import MOST_RANKS, Bools, Int64, TraceProblem, TraceRows, chosen
 from gemmetry.formats.naming import encodable, short_name
 
 LONGEST_NS = 2**50
@@ -31,8 +30,6 @@ MOST_DEVICES = 1 << 16
 _TABLES = {
     "gpu": "work on a GPU", "calls": "call", "operators": "operator", "annotations": "annotation",
 }  # fmt: skip
-
-Bools = npt.NDArray[np.bool_]
 
 
 def plausible(rows: TraceRows) -> TraceRows:

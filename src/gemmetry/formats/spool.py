@@ -10,12 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Any, Generic
 
 import numpy as np
-import numpy.typing as npt
 
-from gemmetry.formats.events import Rows, chosen, concatenate
+from gemmetry.formats.events import Bools, Rows, chosen, concatenate
 from gemmetry.formats.mapping import mapped
-
-Bools = npt.NDArray[np.bool_]
 
 SPOOLED_BYTES = 16 << 20
 """Bytes of a table's rows that are kept in memory before they are written to a temporary file."""

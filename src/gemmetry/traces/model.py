@@ -9,19 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from gemmetry.formats.events import GpuKind, Int32, Int64, TraceRows
+from gemmetry.formats.events import Bools, GpuKind, Int32, Int64, TraceRows
 from gemmetry.formats.mapping import let_go
 from gemmetry.kernel_names import KernelName, classify, is_communication, is_gemm
 from gemmetry.traces.gemms.joins import JoinedLaunches, join_launches
 from gemmetry.traces.intervals import Intervals, union
 from gemmetry.traces.operators.convolutions import is_convolution_operator, launched_by_convolution
-
-Bools: TypeAlias = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gemmetry.formats.events import MISSING, Int64
+from gemmetry.formats.events import MISSING, Bools, Int64
 from gemmetry.traces.gemms.joins import NONE
-from gemmetry.traces.model import Bools, Trace
+from gemmetry.traces.model import Trace
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})")
 

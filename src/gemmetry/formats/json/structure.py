@@ -13,10 +13,11 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from gemmetry.formats.events import Bools
+
 SEGMENT_BYTES = 1 << 20
 """Characters processed at a time: the tables of positions then take about 10 MB."""
 
-Bools: TypeAlias = npt.NDArray[np.bool_]
 Positions: TypeAlias = npt.NDArray[np.int64]
 
 _QUOTE, _BACKSLASH, _OPEN, _CLOSE = 1, 2, 3, 4

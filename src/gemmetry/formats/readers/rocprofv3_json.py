@@ -15,7 +15,7 @@ KEY = "rocprofiler-sdk-tool"
 
 
 def _read(path: Path) -> TraceRows | None:
-    from gemmetry.formats.rocm.rocprofv3_json import read_rocprofv3_json
+    from gemmetry.formats.rocm.rocprofv3.json import read_rocprofv3_json
 
     return read_stream(path, read_rocprofv3_json)
 

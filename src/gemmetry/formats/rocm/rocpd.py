@@ -21,21 +21,14 @@ import numpy as np
 
 from gemmetry.formats.events import (
     MISSING,
-    AnnotationRows,
-    CallRows,
     GpuKind,
-    GpuRows,
-    Int32,
     Int64,
-    OperatorArguments,
-    OperatorRows,
     TraceProblem,
     TraceRows,
 )
-from gemmetry.formats.naming import Names, Numbers
 from gemmetry.formats.rocm.rows import (
     LATEST_NS,
-    Agents,
+    RowsBuilder,
     annotation_rows,
     call_rows,
     gpu_rows,
@@ -44,7 +37,6 @@ from gemmetry.formats.rocm.rows import (
     operator_rows,
     rank_of,
 )
-from gemmetry.formats.spool import Spool
 
 _ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)
 """Message for a damaged database; SQLite's own messages may contain bytes of it that are not
@@ -128,23 +120,13 @@ def _suffixes(tables: dict[str, set[str]]) -> set[str]:
     }
 
 
-class _Builder:
+class _Builder(RowsBuilder):
     def __init__(self, database: sqlite3.Connection, tables: dict[str, set[str]]) -> None:
+        super().__init__()
         self._database = database
         self._tables = tables
-        self._events = 0
-        self._no_time = 0
-        self._names = Names()
-        self._threads: Numbers[tuple[str, str]] = Numbers()
-        self._agents = Agents()
         self._host: str | None = None
         self._environments: list[dict[str, Any]] = []
-        self._gpu = Spool(GpuRows)
-        self._calls = Spool(CallRows)
-        self._operators = Spool(OperatorRows)
-        self._annotations = Spool(AnnotationRows)
-        self._problems: list[TraceProblem] = []
-        self._partial = False
 
     def add(self, suffix: str) -> None:
         """The tables of one process."""
@@ -230,9 +212,7 @@ class _Builder:
             kinds = np.array([_kind(categories.get(c, "")) for c in category], np.int8)
             texts = [_message(t) or strings.get(n, "") for n, t in zip(name, recorded, strict=True)]
             named = self._numbered(texts)
-            threads = self._threads
-            pairs = zip(process, thread, strict=True)
-            on = np.array([threads[str(p), str(t)] for p, t in pairs], np.int32)
+            on = self._on((str(p), str(t)) for p, t in zip(process, thread, strict=True))
             numbers = _whole(stack)
             for kind in np.unique(kinds):
                 these = kinds == kind
@@ -252,17 +232,13 @@ class _Builder:
             and isinstance(row[1], int)
             and 0 <= row[0] <= row[1] < LATEST_NS
         ]
-        self._events += len(rows)
+        self.events += len(rows)
         self._no_time += len(rows) - len(good)
         columns = [list(column) for column in zip(*good, strict=True)] if good else []
         if not columns:
             columns = [[] for _ in rows[0]]
         start = np.array(columns[0], np.int64)
         return start, np.array(columns[1], np.int64) - start, columns
-
-    def _numbered(self, texts: list[str]) -> Int32:
-        names = self._names
-        return np.array([names[text] for text in texts], np.int32)
 
     def _devices(self, suffix: str, agents: list[Any]) -> list[int]:
         found: list[int] = self._agents.numbers([(suffix, agent) for agent in agents]).tolist()
@@ -303,29 +279,8 @@ class _Builder:
 
     def rows(self) -> TraceRows:
         """All collected rows."""
-        if self._no_time:
-            what = f"{self._no_time} have no usable time: left out"
-            self._problems.append(TraceProblem("rows", what))
         rank, world = rank_of(self._environments)
-        return TraceRows(
-            format="rocpd",
-            events=self._events,
-            base_ns=0,
-            names=tuple(self._names),
-            arguments=(OperatorArguments(),),
-            collectives=(),
-            threads=tuple(f"{process}/{thread}" for process, thread in self._threads),
-            gpu=self._gpu.all(),
-            calls=self._calls.all(),
-            operators=self._operators.all(),
-            annotations=self._annotations.all(),
-            rank=rank,
-            world_size=world,
-            host=self._host,
-            devices=self._agents.products(),
-            problems=tuple(self._problems),
-            partial=self._partial,
-        )
+        return self._trace_rows("rocpd", rank=rank, world_size=world, host=self._host)
 
 
 def _query(table: str, suffix: str, tables: dict[str, set[str]], more: tuple[str, ...]) -> str:

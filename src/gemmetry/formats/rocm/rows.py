@@ -16,10 +16,14 @@ from gemmetry.formats.events import (
     GpuRows,
     Int32,
     Int64,
+    OperatorArguments,
     OperatorRows,
     Rows,
+    TraceProblem,
+    TraceRows,
 )
-from gemmetry.formats.naming import short_name
+from gemmetry.formats.naming import Names, Numbers, short_name
+from gemmetry.formats.spool import Spool
 
 LATEST_NS = 2**62
 """Times beyond this are treated as damage; sums of two still fit 64 bits."""
@@ -186,6 +190,61 @@ class Agents:
     def products(self) -> dict[int, str]:
         """Number -> product name."""
         return dict(self._products)
+
+
+class RowsBuilder:
+    """Gathers the rows of one trace; each reader adds to it what its format records."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        """Number of entries in the file, of any kind."""
+        self._no_time = 0
+        self._names: Numbers[Any] = Names()
+        self._threads: Numbers[tuple[Any, Any]] = Numbers()
+        self._agents = Agents()
+        self._gpu = Spool(GpuRows)
+        self._calls = Spool(CallRows)
+        self._operators = Spool(OperatorRows)
+        self._annotations = Spool(AnnotationRows)
+        self._problems: list[TraceProblem] = []
+        self._partial = False
+
+    def _numbered(self, keys: Iterable[Hashable]) -> Int32:
+        names = self._names
+        return np.array([names[key] for key in keys], np.int32)
+
+    def _on(self, threads: Iterable[tuple[Any, Any]]) -> Int32:
+        numbers = self._threads
+        return np.array([numbers[thread] for thread in threads], np.int32)
+
+    def _trace_rows(self, format: str, untimed: str = "rows", **recorded: Any) -> TraceRows:
+        """All collected rows.
+
+        Args:
+            format: as in :class:`TraceRows`.
+            untimed: what the format calls the records of which some have no usable time.
+            recorded: other fields of :class:`TraceRows` that the file has.
+        """
+        if self._no_time:
+            what = f"{self._no_time} have no usable time: left out"
+            self._problems.append(TraceProblem(untimed, what))
+        return TraceRows(
+            format=format,
+            events=self.events,
+            base_ns=0,
+            names=tuple(self._names),
+            arguments=(OperatorArguments(),),
+            collectives=(),
+            threads=tuple(f"{process}/{thread}" for process, thread in self._threads),
+            gpu=self._gpu.all(),
+            calls=self._calls.all(),
+            operators=self._operators.all(),
+            annotations=self._annotations.all(),
+            devices=self._agents.products(),
+            problems=tuple(self._problems),
+            partial=self._partial,
+            **recorded,
+        )
 
 
 def rank_of(environments: Sequence[Mapping[str, Any]]) -> tuple[int | None, int | None]:

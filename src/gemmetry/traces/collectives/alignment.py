@@ -10,15 +10,12 @@ far more.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-Int64: TypeAlias = npt.NDArray[np.int64]
-Bools: TypeAlias = npt.NDArray[np.bool_]
-
-MISSING = -1
+from gemmetry.formats.events import MISSING, Bools, Int64
 
 MOST_SHIFT = 64
 """Number of entries by which one recording may begin earlier than another, beyond the difference of

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gemmetry.traces.collectives.alignment import MISSING, Entries, align
+from gemmetry.formats.events import MISSING
+from gemmetry.traces.collectives.alignment import Entries, align
 from gemmetry.traces.collectives.matched import Matched
 from gemmetry.traces.collectives.summary import POINT_TO_POINT, SYNCHRONISING, Collective, Group
 from gemmetry.traces.jobs import TraceJob

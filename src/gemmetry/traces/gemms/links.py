@@ -10,19 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from gemmetry.formats.events import Int64, TraceRows
+from gemmetry.formats.events import Bools, Int64, TraceRows
 from gemmetry.kernel_names import KernelKind
 from gemmetry.traces.gemms.joins import NONE, JoinedLaunches
 from gemmetry.traces.model import Trace
 from gemmetry.traces.operators.gemms import GemmShape, gemm_shape, is_gemm_operator
 from gemmetry.traces.operators.grouped import distinct_rows
-
-Bools: TypeAlias = npt.NDArray[np.bool_]
 
 _BACKWARD = re.compile(r"backward", re.IGNORECASE)
 
@@ -208,7 +204,7 @@ def _launched_between(rows: TraceRows, call: Int64, wanted: Int64) -> tuple[Int6
     return after, before
 
 
-def _groups(keys: npt.NDArray[np.int64]) -> Int64:
+def _groups(keys: Int64) -> Int64:
     """A number for each distinct row of `keys`."""
     return distinct_rows(*keys.T)[1]
 

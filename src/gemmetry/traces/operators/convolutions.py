@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import numpy.typing as npt
 
-from gemmetry.formats.events import TraceRows
+from gemmetry.formats.events import Bools, TraceRows
 from gemmetry.traces.gemms.joins import NONE, JoinedLaunches
 from gemmetry.traces.operators.gemms import is_gemm_operator
 
@@ -29,7 +28,7 @@ def is_convolution_operator(name: str) -> bool:
     return is_operator or _BACKWARD.match(name) is not None
 
 
-def launched_by_convolution(rows: TraceRows, launches: JoinedLaunches) -> npt.NDArray[np.bool_]:
+def launched_by_convolution(rows: TraceRows, launches: JoinedLaunches) -> Bools:
     """For each row of ``rows.gpu``: whether, going outwards from its launch, a convolution operator
     comes before any operator that is one GEMM. False for work of graphs, whose operators are
     unknown."""

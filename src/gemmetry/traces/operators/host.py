@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from gemmetry.formats.events import Int64, OperatorArguments, OperatorRows
 from gemmetry.kernel_names import KernelKind, KernelName
@@ -297,7 +296,7 @@ def _by_self_time(rows: list[HostOperator]) -> list[HostOperator]:
 
 
 def _product_row(name: str, shape: GemmShape, parts: list[Int64]) -> GemmRow:
-    durations: npt.NDArray[np.int64] = np.sort(np.concatenate(parts))
+    durations: Int64 = np.sort(np.concatenate(parts))
     median = quantile_of_sorted(durations, 0.5)
     return GemmRow(
         device=None,

@@ -5,21 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from gemmetry.formats.events import Int32, Int64
+from gemmetry.formats.events import Bools, Int32, Int64
 from gemmetry.kernel_names import GEMM_KINDS
 from gemmetry.traces.gemms.joins import NONE
 from gemmetry.traces.model import Trace
 from gemmetry.traces.operators.gemms import is_gemm_operator
-from gemmetry.traces.operators.grouped import busy_by_owner, distinct_rows
-
-Integers: TypeAlias = npt.NDArray[np.integer[Any]]
-
-Bools = npt.NDArray[np.bool_]
+from gemmetry.traces.operators.grouped import Integers, busy_by_owner, distinct_rows
 
 RUNTIME, GRAPH = "runtime", "graph"
 """Categories of launches without a known operator."""

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gemmetry.domain.tables import Table
-from gemmetry.formats.events import Int64, OperatorArguments
+from gemmetry.formats.events import Bools, Int64, OperatorArguments
 from gemmetry.traces.gemms.joins import NONE, JoinedLaunches
 from gemmetry.traces.model import Trace
 from gemmetry.traces.operators.grouped import busy_by_owner, distinct_rows, grouped_statistics
@@ -33,8 +32,6 @@ from gemmetry.traces.tracelens.performance_sheets import PERFORMANCE_SHEETS
 
 _BACKWARD_NODE = "autograd::engine::evaluate_function:"
 """Prefix of the names of operations that autograd's engine runs."""
-
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ import pytest
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats.events import MISSING, GpuKind
-from gemmetry.formats.rocm import rocprofv3_tables
-from gemmetry.formats.rocm.rocprofv3_csv import kernel_tables, read_rocprofv3_csv
+from gemmetry.formats.rocm.rocprofv3 import tables
+from gemmetry.formats.rocm.rocprofv3.csv import kernel_tables, read_rocprofv3_csv
 
-SAMPLES = Path(__file__).parents[2] / "data" / "traces"
+SAMPLES = Path(__file__).parents[3] / "data" / "traces"
 
 KERNELS = (
     '"Kind","Agent_Id","Queue_Id","Stream_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name",'
@@ -151,7 +151,7 @@ def test_a_packed_file_that_is_cut_short_is_partial(tmp_path):
 
 
 def test_many_rows_come_in_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(rocprofv3_tables, "ROWS_A_BLOCK", 10)
+    monkeypatch.setattr(tables, "ROWS_A_BLOCK", 10)
     path = tmp_path / "kernel_trace.csv"
     path.write_text(KERNELS + "".join(kernel(i, i + 1) for i in range(35)))
     found = read_rocprofv3_csv(path)

@@ -3,9 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from gemmetry.formats.events import MISSING
-from gemmetry.formats.rocm.rocprofv3_counters import read_counters, read_kernel_statistics
+from gemmetry.formats.rocm.rocprofv3.counters import read_counters, read_kernel_statistics
 
-SAMPLES = Path(__file__).parents[2] / "data" / "traces"
+SAMPLES = Path(__file__).parents[3] / "data" / "traces"
 
 
 def test_counters_of_two_generations():

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.formats.events import MISSING, GpuKind, TraceRows
-from gemmetry.formats.rocm.rocprofv3_json import read_rocprofv3_json
+from gemmetry.formats.rocm.rocprofv3.json import read_rocprofv3_json
 
-SAMPLE = Path(__file__).parents[2] / "data" / "traces" / "mi350x_908_part_results.json.gz"
+SAMPLE = Path(__file__).parents[3] / "data" / "traces" / "mi350x_908_part_results.json.gz"
 
 
 def dispatch(kernel: int, start: int, end: int, grid: int = 1024, **more: Any) -> dict[str, Any]:

@@ -7,20 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gemmetry.formats.events import (
-    AnnotationRows,
-    CallRows,
-    GpuKind,
-    GpuRows,
-    Int32,
-    Int64,
-    OperatorArguments,
-    OperatorRows,
-    TraceProblem,
-    TraceRows,
-)
-from gemmetry.formats.naming import Names, Numbers
-from gemmetry.formats.rocm.rocprofv3_tables import (
+from gemmetry.formats.events import GpuKind, Int32, Int64, TraceProblem, TraceRows
+from gemmetry.formats.rocm.rocprofv3.tables import (
     RowBlock,
     agent_number,
     blocks,
@@ -30,6 +18,7 @@ from gemmetry.formats.rocm.rocprofv3_tables import (
 from gemmetry.formats.rocm.rows import (
     LATEST_NS,
     Agents,
+    RowsBuilder,
     annotation_rows,
     call_rows,
     gpu_rows,
@@ -37,7 +26,6 @@ from gemmetry.formats.rocm.rows import (
     kernel_name,
     operator_rows,
 )
-from gemmetry.formats.spool import Spool
 
 _NEEDED = {
     "kernel_trace": {"Kernel_Name", "Start_Timestamp", "End_Timestamp", "Grid_Size_X"},
@@ -96,25 +84,16 @@ def kernel_tables(path: Path) -> dict[Path, str]:
     return {}
 
 
-class _Builder:
+class _Builder(RowsBuilder):
     def __init__(self, agents: Agents) -> None:
+        super().__init__()
         self._agents = agents
-        self._events = 0
-        self._no_time = 0
-        self._names = Names()
-        self._threads: Numbers[tuple[str, str]] = Numbers()
         self._seen: set[str] = set()
-        self._gpu = Spool(GpuRows)
-        self._calls = Spool(CallRows)
-        self._operators = Spool(OperatorRows)
-        self._annotations = Spool(AnnotationRows)
-        self._problems: list[TraceProblem] = []
-        self._partial = False
 
     def read(self, path: Path, add: Callable[[RowBlock], None]) -> None:
         """Add all rows of a file."""
         for block in blocks(path):
-            self._events += len(block)
+            self.events += len(block)
             for problem in block.problems:
                 self._partial |= "any further" in problem.what
                 self._problems.append(TraceProblem(f"{path.name} {problem.where}", problem.what))
@@ -182,19 +161,19 @@ class _Builder:
         block, start, duration = self._timed(block)
         correlation = integers(block.integers("Correlation_Id"))
         name = self._numbered(block.texts("Function"))
-        self._calls.add(call_rows(start, duration, name, self._on(block), correlation))
+        self._calls.add(call_rows(start, duration, name, self._thread(block), correlation))
 
     def operators(self, block: RowBlock) -> None:
         """Add rows of ``rccl_api_trace.csv``."""
         block, start, duration = self._timed(block)
         name = self._numbered(block.texts("Function"))
-        self._operators.add(operator_rows(start, duration, name, self._on(block)))
+        self._operators.add(operator_rows(start, duration, name, self._thread(block)))
 
     def ranges(self, block: RowBlock) -> None:
         """Add rows of ``marker_api_trace.csv``."""
         block, start, duration = self._timed(block)
         name = self._numbered(block.texts("Function"))
-        self._annotations.add(annotation_rows(start, duration, name, self._on(block)))
+        self._annotations.add(annotation_rows(start, duration, name, self._thread(block)))
 
     def _timed(self, block: RowBlock) -> tuple[RowBlock, Int64, Int64]:
         """The rows that have a time, with start and duration in ns."""
@@ -204,15 +183,8 @@ class _Builder:
         self._no_time += len(start) - len(good)
         return _chosen(block, good.tolist()), start[good], (end - start)[good]
 
-    def _numbered(self, texts: list[str]) -> Int32:
-        names = self._names
-        return np.array([names[text] for text in texts], np.int32)
-
-    def _on(self, block: RowBlock) -> Int32:
-        threads = self._threads
-        process, thread = block.texts("Process_Id"), block.texts("Thread_Id")
-        pairs = zip(process, thread, strict=True)
-        return np.array([threads[pair] for pair in pairs], np.int32)
+    def _thread(self, block: RowBlock) -> Int32:
+        return self._on(zip(block.texts("Process_Id"), block.texts("Thread_Id"), strict=True))
 
     def _devices(self, texts: list[str]) -> list[int]:
         distinct = {text: self._device(text) for text in set(texts)}
@@ -232,25 +204,7 @@ class _Builder:
 
     def rows(self) -> TraceRows:
         """All collected rows."""
-        if self._no_time:
-            what = f"{self._no_time} have no usable time: left out"
-            self._problems.append(TraceProblem("rows", what))
-        return TraceRows(
-            format="rocprofv3-csv",
-            events=self._events,
-            base_ns=0,
-            names=tuple(self._names),
-            arguments=(OperatorArguments(),),
-            collectives=(),
-            threads=tuple(f"{process}/{thread}" for process, thread in self._threads),
-            gpu=self._gpu.all(),
-            calls=self._calls.all(),
-            operators=self._operators.all(),
-            annotations=self._annotations.all(),
-            devices=self._agents.products(),
-            problems=tuple(self._problems),
-            partial=self._partial,
-        )
+        return self._trace_rows("rocprofv3-csv")
 
 
 def _agents(path: Path | None) -> Agents:

@@ -8,6 +8,7 @@ are streamed. The file stores grid sizes in work-items; they are converted to wo
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any, BinaryIO
@@ -15,17 +16,7 @@ from typing import Any, BinaryIO
 import msgspec
 import numpy as np
 
-from gemmetry.formats.events import (
-    MISSING,
-    AnnotationRows,
-    CallRows,
-    GpuKind,
-    GpuRows,
-    OperatorArguments,
-    OperatorRows,
-    TraceProblem,
-    TraceRows,
-)
+from gemmetry.formats.events import MISSING, GpuKind, TraceRows
 from gemmetry.formats.json.array import CHUNK_BYTES
 from gemmetry.formats.json.repair import repaired
 from gemmetry.formats.json.sections import SectionReader
@@ -33,7 +24,7 @@ from gemmetry.formats.naming import Numbers, short_name
 from gemmetry.formats.readers.rocprofv3_json import KEY
 from gemmetry.formats.rocm.rows import (
     LATEST_NS,
-    Agents,
+    RowsBuilder,
     annotation_rows,
     call_rows,
     gpu_rows,
@@ -43,7 +34,6 @@ from gemmetry.formats.rocm.rows import (
     rank_of,
     renumbered,
 )
-from gemmetry.formats.spool import Spool
 
 _GPU_AGENT = 2
 """``type`` of an agent; 1 is a CPU."""
@@ -159,25 +149,18 @@ def _decoders(kind: type) -> tuple[Callable[[bytes], list[Any]], Callable[[bytes
     return msgspec.json.Decoder(list[kind]).decode, rescue  # type: ignore[valid-type]
 
 
-class _Builder:
+class _Builder(RowsBuilder):
     """Collects columns; names and devices are stored as keys until the frame of the document is
     known."""
 
     def __init__(self) -> None:
-        self.events = 0
-        self._no_time = 0
+        super().__init__()
         self._process = 0
         self._begun: set[str] = set()
-        self._agents = Agents()
-        self._names: Numbers[tuple[Any, ...]] = Numbers()
-        self._threads: Numbers[tuple[int, int]] = Numbers()
+        self._names = Numbers()
         self._devices: Numbers[tuple[int, int]] = Numbers()
         self._symbols: dict[tuple[int, int], str] = {}
         self._markers: dict[tuple[int, int], str] = {}
-        self._gpu = Spool(GpuRows)
-        self._calls = Spool(CallRows)
-        self._operators = Spool(OperatorRows)
-        self._annotations = Spool(AnnotationRows)
 
     def add(self, key: str, records: list[Any]) -> None:
         """Add one piece; an empty piece announces the array `key`."""
@@ -230,8 +213,7 @@ class _Builder:
         correlation = integers(
             [c.internal if (c := r.correlation_id) is not None else MISSING for r in records]
         )
-        threads = self._threads
-        thread = np.array([threads[process, r.thread_id] for r in records], np.int32)
+        thread = self._on((process, r.thread_id) for r in records)
         if key == "kernel_dispatch":
             self._add_kernels(records, start, duration, correlation)
         elif key == "memory_copy":
@@ -284,10 +266,6 @@ class _Builder:
             )
         )
 
-    def _numbered(self, keys: list[tuple[Any, ...]]) -> Any:
-        names = self._names
-        return np.array([names[key] for key in keys], np.int32)
-
     def rows(self, processes: list[dict[str, Any]], reader: SectionReader) -> TraceRows:
         """All collected rows, with the names from the frame."""
         texts: Numbers[str] = Numbers()
@@ -296,27 +274,22 @@ class _Builder:
         pids = [recorded.get("pid", number) for number, recorded in enumerate(metadata)]
         rank, world = rank_of([_dict(recorded.get("environment")) for recorded in metadata])
         hosts = [str(_dict(recorded.get("node")).get("hostname") or "") for recorded in metadata]
-        return TraceRows(
-            format="rocprofv3-json",
-            events=self.events + reader.text.left_out,
-            base_ns=0,
+        self.events += reader.text.left_out
+        self._problems += reader.text.all_problems()
+        self._partial = reader.text.is_partial
+        host = next(filter(None, hosts), None)
+        rows = self._trace_rows("rocprofv3-json", "records", rank=rank, world_size=world, host=host)
+        return dataclasses.replace(
+            rows,
             names=tuple(texts),
-            arguments=(OperatorArguments(),),
-            collectives=(),
             threads=tuple(
                 f"{pids[process] if 0 <= process < len(pids) else process}/{thread}"
                 for process, thread in self._threads
             ),
-            gpu=renumbered(self._gpu.all(), of_name, self._agents.numbers(self._devices)),
-            calls=renumbered(self._calls.all(), of_name),
-            operators=renumbered(self._operators.all(), of_name),
-            annotations=renumbered(self._annotations.all(), of_name),
-            rank=rank,
-            world_size=world,
-            host=next(filter(None, hosts), None),
-            devices=self._agents.products(),
-            problems=(*reader.text.all_problems(), *self._problems()),
-            partial=reader.text.is_partial,
+            gpu=renumbered(rows.gpu, of_name, self._agents.numbers(self._devices)),
+            calls=renumbered(rows.calls, of_name),
+            operators=renumbered(rows.operators, of_name),
+            annotations=renumbered(rows.annotations, of_name),
         )
 
     def _texts(self, processes: list[dict[str, Any]]) -> list[str]:
@@ -334,12 +307,6 @@ class _Builder:
                 text = _operation(operations, process, *rest)
             texts.append(text)
         return texts
-
-    def _problems(self) -> list[TraceProblem]:
-        if not self._no_time:
-            return []
-        what = f"{self._no_time} have no usable time: left out"
-        return [TraceProblem("records", what)]
 
 
 def _operation(operations: list[list[Any]], process: int, kind: int, operation: int) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gemmetry.formats.events import MISSING
-from gemmetry.formats.rocm.rocprofv3_tables import blocks
+from gemmetry.formats.rocm.rocprofv3.tables import blocks
 from gemmetry.formats.rocm.rows import kernel_name
 
 

@@ -1,0 +1,1 @@
+"""rocprofv3: its JSON documents and its CSV files."""
