@@ -19,15 +19,16 @@ from gemmetry.domain.contracts import StressDevice
 from gemmetry.engine.workers import local
 from gemmetry.providers.user_provider import probe as _user_probe
 
-# The suite's products are small. OpenBLAS wakes all its threads for most of them, and each then
-# spins for 2²⁶ cycles (driver/others/blas_server.c): most of what a test of verification computes.
+# The suite's products are small. OpenBLAS wakes all its threads for most of them, and each thread
+# then spins for 2²⁶ cycles (driver/others/blas_server.c), which is most of what a test of
+# verification computes.
 set_blas_threads(1)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Without looks for garbage, now or later, among the million objects that collecting makes and
-    that live to the end."""
+    """Garbage is never looked for, now or later, among the million objects that collecting creates
+    and that live to the end."""
     gc.disable()
     try:
         return (yield)
@@ -37,7 +38,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_unconfigure() -> None:
-    """What libraries made while tests were collected is ended with the interpreter."""
+    """What libraries created while tests were collected ends with the interpreter."""
     gc.unfreeze()
 
 
@@ -57,7 +58,7 @@ def _servers() -> Any:
 
 @pytest.fixture(scope="session")
 def forked() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs a Python program in a process of its own that need not import everything again."""
+    """Runs a Python program in a separate process that need not import everything again."""
     run: Callable[..., subprocess.CompletedProcess[str]] = _servers().run
     return run
 
@@ -78,7 +79,7 @@ def forked_workers() -> Iterator[None]:
 
 @pytest.fixture
 def fresh_workers(monkeypatch) -> None:
-    """Workers are started afresh, as they are everywhere else."""
+    """Workers are started as new processes, as they are everywhere else."""
     monkeypatch.setattr(local, "subprocess", subprocess)
 
 

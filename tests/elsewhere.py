@@ -1,9 +1,9 @@
-"""Runs the test suite as on another machine: a processor without wide vectors, or a busy one.
+"""Runs the test suite as on another machine: one without wide vectors, or a busy one.
 
     python tests/elsewhere.py --masked -- -n 2
     python tests/elsewhere.py --busy 4 -- -n 2 tests/engine
 
-What stands behind ``--`` goes to pytest. Both options may be given; docs/testing.md says what each
+Arguments after ``--`` go to pytest. Both options may be given; docs/testing.md says what each
 stands for.
 """
 
@@ -31,8 +31,8 @@ _MASKS = {
         "OPENBLAS_CORETYPE": "ARMV8",
     },
 }
-"""What holds each library to the vectors that every server processor since 2013 has: AVX2 or, on
-Arm, NEON. The libraries' documentation names them; docs/testing.md has the list."""
+"""The settings that limit each library to the vectors that every server processor since 2013 has:
+AVX2 or, on Arm, NEON. The libraries' documentation names them; docs/testing.md has the list."""
 
 _WIDE = ("AVX512", "X86_V4", "SVE")
 """In the names of numpy's features that are wider than that."""
@@ -49,8 +49,8 @@ def masked_environment() -> dict[str, str]:
 
 
 def wide_numpy_features() -> list[str]:
-    """Features that numpy would choose code by on this processor and that are to be disabled.
-    numpy warns about one that it has no code for or that the processor lacks."""
+    """Features by which numpy would choose code on this processor and that are to be disabled.
+    numpy warns about a feature that it has no code for or that the processor lacks."""
     try:
         compiled = importlib.import_module("numpy._core._multiarray_umath")
     except ModuleNotFoundError:  # numpy 1

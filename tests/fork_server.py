@@ -1,12 +1,12 @@
 """Processes for the tests, forked from one that has imported torch and gemmetry already.
 
-Nine tenths of what a worker or a command costs the suite are imports. While tests run in this
-process, ``python -m gemmetry.engine.workers.main ...`` is therefore not started afresh: a server
-process that has imported what workers import forks, and the copy goes on as a started one does,
-with its arguments, descriptors, environment, working directory, session and output. Nothing else
-differs but what a library reads of the environment when it is loaded: each environment that
-libraries read has a server of its own. Files of users' kernels are looked into in the same way, and
-the fixture ``forked`` runs Python programs, mostly commands.
+Imports are nine tenths of the cost of a worker or a command in the suite. While tests run in this
+process, ``python -m gemmetry.engine.workers.main ...`` is therefore not started as a new process: a
+server that has imported what workers import forks, and the copy continues as a new one would, with
+its arguments, descriptors, environment, working directory, session and output. The only difference
+is what a library reads from the environment when it is loaded, so each such environment has a
+separate server. Files of users' kernels are looked into in the same way, and the fixture ``forked``
+runs Python programs, mostly commands.
 
 A fork costs what the server's memory costs, and a worker is two of them: with torch 27 ms of a
 processor, without it 6 ms. So workers of providers that need no torch have a server without it.
@@ -139,7 +139,7 @@ class ForkServer:
         return ForkedWorker(pid, read)
 
     def end(self) -> None:
-        """Let the server end; it does when nobody is left to speak to it."""
+        """Let the server end, which it does when no client is left."""
         self._socket.close()
         self._process.wait()
 
@@ -153,7 +153,7 @@ class ForkServers:
         atexit.register(self.end)
 
     def popen(self, command: Any, *arguments: Any, **options: Any) -> Any:
-        """A worker, or any other process as ever."""
+        """A worker, or any other process as usual."""
         from gemmetry.engine.workers import local
 
         if list(command) == PROBE:
@@ -173,7 +173,7 @@ class ForkServers:
         self, program: str, *arguments: str, env: dict[str, str] | None = None,
         timeout: float = 300,
     ) -> subprocess.CompletedProcess[str]:  # fmt: skip
-        """What came of a Python program, run as ``python -c`` runs it, in a session of its own."""
+        """The result of a Python program, run as ``python -c`` runs it, in a session of its own."""
         with ForkedPipes(self, ["-c", program, *arguments], env) as process:
             try:
                 out, err = process.communicate(timeout=timeout)
@@ -275,12 +275,12 @@ class ForkedPipes:
 
 
 def serve(connection: socket.socket, kind: str) -> None:
-    """Fork what is asked for until nobody asks any more."""
+    """Fork the requested processes until no client is left."""
     import fcntl
 
     IMPORTS[kind]()
     gc.collect()
-    gc.freeze()  # copies that look for garbage leave the pages of all this shared
+    gc.freeze()  # keeps these pages shared with copies that collect garbage
     own = fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, _OWN_DESCRIPTORS)
     connection.close()
     connection = socket.socket(fileno=own)
@@ -325,7 +325,7 @@ def _try_write(descriptor: int, status: int) -> None:
     try:
         os.write(descriptor, str(status).encode())
     except BrokenPipeError:
-        pass  # nobody waits for it any more
+        pass  # no process waits for it any more
     os.close(descriptor)
 
 
@@ -333,7 +333,7 @@ def _work(
     received: list[int], arguments: list[str], inherited: list[int],
     environment: dict[str, str], folder: str,
 ) -> None:  # fmt: skip
-    """Be the guardian or the program, in the copy; does not return."""
+    """Become the guardian or the program, in the copy; does not return."""
     status = 1
     try:
         os.setsid()
@@ -343,7 +343,7 @@ def _work(
             os.close(descriptor)
         os.environ.clear()
         os.environ.update(environment)
-        tempfile.tempdir = None  # a library that was imported may have asked for it
+        tempfile.tempdir = None  # an imported library may have requested it
         os.chdir(folder)
     except BaseException:  # noqa: BLE001
         traceback.print_exc()
@@ -352,7 +352,7 @@ def _work(
 
 
 def _end_with(run: Callable[[list[str]], int], arguments: list[str]) -> None:
-    """End this process as the interpreter does after `run`, with its status."""
+    """Ends this process as the interpreter does after `run`, with its status."""
     status = 1
     try:
         status = run(arguments)
@@ -374,7 +374,7 @@ def _worker_status(command: list[str]) -> int:
 
 
 def _status_of(arguments: list[str]) -> int:
-    """Run it as the interpreter does; the status that it ends with."""
+    """Runs it as the interpreter does; returns its exit status."""
     if arguments[0] == "-m":
         sys.path.insert(0, str(Path.cwd()))
         importlib.import_module(arguments[1]).main()

@@ -1,4 +1,4 @@
-"""The public surface: what is exported is there, is listed, and costs nothing to import."""
+"""The public interface: exported names exist, are listed, and cost nothing to import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server that the suite forks workers from, and how the suite is run as elsewhere."""
+"""The server that the suite forks workers from, and running the suite as on another machine."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_only_workers_that_need_torch_are_copies_of_a_server_with_it(provider, e
     assert fork_server._kind_for(arguments, environment) == kind
 
 
-def test_what_is_no_worker_is_started_as_ever():
+def test_other_processes_are_started_as_usual():
     done = local.subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
     assert type(done) is subprocess.Popen
     assert done.wait(60) == 3

@@ -1,4 +1,4 @@
-"""The rules of the house that no linter knows: layers, what an import loads, sizes of files."""
+"""Rules that no linter checks: layers, what an import loads, sizes of files."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_the_size_of_the_host_is_read_in_one_place() -> None:
         for path in _modules("")
         if path.parent.name != "hardware"
     }
-    # Waiting for quiet moves one thread about and back; it asks where that thread may run now.
+    # Waiting for quiet moves one thread to each processor and back, and reads where it may run now.
     assert found.pop("measurement/quiet.py") == ["sched_getaffinity"] * 2
     assert {path: uses for path, uses in found.items() if uses} == {}
 
@@ -115,7 +115,7 @@ def test_files_stay_readable() -> None:
     assert {path: lines for path, lines in lengths.items() if lines > 600} == {}
 
 
-def test_no_public_class_name_stands_twice() -> None:
+def test_no_public_class_name_appears_twice() -> None:
     places: dict[str, list[str]] = {}
     for path in _modules(""):
         for name in re.findall(r"^class ([A-Z]\w*)", path.read_text(), re.MULTILINE):
@@ -150,7 +150,7 @@ NAMES_OF_PROVIDERS = {
     "domain/errors.py": "the planted bugs, which no suggestion names",
     "specs/operations/defaults.py": "the dispatch profiler's own set, which is of IREE",
 }
-"""Files that name a provider all the same, and why."""
+"""Files that name a provider nevertheless, and why."""
 
 NAMES_OF_SOMETHING_ELSE = {
     "cli/completion.py", "domain/settings.py", "specs/keys.py",  # who computes a reference

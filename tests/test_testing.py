@@ -1,5 +1,5 @@
-"""The conformance suite of providers: ours pass it, the example's too, and it finds what it is
-for."""
+"""The conformance suite of providers: built-in providers and the example pass it, and it finds
+violations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The made-up experiment of tests/reports, for the tests of this folder as well."""
+"""The invented experiment of tests/reports, for the tests of this folder as well."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from gemmetry.providers.torch_provider.provider import TorchProvider
 
 @pytest.fixture
 def module(tmp_path):
-    """A function that makes a module of a text."""
+    """A function that creates a module from a text."""
     made = []
 
     def make(text, name="my_kernels"):
@@ -36,7 +36,7 @@ def module(tmp_path):
 
 @pytest.fixture
 def requests(monkeypatch):
-    """What ``profile`` is asked for, instead of running it."""
+    """Records what ``profile`` is called with, instead of running it."""
     seen = []
 
     def remember(request, **how):
@@ -91,7 +91,7 @@ def test_keywords_become_sizes_configurations_and_keys_of_the_spec(module, reque
     }
 
 
-def test_overrides_replace_what_the_decorator_said(module, requests):
+def test_overrides_replace_what_the_decorator_specified(module, requests):
     module(KERNEL).my_gemm.run(m=8, tile=4, dtypes="f64", experiment="x", fresh=True, against=[])
     request, how = requests[0]
     assert request["problem_m"] == 8

@@ -23,7 +23,7 @@ def test_dispatches_in_the_order_of_the_plan():
     assert {dispatch.refusal for dispatch in found} == {""}
 
 
-def test_refusals_are_told():
+def test_refusals_are_reported():
     (dispatch,) = listed(providers="numpy", device="cuda-sm_80", shapes="8x8x8")
     assert dispatch.refusal
 

@@ -14,7 +14,7 @@ from gemmetry.domain.errors import RequestError, StorageError
 
 @pytest.fixture
 def cells():
-    """A function that runs cells as a notebook does; their names in one mapping."""
+    """A function that runs cells as a notebook does; their names are in one mapping."""
     names = {"__name__": "__main__"}
     files = []
 
@@ -115,7 +115,7 @@ def test_the_kernels_text_names_the_written_file(cells, tmp_path):
     assert _import(file).kernel(2 * np.eye(1), np.eye(1)) == 2
 
 
-def test_a_folder_that_cannot_be_written_is_told(cells, tmp_path):
+def test_a_folder_that_cannot_be_written_is_reported(cells, tmp_path):
     kernel = cells("def kernel(a, b):\n    return a @ b")["kernel"]
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot write the kernel"):

@@ -51,7 +51,7 @@ def test_the_folder_is_named_after_the_plan():
     )
 
 
-def test_mistakes_in_a_call_are_told_by_the_keys_name(tmp_path):
+def test_mistakes_in_a_call_are_reported_by_the_keys_name(tmp_path):
     with pytest.raises(SpecError) as caught:
         read_spec({"dtypes": "f33"}, {"seed": -1})
     assert [line.partition(":")[0] for line in caught.value.mistakes] == ["dtypes", "seed"]

@@ -89,6 +89,6 @@ def test_compare_with_itself_shows_nothing(results):
     assert comparison.candidates[0].geometric_mean == pytest.approx(1.0)
 
 
-def test_loading_from_no_experiment_is_told(tmp_path):
+def test_loading_from_no_experiment_is_reported(tmp_path):
     with pytest.raises(RequestError, match="no experiment"):
         load(tmp_path)

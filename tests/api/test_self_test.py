@@ -35,7 +35,7 @@ def test_a_cpu_carries_enough_of_the_list():
     assert sum(name.startswith("ok") for name in names) >= 14
 
 
-def test_on_a_gpu_each_vehicle_runs_wherever_it_can(monkeypatch):
+def test_on_a_gpu_each_carrier_runs_wherever_it_can(monkeypatch):
     monkeypatch.setattr(module, "_targets", lambda: (CPU, GPU))
     from gemmetry.providers.mutant_provider import provider
 
@@ -78,7 +78,7 @@ def test_another_level_selection_or_code_is_another_experiment(monkeypatch):
     assert prepare_self_test().plan.hash != one.plan.hash
 
 
-def test_wrong_requests_are_told():
+def test_wrong_requests_are_reported():
     with pytest.raises(UnknownNameError, match="level"):
         prepare_self_test(level="sloppy")
     with pytest.raises(UnknownNameError, match="vehicle"):

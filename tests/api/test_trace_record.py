@@ -16,7 +16,7 @@ def operations(**values):
     return [str(operation) for operation in prepared(**values).plan.operations]
 
 
-def test_silence_means_the_documents_schedule_and_torch():
+def test_by_default_the_documents_schedule_and_torch():
     plan = prepared().plan
     assert plan.settings.trace == TraceSchedule(
         wait_steps=1, warmup_steps=3, active_steps=1, repeats=5
@@ -36,7 +36,7 @@ def test_the_documents_settings_make_the_schedule():
     assert plan.settings.seed == 7
 
 
-def test_silence_means_the_documents_grid():
+def test_by_default_the_documents_grid():
     """All sizes, precisions, layouts and batches are searched; no size is rectangular."""
     found = list(prepared().plan.operations)
     shapes = {operation.matmul_shape for operation in found}

@@ -36,7 +36,7 @@ def test_shapes_steps_and_spec():
     assert "matmul_2048x2048x2048_bf16t_bf16t_bf16t" in traces.spec(top=1)
 
 
-def test_what_cannot_be_read_is_told(tmp_path):
+def test_what_cannot_be_read_is_reported(tmp_path):
     bad = tmp_path / "bad.json"
     bad.write_text("<script>")
     traces = load(MATMUL, bad, use_cache=False)

@@ -1,4 +1,5 @@
-"""The scripts of ``benchmarks/`` import each other by their plain names, as when one is run."""
+"""The scripts of ``benchmarks/`` import each other by their plain names, as they do when one is
+run."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from proportions import interval, lower_bound, upper_bound
 
 
 def tail(successes: int, trials: int, p: float) -> float:
-    """P(at most `successes`), straight from the definition."""
+    """P(at most `successes`), computed from the definition."""
     return sum(comb(trials, k) * p**k * (1 - p) ** (trials - k) for k in range(successes + 1))
 
 
@@ -47,6 +47,6 @@ def test_bounds_enclose_the_share_and_mirror_each_other(count: tuple[int, int]) 
 @pytest.mark.parametrize(
     ("successes", "trials", "confidence"), [(0, 0, 0.9), (3, 2, 0.9), (-1, 2, 0.9), (1, 2, 1.0)]
 )
-def test_refuses_what_is_no_share(successes: int, trials: int, confidence: float) -> None:
+def test_refuses_what_is_not_a_share(successes: int, trials: int, confidence: float) -> None:
     with pytest.raises(ValueError, match=r"share|confidence"):
         upper_bound(successes, trials, confidence)

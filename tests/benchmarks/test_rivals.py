@@ -10,7 +10,7 @@ def timing(median: float, spread: float, *, printed: float | None = None) -> riv
     return rivals.Timing(tuple(samples), median - spread, median + spread, printed)
 
 
-def test_rules_tell_slower_faster_and_neither() -> None:
+def test_rules_distinguish_slower_faster_and_neither() -> None:
     base, slower = timing(100.0, 0.5, printed=100.0), timing(102.0, 0.5, printed=102.0)
     for rule, decide in rivals.rules(base, 0.01).items():
         assert decide(base, slower) == 1, rule

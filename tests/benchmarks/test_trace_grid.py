@@ -34,7 +34,7 @@ def experiment(tmp_path):
     return tmp_path
 
 
-def test_a_row_tells_kernel_median_range_and_speed(experiment, monkeypatch, capsys):
+def test_a_row_shows_kernel_median_range_and_speed(experiment, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["trace_grid.py", str(experiment)])
     trace_grid.main()
     first, second = capsys.readouterr().out.splitlines()[2:]

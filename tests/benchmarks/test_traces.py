@@ -42,7 +42,7 @@ def test_a_repeated_trace_has_everything_as_often_and_apart(trace, tmp_path):
     assert sorted(large.launches.operator.tolist()) == list(range(copies))
 
 
-def test_a_row_tells_time_and_memory_of_its_command_alone(tmp_path):
+def test_a_row_shows_time_and_memory_of_its_command_alone(tmp_path):
     held = bytearray(300 << 20)
     command = [sys.executable, "-c", "import time; x = bytearray(60 << 20); time.sleep(0.2)"]
     row = traces.Row("held", command, 2, 100)

@@ -1,4 +1,4 @@
-"""Running the command line in this process, and as a process of its own."""
+"""Runs the command line in this process, and as a separate process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Cli = Callable[..., Ended]
 
 @pytest.fixture
 def cli(tmp_path, monkeypatch, capsys) -> Cli:
-    """Runs `gemmetry` with these arguments in a folder of its own."""
+    """Runs `gemmetry` with these arguments in a separate folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 
@@ -53,7 +53,7 @@ Spawn = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def spawn(tmp_path) -> Spawn:
-    """Starts `gemmetry` with these arguments as a process in a folder of its own."""
+    """Starts `gemmetry` with these arguments as a process in a separate folder."""
 
     def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -63,7 +63,7 @@ def spawn(tmp_path) -> Spawn:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # Shells start what runs in the background with interrupts ignored, and children too.
+            # Shells start background processes, and thus their children, with interrupts ignored.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 

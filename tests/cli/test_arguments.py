@@ -12,7 +12,7 @@ from gemmetry.domain.errors import RequestError
 OPTIONS = [p for p in load_command("profile").params if isinstance(p, TyperOption)]
 
 
-def said(line: str, has_arguments: bool = False) -> list[str]:
+def message(line: str, has_arguments: bool = False) -> list[str]:
     return list(normalize(line.split(), OPTIONS, has_arguments))
 
 
@@ -43,19 +43,19 @@ def said(line: str, has_arguments: bool = False) -> list[str]:
     ],
 )
 def test_old_ways_of_writing(line, expected):
-    assert said(line) == expected.split()
+    assert message(line) == expected.split()
 
 
 def test_words_behind_a_list_stay_arguments_where_there_are_some():
-    assert said("--columns a b", has_arguments=True) == ["--columns=a", "b"]
-    assert said("--append true", has_arguments=True) == ["--append", "true"]
+    assert message("--columns a b", has_arguments=True) == ["--columns=a", "b"]
+    assert message("--append true", has_arguments=True) == ["--append", "true"]
 
 
 def test_a_flag_is_true_or_false():
     with pytest.raises(RequestError, match="maybe"):
-        said("--append=maybe")
+        message("--append=maybe")
     with pytest.raises(RequestError, match="cannot be turned off"):
-        said("--fresh=false")
+        message("--fresh=false")
 
 
 def test_every_alias_leads_to_an_option():

@@ -1,4 +1,4 @@
-"""Kernels that do what no kernel should, through the command line: each is an outcome with its
+"""Kernels that do what no kernel should, run from the command line: each gets an outcome with its
 reason, and the others get their results."""
 
 from __future__ import annotations
@@ -346,7 +346,7 @@ def hostile(tmp_path_factory):
     return names, folder
 
 
-def test_a_kernel_beside_hostile_ones_is_measured(hostile):
+def test_a_kernel_alongside_hostile_ones_is_measured(hostile):
     assert hostile[0]["right"]["outcome"] == "ok", hostile[0]["right"]["reason"]
 
 
@@ -359,10 +359,10 @@ def test_a_hostile_kernel_costs_its_own_row(hostile, name):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="orphans are found on Linux")
-def test_processes_that_a_kernel_leaves_are_ended_and_told(hostile):
+def test_processes_that_a_kernel_leaves_are_ended_and_reported(hostile):
     names, folder = hostile
     (mark,) = [m for m in names["leaves_a_process"]["marks"] if m.startswith("left running")]
-    # One in each worker: those that the others end are replaced.
+    # One in each worker; workers that other kernels end are replaced.
     assert re.search(r"left .* running in .* own, now ended: sleep 1234 ", mark)
     assert "now ended: sleep 4321" in names["leaves_a_process_and_dies"]["reason"]
     running = [process.name for process in descendants(1)]

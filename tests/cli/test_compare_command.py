@@ -16,7 +16,7 @@ def test_compare_of_equals_finds_no_regression(experiments):
     assert experiments("compare", "a").status == 2
 
 
-def test_dispatches_of_one_experiment_are_held_against_a_baseline(cli):
+def test_dispatches_of_one_experiment_are_compared_with_a_baseline(cli):
     names = ",".join(f"matmul_64x64x64_f32t_f32t_f32t_{one}" for one in ("default", "factor_2"))
     request = ("profile", "--providers", "null", "--dispatches", names, "--experiment", "a")
     assert cli(*request).status == 0
@@ -30,7 +30,7 @@ def test_dispatches_of_one_experiment_are_held_against_a_baseline(cli):
     assert cli("compare", "a", "a", "--baseline", "null").status == 2
 
 
-def test_other_inputs_are_compared_only_when_asked(cli):
+def test_other_inputs_are_compared_only_on_request(cli):
     request = ("profile", "--providers", "null", "--shapes", "64x64x64")
     assert cli(*request, "--experiment", "a").status == 0
     assert cli(*request, "--experiment", "b", "--distribution", "normal").status == 0
@@ -53,7 +53,7 @@ def test_a_kernel_that_became_wrong_is_a_regression(cli):
 
 
 def test_what_is_undecided_fails_unless_it_may_pass(cli):
-    """Three samples a side say nothing, however alike they are."""
+    """Three samples per side decide nothing, however similar they are."""
     request = ("profile", "--providers", "null", "--shapes", "64x64x64", "--default-config")
     few = ("--benchmark-repetitions", "3")
     assert cli(*request, *few, "--experiment", "a").status == 0

@@ -60,7 +60,7 @@ def test_iree_compiles_for_the_cpu(cli):
 
 
 def test_the_generated_folder_is_laid_out_as_documented(cli):
-    """Names of the dispatch profiler document; docs/iree.md tells what they are here."""
+    """Names of the dispatch profiler document; docs/iree.md lists their equivalents here."""
     pytest.importorskip("iree.compiler", reason="the iree extra is not installed")
     operation = "matmul_64x64x4096_f16t_f16t_f16t"
     wanted = [f"{operation}_{name}" for name in ("default", f"{LEGACY}_tensorcore_mmasync")]
@@ -84,7 +84,7 @@ def test_the_generated_folder_is_laid_out_as_documented(cli):
         assert name.encode() in profiled.read_bytes()
 
 
-def test_saved_commands_have_what_the_compiler_printed_beside_them(cli):
+def test_saved_commands_have_the_compilers_output_next_to_them(cli):
     pytest.importorskip("iree.compiler", reason="the iree extra is not installed")
     operation = "matmul_128x256x128_f32t_f32t_f32t"
     wanted = [f"{operation}_{name}" for name in ("default", TOO_LARGE)]
@@ -106,13 +106,13 @@ def test_saved_commands_have_what_the_compiler_printed_beside_them(cli):
     assert reason and reason in printed, "the reason is the compiler's own"
 
 
-def test_the_target_is_told(cli):
+def test_the_target_is_reported(cli):
     ended = cli("compile", "--providers", "null", "--device", "null", "--shapes", "8x8x8")
     assert ended.status == 0
     assert "target" in ended.stdout.split()
 
 
-def test_the_device_of_the_default_set_is_told(cli):
+def test_the_device_of_the_default_set_is_reported(cli):
     pytest.importorskip("iree.compiler", reason="the iree extra is not installed")
     ended = cli("compile", "--shapes", "64x64x64", "--dry-run")
     assert "cuda-sm_80" in ended.stderr

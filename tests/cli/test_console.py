@@ -46,7 +46,7 @@ def test_notes_and_errors_break_between_words_on_a_terminal(monkeypatch, width):
         assert part in words
 
 
-def test_piped_tables_are_wide_unless_a_width_is_told(monkeypatch):
+def test_piped_tables_are_wide_unless_a_width_is_given(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     assert stdout_console().width == 160
     monkeypatch.setenv("COLUMNS", "80")

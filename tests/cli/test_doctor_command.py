@@ -7,7 +7,7 @@ from rich.console import Console
 from gemmetry.providers.null_provider.provider import NullProvider
 
 
-def test_doctor_tells_machine_and_providers(cli):
+def test_doctor_lists_machine_and_providers(cli):
     ended = cli("doctor", "--json")
     assert ended.status == 0
     rows = {row["capability"]: row for row in json.loads(ended.stdout)["capabilities"]}
@@ -40,7 +40,7 @@ def test_piped_sentences_are_whole_lines(cli, monkeypatch):
     assert all(line == line.rstrip() for line in lines)
 
 
-def test_the_planted_bugs_are_no_provider_for_people(cli):
+def test_the_planted_bugs_are_not_listed_as_a_provider(cli):
     assert "provider mutant" not in cli("doctor").stdout
     names = [
         row["provider"]
@@ -49,7 +49,7 @@ def test_the_planted_bugs_are_no_provider_for_people(cli):
     assert "null" in names and "mutant" not in names
 
 
-def test_doctor_tells_what_a_provider_cannot_do(cli, monkeypatch):
+def test_doctor_lists_what_a_provider_cannot_do(cli, monkeypatch):
     monkeypatch.setattr(NullProvider, "doctor_notes", lambda self: ("It only pretends.",))
     ended = cli("doctor", "--json")
     rows = {row["capability"]: row for row in json.loads(ended.stdout)["capabilities"]}

@@ -1,5 +1,5 @@
-"""Every command line of the dispatch profiler's document does what the document says: it parses
-as it is written there, it plans what is meant, and the three commands share a folder."""
+"""Every command line of the dispatch profiler's document does what the document says: it parses as
+written, it plans what is meant, and the three commands share a folder."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ SWEEP = "--problem-m=64:1024:256 --problem-n=64:1024:512 --problem-k=4096"
 
 
 def test_the_three_commands_share_a_folder(cli):
-    """With the pretend provider, whose every stage takes no time; the lines are the document's."""
+    """With the null provider, whose stages take no time; the lines are the document's."""
     null = ["--providers", "null", "--device", "null", "--dtypes", "f32"]
     written = cli("generate", "--generated-dir", "b", "--problem-m=768", "--problem-n=512",
                   "--problem-k=1024", *null)  # fmt: skip

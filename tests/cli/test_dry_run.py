@@ -27,7 +27,7 @@ def test_the_whole_plan_as_json(capsys):
     assert document["plan"] == prepared.plan.document
 
 
-def test_one_of_each_is_told_in_the_singular(cli):
+def test_one_of_each_is_shown_in_the_singular(cli):
     ended = cli("profile", "--providers", "null", "--shapes", "8x8x8", "--dtypes", "f32",
                 "--dispatches", "*_default", "--dry-run")  # fmt: skip
     assert "1 dispatch of 1 operation would run:" in ended.stdout

@@ -75,7 +75,7 @@ RUN = [line for line, name in LINES
 
 @pytest.mark.parametrize("line", RUN)
 def test_requests_can_be_planned(cli, line):
-    """As far as they need neither a device nor a file."""
+    """Those that need neither a device nor a file."""
     pytest.importorskip("iree.compiler", reason="the iree extra is not installed")
     pytest.importorskip("torch")
     words = shlex.split(line)[1:]

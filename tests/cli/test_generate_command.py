@@ -50,7 +50,7 @@ def test_dry_run_writes_nothing(cli):
     assert not list(Path().iterdir())
 
 
-def test_a_provider_without_sources_is_told(cli):
+def test_a_provider_without_sources_is_reported(cli):
     ended = cli("generate", "--providers", "numpy", "--device", "cpu", "--shapes", "8x8x8")
     assert ended.status == 2
     assert "nothing was generated" in ended.stderr

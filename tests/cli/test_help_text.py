@@ -27,7 +27,7 @@ def help_of(*arguments: str) -> str:
         """Does one
         thing.
 
-        And tells more.
+        And explains more.
         """
 
     @app.command(cls=Command)
@@ -36,7 +36,7 @@ def help_of(*arguments: str) -> str:
 
     @app.command(cls=Command, hidden=True)
     def third() -> None:
-        """Is not told of."""
+        """Is not listed."""
 
     ended = CliRunner().invoke(app, [*arguments, "--help"], env={"COLUMNS": "80"})
     assert ended.exit_code == 0
@@ -50,12 +50,12 @@ def test_a_group_lists_its_commands_with_their_first_paragraph():
     assert "  Of the group." in lines
 
 
-def test_options_stand_under_their_panels():
+def test_options_are_listed_under_their_panels():
     text = help_of("first")
     headings = [line for line in text.splitlines() if line.endswith(":") and line[0] != " "]
     assert headings == ["Arguments:", "Options:", "Elsewhere:"]
     assert text.index("Elsewhere:") < text.index("--other")
-    assert "And tells more." in text
+    assert "And explains more." in text
 
 
 def test_names_stay_whole():

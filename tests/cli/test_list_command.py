@@ -16,7 +16,7 @@ def rows(cli, *arguments):
     return json.loads(ended.stdout)[arguments[0]]
 
 
-def test_providers_tell_where_they_work_or_why_not(cli):
+def test_providers_show_where_they_work_or_why_not(cli):
     by_name = {row["provider"]: row for row in rows(cli, "providers")}
     assert {"null", "numpy", "torch", "iree", "triton", "user"} <= set(by_name)
     assert by_name["null"]["available"]
@@ -63,7 +63,7 @@ def test_lists_go_to_files(cli, suffix):
         assert len(list(csv.DictReader(content.decode().splitlines()))) == len(DTYPES)
 
 
-def test_an_unknown_suffix_is_told(cli):
+def test_an_unknown_suffix_is_reported(cli):
     ended = cli("list", "dtypes", "-o", "dtypes.pdf")
     assert ended.status == 2
     assert ".parquet" in ended.stderr

@@ -75,7 +75,7 @@ def test_a_group_without_a_command_shows_its_help_and_names_its_commands(cli, wo
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize("arguments", [["list", "columns"], ["list", "columns", "--json"],
                                        ["schema", "spec"], ["--version"]])  # fmt: skip
-def test_a_full_disk_is_told_once_whatever_prints(arguments):
+def test_a_full_disk_is_reported_once_whatever_prints(arguments):
     script = "from gemmetry.cli.main import main; main()"
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run([sys.executable, "-c", script, *arguments], stdout=full,
@@ -87,7 +87,7 @@ def test_a_full_disk_is_told_once_whatever_prints(arguments):
     ]
 
 
-def test_a_reader_that_has_gone_is_no_error():
+def test_a_closed_pipe_is_not_an_error():
     script = "from gemmetry.cli.main import main; main()"
     read, write = os.pipe()
     os.close(read)
@@ -161,7 +161,8 @@ def test_version(cli):
     ],
 )  # fmt: skip
 def test_every_mistake_has_one_form(cli, line, what, next_step):
-    """What, cause and next step, whoever finds the mistake; no frames, no usage lines."""
+    """The object, the cause and the next step, whichever code finds the mistake; no frames, no
+    usage lines."""
     ended = cli(*line.split())
     assert (ended.status, ended.stdout) == (2, "")
     errors, hints = zip(*(text.split(": ", 1) for text in ended.stderr.splitlines()), strict=True)

@@ -1,4 +1,4 @@
-"""Profiling from the command line with the pretend device, end to end."""
+"""Profiling from the command line with the simulated device, end to end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_json_is_one_document_with_every_column(done):
     assert len(document["environments"]) == 1
 
 
-def test_progress_goes_to_stderr_one_line_a_dispatch(done):
+def test_progress_goes_to_stderr_one_line_per_dispatch(done):
     lines = [line for line in done.stderr.splitlines() if line.startswith("[")]
     assert len(lines) == 2
     assert "ok null:matmul_64x64x64_f32t_f32t_f32t_default" in lines[0]
@@ -110,7 +110,7 @@ def test_outcomes_are_rows_and_set_the_exit_status(cli):
     assert outcomes["compile_error"] == "compile_error"
 
 
-def test_not_verified_is_said(cli):
+def test_not_verified_is_stated(cli):
     ended = cli(*NULL, "--verification-enabled=false", "--json")
     records = json.loads(ended.stdout)["records"]
     assert {record["verification"] for record in records} == {"not_verified"}
@@ -123,7 +123,7 @@ def test_dry_run_counts_and_writes_nothing(cli):
     assert not list(Path().iterdir())
 
 
-def test_a_pattern_that_selects_nothing_beside_others_is_told(cli):
+def test_a_pattern_that_selects_nothing_next_to_others_is_reported(cli):
     ended = cli("profile", "--providers", "null", "--dispatches", "*fast,*slowest", "--dry-run")
     assert ended.status == 0
     assert ended.stderr.splitlines()[-1] == "warning: the pattern '*slowest' matches no dispatch"
@@ -153,7 +153,7 @@ def test_a_spec_may_come_from_standard_input(cli, monkeypatch):
     assert wrong.stderr.startswith("error: standard input:2:1: unknown key 'shaeps'. Did you mean")
 
 
-def test_an_empty_standard_input_is_no_request(cli, monkeypatch):
+def test_an_empty_standard_input_is_not_a_request(cli, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     ended = cli("profile", "--spec", "-")
     assert (ended.status, ended.stdout) == (2, "")
@@ -211,12 +211,12 @@ def test_the_documents_regular_expressions_are_read_as_such(cli):
     assert "is read as a regular expression, as re:matmul_.*_f32t_.*fast would be" in ended.stderr
 
 
-def test_three_mistakes_in_a_spec_are_all_told(cli):
+def test_three_mistakes_in_a_spec_are_all_reported(cli):
     Path("bad.yaml").write_text("problem_m: 64:64:2\ndtypes: [f61]\nnonsense: 3\n")
     ended = cli("profile", "--spec", "bad.yaml")
     assert ended.status == 2
-    told = [line for line in ended.stderr.splitlines() if line.startswith("error: bad.yaml:")]
-    assert [line.split(": ")[1] for line in told] == [
+    reported = [line for line in ended.stderr.splitlines() if line.startswith("error: bad.yaml:")]
+    assert [line.split(": ")[1] for line in reported] == [
         "bad.yaml:1:12",
         "bad.yaml:2:9",
         "bad.yaml:3:1",
@@ -225,7 +225,7 @@ def test_three_mistakes_in_a_spec_are_all_told(cli):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--dtypes", "f61"], "Did you mean f64"),
         (["--layouts", "xx"], "xx"),
@@ -244,10 +244,10 @@ def test_three_mistakes_in_a_spec_are_all_told(cli):
         (["--format", "pdf", "--providers", "null"], "pdf"),
     ],
 )
-def test_wrong_requests_are_told_and_end_with_2(cli, arguments, said):
+def test_wrong_requests_are_reported_and_end_with_2(cli, arguments, message):
     ended = cli("profile", *arguments)
     assert ended.status == 2
-    assert said in ended.stderr
+    assert message in ended.stderr
     assert ended.stdout == ""
 
 
@@ -265,14 +265,14 @@ def test_an_unwritable_folder_ends_with_3(cli):
     assert not (folder / "here").exists()
 
 
-def test_a_place_that_is_no_folder_ends_with_3(cli):
+def test_a_place_that_is_not_a_folder_ends_with_3(cli):
     Path("file").write_text("")
     ended = cli(*NULL, "--experiment", "file/here")
     assert ended.status == 3
     assert "error: " in ended.stderr
 
 
-def test_a_damaged_journal_is_told_and_kept(cli, done):
+def test_a_damaged_journal_is_reported_and_kept(cli, done):
     journal = Path("here/journal.sqlite")
     journal.write_bytes(b"no database" * 100)
     ended = cli(*NULL, "--experiment", "here")
@@ -335,7 +335,7 @@ def test_an_interrupt_ends_with_130_and_keeps_what_was_done(spawn, tmp_path):
     assert f"interrupted: {_count(journal)} of 18 dispatches and " in stderr
 
 
-def test_an_interrupt_says_what_is_stored_and_how_to_go_on(cli, monkeypatch):
+def test_an_interrupt_says_what_is_stored_and_how_to_continue(cli, monkeypatch):
     """In this process: once something is stored, and before anything is there."""
     finish = Journal.finish
 
@@ -347,8 +347,10 @@ def test_an_interrupt_says_what_is_stored_and_how_to_go_on(cli, monkeypatch):
     monkeypatch.setattr(Journal, "finish", break_off)
     ended = cli(*NULL, "--experiment", "here", "--fresh")
     assert (ended.status, ended.stdout) == (130, "")
-    told, hint = ended.stderr.splitlines()[-2:]
-    assert re.fullmatch(r"interrupted: 1 of 2 dispatches and \d+ samples are stored in here", told)
+    reported, hint = ended.stderr.splitlines()[-2:]
+    assert re.fullmatch(
+        r"interrupted: 1 of 2 dispatches and \d+ samples are stored in here", reported
+    )
     assert hint == "hint: The same command without --fresh continues where this one stopped."
 
     monkeypatch.setattr(Journal, "finish", finish)

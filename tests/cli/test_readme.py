@@ -1,4 +1,4 @@
-"""The README and the pages keep to what the command line can do."""
+"""The README and the pages show only what the command line can do."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Line:
     page: str
     words: tuple[str, ...]
     in_prose: bool
-    """Named within a sentence, where what is required may be left out."""
+    """Named within a sentence, where required arguments may be left out."""
 
     def __str__(self) -> str:
         return f"{self.page}: {shlex.join(self.words)}"
@@ -96,7 +96,7 @@ def gemmetry_lines(page: Path) -> list[Line]:
 
 
 def mistake(line: Line) -> str:
-    """What the parser has against a command line; "" if nothing."""
+    """The parser's objection to a command line; "" if it has none."""
     name, *words = line.words
     if name.startswith("-") or name.isupper():
         return ""
@@ -120,8 +120,8 @@ def mistake(line: Line) -> str:
 
 
 def planned_lines() -> list[Line]:
-    """Lines of commands that make a plan, in full. What needs files that ``generate`` or somebody
-    wrote is left to ``test_documents.py``, and most examples of help to ``test_examples.py``."""
+    """Lines of commands that make a plan, in full. Commands that need files of ``generate`` or of a
+    user are left to ``test_documents.py``, and most examples of help to ``test_examples.py``."""
     found = {
         line.words: line
         for page in PAGES

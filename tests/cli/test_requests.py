@@ -45,6 +45,6 @@ def test_paths_in_a_file_are_relative_to_it(tmp_path, monkeypatch, capsys):
     assert "device: null:0" in capsys.readouterr().err
 
 
-def test_a_spec_that_cannot_be_saved_is_told(tmp_path):
+def test_a_spec_that_cannot_be_saved_is_reported(tmp_path):
     with pytest.raises(StorageError, match="spec"):
         read_request(Source(given={}, save=tmp_path / "missing" / "spec.yaml"))

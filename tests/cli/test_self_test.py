@@ -1,4 +1,4 @@
-"""``gemmetry verify self-test``, with the real mutants of the host."""
+"""Tests of ``gemmetry verify self-test``, with the real mutants of the host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ PART = ("--vehicle", "host", "--mutants", "m01*,m05*,m47_b*,ok01*")
 @pytest.fixture
 def checked(cli, tmp_path, monkeypatch):
     """The self-test of all host mutants but the unseen ones, and its document."""
-    # The one that hangs costs this long; the slowest that ends takes a second of a processor.
+    # The mutant that hangs costs this long; the slowest of the others takes one second of processor
+    # time.
     monkeypatch.setattr(module, "DEADLINES_S", {Stage.VERIFY: 10.0, Stage.MEASURE: 10.0})
     path = tmp_path / "all.json"
     ended = cli(
@@ -45,7 +46,7 @@ def test_every_host_mutant_is_killed_and_no_right_kernel_flagged(checked):
     for row in document["matrix"]:
         if row["is_bug"] and row["outcome"] != "wrong":
             assert row["outcome"] in row["planned"] or not row["planned"], row["name"]
-    # Other harnesses' checks, asked about the same results, let real bugs through.
+    # Other harnesses' checks of the same results let real bugs through.
     assert document["rivals"]
     for score in document["rivals"].values():
         assert 0 < len(score["let_through"]) < score["asked"] <= document["mutants_total"]
@@ -77,7 +78,7 @@ def test_it_resumes_and_starts_over(cli, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (("--level", "sloppy"), "verification level"),
         (("--vehicle", "horse"), "vehicle"),
@@ -85,7 +86,7 @@ def test_it_resumes_and_starts_over(cli, monkeypatch):
         (("-o", "matrix.docx"), "unknown suffix"),
     ],
 )
-def test_wrong_requests_end_with_2(cli, arguments, told):
+def test_wrong_requests_end_with_2(cli, arguments, reported):
     ended = cli("verify", "self-test", *arguments)
     assert ended.status == 2
-    assert told in ended.stderr
+    assert reported in ended.stderr

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 
-def test_show_tells_about_one_dispatch(experiments):
+def test_show_describes_one_dispatch(experiments):
     shown = experiments("show", "a", "fast")
     assert shown.status == 0
     assert "matmul_64x64x64_f32t_f32t_f32t_fast" in shown.stdout

@@ -1,5 +1,5 @@
-"""What a trace should not be, given to every command that reads traces: each tells the file and
-the byte or the event, reports what could be read, and ends with the status that is documented."""
+"""Invalid traces, given to every command that reads traces: each names the file and the byte or the
+event, reports what could be read, and ends with the documented status."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def read(cli):
 
 
 def kernel(name="my_gemm_kernel", ts=10.0, dur=5.0, **args):
-    told = {"device": 0, "stream": 7, "correlation": 1}
+    reported = {"device": 0, "stream": 7, "correlation": 1}
     return {
         "ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": ts, "dur": dur,
-        "args": told | args,
+        "args": reported | args,
     }  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def document(*events, **head):
 
 
 MANY = document(*[kernel(f"kernel {i * 7919 % 1000}", 10 * i) for i in range(5_000)])
-"""Some 750 kB, several blocks of a compressor."""
+"""About 750 kB, several blocks of a compressor."""
 
 
 # Files that cannot be read: status 2, and 1 where others can be.
@@ -106,23 +106,23 @@ UNREADABLE = {
 
 
 def _unreadable(kind):
-    make, told = UNREADABLE[kind]
+    make, reported = UNREADABLE[kind]
     path = Path(f"{kind}.json") if make else Path("x" * 300)
     if make:
         make(path)
-    return path, told
+    return path, reported
 
 
 @pytest.mark.parametrize("kind", UNREADABLE)
 @commands
 def test_a_file_that_cannot_be_read_is_a_wrong_request(read, command, kind):
-    path, told = _unreadable(kind)
+    path, reported = _unreadable(kind)
     ended = read(command, path)
     assert ended.status == 2, ended.stderr
     assert ended.stdout == ""
     (error,) = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
     assert str(path) in error
-    assert re.search(told, error)
+    assert re.search(reported, error)
     assert "hint: " in ended.stderr
     assert not list(Path().glob("r.*")) and not Path("sheets").exists()
 
@@ -130,12 +130,12 @@ def test_a_file_that_cannot_be_read_is_a_wrong_request(read, command, kind):
 @pytest.mark.parametrize("kind", UNREADABLE)
 @commands
 def test_it_does_not_stop_the_others(read, command, kind):
-    path, told = _unreadable(kind)
+    path, reported = _unreadable(kind)
     ended = read(command, path, GOOD)
     assert ended.status == 1
     (error,) = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
     assert str(path) in error
-    assert re.search(told, error)
+    assert re.search(reported, error)
     if command == "report":
         assert all(Path(f"r.{suffix}").stat().st_size for suffix in SUFFIXES)
         assert "could not be read" in Path("r.md").read_text()
@@ -150,7 +150,7 @@ def test_it_does_not_stop_the_others(read, command, kind):
 
 @commands
 def test_a_file_that_may_not_be_read(read, command, monkeypatch):
-    # What is imported on the way must be there before the user changes.
+    # Modules must be imported before the user changes.
     read(command, GOOD)
     with tempfile.TemporaryDirectory() as folder:
         monkeypatch.chdir(folder)
@@ -159,7 +159,7 @@ def test_a_file_that_may_not_be_read(read, command, monkeypatch):
         Path(folder).chmod(0o777)
         is_root = os.geteuid() == 0
         if is_root:
-            # Root may read everything, so somebody else has to try.
+            # Root may read everything, so another user has to try.
             os.seteuid(65534)
         try:
             ended = read(command, "secret.json")
@@ -224,7 +224,7 @@ def _cut(content):
 
 
 def _bomb(events=60):
-    """Events that shrink more than any trace does."""
+    """Events that compress better than those of any trace."""
     event = json.dumps(kernel("x" * 200_000)).encode()
     return b'{"traceEvents": [' + b",".join([event] * events) + b"]}"
 
@@ -233,7 +233,8 @@ NESTED = b"[" * 200_000 + b"]" * 200_000
 _NAN = document(kernel("a", ts="N"), kernel("b"), kernel("c", dur="N")).replace(b'"N"', b"NaN")
 
 DAMAGED = {
-    # What -> (content, kernels that are read or None for "some", what is told, whether partial).
+    # What -> (content, kernels that are read or None for "some", what is reported, whether
+    # partial).
     "truncated JSON": (lambda: MANY[: len(MANY) // 2], None, r"byte \d{6}: ", True),
     "truncated within the head": (
         lambda: b'{"a": [1, 2, 3], "traceEvents"', 0, "", False
@@ -297,8 +298,8 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("what", DAMAGED)
-def test_what_can_be_read_is_reported_and_the_rest_is_told(read, what, monkeypatch):
-    make, kernels, told, is_partial = DAMAGED[what]
+def test_what_can_be_read_is_shown_and_the_rest_is_reported(read, what, monkeypatch):
+    make, kernels, reported, is_partial = DAMAGED[what]
     # Nine commands would unpack 64 MiB each; the next test does.
     monkeypatch.setattr(opening, "_BOMB_BYTES", 4 << 20)
     Path("bad.json").write_bytes(make())
@@ -312,28 +313,30 @@ def test_what_can_be_read_is_reported_and_the_rest_is_told(read, what, monkeypat
         assert ended.status == 0, ended.stderr
         assert ("warning: bad.json is partial: events are missing" in ended.stderr) == is_partial
         warnings = [w for w in ended.stderr.splitlines() if w.startswith("warning: bad.json: ")]
-        assert bool(warnings) == bool(told), ended.stderr
-        assert re.search(told, "\n".join(warnings)), warnings
+        assert bool(warnings) == bool(reported), ended.stderr
+        assert re.search(reported, "\n".join(warnings)), warnings
         assert "\x1b" not in ended.stdout
     if kernels == 0:
         return
     found = json.loads(read("summary", "bad.json", words=("--json",)).stdout)
     assert found["partial"] == (["bad.json"] if is_partial else [])
-    assert [re.search(told, f"{p['where']}: {p['what']}") for p in found["problems"]] or not told
+    assert [
+        re.search(reported, f"{p['where']}: {p['what']}") for p in found["problems"]
+    ] or not reported
     (entry,) = found["files"]
     assert entry["kernels"] == kernels if kernels else entry["kernels"] > 0
     sheets = json.loads(Path("r.json").read_text())["sheets"]
-    assert ("problems" in sheets) == bool(told)
+    assert ("problems" in sheets) == bool(reported)
     assert sheets["summary"][0]["kernels"] == entry["kernels"]
-    assert ("could not be read" in Path("r.md").read_text()) == bool(told)
+    assert ("could not be read" in Path("r.md").read_text()) == bool(reported)
     assert ("is partial" in Path("r.html").read_text()) == is_partial
     for command in ("gemms", "shapes"):
         found = json.loads(read(command, "bad.json", words=("--json",)).stdout)
         assert found["partial"] == (["bad.json"] if is_partial else [])
-        assert bool(found["problems"]) == bool(told)
+        assert bool(found["problems"]) == bool(reported)
     (rank,) = json.loads(read("collectives", "bad.json", words=("--json",)).stdout)["per_rank"]
     assert rank["partial"] == is_partial
-    assert bool(rank["problems"]) == bool(told)
+    assert bool(rank["problems"]) == bool(reported)
 
 
 def test_no_more_is_unpacked_of_a_bomb_than_a_trace_may_hold(read):
@@ -391,8 +394,8 @@ def test_without_shapes(read, command):
 def test_with_a_part_of_the_ranks(read, command):
     ended = read(command, RANKS / "rank0.pt.trace.json.gz", RANKS / "rank2.pt.trace.json.gz")
     assert ended.status == 0
-    told = " ".join((ended.stdout + ended.stderr).split())
-    assert "no file of rank 1, 3 (of 4): times are those of the other ranks" in told
+    reported = " ".join((ended.stdout + ended.stderr).split())
+    assert "no file of rank 1, 3 (of 4): times are those of the other ranks" in reported
 
 
 @pytest.mark.parametrize("command", ["collectives", "report"])
@@ -433,7 +436,7 @@ NAMES = {
 @pytest.mark.parametrize("name", NAMES)
 def test_names_are_shown_and_do_nothing(read, name):
     text = NAMES[name]
-    told = {"Collective name": "allreduce", "dtype": text, "Process Group Name": text,
+    reported = {"Collective name": "allreduce", "dtype": text, "Process Group Name": text,
             "In msg nelems": 8, "Group size": 2, "Process Group Ranks": "[0, 1]"}  # fmt: skip
     files = []
     for rank in range(2):
@@ -442,7 +445,7 @@ def test_names_are_shown_and_do_nothing(read, name):
         files.append(folder / f"rank{rank}.json")
         product = {"External id": 1, "Input Dims": [[8, 8], [8, 8]], "Input type": ["float"] * 2}
         events = [kernel(f"{text}_gemm"), kernel("my_gemm_kernel", 40, 5, **{"External id": 1}),
-                  kernel(f"ncclDevKernel_AllReduce{text}", 20, 5, **told),
+                  kernel(f"ncclDevKernel_AllReduce{text}", 20, 5, **reported),
                   {**kernel(text, 0, 50), "cat": "cpu_op"},
                   {**kernel("aten::mm", 100, 5, **product), "cat": "cpu_op"}]  # fmt: skip
         files[-1].write_bytes(document(
@@ -503,7 +506,7 @@ def test_a_file_that_may_not_be_read_does_not_stop_the_others(read, tmp_path, mo
             raise PermissionError(13, "Permission denied", str(self))
         return really_open(self, *args, **options)
 
-    # Root may read everything: what others meet is made up.
+    # Root may read everything, so what other users meet is simulated.
     monkeypatch.setattr(Path, "open", open_)
     monkeypatch.setattr(
         os,

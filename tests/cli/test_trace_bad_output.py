@@ -1,5 +1,5 @@
-"""Writing what was found of traces where it cannot be written: no half-written file is left, an
-older one stays as it was, and the message tells the file, the cause and the next step."""
+"""Writing results of traces where they cannot be written: no half-written file is left, an older
+one stays as it was, and the message names the file, the cause and the next step."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MAIN = "from gemmetry.cli.main import main; main()"
 
 @pytest.fixture
 def run(forked):
-    """Runs ``gemmetry`` as a process of its own, after the Python lines `before`; no file that it
+    """Runs ``gemmetry`` as a separate process, after the Python lines `before`; no file that it
     writes may be larger than `limit` bytes."""
 
     def go(*words, before="", limit=None, env=None):
@@ -74,7 +74,7 @@ def test_an_unknown_suffix_is_refused_before_anything_is_read(cli, command, name
     ],
     ids=["no folder can be made", "a file in its place", "a name too long"],
 )
-def test_a_folder_that_cannot_be_written_to_is_told_before_reading(
+def test_a_folder_that_cannot_be_written_to_is_reported_before_reading(
     cli, command, output, place, cause
 ):
     Path("a-file").write_text("mine")
@@ -89,8 +89,8 @@ def test_a_folder_that_cannot_be_written_to_is_told_before_reading(
 
 @writing
 def test_a_read_only_folder(cli, command, output, tmp_path, monkeypatch):
-    # Whatever is imported meanwhile lies where another user may not look; so do this folder's
-    # parents, therefore names are relative.
+    # Modules imported meanwhile are in folders that another user may not read, and so are this
+    # folder's parents; therefore names are relative.
     cli("trace", command, GOOD, "-o", f"first-{output}", "--no-cache")
     folder = tmp_path / "closed"
     folder.mkdir()
@@ -115,7 +115,7 @@ def test_a_read_only_folder(cli, command, output, tmp_path, monkeypatch):
     ("command", "output"), [w for w in WRITING if w[1][4:] in ("csv", "xlsx", "html", "")]
 )
 def test_a_full_disk_while_the_file_is_written(run, tmp_path, command, output):
-    """What is too much for the disk is not there at all, and the old file is as it was."""
+    """A file that does not fit on the disk is not there at all, and the old file is as it was."""
     target = tmp_path / output
     first = run("trace", command, GOOD, "-o", target, "--no-cache")
     assert first.returncode == 0, first.stderr
@@ -153,7 +153,7 @@ def test_a_disk_that_is_really_full(run, full_disk, output):
 
 
 def test_a_disk_too_full_for_the_cache_costs_nothing(run, full_disk):
-    """Neither beside the trace nor in the user's folder is there room: the trace is read anew."""
+    """There is no room next to the trace or in the user's folder: the trace is read again."""
     trace = full_disk / "trace.json"
     trace.symlink_to(LARGE)
     (full_disk / "filler").write_bytes(bytes(60_000))

@@ -1,4 +1,4 @@
-"""Requests to record that are wrong, and folders that cannot take what is recorded."""
+"""Invalid requests to record, and folders that cannot store recordings."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ SPECS = {
 
 @pytest.mark.parametrize("what", SPECS)
 def test_a_spec_that_is_wrong_is_refused_at_its_place(cli, what):
-    content, told = SPECS[what]
+    content, reported = SPECS[what]
     if content is None:
         Path("bad.yaml").mkdir()
     else:
         Path("bad.yaml").write_bytes(content)
     ended = cli(*RECORD, "--spec", "bad.yaml", "--experiment", "e")
     assert ended.status == 2
-    assert re.search(told, ended.stderr), ended.stderr
+    assert re.search(reported, ended.stderr), ended.stderr
     assert "hint: " in ended.stderr
     assert "\x1b" not in ended.stderr and "\u202e" not in ended.stderr
     assert not Path("e").exists()
@@ -71,7 +71,7 @@ def test_an_experiment_where_none_can_be(cli, place):
     assert Path("a-file").read_text() == "mine"
 
 
-def test_a_manifest_that_cannot_be_read_is_told_and_stays(cli):
+def test_a_manifest_that_cannot_be_read_is_reported_and_stays(cli):
     assert cli(*RECORD, *SMALL, "--experiment", "e").status == 0
     manifest = Path("e/traces_matmul/manifest.json")
     whole = manifest.read_bytes()
@@ -93,7 +93,7 @@ def test_a_manifest_that_cannot_be_read_is_told_and_stays(cli):
 
 
 def test_a_manifest_that_names_folders_elsewhere_removes_nothing_there(cli):
-    """Numbers are believed, folders are not."""
+    """The manifest's numbers are trusted, its folders are not."""
     Path("precious").mkdir()
     Path("precious/file").write_text("mine")
     Path("e/traces_matmul").mkdir(parents=True)
@@ -106,7 +106,7 @@ def test_a_manifest_that_names_folders_elsewhere_removes_nothing_there(cli):
     assert Path("precious/file").read_text() == "mine"
 
 
-def test_a_disk_that_fills_up_ends_the_recording_and_the_same_command_goes_on(cli, tmp_path):
+def test_a_disk_that_fills_up_ends_the_recording_and_the_same_command_continues(cli, tmp_path):
     place = tmp_path / "disk"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=260k", "none", str(place)]

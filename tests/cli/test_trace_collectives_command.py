@@ -65,8 +65,8 @@ def test_one_rank_is_listed_with_what_is_known(cli, tmp_path):
         rows = list(csv.DictReader(file))
     assert len(rows) == 82
     assert {row["op"] for row in rows} == {"all_gather", "reduce_scatter"}
-    told = [row for row in rows if row["bytes"]]
-    assert len(told) == 54
+    reported = [row for row in rows if row["bytes"]]
+    assert len(reported) == 54
     for row in rows:
         assert (row["rank"], row["complete"], row["latency_us"], row["busbw_gbps"]) == (
             "0", "no", "", "")  # fmt: skip
@@ -118,10 +118,10 @@ def test_mismatched_metadata_are_named(cli, tmp_path):
     for file in H200[:2]:
         found = json.loads(gzip.decompress(file.read_bytes()))
         if file is H200[1]:
-            told = [
+            reported = [
                 e for e in found["traceEvents"] if e["cat"] == "kernel" and e["args"].get("dtype")
             ]
-            told[20]["args"]["dtype"] = "Half"
+            reported[20]["args"]["dtype"] = "Half"
         (tmp_path / file.name.removesuffix(".gz")).write_text(json.dumps(found))
     ended = cli("trace", "collectives", str(tmp_path), "--json")
     mismatches = document(ended)["mismatches"]
@@ -136,7 +136,7 @@ def test_a_trace_without_collectives(cli, tmp_path):
     assert "no communication kernel" in cli("trace", "collectives", "x.json").stdout
 
 
-def test_a_file_that_cannot_be_read_beside_others(cli, tmp_path):
+def test_a_file_that_cannot_be_read_among_others(cli, tmp_path):
     (tmp_path / "broken.json").write_text("nothing")
     ended = cli("trace", "collectives", *map(str, H200), "broken.json", "--json")
     assert ended.status == 1
@@ -146,7 +146,7 @@ def test_a_file_that_cannot_be_read_beside_others(cli, tmp_path):
     assert cli("trace", "collectives", "broken.json").status == 2
 
 
-def test_a_file_that_ends_early_is_told(cli, tmp_path):
+def test_a_file_that_ends_early_is_reported(cli, tmp_path):
     text = gzip.decompress(H200[1].read_bytes())
     (tmp_path / "rank1.json").write_bytes(text[: len(text) - 3000])
     shutil.copy(H200[0], tmp_path / "rank0.json.gz")

@@ -17,13 +17,13 @@ def test_every_command_of_the_group_is_there(cli):
         assert f" {name} " in ended.stdout
 
 
-def test_a_mistyped_command_is_told_the_nearest(cli):
+def test_the_nearest_name_is_suggested_for_a_mistyped_command(cli):
     ended = cli("trace", "repotr")
     assert ended.status == 2
     assert "report" in ended.stderr
 
 
-def test_a_command_is_made_when_it_is_asked_for():
+def test_a_command_is_created_when_it_is_requested():
     group = load_command("trace")
     assert group.commands == {}
     assert group.get_command(None, "report").name == "report"

@@ -116,7 +116,7 @@ def test_a_grid_that_grows_keeps_numbers_and_what_it_recorded(cli):
 
 
 def test_the_repeats_of_a_grid_may_become_more(cli):
-    """REPEAT_COUNT is 5 at first and 30 later: what is recorded stays, and so do numbers."""
+    """REPEAT_COUNT is 5 at first and 30 later: recordings and their numbers stay."""
     small = [word for word in GRID if word != "fp32,int8"]
     small.insert(small.index("--precisions") + 1, "fp32")
     assert cli(*small, "--matrix-sizes", "16").status == 0
@@ -159,7 +159,7 @@ def finished(folder: Path) -> int:
         connection.close()
 
 
-def test_a_killed_run_goes_on_where_it_was(cli):
+def test_a_killed_run_continues_where_it_was(cli):
     command = (*GRID, "--matrix-sizes", "16,24,32,40,48,56,64,72")
     process = subprocess.Popen(
         [sys.executable, "-m", "gemmetry", *command],
@@ -197,11 +197,11 @@ def test_a_spec_file_says_the_same_as_the_options(cli):
                   "--enable-precision-search", "--no-enable-layout-search", "--repeat-count", "3",
                   "--wait-steps", "0", "--active-steps", "2", "--device", "cpu", "--dry-run",
                   "--json")  # fmt: skip
-    told, same = json.loads(from_file.stdout), json.loads(options.stdout)
-    assert told["plan"] == same["plan"]
-    assert told["dispatches"] == 2
-    assert told["plan"]["trace"]["repeats"] == 3
-    assert told["plan"]["trace"]["active_steps"] == 2
+    reported, same = json.loads(from_file.stdout), json.loads(options.stdout)
+    assert reported["plan"] == same["plan"]
+    assert reported["dispatches"] == 2
+    assert reported["plan"]["trace"]["repeats"] == 3
+    assert reported["plan"]["trace"]["active_steps"] == 2
 
 
 def test_the_table_names_the_folders(cli):
@@ -214,12 +214,12 @@ def test_the_table_names_the_folders(cli):
     assert "traces_matmul/config_0001" in ended.stderr
 
 
-def test_what_was_recorded_is_reported_by_the_command_that_is_told(cli):
+def test_the_suggested_command_reports_what_was_recorded(cli):
     ended = cli(*GRID, "--matrix-sizes", "16")
-    told = "gemmetry trace report e -o report.html"
-    assert told in ended.stderr
+    reported = "gemmetry trace report e -o report.html"
+    assert reported in ended.stderr
     assert not Path("e/report.html").exists()  # Of speeds, of which there are none.
-    ended = cli(*told.split()[1:], "-o", "report.json")
+    ended = cli(*reported.split()[1:], "-o", "report.json")
     assert ended.status == 0
     rows = json.loads(Path("report.json").read_text())["sheets"]["host_operators"]
     products = [row for row in rows if row["m"] is not None]

@@ -88,17 +88,17 @@ def test_a_trace_that_ends_early_is_reported_and_marked(cli, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         (("-o", "x.csv"), "unknown suffix"),
         ((), "--output"),
         (("-o", "x.xlsx", "--short-kernel-us", "-1"), "short-kernel-us"),
     ],
 )
-def test_wrong_requests_are_refused(cli, words, told):
+def test_wrong_requests_are_refused(cli, words, reported):
     ended = cli("trace", "report", MATMUL, *words)
     assert ended.status == 2
-    assert told in ended.stderr
+    assert reported in ended.stderr
 
 
 def test_a_trace_of_a_cpu_gives_every_kind_of_report(cli, tmp_path):

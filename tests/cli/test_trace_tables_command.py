@@ -60,7 +60,7 @@ def test_several_files_are_a_line_each(cli, monkeypatch):
     assert max(map(len, lines)) <= 80
 
 
-def test_gemms_of_several_devices_tell_which(cli):
+def test_gemms_of_several_devices_name_their_device(cli):
     both = cli("trace", "gemms", RANK0, OLD, "--no-cache", "--top", "0").stdout
     assert "  on NVIDIA H200" in both
     assert "  on Tesla V100" in both
@@ -130,8 +130,8 @@ def test_steps_and_what_is_in_none_are_the_whole_trace(cli):
         for count in ("kernels", "gemm_kernels", "comm_kernels"):
             assert sum(step[count] for step in steps) + outside[count] == whole[count]
     assert [outside["kernels"] for outside in document["outside_steps"]] == [9, 0, 0]
-    told = cli("trace", "summary", RANK0, "--steps", "--no-cache").stdout
-    assert "9 kernels in no step" in told
+    reported = cli("trace", "summary", RANK0, "--steps", "--no-cache").stdout
+    assert "9 kernels in no step" in reported
 
 
 def test_gemms_on_the_terminal(cli):
@@ -154,7 +154,7 @@ def test_gemms_as_json_account_for_all_gemm_time(cli):
             "inferred", "overlapped_share", "tile"} <= set(gemms["gemms"][0])  # fmt: skip
 
 
-def test_top_limits_the_terminal_and_tells_what_is_left(cli):
+def test_top_limits_the_terminal_and_reports_what_is_left(cli):
     ended = cli("trace", "gemms", RANK0, "--top", "1", "--no-cache")
     assert re.search(r"more in \d+ rows \(--top 0 shows all\)", ended.stdout)
     assert "more in" not in cli("trace", "gemms", OLD, "--top", "0", "--no-cache").stdout
@@ -240,7 +240,7 @@ def test_a_trace_without_gpu_events(cli):
     assert cli("trace", "shapes", "a.json").status == 0
 
 
-def test_names_that_want_to_be_more_than_names(cli):
+def test_names_that_contain_markup_are_text(cli):
     event = {"ph": "X", "cat": "kernel", "name": HOSTILE, "ts": 1, "dur": 2}
     huge = {**event, "name": "x" * 1_000_000 + "_gemm_kernel"}
     Path("a.json").write_text(json.dumps({"traceEvents": [event, huge]}))
@@ -257,17 +257,17 @@ def test_names_that_want_to_be_more_than_names(cli):
                    for line in Path("out.csv").read_text().splitlines())  # fmt: skip
 
 
-def test_timings_tell_every_stage(cli):
+def test_timings_show_every_stage(cli):
     ended = cli("trace", "gemms", MATMUL, "--no-cache", "--timings")
     assert re.search(r"read +\d\.\d{3} s", ended.stderr)
     assert re.search(r"gemms +\d\.\d{3} s", ended.stderr)
 
 
-def test_a_trace_of_a_cpu_is_told_to_have_no_work_on_a_gpu(cli):
-    for command, told in (("summary", "no work on a GPU"), ("gemms", "no GEMM kernels")):
+def test_a_trace_of_a_cpu_is_reported_to_have_no_work_on_a_gpu(cli):
+    for command, reported in (("summary", "no work on a GPU"), ("gemms", "no GEMM kernels")):
         ended = cli("trace", command, GRID)
         assert ended.status == 0
-        assert told in ended.stdout
+        assert reported in ended.stdout
         assert "note: none of 3 traces has work on a GPU" in ended.stderr
         assert "gemmetry trace report" in ended.stderr
     document = json.loads(cli("trace", "gemms", GRID, "--json").stdout)

@@ -34,20 +34,24 @@ def test_workbooks_and_traces_are_in_the_order_given(cli):
     document = json.loads(cli("trace", "summary", *files, "--json", "--no-cache").stdout)
     assert [entry["file"] for entry in document["files"]] == list(files)
     assert [entry["events"] for entry in document["files"]] == [None, 79, None]
-    told = cli("trace", "summary", *files, "--no-cache").stdout
-    assert "h200_fsdp_rank0of4_part.xlsx " in told
+    reported = cli("trace", "summary", *files, "--no-cache").stdout
+    assert "h200_fsdp_rank0of4_part.xlsx " in reported
 
 
-def test_traces_of_one_workbook_are_told_apart(cli):
+def test_traces_of_one_workbook_are_distinguished(cli):
     pair = [DATA / "traces" / f"h200_fsdp_rank{rank}of4_part.pt.trace.json.gz" for rank in (0, 1)]
     assert cli("trace", "report", *map(str, pair), "--no-cache", "-o", "both.xlsx").status == 0
-    told = cli("trace", "summary", "both.xlsx").stdout
+    reported = cli("trace", "summary", "both.xlsx").stdout
     files = [
         f["file"]
         for f in json.loads(cli("trace", "summary", "both.xlsx", "--json").stdout)["files"]
     ]
     assert files == [f"both.xlsx: {path}" for path in pair]
-    assert told.count("h200_fsdp_rank0of4_part.pt") == told.count("h200_fsdp_rank1of4_part.pt") == 1
+    assert (
+        reported.count("h200_fsdp_rank0of4_part.pt")
+        == reported.count("h200_fsdp_rank1of4_part.pt")
+        == 1
+    )
     assert "both.xlsx" in cli("trace", "summary", "both.xlsx", MATMUL).stdout
 
 
@@ -95,7 +99,7 @@ def _cut(path):
 
 
 def _broken_sheet(path):
-    """The archive is whole, and a sheet in it no XML."""
+    """The archive is whole, but a sheet in it is not XML."""
     with zipfile.ZipFile(MATMUL) as old, zipfile.ZipFile(path, "w") as new:
         for part in old.namelist():
             new.writestr(part, b"<x" if "sheet1" in part else old.read(part))
@@ -132,7 +136,7 @@ _BAD = {
     _without_columns: "has no column",
     _garbage: "cannot be read as",
 }
-"""How a workbook is made bad -> what is told of it."""
+"""How a workbook is damaged -> what is reported."""
 
 
 @pytest.mark.parametrize(
@@ -194,6 +198,6 @@ def test_hostile_cells_are_shown_and_do_nothing(cli):
             assert not any(b"<f>" in book.read(part) for part in book.namelist())
 
 
-def test_what_a_file_is_its_content_tells(cli):
+def test_the_content_decides_what_a_file_is(cli):
     shutil.copy(MATMUL, "report.json")
     assert "0.144 ms" in cli("trace", "summary", "report.json").stdout

@@ -40,15 +40,15 @@ def product(a, b, out_dtype):
 """
 
 
-def test_a_kernel_that_accumulates_in_bf16_passes_with_the_option_that_it_is_told(cli, tmp_path):
+def test_a_kernel_that_accumulates_in_bf16_passes_with_the_suggested_option(cli, tmp_path):
     (tmp_path / "narrow.py").write_text(ACCUMULATES_IN_BF16)
     request = ("verify", "run", "--kernel", "narrow.py:product", "--providers", "user",
                "--shapes", "33x47x96", "--dtypes", "bf16", "--device", "cpu", "--json")  # fmt: skip
     ended = cli(*request)
     (record,) = json.loads(ended.stdout)["records"]
     assert (ended.status, record["outcome"]) == (1, "wrong")
-    told = record["reason"].rpartition("accumulates in bf16: ")[2].split()
-    assert told == ["--accumulator", "bf16"]
-    again = cli(*request, *told)
+    reported = record["reason"].rpartition("accumulates in bf16: ")[2].split()
+    assert reported == ["--accumulator", "bf16"]
+    again = cli(*request, *reported)
     (record,) = json.loads(again.stdout)["records"]
     assert (again.status, record["verification"]) == (0, "passed")

@@ -9,7 +9,7 @@ from gemmetry.devices import blas_threads
 def test_the_number_of_threads_can_be_set_and_read():
     before = blas_threads.blas_threads()
     if before is None:
-        pytest.skip(f"{blas_threads.blas_name()} does not tell its number of threads")
+        pytest.skip(f"{blas_threads.blas_name()} does not report its number of threads")
     try:
         for count in (1, 2, 1):
             assert blas_threads.set_blas_threads(count)
@@ -39,7 +39,7 @@ def test_libraries_are_found_in_the_maps_with_numpys_first(tmp_path):
     assert blas_threads._loaded_libraries(tmp_path / "none") == []
 
 
-def test_a_blas_that_tells_nothing_is_no_error(monkeypatch):
+def test_a_blas_without_information_is_not_an_error(monkeypatch):
     monkeypatch.setattr(blas_threads, "_thread_functions", lambda: None)
     assert blas_threads.blas_threads() is None
     assert blas_threads.set_blas_threads(2) is False

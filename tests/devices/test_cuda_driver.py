@@ -28,7 +28,7 @@ def test_machine_code_is_kept() -> None:
     assert compile_source("mutants/tiled_matmul", RIGHT, "sm_90") is cubin
 
 
-def test_a_rejected_source_tells_the_compilers_first_line() -> None:
+def test_a_rejected_source_is_reported_with_the_compilers_first_line() -> None:
     with pytest.raises(CompileError, match="NVRTC rejected hopper_matmul for sm_90"):
         compile_source("mutants/hopper_matmul", RIGHT, "sm_90a")  # its macros are missing
 

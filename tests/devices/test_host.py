@@ -63,7 +63,7 @@ def test_a_write_beyond_the_buffer_is_seen(device, side, end):
 
 @pytest.mark.parametrize("offset", [0, 4, 16, 60])
 @pytest.mark.parametrize("zone_bytes", [1, 4096])
-def test_buffers_with_red_zones_begin_where_asked(device, offset, zone_bytes):
+def test_buffers_with_red_zones_begin_where_requested(device, offset, zone_bytes):
     assert isinstance(device, RedZoneDevice)
     spec = TensorSpec("lhs", (7, 3), F32)
     buffer = device.allocate_with_red_zones(spec, zone_bytes=zone_bytes, offset_bytes=offset)
@@ -76,7 +76,7 @@ def test_buffers_with_red_zones_begin_where_asked(device, offset, zone_bytes):
     assert not device.red_zones_intact(buffer)
 
 
-def test_work_that_ends_later_is_told(device, monkeypatch):
+def test_work_that_ends_later_is_reported(device, monkeypatch):
     monkeypatch.setattr(late_work, "LONGEST_WAIT_S", 60.0)
     assert isinstance(device, OrderedDevice)
     output = device.allocate(TensorSpec("result", (4, 4), F32))
@@ -127,7 +127,7 @@ def test_time_calls_runs_each_once_in_order(device):
     assert all(duration >= 0 for duration in durations)
 
 
-def test_the_real_machine_tells_plausible_numbers(device):
+def test_the_real_machine_gives_plausible_numbers(device):
     assert device.last_level_cache_bytes >= 2**18
     assert 2**20 < device.free_memory_bytes() < 2**50
     assert device.float64_matmul() is None

@@ -21,7 +21,7 @@ def empty(size: int) -> Any:
 
 
 def is_filled(size: int = 50_000) -> bool:
-    """Whether new memory is full of NaN, though what was freed last is not."""
+    """Whether new memory is full of NaN, although the memory freed last is not."""
     block = empty(size)
     block.fill(7)
     del block
@@ -30,7 +30,7 @@ def is_filled(size: int = 50_000) -> bool:
 
 @pytest.fixture
 def gnu() -> None:
-    """Only where the C library is GNU's."""
+    """Only with the GNU C library."""
     with spoiled_heap(1, empty):
         if not is_filled():
             pytest.skip("this C library does not fill what it hands out")
@@ -116,7 +116,7 @@ def test_they_work_until_the_end_and_end_at_once() -> None:
         (thread, *_) = set(threading.enumerate()) - before
         ran = running_times().get(thread.native_id or 0)
         if ran is None:
-            pytest.skip("this system does not tell how long threads ran")
+            pytest.skip("this system does not report how long threads ran")
         deadline = time.monotonic() + 300
         while running_times()[thread.native_id or 0] < ran + 20_000_000:
             assert time.monotonic() < deadline, "the load does not run"

@@ -20,7 +20,7 @@ def test_work_that_is_done_is_not_late():
 
 
 def test_nobody_is_waited_for_where_nobody_else_ran(monkeypatch):
-    """A thread that sleeps all the time is no reason; one that runs meanwhile is."""
+    """A thread that sleeps all the time is not waited for; one that runs meanwhile is."""
     naps: list[float] = []
     monkeypatch.setattr(_late_work.time, "sleep", naps.append)
     monkeypatch.setattr(_late_work.threading, "get_native_id", lambda: 7)
@@ -32,7 +32,7 @@ def test_nobody_is_waited_for_where_nobody_else_ran(monkeypatch):
         assert watch(lambda: None, [0]) == ""
         return naps
 
-    assert naps_with({1: 5}, {1: 5}), "the system does not tell of the calling thread"
+    assert naps_with({1: 5}, {1: 5}), "the system does not report the calling thread"
     assert not naps_with({7: 1, 8: 5}, {7: 9, 8: 5})
     assert naps_with({7: 1, 8: 5}, {7: 9, 8: 6}) == [_late_work.WAIT_S]
     assert naps_with({7: 1, 8: 5}, {7: 9}) == [_late_work.WAIT_S], "it ended meanwhile"
@@ -62,8 +62,8 @@ def test_a_thread_that_computes_is_runnable():
     assert not _late_work._is_runnable(worker.native_id), "it has ended"
 
 
-def test_a_pool_that_stays_is_no_late_work(monkeypatch):
-    """It makes the wait longer, no more."""
+def test_a_pool_that_stays_is_not_late_work(monkeypatch):
+    """It makes the wait longer and has no other effect."""
     monkeypatch.setattr(_late_work, "LONGEST_WAIT_S", 0.1)
     state, stop = [0], threading.Event()
     worker = threading.Thread(target=stop.wait)
@@ -75,7 +75,7 @@ def test_a_pool_that_stays_is_no_late_work(monkeypatch):
 
 
 class Watched:
-    """A result that others change only after the first look, however late that comes."""
+    """A result that other threads change only after the first look, however late that comes."""
 
     def __init__(self) -> None:
         self.is_written = False
@@ -96,7 +96,7 @@ class Watched:
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.15])
-def test_a_thread_that_writes_later_is_told(monkeypatch, delay_s):
+def test_a_thread_that_writes_later_is_reported(monkeypatch, delay_s):
     monkeypatch.setattr(_late_work, "LONGEST_WAIT_S", 60.0)
     watched = Watched()
     worker = threading.Thread(target=watched.write, args=(delay_s,))
@@ -105,7 +105,7 @@ def test_a_thread_that_writes_later_is_told(monkeypatch, delay_s):
     assert "after the launch was over: 1 thread that it started continued to write" in problem
 
 
-def test_a_thread_that_ends_between_two_looks_is_told(monkeypatch):
+def test_a_thread_that_ends_between_two_looks_is_reported(monkeypatch):
     """It writes and ends right after a look: what it wrote is still found."""
     watched = Watched()
     others = thread_ids()
@@ -123,7 +123,7 @@ def test_a_thread_that_ends_between_two_looks_is_told(monkeypatch):
 
 
 @pytest.mark.parametrize("is_over_at_once", [False, True])
-def test_a_thread_from_before_is_told(is_over_at_once):
+def test_a_thread_from_before_is_reported(is_over_at_once):
     watched = Watched()
     worker = threading.Thread(target=watched.write)
     worker.start()

@@ -112,7 +112,7 @@ def test_too_much_memory_is_out_of_memory(device: TorchDevice) -> None:
         device.allocate(TensorSpec("lhs", (2**24, 2**24), F32))
 
 
-def test_the_host_tells_cache_and_memory(device: TorchDevice) -> None:
+def test_the_host_shows_cache_and_memory(device: TorchDevice) -> None:
     assert device.last_level_cache_bytes == last_level_cache_bytes() > 0
     assert device.free_memory_bytes() > 2**20
     assert device.float64_matmul() is None
@@ -120,7 +120,7 @@ def test_the_host_tells_cache_and_memory(device: TorchDevice) -> None:
     device.release()
 
 
-def test_threads_are_set_when_asked() -> None:
+def test_threads_are_set_on_request() -> None:
     before = torch.get_num_threads()
     try:
         device = open_device(Target(TargetKind.CPU), threads=1)

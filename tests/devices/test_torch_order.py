@@ -64,7 +64,7 @@ def test_views_are_compared_by_their_elements():
 
 
 def test_one_look_is_made_from_another_stream(monkeypatch):
-    """The streams are pretended; tests/gpu/test_renewal.py has real ones."""
+    """The streams are simulated; tests/gpu/test_renewal.py has real ones."""
     current, looked = ["default"], []
 
     class Stream:

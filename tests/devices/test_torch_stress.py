@@ -98,7 +98,7 @@ def kernels() -> StressKernels:
 
 @pytest.fixture
 def word(monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
-    """What tells the load to end."""
+    """The signal that ends the load."""
     made = torch.zeros(1, dtype=torch.int32)
     monkeypatch.setattr(torch_stress, "_pinned_word", lambda: made)
     return made
@@ -158,7 +158,7 @@ def test_all_that_the_allocator_keeps_is_filled(
         _segment(cuda, "large", 7 * mib, segment_pool_id=(0, 1)),
     ]
     stress.spoil(512, 0)
-    # Half a MiB between large blocks is given to nobody, as small requests get small blocks.
+    # Half a MiB between large blocks is never handed out, as small requests get small blocks.
     assert [block.numel() for block in blocks] == [17 * mib, mib, mib, 1536, 512]
     assert all(bool((block == 0xFF).all()) for block in blocks)
     blocks.clear()
@@ -201,19 +201,19 @@ def test_load_is_queued_ahead_and_called_off(
     assert all(launch[4] == (word.data_ptr(), slice_ns) for launch in launches)
     assert slice_ns <= 500_000
     assert len(launches) * slice_ns > 10_000_000
-    # Copies are not let run ahead of slices for ever.
+    # Copies do not run ahead of slices forever.
     assert copying.waits == [occupying] * 2
     assert kernels.occupy.launches == launches, "no more load once the launches are done"
 
 
-def test_load_goes_on_while_launches_run(
+def test_load_continues_while_launches_run(
     stress: GpuStress, cuda: FakeCuda, kernels: StressKernels, word: torch.Tensor
 ) -> None:
-    asked: list[str] = []
+    requested: list[str] = []
 
     def over(stream: Any) -> bool:
-        asked.append(stream.name)
-        return stream is not cuda.main or asked.count("main") > 5
+        requested.append(stream.name)
+        return stream is not cuda.main or requested.count("main") > 5
 
     cuda.over = over
     with stress.load(4096):
@@ -222,7 +222,7 @@ def test_load_goes_on_while_launches_run(
     assert int(word) == 1
 
 
-def test_launches_that_do_not_end_are_not_loaded_for_ever(
+def test_launches_that_do_not_end_are_not_loaded_forever(
     stress: GpuStress, cuda: FakeCuda, word: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch_stress, "_MOST_LOAD_S", 0.02)
@@ -254,13 +254,13 @@ def test_without_kernels_of_our_own_the_rest_works(
     assert [stream.synchronized for stream in cuda.made] == [1, 1]
 
 
-def test_what_is_missing_is_told(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_reported(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gemmetry.devices.cuda_driver", None)
     monkeypatch.delattr("gemmetry.devices.cuda_driver", raising=False)
     assert "without cuda-bindings and NVRTC only freed memory" in GpuStress(CPU, cuda).limits
 
 
-def test_a_compiler_that_is_too_old_is_told(
+def test_a_compiler_that_is_too_old_is_reported(
     cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = pytest.importorskip("gemmetry.devices.cuda_driver", exc_type=ImportError)

@@ -1,4 +1,5 @@
-"""The GPU's clock against a pretend ``torch.cuda``, whose device works off what was submitted."""
+"""The GPU's clock with a simulated ``torch.cuda``, whose device works through what was
+submitted."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ from gemmetry.domain.errors import LaunchError  # noqa: E402
 
 
 class FakeCuda:
-    """A device with a clock in ns. Work on the current stream moves it; work beside it does not
-    show in events, but in the time until the device is done."""
+    """A device with a clock in ns. Work on the current stream moves it; work on other streams does
+    not show in events, but in the time until the device is done."""
 
     def __init__(self) -> None:
-        self.clock_ns = self.beside_ns = 0.0
+        self.clock_ns = self.others_ns = 0.0
         self.slept_ns: list[float] = []
         self.recording: FakeGraph | None = None
         self.stream_now: object = "default"
@@ -29,10 +30,10 @@ class FakeCuda:
         self.pools = 0
         self.waited_at = 0.0
 
-    def launch(self, duration_ns: float, *, beside: bool = False, fill=None) -> None:
+    def launch(self, duration_ns: float, *, others: bool = False, fill=None) -> None:
         """What a kernel's launch does."""
-        if beside:
-            self.beside_ns += duration_ns
+        if others:
+            self.others_ns += duration_ns
         elif self.recording is not None:
             self.recording.nodes.append((duration_ns, fill))
             return
@@ -72,8 +73,8 @@ class FakeCuda:
         self.clock_ns += cycles * 0.5
 
     def synchronize(self, _index: int) -> None:
-        time.sleep(self.beside_ns / 1e9)
-        self.beside_ns = 0.0
+        time.sleep(self.others_ns / 1e9)
+        self.others_ns = 0.0
 
 
 class FakeEvent:
@@ -175,7 +176,7 @@ def test_wall_time_holds_what_events_do_not_see(cuda: FakeCuda) -> None:
 
     def call() -> None:
         cuda.launch(10.0)
-        cuda.launch(2e6, beside=True)
+        cuda.launch(2e6, others=True)
 
     stream_ns, wall_ns = timer.stream_and_wall_ns([call] * 5)
     assert stream_ns == pytest.approx(50.0)
@@ -224,7 +225,7 @@ def test_work_on_another_stream_is_not_captured(cuda: FakeCuda) -> None:
     output = torch.zeros(4)
 
     def call() -> torch.Tensor:
-        cuda.launch(700.0, beside=True, fill=lambda: output.fill_(5.0))
+        cuda.launch(700.0, others=True, fill=lambda: output.fill_(5.0))
         return output
 
     with pytest.raises(LaunchError, match="writes no result when it is replayed"):
@@ -237,10 +238,10 @@ def test_work_on_another_stream_is_not_captured(cuda: FakeCuda) -> None:
 def test_a_failed_capture_leaves_nothing_behind(
     cuda: FakeCuda, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Builds of torch without CUDA lack the function, builds with CUDA want a pool of their own.
-    told: list[tuple[int, int]] = []
+    # Builds of torch without CUDA lack the function; builds with CUDA need a separate pool.
+    reported: list[tuple[int, int]] = []
     monkeypatch.setattr(
-        torch._C, "_cuda_endAllocateToPool", lambda *which: told.append(which), raising=False
+        torch._C, "_cuda_endAllocateToPool", lambda *which: reported.append(which), raising=False
     )
     timer = StreamTimer(0, cuda)
 
@@ -250,7 +251,7 @@ def test_a_failed_capture_leaves_nothing_behind(
 
     with pytest.raises(LaunchError, match=f"its launches cannot be captured: {error}"):
         timer.captured(call)
-    assert told == [(0, 1)]
+    assert reported == [(0, 1)]
     assert cuda.stream_now == "default"
     cuda.fails_at_end = False
     output = torch.zeros(1)

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SCRIPTS = sorted((DOCS / "generate").glob("*.py"))
 NEEDS = {"support": ("torch", "triton")}
-"""Packages without which a page would be another one."""
+"""Packages whose absence would change a page."""
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)

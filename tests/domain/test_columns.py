@@ -14,7 +14,7 @@ CONTRACT = {
     "verification", "distribution", "median_ns", "ci_low_ns", "ci_high_ns", "sample_count",
     "flops", "bytes", "gflops",
 }  # fmt: skip
-"""What every record of `profile --json` has at least."""
+"""The columns that every record of `profile --json` has at least."""
 
 
 def _record(**changes):

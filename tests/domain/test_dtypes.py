@@ -78,5 +78,5 @@ def test_defaults(lhs, rhs, result, accumulator):
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
-def test_there_is_one_object_a_format(dtype):
+def test_there_is_one_object_per_format(dtype):
     assert copy.deepcopy(dtype) is pickle.loads(pickle.dumps(dtype)) is dtype  # noqa: S301

@@ -44,7 +44,7 @@ def test_exit_statuses_follow_the_branch(branch, status):
             assert cls.exit_status == status
 
 
-def test_the_hint_stands_on_a_line_of_its_own():
+def test_the_hint_is_on_a_line_of_its_own():
     error = RequestError("no such thing", hint="Make one.")
     assert str(error) == "no such thing\n  Make one."
     assert (error.message, error.hint) == ("no such thing", "Make one.")
@@ -71,12 +71,12 @@ def test_nearest_ignores_case_and_puts_the_best_first():
     assert nearest("qqq", ["matmul"]) == []
 
 
-def test_a_spec_error_tells_all_mistakes():
+def test_a_spec_error_lists_all_mistakes():
     error = SpecError(["a.yaml:1:2: x", "a.yaml:3:4: y"], hint="See gemmetry schema.")
     assert error.mistakes == ("a.yaml:1:2: x", "a.yaml:3:4: y")
     assert str(error).splitlines() == ["a.yaml:1:2: x", "a.yaml:3:4: y", "  See gemmetry schema."]
 
 
-def test_names_that_are_not_told_are_counted():
+def test_names_that_are_not_listed_are_counted():
     error = UnknownNameError("key", "zzz", [f"name{number:02}" for number in range(50)])
     assert error.hint.endswith("name39 and 10 more")

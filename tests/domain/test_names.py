@@ -262,7 +262,7 @@ def test_nothing_may_follow_an_operand(suffix):
         parse_operation(f"matmul_1x1x1_f16t_f16t_f16t{suffix}")
 
 
-def test_digits_of_other_scripts_are_no_digits():
+def test_digits_of_other_scripts_are_not_digits():
     with pytest.raises(NameSyntaxError):
         parse_operation("matmul_٣x1x1_f16t_f16t_f16t")
     _, configuration = split_dispatch_name("matmul_1x1x1_f16t_f16t_f16t_alpha٣")

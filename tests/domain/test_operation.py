@@ -65,12 +65,12 @@ def test_tensors_of_a_batch_lead_with_the_batch():
     assert operation.output.storage_shape == (4, 5, 3)
 
 
-def test_one_factor_a_tensor_for_tensor_scaling():
+def test_one_factor_per_tensor_for_tensor_scaling():
     operation = parse_operation("matmul_3x5x7_e4m3t_e4m3n_f32t_scaletensor")
     assert [t.shape for t in operation.inputs[2:]] == [(1,), (1,)]
 
 
-def test_bias_of_a_convolution_is_one_value_a_channel():
+def test_bias_of_a_convolution_is_one_value_per_channel():
     operation = parse_operation("conv2d_2x8x8x4_3x3x6_f16nhwc_f16hwcf_f16nhwc_bias_residual")
     assert [t.shape for t in operation.inputs[2:]] == [(6,), (2, 6, 6, 6)]
     assert [t.storage_shape for t in operation.inputs[:2]] == [(2, 8, 8, 4), (3, 3, 4, 6)]

@@ -74,7 +74,7 @@ def test_environments_are_equal_by_content():
     assert first.differences(other) == ["hostname: a vs b"]
 
 
-def test_of_mappings_only_the_keys_that_differ_are_told():
+def test_of_mappings_only_the_keys_that_differ_are_reported():
     first = Environment(packages={"numpy": "2", "torch": "3"}, devices=("H100", "H200"))
     second = Environment(packages={"numpy": "2", "triton": "3"}, variables={"OMP_NUM_THREADS": "1"})
     assert first.differences(second) == [
@@ -91,7 +91,7 @@ def test_the_order_of_an_environments_packages_does_not_matter():
     assert first.id == second.id
 
 
-def test_packages_that_only_one_has_asked_for_are_no_difference():
+def test_packages_that_only_one_side_lists_are_not_a_difference():
     import dataclasses
 
     one = Environment(hostname="here", packages={"numpy": "2.0"})

@@ -63,7 +63,7 @@ def test_a_row_of_another_length_is_refused():
         (Column("parts", ColumnType.MAPPING), {"a": 1, "b": "c"}, "a=1, b=c"),
     ],
 )
-def test_values_as_people_read_them(column, value, text):
+def test_values_are_formatted(column, value, text):
     assert column.text(value) == text
 
 

@@ -43,7 +43,7 @@ def test_any_text_is_a_target_or_a_request_error(text):
         assert "cuda:1" in error.hint
 
 
-def test_the_product_does_not_tell_targets_apart():
+def test_the_product_does_not_distinguish_targets():
     first = Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H100")
     assert first == Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H200")
 

@@ -23,7 +23,7 @@ from gemmetry.domain.units import (
     [(None, "–"), (0, "0 ns"), (847.3, "847 ns"), (1000, "1 µs"), (14_700_000, "14.7 ms"),
      (2.5e9, "2.5 s"), (-1500, "-1.5 µs")],
 )  # fmt: skip
-def test_durations_for_people(value, text):
+def test_durations_are_formatted(value, text):
     assert format_ns(value) == text
 
 
@@ -32,7 +32,7 @@ def test_durations_for_people(value, text):
     [(None, "–"), (0, "–"), (1023, "1023 B"), (512 * 2**20, "512 MiB"),
      (33_711_083_520, "31.4 GiB"), (2**41, "2 TiB")],
 )  # fmt: skip
-def test_sizes_of_memory_for_people(value, text):
+def test_sizes_of_memory_are_formatted(value, text):
     assert format_memory(value) == text
 
 
@@ -62,7 +62,7 @@ def test_cells_of_a_column_have_as_many_digits_as_the_least_needs(values, decima
 @pytest.mark.parametrize(
     ("value", "text"), [(None, "–"), (12, "12 B"), (33_554_432, "33.6 MB"), (2e12, "2 TB")]
 )
-def test_bytes_for_people(value, text):
+def test_bytes_are_formatted(value, text):
     assert format_bytes(value) == text
 
 
@@ -70,12 +70,12 @@ def test_bytes_for_people(value, text):
     ("value", "text"),
     [(None, "–"), (146.2, "146 GFLOP/s"), (670_900, "671 TFLOP/s"), (1.2e6, "1.2 PFLOP/s")],
 )
-def test_rates_for_people(value, text):
+def test_rates_are_formatted(value, text):
     assert format_gflops(value) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(None, "–"), (0.123, "12.3 %"), (1, "100 %")])
-def test_shares_for_people(value, text):
+def test_shares_are_formatted(value, text):
     assert format_percent(value) == text
 
 
@@ -84,7 +84,7 @@ def test_shares_for_people(value, text):
     [("90", 90), ("90s", 90), ("1.5min", 90), ("200ms", 0.2), (" 2 h ", 7200), ("5us", 5e-6),
      ("5µs", 5e-6), ("10ns", 1e-8)],
 )  # fmt: skip
-def test_durations_people_type(text, seconds):
+def test_typed_durations_are_parsed(text, seconds):
     assert parse_duration_s(text) == pytest.approx(seconds)
 
 
@@ -93,7 +93,7 @@ def test_durations_people_type(text, seconds):
     [("4096", 4096), ("4096B", 4096), ("500MB", 500_000_000), ("2GiB", 2**31), ("1.5k", 1500),
      ("3 Ki", 3072), ("1tib", 2**40)],
 )  # fmt: skip
-def test_sizes_people_type(text, size):
+def test_typed_sizes_are_parsed(text, size):
     assert parse_bytes(text) == size
 
 
@@ -101,12 +101,12 @@ def test_sizes_people_type(text, size):
     ("text", "share"),
     [("2%", 0.02), ("0.5 %", 0.005), ("0.02", 0.02), ("0", 0), ("500%", 5), ("1e-3", 0.001)],
 )
-def test_shares_people_type(text, share):
+def test_typed_shares_are_parsed(text, share):
     assert parse_share(text) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("text", ["", "%", "-1%", "2 percent", "1.2.3", "..", "nan", "inf"])
-def test_what_is_no_share_is_refused(text):
+def test_what_is_not_a_share_is_refused(text):
     with pytest.raises(RequestError, match="is not a relative difference"):
         parse_share(text)
 
@@ -118,13 +118,13 @@ def test_a_share_of_all_or_more_needs_its_unit(text):
 
 
 @pytest.mark.parametrize("text", ["", "s", "-1s", "1 fortnight", "1.2.3s", "..", "1e3s", "1s 2s"])
-def test_what_is_no_duration_is_refused(text):
+def test_what_is_not_a_duration_is_refused(text):
     with pytest.raises(RequestError, match="is not a duration"):
         parse_duration_s(text)
 
 
 @pytest.mark.parametrize("text", ["", "B", "-1", "1 PB", "1.2.3", "1ib", "nan", "inf"])
-def test_what_is_no_size_is_refused(text):
+def test_what_is_not_a_size_is_refused(text):
     with pytest.raises(RequestError, match="is not a memory size"):
         parse_bytes(text)
 

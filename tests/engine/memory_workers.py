@@ -140,7 +140,7 @@ class RecordingChannel(MemoryChannel):
 
 
 class MemoryProcess:
-    """Runs until it is ended, then with `status`."""
+    """Runs until it is ended; its exit status is then `status`."""
 
     pid = 0
 

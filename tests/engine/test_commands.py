@@ -28,7 +28,7 @@ def test_the_file_holds_every_command_and_what_was_printed(tmp_path):
     )
 
 
-def test_what_the_tools_printed_lies_beside_the_commands(tmp_path):
+def test_the_output_of_tools_lies_next_to_the_commands(tmp_path):
     (tmp_path / "generated").mkdir()
     (tmp_path / "generated" / "x.log").write_bytes(b"// $ iree-compile x\nerror: \xff bad tile\n")
     record = make_record("matmul_x")

@@ -98,7 +98,7 @@ def test_a_crash_is_narrowed_down_by_halves(make_pool, monkeypatch):
     assert sorted(sizes, reverse=True) == [16, 8, 8, 4, 4, 2, 2, 1, 1]
 
 
-def test_facts_go_into_the_candidates_and_progress_is_told(make_pool):
+def test_facts_go_into_the_candidates_and_progress_is_reported(make_pool):
     items = candidates(["default", "fast", "factor_2"], sizes=(8, 9))
     seen = []
     assert make_pool().compile(items, lambda count, name: seen.append(name)) == []

@@ -43,7 +43,7 @@ def test_exceptions_become_outcomes(error, outcome):
     assert ending.reason
 
 
-def test_the_hint_is_told_and_a_long_message_goes_to_the_tail():
+def test_the_hint_is_kept_and_a_long_message_goes_to_the_tail():
     error = CompileError("command failed\nin.mlir:3:5: error: bad tile\nmore", hint="Fix it.")
     ending = ending_of(describe(error), "printed")
     assert ending.reason == "in.mlir:3:5: error: bad tile (Fix it.)"
@@ -93,7 +93,7 @@ def test_first_useful_line(text, line):
     assert first_useful_line(text) == line
 
 
-def test_a_passed_deadline_tells_how_to_raise_it():
+def test_a_missed_deadline_explains_how_to_raise_it():
     assert timeout_reason(Stage.VERIFY, "verifying", 120.0) == (
         "verifying took longer than 120 s (raise it with --set deadlines.verify=240)"
     )

@@ -99,15 +99,15 @@ def test_more_shapes_and_configurations_keep_what_is_measured(grown):
     summary, events, records, after = grown(["factor_2"], sizes=(16, 8))
     assert (summary.total, summary.kept, summary.exit_status) == (6, 2, 0)
     assert events[0] == PlanReady(6, 2, sum(map(len, samples.values())), str(summary.experiment))
-    told = [event.record.dispatch for event in events if isinstance(event, DispatchFinished)]
+    reported = [event.record.dispatch for event in events if isinstance(event, DispatchFinished)]
     expected = {name(16), name(16, "fast"), name(16, "factor_2"), name(8, "factor_2")}
-    assert (len(told), set(told)) == (4, expected)
+    assert (len(reported), set(reported)) == (4, expected)
     assert list(records)[:2] == list(first), "what was there comes first"
     assert {key: records[key] for key in first} == first
     assert {key: after[key] for key in samples} == samples
 
 
-def test_every_command_goes_on_with_all(grown):
+def test_every_command_continues_with_all(grown):
     grown()
     grown(["factor_2"], sizes=(16,))
     summary, events, *_ = grown()
@@ -131,11 +131,12 @@ def test_another_provider_keeps_what_is_measured(make_plan, grown, tmp_path, mon
     plan = dataclasses.replace(plan, document={**DOCUMENT, "providers": providers})
     events = []
     summary = run(plan, tmp_path / "e", listener=events.append)
-    # Each does what the other's device cannot be asked for, as a row that is finished at once.
+    # Each computes what the other's device does not support, which is a row that is finished at
+    # once.
     assert summary.outcomes == {Outcome.OK: 3, Outcome.UNSUPPORTED: 2}
     assert summary.kept == 2
-    told = [event.record for event in events if isinstance(event, DispatchFinished)]
-    assert sorted((r.provider, r.target) for r in told) == [
+    reported = [event.record for event in events if isinstance(event, DispatchFinished)]
+    assert sorted((r.provider, r.target) for r in reported) == [
         ("null", "cpu"), ("numpy", "cpu"), ("numpy", "null")
     ]  # fmt: skip
     with Experiment.open(tmp_path / "e") as opened:
@@ -205,7 +206,7 @@ def stored_rounds(folder: Path):
 
 
 class Killed(BaseException):
-    """Stands for ``kill -9``: nothing that comes after it happens."""
+    """Replaces ``kill -9``: nothing that comes after it happens."""
 
 
 def die(*_):
@@ -298,7 +299,7 @@ def test_traces_may_get_more_repeats_and_no_other_schedule(before, now, words):
     assert obstacles(recording, first, second) == words
 
 
-def test_fewer_repeats_are_refused_though_a_command_asked_for_them_once(grid):
+def test_fewer_repeats_are_refused_although_an_earlier_command_requested_them(grid):
     grid(8, repeats=1)
     grid(8, repeats=2)
     with pytest.raises(PlanMismatchError, match=r"trace\.repeats \(2, now 1\)"):

@@ -24,7 +24,7 @@ class Recorder:
         self.calls.append(("event", event))
 
 
-def test_a_record_is_durable_before_it_is_told():
+def test_a_record_is_durable_before_it_is_reported():
     recorder = Recorder()
     Journal(recorder, recorder).finish({1: RECORD})
     (first, stored), (second, event) = recorder.calls
@@ -32,7 +32,7 @@ def test_a_record_is_durable_before_it_is_told():
     assert (second, event.record) == ("event", RECORD)
 
 
-def test_no_rounds_are_no_transaction():
+def test_no_rounds_need_no_transaction():
     recorder = Recorder()
     journal = Journal(recorder, recorder)
     journal.add_rounds([], {})

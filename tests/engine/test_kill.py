@@ -1,4 +1,4 @@
-"""``kill -9`` at ten random moments: no stored sample is lost or taken twice, no worker stays.
+"""Tests of ``kill -9`` at random moments: no stored sample is lost or taken twice, no worker stays.
 
 The first moments are times, so that they hit the start; the others come when some more rounds are
 stored, however slow the machine is.
@@ -23,7 +23,7 @@ from gemmetry.store.experiment import Experiment
 TARGET = Path(__file__).with_name("kill_target.py")
 EARLY_KILLS = 3
 PATIENCE_S = 300.0
-"""How long what must happen may take on a loaded machine."""
+"""How long an event that must happen may take on a loaded machine."""
 Rounds = dict[tuple[int, int], bytes]
 
 
@@ -112,7 +112,7 @@ def test_kill_at_ten_random_moments(tmp_path):
 
 
 def test_kills_while_an_experiment_grows(tmp_path):
-    """Whenever a kill comes, what was stored stays, and the last command brings all to its end."""
+    """Whenever a kill comes, what was stored stays, and the last command completes the run."""
     folder = tmp_path / "experiment"
     moments = random.Random(5)
     before: Rounds = {}

@@ -80,14 +80,14 @@ def test_a_selection_filters_by_provider_and_name(make_plan):
     assert names == [("null", "null", "matmul_16x8x8_f32t_f32t_f32t_fast")]
 
 
-def test_a_selection_of_nothing_tells_the_nearest_names(make_plan):
+def test_an_empty_selection_lists_the_nearest_names(make_plan):
     plan = make_plan(plan={"selection": Matching(f"{SMALL}_fats")})
     with pytest.raises(EmptySelectionError, match="fats") as caught:
         enumerated(plan)
     assert f"{SMALL}_fast" in caught.value.hint
 
 
-def test_an_empty_plan_is_told(make_plan):
+def test_an_empty_plan_is_reported(make_plan):
     with pytest.raises(EmptySelectionError, match="contains no dispatches"):
         enumerated(make_plan(sizes=()))
 
@@ -125,7 +125,7 @@ def test_a_named_configuration_that_nobody_knows_is_a_wrong_request(make_plan):
     assert caught.value.exit_status == 2
 
 
-def test_a_configuration_of_another_target_tells_the_device(make_plan):
+def test_a_configuration_of_another_target_names_the_device(make_plan):
     named = NamedDispatch(
         operation=parse_operation("matmul_3456x1024x2048_f16t_f16t_f16t"),
         configuration="tile_config_128x128_32x5_tensorcore_mmasync",

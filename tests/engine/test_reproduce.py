@@ -171,7 +171,7 @@ def test_traces_are_recorded_again_with_their_schedule():
     assert wrong.startswith("gemmetry verify run --providers torch")
 
 
-def test_every_setting_that_can_change_an_outcome_is_told():
+def test_every_setting_that_can_change_an_outcome_is_reported():
     """A new setting must be given by the command, or be listed here as one that need not be."""
     changed = {
         field.name
@@ -184,7 +184,7 @@ def test_every_setting_that_can_change_an_outcome_is_told():
 
 
 def test_the_command_follows_from_the_declaration_of_a_setting(monkeypatch):
-    """What is declared to change an outcome is named, whatever it is; no other list says so."""
+    """Every setting that is declared to change an outcome is named; no other list is needed."""
     rows = {key.name: key for key in SETTINGS}
     lane = Lane(1, "numpy", {}, Target(TargetKind.CPU))
     settings = RunSettings(save_commands=True, jobs=3, regime="sustained")

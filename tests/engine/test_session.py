@@ -88,14 +88,14 @@ def test_every_outcome_is_a_row_and_the_rest_is_measured(make_plan, run_plan):
     assert "1.5 times" in ran["wrong"].reason
     assert "after timing" in ran["late"].reason
     assert ran["late"].verdict.status is Verification.FAILED
-    assert "Choose another configuration" in ran["compile_error"].reason, "the hint is told"
+    assert "Choose another configuration" in ran["compile_error"].reason, "the hint is kept"
     for record in ran.records:
         assert f"--dispatches {record.dispatch} " in record.reproduce
     assert ran.summary.exit_status == 1
     assert ran.summary.finished == 14
 
 
-def test_rejected_configurations_are_no_failure_while_another_is_ok(make_plan, run_plan):
+def test_rejected_configurations_are_not_failures_while_another_is_ok(make_plan, run_plan):
     ran = run_plan(make_plan(("compile_error", "launch_error")))
     assert ran.summary.exit_status == 0
     only_bad = make_plan(
@@ -152,7 +152,7 @@ def test_a_lost_device_costs_no_verdict_and_the_plan_ends(make_plan, run_plan):
 
 
 class InOrder:
-    """Nothing of the product, so that the order is the one of the names."""
+    """No FLOP of the product, so that the order is that of the names."""
 
     everything = False
     configurations = ("default", "mutate_inputs", "device_lost", "fast")
@@ -222,7 +222,7 @@ def test_a_dispatch_too_slow_to_verify_is_skipped(make_plan, run_plan):
 
 @pytest.mark.parametrize("settings", [{}, {"verify": False}, {"measure": False}])
 def test_a_prediction_alone_leaves_nothing_out(make_plan, run_plan, settings):
-    """A disturbed probe predicts 81.8 s for what takes microseconds."""
+    """A disturbed probe predicts 81.8 s for a product that takes microseconds."""
     ran = run_plan(make_plan(options={"predicted_seconds": 81.8}, **settings))
     assert {str(record.outcome) for record in ran.records} == {"ok"}
 
@@ -252,9 +252,9 @@ def test_what_a_killed_run_left_is_removed(make_plan, run_plan, tmp_path):
 
 def test_without_verification_records_say_so(make_plan, run_plan):
     ran = run_plan(make_plan(("wrong",), verify=False))
-    told = [(e.stage, e.done, e.total) for e in ran.of(StageProgress)]
-    assert (Stage.BUILD, 3, 3) in told
-    assert Stage.VERIFY not in [stage for stage, _, _ in told]
+    reported = [(e.stage, e.done, e.total) for e in ran.of(StageProgress)]
+    assert (Stage.BUILD, 3, 3) in reported
+    assert Stage.VERIFY not in [stage for stage, _, _ in reported]
     assert {str(record.outcome) for record in ran.records} == {"ok"}
     assert {record.verdict.status for record in ran.records} == {Verification.NOT_VERIFIED}
     assert ran["wrong"].measurement is not None
@@ -380,10 +380,10 @@ def test_the_same_command_resumes_with_everything_kept(make_plan, run_plan):
     assert again.of(PlanReady)[0].kept == 4
     assert again.of(DispatchFinished) == []
     assert again.of(PlanReady)[0].samples_kept == 40
-    assert again.of(Message) == [], "what is kept is told once"
+    assert again.of(Message) == [], "what is kept is reported once"
 
 
-def test_a_changed_environment_is_told_and_recorded(make_plan, run_plan, monkeypatch):
+def test_a_changed_environment_is_reported_and_recorded(make_plan, run_plan, monkeypatch):
     plan = make_plan()
     first = run_plan(plan)
     monkeypatch.setenv("MKL_DEBUG_CPU_TYPE", "5")
@@ -420,7 +420,7 @@ def test_output_of_a_worker_explains_its_dispatch_and_stays_out_of_ours(make_pla
 def test_an_interrupt_ends_the_workers_and_keeps_what_is_done(
     make_plan, tmp_path, monkeypatch, workers
 ):
-    # Neither samples nor time end it before the signal does.
+    # Neither the samples nor the time end before the signal comes.
     endless = {"interval_width": 1e-9, "time_budget_s": 600.0, "max_samples": 10**9}
     plan = make_plan(("slow_50",), **endless)
     folder = tmp_path / "experiment"
@@ -431,7 +431,7 @@ def test_an_interrupt_ends_the_workers_and_keeps_what_is_done(
         order.append(type(message))
         send(self, message)
 
-    def heed(_signal, _frame):
+    def handle(_signal, _frame):
         order.append(KeyboardInterrupt)
         raise KeyboardInterrupt
 
@@ -443,7 +443,7 @@ def test_an_interrupt_ends_the_workers_and_keeps_what_is_done(
 
     monkeypatch.setattr(WorkerProcess, "send", note)
     # Shells start what runs in the background with interrupts ignored.
-    before = signal.signal(signal.SIGINT, heed)
+    before = signal.signal(signal.SIGINT, handle)
     watcher = threading.Thread(target=interrupt_when_something_is_stored)
     watcher.start()
     try:
@@ -491,7 +491,7 @@ def test_the_manifest_holds_the_plans_document(make_plan, run_plan, tmp_path):
     assert manifest["document"] == {"configurations": ["fast"], "sizes": [8]}
 
 
-def test_commands_are_kept_when_asked(make_plan, run_plan, tmp_path):
+def test_commands_are_kept_on_request(make_plan, run_plan, tmp_path):
     run_plan(make_plan(("crash",), save_commands=True))
     folder = tmp_path / "experiment" / "artifacts" / "commands" / "null-0" / "null"
     names = sorted(path.stem.rpartition("_")[2] for path in folder.iterdir())

@@ -46,7 +46,7 @@ def test_generating_writes_each_operations_sources(make_plan, tmp_path):
     assert [len(entry.configurations) for entry in listed] == [3, 3]
     assert {(entry.provider, entry.target) for entry in listed} == {("null", "null")}
     warnings = [event for event in events if isinstance(event, Message)]
-    assert len(warnings) == 2, "numpy cannot do these on the pretend device"
+    assert len(warnings) == 2, "numpy cannot do these on the simulated device"
     progress = [event for event in events if isinstance(event, StageProgress)]
     assert [(event.stage, event.done, event.total) for event in progress] == [
         (Stage.GENERATE, 1, 2), (Stage.GENERATE, 2, 2)

@@ -26,10 +26,10 @@ KINETO = sorted(
 
 
 def kernel(name: str = "gemm", ts: Any = 10.0, dur: Any = 5.0, **args: Any) -> dict[str, Any]:
-    told = {"device": 0, "stream": 7, "correlation": 1, "grid": [1, 2, 3], "block": [4, 5, 6]}
+    recorded = {"device": 0, "stream": 7, "correlation": 1, "grid": [1, 2, 3], "block": [4, 5, 6]}
     return {
         "ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": ts, "dur": dur,
-        "args": told | args,
+        "args": recorded | args,
     }  # fmt: skip
 
 
@@ -41,10 +41,10 @@ def call(ts: Any = 1.0, dur: Any = 2.0, **args: Any) -> dict[str, Any]:
 
 
 def operator(name: str = "aten::mm", ts: Any = 0.5, dur: Any = 4.0, **args: Any) -> dict[str, Any]:
-    told = {"External id": 9, "Input Dims": [[2, 3], [3, 4]], "Input type": ["float", "float"]}
+    recorded = {"External id": 9, "Input Dims": [[2, 3], [3, 4]], "Input type": ["float", "float"]}
     return {
         "ph": "X", "cat": "cpu_op", "name": name, "pid": 3, "tid": 4, "ts": ts, "dur": dur,
-        "args": told | args,
+        "args": recorded | args,
     }  # fmt: skip
 
 
@@ -59,7 +59,8 @@ def rows_of(text: bytes, **options: Any) -> TraceRows:
 
 
 def comparable(rows: TraceRows) -> dict[str, Any]:
-    """Everything, with texts in the place of their numbers: those go by the order of reading."""
+    """Everything that was read, with texts in place of their numbers, which follow the order of
+    reading."""
     found: dict[str, Any] = {
         "events": rows.events, "partial": rows.partial, "problems": rows.problems
     }  # fmt: skip
@@ -108,10 +109,10 @@ def test_a_small_document_in_normal_form():
     assert rows.gpu.bytes.tolist() == [MISSING, MISSING, 1024, MISSING]
     assert rows.calls.correlation.tolist() == [1]
     assert rows.threads[rows.calls.thread[0]] == rows.threads[rows.operators.thread[0]] == "3/4"
-    told = rows.arguments[rows.operators.arguments[0]]
-    assert json.loads(told.shapes) == [[2, 3], [3, 4]]
-    assert json.loads(told.strides) == [[3, 1]]
-    assert (told.values, rows.operators.sequence.tolist()) == ("", [3])
+    recorded = rows.arguments[rows.operators.arguments[0]]
+    assert json.loads(recorded.shapes) == [[2, 3], [3, 4]]
+    assert json.loads(recorded.strides) == [[3, 1]]
+    assert (recorded.values, rows.operators.sequence.tolist()) == ("", [3])
     assert rows.annotations.on_gpu.tolist() == [0, 1]
     assert (rows.rank, rows.world_size, rows.host, rows.job) == (2, 8, "node-1", "job 7")
     assert rows.devices == {0: "NVIDIA H200"}
@@ -158,14 +159,16 @@ def test_no_events_and_no_gpu():
     assert read_kineto(io.BytesIO(b"")) is None
 
 
-def test_collectives_that_tell_the_same_are_kept_once():
-    told = {
+def test_collectives_with_equal_metadata_are_stored_once():
+    recorded = {
         "Collective name": "_allgather_base", "dtype": "BFloat16", "In msg nelems": 10,
         "Out msg nelems": 40, "Group size": 4, "Process Group Name": "0",
         "Process Group Ranks": "[0, 1, 2, 3]", "In split size": "[]",
     }  # fmt: skip
     rows = rows_of(
-        document(*[kernel(f"nccl {i}", **told) for i in range(50)], operator(**told), kernel())
+        document(
+            *[kernel(f"nccl {i}", **recorded) for i in range(50)], operator(**recorded), kernel()
+        )
     )
     assert rows.gpu.collective.tolist() == [0] * 50 + [MISSING]
     assert rows.operators.collective.tolist() == [0]
@@ -179,13 +182,13 @@ def test_collectives_that_tell_the_same_are_kept_once():
 # What may be wrong with a file.
 
 
-def test_what_pytorch_tells_of_a_collective_is_an_operator_whatever_its_category():
-    told = operator("nccl:all_reduce", **{"Input Dims": [[64]], "Input type": ["float"]})
+def test_pytorchs_record_of_a_collective_is_an_operator_whatever_its_category():
+    recorded = operator("nccl:all_reduce", **{"Input Dims": [[64]], "Input type": ["float"]})
     rows = rows_of(
         document(
-            {**told, "cat": "user_annotation"},
-            {**told, "cat": "gpu_user_annotation"},
-            {**told, "cat": "user_annotation", "name": "forward"},
+            {**recorded, "cat": "user_annotation"},
+            {**recorded, "cat": "gpu_user_annotation"},
+            {**recorded, "cat": "user_annotation", "name": "forward"},
         )
     )
     assert [rows.names[name] for name in rows.operators.name] == ["nccl:all_reduce"]
@@ -195,8 +198,8 @@ def test_what_pytorch_tells_of_a_collective_is_an_operator_whatever_its_category
 
 def test_ranks_of_a_large_group_are_filled_in_where_they_are_evenly_spaced():
     def ranks(text: str, size: int) -> tuple[int, ...]:
-        told = {"Collective name": "allreduce", "Process Group Ranks": text, "Group size": size}
-        return rows_of(document(kernel(**told))).collectives[0].group_ranks
+        recorded = {"Collective name": "allreduce", "Process Group Ranks": text, "Group size": size}
+        return rows_of(document(kernel(**recorded))).collectives[0].group_ranks
 
     assert ranks("[4, 5, 6]", 3) == (4, 5, 6)
     assert ranks("[0, 2, 4, ..., 62]", 32) == tuple(range(0, 64, 2))
@@ -205,8 +208,8 @@ def test_ranks_of_a_large_group_are_filled_in_where_they_are_evenly_spaced():
 
 
 def test_the_number_of_a_collective_in_its_group():
-    told = {"Collective name": "allreduce", "Seq": 17}
-    assert rows_of(document(kernel(**told))).collectives[0].sequence == 17
+    recorded = {"Collective name": "allreduce", "Seq": 17}
+    assert rows_of(document(kernel(**recorded))).collectives[0].sequence == 17
 
 
 def test_a_file_cut_anywhere_gives_its_complete_events():
@@ -220,7 +223,7 @@ def test_a_file_cut_anywhere_gives_its_complete_events():
             assert rows.problems[-1].where.startswith("byte ")
 
 
-def test_times_that_are_none_are_left_out_and_named():
+def test_invalid_times_are_left_out_and_named():
     bad = [kernel("first"), kernel("a", ts=None), kernel("b", dur="x"), kernel("c", ts=1e300)]
     text = document(*bad, kernel("last", 50)).decode().replace("null", "NaN")
     rows = rows_of(text.encode())
@@ -248,7 +251,7 @@ def test_events_without_any_time():
 
 
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**30, 1e40, "x", None, True, [1], {}])
-def test_numbers_that_fit_no_column_are_not_told(number):
+def test_numbers_that_fit_no_column_are_left_out(number):
     rows = rows_of(document(kernel(correlation=number, stream=number, device=3), kernel()))
     found = rows.gpu.correlation.tolist()
     assert found[1] == 1
@@ -264,7 +267,7 @@ def test_a_large_device_or_grid_does_not_wrap_around():
     assert rows.gpu.block[0].tolist() == [0, 0, 0]
 
 
-def test_bytes_that_are_no_utf8():
+def test_bytes_that_are_not_utf8():
     text = document(kernel("gemm?"), operator()).replace(b"gemm?", b"gemm\xff")
     rows = rows_of(text.replace(b'"float"', b'"flo\xfe"'))
     assert rows.names[rows.gpu.name[0]] == "gemm\ufffd"
@@ -343,7 +346,7 @@ def test_a_gzip_file_that_ends_early(tmp_path):
     assert any("cut short" in problem.what for problem in rows.problems)
 
 
-def test_the_tail_that_is_damaged_is_told():
+def test_a_damaged_tail_is_reported():
     rows = rows_of(document(kernel())[:-1] + b', "traceName": "x')
     assert len(rows.gpu.start_ns) == 1
     assert "after the events is damaged" in rows.problems[0].what
@@ -415,14 +418,14 @@ def test_real_traces_have_the_events_that_json_finds(path):
     assert comparable(rows) == comparable(rows_of(text, chunk_bytes=1024))
 
 
-def test_a_rank_of_a_real_job_tells_its_place_and_collectives():
+def test_a_rank_of_a_real_job_has_its_place_and_collectives():
     path = SAMPLES / "h200_fsdp_rank1of4_part.pt.trace.json.gz"
     rows = rows_of(gzip.decompress(path.read_bytes()))
     assert (rows.rank, rows.world_size) == (1, 4)
-    told = [rows.collectives[i] for i in rows.gpu.collective if i >= 0]
-    assert {one.operation for one in told} == {"_allgather_base"}
-    assert {one.dtype for one in told} == {"BFloat16"}
-    assert all(one.out_elements == 4 * one.in_elements for one in told)
+    recorded = [rows.collectives[i] for i in rows.gpu.collective if i >= 0]
+    assert {one.operation for one in recorded} == {"_allgather_base"}
+    assert {one.dtype for one in recorded} == {"BFloat16"}
+    assert all(one.out_elements == 4 * one.in_elements for one in recorded)
 
 
 def test_a_trace_too_large_for_memory_keeps_what_led_to_work_on_the_gpu(monkeypatch):

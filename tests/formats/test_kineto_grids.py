@@ -10,12 +10,12 @@ from gemmetry.formats.kineto import read_kineto
 
 
 def pair(number: int, call: str, kernel: dict[str, Any], launch: dict[str, Any]) -> list[Any]:
-    told = {"correlation": number, "device": 0, "stream": 0}
+    recorded = {"correlation": number, "device": 0, "stream": 0}
     return [
         {"ph": "X", "cat": "cuda_runtime", "name": call, "pid": 1, "tid": 1, "ts": 1, "dur": 1,
-         "args": told | launch},
+         "args": recorded | launch},
         {"ph": "X", "cat": "kernel", "name": "Cijk", "pid": 0, "tid": 0, "ts": 5, "dur": 1,
-         "args": told | kernel},
+         "args": recorded | kernel},
     ]  # fmt: skip
 
 
@@ -28,12 +28,12 @@ def sizes(*pairs: list[Any]) -> list[tuple[list[int], list[int]]]:
 
 def test_grids_in_work_items_become_workgroups():
     # 15360 x 6144 with 256 x 192 tiles: 60 * 32 workgroups (seen on an MI300X).
-    told = {"grid": [491520, 1, 1], "block": [256, 1, 1]}
+    recorded = {"grid": [491520, 1, 1], "block": [256, 1, 1]}
     in_blocks = {"grid": [32, 15, 8], "block": [256, 1, 1]}
     assert sizes(
-        pair(1, "hipExtModuleLaunchKernel", told, told),
+        pair(1, "hipExtModuleLaunchKernel", recorded, recorded),
         pair(2, "hipLaunchKernel", in_blocks, in_blocks),
-        pair(3, "cudaLaunchKernel", told, {}),
+        pair(3, "cudaLaunchKernel", recorded, {}),
     ) == [
         ([1920, 1, 1], [256, 1, 1]),
         ([32, 15, 8], [256, 1, 1]),
@@ -42,8 +42,8 @@ def test_grids_in_work_items_become_workgroups():
 
 
 def test_a_last_workgroup_that_is_not_full_counts():
-    told = {"grid": [257, 1, 1], "block": [256, 1, 1]}
-    assert sizes(pair(1, "hipExtModuleLaunchKernel", told, {})) == [([2, 1, 1], [256, 1, 1])]
+    recorded = {"grid": [257, 1, 1], "block": [256, 1, 1]}
+    assert sizes(pair(1, "hipExtModuleLaunchKernel", recorded, {})) == [([2, 1, 1], [256, 1, 1])]
 
 
 def test_swapped_sizes_of_rocprofiler_sdk():

@@ -1,5 +1,5 @@
-"""What is read of a file does not depend on where its pieces end: not for valid documents, whatever
-stands in them, and not for damaged ones."""
+"""What is read from a file does not depend on where its pieces end, for valid documents with any
+content and for damaged ones."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ DOCUMENTS = st.builds(
 )
 
 
-def told(text: bytes, chunk_bytes: int) -> dict[str, Any] | None:
-    """All that is read, with texts for their numbers, which go by the order of reading."""
+def everything_read(text: bytes, chunk_bytes: int) -> dict[str, Any] | None:
+    """Everything that was read, with texts in place of their numbers, which follow the order of
+    reading."""
     rows = read_kineto(io.BytesIO(text), chunk_bytes=chunk_bytes)
     if rows is None:
         return None
@@ -69,16 +70,16 @@ def told(text: bytes, chunk_bytes: int) -> dict[str, Any] | None:
 
 @given(DOCUMENTS, st.integers(1, 64))
 @settings(deadline=None, max_examples=100)
-# Characters that are white space for Python, and none for JSON.
+# Characters that are white space for Python but not for JSON.
 @example('{"traceEvents": [{"ph":"M"}\x0b{"ph":"M"}, 5]}', 31)
 @example('{"traceEvents": [{"ph":"M"} \x0c]}', 1)
-# Several values that are no events in one gap, at the ends of pieces of 31 bytes.
+# Several values that are not events in one gap, at the ends of pieces of 31 bytes.
 @example('{"traceEvents": [{"name":"}, {\\"ph\\""}, 5, "}, {", [{}], {"ph":NaN}, 6, "]"]}', 31)
 @example("\ufeff[{}]", 1)
 @example('{"traceEvents": [{}] ]', 64)
 def test_documents_of_odd_values(text, chunk_bytes):
     content = text.encode()
-    assert told(content, chunk_bytes) == told(content, 1 << 20)
+    assert everything_read(content, chunk_bytes) == everything_read(content, 1 << 20)
 
 
 @given(DOCUMENTS, st.integers(1, 64), st.data())
@@ -90,11 +91,11 @@ def test_damaged_documents(text, chunk_bytes, data):
         damage = data.draw(st.sampled_from(DAMAGE)).encode("latin-1")
         content[place : place + data.draw(st.integers(0, 3))] = damage
     content = content[: data.draw(st.integers(0, len(content) * 2))]
-    assert told(bytes(content), chunk_bytes) == told(bytes(content), 1 << 20)
+    assert everything_read(bytes(content), chunk_bytes) == everything_read(bytes(content), 1 << 20)
 
 
 @pytest.mark.parametrize("chunk_bytes", range(1, 65))
-def test_each_value_that_is_no_event_is_told_at_its_byte(chunk_bytes):
+def test_each_value_that_is_not_an_event_is_reported_at_its_byte(chunk_bytes):
     parts = [
         '{"ph": "M"}',
         "5",
@@ -114,7 +115,7 @@ def test_each_value_that_is_no_event_is_told_at_its_byte(chunk_bytes):
 
 
 def test_a_text_like_a_key_is_none_wherever_the_piece_ends():
-    """The backslash that tells a quote within a text from that of a key may end a piece."""
+    """The backslash that distinguishes a quote within a text from that of a key may end a piece."""
     kernels = '{"kernel_dispatch": [{"start_timestamp": 1, "end_timestamp": 2}]}'
     for length in range(200, 330):
         note = "x" * length + '\\"kernel_dispatch\\": [{}'
@@ -127,7 +128,7 @@ def test_a_text_like_a_key_is_none_wherever_the_piece_ends():
 
 @pytest.mark.parametrize("chunk_bytes", [*range(1, 65, 3), 4096])
 def test_records_of_rocprofv3_that_are_none(chunk_bytes):
-    """In arrays of which nothing is kept too, and where texts and records share a name."""
+    """Also in arrays of which nothing is kept, and where texts and records share a name."""
     record = '{"start_timestamp": 1, "end_timestamp": 2, "correlation_id": {"internal": 5}}'
     text = (
         '{"rocprofiler-sdk-tool": [{"agents": [], "kernel_symbols": [], "buffer_records": {'

@@ -59,7 +59,7 @@ def test_columns_are_those_of_all_pieces():
         assert not left.flags.writeable
 
 
-@pytest.mark.skipif(not STATUS.exists(), reason="only Linux tells what lies in memory")
+@pytest.mark.skipif(not STATUS.exists(), reason="only Linux reports what is in memory")
 def test_what_was_touched_is_given_back_and_still_there(monkeypatch):
     monkeypatch.setattr(mapping, "KEPT_BYTES", 0)
     rows = trace(mapped(CallRows, _ROWS, [calls(0, _ROWS)]))
@@ -81,7 +81,7 @@ def test_columns_in_memory_stay_there():
     assert rows.calls.start_ns.flags.writeable, "they are no map of a file"
 
 
-def test_a_full_disk_is_told(monkeypatch):
+def test_a_full_disk_is_reported(monkeypatch):
     def refuse(*args, **options):
         raise OSError(28, "No space left on device")
 

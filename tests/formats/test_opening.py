@@ -90,8 +90,8 @@ def test_a_zstd_bomb_is_not_unpacked(tmp_path):
     assert 60 << 20 < got < 128 << 20
 
 
-def test_what_is_no_regular_file(tmp_path, monkeypatch):
-    """Nothing waits for a writer, or reads without end."""
+def test_what_is_not_a_regular_file(tmp_path, monkeypatch):
+    """No call waits for a writer or reads without end."""
     os.mkfifo(tmp_path / "pipe")
     # The name of a socket may have 107 bytes.
     monkeypatch.chdir(tmp_path)

@@ -45,7 +45,7 @@ def test_rows_of_usual_traces_are_returned_as_they_are():
         (kernel("bad", dur=LONGEST_NS, cat="user_annotation"), "annotation"),
     ],
 )
-def test_an_event_with_times_that_cannot_be_is_left_out_and_told(event, table):
+def test_an_event_with_impossible_times_is_left_out_and_reported(event, table):
     event["ts"], event["dur"] = event["ts"] // 1000, event["dur"] // 1000 + 1000
     good = {**event, "ts": 5, "dur": 1, "name": "good"}
     found = plausible(rows_of(good, event, event, good))
@@ -57,7 +57,7 @@ def test_an_event_with_times_that_cannot_be_is_left_out_and_told(event, table):
 
 
 def test_sums_of_durations_fit_64_bits():
-    """None of the kernels is too long by itself; together they are."""
+    """No kernel is too long by itself; all of them are together."""
     count = 3 * LARGEST_SUM_NS // LONGEST_NS
     rows = rows_of(*[kernel("long", dur=LONGEST_NS // 1000) for _ in range(count)], kernel("short"))
     assert rows.gpu.duration_ns.sum() < 0  # It went round.
@@ -78,7 +78,7 @@ def test_a_base_of_times_in_another_century(base):
     assert len(plausible(near).gpu.start_ns) == 0
 
 
-def test_ranks_that_no_job_has_are_not_told():
+def test_impossible_ranks_are_dropped():
     info = {"rank": MOST_RANKS + 1, "world_size": 10**15}
     found = plausible(rows_of(kernel(), distributedInfo=info))
     assert (found.rank, found.world_size) == (None, None)

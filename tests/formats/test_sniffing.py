@@ -87,7 +87,7 @@ def test_a_database_of_something_else(tmp_path):
         ('{"traceEvents": [', kineto.FORMAT),
     ],
 )
-def test_a_document_that_ends_early_is_told_from_another_one(tmp_path, text, kind):
+def test_a_document_that_ends_early_is_distinguished_from_another_one(tmp_path, text, kind):
     path = tmp_path / "a.json"
     path.write_text(text)
     assert format_of(path) is kind

@@ -84,7 +84,7 @@ def test_cells_of_mixed_types(tmp_path, caplog):
     assert caplog.records == []
 
 
-def test_files_that_are_no_report(tmp_path):
+def test_files_that_are_not_reports(tmp_path):
     with pytest.raises(RequestError, match="cannot be read"):
         read_tracelens_report(tmp_path / "none.xlsx")
     path = tmp_path / "r.xlsx"

@@ -29,7 +29,7 @@ def written(rows: list[list[Any]], **options: Any) -> bytes:
     buffer = io.BytesIO()
     options = {"nan_inf_to_errors": True, "strings_to_formulas": False, **options}
     with xlsxwriter.Workbook(buffer, options) as book:
-        # Otherwise the same cells give other bytes in another second.
+        # Otherwise the same cells give other bytes at another time.
         book.set_properties({"created": datetime.datetime(2026, 1, 1)})
         sheet = book.add_worksheet("s")
         for number, row in enumerate(rows):
@@ -81,7 +81,7 @@ FLOATS = st.floats(-1e300, 1e300, allow_subnormal=False).map(
 )  # fmt: skip
 @settings(deadline=None, max_examples=40)
 def test_reads_what_was_written(rows, constant_memory):
-    """With texts in the cells and with texts of the whole workbook in one list."""
+    """With texts in the cells, and with all texts of the workbook in one list."""
     book = Workbook(written(rows, constant_memory=constant_memory, strings_to_urls=False))
     assert book.names == ["s"]
     found = book.rows("s")
@@ -111,7 +111,7 @@ def test_formulas_give_the_value_that_was_stored_and_dates_numbers():
     assert Workbook(buffer.getvalue()).rows("s") == [{0: 2, 1: "a", 2: 46023, 3: "rich"}]
 
 
-def test_texts_aloud_are_no_texts_and_escapes_are_characters():
+def test_phonetic_texts_are_left_out_and_escapes_are_characters():
     texts = (
         '<sst xmlns="m"><si><t>a</t><rPh><t>aloud</t></rPh></si><si><r><t>b</t></r><r><t>c</t></r>'
         "</si><si><t>x_x001B_y</t></si></sst>"
@@ -204,7 +204,7 @@ def test_declarations_are_refused(declared):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"", "no whole zip archive"),
         (b"PK\x03\x04" + b"\xff" * 99, "no whole zip archive"),
@@ -212,8 +212,8 @@ def test_declarations_are_refused(declared):
         (made(sheet("<row>"), **{"xl/workbook.xml": "<x"}), r"xl/workbook.xml, line 1, column 0"),
     ],
 )
-def test_what_is_no_workbook(content, told):
-    with pytest.raises(WorkbookError, match=told):
+def test_what_is_not_a_workbook(content, message):
+    with pytest.raises(WorkbookError, match=message):
         Workbook(content)
 
 

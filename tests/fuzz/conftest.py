@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def hostile():
-    """The module that makes hostile traces and checks what becomes of them."""
+    """The module that creates hostile traces and checks what is made of them."""
     path = Path(__file__).with_name("hostile_traces.py")
     spec = importlib.util.spec_from_file_location("hostile_traces", path)
     module = importlib.util.module_from_spec(spec)

@@ -1,7 +1,7 @@
 """Fuzzes the readers of traces with atheris: ``python tests/fuzz/fuzz_kineto.py [FOLDER]``.
 
-The readers may refuse a file or report problems; no other exception may come out of them, and rows
-must keep the promises of ``formats/events.py``.
+The readers may refuse a file or report problems; they may raise no other exception, and rows must
+keep the promises of ``formats/events.py``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FOLDER = Path(tempfile.mkdtemp(prefix="gemmetry-fuzz-"))
 
 
 def check(rows: TraceRows | None) -> None:
-    """What readers promise of rows."""
+    """What readers promise about rows."""
     if rows is None:
         return
     for table in (rows.gpu, rows.calls, rows.operators, rows.annotations):

@@ -1,7 +1,7 @@
-"""Fuzzes what is made of traces with atheris: ``python tests/fuzz/fuzz_tables.py FOLDER``.
+"""Fuzzes tables and reports of traces with atheris: ``python tests/fuzz/fuzz_tables.py FOLDER``.
 
-The input chooses what stands in two ranks of a job (``hostile_traces.py``); every table and every
-report is made of them.
+The input decides the traces of two ranks of a job (``hostile_traces.py``), of which every table and
+every report is created.
 """
 
 from __future__ import annotations

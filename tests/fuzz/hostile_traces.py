@@ -1,4 +1,4 @@
-"""Traces that hold whatever a trace should not, made from bytes; and every table made of them.
+"""Traces with content that a trace should not have, created from bytes, and every table of them.
 
 The same bytes give the same trace, so hypothesis and atheris can both look for bad ones.
 """
@@ -111,7 +111,7 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
 
 
 class _Choices:
-    """Choices out of bytes; zeros when they are used up."""
+    """Choices from bytes; zeros when they are used up."""
 
     def __init__(self, data: bytes) -> None:
         self._left = iter(data)
@@ -125,7 +125,7 @@ class _Choices:
 
 
 def hostile_trace(data: bytes, rank: int = 0) -> bytes:
-    """A trace, or what is left of one. Traces of the same `data` differ in their rank alone."""
+    """A trace, or what is left of one. Traces of the same `data` differ only in their rank."""
     choices = _Choices(data)
     head: dict[str, Any] = {
         "distributedInfo": {"rank": rank, "world_size": choices.of((2, 2, 2, *_NUMBERS))},
@@ -160,14 +160,14 @@ def _launch(choices: _Choices, number: int) -> list[Any]:
     """An operator with the call in it and its kernel, most of it as it should be."""
     place = {"ph": "X", "pid": 1, "tid": 1, "ts": 100 * number, "dur": 90}
     numbers = {"correlation": number + 1, "External id": number + 1}
-    told = {
+    recorded = {
         "Input Dims": choices.of((_SHAPES[0], _SHAPES[1], *_SHAPES)),
         "Input type": choices.of((_TYPES[0], _TYPES[1], *_TYPES)),
         "Input Strides": choices.of(([[32, 1], [64, 1]], *_SHAPES)),
         "Concrete Inputs": ["", "1"],
     }
     events = [
-        {**place, "cat": "cpu_op", "name": choices.of(OPERATORS), "args": numbers | told},
+        {**place, "cat": "cpu_op", "name": choices.of(OPERATORS), "args": numbers | recorded},
         {**place, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "args": numbers,
          "ts": 100 * number + 10, "dur": 10},
         {**place, "cat": "kernel", "name": choices.of(KERNELS), "ts": 100 * number + 30, "dur": 50,
@@ -216,15 +216,15 @@ def _event(choices: _Choices, number: int) -> Any:
 
 
 def check_everything(paths: Sequence[Path], folder: Path) -> None:
-    """Makes every table and report of the traces `paths`, the way the commands do. Nothing but a
-    RequestError may come out, and nothing that does more than be read may be in what was made."""
+    """Creates every table and report of the traces `paths` as the commands do. Nothing but a
+    RequestError may be raised, and the files may contain nothing active."""
     errors: dict[str, RequestError] = {}
     traces = list(read_all(paths, errors, use_cache=False))
     text = io.StringIO()
     console = _console(text)
     summaries = [summarize(trace) for trace in traces]
     steps = [step for trace in traces for step in summarize_steps(trace)]
-    told = {file: error.message for file, error in errors.items()}
+    recorded = {file: error.message for file, error in errors.items()}
     print_summaries(summaries, console)
     outside = [outside_steps(trace) for trace in traces]
     print_steps(summaries, steps, outside, console)
@@ -234,7 +234,7 @@ def check_everything(paths: Sequence[Path], folder: Path) -> None:
         assert summary.idle_ns + summary.busy_ns == summary.window_ns
         assert 0 <= summary.exposed_comm_ns <= summary.comm_union_ns
         assert 0 <= summary.gemm_kernel_ns < 2**63
-    document = summary_document(summaries, errors=told, steps=steps, outside=outside)
+    document = summary_document(summaries, errors=recorded, steps=steps, outside=outside)
     json.dumps(document, default=float, allow_nan=False).encode()
     try:
         report = build_report(iter(traces), errors, with_lanes=True)
@@ -243,7 +243,7 @@ def check_everything(paths: Sequence[Path], folder: Path) -> None:
         # A rank twice in one job.
         return
     print_jobs(jobs, console)
-    json.dumps(collectives_document(jobs, told), allow_nan=False).encode()
+    json.dumps(collectives_document(jobs, recorded), allow_nan=False).encode()
     print_gemms(report.gemms, console)
     load = workload(report.gemms)
     print_workload(load, console)
@@ -298,7 +298,7 @@ class _Page(HTMLParser):
 
 
 def check_page(page: str) -> None:
-    """No element and no attribute that a name brought with it."""
+    """No element and no attribute that comes from a name."""
     page.encode()
     parser = _Page()
     parser.feed(page)

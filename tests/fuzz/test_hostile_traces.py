@@ -1,4 +1,5 @@
-"""Whatever a trace holds, tables and reports are made of it, or it is refused with a reason."""
+"""Whatever a trace contains, tables and reports of it are created, or it is refused with a
+reason."""
 
 from __future__ import annotations
 
@@ -38,17 +39,17 @@ def test_all_hostile_texts_at_once(hostile, folder):
     for rank in range(2):
         events = []
         for number, text in enumerate(hostile.TEXTS):
-            told = {"External id": number + 1, "Input Dims": [[text]], "Input type": [text]}
-            operator = _kernel(text, cat="cpu_op", ts=100 * number, dur=50, args=told)
+            recorded = {"External id": number + 1, "Input Dims": [[text]], "Input type": [text]}
+            operator = _kernel(text, cat="cpu_op", ts=100 * number, dur=50, args=recorded)
             call = _kernel(text, cat="cuda_runtime", ts=100 * number + 5,
                            args={"correlation": number + 1})  # fmt: skip
-            told = {
+            recorded = {
                 "device": 0, "stream": 7, "correlation": number + 1, "Collective name": text,
                 "dtype": text, "Process Group Name": text, "In msg nelems": 5,
                 "Group size": 2,
             }  # fmt: skip
-            events += [operator, call, _kernel(text, ts=100 * number + 60, args=told),
-                       _kernel(f"nccl{text}", ts=100 * number + 70, args=told)]  # fmt: skip
+            events += [operator, call, _kernel(text, ts=100 * number + 60, args=recorded),
+                       _kernel(f"nccl{text}", ts=100 * number + 70, args=recorded)]  # fmt: skip
         head = {
             "distributedInfo": {"rank": rank, "world_size": 2},
             "deviceProperties": [{"id": 0, "name": "".join(hostile.SCRIPTS)}],
@@ -62,7 +63,7 @@ def test_all_hostile_texts_at_once(hostile, folder):
 
 @pytest.mark.parametrize("depth", [100, 300, 480, 600, 900, 1100, 100_000])
 def test_arguments_nested_deeply(hostile, folder, depth):
-    """Deep enough for decoders and for what walks the decoded lists to give up at."""
+    """Deep enough for decoders, and for code that walks the decoded lists, to give up."""
     deep = "[" * depth + "]" * depth
     events = json.dumps([
         _kernel("aten::mm", cat="cpu_op", dur=50, args={"Input Dims": 0, "External id": 1}),

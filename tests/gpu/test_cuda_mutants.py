@@ -1,5 +1,5 @@
-"""Planted CUDA kernels on a GPU: the right ones are right, launches that fail say so, and bugs show
-where they are expected to.
+"""Planted CUDA kernels on a GPU: the right ones are right, failed launches are reported, and
+bugs show where they are expected to.
 
 Kernels whose bug ends the process's use of the GPU (a hang, a failed wait) are left to ``gemmetry
 verify self-test``, which runs each in a process that it can kill.
@@ -87,7 +87,7 @@ def test_bugs_are_caught_where_expected(tmp_path: Path, gpu: Target, item: Mutan
 
 @pytest.fixture
 def ring(tmp_path: Path, gpu: Target) -> Iterator[tuple[Any, Operation]]:
-    """The right kernel that wants aligned buffers, at a small shape."""
+    """The right kernel that requires aligned buffers, at a small shape."""
     item = next(item for item in RIGHT if item.recipe.source == HOPPER_SOURCE)
     _skip_older_than_hopper(item, gpu)
     operation = parse_operation("matmul_128x64x64_bf16t_bf16n_f32t")

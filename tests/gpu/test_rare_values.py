@@ -45,7 +45,7 @@ WANTED = (
 
 
 class Meddling:
-    """An executable around another one that does as `meddle` says instead."""
+    """An executable that wraps another one and launches it through `meddle`."""
 
     def __init__(self, inner: Any, meddle: Any) -> None:
         self.inner, self.meddle, self.launches = inner, meddle, 0

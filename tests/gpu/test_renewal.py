@@ -30,7 +30,7 @@ pytestmark = pytest.mark.gpu
 
 SHORT = "matmul_512x384x256_bf16t_bf16t_bf16t"
 LONG = "matmul_4096x4096x8192_f32t_f32t_f32t"
-"""Some milliseconds in f32 without tf32."""
+"""A few milliseconds in f32 without tf32."""
 
 
 @pytest.fixture

@@ -91,7 +91,7 @@ def test_a_product_is_sampled_within_the_roofline(
 
 
 def test_a_short_budget_buys_hundreds_of_launches(tmp_path: Path, observed: Target) -> None:
-    """Of half a millisecond and more on an H200, whatever goes on around the samples."""
+    """Launches of at least half a millisecond on an H200, whatever happens around the samples."""
     operation = parse_operation("matmul_2048x28672x4096_bf16t_bf16t_bf16t")
     dispatch = Dispatch(operation, Configuration(), "torch", observed)
     executable = PROVIDER().build(dispatch, Workspace(generated=tmp_path))
@@ -151,7 +151,7 @@ def _product(a, b, out) -> None:
 
 
 def test_graphs_and_events_agree(gpu: Target) -> None:
-    """In turns, because the clock differs from second to second: launches of some 30 µs, of which
+    """In turns, because the clock changes from second to second: launches of about 30 µs, of which
     the gap between launches, about 1 µs, is a small part."""
     samplers = {
         method: _sampler(gpu, _product, 2048, timing_method=method)
@@ -173,7 +173,7 @@ def test_graphs_and_events_agree(gpu: Target) -> None:
     assert 0.99 < float(np.median(ratios)) < 1.1
 
 
-def test_captures_go_on_after_all_graphs_of_before_are_gone(gpu: Target) -> None:
+def test_captures_continue_after_all_earlier_graphs_are_gone(gpu: Target) -> None:
     """Two dispatches one after the other, as two groups of an engine's run."""
     import torch
 

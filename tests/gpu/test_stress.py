@@ -1,5 +1,5 @@
-"""Stress on a GPU: what it leaves in memory, that it takes part of the device, and what launches
-make of it."""
+"""Stress on a GPU: what it leaves in memory, that it occupies part of the device, and how it
+affects launches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ needs_kernels = pytest.mark.skipif(
 )
 
 SIZES = (24 * 1024, 100 * 1024, 0)
-"""Bytes of shared memory that a block asks for; 0: all."""
+"""Bytes of shared memory that a block requests; 0: all."""
 
 SOURCE = rb"""
 extern __shared__ unsigned pool[];
@@ -211,7 +211,7 @@ def test_launches_take_longer_under_load(device: Any) -> None:
 
 
 def test_a_kernel_that_wants_all_multiprocessors_is_only_late(device: Any) -> None:
-    """Persistent kernels whose blocks wait for each other take it for granted that all run."""
+    """Persistent kernels whose blocks wait for each other assume that all blocks run."""
     import torch
 
     square = torch.ones((8192, 8192), dtype=torch.bfloat16, device="cuda")

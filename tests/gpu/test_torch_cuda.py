@@ -44,7 +44,7 @@ def test_epilogues(check: Check, types: str, modifiers: str) -> None:
         check(PROVIDER(), f"matmul_splitk_33x65x64_{names}{c}_slices4_{modifiers}")
 
 
-def test_f32_is_not_tf32_and_f16_accumulates_as_told(check: Check) -> None:
+def test_f32_is_not_tf32_and_f16_accumulates_as_requested(check: Check) -> None:
     # One worker runs these in turn, so each must set torch's switches anew.
     for _ in range(2):
         check(PROVIDER(), "matmul_256x256x4096_f32t_f32t_f32t", tier="warn")
@@ -74,7 +74,7 @@ def test_integers_are_exact(check: Check) -> None:
 
 
 def test_integer_layouts_are_right_or_unsupported(check: Check) -> None:
-    # cuBLASLt has s8 kernels for some sizes and layouts only, and tells so when it is called.
+    # cuBLASLt has s8 kernels for some sizes and layouts only, which shows when it is called.
     for a, b, c in LAYOUTS:
         with contextlib.suppress(UnsupportedError):
             check(PROVIDER(), f"matmul_48x32x64_s8{a}_s8{b}_s32{c}")

@@ -34,7 +34,7 @@ def on_the_host(a, b):
 
 @pytest.fixture(autouse=True)
 def own_switches() -> Iterator[None]:
-    """A worker of its own runs users' functions; here the torch provider's tests came before."""
+    """A separate worker runs users' functions; here the torch provider's tests ran before."""
     matmul = pytest.importorskip("torch").backends.cuda.matmul
     before, matmul.fp32_precision = matmul.fp32_precision, "none"
     yield

@@ -1,4 +1,4 @@
-"""What verification asks of a GPU: red zones, and work that keeps to the timed stream."""
+"""What verification requires of a GPU: red zones, and work that stays on the timed stream."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_fork_that_is_joined_is_in_order(device: Any, operands: Any) -> None:
     assert device.unordered_work(launch, output) == ""
 
 
-def test_work_that_runs_ahead_is_told(device: Any, operands: Any) -> None:
+def test_work_that_runs_ahead_is_reported(device: Any, operands: Any) -> None:
     import torch
 
     output, side = device.allocate(SPEC), torch.cuda.Stream()
@@ -88,7 +88,7 @@ def test_work_that_runs_ahead_is_told(device: Any, operands: Any) -> None:
     assert "while the timed stream was still blocked" in device.unordered_work(launch, output)
 
 
-def test_work_that_nobody_waits_for_is_told(device: Any, operands: Any) -> None:
+def test_work_that_nobody_waits_for_is_reported(device: Any, operands: Any) -> None:
     import torch
 
     output, side = device.allocate(SPEC), torch.cuda.Stream()

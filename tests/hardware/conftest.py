@@ -6,7 +6,7 @@ import pytest
 
 
 class HostTree:
-    """A /proc and a /sys of a made-up machine below `root`."""
+    """A /proc and a /sys of an invented machine below `root`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -39,6 +39,6 @@ def test_it_is_measured_once(monkeypatch) -> None:
     assert bandwidth.measure_host_bandwidth() == first
 
 
-def test_too_little_memory_is_no_bandwidth(monkeypatch) -> None:
+def test_too_little_memory_gives_no_bandwidth(monkeypatch) -> None:
     monkeypatch.setattr(bandwidth, "total_memory_bytes", lambda: 2**20)
     assert bandwidth.measure_host_bandwidth() is None

@@ -33,7 +33,7 @@ def test_tools_are_found_under_any_of_their_names(monkeypatch) -> None:
     assert rows["ncu"].available
 
 
-def test_tools_beside_the_interpreter_are_found(monkeypatch, tmp_path) -> None:
+def test_tools_next_to_the_interpreter_are_found(monkeypatch, tmp_path) -> None:
     tool = tmp_path / "iree-compile"
     tool.write_text("#!/bin/sh\n")
     tool.chmod(0o755)

@@ -35,7 +35,7 @@ def test_two_cards_of_one_model_are_two_environments(monkeypatch) -> None:
 
 def test_versions_are_stored_as_plain_text() -> None:
     class Version(str):
-        """What torch has for a version."""
+        """The class of torch's version."""
 
     packages = capture_environment({"torch": Version("2.13.0")}).packages
     assert type(packages["torch"]) is str

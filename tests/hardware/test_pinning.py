@@ -54,7 +54,7 @@ def test_every_thread_is_held_to_them(root, tmp_path: Path, monkeypatch) -> None
     assert held == {12: (0, 1), 13: (0, 1)}
 
 
-def test_a_thread_that_ended_is_no_error(root, tmp_path: Path, monkeypatch) -> None:
+def test_a_thread_that_ended_is_not_an_error(root, tmp_path: Path, monkeypatch) -> None:
     def gone(_task, _processors) -> None:
         raise ProcessLookupError
 
@@ -109,7 +109,7 @@ def test_threads_that_worked_get_a_core_each_and_are_let_go(root, threads) -> No
     assert masks == {11: set(range(8)), 12: set(range(8))}
 
 
-def test_bound_threads_stay_and_ended_ones_are_no_error(root, threads) -> None:
+def test_bound_threads_stay_and_ended_ones_are_not_an_error(root, threads) -> None:
     make, masks, calls = threads
     tasks = make(t11=5_000, t12=9_000)
     masks[12] = {3}

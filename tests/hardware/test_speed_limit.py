@@ -29,7 +29,7 @@ def limit_of(target, operands, *declared):
         ("bf16t_bf16t_bf16t", 989.4),
         ("e4m3t_e4m3n_bf16t", 1978.9),
         ("s8t_s8t_s32t", 1978.9),
-        # What narrower formats could give rightly is not called impossible.
+        # Speeds that narrower formats could reach are not called impossible.
         ("f32t_f32t_f32t", 989.4 / 3),
         ("tf32t_tf32t_f32t", 989.4),
         ("f64t_f64t_f64t", 1978.9 / 28),

@@ -34,10 +34,10 @@ OTHER_FORMATS = {"e2m1", "u8", "s64", "u64", "u32", "c64", "c128"}
 def _table() -> list[tuple[str, dict[str, str]]]:
     lines = [line for line in TABLE.read_text().splitlines() if not line.startswith("#")]
     rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-    return [(name, dict(part.split("=") for part in told.split())) for _, told, name in rows]
+    return [(name, dict(part.split("=") for part in facts.split())) for _, facts, name in rows]
 
 
-def _told(found: KernelName) -> dict[str, str]:
+def _facts_of(found: KernelName) -> dict[str, str]:
     """Everything but the short name, as the table writes it."""
     fields: dict[str, Any] = {
         field.name: getattr(found, field.name)
@@ -53,11 +53,11 @@ def _told(found: KernelName) -> dict[str, str]:
 
 @pytest.mark.parametrize(("name", "expected"), _table(), ids=lambda v: str(v)[:60])
 def test_table_of_real_names(name: str, expected: dict[str, str]) -> None:
-    told = classify(name)
-    assert _told(told) == expected
-    # They look at less, and must come to the same.
-    assert is_gemm(name) == (told.kind in GEMM_KINDS)
-    assert is_communication(name) == (told.kind is KernelKind.COLLECTIVE)
+    facts = classify(name)
+    assert _facts_of(facts) == expected
+    # They examine less of the name and must have the same result.
+    assert is_gemm(name) == (facts.kind in GEMM_KINDS)
+    assert is_communication(name) == (facts.kind is KernelKind.COLLECTIVE)
 
 
 def test_the_table_covers_every_kind_and_the_families() -> None:
@@ -165,9 +165,9 @@ def test_a_megabyte_is_taken_in_bounded_time(fragment: str, end: str) -> None:
     assert len(found.short) <= 60
 
 
-def test_mangled_and_demangled_names_tell_the_same() -> None:
+def test_mangled_and_demangled_names_are_classified_alike() -> None:
     if not ROCPROFV3.is_file():
-        pytest.skip("no rocprofv3 trace beside this checkout")
+        pytest.skip("no rocprofv3 trace next to this checkout")
     processes = json.loads(gzip.decompress(ROCPROFV3.read_bytes()))["rocprofiler-sdk-tool"]
     pairs = {
         (symbol["kernel_name"], symbol["formatted_kernel_name"])

@@ -1,6 +1,6 @@
 """Our Triton kernel in Triton's interpreter, in a process of its own.
 
-Whether Triton interprets is decided when it is first imported, so the check runs as a script.
+Triton decides whether it interprets when it is first imported, so the check runs as a script.
 """
 
 from __future__ import annotations

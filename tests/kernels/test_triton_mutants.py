@@ -53,6 +53,6 @@ def test_every_planted_kernel_compiles_to_code_of_its_own(forked, tmp_path) -> N
     finished = forked(SCRIPT, str(tmp_path), env=environment)
     assert finished.returncode == 0, finished.stderr[-3000:]
     codes, planted = map(int, finished.stdout.split())
-    # The split kernel and its sibling without zeros differ in the launch alone, as do the plain
-    # kernel with few programs and none of the others.
+    # The split kernel and its sibling without zeros differ only in the launch, and so does the
+    # plain kernel with few programs; no others do.
     assert codes == planted - 1

@@ -27,17 +27,19 @@ def test_as_many_launches_as_show_small_unseen_work(
     assert wall_ns == pytest.approx(launch_ns)
 
 
-def test_unseen_work_is_told_with_both_times(
+def test_unseen_work_is_reported_with_both_times(
     operation, host_inputs, make_stream_device, make_executable
 ) -> None:
     device = make_stream_device(durations_ns=[1e5], seen_share=0.25)
-    with pytest.raises(LaunchError, match=r"20 launches took 500 µs there and 2 ms in all") as told:
+    with pytest.raises(
+        LaunchError, match=r"20 launches took 500 µs there and 2 ms in all"
+    ) as reported:
         _check(device, make_executable(device), operation, host_inputs, 1e5)
-    assert "wait_stream" in told.value.hint
+    assert "wait_stream" in reported.value.hint
     assert len(device.checked) == 3
 
 
-def test_one_disturbed_try_is_no_unseen_work(
+def test_one_disturbed_try_is_not_unseen_work(
     operation, host_inputs, make_stream_device, make_executable
 ) -> None:
     device = make_stream_device(durations_ns=[1e5])
@@ -75,7 +77,7 @@ def test_threads_that_run_on_after_a_launch(busy_s: float, expected: float) -> N
 
 
 class Remembering:
-    """Gives kept results again: a launch takes 100 ns then, 400 ns else."""
+    """Returns stored results again: such a launch takes 100 ns, others take 400 ns."""
 
     def __init__(self, executable) -> None:
         self.executable, self.device = executable, executable.device
@@ -100,9 +102,7 @@ def _ratio(executable, operation, inputs) -> float:
     return found
 
 
-def test_results_that_are_found_again_are_told(
-    operation, host_inputs, make_device, make_executable
-) -> None:
+def test_reused_results_are_reported(operation, host_inputs, make_device, make_executable) -> None:
     executable = Remembering(make_executable(make_device()))
     assert _ratio(executable, operation, host_inputs) == 4.0
     assert len(executable.known) == len(executable.seen) == 19, "all inputs but the first were new"

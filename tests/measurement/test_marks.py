@@ -26,7 +26,7 @@ def test_a_quiet_measurement_has_no_mark() -> None:
     assert _marks(overhead_ns=100.0, telemetry={"load_average": 0.9}) == ()
 
 
-def test_noise_is_told_with_both_widths() -> None:
+def test_noise_is_reported_with_both_widths() -> None:
     [mark] = _marks([1e6 * (1 + 0.01 * i) for i in range(40)])
     assert mark.startswith("noisy: interval ±5.4")
     assert "requested ±2 %" in mark
@@ -38,8 +38,8 @@ def test_exact_repetitions_promise_no_width() -> None:
     assert _marks(noisy, settings=RunSettings(repetitions=40)) == ()
     wild = [1e6 * (1 + 40 * (i % 2)) for i in range(40)]
     assert _marks(wild, settings=RunSettings(repetitions=40))[0].startswith("noisy: interval ±")
-    asked = RunSettings(repetitions=40, interval_width=0.01)
-    assert _marks(noisy, settings=asked)[0].startswith("noisy")
+    requested = RunSettings(repetitions=40, interval_width=0.01)
+    assert _marks(noisy, settings=requested)[0].startswith("noisy")
 
 
 def test_few_samples_name_the_option_that_limits_them() -> None:
@@ -54,17 +54,17 @@ def test_few_samples_name_the_option_that_limits_them() -> None:
     )
 
 
-def test_throttling_is_told_with_the_clock_and_what_to_do() -> None:
+def test_throttling_is_reported_with_the_clock_and_what_to_do() -> None:
     [mark] = _marks(telemetry={"throttle_reasons": ("sw_power_cap",), "sm_clock_hz": 1.41e9})
     assert mark.startswith("throttled: sw_power_cap at 1410 MHz; ")
     assert "--regime sustained" in mark
 
 
-def test_clocks_that_somebody_set_are_no_fault() -> None:
+def test_clocks_that_a_user_has_set_are_not_a_fault() -> None:
     assert _marks(telemetry={"throttle_reasons": ("applications_clocks_setting",)}) == ()
 
 
-def test_an_unknown_reason_is_still_told() -> None:
+def test_an_unknown_reason_is_still_reported() -> None:
     [mark] = _marks(telemetry={"throttle_reasons": ("sync_boost",)})
     assert mark.startswith("throttled: sync_boost; ")
 
@@ -85,7 +85,7 @@ def test_programs_that_compete_for_the_processors(share: float, marked: bool) ->
         assert marks[0].startswith("busy: other programs took 31 % of the processors")
 
 
-def test_one_mark_tells_of_competing_programs() -> None:
+def test_one_mark_reports_competing_programs() -> None:
     telemetry = {"others_cpu_share": 0.5, "load_average": 3.0}
     assert [mark.partition(":")[0] for mark in _marks(telemetry=telemetry)] == ["busy"]
 
@@ -96,14 +96,14 @@ def test_harness_overhead_counts_per_timed_sample() -> None:
     assert _marks(overhead_ns=20_000.0, launches_per_sample=10) == ()
 
 
-def test_two_modes_are_told_with_their_shares() -> None:
+def test_two_modes_are_reported_with_their_shares() -> None:
     fast, slow = [1.0e6 + i for i in range(30)], [1.3e6 + i for i in range(10)]
     marks = _marks([*slow, *fast], settings=RunSettings(interval_width=1.0))
     [mark] = [mark for mark in marks if mark.startswith("two modes")]
     assert mark.startswith("two modes: 1 ms (75 %) and 1.3 ms (25 %)")
 
 
-def test_a_second_mode_is_told_beside_neighbours() -> None:
+def test_a_second_mode_is_reported_alongside_neighbours() -> None:
     samples = [*(1.0e6 + i for i in range(30)), *(1.3e6 + i for i in range(10))]
     marks = _marks(samples, {"others_cpu_share": 0.5}, settings=RunSettings(interval_width=1.0))
     assert [mark.partition(":")[0] for mark in marks] == ["busy", "two modes"]
@@ -113,7 +113,7 @@ def test_a_few_outliers_are_not_a_mode() -> None:
     assert _marks([*STEADY, 2e6, 2e6, 2e6]) == ()
 
 
-def test_warm_caches_are_told_unless_they_were_asked_for() -> None:
+def test_warm_caches_are_reported_unless_they_were_requested() -> None:
     small = {"input_sets": 4, "bytes_per_set": 1000, "last_level_cache_bytes": 2**20}
     [mark] = _marks(**small)
     assert mark.startswith("warm cache: 4 sets of buffers take 4 kB")
@@ -138,14 +138,15 @@ def _rounds(medians=(1e6,) * 12, telemetry=lambda _index: {}, settings=None, **h
 
 
 def test_threads_that_waited_for_a_processor_in_many_rounds() -> None:
-    """What others_cpu_share misses: a short measurement whose every barrier waits for a slice."""
+    """A case that others_cpu_share misses: a short measurement in which every barrier waits for a
+    slice."""
     [mark] = _rounds(telemetry=lambda index: {"run_delay_share": 0.9 if index % 2 else 0.0})
     assert mark.startswith("busy: in 6 of 12 rounds threads stood ready without a processor")
     assert "90 % of the time" in mark
     assert _rounds(telemetry=lambda index: {"run_delay_share": 0.9 if index == 3 else 0.0}) == ()
 
 
-def test_waiting_for_quiet_in_vain_is_told() -> None:
+def test_waiting_for_quiet_in_vain_is_reported() -> None:
     [mark] = _rounds(telemetry=lambda _index: {"run_delay_share": 0.5}, quiet_wait_s=0.05)
     assert "after 600 ms of waiting for quiet" in mark
 
@@ -166,7 +167,7 @@ def test_a_falling_clock_is_boost_unless_the_load_was_sustained() -> None:
     assert _rounds(telemetry=lambda index: {"sm_clock_hz": 1.98e9 - index * 2e6}) == ()
 
 
-def test_a_load_that_did_not_settle_is_told() -> None:
+def test_a_load_that_did_not_settle_is_reported() -> None:
     settings = RunSettings(regime="sustained", interval_width=1.0)
     how = {"is_settled": False, "unsettled_change": 0.04, "load_s": 6.02}
     [mark] = _rounds(settings=settings, **how)
@@ -188,7 +189,7 @@ def test_drift_needs_thirds_that_leave_each_other_out() -> None:
     [mark] = _rounds(rising)
     assert mark.startswith("drift: the last third of the rounds is 7.88 % slower")
     assert "slower" in mark
-    assert _rounds(rising[:6]) == (), "too few rounds to tell"
+    assert _rounds(rising[:6]) == (), "too few rounds to decide"
     assert _rounds([1e6, 1.1e6] * 6) == ()
 
 

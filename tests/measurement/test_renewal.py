@@ -32,7 +32,7 @@ KEYS = {
 
 
 class Kernel:
-    """Keeps results by what `key` makes of each operand; computes everything before `since`."""
+    """Stores results under the `key` of each operand; computes everything before `since`."""
 
     def __init__(self, key, *, writes_output, since=0):
         from gemmetry.devices.torch import TorchDevice
@@ -58,7 +58,7 @@ class Kernel:
 
 
 def prepared(name, monkeypatch, *, writes_output=True, cold_cache=True):
-    """A sampler by whose clock every launch takes as long, however busy the machine is."""
+    """A sampler by whose clock every launch takes equally long, however busy the machine is."""
 
     def time_calls(calls):
         for call in calls:
@@ -87,13 +87,13 @@ def test_answers_from_memory_are_wrong_and_not_fast(name, cold_cache, writes_out
         check = recheck(OPERATION, sampler.recheck(), lambda: reference, inputs=INPUTS)
         found.append(check.is_failure)
     sampler.close()
-    # The first round may be what fills the memory, and not every line goes into the first rows.
+    # The first round may fill the memory, and not every line goes into the first rows.
     assert any(found[1:]) is (name not in ("none", "content"))
 
 
 @pytest.mark.parametrize(("name", "changed"), [("none", 0), ("address", 1)])
 def test_only_outputs_that_say_something_new_are_given(name, changed, monkeypatch):
-    """A line with the other sign is compared on the device, with what is judged anyway."""
+    """A line with the opposite sign is compared on the device with a line that is judged anyway."""
     sampler = prepared(name, monkeypatch)
     for _ in range(3):
         sampler.sample_round(8)

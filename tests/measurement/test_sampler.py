@@ -37,7 +37,7 @@ def _prepared(executable, operation, inputs, observers=(), **settings) -> Sample
     return sampler
 
 
-def test_first_launch_is_told_apart_from_the_rest(
+def test_first_launch_is_distinguished_from_the_rest(
     operation, host_inputs, make_device, make_executable
 ) -> None:
     device = make_device(durations_ns=[5e6, *[2e5] * 1000])
@@ -79,7 +79,7 @@ def test_launches_per_sample_follow_the_clock(
     assert sampler.launches_per_sample == expected
 
 
-def test_asked_launches_per_sample_are_kept(
+def test_requested_launches_per_sample_are_kept(
     operation, host_inputs, make_device, make_executable
 ) -> None:
     executable = make_executable(make_device())
@@ -216,7 +216,7 @@ def _product(operation, host_inputs, change) -> np.ndarray:
 
 
 def _assert_right(operation, host_inputs, output) -> None:
-    """It is the product of the inputs with the change that it names, and not without."""
+    """The output is the product of the inputs with the change that it names, not without it."""
     wanted = _product(operation, host_inputs, output.change)
     np.testing.assert_allclose(output.array, wanted, rtol=1e-5)
     if output.change is not None:
@@ -463,7 +463,7 @@ def test_inputs_are_as_they_were_before_each_round(
 def test_changes_come_between_untimed_and_timed_launches(
     operation, host_inputs, make_stream_device, make_executable
 ) -> None:
-    """Whoever computes the launches behind a pause, and no other, is wrong in timed ones."""
+    """A kernel that computes only the launches after a pause is wrong in timed ones."""
     device, sampler = _stream_sampler(
         make_stream_device, make_executable, operation, host_inputs, {"durations_ns": [2e6]}
     )
@@ -511,7 +511,7 @@ def _sampled(sampler, settings, target) -> list[Round]:
 
 
 def test_no_round_holds_what_is_cold(operation, host_inputs, make_device, make_executable) -> None:
-    """Launches are 20 times as long at first: later than the few that every warm-up has."""
+    """Launches are 20 times as long at first, for longer than the few launches of every warm-up."""
     settings = RunSettings()
     device = make_device(durations_ns=[5e6, *[749e3] * 8, *[37e3] * 100_000])
     sampler = Sampler(make_executable(device), operation, host_inputs, settings)
@@ -524,7 +524,7 @@ def test_no_round_holds_what_is_cold(operation, host_inputs, make_device, make_e
 
 
 @pytest.mark.parametrize("is_slow_around", [False, True])
-def test_the_budget_buys_samples_whatever_goes_on_around_them(
+def test_the_budget_buys_samples_whatever_happens_around_them(
     operation, host_inputs, make_stream_device, make_executable, monkeypatch, is_slow_around
 ) -> None:
     """570 µs on a GPU with 300 ms, where writing a line of the inputs takes 40 ms of the host."""
@@ -577,7 +577,7 @@ def test_a_round_that_is_held_up_ends_early(
     sampler = _prepared(make_executable(device), operation, host_inputs)
     device.durations_ns = [slow_ns]
     assert len(sampler.sample_round(40).samples_ns) == taken
-    asked = RunSettings(min_samples=40)
-    promising = Sampler(make_executable(device), operation, host_inputs, asked)
+    requested = RunSettings(min_samples=40)
+    promising = Sampler(make_executable(device), operation, host_inputs, requested)
     promising.prepare()
     assert len(promising.sample_round(40).samples_ns) == 40

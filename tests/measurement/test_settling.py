@@ -9,8 +9,8 @@ WAITING = [0]
 
 
 class Device:
-    """Each launch takes the next of `durations_ns`, the last one for ever; with `delay` its threads
-    wait as long."""
+    """Each launch takes the next of `durations_ns`, and the last one from then on; with `delay` its
+    threads wait as long."""
 
     def __init__(self, durations_ns, delays=()):
         self.durations_ns, self.delays, self.launches = durations_ns, delays, 0
@@ -39,15 +39,15 @@ def _calls(count):
     return [int] * count
 
 
-def test_a_warm_up_goes_on_until_launches_are_short(spread):
-    """749 µs that turn out to be 37 µs after five launches."""
+def test_a_warm_up_continues_until_launches_are_short(spread):
+    """Launches of 749 µs that take 37 µs after the first five."""
     device = Device([749e3] * 5 + [37e3])
     assert settling.warm_up(device, _calls, 749e3, 2e9) == 37e3
     assert 5 * 749e3 + (device.launches - 5) * 37e3 >= settling.WARM_NS
     assert not spread, "nobody waited"
 
 
-def test_a_warm_up_goes_on_while_threads_wait_and_moves_them_apart(spread):
+def test_a_warm_up_continues_while_threads_wait_and_moves_them_apart(spread):
     device = Device([1.1e6] * 18 + [36e3], [1e6] * 18)
     assert settling.warm_up(device, _calls, 1.1e6, 2e9) == 36e3
     assert len(spread) == 18, "one launch between two looks"

@@ -41,7 +41,7 @@ def _spread(count: int, share: float, each: int = 1) -> list[Round]:
 
 
 def _sizes(policy: StopPolicy, seconds_each: float, sample_s: float = 0.0) -> list[int]:
-    """Of rounds whose samples are all alike."""
+    """Rounds whose samples are all alike."""
     rounds: list[Round] = []
     spent = 0.0
     while count := policy.next_count(rounds, spent, sample_s):
@@ -50,14 +50,14 @@ def _sizes(policy: StopPolicy, seconds_each: float, sample_s: float = 0.0) -> li
     return [len(item.samples_ns) for item in rounds]
 
 
-def test_processes_share_rounds_on_a_gpu_unless_told_otherwise() -> None:
+def test_processes_share_rounds_on_a_gpu_by_default() -> None:
     assert MOST_PROCESSES <= MIN_ROUNDS, "each of them gets a round"
     assert process_count(RunSettings(), GPU) == GPU_PROCESSES
     assert process_count(RunSettings(), CPU) == process_count(RunSettings(), NULL) == 1
     assert process_count(RunSettings(processes=5), CPU) == 5
 
 
-def test_asked_width_depends_on_the_device_unless_it_is_given() -> None:
+def test_the_requested_width_depends_on_the_device_unless_it_is_given() -> None:
     assert asked_width(RunSettings(), GPU) == 0.005
     assert asked_width(RunSettings(), CPU) == asked_width(RunSettings(), NULL) == 0.02
     assert asked_width(RunSettings(interval_width=0.1), GPU) == 0.1
@@ -93,7 +93,7 @@ def test_stops_when_the_interval_is_narrow() -> None:
 
 
 def test_a_round_that_is_off_asks_for_more_of_them() -> None:
-    """One contrary pair of twelve decides nothing among sixty comparisons, seven of 36 do."""
+    """Among sixty comparisons, one contrary pair of twelve decides nothing, but seven of 36 do."""
     policy, steady = StopPolicy(RunSettings(), CPU), _round(*[1000.0, 1001.0] * 8)
     off = _round(*[20_000.0] * 16)
     assert policy.next_count([steady] * 12, 0.01) == 0
@@ -109,7 +109,7 @@ def test_a_round_that_is_off_asks_for_more_of_them() -> None:
     assert compare_rounds(a, b, relevant=0.02, family=60).verdict is Difference.SLOWER
 
 
-def test_rounds_that_differ_are_no_narrow_interval() -> None:
+def test_rounds_that_differ_are_not_a_narrow_interval() -> None:
     """300 samples, every round tight, but the rounds 10 % apart: only twelve observations."""
     policy = StopPolicy(RunSettings(), CPU)
     levels = [1000.0 * (1 + 0.1 * (index / 11 - 0.5)) for index in range(12)]
@@ -131,7 +131,7 @@ def test_the_rounds_left_share_what_the_width_needs(spread: float, missing_at_mo
     assert policy.next_count(rounds, 0.01) == math.ceil(missing / (MOST_ROUNDS - 24))
 
 
-def test_a_slow_dispatch_goes_on_with_short_rounds() -> None:
+def test_a_slow_dispatch_continues_with_short_rounds() -> None:
     policy = StopPolicy(RunSettings(), CPU)
     rounds = [_round(3e7 * (1 + 0.05 * (-1) ** index)) for index in range(12)]
     assert policy.next_count(rounds, 0.4) == 1
@@ -201,15 +201,17 @@ def test_repetitions_are_exact_whatever_the_time() -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(asked=st.integers(1, 50), sample_s=st.floats(0.01, 100.0), kind=st.sampled_from([CPU, GPU]))
-def test_the_samples_that_were_asked_for_are_taken_however_long_they_last(
-    asked: int, sample_s: float, kind: Target
+@given(
+    requested=st.integers(1, 50), sample_s=st.floats(0.01, 100.0), kind=st.sampled_from([CPU, GPU])
+)
+def test_the_requested_samples_are_taken_however_long_they_last(
+    requested: int, sample_s: float, kind: Target
 ) -> None:
-    policy = StopPolicy(RunSettings(min_samples=asked, time_budget_s=0.5), kind)
-    assert sum(_sizes(policy, sample_s)) >= asked
+    policy = StopPolicy(RunSettings(min_samples=requested, time_budget_s=0.5), kind)
+    assert sum(_sizes(policy, sample_s)) >= requested
     by_default = StopPolicy(RunSettings(time_budget_s=0.5), kind)
-    assert sum(_sizes(by_default, 10.0)) == 1, "nobody asked for more"
-    most = StopPolicy(RunSettings(min_samples=asked, max_samples=7, time_budget_s=0.5), kind)
+    assert sum(_sizes(by_default, 10.0)) == 1, "no more were requested"
+    most = StopPolicy(RunSettings(min_samples=requested, max_samples=7, time_budget_s=0.5), kind)
     assert sum(_sizes(most, sample_s)) <= 7
 
 
@@ -242,18 +244,18 @@ def test_sampling_always_ends_within_its_limits(
 
 
 @pytest.mark.parametrize("spent", [0.0, 1e-12])
-def test_no_time_spent_is_no_division_by_zero(spent: float) -> None:
+def test_no_time_spent_causes_no_division_by_zero(spent: float) -> None:
     assert StopPolicy(RunSettings(), CPU).next_count(_spread(12, 0.5), spent) > 0
 
 
 def test_the_first_round_is_as_long_as_the_others_where_samples_are_known() -> None:
-    """A first round of one sample, which may be a cold one, is a pair that decides nothing."""
+    """A first round of one sample, which may be cold, is a pair that decides nothing."""
     usual = RunSettings().max_samples // MOST_ROUNDS
     assert _sizes(StopPolicy(RunSettings(), CPU), 1e-4, 1e-4) == [usual] * MIN_ROUNDS
     assert _sizes(StopPolicy(RunSettings(), CPU), 0.1, 0.1) == [1] * MIN_ROUNDS
     assert StopPolicy(RunSettings(), CPU).next_count([], 0.0, 99.0) == 1, "longer than the budget"
-    asked = StopPolicy(RunSettings(min_samples=24), CPU)
-    assert asked.next_count([], 0.0, 99.0) == 2, "promised ones however long they last"
+    requested = StopPolicy(RunSettings(min_samples=24), CPU)
+    assert requested.next_count([], 0.0, 99.0) == 2, "promised ones however long they last"
     assert StopPolicy(RunSettings(max_samples=5), CPU).next_count([], 0.0, 1e-6) == 1
 
 
@@ -270,7 +272,8 @@ def test_samples_that_are_few_are_spread_over_many_rounds() -> None:
     ("renewal_s", "fewest", "most"), [(0.0, 54, 66), (0.02, 13, 20), (5.0, 12, 15)]
 )
 def test_rounds_are_as_long_as_changing_their_inputs_takes(renewal_s, fewest, most) -> None:
-    """As far as the budget holds twelve of them; a budget of 300 ms buys 600 samples anyway."""
+    """As long as the budget suffices for twelve of them; a budget of 300 ms buys 600 samples
+    anyway."""
     policy = StopPolicy(RunSettings(time_budget_s=0.3), CPU)
     rounds: list[Round] = []
     spent = 0.0
@@ -284,7 +287,7 @@ def test_rounds_are_as_long_as_changing_their_inputs_takes(renewal_s, fewest, mo
 
 DIFFERENCES = (Difference.FASTER, Difference.SLOWER)
 Turns = list[dict[int, np.ndarray]]
-"""Of each dispatch: turn -> samples."""
+"""For each dispatch: turn -> samples."""
 
 
 def _in_turns(rng: np.random.Generator, launches_ns: Sequence[float]) -> Turns:

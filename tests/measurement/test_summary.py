@@ -48,7 +48,7 @@ def test_rounds_that_are_alike_count_by_their_samples() -> None:
     assert found.harness_overhead_ns == 700.0
 
 
-def test_processors_are_told_as_the_last_round_knew_them() -> None:
+def test_processors_are_those_of_the_last_round() -> None:
     telemetry = {"processors": "0-3", "run_delay_share": 0.25}
     found = _summarize(Round(samples_ns=(1.0,), method="wall_clock", telemetry=telemetry))
     assert found.telemetry.processors == "0-3"

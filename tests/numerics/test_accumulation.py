@@ -122,7 +122,7 @@ class TestTf32:
     @pytest.mark.parametrize("truncates", [True, False])
     @pytest.mark.parametrize("low", [0.0, 0.1, -1.0])
     def test_tiers_hold_for_random_data(self, k, truncates, low):
-        """Products of rounded inputs against those of the inputs, both in float64."""
+        """Products of rounded inputs compared with those of the inputs, both in float64."""
         rng = np.random.default_rng(k)
         a, b = (rng.uniform(low, 1.0, (64, k)).astype(np.float32) for _ in range(2))
 

@@ -74,7 +74,7 @@ def test_unfused_epilogues_fail_no_bound_but_the_warn_one():
 
 
 def test_unfused_epilogues_may_underflow_before_each_step():
-    """One product of f16 numbers, rounded to a subnormal f16 number, behind it gelu."""
+    """One product of f16 numbers, rounded to a subnormal f16 number and followed by gelu."""
     operation = parse_operation("matmul_1x2047x1_f16t_f16n_f16t_gelu")
     product = (np.arange(1, 2048) - 0.499) * 2.0**-24
     reference = with_epilogue(operation, product[np.newaxis], product[np.newaxis], {})

@@ -73,7 +73,7 @@ def kahan(products: Sequence[Fraction], once: Rounding) -> Fraction:
 
 
 def split(products: Sequence[Fraction], once: Rounding, slices: int = 3) -> Fraction:
-    """Partial sums of every third product, rounded once more as they are stored."""
+    """Partial sums of every third product, rounded again when they are stored."""
     partials = [once(sequential(products[i::slices], once)) for i in range(slices)]
     return sequential(partials, once)
 

@@ -1,4 +1,4 @@
-"""A line that changes, and the answer that follows from the one before."""
+"""A changed line, and the result that follows from the previous one."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_reference_follows_its_changed_line(name, kind, place):
     np.testing.assert_allclose(found.value, wanted.value, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(found.magnitude, wanted.magnitude, rtol=1e-6)
     assert (found.extra_rounding is None) == (wanted.extra_rounding is None)
-    # What was written is what is undone, and a stored result is edited as its operand is.
+    # What was written is undone, and a stored result is edited like its operand.
     back = [np.array(array) for array in changed]
     for edit in undoing(operation, inputs, change):
         back[edit.place][edit.index] = edit.contents

@@ -87,7 +87,7 @@ def test_an_exchange_keeps_the_numbers_of_every_row_and_column(
     for axis in (-1, -2):
         assert (np.sort(old, axis) == np.sort(new, axis)).all()
     if everywhere or not operation.signature.lhs.is_integer:
-        # The sign is all that changes of a number, or all of its bits.
+        # Either only the sign of a number changes, or all of its bits.
         is_integer = operation.signature.lhs.is_integer
         assert (np.abs(old) == np.abs(new)).all() or is_integer
     if not everywhere:

@@ -99,11 +99,11 @@ def test_a_plain_product_is_what_evaluate_computes(shape, dtype, compute_dtype, 
         "matmul_8x8x8_s8t_s8t_s32t",
     ],
 )
-def test_what_is_more_than_one_product_is_no_plain_one(name):
+def test_more_than_one_product_is_not_plain(name):
     operation = parse_operation(name)
     assert plain_product(operation, compute_dtype_of_accumulator(operation)) is None
 
 
-def test_a_product_in_less_than_the_formats_hold_is_no_plain_one():
+def test_a_product_in_less_than_the_formats_hold_is_not_plain():
     operation = parse_operation("matmul_8x8x8_f64t_f64t_f64t")
     assert plain_product(operation, np.dtype(np.float32)) is None

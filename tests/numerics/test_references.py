@@ -146,7 +146,7 @@ def test_injected_product_is_used_for_everything():
         return to_float64(a) @ to_float64(b)
 
     injected = compute_reference(operation, inputs, matmul=multiply)
-    # In the operands' own format, so that a device converts them itself.
+    # In the operands' own format, as a device converts them itself.
     assert shapes == [((4, 16), (16, 6), np.float16)] * 2
     np.testing.assert_allclose(injected.value, compute_reference(operation, inputs).value)
 

@@ -21,7 +21,7 @@ class FakeAmdSmi:
     def __init__(self, count: int = 1, power: Any = None, missing: tuple[str, ...] = ()) -> None:
         self.count, self.missing = count, missing
         self.power = {"current_socket_power": 612} if power is None else power
-        self.asked: list[int] = []
+        self.requests: list[int] = []
 
     def _check(self, name: str) -> None:
         if name in self.missing:
@@ -34,7 +34,7 @@ class FakeAmdSmi:
         return list(range(self.count))
 
     def amdsmi_get_clock_info(self, handle: int, kind: str) -> dict[str, Any]:
-        self.asked.append(handle)
+        self.requests.append(handle)
         self._check(kind)
         return {"clk": 2100 if kind == "gfx" else 1300}
 
@@ -75,7 +75,7 @@ def test_the_power_field_of_older_gpus_and_unknown_values() -> None:
     assert "power_w" not in _watch(FakeAmdSmi(power={"current_socket_power": "N/A"}))
 
 
-def test_what_the_gpu_does_not_tell_is_left_out() -> None:
+def test_what_the_gpu_does_not_report_is_left_out() -> None:
     found = _watch(FakeAmdSmi(missing=("gfx", "power", "temperature")))
     assert found == {"memory_clock_hz": 1300e6}
 
@@ -99,6 +99,6 @@ def test_index_counts_within_the_visible_devices(monkeypatch) -> None:
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "2,0")
     smi = FakeAmdSmi(count=8)
     _watch(smi, 0)
-    assert set(smi.asked) == {6}
+    assert set(smi.requests) == {6}
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "GPU-abc")
     assert _watch(FakeAmdSmi(count=8), 0) == {}

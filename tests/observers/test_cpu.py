@@ -39,7 +39,7 @@ def test_what_others_take_of_the_processors_we_may_use(monkeypatch, tmp_path: Pa
         _counts(stat, ticks)
         return observer.stop().get(OTHERS_SHARE)
 
-    assert round_of(0.3, 0.2, 30) is None, "too short to tell"
+    assert round_of(0.3, 0.2, 30) is None, "too short to decide"
     assert round_of(0.3, 0.2, 60) == pytest.approx(0.2 / 0.6)
     assert round_of(0.5, 0.5, 110) == pytest.approx(0.0, abs=1e-9), "old rounds are forgotten"
     assert round_of(1.0, 1.5, 210) == 0.0, "ticks that lag behind are no negative share"
@@ -70,7 +70,7 @@ def test_a_system_without_load_average_reports_nothing(monkeypatch, tmp_path: Pa
 
 
 @pytest.mark.skipif(not hasattr(os, "getloadavg"), reason="this system has no load average")
-def test_this_machine_tells_its_load() -> None:
+def test_this_machine_reports_its_load() -> None:
     observer = CpuObserver()
     observer.start()
     assert float(observer.stop()["load_average"]) >= 0.0

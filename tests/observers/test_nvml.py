@@ -21,7 +21,7 @@ class FakeNvml:
 
     def __init__(self, *gpus: str, mask: int = 0, missing: tuple[str, ...] = ()) -> None:
         self.gpus, self.mask, self.missing = gpus, mask, missing
-        self.asked: list[int] = []
+        self.requests: list[int] = []
 
     def _check(self, name: str) -> None:
         if name in self.missing:
@@ -45,7 +45,7 @@ class FakeNvml:
         return self.gpus[handle]
 
     def nvmlDeviceGetClockInfo(self, handle: int, kind: int) -> int:
-        self.asked.append(handle)
+        self.requests.append(handle)
         return 1755 if kind == self.NVML_CLOCK_SM else 2619
 
     def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
@@ -88,7 +88,7 @@ def test_reasons_are_decoded_and_idle_is_none() -> None:
     assert "throttle_reasons" not in _watch(FakeNvml("NVIDIA H200", mask=1))
 
 
-def test_what_the_gpu_does_not_tell_is_left_out() -> None:
+def test_what_the_gpu_does_not_report_is_left_out() -> None:
     found = _watch(FakeNvml("NVIDIA GB10", missing=("power", "reasons")))
     assert "power_w" not in found
     assert found["temperature_c"] == 61.0
@@ -115,7 +115,7 @@ def test_index_counts_within_the_visible_devices(monkeypatch, visible, index, ex
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     nvml = FakeNvml("A", "B", "C")
     _watch(nvml, index)
-    assert set(nvml.asked) == {expected}
+    assert set(nvml.requests) == {expected}
 
 
 @pytest.mark.parametrize("visible", ["0", "MIG-1234,MIG-5678"])
@@ -127,5 +127,5 @@ def test_a_gpu_that_is_not_certain_is_not_watched(monkeypatch, visible) -> None:
 def test_the_product_decides_where_cuda_and_nvml_count_differently() -> None:
     nvml = FakeNvml("NVIDIA T400", "NVIDIA H200")
     _watch(nvml, 0, "NVIDIA H200")
-    assert set(nvml.asked) == {1}
+    assert set(nvml.requests) == {1}
     assert _watch(FakeNvml("NVIDIA T400", "X", "X"), 0, "X") == {}, "two candidates: not certain"

@@ -28,7 +28,7 @@ def test_delays_of_all_threads_count_also_of_new_ones(monkeypatch, tmp_path: Pat
     assert delay.share() == pytest.approx(0.4)
 
 
-def test_a_system_that_does_not_count_tells_nothing(tmp_path: Path) -> None:
+def test_a_system_that_does_not_count_gives_no_value(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "schedstat").write_text("?")
     for tasks in (tmp_path, tmp_path / "none"):

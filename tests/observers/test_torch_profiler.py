@@ -125,7 +125,7 @@ def test_a_launch_that_torch_does_not_see_is_unsupported(tmp_path):
         run(lambda: None, tmp_path, repeats=1)
 
 
-def test_a_gpu_trace_without_kernels_is_no_trace():
+def test_a_gpu_trace_without_kernels_is_not_a_trace():
     schedule = TraceSchedule(repeats=1)
     torch_profiler._check([("repeat_01", 3, 1)], schedule, on_gpu=True)
     with pytest.raises(LaunchError, match="no GPU kernel in repeat_01"):
@@ -136,7 +136,7 @@ def test_a_gpu_trace_without_kernels_is_no_trace():
 
 @pytest.mark.parametrize("content", ["", '{"traceEvents": [{"ph": "X", '])
 def test_a_trace_that_the_profiler_did_not_end(tmp_path, monkeypatch, content):
-    """It tells nobody that the disk is full."""
+    """It does not report that the disk is full."""
     path = tmp_path / "repeat_01.pt.trace.json"
     path.write_text(content)
     with pytest.raises(LaunchError, match=r"repeat_01\.pt\.trace\.json"):

@@ -1,4 +1,4 @@
-"""What the tests of providers share: running one dispatch by hand, as the engine does."""
+"""What the tests of providers share: running one dispatch as the engine does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gemmetry.numerics.storage import to_float64
 
 @dataclass
 class Launched:
-    """One launch: what went in, what came out (stored arrays), and who did it."""
+    """One launch: its inputs and its output (stored arrays), and the executable."""
 
     operation: Operation
     executable: Executable
@@ -43,7 +43,7 @@ class Launched:
         return stored.swapaxes(-1, -2) if transposed else stored
 
     def worst_error(self) -> float:
-        """Largest error in units of |A||B| and friends (0 for an exact integer result)."""
+        """Largest error in units of |A||B| plus the other terms (0 for an exact integer result)."""
         reference = compute_reference(self.operation, self.inputs)
         error = np.abs(self.logical_result() - reference.value)
         return float((error / np.maximum(reference.magnitude, 1e-300)).max())

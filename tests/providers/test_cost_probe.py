@@ -7,11 +7,11 @@ from gemmetry.providers.cost_probe import LONG_S, SIZES, TRIES, CostProbe, least
 
 LARGE = parse_operation("matmul_4096x4096x4096_f32t_f32t_f32t")
 RATE = 1e-11
-"""Seconds a FLOP of the pretend device: 2048³ takes 0.17 s."""
+"""Seconds per FLOP of the simulated device: 2048³ takes 0.17 s."""
 
 
 class Device:
-    """Launches that take their time on a clock of their own; `disturbed` adds to some."""
+    """Launches that take their time on a simulated clock; `disturbed` adds to some."""
 
     def __init__(self, rate=RATE, disturbed=lambda number, operation: 0.0):
         self.now = 0.0

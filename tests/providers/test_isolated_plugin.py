@@ -12,16 +12,16 @@ OPERATION = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
 
 
 class Plugin:
-    """Works, unless told that a method raises."""
+    """Works, unless a method is configured to raise."""
 
     description = "a plug-in"
 
     def __init__(self, **errors: BaseException) -> None:
         self.errors = errors
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def _answer(self, name, value):
-        self.asked.append(name)
+        self.requests.append(name)
         if name in self.errors:
             raise self.errors[name]
         return value
@@ -56,7 +56,7 @@ def test_a_plugin_that_works_answers_itself():
     assert isolated.versions() == {"plugin": "1"}
     assert isolated.doctor_notes() == ("a note",)
     assert isolated.build(None, None) == "executable"
-    assert plugin.asked.count("targets") == 1
+    assert plugin.requests.count("targets") == 1
     with pytest.raises(AttributeError):
         _ = isolated.no_such_thing
 
@@ -81,7 +81,7 @@ def test_what_it_raises_elsewhere_is_a_reason_too():
     assert isolated.doctor_notes() == ("its doctor_notes() raised ValueError: no",)
 
 
-def test_its_own_objection_is_told_as_it_is():
+def test_its_own_objection_is_reported_unchanged():
     isolated = IsolatedPlugin("mine", Plugin(available=RequestError("give it a device")))
     assert isolated.available() == "give it a device"
 

@@ -126,7 +126,7 @@ def test_notes_say_what_a_launch_includes(build):
 def test_threads_option_sets_the_blas():
     before = blas_threads()
     if before is None:
-        pytest.skip("this BLAS does not tell its number of threads")
+        pytest.skip("this BLAS does not report its number of threads")
     operation = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
     dispatch = Dispatch(operation, Configuration(), "numpy", CPU)
     try:
@@ -162,7 +162,7 @@ def test_the_cost_probe_predicts_what_is_larger_than_a_probe():
     assert large is not None and large > 0
 
 
-def test_it_has_one_configuration_and_tells_its_versions():
+def test_it_has_one_configuration_and_reports_its_versions():
     provider = NumpyProvider()
     operation = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
     assert [c.name for c in provider.configurations(operation, CPU)] == ["default"]

@@ -17,7 +17,8 @@ CPU = Target(TargetKind.CPU)
 
 @pytest.fixture
 def declare(monkeypatch):
-    """Pretend that installed packages declare these entry points in the providers' group."""
+    """Makes it look as if installed packages declared these entry points in the providers'
+    group."""
 
     def fake(**values):
         points = [EntryPoint(name, value, registry.ENTRY_POINT_GROUP)

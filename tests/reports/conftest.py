@@ -1,4 +1,4 @@
-"""A realistic experiment made up by hand: providers, dtypes, every outcome, hostile names."""
+"""A realistic invented experiment: providers, dtypes, every outcome, hostile names."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def make_record(
     outcome: Outcome = Outcome.OK,
     **fields,
 ) -> Record:
-    """A record with a plausible measurement, whose numbers follow from its arguments alone."""
+    """A record with a plausible measurement, whose numbers depend on its arguments alone."""
     parsed, _ = split_dispatch_name(operation)
     dispatch = f"{operation}_{configuration}"
     measurement = None
@@ -146,7 +146,7 @@ def _measured_records() -> list[Record]:
                 **{("iree", f"tile_{tile}"): 0.8 + 0.15 * i for i, tile in enumerate(_TILES)},
             }
             for (provider, configuration), factor in factors.items():
-                # A spread that looks like life and is the same on every run.
+                # A realistic spread that is the same in every run.
                 jitter = 0.9 + (zlib.crc32(f"{operation}{provider}".encode()) % 200) / 1000
                 records.append(make_record(
                     operation, configuration, provider=provider,

@@ -228,7 +228,7 @@ def test_a_configuration_can_be_the_baseline(browser, result_set, tmp_path):
     assert browser.execute_script(names) == ["numpy", "torch"]
 
 
-def test_doubts_about_a_speed_stand_in_its_row(browser, make_record, tmp_path):
+def test_doubts_about_a_speed_are_in_its_row(browser, make_record, tmp_path):
     name = "matmul_64x64x64_f32t_f32t_f32t"
     records = [make_record(name, provider=p, gflops=50.0, marks=("noisy: x",))
                for p in ("torch", "numpy")]  # fmt: skip
@@ -243,7 +243,7 @@ def test_doubts_about_a_speed_stand_in_its_row(browser, make_record, tmp_path):
     assert all(text.endswith("<br>! noisy") for text in browser.execute_script(bars))
 
 
-def test_what_has_no_interval_is_told_so(browser, make_record, tmp_path):
+def test_a_missing_interval_is_stated(browser, make_record, tmp_path):
     records = []
     for provider in ("torch", "numpy"):
         record = make_record("matmul_64x64x64_f32t_f32t_f32t", provider=provider, gflops=50.0)
@@ -296,7 +296,7 @@ def test_all_columns_are_in_sight_on_a_laptop(wide_page):
     assert columns >= 11
 
 
-def test_a_narrow_table_shows_that_it_goes_on(wide_page):
+def test_a_narrow_table_shows_that_it_continues(wide_page):
     script = """
     const box = document.querySelector('#results .scroll');
     const style = getComputedStyle(box);
@@ -370,7 +370,7 @@ def test_words_stay_whole_in_an_open_row_too(tiles_page, width):
 
 
 @pytest.mark.parametrize("width", [400, 700, 1400])
-def test_the_heat_maps_names_are_told_apart(tiles_page, width):
+def test_the_heat_maps_names_are_distinguished(tiles_page, width):
     script = """
     dispatchEvent(new Event('beforeprint')); // draws all plots again, at this width
     return document.getElementById('plot-grid').layout.yaxis.ticktext;
@@ -476,16 +476,16 @@ def test_many_operations_are_shown_in_parts(browser, make_record, tmp_path):
     assert len(_column(browser, "provider")) == 360
 
 
-def test_console_is_silent_and_nothing_is_asked_from_the_network(page):
+def test_console_is_silent_and_nothing_is_requested_from_the_network(page):
     assert [entry for entry in page.get_log("browser") if entry["level"] != "INFO"] == []
     events = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
-    asked = [
+    requested = [
         event["params"]["request"]["url"]
         for event in events
         if event["method"] == "Network.requestWillBeSent"
     ]
-    assert asked
-    outside = [url for url in asked if not url.startswith(("file:", "data:", "blob:"))]
+    assert requested
+    outside = [url for url in requested if not url.startswith(("file:", "data:", "blob:"))]
     assert outside == []
 
 

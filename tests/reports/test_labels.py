@@ -51,7 +51,7 @@ def test_titles_and_labels(name, title, label):
     assert operation_label(operation) == label
 
 
-def test_unusual_accumulator_is_told():
+def test_unusual_accumulator_is_reported():
     assert dtype_label(parse_operation("matmul_8x8x8_f16t_f16t_f16t_accf16").signature) == (
         "f16 acc f16"
     )
@@ -125,12 +125,12 @@ def test_unapplied_checks_are_counted_unless_the_operation_is_the_cause(failed_r
     assert unapplied_checks(failed_result_set.records * 2) == {"written": 2}
 
 
-def test_failed_checks_leave_out_what_the_reason_tells(failed_result_set):
+def test_failed_checks_leave_out_what_the_reason_shows(failed_result_set):
     (record,) = failed_result_set.records
     assert failed_checks(record.verdict) == {"integers": "9 elements are wrong"}
 
 
-def test_reasons_are_told_with_their_numbers(make_record):
+def test_reasons_are_reported_with_their_numbers(make_record):
     """What verification says of a wrong kernel is not cut in front of got and expected."""
     reason = (
         "tail_shapes: " + "how it is wrong, " * 12 + "first at [0, 0]: got 96.04, expected 117.2"

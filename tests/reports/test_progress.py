@@ -50,7 +50,7 @@ def test_a_recorded_dispatch_names_its_folder(make_record):
     assert "  traces_matmul/config_0007  5 kernels  " in second
 
 
-def test_piped_output_is_one_plain_line_a_dispatch(events):
+def test_piped_output_is_one_plain_line_per_dispatch(events):
     console = _console()
     with ProgressListener(console) as listener:
         for event in events:
@@ -66,7 +66,7 @@ def test_piped_output_is_one_plain_line_a_dispatch(events):
     ]
 
 
-def test_verbose_tells_choices_and_commands_line_by_line(make_record):
+def test_verbose_lists_choices_and_commands_line_by_line(make_record):
     facts = BuildFacts(default_configuration="tile = [8, 64]", compile_command="iree-compile x")
     record = dataclasses.replace(
         make_record(SQUARE), facts=facts, reproduce="gemmetry profile \x1b[31m"
@@ -76,11 +76,11 @@ def test_verbose_tells_choices_and_commands_line_by_line(make_record):
         listener(PlanReady(1, 0, 0, "e"))
         listener(StageProgress(Stage.VERIFY, 1, 1))
         listener(DispatchFinished(record))
-    first, stage, done, *told = console.file.getvalue().splitlines()
+    first, stage, done, *reported = console.file.getvalue().splitlines()
     assert first == "1 dispatch in e"
     assert stage == "verify: 1 of 1 dispatch"
     assert done.startswith("[1/1] ok ")
-    assert told == [
+    assert reported == [
         "    chosen by the compiler: tile = [8, 64]",
         "    compile: iree-compile x",
         "    reproduce it: gemmetry profile \ufffd[31m",
@@ -101,7 +101,7 @@ def test_live_view_shows_share_best_stage_and_failures(events):
     assert "200 GFLOP/s" in text
     assert "1 failed" in text
     assert "compile 2/2" in text
-    # A failure is told above the live view at once; an ok dispatch is not.
+    # A failure is printed above the live view at once; an ok dispatch is not.
     written = console.file.getvalue()
     assert "wrong torch:" in written
     assert f"ok torch:{SQUARE}_slow" not in written
@@ -133,7 +133,7 @@ def test_progress_goes_to_stderr(capsys, make_record):
     assert captured.err.count("\n") == 2
 
 
-def test_an_error_ends_the_live_view_and_goes_on():
+def test_an_error_ends_the_live_view_and_continues():
     console = _console(force_terminal=True, color_system=None)
     listener = ProgressListener(console)
     with pytest.raises(KeyboardInterrupt), listener:
@@ -141,7 +141,7 @@ def test_an_error_ends_the_live_view_and_goes_on():
     assert listener._live is None
 
 
-def test_unmeasured_dispatches_tell_their_verdict(make_record):
+def test_unmeasured_dispatches_show_their_verdict(make_record):
     console = _console()
     with ProgressListener(console) as listener:
         listener(PlanReady(1, 0, 0, "x"))
@@ -149,7 +149,7 @@ def test_unmeasured_dispatches_tell_their_verdict(make_record):
     assert console.file.getvalue().endswith(f"[1/1] ok torch:{SQUARE}_default  not_verified\n")
 
 
-def test_a_finished_run_asked_for_again_draws_no_bar():
+def test_a_finished_run_that_is_repeated_draws_no_bar():
     console = _console(force_terminal=True, color_system=None)
     with ProgressListener(console) as listener:
         listener(PlanReady(total=4, kept=4, samples_kept=100, experiment="x"))

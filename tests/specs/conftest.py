@@ -1,4 +1,4 @@
-"""A catalogue of pretend providers, so that specs are tested without any library."""
+"""A catalogue of fake providers, so that specs are tested without any library."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FakeCatalogue:
     def __init__(self, targets: Mapping[str, Sequence[Target]], missing: Sequence[str] = ()):
         self._targets = targets
         self._missing = missing
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def provider_names(self) -> Sequence[str]:
         return sorted(self._targets)
@@ -32,7 +32,7 @@ class FakeCatalogue:
         return traits_of(name)
 
     def unavailable(self, name: str, options: Mapping[str, Any]) -> str | None:
-        self.asked.append(name)
+        self.requests.append(name)
         return "its library is not installed" if name in self._missing else None
 
     def targets(self, name: str, options: Mapping[str, Any]) -> Sequence[Target]:

@@ -42,7 +42,7 @@ def test_reads(kind, value, expected):
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "said"),
+    ("kind", "value", "message"),
     [
         (f.Sizes, 1.5, "whole"),
         (f.Sizes, True, "not a size"),
@@ -72,8 +72,8 @@ def test_reads(kind, value, expected):
         (f.CudaArchitecture, "90", "Write sm_90"),
     ],
 )
-def test_refuses_with_our_words(kind, value, said):
-    with pytest.raises(ValidationError, match=said):
+def test_refuses_with_our_words(kind, value, message):
+    with pytest.raises(ValidationError, match=message):
         read(kind, value)
 
 

@@ -67,7 +67,7 @@ def test_a_folder_without_a_list_holds_nothing(tmp_path):
      '{"dispatches": [{"provider": "iree", "target": "moon", "operation": "x",'
      ' "configurations": [], "source": "a"}]}'],
 )  # fmt: skip
-def test_a_damaged_list_is_told_with_its_path(tmp_path, text):
+def test_a_damaged_list_is_reported_with_its_path(tmp_path, text):
     (tmp_path / FILE_NAME).write_text(text)
     with pytest.raises(RequestError, match=FILE_NAME) as found:
         read_generated(tmp_path)

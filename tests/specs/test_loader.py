@@ -14,7 +14,7 @@ def mistakes_of(path, **keywords):
     return list(caught.value.mistakes)
 
 
-def test_three_mistakes_are_told_with_file_line_and_column(tmp_path):
+def test_three_mistakes_are_reported_with_file_line_and_column(tmp_path):
     path = tmp_path / "bad.yaml"
     path.write_text("problem_m: 64:64:2\ndtypes: [f32, f61]\n# note\nnonsense: 3\n")
     first, second, third = mistakes_of(path)
@@ -29,15 +29,15 @@ def test_mistakes_deep_inside_are_placed_there(tmp_path):
         "providers:\n  - torsch\n  - name: iree\n    option: 3\nseed: -1\ndeadlines: {bild: 3}\n"
         "seed: 3\n"
     )
-    told = mistakes_of(path)
-    assert [line.removeprefix(f"{path}:").split(": ")[0] for line in told] == [
+    reported = mistakes_of(path)
+    assert [line.removeprefix(f"{path}:").split(": ")[0] for line in reported] == [
         "2:5",
         "4:5",
         "5:7",
         "6:13",
         "7:1",
     ]
-    assert "Did you mean torch?" in told[0]
+    assert "Did you mean torch?" in reported[0]
 
 
 def test_overrides_win_and_their_mistakes_name_the_option(tmp_path):

@@ -158,18 +158,18 @@ def test_kernel_paths_may_hold_spaces_and_commas(laptop, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kernel", ["my.py", "missing.py:f", ":f"])
-def test_a_kernel_that_is_not_there_is_told(laptop, kernel):
+def test_a_kernel_that_is_not_there_is_reported(laptop, kernel):
     with pytest.raises(RequestError):
         plan_of(laptop, kernel=kernel)
 
 
-def test_a_named_provider_that_does_not_work_is_told(without_torch):
+def test_a_named_provider_that_does_not_work_is_reported(without_torch):
     with pytest.raises(RequestError, match="torch does not work here: its library"):
         plan_of(without_torch, providers="torch", device="cpu")
     assert providers(plan_of(without_torch)) == ["numpy"]
 
 
-def test_unknown_providers_are_told_in_patterns_too(laptop):
+def test_unknown_providers_are_reported_in_patterns_too(laptop):
     with pytest.raises(UnknownNameError, match="tourch"):
         plan_of(laptop, dispatches=f"tourch:{NAME}")
 
@@ -196,13 +196,13 @@ def test_settings(laptop):
     assert settings.tags == {"a": "1"}
 
 
-def test_the_least_number_of_samples_is_promised_only_where_it_was_asked_for(laptop):
+def test_the_least_number_of_samples_is_promised_only_where_it_was_requested(laptop):
     """Its default stays what it was in plans of earlier experiments, which can be resumed."""
     usual = plan_of(laptop)
     assert usual.settings.min_samples is None
     assert usual.document["settings"]["min_samples"] == 10
-    asked = plan_of(laptop, min_samples=7)
-    assert asked.settings.min_samples == asked.document["settings"]["min_samples"] == 7
+    requested = plan_of(laptop, min_samples=7)
+    assert requested.settings.min_samples == requested.document["settings"]["min_samples"] == 7
 
 
 def test_the_hash_is_of_what_changes_results(laptop):

@@ -11,16 +11,16 @@ from gemmetry.specs.planning import make_plan
 def test_null_runs_on_its_own_device_and_asks_no_other_provider(laptop):
     plan = make_plan(make_spec({"providers": "null"}), laptop).plan
     assert plan.targets[0].kind is TargetKind.NULL
-    assert set(laptop.asked) == {"null"}
+    assert set(laptop.requests) == {"null"}
 
 
 def test_the_cpu_by_name_asks_no_provider_for_its_devices(laptop):
     plan = make_plan(make_spec({"providers": "numpy", "device": "cpu"}), laptop).plan
     assert plan.targets[0].device == "cpu"
-    assert set(laptop.asked) == {"numpy"}
+    assert set(laptop.requests) == {"numpy"}
 
 
-def test_nothing_that_works_is_told(without_torch):
+def test_a_request_without_a_working_provider_is_reported(without_torch):
     with pytest.raises(RequestError, match=r"works on this machine: its library is not installed"):
         make_plan(make_spec({"providers": "torch"}), without_torch)
     with pytest.raises(RequestError, match="supports hip-gfx942"):

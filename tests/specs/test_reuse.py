@@ -115,7 +115,7 @@ def test_a_name_in_full_is_made_although_the_folder_lacks_it(laptop, write):
     ]
 
 
-def test_only_the_default_configuration_where_asked_for(laptop, write):
+def test_only_the_default_configuration_on_request(laptop, write):
     folder = write("cpu", **{NAME: ["default", "tile_a"]})
     plan = planned(laptop, folder, default_config=True).plan
     assert named(plan) == [("iree", "cpu", NAME, "default")]

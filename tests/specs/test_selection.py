@@ -78,7 +78,7 @@ def test_does_not_match(pattern):
     assert not parse_pattern(pattern).matches("iree", NAME, OPERATION)
 
 
-def test_unknown_key_and_bad_expression_are_told():
+def test_unknown_key_and_bad_expression_are_reported():
     with pytest.raises(UnknownNameError, match="gflop"):
         parse_pattern("gflop=3")
     with pytest.raises(RequestError, match="regular expression"):
@@ -122,11 +122,11 @@ def test_full_name_is_a_dispatch():
 
 
 @pytest.mark.parametrize("pattern", ["re:x", "m=3", "matmul_1x2x3_f16t_f16t_f32t", "*mma*", "foo"])
-def test_patterns_and_operations_are_no_dispatch(pattern):
+def test_patterns_and_operations_are_not_dispatches(pattern):
     assert named_dispatch(pattern, PROVIDERS) is None
 
 
-def test_a_name_with_a_slip_tells_what_is_wrong():
+def test_a_misspelt_name_is_explained():
     with pytest.raises(RequestError, match="f61t"):
         named_dispatch("matmul_1x2x3_f61t_f16t_f32t_default", PROVIDERS)
     with pytest.raises(UnknownNameError, match="tourch"):
@@ -142,12 +142,12 @@ def test_a_name_with_a_slip_tells_what_is_wrong():
         ("matmul_1x2x3_f16t_f16t_f32t_tile*", "matmul_1x2x3_f16t_f16t_f32t"),
     ],
 )
-def test_a_glob_tells_its_operation(pattern, operation):
+def test_a_glob_contains_its_operation(pattern, operation):
     assert pattern_operation(pattern, PROVIDERS) == parse_operation(operation)
 
 
 @pytest.mark.parametrize("pattern", ["*", "matmul_*_f16t", "re:matmul", "m=3", "matmul_1x2x3_f1*"])
-def test_open_patterns_tell_no_operation(pattern):
+def test_open_patterns_contain_no_operation(pattern):
     assert pattern_operation(pattern, PROVIDERS) is None
 
 
@@ -201,7 +201,7 @@ def test_the_operation_in_front_of_a_regular_expression_is_made():
     assert named_dispatch(f"{NAME}$", PROVIDERS) is None
 
 
-def test_a_regular_expression_that_cannot_be_read_is_told_with_what_globs_are():
+def test_an_invalid_regular_expression_is_reported_with_an_explanation_of_globs():
     with pytest.raises(RequestError, match="invalid") as found:
         parse_pattern("matmul_(f32")
     assert "In a glob" in found.value.hint

@@ -22,7 +22,7 @@ def test_reads_a_file_and_where_it_may_standard_input(tmp_path, monkeypatch):
 
 
 def test_every_cause_has_its_words(tmp_path, monkeypatch):
-    """An error names the file, says why, and what to do; none shows an error number."""
+    """An error names the file, the cause and the next step; none shows an error number."""
     (tmp_path / "binary").write_bytes(b"ab\xff\xfe")
     (tmp_path / "folder").mkdir()
     (tmp_path / "secret").write_text("x")

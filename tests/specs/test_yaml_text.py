@@ -48,7 +48,7 @@ def test_places_of_keys_and_values():
     assert document.place(("missing",)) == "f.yaml:1:1"
 
 
-def test_a_key_that_stands_twice_is_told():
+def test_a_repeated_key_is_reported():
     document = read_yaml("seed: 1\nSEED: 2\n", "f.yaml", str.lower)
     assert document.mistakes == [
         "f.yaml:2:1: the key 'SEED' (or seed) appears twice; it is first at 1:1"
@@ -57,7 +57,7 @@ def test_a_key_that_stands_twice_is_told():
 
 
 @pytest.mark.parametrize("text", ["a: [1", "a:\n\t- b", "a: 'x", "*missing", "a: b: c", "\x00"])
-def test_what_is_not_yaml_is_told_with_its_place(text):
+def test_what_is_not_yaml_is_reported_with_its_place(text):
     with pytest.raises(SpecError, match=r"f\.yaml:\d+:\d+: not YAML"):
         read_yaml(text, "f.yaml")
 

@@ -21,7 +21,7 @@ SHOWN = (Difference.FASTER, Difference.SLOWER)
 
 
 def durations(rng, median, count=60):
-    """Like a benchmark: a tight body and a tail to the right."""
+    """Like those of a benchmark: a narrow body and a tail to the right."""
     return median * (1 + 0.01 * rng.gamma(2.0, size=count)) / 1.0168
 
 
@@ -116,7 +116,7 @@ def test_interval_is_ordered_and_effect_size_counts_pairs(a, b):
     assert cliffs_delta(b, a) == pytest.approx(-comparison.effect_size)
 
 
-def test_refuses_samples_that_are_no_durations():
+def test_refuses_samples_that_are_not_durations():
     for bad in ([], [0.0], [-1.0], [float("nan")], [float("inf")]):
         with pytest.raises(ValueError, match="b has"):
             compare_medians([1.0], bad)
@@ -241,7 +241,7 @@ def test_medians_that_are_far_apart_decide_where_rounds_are_off_by_factors():
     assert found.ratio_low > 10
     assert found.ratio == pytest.approx(570 / 36, rel=0.2)
     assert (found.p_value, found.note) == (None, "")
-    # Half of all rounds disturbed: there is no telling which half is the machine.
+    # With half of all rounds disturbed, it is impossible to know which half is the machine's doing.
     for turn in (0, 2, 6, 8, 9):
         quick[turn] = quick[turn] * 40
     found = compare_rounds(quick, slow, family=11, relevant=0.02)

@@ -74,7 +74,7 @@ def test_tests_are_their_intervals_turned_around(
         assert (found.p_less <= tail) is (high < -margin)
 
 
-def test_so_many_a_side_can_show_a_shift() -> None:
+def test_sample_sizes_from_which_a_shift_can_be_shown() -> None:
     assert minimum_a_side(0.95) == 4, "of 70 orders two are the extreme ones: 2.9 %"
     assert minimum_a_side(1 - 0.05 / 152) == 8
     for confidence in (0.5, 0.95, 0.98, 0.9999):
@@ -88,7 +88,8 @@ def test_so_many_a_side_can_show_a_shift() -> None:
 
 @pytest.mark.parametrize(("pairs", "place"), [(6, 1), (9, 2), (12, 3), (20, 6), (60, 22)])
 def test_interval_and_test_of_signs_agree(pairs: int, place: int) -> None:
-    """Where tables have the order statistics, and where the test begins to show a difference."""
+    """The ends are the order statistics of the tables, and the test begins to show a difference
+    there."""
     differences = [float(i + 1) for i in range(pairs)]
     found = sign_shift(differences, confidence=0.95)
     assert found.interval == (place, pairs + 1 - place)

@@ -1,4 +1,4 @@
-"""A verdict and the interval that is printed with it never disagree, whatever was measured."""
+"""A verdict and the interval printed with it never disagree, whatever was measured."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def check(found: Comparison) -> None:
 
 @st.composite
 def sides(draw: st.DrawFn) -> tuple[dict[int, list[float]], dict[int, list[float]]]:
-    """Rounds of two dispatches: few or many, shared or not, with drift, clocks that are coarse,
-    rounds that somebody disturbed, and differences of any size."""
+    """Rounds of two dispatches: few or many, shared or not, with drift, coarse clocks, disturbed
+    rounds, and differences of any size."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     step = draw(st.sampled_from([0.0, 0.0, 1.0, 25.0]))
     spread = draw(st.sampled_from([0.0, 1e-4, 0.003, 0.02, 0.3]))
@@ -122,7 +122,7 @@ def test_a_family_of_equal_dispatches_rarely_raises_an_alarm(interleaved):
     assert 0 < alarmed / 100 <= 0.05 + 0.087
 
 
-def test_equal_dispatches_measured_as_well_as_a_cpu_is_asked_to_are_not_undecided():
+def test_equal_dispatches_measured_as_precisely_as_required_of_a_cpu_are_not_undecided():
     """Two runs of 60 dispatches, each median known to ±2 %, the least that sampling stops at on a
     CPU: rounds that differ by 2.8 % (standard deviation), 12 of them. Of 20,000 pairs 0.09 % were
     undecided, so one of 60 in 5 % of the runs."""

@@ -90,7 +90,7 @@ def test_rounds_are_kept_in_order_and_never_twice(
         assert experiment.samples(make_record(seed=1)) == []
 
 
-def test_rounds_are_told_apart_by_their_turn(tmp_path, open_experiment, make_record, make_round):
+def test_rounds_are_distinguished_by_their_turn(tmp_path, open_experiment, make_record, make_round):
     """Older rounds have none, and a turn that was begun twice is one."""
     with open_experiment(tmp_path) as experiment:
         for number, turn in enumerate([7, 9, 9, 0]):
@@ -126,7 +126,7 @@ def test_rounds_of_another_environment_are_dropped_but_not_those_of_records(
         assert {env.hostname for env in experiment.environments().values()} == {"here", "there"}
 
 
-def test_a_bandwidth_is_measured_once_an_environment(tmp_path, open_experiment):
+def test_a_bandwidth_is_measured_once_per_environment(tmp_path, open_experiment):
     with open_experiment(tmp_path) as experiment:
         assert experiment.host_bandwidth(lambda: None) is None
         assert experiment.host_bandwidth(lambda: 41.5e9) == 41.5e9
@@ -136,7 +136,7 @@ def test_a_bandwidth_is_measured_once_an_environment(tmp_path, open_experiment):
         assert elsewhere.host_bandwidth(lambda: 39.0e9) == 39.0e9
 
 
-def test_another_plan_is_refused_and_told(tmp_path, open_experiment, make_plan):
+def test_another_plan_is_refused_and_reported(tmp_path, open_experiment, make_plan):
     open_experiment(tmp_path).close()
     before = (tmp_path / "journal.sqlite").read_bytes()
     with pytest.raises(PlanMismatchError, match=r"(?s)store .*--experiment.*--fresh") as caught:
@@ -223,7 +223,9 @@ def _zero_the_middle(content: bytes) -> bytes:
     ],
     ids=["empty", "text", "truncated", "zeroed"],
 )
-def test_a_damaged_journal_is_told_and_not_touched(tmp_path, open_experiment, make_record, damage):
+def test_a_damaged_journal_is_reported_and_not_touched(
+    tmp_path, open_experiment, make_record, damage
+):
     with open_experiment(tmp_path) as experiment:
         experiment.finish({key: make_record() for key in range(1, 5)})
     journal = tmp_path / "journal.sqlite"
@@ -236,7 +238,7 @@ def test_a_damaged_journal_is_told_and_not_touched(tmp_path, open_experiment, ma
     assert {name: after[name] for name in before} == before
 
 
-def test_a_journal_of_another_format_is_told(tmp_path, open_experiment):
+def test_a_journal_of_another_format_is_reported(tmp_path, open_experiment):
     open_experiment(tmp_path).close()
     connection = sqlite3.connect(tmp_path / "journal.sqlite")
     connection.execute("UPDATE meta SET value = '99' WHERE key = 'format_version'")
@@ -343,7 +345,7 @@ def test_moving_the_folder_keeps_it_readable(tmp_path, open_experiment, make_rec
         assert len(list(reader.records())) == 1
 
 
-def test_a_folder_that_is_not_there_is_told_from_one_without_a_journal(tmp_path):
+def test_a_folder_that_is_not_there_is_distinguished_from_one_without_a_journal(tmp_path):
     with pytest.raises(RequestError, match="there is no such folder"):
         Experiment.open(tmp_path / "missing")
     with pytest.raises(RequestError, match=r"it has no journal\.sqlite"):

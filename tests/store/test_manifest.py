@@ -27,17 +27,17 @@ def test_no_manifest_is_none(tmp_path):
 @pytest.mark.parametrize(
     "text", ["", "{", '{"name": 1}', '{"name": "n", "plan_hash": "h", "format_version": 9}']
 )
-def test_a_manifest_that_does_not_read_is_told(tmp_path, text):
+def test_a_manifest_that_does_not_read_is_reported(tmp_path, text):
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(JournalDamagedError):
         read_manifest(tmp_path)
 
 
-def test_differences_of_plans_are_told_by_place_and_value():
+def test_differences_of_plans_are_reported_by_key_and_value():
     theirs = {"name": "n", "trace": {"repeats": 5, "wait": 1}, "long": ["x"] * 50, "gone": None}
     ours = {"name": "n", "trace": {"repeats": 3, "wait": 1}, "long": ("x",) * 51, "new": "a"}
-    told = plan_differences(theirs, ours)
-    assert told == 'trace.repeats (5, now 3), long, new (null, now "a")'
+    reported = plan_differences(theirs, ours)
+    assert reported == 'trace.repeats (5, now 3), long, new (null, now "a")'
     assert plan_differences(theirs, {**theirs, "long": ("x",) * 50}) == ""
     many = {str(number): number for number in range(9)}
     assert plan_differences({}, many).endswith("3 (null, now 3) and 5 more")

@@ -65,7 +65,7 @@ def test_a_merge_can_be_merged(tmp_path, open_experiment, make_record, make_roun
     assert merge([tmp_path / "ab", tmp_path / "c"], tmp_path / "abc").kept == 4
 
 
-def test_what_cannot_be_merged_is_told(tmp_path, open_experiment):
+def test_what_cannot_be_merged_is_reported(tmp_path, open_experiment):
     open_experiment(tmp_path / "a").close()
     open_experiment(tmp_path / "b").close()
     with pytest.raises(RequestError, match="two experiments"):

@@ -24,7 +24,7 @@ def _sqlite_error(code: int) -> sqlite3.OperationalError:
 
 
 @pytest.mark.parametrize(
-    ("error", "expected", "told"),
+    ("error", "expected", "wording"),
     [
         (_sqlite_error(sqlite3.SQLITE_FULL), StorageError, "no space left"),
         (_sqlite_error(sqlite3.SQLITE_IOERR_WRITE), StorageError, "reading or writing"),
@@ -36,8 +36,8 @@ def _sqlite_error(code: int) -> sqlite3.OperationalError:
         (OSError(errno.EROFS, "Read-only file system"), StorageError, "cannot write"),
     ],
 )
-def test_errors_are_told_with_what_to_do(tmp_path, error, expected, told):
-    with pytest.raises(expected, match=told) as caught, storage_errors(tmp_path):
+def test_errors_are_reported_with_what_to_do(tmp_path, error, expected, wording):
+    with pytest.raises(expected, match=wording) as caught, storage_errors(tmp_path):
         raise error
     assert caught.value.hint
     assert str(tmp_path) in caught.value.message

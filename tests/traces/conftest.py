@@ -29,8 +29,8 @@ class Recording:
     def kernel(self, name: str, start: int, duration: int, **args: Any) -> None:
         """Args: correlation, device, stream, grid, block, and others by their names there."""
         category = args.pop("category", "kernel")
-        told = {"device": 0, "stream": 7, "grid": [8, 4, 1], "block": [128, 1, 1], **args}
-        self._add(category, name, start, duration, 0, told)
+        recorded = {"device": 0, "stream": 7, "grid": [8, 4, 1], "block": [128, 1, 1], **args}
+        self._add(category, name, start, duration, 0, recorded)
 
     def memcpy(self, start: int, duration: int, **args: Any) -> None:
         name = "Memcpy HtoD (Pageable -> Device)"
@@ -49,23 +49,23 @@ class Recording:
         thread: int = 1,
         **args: Any,
     ) -> None:
-        told = {"correlation": correlation, **args}
-        self._add("cuda_runtime", name, start, duration, thread, told)
+        recorded = {"correlation": correlation, **args}
+        self._add("cuda_runtime", name, start, duration, thread, recorded)
 
     def operator(
         self, name: str, start: int, duration: int, *, thread: int = 1, **args: Any
     ) -> None:
         """Args: shapes, dtypes, strides, values, and others by their names there."""
-        told = dict(args)
+        recorded = dict(args)
         for key, there in (
             ("shapes", "Input Dims"), ("dtypes", "Input type"),
             ("strides", "Input Strides"), ("values", "Concrete Inputs"),
             ("external", "External id"), ("sequence", "Sequence number"),
             ("forward_thread", "Fwd thread id"),
         ):  # fmt: skip
-            if key in told:
-                told[there] = told.pop(key)
-        self._add("cpu_op", name, start, duration, thread, told)
+            if key in recorded:
+                recorded[there] = recorded.pop(key)
+        self._add("cpu_op", name, start, duration, thread, recorded)
 
     def mark(
         self, name: str, start: int, duration: int, *, gpu: bool = False, stream: int = 7
@@ -97,8 +97,8 @@ class Recording:
         args: Any,
         process: int = 1,
     ) -> None:
-        told = {"ph": "X", "cat": category, "name": name, "pid": process, "tid": thread}
-        rest = json.dumps(told)
+        recorded = {"ph": "X", "cat": category, "name": name, "pid": process, "tid": thread}
+        rest = json.dumps(recorded)
         times = f', "ts": {_microseconds(start)}, "dur": {_microseconds(duration)}'
         self.events.append(f'{rest[:-1]}{times}, "args": {json.dumps(args)}}}')
 
@@ -125,19 +125,21 @@ def recording() -> type[Recording]:
     return Recording
 
 
-def made_collective(**told: Any) -> Collective:
-    """A communication kernel; whatever is not `told` is as in an all-reduce of 1000 floats on two
-    ranks."""
+def made_collective(**recorded: Any) -> Collective:
+    """A communication kernel; properties that are not given are those of an all-reduce of 1000
+    floats on two ranks."""
     usual: dict[str, Any] = {
         "row": 0, "op": "all_reduce", "dtype": "Float", "elements": 1000, "in_elements": 1000,
         "out_elements": 1000, "group": Group("0", (0, 1), 2), "algorithm": None, "protocol": None,
         "source": "kernel", "name": "nccl", "stream": 1, "device": 0, "start_ns": 0,
         "duration_ns": 100,
     }  # fmt: skip
-    return Collective(**{**usual, **told})
+    return Collective(**{**usual, **recorded})
 
 
-def made_rank(rank: int | None, collectives: Sequence[Collective] = (), **told: Any) -> RankTrace:
+def made_rank(
+    rank: int | None, collectives: Sequence[Collective] = (), **recorded: Any
+) -> RankTrace:
     """A trace of one rank, in the folder ``job``."""
     numbered = tuple(dataclasses.replace(one, row=i) for i, one in enumerate(collectives))
     span = (
@@ -150,7 +152,7 @@ def made_rank(rank: int | None, collectives: Sequence[Collective] = (), **told: 
         "world_size": None, "job": None, "host": None, "base_ns": 0, "span": span,
         "collectives": numbered, "partial": False, "problems": (),
     }  # fmt: skip
-    return RankTrace(**{**usual, **told})
+    return RankTrace(**{**usual, **recorded})
 
 
 @pytest.fixture(scope="session")

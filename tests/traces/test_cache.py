@@ -162,7 +162,7 @@ def test_a_write_that_fails_leaves_nothing_behind(trace, rows, monkeypatch):
 @pytest.mark.parametrize("written", [0, 20, 5000, 20_000])
 def test_a_process_killed_while_writing_leaves_no_cache_but_one_to_clear(trace, rows, written):
     def killed(place: Path) -> None:
-        # SIGKILL gives nobody the time to tidy up; only what was flushed is there.
+        # SIGKILL leaves no time to clean up; only what was flushed is there.
         whole = save(trace, "key", rows)
         assert whole is not None
         content = whole.read_bytes()
@@ -193,18 +193,18 @@ def _made_up(rows: TraceRows, **columns: object) -> TraceRows:
         lambda gpu: {"grid": gpu.grid[:, :2]},
     ],
 )
-def test_a_cache_that_somebody_made_up_is_not_believed(trace, rows, change):
+def test_a_forged_cache_is_rejected(trace, rows, change):
     save(trace, "key", _made_up(rows, **change(rows.gpu)))
     assert load(trace, "key") is None
 
 
-def test_what_is_no_file_is_no_cache(trace):
-    beside = trace.with_name(f"trace.json.gz{CACHE_SUFFIX}")
-    os.mkfifo(beside)
+def test_what_is_not_a_file_is_not_a_cache(trace):
+    others = trace.with_name(f"trace.json.gz{CACHE_SUFFIX}")
+    os.mkfifo(others)
     assert load(trace, "key") is None
     assert clear_cache([trace.parent]) == (0, 0)
-    beside.unlink()
-    beside.mkdir()
+    others.unlink()
+    others.mkdir()
     assert load(trace, "key") is None
     assert clear_cache([trace.parent]) == (0, 0)
 
@@ -220,14 +220,14 @@ def test_a_user_without_a_home_has_no_folder(trace, rows, monkeypatch):
 
 
 def test_clearing_removes_caches_and_nothing_else(tmp_path, trace, rows):
-    beside = save(trace, "key", rows)
+    others = save(trace, "key", rows)
     foreign = trace.with_name(f"notes{CACHE_SUFFIX}")
     foreign.write_text("mine")
     own = cache_folder() / f"abc{CACHE_SUFFIX}"
-    own.write_bytes(beside.read_bytes())
-    size = beside.stat().st_size
+    own.write_bytes(others.read_bytes())
+    size = others.stat().st_size
     assert clear_cache() == (2, 2 * size)
-    assert not beside.exists()
+    assert not others.exists()
     assert not own.exists()
     assert foreign.read_text() == "mine"
     assert clear_cache() == (0, 0)
@@ -235,7 +235,7 @@ def test_clearing_removes_caches_and_nothing_else(tmp_path, trace, rows):
 
 def test_clearing_below_a_folder(trace, rows, monkeypatch, tmp_path):
     save(trace, "key", rows)
-    # Made by somebody else: this user's list does not name it.
+    # Created by another user: this user's list does not name it.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
     assert clear_cache()[0] == 0
     assert clear_cache([trace.parent])[0] == 1

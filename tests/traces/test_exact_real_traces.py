@@ -1,7 +1,7 @@
-"""Every key of the summary, and all GEMM time, of real traces: held against another arithmetic.
+"""Every key of the summary, and all GEMM time, of real traces, compared with a second computation.
 
-Here the digits of the file become whole nanoseconds as text, and one walk over all beginnings and
-ends counts what is open; the names alone are told by the grammar that the product uses too.
+The digits of the file become whole nanoseconds as text, and one walk over all beginnings and ends
+counts what is open. Only the grammar of kernel names is shared with the product.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ def launchers(events: list[dict[str, Any]]) -> Callable[[dict[str, Any]], str]:
             calls[number(event, "correlation")] = event
 
     def launcher(kernel: dict[str, Any]) -> str:
-        told = number(kernel, "External id") or number(kernel, "external id")
-        if told in by_number or number(kernel, "correlation") not in calls:
-            return by_number.get(told, "")
+        recorded = number(kernel, "External id") or number(kernel, "external id")
+        if recorded in by_number or number(kernel, "correlation") not in calls:
+            return by_number.get(recorded, "")
         call = calls[number(kernel, "correlation")]
         at = float(call["ts"])
         around = [
@@ -186,11 +186,11 @@ def test_every_key_and_all_gemm_time(path, read_real):
     assert not trace.rows.partial
     assert trace.rows.problems == ()
     assert len(trace.rows.gpu.start_ns) == len(work)
-    told = summary_entry(summarize(trace))
-    assert tuple(told) == KEYS
+    recorded = summary_entry(summarize(trace))
+    assert tuple(recorded) == KEYS
     found = {
         key: int(1000 * value) if key.endswith("_us") else value
-        for key, value in told.items()
+        for key, value in recorded.items()
         if key not in ("file", "top_gemms")
     }
     assert found == expected(entries, work)
@@ -202,7 +202,7 @@ def test_every_key_and_all_gemm_time(path, read_real):
     first = sorted(of_name.items(), key=lambda item: (-sum(item[1]), item[0]))[:10]
     assert [
         (gemm["name"], gemm["count"], *(1000 * gemm[f"{a}_us"] for a in ("sum", "min", "max")))
-        for gemm in told["top_gemms"]
+        for gemm in recorded["top_gemms"]
     ] == [(name, len(ns), sum(ns), min(ns), max(ns)) for name, ns in first]
 
     # Linked to an operator or not: the rows of `trace gemms` hold all of it.
@@ -211,7 +211,7 @@ def test_every_key_and_all_gemm_time(path, read_real):
         by_kernel.setdefault(row.kernel, Counter()).update(count=row.count, ns=row.sum_ns)
     assert by_kernel == {name: Counter(count=len(ns), ns=sum(ns)) for name, ns in of_name.items()}
 
-    # What is a GEMM, plain words tell too (of cuBLAS's templates only the arguments do).
+    # Plain words also show what is a GEMM (for cuBLAS's templates only the arguments do).
     kernels = {name for kind, name, *_ in work if kind == "kernel"}
     crude = {name for name in kernels if LOOKS_LIKE_A_GEMM.search(name)}
     assert {name for name in of_name if "cublas" not in name} <= crude

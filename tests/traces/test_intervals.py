@@ -1,4 +1,4 @@
-"""Sets of time against sets of single nanoseconds."""
+"""Sets of time compared with sets of single nanoseconds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def moments(found):
     return {moment for start, length in found for moment in range(start, start + length)}
 
 
-def told(intervals):
+def recorded(intervals):
     """The set's moments; that it is sorted, and neither empty nor touching anywhere."""
     edges = np.column_stack([intervals.start, intervals.end]).reshape(-1).tolist()
     assert edges == sorted(set(edges))
@@ -35,10 +35,10 @@ def told(intervals):
 @given(events, events, st.integers(-5, 50), st.integers(-5, 50))
 def test_algebra_of_sets(left, right, start, end):
     one, other = union(*columns(left)), union(*columns(right))
-    assert told(one) == moments(left)
+    assert recorded(one) == moments(left)
     assert one.length == len(moments(left))
-    assert told(intersect(one, other)) == moments(left) & moments(right)
-    assert told(subtract(one, other)) == moments(left) - moments(right)
-    assert told(within(one, start, end)) == moments(left) & set(range(start, end))
+    assert recorded(intersect(one, other)) == moments(left) & moments(right)
+    assert recorded(subtract(one, other)) == moments(left) - moments(right)
+    assert recorded(within(one, start, end)) == moments(left) & set(range(start, end))
     share = covered(*columns(left), other)
     assert share.tolist() == [len(moments([event]) & moments(right)) for event in left]

@@ -53,10 +53,10 @@ def test_a_rank_twice_is_refused_with_both_files(rank):
         group_jobs([rank(1, file=Path("j/a.json")), rank(1, file=Path("j/b.json"))])
 
 
-def test_missing_ranks_are_told(rank, collective):
+def test_missing_ranks_are_reported(rank, collective):
     (job,) = group_jobs([rank(0, world_size=4), rank(2, world_size=4)])
     assert job.missing == (1, 3)
-    # Without a world size, the groups tell.
+    # Without a world size, the groups show it.
     one = collective(group=Group("0", (0, 1, 5), 3))
     (job,) = group_jobs([rank(0, [one])])
     assert job.missing == (1, 5)
@@ -79,7 +79,7 @@ def test_a_recording_without_work_on_a_gpu_stays_with_its_folder(rank):
     assert ranks_of([job]) == [[0, 1]]
 
 
-def test_traces_that_tell_no_rank_or_a_world_of_one_are_alone(rank):
+def test_traces_without_a_rank_or_of_a_world_of_one_are_alone(rank):
     traces = [
         rank(None, file=Path("j/a.json"), rank_source=""),
         rank(None, file=Path("j/b.json"), rank_source=""),
@@ -92,7 +92,7 @@ def test_traces_that_tell_no_rank_or_a_world_of_one_are_alone(rank):
     assert jobs[2].notes == ()
 
 
-def test_a_file_that_ends_early_is_told(rank):
+def test_a_file_that_ends_early_is_reported(rank):
     (job,) = group_jobs([rank(0), rank(1, partial=True)])
     assert job.notes == ("rank1.json ends early: collectives of rank 1 are missing",)
 
@@ -104,7 +104,7 @@ def test_a_file_that_ends_early_is_told(rank):
         ("rank1/rank2.json", 2), ("x/frank7.json", None), ("x/trace.json", None),
     ],
 )  # fmt: skip
-def test_a_rank_out_of_a_name_where_the_trace_tells_none(recording, file, number):
+def test_the_rank_comes_from_the_file_name_where_the_trace_has_none(recording, file, number):
     found = rank_trace(recording().trace(file))
     assert found.rank == number
     assert found.rank_source == ("" if number is None else "name")

@@ -99,7 +99,7 @@ def test_zstd(tmp_path):
         ('{"traceEvents": []}'.encode("utf-16"), "it is text in UTF-16"),
     ],
 )
-def test_what_is_no_trace_is_named_with_the_reason(tmp_path, content, message):
+def test_what_is_not_a_trace_is_named_with_the_reason(tmp_path, content, message):
     if content.startswith(b"\x28"):
         pytest.importorskip("zstandard")
     path = tmp_path / "file.json"
@@ -119,10 +119,10 @@ def test_folders_and_files_that_are_missing(tmp_path):
 
 def test_a_cache_is_made_used_and_made_again(tmp_path):
     path = large(tmp_path)
-    beside = path.with_name(path.name + CACHE_SUFFIX)
+    others = path.with_name(path.name + CACHE_SUFFIX)
     times: dict[str, float] = {}
     first = read_trace(path, use_cache=False, timings=times)
-    assert not beside.exists()
+    assert not others.exists()
     assert set(times) == {"read"}
     times.clear()
     read_trace(path, timings=times)
@@ -134,10 +134,10 @@ def test_a_cache_is_made_used_and_made_again(tmp_path):
     assert again.names == first.names
     assert again.gpu.start_ns.tolist() == first.gpu.start_ns.tolist()
     # A damaged cache is made anew.
-    good = beside.read_bytes()
-    beside.write_bytes(good[: len(good) // 2])
+    good = others.read_bytes()
+    others.write_bytes(good[: len(good) // 2])
     assert read_trace(path).gpu.start_ns.tolist() == first.gpu.start_ns.tolist()
-    assert beside.read_bytes() == good
+    assert others.read_bytes() == good
     # As is that of a trace that was written again.
     path.write_text(path.read_text().replace('"ts": 0,', '"ts": 7,'))
     assert read_trace(path).gpu.start_ns[0] == 7000
@@ -150,7 +150,7 @@ def test_small_traces_leave_no_cache(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_cache_of_a_table_knows_the_tables_beside_it(tmp_path, monkeypatch):
+def test_the_cache_of_a_table_depends_on_the_tables_next_to_it(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "SMALLEST_CACHED_BYTES", 0)
     for table in ("agent_info", "counter_collection"):
         shutil.copy(SAMPLES / f"hk_b64_bank_test_{table}.csv", tmp_path / f"1_{table}.csv")
@@ -200,7 +200,7 @@ def test_files_that_are_named_keep_their_order_and_come_once(tmp_path):
         find_traces([tmp_path / "empty"])
 
 
-def test_a_full_disk_is_no_damaged_trace(tmp_path, monkeypatch):
+def test_a_full_disk_is_not_a_damaged_trace(tmp_path, monkeypatch):
     def refuse() -> None:
         raise OSError("No space left on device")
 
@@ -230,7 +230,7 @@ def test_a_cached_trace_of_56_mb_is_there_at_once(tmp_path):
 
 @pytest.mark.parametrize("table", ["kernel_trace", "counter_collection"])
 def test_any_table_of_a_process_stands_for_all_of_it(table):
-    # The counters of 2024 have no times; those of the kernels beside them count.
+    # The counters of 2024 have no times; those of the kernels in the table next to them count.
     assert len(read_trace(SAMPLES / f"sdk2024_{table}.csv").gpu.start_ns) == 7
 
 
@@ -252,7 +252,7 @@ def test_a_pattern_of_names_may_hold_caches(tmp_path):
 
 @pytest.fixture
 def locked(monkeypatch):
-    """Makes files and folders that nobody may read, root neither."""
+    """Creates files and folders that no user may read, not even root."""
     closed = set()
     really_open, really_scan = Path.open, os.scandir
 

@@ -1,7 +1,7 @@
 """Real traces: no crash, all GEMM time accounted for, and the numbers of TraceLens.
 
 The traces in ``tests/data/traces`` are always tried. Larger ones are in the folder that
-``GEMMETRY_TRACES`` names, else beside the checkout; their tests skip where there are none.
+``GEMMETRY_TRACES`` names, or else next to the checkout; their tests skip where there are none.
 """
 
 from __future__ import annotations
@@ -75,16 +75,16 @@ def test_the_timeline_is_tracelens(named):
     """TraceLens keeps times as float64, whose neighbours are `clock_spacing_us` apart: each end
     of an interval may be off by half of it. Beyond that the numbers agree to 1e-4."""
     name, trace = named
-    told = ORACLE[name]
+    recorded = ORACLE[name]
     summary = summarize(trace)
-    if "error" in told:
-        # TraceLens cannot read it: the fewest that is to be said is that we can.
+    if "error" in recorded:
+        # TraceLens cannot read it; the test only shows that gemmetry can.
         assert summary.window_ns > 0
         return
-    rounding = told["clock_spacing_us"] * (len(trace.rows.gpu.start_ns) + 1)
+    rounding = recorded["clock_spacing_us"] * (len(trace.rows.gpu.start_ns) + 1)
     for theirs, ours in OURS.items():
         found = getattr(summary, ours) / 1000
-        assert found == pytest.approx(told[theirs], rel=1e-4, abs=rounding), theirs
+        assert found == pytest.approx(recorded[theirs], rel=1e-4, abs=rounding), theirs
 
 
 @about(traces())
@@ -174,7 +174,8 @@ def test_what_is_read_like_a_huge_trace_gives_the_same_tables(name, read, monkey
         return [*trace_tables(trace, summary), *rest]
 
     expected = tables(read(name))
-    # Everything in files and let go between the steps; calls and operators without work left out.
+    # Everything is in files and released between the steps; calls and operators without work are
+    # left out.
     monkeypatch.setattr(spool.Spool.__init__, "__kwdefaults__", {"most_bytes": 5000})
     monkeypatch.setattr(host_rows, "KEPT_BYTES", 0)
     monkeypatch.setattr(mapping, "KEPT_BYTES", 0)

@@ -17,7 +17,7 @@ def clock(monkeypatch):
     return Clock
 
 
-def test_seconds_are_added_and_told_once(clock):
+def test_seconds_are_added_and_reported_once(clock):
     times: dict[str, float] = {"read": 5.0}
     with stage(times, "tables"):
         clock.now += 2
@@ -28,7 +28,7 @@ def test_seconds_are_added_and_told_once(clock):
     assert times == {"read": 11.0, "tables": 6.0}
 
 
-def test_a_stage_that_fails_is_told(clock):
+def test_a_stage_that_fails_is_reported(clock):
     times: dict[str, float] = {}
     with pytest.raises(KeyError), stage(times, "read"):
         clock.now += 1

@@ -1,4 +1,4 @@
-"""The summary against arithmetic written in another way: sets of nanoseconds, one by one."""
+"""The summary compared with an independent computation: sets of nanoseconds, one by one."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def moments(events, *kinds):
     }
 
 
-def expected(events, beside=()):
-    """By sets of nanoseconds: of `events`, and of all that runs `beside` them."""
+def expected(events, others=()):
+    """By sets of nanoseconds: of `events`, and of everything that runs alongside (`others`)."""
     begin = min((start for _, start, _, _ in events), default=0)
     end = max((start + duration for _, start, duration, _ in events), default=0)
     window = set(range(begin, end))
     comm, busy = moments(events, "comm"), moments(events, *WHAT)
-    everything = [*events, *beside]
+    everything = [*events, *others]
     computing = moments(everything, "gemm", "add", "memset")
     running = window & moments(everything, *WHAT)
     count = Counter(what for what, _, _, _ in events)
@@ -87,7 +87,7 @@ def expected(events, beside=()):
     }
 
 
-def told(summary):
+def times_of(summary):
     names = ["kernels", "gemm_kernels", "comm_kernels", "others_ns",
              *(f"{name}_ns" for name in TIMES)]  # fmt: skip
     return {name: getattr(summary, name) for name in names}
@@ -96,7 +96,7 @@ def told(summary):
 @given(_events)
 @settings(deadline=None, max_examples=60)
 def test_every_time_is_the_count_of_its_nanoseconds(recording, events):
-    assert told(summarize(add(recording(), events).trace())) == expected(events)
+    assert times_of(summarize(add(recording(), events).trace())) == expected(events)
 
 
 @given(_events, st.lists(st.integers(0, 3), min_size=25, max_size=25))
@@ -113,7 +113,7 @@ def test_a_steps_times_are_those_of_its_work(recording, events, of_step):
     for event, step in zip(events, of_step, strict=False):
         parts[step].append(event)
     steps = summarize_steps(trace)
-    assert {one.step.number: told(one) for one in steps} == {
+    assert {one.step.number: times_of(one) for one in steps} == {
         step: expected(parts[step], [e for other in parts if other != step for e in parts[other]])
         for step in (1, 2)
         if parts[step]
@@ -152,7 +152,7 @@ def test_a_trace_without_gpu_events(recording):
     made = recording()
     made.operator("aten::mm", 0, 10)
     summary = summarize(made.trace())
-    assert set(told(summary).values()) == {0}
+    assert set(times_of(summary).values()) == {0}
     assert summary.events == 1
     assert summary.top_gemms == ()
 
@@ -198,7 +198,7 @@ def test_a_steps_entry_names_the_step(recording):
     assert "top_gemms" in summary_entry(step)
 
 
-def test_the_document_tells_what_is_in_no_step(recording):
+def test_the_document_lists_what_is_in_no_step(recording):
     made = recording()
     made.mark("ProfilerStep#3", 0, 100)
     made.launch(GEMM, 1, at=60, lasts=5)

@@ -110,7 +110,7 @@ def judge():
 
 @pytest.fixture
 def context_of():
-    """context_of(name, kernel=..., ...) -> the Context of a pretend executable."""
+    """context_of(name, kernel=..., ...) -> the Context of a fake executable."""
 
     def make(name, *, companions=None, thorough=False, has_reference=True, **how):
         operation = parse_operation(name)
@@ -124,12 +124,12 @@ def context_of():
 
 @pytest.fixture
 def executable_of():
-    """The class of the pretend executables."""
+    """The class of the fake executables."""
     return FakeExecutable
 
 
 class PlainDevice:
-    """Host memory with what every device can do, and nothing more."""
+    """Host memory with the methods that every device has, and nothing more."""
 
     def __init__(self):
         host = HostDevice()

@@ -87,8 +87,8 @@ def test_without_a_reference():
 
 @pytest.mark.parametrize(("name", "of_line"), [(BF16, []), (BF16 + "_relu", [128])])
 def test_a_change_is_not_computed_with_the_whole(monkeypatch, name, of_line):
-    """Alongside a right output of the unchanged inputs only the line is looked at, and only where
-    it is not the one before with the other sign."""
+    """With a right output of the unchanged inputs, only the line is looked at, and only where it is
+    not the previous one with the opposite sign."""
     case, looked_at = Case(name), []
     compare = after_timing.compare
 
@@ -102,7 +102,7 @@ def test_a_change_is_not_computed_with_the_whole(monkeypatch, name, of_line):
 
 
 def never():
-    raise AssertionError("the reference was asked for")
+    raise AssertionError("the reference was requested")
 
 
 def negated(case):
@@ -134,7 +134,7 @@ def test_what_was_verified_before_is_not_judged_again(name, place):
         for at in (0, output.size // 2, output.size - 1):
             other = np.array(output)
             as_bits(other)[at] ^= 1
-            with pytest.raises(AssertionError, match="was asked for"):
+            with pytest.raises(AssertionError, match="was requested"):
                 recheck(case.operation, [("0", other, change)], never, **how)
             other.reshape(-1)[at] = 0
             assert case.check(("0", other, change), right=how["right"]).is_failure

@@ -131,7 +131,7 @@ class TestExactly:
         result[0, 0] = -0.0
         assert compare_exactly(self.operation, result, expected).bad is None
 
-    def test_one_ulp_is_told(self):
+    def test_one_ulp_is_reported(self):
         expected = quantize(np.array([[256.0, 1, -2], [3, 0, 5]]), self.operation.output.dtype)
         result = expected.copy()
         result[0, 0] = 258
@@ -207,7 +207,7 @@ def test_exact_comparison_is_the_same_in_blocks(monkeypatch):
 
 @pytest.mark.parametrize("formats", ["f32t_f32t_f32t", "bf16t_bf16t_bf16t", "f16t_f16t_f32t"])
 def test_statistics_are_those_of_their_definitions(formats):
-    """The shortcuts that `compare` takes inside the bounds, against the plain formulas."""
+    """The shortcuts that `compare` takes inside the bounds, compared with the plain formulas."""
     operation = parse_operation(f"matmul_40x50x64_{formats}")
     inputs = make_inputs(operation, distribution="normal", seed=4)
     reference = compute_reference(operation, inputs)

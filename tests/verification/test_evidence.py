@@ -82,7 +82,7 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_missing_and_damaged_files_are_told(tmp_path):
+def test_missing_and_damaged_files_are_reported(tmp_path):
     with pytest.raises(RequestError, match="contains no"):
         load(tmp_path)
     (tmp_path / ARRAYS_NAME).write_bytes(b"PK\x03\x04 not really")

@@ -62,7 +62,7 @@ def test_contents_change_in_place(launcher):
 
 
 @pytest.mark.parametrize("keeps_copies", [True, False])
-def test_changed_inputs_are_told(launcher, keeps_copies):
+def test_changed_inputs_are_reported(launcher, keeps_copies):
     def scribble(inputs, output, launch):
         inputs[1].reshape(-1).view(np.uint8)[-1] ^= 1
 
@@ -98,7 +98,7 @@ def test_zones_are_a_tile_high_and_hold_nan(launcher):
     assert red_zones(placed.output)[1].size >= 64 * 600 * 4
 
 
-def test_a_write_into_a_zone_is_told(launcher):
+def test_a_write_into_a_zone_is_reported(launcher):
     def overrun(inputs, output, launch):
         red_zones(inputs[0])[0][-4096] = 0
 
@@ -106,13 +106,13 @@ def test_a_write_into_a_zone_is_told(launcher):
     assert launch_with.launch(launch_with.place(inputs), sentinel=0).broken_zones == ("lhs",)
 
 
-def test_returned_view_of_an_input_is_told(launcher):
+def test_returned_view_of_an_input_is_reported(launcher):
     launch_with, inputs = launcher(meddle=lambda i, o, n: i[1].reshape(-1))
     launch = launch_with.launch(launch_with.place(inputs), sentinel=0)
     assert launch.returned_input == "rhs"
 
 
-def test_a_result_of_another_type_is_told(launcher):
+def test_a_result_of_another_type_is_reported(launcher):
     class Lazy(np.ndarray):
         pass
 
@@ -131,7 +131,7 @@ def test_queued_launches_have_outputs_of_their_own(launcher, monkeypatch, free_b
     assert all(launch.same_as(found[0]) for launch in found)
 
 
-def test_queued_launches_tell_damaged_zones_of_inputs_first_and_last(launcher):
+def test_queued_launches_show_damaged_zones_of_inputs_first_and_last(launcher):
     def overrun(inputs, output, launch):
         if launch == 3:
             red_zones(inputs[1])[1][0] = 0
@@ -145,7 +145,7 @@ def test_queued_launches_tell_damaged_zones_of_inputs_first_and_last(launcher):
     ]  # fmt: skip
 
 
-def test_a_zone_of_an_input_that_is_damaged_late_is_told_last(launcher):
+def test_a_zone_of_an_input_that_is_damaged_late_is_reported_last(launcher):
     launch_with, inputs = launcher()
     placed = launch_with.place(inputs)
     found = launch_with.queue(placed, 3, sentinel=0xFF)

@@ -340,7 +340,7 @@ def test_saturating_fp8_result_is_right(judge):
     assert judge(name, saturated).status is Verification.PASSED
 
 
-def test_fp8_without_promotion_is_told_apart(judge):
+def test_fp8_without_promotion_is_recognised(judge):
     name = "matmul_48x32x4096_e4m3t_e4m3n_f32t"
     kernel = accumulating(lambda v: truncated(v, 14), 32)
     verdict = judge(name, kernel, level="quick")
@@ -396,7 +396,7 @@ class TestMemory:
 
         class Accumulating(executable_of):
             def run(self, buffers, output):
-                # What the first sentinel would poison is overlooked: only the second launch tells.
+                # NaN from the first sentinel is ignored, so that only the second launch shows it.
                 before = np.nan_to_num(output.copy(), nan=0.0)
                 super().run(buffers, output)
                 output += before
@@ -504,7 +504,7 @@ LEFT_OUT = {"quick": 0, "standard": 6, "paranoid": 7}
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_number_of_launches_is_told(level, executable_of, monkeypatch):
+def test_the_number_of_launches_is_reported(level, executable_of, monkeypatch):
     operation = parse_operation(F32)
     inputs = make_inputs(operation, distribution="offset_uniform", seed=42)
     executable = executable_of(operation, product)

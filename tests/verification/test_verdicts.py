@@ -1,4 +1,5 @@
-"""What a verdict tells beside its checks, without a reference, and of what is declared."""
+"""What a verdict contains in addition to its checks, without a reference, and for declared
+properties."""
 
 from __future__ import annotations
 
@@ -84,7 +85,7 @@ class TestWithoutReference:
         verdict = judge(F32, product, has_reference=False, level="paranoid")
         assert verdict.status is Verification.PASSED
 
-    def test_never_written_is_told_by_both_sentinels(self, judge):
+    def test_never_written_is_found_by_both_sentinels(self, judge):
         def skip_last(inputs, output, launch):
             output.view(np.uint8)[-1] = 0xFF if launch == 1 else 0x7F
 
@@ -140,7 +141,7 @@ class TestFailures:
         assert verdict.evidence_path is None
         assert verdict.error_map == ()
 
-    def test_rivals_are_asked_on_demand(self, judge):
+    def test_rivals_run_on_request(self, judge):
         assert judge(BF16, product, level="quick").rivals == {}
         verdict = judge(BF16, edit(scaled), level="quick", judge_rivals=True)
         assert verdict.status is Verification.FAILED
@@ -148,7 +149,7 @@ class TestFailures:
 
 
 class TestDeclared:
-    """What is declared widens one rule, and nothing else."""
+    """A declaration widens one rule and nothing else."""
 
     def test_nondeterminism(self, judge):
         rng = np.random.default_rng(1)

@@ -71,7 +71,7 @@ def test_the_same_dispatch_in_two_environments_keeps_two_ratios(make_record):
     assert relative.of(new) == pytest.approx(2.0)
 
 
-def test_default_baseline_is_a_library_measured_beside_others(make_record):
+def test_default_baseline_is_a_library_measured_alongside_others(make_record):
     torch, numpy = make_record(SQUARE), make_record(SQUARE, provider="numpy")
     iree, triton = make_record(SQUARE, provider="iree"), make_record(SQUARE, provider="triton")
     assert default_baseline([torch, numpy, iree]) == "torch"

@@ -48,7 +48,7 @@ def test_an_experiment_against_itself_shows_no_difference(result_set):
     assert candidate.only_first == candidate.only_candidate == ()
 
 
-def test_a_slowdown_below_the_threshold_is_told_but_no_regression(make_record):
+def test_a_slowdown_below_the_threshold_is_reported_but_is_not_a_regression(make_record):
     before = _experiment("a", [make_record(SQUARE, gflops=100.0)])
     after = _experiment("b", [make_record(SQUARE, gflops=98.8)])
     comparison = compare([before, after])
@@ -70,7 +70,7 @@ def test_a_dispatch_that_is_no_longer_ok_is_a_regression(make_record):
     assert not compare([_experiment("b", [broken]), before]).has_regression
 
 
-def test_missing_dispatches_are_told_per_side(make_record):
+def test_missing_dispatches_are_reported_per_side(make_record):
     before = _experiment("a", [make_record(SQUARE), make_record(ODD)])
     after = _experiment("b", [make_record(SQUARE), make_record(ODD, provider="iree")])
     candidate = compare([before, after]).candidates[0]
@@ -78,7 +78,7 @@ def test_missing_dispatches_are_told_per_side(make_record):
     assert [key[2:] for key in candidate.only_candidate] == [("iree", f"{ODD}_default")]
 
 
-def test_several_candidates_are_each_held_against_the_first(make_record):
+def test_several_candidates_are_each_compared_with_the_first(make_record):
     sets = [_experiment(t, [make_record(SQUARE, gflops=g)]) for t, g in
             (("a", 100.0), ("b", 120.0), ("c", 80.0))]  # fmt: skip
     candidates = compare(sets).candidates
@@ -86,7 +86,7 @@ def test_several_candidates_are_each_held_against_the_first(make_record):
     assert [candidate.changes[0].verdict for candidate in candidates] == ["faster", "slower"]
 
 
-def test_other_input_distributions_are_refused_unless_asked_for(make_record):
+def test_other_input_distributions_are_refused_unless_requested(make_record):
     before = _experiment("a", [make_record(SQUARE)])
     after = _experiment("b", [make_record(SQUARE, distribution="normal", seed=7)])
     with pytest.raises(RequestError, match="offset_uniform inputs and b on normal"):
@@ -98,7 +98,7 @@ def test_other_input_distributions_are_refused_unless_asked_for(make_record):
     )
 
 
-def test_differing_environments_are_said_aloud(make_record):
+def test_differing_environments_are_reported(make_record):
     old, new = Environment(hostname="x", driver="550"), Environment(hostname="x", driver="560")
     before = _experiment("a", [make_record(SQUARE, environment_id=old.id)],
                          environments={old.id: old})  # fmt: skip
@@ -108,7 +108,7 @@ def test_differing_environments_are_said_aloud(make_record):
     assert candidate.environment_differences == ("driver: 550 vs 560",)
 
 
-def test_without_samples_a_ratio_is_told_but_nothing_is_decided(make_record):
+def test_without_samples_a_ratio_is_reported_but_nothing_is_decided(make_record):
     before = _experiment("a", [make_record(SQUARE)])
     after = dataclasses.replace(_experiment("b", [make_record(SQUARE, gflops=20.0)]),
                                 samples=lambda record: ())  # fmt: skip
@@ -167,7 +167,7 @@ def test_disturbed_samples_show_a_difference_only_if_the_fastest_do(make_record,
 
 
 def test_a_difference_within_that_between_processes_is_none(make_record):
-    """Unless the reader asks for a threshold of their own."""
+    """Unless the reader requests another threshold."""
     before = _experiment("a", [make_record(SQUARE, gflops=100.0)])
     record = make_record(SQUARE, gflops=95.0)
     measurement = dataclasses.replace(record.measurement, processes=3, process_spread=0.08)
@@ -182,8 +182,8 @@ def test_a_difference_within_that_between_processes_is_none(make_record):
 
 
 def test_far_apart_medians_are_never_called_no_difference(make_record):
-    """The rounds in common are alike; those that A took after B had ended are faster, and A's
-    median and its interval are theirs."""
+    """The rounds that both share are alike; those that A took after B had ended are faster, and
+    decide A's median and its interval."""
     noise = np.random.default_rng(5).normal(1, 1e-3, (2, 48))
     rounds = {
         "a": {turn: [1e6 * noise[0][turn] * (1 if turn < 12 else 0.8)] for turn in range(48)},
@@ -211,7 +211,8 @@ def test_far_apart_medians_are_never_called_no_difference(make_record):
 
 
 def test_a_large_family_needs_more_rounds_and_says_so(make_record):
-    """Six rounds a side show 40 times as long among 20, five do not, and never as ≈."""
+    """Among 20 comparisons, six rounds per side show a 40-fold difference and five do not; it is
+    never shown as ≈."""
 
     def experiment(title, level, count):
         records = [make_record(f"matmul_{n}x8x8_f32t_f32t_f32t") for n in range(1, 21)]

@@ -68,7 +68,7 @@ def test_an_end_without_a_verdict_kills_under_its_own_name(record_of, outcome):
     assert matrix.results[0].is_killed_as_planned
 
 
-def test_a_vehicle_whose_right_kernels_crash_too_kills_nobody(record_of):
+def test_a_carrier_whose_right_kernels_crash_too_kills_no_mutant(record_of):
     bug, right = (planted(5, is_bug=is_bug, vehicle=Carrier.TRITON) for is_bug in (True, False))
     other = planted(6)
     crashed = [record_of(item, Outcome.CRASH) for item in (bug, right)]
@@ -80,7 +80,7 @@ def test_a_vehicle_whose_right_kernels_crash_too_kills_nobody(record_of):
     assert {item.name for item in matrix.broken} == {bug.configuration, right.configuration}
     assert "triton does not work on cpu" in matrix.broken[0].reason
     assert not matrix.is_perfect
-    # Where one of them reached a check, the others' ends are their own.
+    # Where one of them reached a check, the others failed for reasons of their own.
     passed = record_of(right, values="passed")
     assert kill_matrix([bug, right], [crashed[0], passed]).mutants_killed == 1
 
@@ -125,7 +125,7 @@ def test_what_did_not_run_is_neither_killed_nor_counted(record_of, outcome):
     assert not matrix.is_perfect
 
 
-def test_absent_vehicles_and_unplanted_bugs_are_listed_with_their_reasons(record_of):
+def test_absent_carriers_and_unplanted_bugs_are_listed_with_their_reasons(record_of):
     here, there = planted(1), planted(2, vehicle=Carrier.CUDA)
     matrix = kill_matrix(
         [here, there],
@@ -176,7 +176,7 @@ def test_a_mutant_on_two_devices_counts_once_and_survives_if_it_does_on_one(reco
     assert [result.record.device for result in matrix.survivors] == ["cuda:0"]
 
 
-def test_death_of_something_else_than_planned_is_told(record_of):
+def test_death_of_something_else_than_planned_is_reported(record_of):
     item = planted(9, killed_by=("tail_shapes",))
     matrix = kill_matrix([item], [record_of(item, Outcome.CRASH, form="passed")])
     assert matrix.results[0].is_killed

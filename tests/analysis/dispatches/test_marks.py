@@ -12,7 +12,7 @@ NAME = "matmul_8x8x8_f32t_f32t_f32t"
 
 @pytest.fixture
 def noisy(make_record):
-    """noisy(width, ...) -> a record with that relative half-width, marked noisy."""
+    """noisy(width, ...) -> a record with that relative half-width, with the mark for noise."""
 
     def make(width, *more, marked=True, number=0, **fields):
         marks = (*(["noisy: wide"] if marked else []), *more)
@@ -47,7 +47,7 @@ def test_what_stands_out_from_its_neighbours_keeps_its_mark(noisy):
 
 
 def test_an_interval_that_says_little_is_a_mark_of_its_row(noisy):
-    """Among rows a third of which have wide intervals no row lies beyond the fence."""
+    """Where a third of the rows have wide intervals, no row lies beyond the fence."""
     usual = [noisy(0.1 + 0.01 * i, number=i) for i in range(8)]
     wide = [noisy(width, number=9 + i) for i, width in enumerate((3.0, 8.0, 9.0, 13.18))]
     marks = find_run_marks([*usual, *wide])
@@ -73,7 +73,7 @@ def test_marks_of_half_of_the_rows_or_of_few_rows_stay_where_they_are(noisy):
 
 
 def test_forms_of_one_disturbance_are_counted_together(make_record):
-    """On a shared processor some rows are busy, others noisy, and hardly one is neither."""
+    """On a shared processor some rows are busy, others are noisy, and hardly any row is neither."""
     marks = [("busy: others",)] * 4 + [("noisy: wide",)] * 3 + [()] * 4 + [("stalled: once",)]
     records = [make_record(NAME, f"c{i}", marks=found) for i, found in enumerate(marks)]
     found = find_run_marks(records)

@@ -37,7 +37,7 @@ def results(make_record):
     return ResultSet(title="x", records=records, rounds=rounds), reads
 
 
-def test_each_dispatch_is_held_against_the_baseline_of_its_problem(results):
+def test_each_dispatch_is_compared_with_the_baseline_of_its_problem(results):
     result_set, reads = results
     comparison = compare_with_baseline(result_set, "torch")
     slower, same = comparison.candidates[0].changes
@@ -82,8 +82,8 @@ def test_the_relevant_difference_follows_the_device(results, make_record):
         ]
         gpu = compare_with_baseline(dataclasses.replace(result_set, records=on_gpu), "torch")
         assert gpu.candidates[0].changes[0].comparison.relevant == pytest.approx(relevant)
-    asked = compare_with_baseline(result_set, "torch", threshold=0.5)
-    assert asked.candidates[0].changes[0].verdict == "no difference shown"
+    requested = compare_with_baseline(result_set, "torch", threshold=0.5)
+    assert requested.candidates[0].changes[0].verdict == "no difference shown"
 
 
 def test_methods_that_differ_widen_what_is_relevant(results):

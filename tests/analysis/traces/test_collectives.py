@@ -100,8 +100,9 @@ def test_several_jobs_and_files_that_could_not_be_read():
     assert document["errors"] == [{"file": "x.json", "error": "x.json is empty"}]
 
 
-def test_corrected_values_stand_beside_those_as_recorded():
-    # The second rank's clock is 3 ms ahead: its kernels cannot have run with the first's.
+def test_corrected_values_stand_next_to_recorded_ones():
+    # The second rank's clock is 3 ms ahead: its kernels cannot have run at the same time as the
+    # first's.
     document = collectives_document(found(shift=3_000_000))
     matched = document["matched"][0]
     assert (matched["start_skew_us"], matched["corrected_start_skew_us"]) == (3000.0, 0.0)
@@ -117,7 +118,7 @@ def test_corrected_values_stand_beside_those_as_recorded():
 
 
 def test_the_page_names_every_key_of_the_document():
-    told = {
+    reported = {
         match[1]: tuple(re.findall(r"`(\w+)`", match[2]))
         for match in re.finditer(r"^\| `?([\w ]+?)`? \| (`.*`) \|$", PAGE.read_text("utf-8"), re.M)
     }
@@ -129,12 +130,12 @@ def test_the_page_names_every_key_of_the_document():
         analyse_jobs([trace(0, alike), trace(1, other)]),
     ):
         document = collectives_document(jobs, {"x.json": "empty"})
-        assert tuple(document) == told["the document"]
-        lists = {name: part for name, part in document.items() if name in told}
+        assert tuple(document) == reported["the document"]
+        lists = {name: part for name, part in document.items() if name in reported}
         lists["collectives"] = [one for rank in document["per_rank"] for one in rank["collectives"]]
-        assert set(lists) == set(told) - {"the document"}
+        assert set(lists) == set(reported) - {"the document"}
         for name, entries in lists.items():
-            assert all(tuple(entry) == told[name] for entry in entries), name
+            assert all(tuple(entry) == reported[name] for entry in entries), name
             assert entries or name == "mismatches"
     assert document["mismatches"]
 
@@ -247,9 +248,9 @@ KEYS = ("Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group si
         max_size=10,
     )
 )
-def test_whatever_the_metadata_there_is_a_document(told):
+def test_whatever_the_metadata_there_is_a_document(reported):
     by_rank = {}
-    for rank, ts, args in told:
+    for rank, ts, args in reported:
         by_rank.setdefault(rank, []).append({
             "ph": "X", "cat": "kernel", "name": "ncclDevKernel_Generic()", "ts": ts, "dur": 3,
             "pid": 0, "tid": 1, "args": {"device": rank, "stream": 1, **args},

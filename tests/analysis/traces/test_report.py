@@ -22,7 +22,7 @@ GRID = "cpu_grid"
 MATMUL = "traces/h200_matmul.pt.trace.json.gz"
 
 
-def test_one_file_has_tracelens_columns_and_ours_beside(report_of):
+def test_one_file_has_tracelens_columns_and_ours_next_to_them(report_of):
     report = report_of(RANK0)
     names = [table.name for table in report.tables]
     theirs = [name for name in names if name in BY_NAME]
@@ -41,7 +41,7 @@ def test_all_gemm_time_is_in_the_sheet_of_gemms(report_of):
     assert round(total * 1000) == report.summaries[0].gemm_kernel_ns > 0
 
 
-def test_several_files_have_a_column_that_tells_them_apart(report_of):
+def test_several_files_have_a_column_that_distinguishes_them(report_of):
     report = report_of(RANK0, RANK1)
     timeline = report.table("gpu_timeline")
     assert timeline.names == ("file", *BY_NAME["gpu_timeline"].table(()).names)
@@ -68,7 +68,7 @@ def test_a_job_is_matched_and_its_ranks_are_compared(job_report):
     assert len(job_report.table("nccl_implicit_sync").rows) == matched > 50
 
 
-def test_what_cannot_be_read_is_told_and_the_rest_is_there(report_of, tmp_path):
+def test_what_cannot_be_read_is_reported_and_the_rest_is_there(report_of, tmp_path):
     broken = tmp_path / "broken.json"
     broken.write_text("{")
     report = report_of(MATMUL, broken)
@@ -79,7 +79,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_there(report_of, tmp_path):
     assert len(report.summaries) == 1
 
 
-def test_a_trace_that_ends_early_is_told(report_of, tmp_path):
+def test_a_trace_that_ends_early_is_reported(report_of, tmp_path):
     text = gzip.decompress((DATA / MATMUL).read_bytes())
     cut = tmp_path / "cut.json"
     cut.write_bytes(text[: len(text) * 3 // 4])
@@ -94,7 +94,7 @@ def test_a_rank_twice_is_refused(report_of, tmp_path):
         report_of(tmp_path)
 
 
-def test_lanes_are_gathered_only_if_they_are_asked_for(report_of):
+def test_lanes_are_gathered_only_if_they_are_requested(report_of):
     assert report_of(MATMUL, with_lanes=False).lanes == []
     assert len(report_of(MATMUL).lanes) == 1
 
@@ -138,7 +138,7 @@ def test_a_trace_of_a_cpu_has_a_sheet_of_its_operators(report_of):
     assert report.warnings == []
 
 
-def test_beside_traces_with_work_on_a_gpu_kernels_are_the_workload(report_of):
+def test_with_gpu_work_in_other_traces_kernels_are_the_workload(report_of):
     report = report_of(MATMUL, GRID)
     assert report.has_gpu_work
     assert report.table("shapes").rows == report_of(MATMUL).table("shapes").rows
@@ -148,7 +148,7 @@ def test_beside_traces_with_work_on_a_gpu_kernels_are_the_workload(report_of):
     assert report_of(MATMUL).table("host_operators") is None
 
 
-def test_pages_tell_operators_of_all_files_together(report_of):
+def test_pages_show_operators_of_all_files_together(report_of):
     report = report_of(GRID)
     together = report.page_table("host_operators")
     assert len(together.rows) < len(report.table("host_operators").rows)
@@ -158,7 +158,7 @@ def test_pages_tell_operators_of_all_files_together(report_of):
     assert report.page_table("gemms") is None
 
 
-def test_a_trace_of_nothing_is_told(report_of, tmp_path):
+def test_a_trace_of_nothing_is_reported(report_of, tmp_path):
     path = tmp_path / "empty.json"
     path.write_text('{"traceEvents": []}')
     (note,) = report_of(path).notes

@@ -19,7 +19,7 @@ def _rows(table):
     return [dict(zip(table.names, row, strict=True)) for row in table.rows]
 
 
-def test_operators_of_several_files_stand_together(report_of):
+def test_operators_of_several_files_are_grouped(report_of):
     sheet = report_of(*RANKS).table("ops_summary")
     together = sum_over_files(sheet)
     names = [row["name"] for row in _rows(together)]
@@ -67,7 +67,7 @@ def test_rows_of_few_files_say_which():
     assert ONLY_ON not in sum_over_files(table).names
 
 
-def test_no_time_at_all_is_no_division_by_zero():
+def test_no_time_at_all_causes_no_division_by_zero():
     table = _table("ops_summary_by_category",
                    ("file", "op category", "Count", "total_direct_kernel_time_ms",
                     "Percentage (%)"),

@@ -30,7 +30,7 @@ def test_one_operation_stays_together():
     assert sizes(candidates(1024, 20)) == [20]
 
 
-def test_large_operations_stand_alone_and_small_ones_share():
+def test_large_operations_are_alone_and_small_ones_share():
     assert sizes(candidates(1024, 3) + candidates(1025, 2)) == [3, 2]
     assert sizes(candidates(16, 3) + candidates(17, 2)) == [5]
     assert sizes(candidates(16, 3) + candidates(1024, 2)) == [3, 2]
@@ -50,7 +50,7 @@ def test_groups_stay_within_memory():
     assert sizes(candidates(1024, 2), memory_budget_bytes=1) == [1, 1], "one always runs"
 
 
-def test_whoever_runs_alone_shares_with_nobody():
+def test_a_dispatch_that_runs_alone_shares_with_none():
     items = candidates(16, 3)
     items[1].runs_alone = True
     assert sizes(items) == [1, 1, 1]

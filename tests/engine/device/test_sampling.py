@@ -13,11 +13,11 @@ def test_every_dispatch_of_a_group_is_sampled_in_each_round(measure, memory_work
     rounds = [message.requests for message in channel.sent if isinstance(message, Sample)]
     assert all(sorted(key for key, _ in requests) == [0, 1, 2] for requests in rounds)
     for number, record in journal.records.items():
-        asked = sum(count for requests in rounds for key, count in requests if key == number)
-        assert asked == record.measurement.sample_count == 20
+        requested = sum(count for requests in rounds for key, count in requests if key == number)
+        assert requested == record.measurement.sample_count == 20
 
 
-def test_a_dispatch_that_fails_in_a_round_ends_and_the_others_go_on(measure, memory_workers):
+def test_a_dispatch_that_fails_in_a_round_ends_and_the_others_continue(measure, memory_workers):
     def answer(request):
         replies = memory_workers.healthy_answers(request)
         if not isinstance(request, Sample):

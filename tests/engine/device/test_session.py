@@ -52,7 +52,8 @@ def test_rounds_are_interleaved_and_differ_in_order(measure):
 
 
 def test_survivors_of_a_lost_worker_are_opened_again(measure, workers, monkeypatch):
-    """A worker dies while sampling: whoever it sampled is blamed, the others go on."""
+    """A worker dies while sampling: the dispatch that it sampled is blamed, and the others
+    continue."""
     monkeypatch.setattr("gemmetry.engine.device.results.STORE_EVERY_S", 0.0)
     killed = []
 
@@ -96,7 +97,8 @@ def test_a_wrong_result_after_timing_is_reported(measure):
 
 
 def test_a_full_disk_in_a_worker_is_no_fault_of_the_dispatch(measure, monkeypatch):
-    """The run ends, and what was being measured has no row: it has its turn again."""
+    """The run ends, and the dispatch being measured has no row, so that it is measured when the run
+    resumes."""
     original = WorkerProcess.receive
 
     def receive(self):
@@ -118,8 +120,8 @@ def changed_reply(monkeypatch, workers, number, kind, change):
 
     def receive(self):
         reply = original(self)
-        is_asked = isinstance(reply, kind) and workers.index(self) == number
-        return change(reply) if is_asked else reply
+        is_requested = isinstance(reply, kind) and workers.index(self) == number
+        return change(reply) if is_requested else reply
 
     monkeypatch.setattr(WorkerProcess, "receive", receive)
 
@@ -149,7 +151,7 @@ def test_only_the_first_process_verifies(measure, workers, monkeypatch):
 
 
 def test_further_processes_know_what_the_first_verified(measure, monkeypatch):
-    """Judging twice what is the same bit for bit would cost each process as much as verifying."""
+    """Judging bit-identical results twice would cost each process as much as verifying."""
     sent = []
     original = WorkerProcess.send
 
@@ -298,7 +300,7 @@ def test_a_dispatch_that_has_ended_is_not_opened_again_with_those_that_a_loss_le
 def test_whatever_workers_answer_every_dispatch_gets_its_record(
     measure, memory_workers, some_replies, seed
 ):
-    """Each answer is the right one or, with some probability, any."""
+    """Each answer is the right one or, with some probability, an arbitrary one."""
     chance = random.Random(seed)
     senseless = some_replies(chance, 200)
 
@@ -333,7 +335,8 @@ def test_whatever_workers_answer_every_dispatch_gets_its_record(
 
 
 def test_a_reply_out_of_turn_is_the_crash_of_whoever_ran(measure, workers, monkeypatch):
-    """Beside others it may be another's doing, so that the one to blame gets a turn alone."""
+    """Alongside others, another dispatch may have caused it, so the one to blame gets a turn
+    alone."""
     ran = []
 
     def change(reply):
@@ -349,10 +352,10 @@ def test_a_reply_out_of_turn_is_the_crash_of_whoever_ran(measure, workers, monke
 
 
 @pytest.mark.parametrize("kind", [Opened, Sampled])
-def test_a_worker_that_goes_on_after_its_answer_costs_the_last_it_answered(
+def test_a_worker_that_continues_after_its_answer_costs_the_last_it_answered(
     measure, workers, monkeypatch, kind
 ):
-    """The copy of a worker that a kernel forked sends what the worker sends, once more."""
+    """The copy of a worker that a kernel forked sends again what the worker sends."""
     original = WorkerProcess.receive
     twice = []
 
@@ -373,17 +376,17 @@ def test_a_worker_that_goes_on_after_its_answer_costs_the_last_it_answered(
 
 
 def test_what_a_sample_takes_sizes_the_first_round(measure, monkeypatch):
-    hear, next_count, told = WorkerProcess.hear, StopPolicy.next_count, []
+    hear, next_count, counts = WorkerProcess.hear, StopPolicy.next_count, []
 
     def hear_opened(self, kinds, keys):
         reply = hear(self, kinds, keys)
         return msgspec.structs.replace(reply, sample_s=0.25) if type(reply) is Opened else reply
 
     def counted(self, rounds, seconds_spent, sample_s):
-        told.append((len(rounds), sample_s))
+        counts.append((len(rounds), sample_s))
         return next_count(self, rounds, seconds_spent, sample_s)
 
     monkeypatch.setattr(WorkerProcess, "hear", hear_opened)
     monkeypatch.setattr(StopPolicy, "next_count", counted)
     measure(["default"])
-    assert told[0] == (0, 0.25)
+    assert counts[0] == (0, 0.25)

@@ -117,7 +117,7 @@ def test_a_full_disk_is_not_the_dispatchs_fault(standing, ended, worker, make_ca
     assert one.id not in ended
 
 
-def test_a_spoiled_worker_is_ended_and_others_go_on(standing, ended, worker, make_candidate):
+def test_a_spoiled_worker_is_ended_and_others_continue(standing, ended, worker, make_candidate):
     spoiled = Failure("LaunchError", "x", worker_is_spoiled=True)
     with pytest.raises(WorkerLost):
         standing.raise_if_fatal(worker, make_candidate(1), spoiled)

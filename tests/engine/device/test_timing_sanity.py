@@ -48,8 +48,8 @@ def test_without_a_known_peak_it_does_not_apply():
 
 @pytest.fixture
 def slow_device(monkeypatch):
-    """Every device computes at most 0.25 GFLOP/s: of an 8×8×8 product that the pretend device
-    does in 2 µs, what `fast` claims is too much and the default is not."""
+    """Every device computes at most 0.25 GFLOP/s: for an 8×8×8 product, which the simulated device
+    does in 2 µs, the time of `fast` is too short and that of the default is not."""
     limit = SpeedLimit(1024 / 1800e-9, "a pretend data sheet")
     monkeypatch.setattr(timing_sanity, "speed_limit", lambda *_: limit)
 

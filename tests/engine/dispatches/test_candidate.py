@@ -92,7 +92,7 @@ def test_a_measured_bandwidth_bounds_products_of_the_cpu(monkeypatch):
     assert "40.0 GB/s" in record.roofline_source
 
 
-def test_an_ended_record_tells_stage_and_reason():
+def test_a_record_of_a_failure_has_its_stage_and_reason():
     candidate = make_candidate()
     candidate.stage = Stage.VERIFY
     maker = RecordMaker(RunSettings(), "env", Path("/x"))

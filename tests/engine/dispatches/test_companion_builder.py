@@ -37,7 +37,7 @@ def test_other_operations_are_built_in_the_same_configuration(workspace):
     ((built, is_forced),) = seen
     assert built.operation == OTHER
     assert built.configuration.name == "noisy_3"
-    assert not is_forced, "forcing is for what was asked for"
+    assert not is_forced, "forcing applies to requested dispatches only"
 
 
 def test_none_where_it_is_not_supported(workspace):
@@ -64,10 +64,10 @@ def test_slow_builds_are_left_to_the_thorough_level(workspace, is_quick, level, 
     assert (found is not None) == expected
 
 
-def test_the_configuration_tells_tile_and_stages(workspace):
+def test_the_configuration_shows_tile_and_stages(workspace):
     builder = CompanionBuilder(NullProvider(), workspace)
-    told = builder.companions(dispatch(tile_m=64, tile_n=32, tile_k=16, stages=3), "standard")
-    assert (told.tile, told.stages) == ((64, 32, 16), 3)
+    companions = builder.companions(dispatch(tile_m=64, tile_n=32, tile_k=16, stages=3), "standard")
+    assert (companions.tile, companions.stages) == ((64, 32, 16), 3)
     silent = builder.companions(dispatch(), "standard")
     assert (silent.tile, silent.stages) == (None, None)
 

@@ -131,14 +131,14 @@ def look():
 
 
 @pytest.mark.parametrize("how", RETURNING)
-def test_a_copy_that_comes_back_is_always_found(look, how):
+def test_a_copy_that_returns_is_always_found(look, how):
     with pytest.raises(LaunchError, match="the kernel forks and"):
         look(RETURNING[how])
     look(int)  # the next kernel is not to blame
 
 
 def test_a_slow_copy_is_waited_for(look, monkeypatch):
-    """Looks that find it waiting for a processor do not count, however many they are."""
+    """Looks that find it waiting for a processor do not count, however many there are."""
     real, looks = copies.descendants, []
     go_on, gone_on = os.pipe()
 

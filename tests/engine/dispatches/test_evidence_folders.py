@@ -36,7 +36,7 @@ def folders(tmp_path):
     return EvidenceFolders(tmp_path / FAILURES, RunSettings(seed=7, distribution="normal"))
 
 
-def test_evidence_stands_in_the_dispatchs_folder(folders, tmp_path):
+def test_evidence_is_in_the_dispatchs_folder(folders, tmp_path):
     path = folders.keeper(dispatch_of())(evidence_of())
     assert path == f"artifacts/failures/cuda-1/user/{OPERATION}_default"
     assert load(tmp_path / path).check == "values"

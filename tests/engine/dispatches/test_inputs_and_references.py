@@ -42,7 +42,7 @@ def test_inputs_are_made_once_and_dropped_when_too_many(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("providers", [("numpy",), ("device",)])
 @pytest.mark.parametrize("limit", [1e12, 10.0])
-def test_the_device_computes_references_that_are_large_or_when_asked(
+def test_the_device_computes_references_that_are_large_or_on_request(
     tmp_path, monkeypatch, providers, limit
 ):
     monkeypatch.setattr(inputs_and_references, "HOST_REFERENCE_FLOPS", limit)

@@ -1,4 +1,4 @@
-"""A script stands for compute-sanitizer: it runs the program and reports what it is told to."""
+"""A script replaces compute-sanitizer: it runs the program and reports what the test specifies."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_launch_that_fails_for_itself_says_nothing(tool, tmp_path):
     assert "launch 1 was rejected" in found.detail
 
 
-def test_what_cannot_be_built_is_told(tool, tmp_path):
+def test_what_cannot_be_built_is_reported(tool, tmp_path):
     tool()
     found = sanitize(dispatch_of("compile_error"), hello_of(tmp_path), "memcheck")
     assert found.outcome is CheckOutcome.NOT_APPLICABLE
@@ -158,7 +158,7 @@ def test_the_worker_runs_each_tool_and_a_finding_fails_the_dispatch(tool, tmp_pa
     assert opened.verdict.status is Verification.FAILED
     assert opened.verdict.reason.startswith("memcheck: 3 found, first: Invalid __global__ read")
     assert opened.verdict.checks["racecheck"].startswith("failed: 3 found")
-    # Each tool has the stage's deadline for itself.
+    # Each tool has the whole deadline of the stage.
     assert [m.stage for m in channel.sent if isinstance(m, Entered)].count(Stage.VERIFY) == 3
 
 

@@ -39,8 +39,8 @@ def test_folders_are_numbered_in_plan_order(store):
     assert {candidate.trace_kept for candidate in candidates} == {0}
     root = experiment.path.resolve() / "traces_matmul"
     assert found == [str(root / f"config_000{number}") for number in range(1, len(found) + 1)]
-    told = [(one["dispatch"], one["device"]) for one in entries(experiment.path)]
-    assert told == [(candidate.name, "null:0") for candidate in candidates]
+    reported = [(one["dispatch"], one["device"]) for one in entries(experiment.path)]
+    assert reported == [(candidate.name, "null:0") for candidate in candidates]
     assert candidates[0].lane.target == Target(TargetKind.NULL)
 
 

@@ -26,7 +26,7 @@ JOB = Recording(RunSettings(), TraceSchedule(wait_steps=0, warmup_steps=1, repea
     "name", ["matmul_8x6x4_f32n_f32t_f32t", "matmul_8x8x8_s8t_s8t_s32t",
              "matmul_8x6x4_bf16t_bf16t_bf16t_bias"],
 )  # fmt: skip
-def test_facts_tell_files_and_checksums(name, tmp_path):
+def test_facts_show_files_and_checksums(name, tmp_path):
     operation = parse_operation(name)
     dispatch = Dispatch(operation, Configuration(), "torch", Target(TargetKind.CPU))
     executable = TorchProvider().build(dispatch, Workspace(generated=tmp_path))

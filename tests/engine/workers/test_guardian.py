@@ -66,8 +66,8 @@ def start(tmp_path):
         ours.close()
 
 
-def told(control):
-    """All that a guardian told, by its end."""
+def report_of(control):
+    """Everything that a guardian reported by its end."""
     control.settimeout(PATIENCE_S)
     text = b""
     while data := control.recv(1 << 16):
@@ -99,10 +99,10 @@ def wait_for_end(pids):
         ("import os; os.abort()", -6),
     ],
 )
-def test_the_workers_status_is_told(start, code, status):
+def test_the_workers_status_is_reported(start, code, status):
     code = f"import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); {code}"
     process, control = start(code)
-    assert told(control)["left"] == []
+    assert report_of(control)["left"] == []
     assert process.wait(PATIENCE_S) == status
 
 
@@ -118,7 +118,7 @@ def test_all_that_a_worker_started_ends_with_it_or_the_parent(start, tmp_path, e
     if end == "the parent is gone":
         control.close()
     else:
-        report = told(control)
+        report = report_of(control)
         assert report["worker"] == pids[0]
         names = [f"sleep {n} (process {pid})" for n, pid in ((1001, pids[1]), (1003, pids[3]))]
         assert sorted(report["left"]) == names

@@ -27,7 +27,7 @@ def start(tmp_path):
         channel.close()
 
 
-def test_a_worker_ends_when_it_is_asked_to(start):
+def test_a_worker_ends_on_request(start):
     channel, process = start()
     assert process.wait(0) is None
     channel.send(Shutdown())

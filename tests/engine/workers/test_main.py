@@ -30,7 +30,7 @@ HELLO = Hello("fake", {}, Target(TargetKind.NULL), RunSettings(), "g", "r", "f",
 
 
 class Fake:
-    """A provider whose compile method yields what it is told, then may raise."""
+    """A provider whose compile method yields what the test specifies and then may raise."""
 
     def __init__(self, results, error=None):
         self.results = results
@@ -63,7 +63,7 @@ def compile_with(provider, *names, rows=None):
     return found
 
 
-def test_results_are_told_as_they_come_in_any_order():
+def test_results_are_reported_as_they_come_in_any_order():
     first, second = compile_with(Fake({"bb": None, "a": CompileError("bad tile")}), "a", "bb")
     assert first == CompileDone(1, BuildFacts(registers=2), None)
     assert (second.id, second.failure.kind, second.failure.message) == (
@@ -71,7 +71,7 @@ def test_results_are_told_as_they_come_in_any_order():
     )  # fmt: skip
 
 
-def test_equal_configurations_of_several_operations_are_told_apart():
+def test_equal_configurations_of_several_operations_are_distinguished():
     class Backwards:
         def compile(self, dispatches, workspace):
             for dispatch in reversed(dispatches):

@@ -105,7 +105,7 @@ def test_a_provider_that_does_not_work_here_says_so(start):
     assert failure.kind == "UnknownNameError"
 
 
-def test_a_death_is_told_with_its_signal(start):
+def test_a_death_is_reported_with_its_signal(start):
     worker = start()
     worker.wait_ready()
     os.kill(worker.pid, signal.SIGABRT)
@@ -141,7 +141,7 @@ def test_the_stop_flag_ends_waiting(start, context):
     assert not is_running(worker.pid)
 
 
-def test_a_worker_that_eats_the_machines_memory_is_ended(start, monkeypatch):
+def test_a_worker_that_exhausts_the_machines_memory_is_ended(start, monkeypatch):
     monkeypatch.setattr(local, "MIN_FREE_SHARE", 1.0)
     monkeypatch.setattr(local, "LARGE_SHARE", 0.0)
     worker = start()

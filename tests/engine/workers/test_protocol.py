@@ -115,7 +115,7 @@ def test_nothing_in_time_is_a_timeout_and_a_late_message_still_comes():
     worker.close()
 
 
-def test_a_closed_end_is_told():
+def test_a_closed_end_is_reported():
     parent, worker = channels()
     worker.close()
     with pytest.raises(ChannelClosed):

@@ -197,14 +197,14 @@ def frame(payload: bytes) -> bytes:
         frame(b"\x94\xa7Entered\xa2\xff\xff\x00"),
     ],
 )
-def test_what_is_no_frame_is_told(pair, sent):
+def test_what_is_not_a_frame_is_reported(pair, sent):
     channel, theirs = pair
     theirs.sendall(sent)
     with pytest.raises(BadFrame):
         channel.receive(1.0)
 
 
-def test_a_frame_that_does_not_go_on_is_told(pair, monkeypatch):
+def test_an_incomplete_frame_is_reported(pair, monkeypatch):
     channel, theirs = pair
     theirs.sendall(frame(b"x" * 100)[:50])
     with pytest.raises(TimeoutError):
@@ -222,7 +222,7 @@ def test_a_frame_cut_short_by_the_end_is_the_end(pair):
         channel.receive(1.0)
 
 
-def test_random_bytes_and_spoiled_frames_are_messages_or_told(some_replies):
+def test_random_bytes_and_spoiled_frames_are_messages_or_errors(some_replies):
     """Whatever comes, reading ends in a message or in one of three exceptions."""
     chance = random.Random(1)
     right = [msgspec.msgpack.encode(reply) for reply in some_replies(random.Random(2), 60)]

@@ -18,14 +18,14 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def started():
-    """Starts a process, in a session of its own if asked."""
+    """Starts a process, in a session of its own on request."""
     running = []
 
     def go(seconds, *, own):
         process = subprocess.Popen(["sleep", str(seconds)], start_new_session=own)
         running.append(process)
         while not Path(f"/proc/{process.pid}/cmdline").read_bytes().startswith(b"sleep"):
-            time.sleep(0.001)  # it is executed, but its arguments are not in place yet
+            time.sleep(0.001)  # it is running, but its arguments are not in place yet
         return process
 
     yield go

@@ -93,7 +93,7 @@ def test_a_damaged_object_is_left_out_alone():
     assert "bad" in problem.what
 
 
-def test_a_lost_quote_costs_one_event_and_is_told():
+def test_a_lost_quote_costs_one_event_and_is_reported():
     good = [{"name": f"event {i}"} for i in range(50)]
     parts = [json.dumps(event) for event in good]
     parts[20] = '{"name": "no end}'
@@ -104,14 +104,14 @@ def test_a_lost_quote_costs_one_event_and_is_told():
     assert "has no end" in str(reader.text.problems[0])
 
 
-def test_what_stands_between_events_is_told():
+def test_text_between_events_is_reported():
     found, reader = read(b'{"events": [{"a": 1}, 7, "x", {"a": 2} null]}')
     assert found == [{"a": 1}, {"a": 2}]
     assert reader.text.left_out == 2
     assert "7" in reader.text.problems[0].what
 
 
-def test_a_brace_too_many_is_told_and_reading_goes_on():
+def test_an_extra_brace_is_reported_and_reading_continues():
     found, reader = read(b'{"events": [{"a": 1}}, {"a": 2}]}')
     assert found == [{"a": 1}, {"a": 2}]
     assert reader.text.is_partial
@@ -138,7 +138,7 @@ def test_the_key_within_a_text_or_an_inner_object_is_not_taken_for_it():
     assert outer_object(reader.head, reader.tail, inner)[0] == inner
 
 
-def test_a_byte_order_mark_is_no_harm():
+def test_a_byte_order_mark_is_ignored():
     assert read(b"\xef\xbb\xbf" + b'{"events": [{"a": 1}]}')[0] == [{"a": 1}]
 
 
@@ -185,7 +185,7 @@ def test_a_stream_that_fails_keeps_what_came_before():
     assert reader.text.is_partial
 
 
-def test_many_objects_without_an_end_do_not_take_for_ever():
+def test_many_objects_without_an_end_do_not_take_forever():
     found, reader = read(b'{"events": [{"a": 1}, ' + b'{"b": [}, ' * 5000 + b'{"a": 2}]}')
     assert found == [{"a": 1}]
     assert reader.text.is_partial

@@ -20,7 +20,7 @@ def test_what_has_no_place_is_replaced(text, expected):
     assert repaired(text.encode(), msgspec.json.decode) == expected
 
 
-def test_bytes_that_are_no_utf8_are_replaced():
+def test_bytes_that_are_not_utf8_are_replaced():
     assert repaired(b'"a\xffb"', msgspec.json.decode) == "a\ufffdb"
 
 
@@ -32,6 +32,6 @@ def test_digits_stay_as_they_are():
     assert bytes(raw["ts"]) == b"1661938466265087.123"
 
 
-def test_what_is_no_json_has_a_reason():
+def test_what_is_not_json_has_a_reason():
     assert "line 1" in repaired(b"{", msgspec.json.decode)
     assert repaired(b"[" * 100_000, msgspec.json.decode)

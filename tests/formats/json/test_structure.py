@@ -31,7 +31,7 @@ def test_finds_each_object_whatever_stands_in_its_texts(objects, sizes, ascii_on
     assert structure.end == text.rindex(b"]")
 
 
-def test_tells_what_is_open_at_the_end():
+def test_reports_what_is_open_at_the_end():
     structure = Structure()
     structure.feed(b'{"a": 1}, {"b": [{"c": "x}')
     assert structure.spans == [(0, 8)]

@@ -1,4 +1,4 @@
-"""Databases made up after rocprofiler-sdk's ``rocpd_tables.sql``, in both layouts: no real one
+"""Databases modelled on rocprofiler-sdk's ``rocpd_tables.sql``, in both layouts, as no real one
 with a licence to copy was found."""
 
 from __future__ import annotations
@@ -220,8 +220,8 @@ def test_damage_anywhere_raises_nothing(tmp_path, data):
     assert rows is None or (rows.gpu.duration_ns >= 0).all()
 
 
-def test_a_message_of_the_database_that_is_no_text(database):
-    """SQLite tells the damaged name as it stands in the file."""
+def test_a_message_of_the_database_that_is_not_text(database):
+    """SQLite's message contains the damaged name as it stands in the file."""
     path = database(COMMON, INLINE, suffixes=("",))
     content = path.read_bytes().replace(b"tablerocpd_string", b"tablerocpd_str\xb0\xb0\xb0")
     path.write_bytes(

@@ -49,7 +49,7 @@ def test_gpus_are_counted_apart_from_cpus():
     assert agents.products() == {0: "p1", 1: "p3", 7: "p7"}
 
 
-def test_the_rank_as_launchers_tell_it():
+def test_the_rank_comes_from_the_launchers_variables():
     assert rank_of([{"RANK": "2", "WORLD_SIZE": "4"}]) == (2, 4)
     assert rank_of([{"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": 2}]) == (1, 2)
     assert rank_of([{"SLURM_PROCID": "x"}]) == (None, None)

@@ -95,7 +95,7 @@ def test_it_knows_its_memory(device: IreeDevice):
     device.release()
 
 
-def test_a_device_that_cannot_be_opened_is_told():
+def test_a_device_that_cannot_be_opened_is_reported():
     with pytest.raises(DeviceLostError, match="IREE cannot open cuda://97"):
         IreeDevice(parse_target("cuda:97"))
 

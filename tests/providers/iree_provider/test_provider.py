@@ -144,7 +144,7 @@ def test_f64_stays_f64(compiled):
     assert "--iree-input-demote-f64-to-f32=false" in facts.compile_command
 
 
-def test_facts_tell_what_was_compiled_and_how(compiled, workspace):
+def test_facts_show_what_was_compiled_and_how(compiled, workspace):
     facts = compiled["matmul_257x129x65_f32t_f32t_f32t_default"].facts
     assert "vector_reduction" in facts.default_configuration
     assert "translation_info" in facts.default_configuration
@@ -163,9 +163,9 @@ def test_facts_tell_what_was_compiled_and_how(compiled, workspace):
     assert "--iree-opt-data-tiling" in packed.compile_command
 
 
-def test_the_machine_code_of_the_host_is_told(compiled, workspace):
+def test_the_machine_code_of_the_host_is_reported(compiled, workspace):
     root = workspace.generated.parent
-    # IREE makes a matmul of a 1x1 convolution, forgets the attribute, and finds the code it has.
+    # IREE turns a 1x1 convolution into a matmul, drops the attribute, and finds the code it has.
     (forgotten,) = (name for name in compiled if "_1x1x4_" in name and name.endswith("_conv"))
     for name, result in compiled.items():
         facts = result.facts
@@ -183,7 +183,7 @@ def test_the_machine_code_of_the_host_is_told(compiled, workspace):
         assert str(root) not in printed
 
 
-def test_the_code_for_nvidia_tells_what_it_takes(tmp_path: Path):
+def test_the_code_for_nvidia_shows_the_resources_it_needs(tmp_path: Path):
     target = parse_target("cuda-sm_80")
     name = "matmul_256x256x256_f16t_f16t_f16t"
     wanted = [
@@ -212,7 +212,7 @@ def test_the_code_for_nvidia_tells_what_it_takes(tmp_path: Path):
     assert "tile_config_64x64_64x5" not in Path(facts[2].assembly_path).name
 
 
-def test_the_code_for_amd_tells_what_it_takes(tmp_path: Path):
+def test_the_code_for_amd_shows_the_resources_it_needs(tmp_path: Path):
     dispatch = dispatch_of("matmul_256x256x256_f16t_f16t_f16t", target=parse_target("hip-gfx942"))
     (result,) = PROVIDER().compile([dispatch], Workspace(generated=tmp_path / "generated"))
     facts = result.facts
@@ -246,7 +246,7 @@ def test_forcing_compiles_again(provider, workspace, compiled):
     assert record.stat().st_mtime_ns > before
 
 
-def test_what_cannot_be_costs_its_own_row_only(tmp_path: Path):
+def test_an_impossible_dispatch_costs_its_own_row_only(tmp_path: Path):
     name = "matmul_128x256x128_f32t_f32t_f32t"
     dispatches = [
         dispatch_of(name),
@@ -336,7 +336,7 @@ def test_one_legacy_dispatch_of_each_kind_compiles_for_sm_80(tmp_path: Path):
     assert [result.error for result in results] == [None] * len(wanted)
 
 
-def test_records_of_a_gpu_tell_what_its_clock_hides(tmp_path: Path):
+def test_records_of_a_gpu_show_what_its_clock_hides(tmp_path: Path):
     name = "matmul_64x64x64_f32t_f32t_f32t"
     here, elsewhere = Target(TargetKind.CUDA, "sm_80", 0), parse_target("cuda-sm_80")
     workspace = Workspace(generated=tmp_path / "generated")

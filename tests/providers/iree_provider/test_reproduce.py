@@ -70,7 +70,7 @@ def test_input_files_hold_the_inputs_of_seed_and_distribution(tmp_path: Path):
         (["matmul_1x1x1_f32t_f32t_f32t", "/dev/null/x"], 3, "cannot write /dev/null/x"),
     ],
 )
-def test_mistakes_are_told_by_exit_status(arguments, status, words, capsys, tmp_path, monkeypatch):
+def test_mistakes_set_the_exit_status(arguments, status, words, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert input_files.main(arguments) == status
     assert words in capsys.readouterr().err

@@ -35,7 +35,7 @@ VULKAN = Target(TargetKind.VULKAN, "ada", None)
         ("f32t_f32t_f32t", Target(TargetKind.NULL), "no backend for null"),
     ],
 )
-def test_refusals_tell_why(operands, target, part):
+def test_refusals_give_their_reason(operands, target, part):
     reason = unsupported_reason(parse_operation(f"matmul_64x64x64_{operands}"), target)
     assert reason is not None
     assert part in reason

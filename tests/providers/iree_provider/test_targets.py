@@ -60,7 +60,7 @@ def test_devices_are_addressed_by_number():
     assert targets.device_uri(parse_target("cuda:1")) == "cuda://1"
 
 
-def test_a_driver_that_cannot_be_opened_is_no_device(monkeypatch):
+def test_a_driver_that_cannot_be_opened_is_not_a_device(monkeypatch):
     def refuse(name: str) -> None:
         raise RuntimeError(f"UNAVAILABLE; {name} driver library not found")
 

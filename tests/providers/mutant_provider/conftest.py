@@ -1,4 +1,4 @@
-"""Launches planted kernels of the host for the tests here, and judges what comes out."""
+"""Launches planted kernels of the host for the tests here, and judges the results."""
 
 from __future__ import annotations
 

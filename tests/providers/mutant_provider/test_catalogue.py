@@ -18,7 +18,7 @@ from gemmetry.verification.protocol import CHECKS
 CHECK_NAMES = {check.run.__name__.removeprefix("check_") for check in CHECKS}
 CHECK_NAMES |= {"form", "after_timing", "timing_sanity"}
 TRY_MORE = {"tail_shapes", "long_axes", "many_calls"}
-"""Checks that try more at paranoid than at standard."""
+"""Checks that try more at level paranoid than at standard."""
 ALL = [pytest.param(item, id=item.configuration) for item in planted()]
 
 
@@ -27,7 +27,7 @@ def on_host(*, is_bug: bool) -> list[Mutant]:
     return [p for p in seen if p.vehicle is Carrier.HOST and p.is_bug is is_bug]
 
 
-def test_names_of_configurations_tell_number_slug_and_vehicle() -> None:
+def test_names_of_configurations_contain_number_slug_and_carrier() -> None:
     bug = Mutant(5, "k_tail_dropped", "", Carrier.HOST, "")
     right = Mutant(3, "stream_k", "", Carrier.CUDA, "", is_bug=False)
     assert bug.configuration == "m05_k_tail_dropped_host"

@@ -66,7 +66,7 @@ def test_a_host_kernel_runs_on_no_gpu() -> None:
         MutantProvider().build(dispatch, WORKSPACE)
 
 
-def test_a_vehicle_whose_library_is_missing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_carrier_whose_library_is_missing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provider, "find_spec", lambda name: None)
     assert vehicle_problem(Carrier.TRITON, CPU) == "needs triton and torch"
     assert vehicle_problem(Carrier.HOST, CPU) is None

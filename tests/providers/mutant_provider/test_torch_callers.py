@@ -1,4 +1,4 @@
-"""What needs no GPU; streams and graphs are in tests/gpu/test_renewal.py."""
+"""The part that needs no GPU; streams and graphs are in tests/gpu/test_renewal.py."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_every_behaviour_and_option_is_documented():
 # What is listed
 
 
-def test_only_default_and_fast_are_listed_unless_asked():
+def test_only_default_and_fast_are_listed_unless_requested():
     assert [c.name for c in NullProvider().configurations(OPERATION, NULL)] == ["default", "fast"]
     provider = NullProvider({"configurations": ["wrong", "fast", "slow_5"]})
     names = [c.name for c in provider.configurations(OPERATION, NULL)]
@@ -192,7 +192,7 @@ def test_slow_really_sleeps_and_is_predicted(launch):
 
 
 def test_a_dispatch_costs_little(build):
-    """1000 dispatches must fit in 5 s with everything else the engine does."""
+    """1000 dispatches must fit into 5 s with everything else that the engine does."""
     provider = NullProvider()
     began = time.thread_time()  # Threads of libraries may still spin.
     for _ in range(200):
@@ -295,7 +295,7 @@ def test_chatty_writes_to_both_streams(tmp_path):
 
 
 class Hung(BaseException):
-    """Stands for a deadline that ends the process."""
+    """Replaces a deadline that ends the process."""
 
 
 @pytest.mark.parametrize("configuration", ["hang", "hang_build", "hang_compile"])
@@ -315,7 +315,7 @@ def test_hangs_do_not_return(launch, monkeypatch, configuration):
 # Compiling ahead
 
 
-def test_it_compiles_ahead_only_when_told():
+def test_it_compiles_ahead_only_on_request():
     assert not NullProvider().compiles_ahead(NULL)
     assert NullProvider({"seconds_per_compile": 0}).compiles_ahead(NULL)
 
@@ -347,7 +347,7 @@ def test_build_uses_what_was_compiled(workspace, monkeypatch):
     provider.build(make("default"), workspace)
 
 
-def test_generate_writes_one_file_an_operation(workspace):
+def test_generate_writes_one_file_per_operation(workspace):
     dispatches = [make("default"), make("fast")]
     (path,) = NullProvider().generate(dispatches, workspace)
     assert path.relative_to(workspace.generated).as_posix() == f"null/matmul/{NAME}/{NAME}.txt"

@@ -116,7 +116,7 @@ def test_conv2d(launch: Any, dtype: str, modifiers: str) -> None:
         ("matmul_8x8x8_f32t_f32t_f32t", Target(TargetKind.VULKAN), "no vulkan"),
     ],
 )  # fmt: skip
-def test_what_torch_cannot_do_is_told(name: str, target: Target, reason: str) -> None:
+def test_what_torch_cannot_do_is_reported(name: str, target: Target, reason: str) -> None:
     operation = parse_operation(name)
     assert reason in str(PROVIDER().supports(operation, target))
 

@@ -33,7 +33,7 @@ def dispatch(target: str, operation: str, configuration: str = TILE) -> Dispatch
     ("target", "instruction", "forms"),
     [("cuda-sm_90", "wgmma", {"ptx", "cubin"}), ("hip-gfx942", "mfma", {"amdgcn", "hsaco"})],
 )
-def test_cross_compiling_tells_what_is_in_the_machine_code(
+def test_cross_compiling_shows_what_is_in_the_machine_code(
     workspace: Workspace, target: str, instruction: str, forms: set[str]
 ) -> None:
     wanted = dispatch(target, "matmul_64x64x64_bf16t_bf16t_bf16t")
@@ -94,7 +94,7 @@ def test_odd_sizes_compile(workspace: Workspace, target: str, operation: str) ->
     assert compiled.facts.matrix_instruction != "none"
 
 
-def test_default_tells_what_it_stands_for(workspace: Workspace) -> None:
+def test_default_reports_the_chosen_configuration(workspace: Workspace) -> None:
     wanted = dispatch("cuda-sm_80", "matmul_64x64x64_f32t_f32t_f32t", "default")
     (compiled,) = PROVIDER().compile([wanted], workspace)
     assert re.fullmatch(r"tile_\w+", compiled.facts.default_configuration or "")
@@ -142,7 +142,7 @@ def test_files_are_written_whole(tmp_path: Path) -> None:
         write_atomically(path / "c.txt", b"")
 
 
-def test_a_missing_device_is_told(workspace: Workspace) -> None:
+def test_a_missing_device_is_reported(workspace: Workspace) -> None:
     wanted = dispatch("cuda-sm_90", "matmul_64x64x64_f32t_f32t_f32t")
     with pytest.raises(Exception, match="only be compiled"):
         PROVIDER().build(wanted, workspace)

@@ -23,7 +23,7 @@ def test_absent_tensors_are_constants() -> None:
     assert plan.arguments(NAMES)[:5] == [None] * 5
 
 
-def test_divisible_arguments_are_told() -> None:
+def test_divisible_arguments_are_declared() -> None:
     plan = make_plan(
         parse_operation("matmul_33x32x48_f16t_f16t_f32t"), TritonTile(32, 32, 32, 4, 2)
     )

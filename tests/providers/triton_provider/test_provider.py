@@ -59,8 +59,8 @@ needs_triton = pytest.mark.skipif(
 
 @needs_triton
 def test_the_interpreter_conforms(forked) -> None:
-    """Every operation in every configuration, by the suite that all providers are held to; in a
-    process of its own, as Triton decides whether it interprets when it is first imported."""
+    """Every operation in every configuration, by the suite that all providers must pass; in a
+    separate process, as Triton decides whether it interprets when it is first imported."""
     variables = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     run = forked(CONFORMANCE, json.dumps([OPERATIONS, REFUSED]), env=variables, timeout=300)
     assert run.returncode == 0, run.stderr[-2000:]
@@ -85,7 +85,7 @@ def test_the_interpreter_conforms(forked) -> None:
         ("batch_matmul_1000000x4096x4096x8_f32t_f32t_f32t", "cuda-sm_90", "one launch"),
     ],
 )
-def test_what_the_kernel_cannot_do_is_told(name: str, target: str, reason: str) -> None:
+def test_what_the_kernel_cannot_do_is_reported(name: str, target: str, reason: str) -> None:
     assert reason in str(PROVIDER().supports(parse_operation(name), parse_target(target)))
 
 

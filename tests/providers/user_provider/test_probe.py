@@ -18,26 +18,26 @@ def g(a, b, tile, **others): ...
 """
 
 
-def test_another_process_tells_what_importing_here_would(tmp_path):
+def test_another_process_reports_what_importing_here_would(tmp_path):
     path = tmp_path / "my kernel.py"
     path.write_text(SOURCE)
     texts = [f"{path}:f", f"{path}:g"]
-    for told, text in zip(inspect_kernels(texts), texts, strict=True):
+    for inspected, text in zip(inspect_kernels(texts), texts, strict=True):
         loaded = load_kernel(text, prefix=True)
-        assert str(told) == str(loaded)
-        assert told.configurations == loaded.configurations
-        assert told.parameters == loaded.parameters
-        assert (told.arrays, told.digest) == (loaded.arrays, loaded.digest)
-        assert told.writes_output is loaded.writes_output
+        assert str(inspected) == str(loaded)
+        assert inspected.configurations == loaded.configurations
+        assert inspected.parameters == loaded.parameters
+        assert (inspected.arrays, inspected.digest) == (loaded.arrays, loaded.digest)
+        assert inspected.writes_output is loaded.writes_output
         for keywords in ([], ["bias"], ["out"]):
-            assert told.refusal(keywords) == loaded.refusal(keywords)
+            assert inspected.refusal(keywords) == loaded.refusal(keywords)
 
 
 def test_configurations_of_the_request_are_named_and_checked(tmp_path):
     path = tmp_path / "k.py"
     path.write_text(SOURCE)
-    (told,) = inspect_kernels([f"{path}:g"], configurations=[{"tile": 7}])
-    assert told.configurations == {"tile7": {"tile": 7}}
+    (inspected,) = inspect_kernels([f"{path}:g"], configurations=[{"tile": 7}])
+    assert inspected.configurations == {"tile7": {"tile": 7}}
     with pytest.raises(RequestError, match="missing a required argument: 'tile'"):
         inspect_kernels([f"{path}:g"], configurations=[{"stages": 7}])
 

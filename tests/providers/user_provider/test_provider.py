@@ -179,11 +179,11 @@ def test_configurations_of_the_module_and_of_the_request(kernel, launch):
     assert dict(found.parameters) == {"tile": 8, "order": "i-k/j"}
     assert provider.parse_configuration("tile16", operation, CPU) is None
     launch(provider, NAME, "tile8_order_i_k_j", CPU)
-    asked = kernel(source, configurations=[{"tile": 16}])
-    assert [c.name for c in asked.configurations(operation, CPU)] == ["tile16"]
+    requested = kernel(source, configurations=[{"tile": 16}])
+    assert [c.name for c in requested.configurations(operation, CPU)] == ["tile16"]
 
 
-def test_several_kernels_are_told_apart_by_their_function(tmp_path, launch):
+def test_several_kernels_are_distinguished_by_their_function(tmp_path, launch):
     path = tmp_path / "two.py"
     path.write_text(
         "def one(a, b):\n    return a @ b\ndef two(a, b, *, slices=1, tile=1):\n    return a @ b\n"
@@ -201,7 +201,7 @@ def test_several_kernels_are_told_apart_by_their_function(tmp_path, launch):
         list(twice.configurations(operation, CPU))
 
 
-def test_modules_beside_the_file_can_be_imported(tmp_path, launch):
+def test_modules_next_to_the_file_can_be_imported(tmp_path, launch):
     (tmp_path / "gemmetry_test_helper.py").write_text("def product(a, b):\n    return a @ b\n")
     path = tmp_path / "with_helper.py"
     path.write_text(

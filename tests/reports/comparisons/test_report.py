@@ -100,8 +100,8 @@ def test_files(comparison, tmp_path):
 
 @pytest.fixture
 def few(make_record):
-    """One dispatch of three samples a side, 85 times as long; one of which samples are missing; and
-    one that is fine."""
+    """Three dispatches: one with three samples per side that takes 85 times as long, one whose
+    samples are missing, and one that is fine."""
     before = [make_record(name) for name in NAMES[:3]]
     after = [make_record(NAMES[0], gflops=200.0 / 85), *before[1:]]
 
@@ -171,7 +171,7 @@ def test_long_lists_without_difference_are_counted(make_record, console_text):
     assert "… and 10 more without a shown difference" in text
 
 
-def test_differing_inputs_are_said_aloud(make_record, console_text):
+def test_differing_inputs_are_reported(make_record, console_text):
     one = ResultSet(title="a", records=[make_record(NAMES[0])], samples=_samples)
     records = [dataclasses.replace(one.records[0], distribution="zeros")]
     other = dataclasses.replace(one, records=records)
@@ -206,7 +206,7 @@ def test_a_ratio_by_rounds_that_the_medians_contradict_is_explained(make_record,
 
 
 def test_every_ratio_is_the_quotient_of_its_row_or_has_the_sign(make_record, console_text):
-    """Medians of 2 % apart are enough: anyone can divide two numbers that stand next to it."""
+    """Medians 2 % apart are enough: anyone can divide the two numbers next to it."""
     records = [make_record(name) for name in NAMES[:2]]
     median = records[0].measurement.median_ns
     shifted = dataclasses.replace(

@@ -28,7 +28,7 @@ def test_groups_fit_into_80_columns(result_set, console_text):
     assert max(len(line) for line in groups) <= 80
 
 
-def test_every_failure_tells_outcome_reason_and_command(result_set, console_text):
+def test_every_failure_shows_outcome_reason_and_command(result_set, console_text):
     text = console_text(lambda console: print_table(result_set, console), width=100)
     for record in result_set.records:
         if record.outcome not in (Outcome.OK, Outcome.UNSUPPORTED):
@@ -87,7 +87,7 @@ def test_nothing_measured_prints_no_empty_table(small_result_set, console_text):
     assert "0 dispatches" in console_text(lambda console: print_table(empty, console))
 
 
-def test_devices_are_told_where_there_are_several(make_record, console_text):
+def test_devices_are_named_where_there_are_several(make_record, console_text):
     name = "matmul_8x8x8_f32t_f32t_f32t"
     records = [make_record(name, target="cuda-sm_90", device=f"cuda:{i}") for i in (0, 1)]
     text = console_text(lambda c: print_table(ResultSet(title="t", records=records), c))
@@ -220,7 +220,7 @@ def test_a_reason_does_not_repeat_the_name(make_record, console_text):
     assert "    element 3 differs\n" in text
 
 
-def test_what_has_no_interval_is_told_so(small_result_set, console_text):
+def test_a_missing_interval_is_stated(small_result_set, console_text):
     """No ±0.0 % for a single sample, whose speed against another is undecided."""
     records = [
         record

@@ -54,7 +54,7 @@ def test_tile_columns_of_other_configurations(make_record):
     assert (row["Tile config"], row["Core class"]) == ("bm64_bn64", "N/A")
 
 
-def test_wrong_results_are_failed_and_tell_why(make_record):
+def test_wrong_results_are_failed_with_the_reason(make_record):
     record = make_record(
         "matmul_8x8x8_f32t_f32t_f32t",
         outcome=Outcome.WRONG,

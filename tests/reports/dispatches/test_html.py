@@ -58,9 +58,9 @@ def test_data_is_complete_and_parses(page, result_set):
 
 
 def test_the_page_opens_with_who_is_fastest(page):
-    said = re.search(r'<p class="verdict">(.*?)</p>', page)[1]
-    assert said.startswith("iree is fastest on ")
-    assert page.index(said) < page.index('class="tiles"')
+    message = re.search(r'<p class="verdict">(.*?)</p>', page)[1]
+    assert message.startswith("iree is fastest on ")
+    assert page.index(message) < page.index('class="tiles"')
 
 
 def test_an_open_row_says_why(small_result_set, make_record):
@@ -119,7 +119,7 @@ def test_what_most_rows_share_is_stated_once(small_result_set, make_record):
     assert [row["marks"] for row in _data(page)["derived"]] == [[]] * 8
 
 
-def test_cards_tell_the_providers_of_each_dtype_and_the_outcomes(page):
+def test_cards_show_the_providers_of_each_dtype_and_the_outcomes(page):
     assert "top 280 GFLOP/s" in page
     assert re.search(r'<b class="tile-name">f32</b> · speed × torch, geometric mean of 17 op', page)
     assert '<span class="outcome ok">ok</span> <b>152</b>' in page
@@ -147,7 +147,7 @@ def test_means_of_marked_measurements_say_so_and_claim_nothing(small_result_set,
     assert "less trustworthy:" not in page
 
 
-def test_differences_that_are_not_shown_are_told(small_result_set, make_record):
+def test_differences_that_are_not_shown_are_reported(small_result_set, make_record):
     name = "matmul_64x64x64_f32t_f32t_f32t"
     records = [make_record(name, provider=p, gflops=50.0) for p in ("torch", "numpy")]
     same = dataclasses.replace(
@@ -184,13 +184,13 @@ def test_unsupported_dispatches_are_counted_by_reason(page):
     assert page.count("numpy has no bf16 product</td>") == 1
 
 
-def test_several_environments_are_said_aloud(small_result_set):
+def test_several_environments_are_reported(small_result_set):
     two = {"a": Environment(hostname="x"), "b": Environment(hostname="y")}
     page = render_html(dataclasses.replace(small_result_set, environments=two))
     assert "2 different environments" in page
 
 
-def test_nothing_at_all_still_makes_a_page():
+def test_an_empty_experiment_still_makes_a_page():
     page = render_html(ResultSet(title="empty", records=[]))
     assert "nothing was run" in page
     assert "Every dispatch is ok." in page

@@ -55,7 +55,7 @@ def test_a_rejected_configuration_is_an_error_only_if_nothing_of_its_operation_i
     assert alone_with_ok.get("skipped") == "1"
 
 
-def test_a_failure_tells_reason_output_and_command(make_record):
+def test_a_failure_shows_reason_output_and_command(make_record):
     record = make_record(
         NAME, outcome=Outcome.WRONG, reason="bad <&> values\nsecond", output_tail="tail"
     )

@@ -50,7 +50,7 @@ def _texts(picture):
     return ["".join(t.itertext()) for t in root.iter("{http://www.w3.org/2000/svg}text")]
 
 
-def test_the_title_and_the_foot_tell_of_marked_measurements(few, drawn, make_record):
+def test_the_title_and_the_footer_mention_marked_measurements(few, drawn, make_record):
     clean = "\n".join(_texts(drawn))
     assert "based on" not in clean
     marks = ("noisy: interval ±98 %",)
@@ -61,7 +61,7 @@ def test_the_title_and_the_foot_tell_of_marked_measurements(few, drawn, make_rec
     assert "2 of 2 measurements are marked as less trustworthy: 2 noisy" in noisy
 
 
-def test_cells_of_a_heat_map_tell_their_speed(make_record, few):
+def test_cells_of_a_heat_map_show_their_speed(make_record, few):
     records = [make_record(f"matmul_{m}x64x64_f32t_f32t_f32t", gflops=speed)
                for m, speed in ((64, 12.34), (128, 5678.0), (256, 20.0), (512, 30.0))]  # fmt: skip
     texts = _texts(render_picture(dataclasses.replace(few, records=records), "svg"))
@@ -82,7 +82,7 @@ def test_a_provider_has_its_colour_of_the_page_whoever_else_was_measured(make_re
         assert {p for p in places if COLOURS[places[p]] in used} == set(providers)
 
 
-def test_configurations_are_held_against_the_fastest(make_record, few):
+def test_configurations_are_compared_with_the_fastest(make_record, few):
     name = "matmul_64x64x64_f32t_f32t_f32t"
     records = [make_record(name, "a", gflops=30.0), make_record(name, "b", gflops=40.0)]
     texts = _texts(render_picture(dataclasses.replace(few, records=records), "svg"))
@@ -105,7 +105,7 @@ def test_intensities_within_a_decade_have_several_ticks(make_record, few):
     assert {"8", "10", "12", "15"} <= set(texts)
 
 
-def test_dollar_signs_are_no_mathematics(few):
+def test_dollar_signs_are_not_mathematics(few):
     titled = dataclasses.replace(few, title="$1 and \\frac $2", records=few.records[:1])
     assert b"$1 and \\frac $2" in render_picture(titled, "svg")
 

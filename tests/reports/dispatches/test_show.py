@@ -18,20 +18,20 @@ def test_a_wrong_dispatch_is_explained(result_set, console_text):
     assert text == (EXPECTED / "show_wrong.txt").read_text(encoding="utf-8")
 
 
-def test_a_measured_dispatch_tells_everything(result_set, console_text):
+def test_all_facts_of_a_measured_dispatch_are_shown(result_set, console_text):
     name = "iree:matmul_512x512x512_f32t_f32t_f32t_tile_64x64_32"
     text = console_text(lambda c: show_dispatch(result_set, name, c))
-    for said in ("median", "95 % interval", "60 samples in 3 rounds, 4 launches each",
+    for message in ("median", "95 % interval", "60 samples in 3 rounds, 4 launches each",
                  "passed 2 checks values, repeat", "check red_zones not applicable: host",
                  "36.7 % of measured on this machine",
                  "why 36.7 % of the roofline · 0.64× the speed of iree tile_",
                  "stopped by interval", "first launch"):  # fmt: skip
-        assert said in " ".join(text.split())
+        assert message in " ".join(text.split())
     histogram = [line for line in text.splitlines() if "█" in line]
     assert sum(int(line.split()[-1]) for line in histogram) == 60
 
 
-def test_a_recorded_dispatch_tells_folder_and_checksums(result_set, make_record, console_text):
+def test_a_recorded_dispatch_shows_folder_and_checksums(result_set, make_record, console_text):
     trace = TraceFacts(
         folder="traces_matmul/config_0007", files=("CPU_trace.json",), operators=20, kernels=5,
         input_sha256={"lhs": "aa", "rhs": "bb"}, output_sha256="cc",
@@ -44,7 +44,7 @@ def test_a_recorded_dispatch_tells_folder_and_checksums(result_set, make_record,
     assert "sha256 of lhs aa sha256 of rhs bb sha256 of the result cc" in text
 
 
-def test_commands_stand_on_one_line_each(result_set, console_text, make_record):
+def test_each_command_is_on_one_line(result_set, console_text, make_record):
     record = make_record(
         "matmul_8x8x8_f32t_f32t_f32t",
         facts=BuildFacts(compile_command="iree-compile " + "--flag " * 30, run_command="run it"),
@@ -164,9 +164,7 @@ def test_a_source_without_the_name_is_given_from_its_start():
     assert source_excerpt("a\nb\n", "matmul") == (0, ["a", "b"])
 
 
-def test_show_prints_the_function_that_was_asked_for(
-    result_set, make_record, tmp_path, console_text
-):
+def test_show_prints_the_requested_function(result_set, make_record, tmp_path, console_text):
     facts = BuildFacts(source_path="a.mlir")
     record = make_record("matmul_8x8x8_f32t_f32t_f32t", facts=facts)
     (tmp_path / "a.mlir").write_text(
@@ -193,7 +191,7 @@ def test_a_wrong_dispatch_shows_map_evidence_and_what_could_not_apply(
     assert "inputs, output, why run/artifacts/failures/cpu/torch/bad" in words
 
 
-def test_names_are_told_where_none_is_near(result_set):
+def test_names_are_listed_where_none_is_near(result_set):
     with pytest.raises(EmptySelectionError) as raised:
         matching_records(result_set.records, "zzzzzzzz")
     first = result_set.records[0]

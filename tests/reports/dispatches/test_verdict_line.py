@@ -57,19 +57,19 @@ def line(make_record):
     ],
 )  # fmt: skip
 def test_one_sentence_says_who_how_often_and_how_surely(line, changes, text):
-    said = line(dataclasses.replace(LEADER, **changes))
-    assert text in said
-    assert said.count(". ") == 0
-    assert said.endswith(".")
+    message = line(dataclasses.replace(LEADER, **changes))
+    assert text in message
+    assert message.count(". ") == 0
+    assert message.endswith(".")
 
 
 def test_what_most_rows_share_is_a_reason_for_care(line):
-    said = line(LEADER, marks(state({"noisy": 57, "busy": 53})))
-    assert said.endswith(
+    message = line(LEADER, marks(state({"noisy": 57, "busy": 53})))
+    assert message.endswith(
         "; most rows are marked noisy or busy: repeat it on a quiet machine before relying on it."
     )
-    said = line(LEADER, marks(state({"few samples": 63})))
-    assert said.endswith("most rows are marked few samples: gemmetry show explains them.")
+    message = line(LEADER, marks(state({"few samples": 63})))
+    assert message.endswith("most rows are marked few samples: gemmetry show explains them.")
 
 
 def test_without_a_comparison_it_says_so(make_record):
@@ -84,7 +84,7 @@ def test_without_a_comparison_it_says_so(make_record):
     assert "no operation was measured with two of iree, torch" in verdict_line(apart, None, nothing)
 
 
-def test_the_state_of_the_run_is_one_line_a_device():
+def test_the_state_of_the_run_is_one_line_per_device():
     assert run_state_lines(marks(state())) == []
     (line,) = run_state_lines(marks(state({"noisy": 57, "busy": 53})))
     assert line == ("The run as a whole: 57 of 63 rows noisy, 53 busy; usual interval ±11 %; "

@@ -23,7 +23,7 @@ def test_everything_that_is_known_is_in_the_line(make_record):
     )
 
 
-def test_the_fastest_is_not_held_against_itself(make_record):
+def test_the_fastest_is_not_compared_with_itself(make_record):
     record = make_record(NAME, facts=BuildFacts(matrix_instruction="wgmma", spill_bytes=0))
     assert why_line(record, record).startswith("wgmma · no spills · ")
     assert "fastest" not in why_line(record, record)

@@ -48,7 +48,7 @@ def test_a_failed_write_leaves_the_old_file(small_result_set, tmp_path, monkeypa
 
 
 def test_no_file_shows_an_interval_that_there_is_none_of(make_record, tmp_path):
-    """Of a single sample: empty cells, null, and n/a where people read."""
+    """For a single sample: empty cells, null, and n/a in readable formats."""
     record = make_record("matmul_64x64x64_f32t_f32t_f32t")
     single = dataclasses.replace(
         record.measurement, ci_low_ns=None, ci_high_ns=None, sample_count=1
@@ -105,7 +105,7 @@ def test_columns_and_baseline_take_effect(small_result_set, tmp_path):
     assert "geometric mean vs iree" in (tmp_path / "out.html").read_text()
 
 
-def test_markdown_has_a_row_a_record_and_the_command(small_result_set):
+def test_markdown_has_one_row_per_record_and_the_command(small_result_set):
     text = to_markdown(small_result_set)
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len(rows) == 2 + len(small_result_set.records)

@@ -82,7 +82,7 @@ def matrix(make_record):
     )  # fmt: skip
 
 
-def test_the_console_fits_80_columns_and_tells_all(matrix, console_text):
+def test_the_console_fits_80_columns_and_shows_all(matrix, console_text):
     text = console_text(lambda console: print_kill_matrix(matrix, console), 80)
     assert max(len(line) for line in text.splitlines()) <= 80
     lines = text.splitlines()

@@ -110,7 +110,7 @@ def test_appending_to_other_columns_is_refused_with_the_difference(make_record, 
         append_csv(record_table(records, ["seed", "provider"]), path)
 
 
-def test_appending_to_what_is_no_text_is_refused(make_record, tmp_path):
+def test_appending_to_what_is_not_text_is_refused(make_record, tmp_path):
     path = tmp_path / "data.csv"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(StorageError, match="cannot read"):

@@ -34,7 +34,7 @@ def test_a_full_disk_keeps_the_old_file(tmp_path, monkeypatch):
     assert [item.name for item in tmp_path.iterdir()] == ["out.csv"]
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path, monkeypatch):
     def refuse(*_arguments, **_keywords):
         raise PermissionError(errno.EACCES, "Permission denied")
 
@@ -44,7 +44,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path, monkeypatch):
     assert "may write" in caught.value.hint
 
 
-def test_a_file_in_the_place_of_a_folder_is_told(tmp_path):
+def test_a_file_in_the_place_of_a_folder_is_reported(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(StorageError):
         write_atomically(tmp_path / "file" / "out.csv", b"x")

@@ -24,5 +24,5 @@ def test_numbers_that_json_lacks_become_null():
     assert json_value({"a": math.nan, "b": (1, math.inf)}) == {"a": None, "b": [1, None]}
 
 
-def test_names_that_are_no_text_are_written_all_the_same():
+def test_names_that_are_not_text_are_written_all_the_same():
     assert json.loads(to_json_text({"a": "\udcff"}).encode()) == {"a": "\ufffd"}

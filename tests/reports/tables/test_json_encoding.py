@@ -9,6 +9,6 @@ def test_decimals_are_numbers_with_all_of_their_places():
     assert encoded({"a": Decimal("1.500"), "b": [None, True]}) == b'{"a":1.500,"b":[null,true]}'
 
 
-def test_names_that_are_no_text_are_written_all_the_same():
+def test_names_that_are_not_text_are_written_all_the_same():
     document = {"a\udcff": [Decimal("1.500"), ("\ud800", None, True)], "b": {"c": "é"}}
     assert encoded(document).decode() == '{"a\ufffd":[1.500,["\ufffd",null,true]],"b":{"c":"é"}}'

@@ -115,7 +115,7 @@ def test_the_default_configuration_gives_way_where_the_room_is_short(console_tex
     assert "default" in wide
 
 
-def test_a_sentence_of_several_rows_stands_once_with_their_count(console_text):
+def test_a_sentence_of_several_rows_is_shown_once_with_their_count(console_text):
     reasons = ["needs 3 registers", "needs 44 registers", "no tile", "–", "no tile"]
     rows = [["iree", OPERATION, f"c{i}", "wrong", "12", text] for i, text in enumerate(reasons)]
     text = console_text(lambda console: print_table(_table(HEADINGS, rows), console), width=60)

@@ -74,7 +74,7 @@ def test_several_tables_are_sheets_sections_keys_or_files_of_a_folder(tmp_path):
 
 
 def test_a_new_column_needs_nothing_but_its_declaration(tmp_path):
-    """In every format: docs/map.md promises that no writer knows a column by name."""
+    """In every format: docs/map.md states that no writer knows a column by name."""
     speed = Column("rate_gb_per_s", ColumnType.NUMBER, "10⁹ B/s", format="{:.1f} GB/s".format)
     table = Table("copies", (Column("name"), speed), [("a", 12.25)])
     for suffix in FORMATS:

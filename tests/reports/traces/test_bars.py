@@ -63,7 +63,7 @@ def test_no_kernel_time_is_left_out(report_of):
     assert blue * 1000 == pytest.approx(sum(s.gemm_kernel_ns for s in report.summaries))
 
 
-def test_a_product_of_unknown_shape_is_told_by_its_kernel(graph_report, report_of):
+def test_a_product_of_unknown_shape_is_identified_by_its_kernel(graph_report, report_of):
     (bar,) = gemm_bars(graph_report.gemms)
     assert bar.label == graph_report.gemms[0].facts.short
     assert "shape not known" in bar.hint
@@ -72,7 +72,7 @@ def test_a_product_of_unknown_shape_is_told_by_its_kernel(graph_report, report_o
     assert all("x" in bar.label.split()[0] for bar in known)
 
 
-def test_a_kernel_without_a_short_name_is_still_told(graph_report):
+def test_a_kernel_without_a_short_name_is_still_listed(graph_report):
     row = graph_report.gemms[0]
     nameless = dataclasses.replace(row, facts=dataclasses.replace(row.facts, short=""))
     assert gemm_bars([nameless])[0].label == row.kernel

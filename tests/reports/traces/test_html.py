@@ -28,7 +28,7 @@ def _elements(page):
     return parser.found
 
 
-def test_names_are_no_markup(hostile_report):
+def test_names_are_not_markup(hostile_report):
     page = trace_page(hostile_report)
     elements = _elements(page)
     scripts = [attrs for tag, attrs in elements if tag == "script"]
@@ -63,7 +63,7 @@ def _head(page):
     return re.search(r'<section class="intro">.*?</section>', page, re.DOTALL)[0]
 
 
-def test_the_page_tells_where_it_is_from(job_report, report_of):
+def test_the_page_names_its_origin(job_report, report_of):
     head = _head(trace_page(job_report, command="gemmetry trace report '<b>' -o x.html",
                             created="2026-11-22T04:00:00+00:00"))  # fmt: skip
     assert "<h1>h200x4: 4 traces</h1>" in head
@@ -263,22 +263,26 @@ def _hostile_job(folder, report_of, with_gpu):
         events = []
         for number, text in enumerate(SCRIPTS):
             place = {"ph": "X", "pid": text, "tid": text, "ts": 100 * number, "dur": 50}
-            told = {"External id": number + 1, "Input Dims": [[8, 8], [8, 8]], "Input type": [text]}
+            reported = {
+                "External id": number + 1,
+                "Input Dims": [[8, 8], [8, 8]],
+                "Input type": [text],
+            }
             inner = {"ts": 100 * number + 5, "dur": 20}
             call = {"ts": 100 * number + 10, "args": {"correlation": number + 1}}
             events += [
-                {**place, "cat": "cpu_op", "name": text, "args": told},
-                {**place, **inner, "cat": "cpu_op", "name": f"{text}::gemm", "args": told},
+                {**place, "cat": "cpu_op", "name": text, "args": reported},
+                {**place, **inner, "cat": "cpu_op", "name": f"{text}::gemm", "args": reported},
                 {**place, **call, "cat": "cuda_runtime", "name": text},
             ]
             if with_gpu:
-                told = {"device": 0, "stream": number % 5, "correlation": number + 1,
+                reported = {"device": 0, "stream": number % 5, "correlation": number + 1,
                         "Collective name": "allreduce", "dtype": text, "Group size": 2,
                         "In msg nelems": 8, "Process Group Name": text}  # fmt: skip
                 names = (f"{text}_gemm", text, f"ncclDevKernel_AllReduce{text}")
-                run = {**place, "cat": "kernel", "ts": 100 * number + 40, "args": told}
+                run = {**place, "cat": "kernel", "ts": 100 * number + 40, "args": reported}
                 events += [{**run, "name": name} for name in names]
-        # An event that cannot be used, so that the page tells of its name too.
+        # An event that cannot be used, so that the page shows its name too.
         events.append({"ph": "X", "cat": "kernel", "name": "".join(SCRIPTS[:3]), "ts": "x"})
         head = {
             "distributedInfo": {"rank": rank, "world_size": 2}, "host_name": SCRIPTS[0],
@@ -335,7 +339,7 @@ return [...shown];
 def test_scripts_in_every_place_that_has_a_name_do_not_run(
     browser, report_of, tmp_path, monkeypatch, with_gpu
 ):
-    """Also where the page's own rule against scripts of others would not hold them back."""
+    """Also where the page's own rule against foreign scripts would not stop them."""
     report = _hostile_job(tmp_path, report_of, with_gpu)
     for rule in (True, False):
         page = trace_page(report)
@@ -395,7 +399,7 @@ def test_a_hundred_thousand_kernels_are_drawn_in_a_moment(browser, report_of, tm
     assert browser.execute_script(_COLOURS)["other"] > 1000
 
 
-def test_the_page_of_a_cpu_tells_operators_and_nothing_of_gpus(report_of):
+def test_the_page_of_a_cpu_shows_operators_and_nothing_of_gpus(report_of):
     page = trace_page(report_of("cpu_grid"))
     for text in ("Where host time goes", "Matrix products by shape", "other operators",
                  "256x256x256 f32 tn", "none of 3 traces has work on a GPU"):  # fmt: skip
@@ -407,7 +411,7 @@ def test_the_page_of_a_cpu_tells_operators_and_nothing_of_gpus(report_of):
     assert "These are the traces without work on a GPU." in both
 
 
-def test_names_of_operators_and_threads_are_no_markup(report_of, tmp_path):
+def test_names_of_operators_and_threads_are_not_markup(report_of, tmp_path):
     hostile = "<script>alert(1)</script>"
     args = {"Input Dims": [[hostile], hostile], "Input type": [hostile]}
     place = {"cat": "cpu_op", "pid": hostile, "tid": hostile, "ts": 0, "dur": 9}

@@ -20,7 +20,7 @@ def _column(table, name):
     return [row[place] for row in table["rows"]]
 
 
-def test_files_are_told_by_what_tells_them_apart_and_in_full_on_hovering(report_of):
+def test_files_are_labelled_by_what_distinguishes_them_and_in_full_on_hovering(report_of):
     cells = _column(_tables(report_of(*RANKS))["steps"], "file")
     assert {cell["text"] for cell in cells} == {
         "h200_fsdp_rank0of4_part",
@@ -57,7 +57,7 @@ def test_sizes_of_messages_have_units_as_on_the_terminal(report_of):
     assert [cell["text"] for cell in _column(table, "bytes")] == ["402.7 MB"]
 
 
-def test_headings_stand_above_their_numbers(report_of):
+def test_headings_are_above_their_numbers(report_of):
     table = _tables(report_of(*RANKS))["gemms"]
     numbers = {heading["column"] for heading in table["headings"] if heading["number"]}
     assert {"m", "sum_us", "tflops"} <= numbers
@@ -98,7 +98,7 @@ def test_the_share_that_overlaps_communication_is_called_so(job_report):
     assert "overlap with communication" in texts
 
 
-def test_a_grid_stands_there_as_a_whole(report_of):
+def test_a_grid_is_shown_whole(report_of):
     tables = _tables(report_of("cpu_grid"))
     assert list(tables) == ["host_products", "host_operators"]
     assert [cell["text"] for cell in _column(tables["host_products"], "operators")] == [

@@ -48,7 +48,7 @@ def test_texts_are_escaped():
     ET.fromstring(page)
 
 
-def test_nothing_is_no_picture():
+def test_no_data_gives_no_picture():
     assert bars_html([], "t") == ""
 
 
@@ -60,7 +60,7 @@ def test_parts_of_time_add_up_to_the_window(job_report):
     assert [bar.label for bar in bars] == ["rank0", "rank1", "rank2", "rank3"]
 
 
-def test_a_lone_trace_is_told_by_its_name_alone(report_of):
+def test_a_lone_trace_is_identified_by_its_name_alone(report_of):
     (bar,) = time_bars(report_of("traces/h200_matmul.pt.trace.json.gz").summaries)
     assert bar.label == "h200_matmul"
 
@@ -92,7 +92,7 @@ def test_the_common_folder_is_the_deepest(paths, folder):
     assert common_folder([Path(path) for path in paths]) == Path(folder)
 
 
-def test_paths_are_told_by_what_differs():
+def test_paths_are_labelled_by_what_differs():
     paths = [Path(f"/a/{c}/x/rank{r}.json.gz") for c in "bc" for r in (0, 1)]
     assert list(short_paths(paths).values()) == ["b/rank0", "b/rank1", "c/rank0", "c/rank1"]
     mixed = [Path("a/b.json"), Path("c.csv")]

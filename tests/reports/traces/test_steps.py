@@ -44,7 +44,7 @@ def test_rows_have_the_mark_and_the_window():
     assert "events" not in rows[0]
 
 
-def test_one_file_is_a_line_a_step_and_one_for_what_is_in_none():
+def test_one_file_has_a_line_per_step_and_one_for_the_rest():
     lines = shown(read("h200_fsdp_rank0of4_part.pt.trace.json.gz")).splitlines()
     assert [line.split()[0] for line in lines[:5]] == ["step", "ms", "3", "windows:", "9"]
     assert lines[2].split()[1:4] == ["64.912", "18.342", "32"]
@@ -56,7 +56,7 @@ def test_one_file_is_a_line_a_step_and_one_for_what_is_in_none():
     assert max(map(len, lines)) <= 80
 
 
-def test_steps_of_several_files_stand_below_their_names():
+def test_steps_of_several_files_are_listed_below_their_names():
     names = ("h200_matmul.pt.trace.json.gz", "v100_resnet50_2021_part.json.gz")
     lines = shown(*map(read, names)).splitlines()
     assert [line for line in lines if line.startswith("/")] == [str(DATA / name) for name in names]
@@ -100,7 +100,7 @@ def test_steps_that_overlap_say_so(tmp_path):
     assert max(map(len, lines)) <= 80
 
 
-def test_several_files_are_told_together():
+def test_several_files_are_reported_together():
     traces = [read("h200_fsdp_rank0of4_part.pt.trace.json.gz"),
               read("h200_fsdp_rank1of4_part.pt.trace.json.gz")]  # fmt: skip
     steps = [step for trace in traces for step in summarize_steps(trace)]
@@ -121,5 +121,5 @@ def test_what_is_in_no_step():
     assert text(3, 2) == "3 kernels in no step; the launches of 2 are not in the file"
 
 
-def test_no_steps_are_no_table():
+def test_no_steps_give_no_table():
     assert shown(read("mi300x_torch_compile_triton.json.gz")) == ""

@@ -37,7 +37,7 @@ def traces():
 
 @pytest.fixture
 def shown():
-    """Runs a printer and gives what a terminal of 80 columns shows."""
+    """Runs a printer and returns what a terminal of 80 columns shows."""
 
     def show(printer, *arguments, **options):
         out = io.StringIO()
@@ -76,7 +76,7 @@ def traces_of_nothing():
     return Trace(Path("a.json"), rows)
 
 
-def test_shapes_as_people_read_them():
+def test_shapes_are_formatted():
     assert shape_text(GemmShape(1, 2, 3), "bf16", "tn") == "1x2x3 bf16 tn"
     assert shape_text(GemmShape(1, 2, 3, 4), None, None) == "4x1x2x3"
     assert shape_text(None, "f32", None) == "shape not known f32"

@@ -40,7 +40,7 @@ def test_of_too_many_lanes_those_with_most_work_are_drawn(job_report, monkeypatc
 
 
 def test_streams_are_in_one_order_on_all_ranks(two_ranks):
-    # On rank 1 the first stream has next to no work, so that the others have more in all.
+    # On rank 1 the first stream has hardly any work, so that the others have more in total.
     lanes = [
         dataclasses.replace(lane, duration_ns=lane.duration_ns // 100)
         if (lane.rank, lane.stream) == (1, 7)
@@ -80,8 +80,10 @@ def test_work_has_its_operator_its_shape_and_what_it_sent(two_ranks, job_report)
     speeds = [
         speed for lane in group["lanes"] for speed in lane.get("bandwidth") or () if speed
     ]  # fmt: skip
-    told = [one.bus_bandwidth for one in job_report.jobs[0].matching.matched]
-    assert sorted(speeds) == sorted(round(speed, 2) for speed in told if speed for _ in range(4))
+    reported = [one.bus_bandwidth for one in job_report.jobs[0].matching.matched]
+    assert sorted(speeds) == sorted(
+        round(speed, 2) for speed in reported if speed for _ in range(4)
+    )
 
 
 def test_threads_of_the_host_have_lanes(report_of):

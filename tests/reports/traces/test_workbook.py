@@ -78,15 +78,15 @@ def formula_report(report_of, tmp_path):
         events = []
         for number, text in enumerate(FORMULAS):
             place = {"ph": "X", "pid": text, "tid": text, "ts": 100 * number, "dur": 50}
-            told = {"External id": number + 1, "Input Dims": [[text], [8, 8]], "Input type": [text],
+            args = {"External id": number + 1, "Input Dims": [[text], [8, 8]], "Input type": [text],
                     "Concrete Inputs": [text], "Input Strides": [text]}  # fmt: skip
             launch = {"ts": 100 * number + 10, "args": {"correlation": number + 1}}
-            told_of_kernel = {"device": 0, "stream": 7, "correlation": number + 1, "dtype": text,
+            kernel_args = {"device": 0, "stream": 7, "correlation": number + 1, "dtype": text,
                               "Collective name": text, "Process Group Name": text,
                               "In msg nelems": 8, "Group size": 2}  # fmt: skip
-            run = {**place, "cat": "kernel", "ts": 100 * number + 60, "args": told_of_kernel}
+            run = {**place, "cat": "kernel", "ts": 100 * number + 60, "args": kernel_args}
             events += [
-                {**place, "cat": "cpu_op", "name": text, "args": told},
+                {**place, "cat": "cpu_op", "name": text, "args": args},
                 {**place, **launch, "cat": "cuda_runtime", "name": text},
                 {**run, "name": text}, {**run, "name": f"{text[:300]}_gemm"},
                 {**run, "name": f"nccl{text[:300]}"},
@@ -144,7 +144,7 @@ def test_rows_beyond_a_sheet_are_left_out_and_counted(report_of, monkeypatch):
     )
 
 
-def test_temporary_files_that_cannot_be_written_are_told(report_of, monkeypatch):
+def test_temporary_files_that_cannot_be_written_are_reported(report_of, monkeypatch):
     def full(*_arguments, **_keywords):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -48,7 +48,7 @@ def test_what_cannot_be_written_is_refused_before_any_work(tmp_path):
         check_reports([tmp_path / "file" / "r.html"])
 
 
-def test_a_page_tells_its_command_and_when_it_was_made(job_report, tmp_path):
+def test_a_page_shows_its_command_and_its_date(job_report, tmp_path):
     write_report(job_report, tmp_path / "x.html", command="gemmetry trace report run -o x.html")
     page = (tmp_path / "x.html").read_text(encoding="utf-8")
     assert "<code>gemmetry trace report run -o x.html</code>" in page

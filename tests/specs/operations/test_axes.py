@@ -103,7 +103,7 @@ def test_all_kinds_have_shapes():
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"shapes": "5x2x3x4", "operation_kind": "matmul"}, "batch"),
         ({"conv_shapes": "1x8x8x4_3x3x8", "operation_kind": "matmul"}, "convolution"),
@@ -112,8 +112,8 @@ def test_all_kinds_have_shapes():
         ({"shapes": "nothere.csv"}, "nothere"),
     ],
 )
-def test_what_does_not_fit_is_refused(values, said):
-    with pytest.raises(RequestError, match=said):
+def test_what_does_not_fit_is_refused(values, message):
+    with pytest.raises(RequestError, match=message):
         names(**values)
 
 

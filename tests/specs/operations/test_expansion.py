@@ -56,7 +56,7 @@ def test_signatures_are_the_product_of_their_axes():
     assert notes == ()
 
 
-def test_invalid_combinations_are_left_out_and_told():
+def test_invalid_combinations_are_left_out_and_reported():
     signatures, notes = make_signatures(
         OperationKind.MATMUL, SignatureAxes(dtypes=("f32", "s8"), epilogues=("none", "gelu"))
     )

@@ -31,7 +31,7 @@ def test_the_documents_example_has_three_configurations():
     assert found.layouts == ()
 
 
-def test_nothing_said_is_nothing():
+def test_no_settings_give_no_grid():
     assert axes() == axes(enable_size_search=False)
     assert axes().shapes == axes().precisions == axes().layouts == ()
 

@@ -38,7 +38,7 @@ def test_reads_a_shape(text, shape):
 @pytest.mark.parametrize(
     "text", ["768x512", "0x2x3", "-1x2x3", "axbxc", "1x2x3_4", "", "1x2x3x4x5"]
 )
-def test_refuses_what_is_no_shape(text):
+def test_refuses_what_is_not_a_shape(text):
     with pytest.raises(RequestError) as caught:
         parse_shape(text)
     assert repr(text) in caught.value.message
@@ -59,7 +59,7 @@ def test_lists_mix_presets_and_shapes_without_duplicates():
     )
 
 
-def test_unknown_preset_tells_the_nearest():
+def test_unknown_preset_names_the_nearest():
     with pytest.raises(UnknownNameError, match="squars") as caught:
         parse_shapes(["squars"])
     assert "squares" in caught.value.hint
@@ -83,7 +83,7 @@ def test_reads_files(tmp_path, name, text):
     assert parse_shapes([f"@{name}"], base=tmp_path) == expected
 
 
-def test_mistakes_in_a_file_are_all_told_with_their_lines(tmp_path):
+def test_mistakes_in_a_file_are_all_reported_with_their_lines(tmp_path):
     path = tmp_path / "shapes.csv"
     path.write_text("m,n,k\n64,0,256\n64,64,64\nx,1,1\n")
     with pytest.raises(SpecError) as caught:

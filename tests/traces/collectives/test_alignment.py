@@ -20,7 +20,7 @@ def pairs(left, right):
     return list(zip(found.left.tolist(), found.right.tolist(), strict=True))
 
 
-def test_what_is_not_told_agrees_with_everything():
+def test_what_is_not_recorded_agrees_with_everything():
     left = np.array([[1, 2], [MISSING, 2], [1, 3]])
     right = np.array([[1, MISSING], [7, 2], [1, 2]])
     assert agree(left, right).tolist() == [True, True, False]
@@ -50,7 +50,7 @@ def test_recordings_of_equal_length_that_began_at_different_collectives():
     assert pairs(entries(ends[:-2]), entries((ends + noise)[2:])) == [(i + 2, i) for i in range(36)]
 
 
-def test_what_disagrees_is_left_out_and_the_rest_goes_on():
+def test_what_disagrees_is_left_out_and_the_rest_continues():
     ends = [1000, 2000, 3000, 4000, 5000]
     left = entries(ends, [1, 1, 2, 1, 1])
     right = entries(ends, [1, 1, 3, 1, 1])
@@ -58,7 +58,7 @@ def test_what_disagrees_is_left_out_and_the_rest_goes_on():
 
 
 def test_agreement_alone_where_times_say_nothing():
-    # Same times everywhere: only the operations tell where an entry is missing.
+    # Same times everywhere: only the operations show where an entry is missing.
     left = entries([7] * 5, [1, 2, 3, 4, 5])
     right = entries([7] * 4, [1, 2, 4, 5])
     assert pairs(left, right) == [(0, 0), (1, 1), (3, 2), (4, 3)]
@@ -89,7 +89,8 @@ def test_one_late_collective_does_not_change_the_order():
 
 
 def test_different_losses_at_the_same_place():
-    # Each side lacks another one of two neighbours: times tell, unless they need not end together.
+    # Each side lacks a different one of two neighbours: times decide, unless they need not end
+    # together.
     rng = np.random.default_rng(8)
     ends = np.cumsum(rng.integers(1_000_000, 9_000_000, 30))
     left, right = np.delete(ends, [10, 20]), np.delete(ends, 11)

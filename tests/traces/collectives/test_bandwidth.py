@@ -95,7 +95,7 @@ def test_the_whole_message_of_four_ranks(op, ins, outs, whole):
     assert message_elements(op, ins, outs, 4) == whole
 
 
-def test_a_part_without_a_group_size_tells_no_whole():
+def test_a_part_without_a_group_size_gives_no_whole():
     assert message_elements("all_gather", 100, None, None) is None
     assert message_elements("reduce_scatter", None, 100, None) is None
     assert message_elements("all_reduce", 100, None, None) == 100

@@ -75,7 +75,7 @@ def test_an_offset_within_a_node_only_where_it_must_be(job):
     assert [found[rank].applied_ns for rank in (0, 2, 3)] == [0, 0, 0]
 
 
-def test_operations_that_do_not_synchronise_tell_nothing(job):
+def test_operations_that_do_not_synchronise_are_ignored(job):
     found = offsets(job(op="broadcast", shifts=(0, 0, 9_000, 0)))
     assert [(one.collectives, one.offset_ns, one.lower_ns) for one in found[1:]] == [
         (0, 0, None)
@@ -116,5 +116,5 @@ def test_nodes_by_host_or_by_device(job):
     assert node_numbers(job(devices=(0, 1, 0, 1))) == {0: 0, 1: 0, 2: 1, 3: 1}
     assert node_numbers(job(devices=(0, 0, 0, 0))) == {0: 0, 1: 1, 2: 2, 3: 3}
     assert node_numbers(job(hosts=("b", "a", "b", "a"))) == {0: 0, 1: 1, 2: 0, 3: 1}
-    # Hosts that only some tell do not count.
+    # Hosts that only some ranks record do not count.
     assert node_numbers(job(hosts=("b", None, "b", "a"))) == {0: 0, 1: 0, 2: 0, 3: 0}

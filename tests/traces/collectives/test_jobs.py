@@ -21,7 +21,7 @@ SAMPLES = Path(__file__).parents[2] / "data" / "collectives"
 def made(rank, collective):
     """Three collectives of two ranks: rank 1 comes 10, 20 us late, then rank 0 5 us."""
 
-    def make(**told):
+    def make(**recorded):
         starts = {0: (0, 100_000, 205_000), 1: (10_000, 120_000, 200_000)}
         ends = (50_000, 150_000, 250_000)
         return analyse_jobs(
@@ -31,7 +31,7 @@ def made(rank, collective):
                     collective(start_ns=start, duration_ns=end - start)
                     for start, end in zip(starts[r], ends, strict=True)
                 ],
-                **told,
+                **recorded,
             )
             for r in (0, 1)
         )
@@ -91,7 +91,7 @@ def test_kinds_are_what_was_done_with_the_most_time_first(rank, collective):
     ]
 
 
-def test_notes_tell_missing_ranks_mismatches_and_clocks(rank, collective):
+def test_notes_list_missing_ranks_mismatches_and_clocks(rank, collective):
     group = Group("0", tuple(range(12)), 12)
 
     def ones(shift, size):
@@ -113,7 +113,7 @@ def test_notes_tell_missing_ranks_mismatches_and_clocks(rank, collective):
     assert [one.waited_ns for one in found.stragglers(corrected=True)] == [0, 0]
 
 
-def test_collectives_that_cannot_have_run_together_are_told(rank, collective):
+def test_collectives_that_cannot_have_run_together_are_reported(rank, collective):
     def at(*starts):
         return [collective(op="broadcast", start_ns=start, duration_ns=1000) for start in starts]
 
@@ -150,11 +150,11 @@ def test_a_real_job_against_its_json():
     files = sorted((SAMPLES / "h200x4").glob("*.json.gz"))
     traces = [rank_trace(Trace(file, read_trace(file, use_cache=False))) for file in files]
     (found,) = analyse_jobs(traces)
-    told = [one for one in found.matching.matched if one.elements is not None]
+    recorded = [one for one in found.matching.matched if one.elements is not None]
     expected = list(zip(*(_raw(rank) for rank in range(4)), strict=True))
-    assert len(told) == len(expected) == 54
+    assert len(recorded) == len(expected) == 54
     last, waited = Counter(), Counter()
-    for one, events in zip(told, expected, strict=True):
+    for one, events in zip(recorded, expected, strict=True):
         starts = [event["ts"] for event in events]
         ends = [event["ts"] + event["dur"] for event in events]
         start_skew, end_skew = one.skews_ns()
@@ -177,7 +177,7 @@ def test_a_real_job_against_its_json():
     assert found.matching.mismatches == ()
     assert max(one.skews_ns()[1] for one in found.matching.matched) < 150_000
     # NVLink 4 of an H200 moves 450 GB/s each way (NVIDIA H200 data sheet).
-    assert all(40 < one.bus_bandwidth < 450 for one in told)
+    assert all(40 < one.bus_bandwidth < 450 for one in recorded)
     assert sum(one.last_count for one in found.stragglers()) == 82
     assert all(one.applied_ns == 0 for one in found.clocks)
     assert all(one.lower_ns <= 0 <= one.upper_ns for one in found.clocks)
@@ -214,10 +214,12 @@ def _recorded(recording, rank, size, kernels):
     """A trace of `rank`: (name, dtype, elements in and out, start, duration, more arguments)."""
     made = recording(distributedInfo={"rank": rank, "world_size": size})
     for name, dtype, ins, outs, start, duration, more in kernels:
-        told = {"Collective name": name, "dtype": dtype, "In msg nelems": ins,
+        recorded = {"Collective name": name, "dtype": dtype, "In msg nelems": ins,
                 "Out msg nelems": outs, "Group size": size, "Process Group Name": "0",
                 "Process Group Ranks": str(list(range(size))), **more}  # fmt: skip
-        made.kernel("ncclDevKernel_Generic_1(ncclDevKernelArgsStorage)", start, duration, **told)
+        made.kernel(
+            "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage)", start, duration, **recorded
+        )
     return rank_trace(made.trace(f"job/rank{rank}.json"))
 
 

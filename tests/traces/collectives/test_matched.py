@@ -46,9 +46,9 @@ def test_of_ranks_that_start_together_the_lowest_is_last(collective):
 
 def test_bandwidths_of_a_large_all_reduce(collective):
     size = 1 << 28
-    told = {"elements": size, "group": FOUR}
+    recorded = {"elements": size, "group": FOUR}
     one = matched(
-        collective(duration_ns=4_000_000, **told), collective(duration_ns=5_000_000, **told)
+        collective(duration_ns=4_000_000, **recorded), collective(duration_ns=5_000_000, **recorded)
     )
     assert one.bytes == 1 << 30
     assert one.algorithm_bandwidth == pytest.approx((1 << 30) / 4e6)
@@ -61,8 +61,8 @@ def test_bandwidths_of_a_large_all_reduce(collective):
      ("reduce_scatter", 0.75), ("all_to_all", 0.75), ("all_reduce", 1.5)],
 )  # fmt: skip
 def test_bus_bandwidth_of_every_operation(collective, op, factor):
-    told = {"op": op, "elements": 4000, "in_elements": 4000, "out_elements": 4000}
-    one = matched(*(collective(**told, group=FOUR, duration_ns=1000) for _ in range(4)))
+    recorded = {"op": op, "elements": 4000, "in_elements": 4000, "out_elements": 4000}
+    one = matched(*(collective(**recorded, group=FOUR, duration_ns=1000) for _ in range(4)))
     assert one.algorithm_bandwidth == pytest.approx(16.0)
     assert one.bus_bandwidth == pytest.approx(16.0 * factor)
 
@@ -89,7 +89,7 @@ def test_an_all_to_all_with_unequal_parts(collective):
     assert one.bus_bandwidth == pytest.approx(90 * 4 / 100)
 
 
-def test_nothing_is_made_up_where_size_or_group_are_not_told(collective):
+def test_nothing_is_invented_where_size_or_group_are_not_recorded(collective):
     unknown = matched(collective(elements=None), collective(elements=None))
     assert (unknown.bytes, unknown.algorithm_bandwidth, unknown.bus_bandwidth) == (None, None, None)
     alone = matched(collective(group=None), collective(group=None), group=None)
@@ -105,10 +105,10 @@ def test_kernels_that_share_an_operators_sizes_have_no_bandwidth(collective):
 
 @pytest.mark.parametrize(("ins", "outs", "size"), [(16, 64, 4), (16, 65, None), (0, 64, None)])
 def test_the_size_of_a_group_out_of_input_and_output(collective, ins, outs, size):
-    told = {"op": "all_gather", "in_elements": ins, "out_elements": outs, "group": None}
-    assert matched(collective(**told), collective(**told), group=None).group_size == size
+    recorded = {"op": "all_gather", "in_elements": ins, "out_elements": outs, "group": None}
+    assert matched(collective(**recorded), collective(**recorded), group=None).group_size == size
 
 
-def test_one_rank_tells_what_another_does_not(collective):
+def test_one_rank_records_what_another_does_not(collective):
     one = matched(collective(op=None, dtype=None, elements=None), collective())
     assert (one.op, one.dtype, one.elements) == ("all_reduce", "Float", 1000)

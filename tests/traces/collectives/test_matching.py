@@ -26,9 +26,9 @@ def numbered(found):
 def sequence(collective):
     """Collectives that are 1 ms apart, one for each of the given sizes."""
 
-    def make(*sizes, **told):
+    def make(*sizes, **recorded):
         return [
-            collective(elements=size, start_ns=1_000_000 * i, **told)
+            collective(elements=size, start_ns=1_000_000 * i, **recorded)
             for i, size in enumerate(sizes, 1)
         ]
 
@@ -43,7 +43,7 @@ def test_the_same_on_all_ranks(rank, sequence):
     assert [one.elements for one in found.matched] == [1, 2, 3]
 
 
-def test_a_mismatch_is_named_and_the_rest_goes_on(rank, sequence):
+def test_a_mismatch_is_named_and_the_rest_continues(rank, sequence):
     found = matching(rank(0, sequence(1, 2, 3, 4)), rank(1, sequence(1, 9, 3, 4)))
     assert numbered(found) == [{0: i, 1: i} for i in (0, 2, 3)]
     assert found.unmatched == {0: 1, 1: 1}
@@ -61,7 +61,7 @@ def test_operation_type_and_number_must_agree(rank, collective, other):
     assert len(found.mismatches) == 1
 
 
-def test_what_is_not_told_matches_what_is(rank, collective):
+def test_what_is_not_recorded_matches_what_is(rank, collective):
     bare = collective(op=None, dtype=None, elements=None)
     found = matching(rank(0, [bare]), rank(1, [collective()]))
     assert [(one.op, one.elements) for one in found.matched] == [("all_reduce", 1000)]
@@ -89,7 +89,7 @@ def test_three_ranks_of_which_one_lacks_a_collective(rank, sequence):
     assert mismatch.what == "all_reduce of 2 Float not on rank 1"
 
 
-def test_recordings_that_end_at_different_places_are_no_mismatch(rank, sequence):
+def test_recordings_that_end_at_different_places_are_not_a_mismatch(rank, sequence):
     found = matching(rank(0, sequence(*range(5))), rank(1, sequence(*range(3))))
     assert len(found.matched) == 3
     assert found.unmatched == {0: 2, 1: 0}
@@ -126,7 +126,7 @@ def test_a_group_whose_ranks_differ_is_named(rank, sequence):
     assert found.unmatched == {0: 1, 1: 1, 2: 1}
 
 
-def test_a_missing_rank_is_told_and_the_others_are_matched(rank, sequence):
+def test_a_missing_rank_is_reported_and_the_others_are_matched(rank, sequence):
     group = Group("0", (0, 1, 2), 3)
     found = matching(rank(0, sequence(1, group=group)), rank(2, sequence(1, group=group)))
     (one,) = found.matched
@@ -150,12 +150,12 @@ def test_no_collectives_at_all(rank):
     assert (found.matched, found.unmatched, found.mismatches) == ((), {0: 0, 1: 0}, ())
 
 
-def test_a_rank_that_tells_no_group_in_a_job_with_one(rank, sequence):
+def test_a_rank_without_a_recorded_group_in_a_job_with_one_group(rank, sequence):
     found = matching(rank(0, sequence(1, 2)), rank(1, sequence(1, 2, group=None)))
     assert len(found.matched) == 2
 
 
-def test_without_any_group_streams_tell_sequences_apart(rank, sequence):
+def test_without_any_group_streams_distinguish_sequences(rank, sequence):
     def streams():
         return [*sequence(1, 2, group=None, stream=7), *sequence(3, 4, group=None, stream=9)]
 
@@ -187,7 +187,7 @@ def test_a_send_without_a_peer_in_a_group_of_two(rank, collective):
     assert [one.op for one in found.matched] == ["send_recv"]
 
 
-def test_ranks_that_are_not_told_come_from_the_group_of_that_name(rank, sequence):
+def test_missing_ranks_come_from_the_group_of_that_name(rank, sequence):
     found = matching(rank(0, sequence(1)), rank(1, sequence(1, group=Group("0", (), 2))))
     assert len(found.matched) == 1
 
@@ -245,7 +245,7 @@ def test_known_skews_come_back(rank, collective, seed, world, count, edge):
         (Group("0", (0, 1, 2), 3), None, False, 3),
         (Group("0", (), 2), 8, True, 2),
         (Group("0", (), 64), 128, False, 64),
-        # No trace tells the group: that of all ranks, if all are there.
+        # No trace records the group: it is that of all ranks, if all are there.
         (Group("0"), 2, True, 2),
         (None, 2, True, 2),
         (None, 3, False, None),

@@ -15,7 +15,7 @@ ALL_GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 SEND_RECV = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclWorkElem)"
 GENERIC = "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)"
 
-TOLD = {
+RECORDED = {
     "Collective name": "_allgather_base", "dtype": "BFloat16", "In msg nelems": 64,
     "Out msg nelems": 256, "Group size": 4, "Process Group Name": "0",
     "Process Group Ranks": "[0, 1, 2, 3]", "In split size": "[]", "Out split size": "[]",
@@ -58,7 +58,7 @@ def test_operations_in_the_words_of_nccl_tests(written, op):
 
 def test_the_kernels_own_arguments(recording):
     made = recording(baseTimeNanoseconds=1_000_000_000)
-    made.kernel(ALL_GATHER, 500, 40, stream=24, device=3, **TOLD)
+    made.kernel(ALL_GATHER, 500, 40, stream=24, device=3, **RECORDED)
     (one,) = collectives_of(made.trace())
     assert (one.op, one.dtype, one.elements, one.bytes) == ("all_gather", "BFloat16", 256, 512)
     assert (one.in_elements, one.out_elements, one.source) == (64, 256, "kernel")
@@ -71,7 +71,7 @@ def test_the_kernels_own_arguments(recording):
 @pytest.mark.parametrize("dtype", ["Float8_e4m3fn", "Float8_e5m2", "Char", "ComplexFloat"])
 def test_element_types_that_others_do_not_know(recording, dtype):
     made = recording()
-    made.kernel(GENERIC, 0, 5, **{**TOLD, "Collective name": "allreduce", "dtype": dtype})
+    made.kernel(GENERIC, 0, 5, **{**RECORDED, "Collective name": "allreduce", "dtype": dtype})
     (one,) = collectives_of(made.trace())
     assert one.dtype == dtype
     assert one.bytes == 256 * (8 if dtype == "ComplexFloat" else 1)
@@ -81,7 +81,7 @@ def test_the_metadata_of_the_operator_around_the_launch(recording):
     made = recording()
     made.operator("c10d::allreduce_", 0, 100, external=1)
     made.operator("record_param_comms", 10, 80, external=2,
-                  **{**TOLD, "Collective name": "allreduce", "In msg nelems": 9,
+                  **{**RECORDED, "Collective name": "allreduce", "In msg nelems": 9,
                      "Out msg nelems": 9, "dtype": "Float"})  # fmt: skip
     made.call(7, 20)
     made.kernel(GENERIC, 300, 40, correlation=7)
@@ -109,7 +109,7 @@ def test_tensors_of_operators_without_metadata(recording):
     assert uneven.group is None
 
 
-def test_an_all_gather_whose_operator_tells_output_and_input(recording):
+def test_an_all_gather_whose_operator_records_output_and_input(recording):
     made = recording()
     made.operator("c10d::_allgather_base_", 0, 100, external=1,
                   shapes=[[64], [16], []], dtypes=["signed char", "signed char", ""])  # fmt: skip
@@ -131,7 +131,7 @@ def test_an_inference_engines_own_all_reduce(recording):
     assert (one.op, one.dtype, one.elements) == ("all_reduce", "BFloat16", 8192)
 
 
-def test_an_operator_that_has_nothing_to_do_with_communication_tells_nothing(recording):
+def test_an_operator_unrelated_to_communication_is_ignored(recording):
     made = recording()
     made.operator("aten::mm", 0, 100, external=1, shapes=[[2, 2], [2, 2]], dtypes=["float"] * 2)
     made.call(7, 20)
@@ -146,7 +146,7 @@ def test_an_operator_that_has_nothing_to_do_with_communication_tells_nothing(rec
     )
 
 
-def test_the_name_tells_operation_and_type_of_what_is_reduced(recording):
+def test_the_name_shows_operation_and_type_of_what_is_reduced(recording):
     made = recording()
     made.kernel(ALL_REDUCE, 0, 5)
     made.kernel(ALL_GATHER, 10, 5)
@@ -180,8 +180,8 @@ def test_algorithm_and_protocol_only_where_the_name_is_sure(recording, kernel, a
 def test_a_kernel_without_a_group_is_of_the_only_one_on_its_stream(recording):
     made = recording()
     made.kernel(ALL_GATHER, 0, 5, stream=24)
-    made.kernel(ALL_GATHER, 10, 5, stream=24, **TOLD)
-    made.kernel(ALL_GATHER, 20, 5, stream=28, **{**TOLD, "Process Group Name": "1"})
+    made.kernel(ALL_GATHER, 10, 5, stream=24, **RECORDED)
+    made.kernel(ALL_GATHER, 20, 5, stream=28, **{**RECORDED, "Process Group Name": "1"})
     made.kernel(ALL_GATHER, 30, 5, stream=99)
     first, _, _, last = collectives_of(made.trace())
     assert first.group == Group("0", (0, 1, 2, 3), 4)
@@ -192,33 +192,33 @@ def test_a_kernel_without_a_group_is_of_the_only_one_on_its_stream(recording):
 
 def test_kernels_of_one_operator_share_its_sizes(recording):
     made = recording()
-    told = {**TOLD, "External id": 44}
-    made.kernel(ALL_GATHER, 0, 5, **told)
-    made.kernel(ALL_GATHER, 10, 5, **told)
-    made.kernel(ALL_GATHER, 20, 5, **{**TOLD, "External id": 45})
+    recorded = {**RECORDED, "External id": 44}
+    made.kernel(ALL_GATHER, 0, 5, **recorded)
+    made.kernel(ALL_GATHER, 10, 5, **recorded)
+    made.kernel(ALL_GATHER, 20, 5, **{**RECORDED, "External id": 45})
     assert [one.is_shared for one in collectives_of(made.trace())] == [True, True, False]
 
 
-def test_kernels_share_the_sizes_that_the_operator_around_their_launches_tells(recording):
+def test_kernels_share_the_sizes_recorded_by_the_operator_around_their_launches(recording):
     made = recording()
     for place, calls in ((0, (7, 8)), (200, (9,))):
         made.operator("record_param_comms", place, 80, external=2 + place,
-                      **{**TOLD, "Collective name": "allreduce"})  # fmt: skip
+                      **{**RECORDED, "Collective name": "allreduce"})  # fmt: skip
         for number in calls:
             made.call(number, place + number)
             made.kernel(GENERIC, 1000 + 100 * number, 40, correlation=number)
     assert [one.is_shared for one in collectives_of(made.trace())] == [True, True, False]
 
 
-def test_sends_and_receives_tell_their_peer(recording):
+def test_sends_and_receives_record_their_peer(recording):
     made = recording()
-    send = {**TOLD, "Collective name": "send", "Dst Rank": 2, "Seq": 5}
+    send = {**RECORDED, "Collective name": "send", "Dst Rank": 2, "Seq": 5}
     made.kernel(SEND_RECV, 0, 5, **send)
     (one,) = collectives_of(made.trace())
     assert (one.op, one.peer, one.sequence) == ("send", 2, 5)
 
 
-def test_other_kernels_are_no_collectives(recording):
+def test_other_kernels_are_not_collectives(recording):
     made = recording()
     made.kernel("sgemm", 0, 5)
     made.memset(3, 5)
@@ -226,7 +226,8 @@ def test_other_kernels_are_no_collectives(recording):
 
 
 def test_a_real_job_without_metadata_on_kernels():
-    # Told by nccl:* and c10d::* operators of PyTorch 1.13 only; the kernels' names say SendRecv.
+    # Recorded only by nccl:* and c10d::* operators of PyTorch 1.13; the kernels' names contain
+    # SendRecv.
     ones = collectives_of(sample("hta_2of128/rank-0.json.gz"))
     assert [(one.op, one.dtype, one.elements) for one in ones[:5]] == [
         ("all_to_all", "Long", 384),
@@ -249,7 +250,7 @@ def test_a_real_job_of_2022_with_and_without_launches():
     assert {one.op for one in ones} == {"all_to_all", "all_reduce", "send_recv"}
 
 
-def test_a_real_job_on_amd_tells_what_its_generic_kernels_do():
+def test_a_real_job_on_amd_shows_what_its_generic_kernels_do():
     ones = collectives_of(sample("mi300x_ddp_rank0of8.json.gz"))
     assert [one.op for one in ones[:7]] == [None] * 5 + ["broadcast"] * 2
     assert {one.group for one in ones} == {Group("0", tuple(range(8)), 8)}
@@ -260,8 +261,8 @@ def test_a_real_job_on_h200_with_and_without_metadata():
     ones = collectives_of(sample("h200x4/rank0.pt.trace.json.gz"))
     assert [one.source for one in ones] == ["name"] * 28 + ["kernel"] * 54
     assert {one.group for one in ones} == {Group("0", (0, 1, 2, 3), 4)}
-    told = [one for one in ones if one.source == "kernel"]
-    assert {(one.op, one.dtype, one.elements, one.bytes) for one in told} == {
+    recorded = [one for one in ones if one.source == "kernel"]
+    assert {(one.op, one.dtype, one.elements, one.bytes) for one in recorded} == {
         ("all_gather", "BFloat16", 201363456, 402726912),
         ("reduce_scatter", "Float", 201363456, 805453824),
     }

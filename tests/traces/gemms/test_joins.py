@@ -110,7 +110,7 @@ def test_numbers_of_zero_and_below_link_nothing(recording):
 
 
 @pytest.mark.parametrize("name", ["cudaGraphLaunch", "hipGraphLaunch"])
-def test_kernels_of_graphs_are_told(recording, name):
+def test_kernels_of_graphs_are_marked(recording, name):
     made = recording()
     made.call(1, 100, name=name)
     made.launch("single", 2, at=500, lasts=5)
@@ -128,15 +128,15 @@ def test_a_trace_without_host_events_links_nothing(recording):
 def operators(intervals):
     """Rows of (thread, start, end)."""
     count = len(intervals)
-    untold = np.full(count, -1, np.int64)
+    unknown = np.full(count, -1, np.int64)
     return OperatorRows(
         start_ns=np.array([start for _, start, _ in intervals], np.int64),
         duration_ns=np.array([end - start for _, start, end in intervals], np.int64),
         name=np.zeros(count, np.int32),
         thread=np.array([thread for thread, _, _ in intervals], np.int32),
         external_id=np.arange(count, dtype=np.int64),
-        sequence=untold,
-        forward_thread=untold,
+        sequence=unknown,
+        forward_thread=unknown,
         arguments=np.zeros(count, np.int32),
         collective=np.full(count, -1, np.int32),
     )

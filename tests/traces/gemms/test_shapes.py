@@ -87,7 +87,7 @@ def test_operations_are_named_as_gemmetry_names_them(made, tensors, dtype, strid
     assert parse_operation(operation).shape[:3] == (64, 16, 32)
 
 
-def test_the_kernels_name_tells_the_layout_where_strides_do_not(made):
+def test_the_kernels_name_shows_the_layout_where_strides_do_not(made):
     made.add([[64, 32], [32, 16]], dtype="float", kernel=SGEMM)
     (gemm,) = made.workload().gemms
     assert gemm.operation == "matmul_64x16x32_f32t_f32n_f32t"
@@ -141,7 +141,7 @@ def test_names_of_files_cannot_break_out_of_their_comment(made, tmp_path):
     assert load_spec(path).name == "gemms-x-name-y"
 
 
-def test_nothing_to_run_is_an_error_that_tells_what_to_do(made):
+def test_nothing_to_run_is_an_error_with_the_next_step(made):
     made.recording.kernel(SGEMM, 100, 500)
     load = made.workload()
     assert load.gemms == ()
@@ -150,7 +150,7 @@ def test_nothing_to_run_is_an_error_that_tells_what_to_do(made):
     assert "record_shapes" in caught.value.hint
 
 
-def test_many_files_are_told_by_their_folder(made):
+def test_many_files_are_listed_by_their_folder(made):
     made.add([[64, 32], [32, 16]], 100)
     paths = [f"grid/traces/config_{n}/repeat_01.pt.trace.json" for n in range(4)]
     lines = spec_text(made.workload(), paths).splitlines()

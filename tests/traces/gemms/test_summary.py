@@ -32,7 +32,7 @@ def add(made, number, at, lasts, *, kernel=NVJET, shapes=SHAPES, dtype="c10::BFl
     made.kernel(kernel, at + 100_000, lasts, correlation=number, **args)
 
 
-def test_one_row_a_kernel_and_shape(recording):
+def test_one_row_per_kernel_and_shape(recording):
     made = recording()
     times = [130, 100, 160, 110, 1000]
     for number, lasts in enumerate(times, 1):
@@ -101,7 +101,7 @@ def test_helper_passes_have_no_speed_of_their_own(recording):
     assert helper.peak_fraction is None
 
 
-def test_time_beside_communication(recording):
+def test_time_that_overlaps_communication(recording):
     made = recording()
     add(made, 1, 0, 1000)
     add(made, 2, 2000, 1000)

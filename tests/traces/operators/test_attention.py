@@ -12,10 +12,10 @@ EFFICIENT = "aten::_scaled_dot_product_efficient_attention"
 
 
 def _model(name, shapes, values, dtype="c10::Half", *, backward=False):
-    told = OperatorArguments(
+    recorded = OperatorArguments(
         shapes=json.dumps(shapes), dtypes=json.dumps([dtype] * 4), values=json.dumps(values)
     )
-    return operator_model(name, told, backward=backward)
+    return operator_model(name, recorded, backward=backward)
 
 
 def test_two_products_and_five_backward():

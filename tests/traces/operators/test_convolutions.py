@@ -33,7 +33,7 @@ def test_no_convolutions(name):
     assert not is_convolution_operator(name)
 
 
-def test_a_convolutions_gemm_kernel_is_no_gemm_but_a_products_inside_of_one_is(recording):
+def test_a_convolutions_gemm_kernel_is_not_a_gemm_but_a_products_inside_of_one_is(recording):
     made = recording()
     made.operator("aten::conv2d", 0, 900)
     made.operator("aten::cudnn_convolution", 50, 200)

@@ -21,23 +21,23 @@ def arguments(*tensors, values=None):
 
 
 def test_mm_with_its_layouts():
-    told = arguments(([4, 8], BF16, [8, 1]), ([8, 16], BF16, [1, 8]))
-    assert gemm_shape("aten::mm", told) == GemmShape(4, 16, 8, 1, "bf16", "tn")
-    told = arguments(([4, 8], BF16, [1, 4]), ([8, 16], BF16, [16, 1]))
-    assert gemm_shape("aten::mm", told) == GemmShape(4, 16, 8, 1, "bf16", "nt")
+    recorded = arguments(([4, 8], BF16, [8, 1]), ([8, 16], BF16, [1, 8]))
+    assert gemm_shape("aten::mm", recorded) == GemmShape(4, 16, 8, 1, "bf16", "tn")
+    recorded = arguments(([4, 8], BF16, [1, 4]), ([8, 16], BF16, [16, 1]))
+    assert gemm_shape("aten::mm", recorded) == GemmShape(4, 16, 8, 1, "bf16", "nt")
 
 
 def test_addmm_and_baddbmm_have_the_addend_first():
-    told = arguments(([16], "float"), ([4, 8], "float"), ([8, 16], "float"), ([], "Scalar"))
-    assert gemm_shape("aten::addmm", told) == GemmShape(4, 16, 8, 1, "f32")
-    told = arguments(([1], "float"), ([3, 4, 8], "float"), ([3, 8, 16], "float"))
-    assert gemm_shape("aten::baddbmm", told) == GemmShape(4, 16, 8, 3, "f32")
+    recorded = arguments(([16], "float"), ([4, 8], "float"), ([8, 16], "float"), ([], "Scalar"))
+    assert gemm_shape("aten::addmm", recorded) == GemmShape(4, 16, 8, 1, "f32")
+    recorded = arguments(([1], "float"), ([3, 4, 8], "float"), ([3, 8, 16], "float"))
+    assert gemm_shape("aten::baddbmm", recorded) == GemmShape(4, 16, 8, 3, "f32")
 
 
 @pytest.mark.parametrize("name", ["aten::linear", "mkldnn::_linear_pointwise"])
 def test_the_weight_of_linear_is_transposed(name):
-    told = arguments(([2, 5, 8], BF16, [40, 8, 1]), ([16, 8], BF16, [8, 1]), ([16], BF16, [1]))
-    assert gemm_shape(name, told) == GemmShape(10, 16, 8, 1, "bf16", "tn")
+    recorded = arguments(([2, 5, 8], BF16, [40, 8, 1]), ([16, 8], BF16, [8, 1]), ([16], BF16, [1]))
+    assert gemm_shape(name, recorded) == GemmShape(10, 16, 8, 1, "bf16", "tn")
 
 
 @pytest.mark.parametrize(
@@ -66,44 +66,48 @@ def test_mv_and_dot_are_gemms_of_a_column():
     ("factors", "scaling"),
     [([], "tensor"), ([1], "tensor"), ([64, 1], "row"), ([64, 4], "block")],
 )
-def test_scaled_mm_tells_how_it_is_scaled(factors, scaling):
-    told = arguments(
+def test_scaled_mm_shows_its_scaling(factors, scaling):
+    recorded = arguments(
         ([64, 128], "c10::Float8_e4m3fn", [128, 1]),
         ([128, 32], "c10::Float8_e5m2", [1, 128]),
         (factors, "float"),
         (factors, "float"),
     )
     expected = GemmShape(64, 32, 128, 1, "e4m3:e5m2", "tn", scaling)
-    assert gemm_shape("aten::_scaled_mm", told) == expected
+    assert gemm_shape("aten::_scaled_mm", recorded) == expected
 
 
 @pytest.mark.parametrize("name", ["addmm_", "baddbmm_", "addbmm_", "addmv_"])
 def test_products_that_overwrite_their_addend(name):
     lead = [3] if "bmm" in name else []
     right = [8] if name == "addmv_" else [*lead, 8, 16]
-    told = arguments(([4, 16], BF16), ([*lead, 4, 8], BF16), (right, BF16), ([], "Scalar"))
+    recorded = arguments(([4, 16], BF16), ([*lead, 4, 8], BF16), (right, BF16), ([], "Scalar"))
     assert is_gemm_operator(f"aten::{name}")
-    assert gemm_shape(f"aten::{name}", told) == gemm_shape(f"aten::{name[:-1]}", told) is not None
+    assert (
+        gemm_shape(f"aten::{name}", recorded)
+        == gemm_shape(f"aten::{name[:-1]}", recorded)
+        is not None
+    )
 
 
 @pytest.mark.parametrize(
     ("factors", "scaling"),
     [([[]], "tensor"), ([[1]], "tensor"), ([[64, 1]], "row"), ([[64, 4], [1]], "block")],
 )
-def test_lists_of_factors_tell_how_it_is_scaled(factors, scaling):
-    told = arguments(
+def test_lists_of_factors_show_the_scaling(factors, scaling):
+    recorded = arguments(
         ([64, 128], "c10::Float8_e4m3fn", [128, 1]),
         ([128, 32], "c10::Float8_e4m3fn", [1, 128]),
         (factors, "TensorList"),
     )
-    assert gemm_shape("aten::_scaled_mm_v2", told).scaling == scaling
+    assert gemm_shape("aten::_scaled_mm_v2", recorded).scaling == scaling
 
 
 def test_integers_and_complex_numbers():
-    told = arguments(([4, 8], "signed char"), ([8, 16], "signed char"))
-    assert gemm_shape("aten::_int_mm", told).dtype == "s8"
-    told = arguments(([4, 8], "c10::complex<float>"), ([8, 16], "c10::complex<float>"))
-    shape = gemm_shape("aten::mm", told)
+    recorded = arguments(([4, 8], "signed char"), ([8, 16], "signed char"))
+    assert gemm_shape("aten::_int_mm", recorded).dtype == "s8"
+    recorded = arguments(([4, 8], "c10::complex<float>"), ([8, 16], "c10::complex<float>"))
+    shape = gemm_shape("aten::mm", recorded)
     assert shape.dtype == "c64"
     assert shape.flops == 8 * 4 * 8 * 16
 
@@ -120,14 +124,14 @@ def test_flops_count_a_product_and_a_sum_each():
         ([1, 8], [1, 1], "t"), ([4, 1], [1, 1], "t"), ([4, 1], [1, 4], "n"), ([4, 8], [], None),
     ],
 )  # fmt: skip
-def test_strides_tell_the_layout(shape, strides, letter):
+def test_strides_give_the_layout(shape, strides, letter):
     other = ([shape[1], 6], BF16, [6, 1])
     found = gemm_shape("aten::mm", arguments((shape, BF16, strides), other))
     assert found.layout == (None if letter is None else f"{letter}t")
 
 
 @pytest.mark.parametrize(
-    "told",
+    "recorded",
     [
         OperatorArguments(),
         OperatorArguments(shapes="[[4, 8]]"),
@@ -140,8 +144,8 @@ def test_strides_tell_the_layout(shape, strides, letter):
         OperatorArguments(shapes="[[-4, 8], [8, 16]]"),
     ],
 )
-def test_damaged_arguments_tell_nothing(told):
-    assert gemm_shape("aten::mm", told) is None
+def test_damaged_arguments_are_ignored(recorded):
+    assert gemm_shape("aten::mm", recorded) is None
 
 
 def test_operators_of_other_libraries_need_one_reading():
@@ -168,6 +172,6 @@ def test_operators_of_other_libraries_need_one_reading():
         "lib::quantize_linear", "mm",
     ],
 )  # fmt: skip
-def test_what_is_no_gemm_operator(name):
+def test_what_is_not_a_gemm_operator(name):
     assert not is_gemm_operator(name)
     assert gemm_shape(name, arguments(([4, 8], BF16), ([8, 16], BF16))) is None

@@ -86,7 +86,7 @@ def test_speed_is_that_of_the_median_call(recording):
     assert (row.kernel, row.count, row.sum_ns, row.layout) == ("aten::mm", 3, 12_000, "tt")
 
 
-def test_layouts_of_a_product_are_told_apart(recording):
+def test_layouts_of_a_product_are_distinguished(recording):
     made = recording()
     _product(made, 0, 100)
     _product(made, 200, 100, strides=COLUMNS)

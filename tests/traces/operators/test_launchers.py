@@ -59,7 +59,7 @@ def test_without_an_operator_the_call_is_the_launcher(recording):
     assert found.of_row[lost] == NONE
 
 
-def test_communication_is_no_computation_and_its_mark_is_passed_over(recording):
+def test_communication_is_not_computation_and_its_mark_is_passed_over(recording):
     made = recording()
     made.operator("record_param_comms", 0, 500)
     made.operator("nccl:all_reduce", 100, 300)

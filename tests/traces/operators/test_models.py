@@ -20,10 +20,10 @@ NAMES = [name for family in FAMILIES for name in family.operators]
 
 
 def _model(name, shapes, dtypes=(), strides=(), values=(), *, backward=False):
-    told = OperatorArguments(
+    recorded = OperatorArguments(
         *(json.dumps(list(part)) for part in (shapes, dtypes, strides, values))
     )
-    return operator_model(name, told, backward=backward)
+    return operator_model(name, recorded, backward=backward)
 
 
 def _convolution(shapes, values, name="aten::convolution"):
@@ -34,8 +34,8 @@ def _convolution(shapes, values, name="aten::convolution"):
 
 
 def test_a_convolution_with_a_bias():
-    told = ["[2, 2]", "[1]", "[1, 1]", "False", "[0, 0]", "1"]
-    model = _convolution([[8, 3, 32, 32], [16, 3, 3, 3], [16]], told)
+    recorded = ["[2, 2]", "[1]", "[1, 1]", "False", "[0, 0]", "1"]
+    model = _convolution([[8, 3, 32, 32], [16, 3, 3, 3], [16]], recorded)
     out = 8 * 16 * 16 * 16
     assert model.flops == 2 * out * 27 + out
     assert model.bytes == 4 * (8 * 3 * 1024 + 16 * 27 + 16 + out)
@@ -58,21 +58,21 @@ def test_a_transposed_convolution_undoes_a_plain_one():
     ("wanted", "products", "bias"),
     [("[True, True, False]", 2, 0), ("[False, True, True]", 1, 1), ("", 2, 1)],
 )
-def test_only_gradients_that_were_asked_for_count(wanted, products, bias):
-    told = ["[1, 1]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1", wanted]
+def test_only_requested_gradients_count(wanted, products, bias):
+    recorded = ["[1, 1]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1", wanted]
     x, w, out = [2, 4, 8, 8], [6, 4, 1, 1], [2, 6, 8, 8]
-    model = _convolution([out, x, w], told, "aten::convolution_backward")
+    model = _convolution([out, x, w], recorded, "aten::convolution_backward")
     n_x, n_w, n_out = 512, 24, 768
     assert model.flops == products * 2 * n_out * 4 + bias * n_out
     assert model.bytes == 4 * (products * (n_x + n_w + n_out) + bias * (n_out + 6))
 
 
 def test_convolutions_of_impossible_sizes_are_not_known():
-    told = ["[0, 0]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1"]
-    assert _convolution([[8, 3, 32, 32], [16, 3, 3, 3]], told) is None
-    told = ["[1, 1]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1"]
-    assert _convolution([[8, 3, 2, 2], [16, 3, 5, 5]], told) is None
-    assert _convolution([[8, 3], [16, 3]], told) is None
+    recorded = ["[0, 0]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1"]
+    assert _convolution([[8, 3, 32, 32], [16, 3, 3, 3]], recorded) is None
+    recorded = ["[1, 1]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1"]
+    assert _convolution([[8, 3, 2, 2], [16, 3, 5, 5]], recorded) is None
+    assert _convolution([[8, 3], [16, 3]], recorded) is None
 
 
 def test_a_copy_has_two_types():
@@ -141,14 +141,14 @@ def test_a_reduction_leaves_the_dimensions_that_it_does_not_reduce(name, values,
     assert (model.flops, model.bytes) == (24, 4 * (24 + results))
 
 
-def test_the_larger_of_two_tensors_is_no_reduction():
+def test_the_larger_of_two_tensors_is_not_a_reduction():
     assert _model("aten::max", [[4], [4]], ["float", "float"]) is None
 
 
-def test_backward_passes_that_forward_arguments_tell():
-    told = ([[8, 4], [], [], []], ["float"], (), ["", "[0]", "False", ""])
-    forward = _model("aten::sum", *told)
-    backward = _model("aten::sum", *told, backward=True)
+def test_backward_passes_are_derived_from_forward_arguments():
+    recorded = ([[8, 4], [], [], []], ["float"], (), ["", "[0]", "False", ""])
+    forward = _model("aten::sum", *recorded)
+    backward = _model("aten::sum", *recorded, backward=True)
     assert (forward.sheet, backward.sheet) == ("Reduce_fwd", "Reduce_bwd")
     assert forward[1:] == backward[1:]
     assert _model("aten::copy_", [[4]], ["float"], backward=True) is None
@@ -183,11 +183,11 @@ _SHAPES = st.lists(st.lists(st.integers(-1, 2**70) | st.integers(0, 9), max_size
     st.sampled_from(NAMES), _SHAPES | _JSON, _JSON, _JSON,
     st.lists(_JSON, max_size=12), st.booleans(),
 )  # fmt: skip
-def test_damaged_arguments_are_no_models_or_plausible_ones(
+def test_damaged_arguments_give_no_models_or_plausible_ones(
     name, shapes, dtypes, strides, values, backward
 ):
-    told = OperatorArguments(*map(json.dumps, (shapes, dtypes, strides, values)))
-    model = operator_model(name, told, backward=backward)
+    recorded = OperatorArguments(*map(json.dumps, (shapes, dtypes, strides, values)))
+    model = operator_model(name, recorded, backward=backward)
     if model is not None:
         assert 0 <= model.flops < 2**140
         assert model.bytes is None or model.bytes >= 0
@@ -197,6 +197,6 @@ def test_damaged_arguments_are_no_models_or_plausible_ones(
 
 
 @given(st.text(max_size=20))
-def test_arguments_that_are_no_json_are_not_known(text):
-    told = OperatorArguments(text, text, text, text)
-    assert operator_model("aten::convolution", told) is None
+def test_arguments_that_are_not_json_are_not_known(text):
+    recorded = OperatorArguments(text, text, text, text)
+    assert operator_model("aten::convolution", recorded) is None

@@ -11,11 +11,11 @@ X, N, C = [4, 8, 5, 5], 800, 8
 
 
 def _model(name, shapes, values):
-    told = OperatorArguments(
+    recorded = OperatorArguments(
         shapes=json.dumps(shapes), dtypes=json.dumps(["float"] * len(shapes)),
         values=json.dumps(values),
     )  # fmt: skip
-    model = operator_model(name, told)
+    model = operator_model(name, recorded)
     assert model is not None
     assert model.sheet == "Normalization"
     assert model.spec == "vector_fp32"
@@ -66,7 +66,7 @@ def test_groups_and_instances_have_weights_by_channel(name, shapes, values, plac
         ("[True, False, False]", 9 * N, 3 * N + C),
     ],
 )
-def test_gradients_of_layers_that_were_asked_for(wanted, flops, moved):
+def test_requested_gradients_of_layers(wanted, flops, moved):
     shape = [100, 8]
     values = ["", "", "[8]", "", "", "", "", wanted]
     model = _model("aten::native_layer_norm_backward", [shape, shape, [], [100], [100]], values)
@@ -99,6 +99,6 @@ def test_the_mean_square_needs_no_mean():
 
 
 def test_what_does_not_fit_is_not_known():
-    told = OperatorArguments(shapes="[[10, 7], [], []]", values='["", "[3]"]')
-    assert operator_model("aten::layer_norm", told) is None
+    recorded = OperatorArguments(shapes="[[10, 7], [], []]", values='["", "[3]"]')
+    assert operator_model("aten::layer_norm", recorded) is None
     assert operator_model("aten::batch_norm", OperatorArguments(shapes="[[8]]")) is None

@@ -40,5 +40,5 @@ def test_element_types_may_be_missing():
         f"[{[2**62] * 30}]",
     ],
 )
-def test_what_is_no_shape_gives_no_tensor(shapes):
+def test_a_value_that_is_not_a_shape_gives_no_tensor(shapes):
     assert not any(tensors(shapes))

@@ -46,7 +46,7 @@ def test_a_list_too_long_for_a_cell_is_cut_between_entries(recording):
     assert ast.literal_eval(whole)[0]["name"].startswith("39")
 
 
-def test_rows_of_nobody_are_in_no_list(recording):
+def test_rows_without_an_owner_are_in_no_list(recording):
     made = recording()
     made.kernel("k", 0, 10)
     assert kernel_lists(made.trace(), np.array([-1]), 2) == [("[]", "[]")] * 2

@@ -21,7 +21,7 @@ def _cells(table):
 
 @pytest.fixture
 def sheets(collective, rank):
-    """Two all-reduces of 4 MiB on two ranks; rank 1 comes 30 and 50 ns later."""
+    """Two all-reduces of 4 MiB on two ranks; rank 1 enters 30 and 50 ns later."""
 
     def one(start, duration):
         return collective(
@@ -54,7 +54,7 @@ def test_waits_latency_and_bandwidth_of_each_collective(sheets):
     assert first["node_span"] == "intra_node"
 
 
-def test_who_was_waited_for(sheets):
+def test_the_rank_that_the_others_waited_for(sheets):
     last, waiting = _cells(sheets["straggler_summary"])
     assert (last["rank"], last["times_arrived_last"], last["pct_arrived_last"]) == (1, 2, 100)
     assert (waiting["rank"], waiting["times_arrived_first"]) == (0, 2)
@@ -64,7 +64,7 @@ def test_who_was_waited_for(sheets):
     assert waiting["node_id"] == 0
 
 
-def test_names_are_the_traces_own_where_it_tells_one(sheets):
+def test_names_are_the_traces_own_where_it_records_them(sheets):
     rows = _cells(sheets["nccl_long"])
     assert [row["Collective name"] for row in rows] == ["allreduce"] * 4
     assert [row["index_in_group"] for row in rows] == [0, 1, 0, 1]
@@ -83,7 +83,7 @@ def test_ranks_of_two_nodes_span_nodes(collective, rank):
     assert {row["rank"]: row["node_id"] for row in rows["nccl_summary_long"]} == {0: 0, 8: 1}
 
 
-def test_what_a_trace_does_not_tell_stays_empty(collective, rank):
+def test_what_a_trace_does_not_record_stays_empty(collective, rank):
     bare = collective(
         op=None, dtype=None, elements=None, in_elements=None, out_elements=None, group=None
     )

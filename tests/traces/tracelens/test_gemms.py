@@ -14,10 +14,10 @@ BF16 = "c10::BFloat16"
 
 
 def _model(name, shapes, dtypes, strides="[]"):
-    told = OperatorArguments(shapes=shapes, dtypes=dtypes, strides=strides)
-    shape = gemm_shape(name, told)
+    recorded = OperatorArguments(shapes=shapes, dtypes=dtypes, strides=strides)
+    shape = gemm_shape(name, recorded)
     assert shape is not None
-    return gemm_model(name, told, shape)
+    return gemm_model(name, recorded, shape)
 
 
 def test_flops_and_bytes_of_a_bias_and_of_a_batch():

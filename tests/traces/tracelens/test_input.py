@@ -28,7 +28,7 @@ def trace_of(path):
 
 
 @both
-def test_a_workbook_of_tracelens_tells_the_same_times_as_the_trace(workbook, trace):
+def test_a_workbook_of_tracelens_has_the_same_times_as_the_trace(workbook, trace):
     (found,) = workbook_summaries(read_tracelens_report(workbook))
     expected = summarize(trace_of(trace))
     entry, wanted = summary_entry(found), summary_entry(expected)
@@ -112,7 +112,7 @@ def test_without_a_sheet_of_kernels_their_counts_are_not_known():
 
 
 @pytest.mark.parametrize(
-    ("times", "told"),
+    ("times", "message"),
     [
         ((5, 1, None, 10, 2, 0), "has no usable time for busy_time"),
         ((5, 1, "x", 10, 2, 0), "busy_time"),
@@ -124,8 +124,8 @@ def test_without_a_sheet_of_kernels_their_counts_are_not_known():
         ((5, 3, 9, 10, 2, 0), "contradict each other"),
     ],
 )
-def test_times_that_are_none_are_refused(times, told):
-    with pytest.raises(RequestError, match=told) as raised:
+def test_invalid_times_are_refused(times, message):
+    with pytest.raises(RequestError, match=message) as raised:
         workbook_summaries(report(gpu_timeline=timeline(*times)))
     assert "r.xlsx" in str(raised.value)
 

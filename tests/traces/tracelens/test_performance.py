@@ -53,10 +53,10 @@ def test_calls_within_calls_have_rows_of_their_own(recording):
     outer, inner = "aten::layer_norm", "aten::native_layer_norm"
     for number in range(2):
         at = 10_000 * number
-        told = {"shapes": [[64, 32], [], [32], [32]], "dtypes": ["float", "ScalarList", "float"],
+        args = {"shapes": [[64, 32], [], [32], [32]], "dtypes": ["float", "ScalarList", "float"],
                 "values": ["", "[32]", "", ""]}  # fmt: skip
-        made.operator(outer, at, 900, **told, external=number + 1)
-        made.operator(inner, at + 10, 800, **told)
+        made.operator(outer, at, 900, **args, external=number + 1)
+        made.operator(inner, at + 10, 800, **args)
         made.call(2 * number + 1, at + 20)
         made.kernel("layer_norm_kernel", at + 1000, 300, correlation=2 * number + 1)
         made.call(2 * number + 2, at + 40)
@@ -77,9 +77,9 @@ def test_calls_within_calls_have_rows_of_their_own(recording):
 
 def test_a_call_within_one_of_its_name_counts_for_both(recording):
     made = recording()
-    told = {"shapes": [[8], [8]], "dtypes": ["float", "c10::BFloat16"]}
-    made.operator("aten::copy_", 0, 900, **told)
-    made.operator("aten::copy_", 10, 800, **told)
+    args = {"shapes": [[8], [8]], "dtypes": ["float", "c10::BFloat16"]}
+    made.operator("aten::copy_", 0, 900, **args)
+    made.operator("aten::copy_", 10, 800, **args)
     made.launch(ADD, 1, at=100, lasts=50)
     trace = made.trace()
     calls = operator_calls(trace)
@@ -100,16 +100,17 @@ def _backward(made, *, thread=2, sequence=7):
     made.kernel(ADD, 6000, 70, correlation=2)
 
 
-def _forward(made, **told):
+def _forward(made, **args):
     made.operator(
-        "aten::mean", 0, 900, shapes=[[8, 4], []], dtypes=["float", ""], values=["", ""], **told
+        "aten::mean", 0, 900, shapes=[[8, 4], []], dtypes=["float", ""], values=["", ""], **args
     )
     made.launch("reduce_kernel", 1, at=100, lasts=50)
 
 
-def test_a_backward_pass_is_told_of_by_its_forward_operator(recording):
+def test_a_backward_pass_is_found_through_its_forward_operator(recording):
     made = recording()
-    # This one tells the number of the next that autograd remembers, and is not it.
+    # This one records the number of the next operator that autograd remembers, and is not that
+    # operator.
     made.operator("aten::empty", -10, 5, sequence=7)
     _forward(made, sequence=7)
     _backward(made)
@@ -132,10 +133,10 @@ def test_the_forward_operator_may_lie_within_the_one_that_is_known(recording):
     assert backward_calls(trace).busy_ns.tolist() == [70]
 
 
-@pytest.mark.parametrize("told", [{}, {"sequence": 8}])
-def test_without_the_number_there_is_no_backward_pass(recording, told):
+@pytest.mark.parametrize("args", [{}, {"sequence": 8}])
+def test_without_the_number_there_is_no_backward_pass(recording, args):
     made = recording()
-    _forward(made, **told)
+    _forward(made, **args)
     _backward(made)
     trace = made.trace()
     assert len(backward_calls(trace).operator) == 0

@@ -1,4 +1,4 @@
-"""Tables with TraceLens' columns, held against numbers that TraceLens wrote."""
+"""Tables with TraceLens' columns, compared with numbers that TraceLens wrote."""
 
 from __future__ import annotations
 
@@ -152,9 +152,9 @@ def test_an_operator_that_is_known_stands_for_those_within_it(recording):
     made = recording()
     shapes = [[2, 3, 8, 8], [4, 3, 3, 3], [], [], [], [], [], [], []]
     values = ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"]
-    told = {"shapes": shapes, "dtypes": ["float", "float"], "values": values}
+    recorded = {"shapes": shapes, "dtypes": ["float", "float"], "values": values}
     made.operator("aten::conv2d", 0, 990, shapes=shapes)
-    made.operator("aten::convolution", 10, 900, **told)
+    made.operator("aten::convolution", 10, 900, **recorded)
     made.operator("aten::cudnn_convolution", 20, 800, shapes=shapes[:2])
     made.launch("conv_kernel", 1, at=100, lasts=50)
     trace = made.trace()

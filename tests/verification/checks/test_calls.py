@@ -21,7 +21,7 @@ def without_deadlines(monkeypatch):
 
 @pytest.fixture
 def check(context_of, executable_of):
-    """check(name, kernel or meddle, ...) -> result; what is built stands in check.built."""
+    """check(name, kernel or meddle, ...) -> result; what is built is in check.built."""
 
     def run(name=NAME, build=None, **how):
         def make(operation):
@@ -108,7 +108,7 @@ def test_how_many_calls_there_are_is_drawn(check, context_of, executable_of, mon
     assert len(counts) > 1
 
 
-def test_slow_launches_are_fewer_and_that_is_told(check, monkeypatch):
+def test_fewer_slow_launches_are_tried_and_that_is_reported(check, monkeypatch):
     monkeypatch.setattr(calls, "LONGEST_S", {False: 0.0, True: 0.0})
     result = check()
     assert result.outcome is CheckOutcome.PASSED

@@ -105,7 +105,7 @@ ADDING = "matmul_24x16x32_bf16t_bf16t_bf16t_beta1_residual_relu"
 
 
 def keeping(key, *, most=None):
-    """What answers from memory where `key` is one that it has seen, among the last `most`."""
+    """An executable that answers from memory where it has seen the `key`, among the last `most`."""
     answers = {}
 
     def meddle(inputs, output, launch):
@@ -179,7 +179,7 @@ def test_without_exact_sums_the_bound_judges(executable_of):
 
 
 def test_outputs_hold_the_result_before(context_of):
-    """Whoever takes that for its own, or adds to it, is wrong."""
+    """A kernel that takes it for its own result, or adds to it, is wrong."""
     found = []
 
     def look(inputs, output, launch):
@@ -225,7 +225,7 @@ def test_a_device_that_cannot_edit_is_written_whole(context_of, plain_device):
     assert changes.check_follows_changes(context).is_failure
 
 
-def test_a_returned_object_that_is_no_buffer(context_of):
+def test_a_returned_object_that_is_not_a_buffer(context_of):
     context = context_of(NAME, writes_output=False)
     assert context.exact("integers", exact_inputs.integers).is_right
     context.executable.meddle = lambda inputs, output, launch: output.tolist()
@@ -292,7 +292,7 @@ class TestVersions:
         result = changes.check_follows_changes(context)
         assert result.is_failure is looks_at_version
 
-    def test_what_changed_is_what_was_asked_for(self, executable):
+    def test_what_changed_is_what_was_requested(self, executable):
         device, operation = executable.device, parse_operation(NAME)
         spec, array = operation.inputs[0], make_inputs(operation, distribution="normal", seed=1)[0]
         buffer = device.upload(array, spec)

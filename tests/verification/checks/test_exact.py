@@ -44,7 +44,7 @@ def test_not_applicable_where_sums_round(context_of):
     assert exact.check_in_place_change(context).outcome is CheckOutcome.PASSED
 
 
-def test_the_ladder_tells_how_wide_the_accumulator_is(context_of):
+def test_the_ladder_shows_how_wide_the_accumulator_is(context_of):
     def f16_sums(operation, tensors):
         a, b = operands(tensors)
         total = np.zeros((a.shape[0], b.shape[1]), np.float16)
@@ -281,7 +281,7 @@ def tanh_gelu(values):
 
 @pytest.mark.parametrize("formats", ["bf16t_bf16n_bf16t", "f16t_f16n_f16t", "f32t_f32t_f32t"])
 def test_gelu_by_tanh_is_failed(context_of, formats):
-    """Beside one rounding of the product to 16 bits it would not show."""
+    """Next to one rounding of the product to 16 bits it would not show."""
 
     def by_tanh(operation, tensors):
         a, b = operands(tensors)

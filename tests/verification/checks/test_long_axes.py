@@ -20,7 +20,7 @@ def without_deadlines(monkeypatch):
 
 @pytest.fixture
 def check(context_of, executable_of):
-    """check(name, kernel, ...) -> result; the operations built stand in check.built."""
+    """check(name, kernel, ...) -> result; the operations built are in check.built."""
 
     def run(name=NAME, kernel=None, thorough=False, refuse=None):
         run.built = []
@@ -88,7 +88,7 @@ def test_paranoid_tries_more_than_65536_lines(check, axis):
     assert check(kernel=kernel, thorough=True).is_failure
 
 
-def test_what_would_take_long_is_left_out_and_told(check, monkeypatch):
+def test_what_would_take_long_is_left_out_and_reported(check, monkeypatch):
     monkeypatch.setattr(long_axes, "LONGEST_S", {False: 0.0, True: 0.0})
     result = check()
     assert result.outcome is CheckOutcome.NOT_APPLICABLE
@@ -97,7 +97,7 @@ def test_what_would_take_long_is_left_out_and_told(check, monkeypatch):
     assert not check.built
 
 
-def test_refusals_are_told_and_rounded_sizes_tried(check):
+def test_refusals_are_reported_and_rounded_sizes_tried(check):
     result = check(refuse=lambda m, n, k: bool(m % 16))
     assert result.outcome is CheckOutcome.PASSED
     assert (16, 16, 65552) in [tuple(shape) for shape in check.built]

@@ -1,4 +1,4 @@
-"""What a failure is explained with, where results are those of something else."""
+"""The explanation of a failure whose results are those of another computation."""
 
 from __future__ import annotations
 

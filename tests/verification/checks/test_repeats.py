@@ -173,7 +173,7 @@ def test_a_thread_that_writes_later_is_failed(context_of, monkeypatch):
     assert "after the launch was over" in result.detail
 
 
-def test_a_result_that_the_next_launch_overwrites_is_told(context_of):
+def test_a_result_that_the_next_launch_overwrites_is_reported(context_of):
     kept = {}
 
     def same_memory(inputs, output, launch):

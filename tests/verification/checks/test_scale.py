@@ -1,4 +1,4 @@
-"""Powers of two along K, subnormal numbers and overflow: right kernels pass, others do not."""
+"""Powers of two along K, subnormal numbers and overflow: right kernels pass and others fail."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_results_are_kept_but_for_failures(check):
         assert result.is_failure and context.evidence
 
 
-def test_refusing_is_no_failure(check, executable_of):
+def test_refusing_is_not_a_failure(check, executable_of):
     def build(operation):
         if operation.matmul_shape.k % 16:
             raise UnsupportedError("K must be a multiple of 16")
@@ -160,7 +160,7 @@ def test_a_launch_that_is_rejected_is_a_refusal_unless_the_device_is_gone(
     ],
 )
 @pytest.mark.parametrize("wrapped", [True, False])
-def test_an_exception_that_is_a_bug_is_no_refusal(check, executable_of, error, wrapped):
+def test_an_exception_that_is_a_bug_is_not_a_refusal(check, executable_of, error, wrapped):
     def build(operation):
         executable = executable_of(operation, product)
 

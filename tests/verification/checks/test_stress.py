@@ -14,7 +14,7 @@ NAME = "matmul_8x6x16_f32t_f32t_f32t"
 
 
 class StressedDevice(HostDevice):
-    """Tells whether it is under stress."""
+    """Whether it is under stress."""
 
     def __init__(self, limits=""):
         super().__init__()
@@ -46,7 +46,7 @@ def device():
     return StressedDevice()
 
 
-def test_right_kernels_pass_and_limits_are_told(context_of, device):
+def test_right_kernels_pass_and_limits_are_reported(context_of, device):
     context = context_of(NAME, device=device)
     for check, launches in ((stress.check_spoiled_scratch, 2), (stress.check_under_load, 11)):
         assert check(context).text == "passed"
@@ -85,7 +85,7 @@ def test_memory_that_was_never_written_shows(context_of, device):
     assert result.first_bad.startswith("[3, 0]")
 
 
-def test_a_kernel_that_was_wrong_before_is_not_said_to_use_unwritten_memory(context_of, device):
+def test_unwritten_memory_is_not_blamed_for_a_kernel_that_was_wrong_before(context_of, device):
     def spoil(inputs, output, launch):
         output[3] = launch
 
@@ -105,7 +105,7 @@ def test_other_bits_within_the_bound_pass(context_of, device, declared):
 
 
 @pytest.mark.parametrize("damage", ["form", "zone"])
-def test_damage_in_spoiled_memory_is_told(context_of, device, damage):
+def test_damage_in_spoiled_memory_is_reported(context_of, device, damage):
     def meddle(inputs, output, launch):
         if device.is_spoiled and damage == "zone":
             output.base[-1] = 0
@@ -133,7 +133,7 @@ def test_a_call_that_goes_wrong_under_load_is_failed(context_of, device, call):
     assert result.detail.startswith(f"while the device was busy: call {call} of 8: 12 of 48")
 
 
-def test_inputs_changed_under_load_are_told(context_of, device):
+def test_inputs_changed_under_load_are_reported(context_of, device):
     def meddle(inputs, output, launch):
         if device.is_busy:
             inputs[1][0, 0] += 1
@@ -176,7 +176,7 @@ def test_the_hosts_own_stress(context_of):
 def test_memory_is_blamed_only_where_nothing_else_changes_the_result(
     context_of, device, every, words
 ):
-    """A kernel that is wrong at every third launch uses no memory of others."""
+    """A kernel that is wrong at every third launch does not use other memory."""
 
     def meddle(inputs, output, launch):
         if launch % every == 0 if every else device.is_spoiled:

@@ -55,7 +55,7 @@ def hinted(executable_of):
 
 
 @pytest.mark.parametrize("name", [NAME, "matmul_33x47x96_bf16t_bf16t_bf16t"])
-def test_a_kernel_that_accumulates_in_bf16_is_told_of_the_option(hinted, name):
+def test_the_option_is_suggested_for_a_kernel_that_accumulates_in_bf16(hinted, name):
     operation = parse_operation(name)
     verdict, built = hinted(name, in_blocks(operation.signature.lhs))
     assert verdict.status is Verification.FAILED

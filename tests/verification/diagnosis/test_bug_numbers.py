@@ -1,4 +1,4 @@
-"""Phrases for how wrong elements differ from what is due, on results of whole kernels."""
+"""Phrases for how wrong elements differ from their expectation, on results of whole kernels."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def cut(tensors):
     return product(tensors, masked)
 
 
-def test_small_numbers_flushed_are_no_part_of_k():
+def test_small_numbers_flushed_are_not_a_part_of_k():
     assert guess(F32, flushing).startswith("index: products are missing")
     assert guess(BF16, flushing).endswith("or small numbers that are treated as zero")
     assert "part of K" not in guess(F32, cut)
@@ -72,7 +72,7 @@ def test_a_part_of_k_is_named_where_products_are_lost(lost):
     assert guess(F32, lambda t: product(t, k=lost)).startswith("part of K missing")
 
 
-def test_zero_instead_of_a_number_is_no_precision():
+def test_zero_instead_of_a_number_is_not_blamed_on_precision():
     """Neither is a large number in place of zero."""
     operation = parse_operation(F32)
     expected = np.zeros((96, 80))
@@ -98,7 +98,7 @@ def test_a_member_of_a_batch_that_holds_another():
     assert guessed.startswith("index: member 0 of the batch holds member 1")
 
 
-def test_the_ends_of_the_matrix_are_no_place():
+def test_the_ends_of_the_matrix_are_not_named_as_a_place():
     bad = np.random.default_rng(1).random((256, 256)) < 0.99
     bad[[0, -1]] = bad[:, [0, -1]] = True
     bad[100] = False

@@ -80,7 +80,7 @@ def test_a_part_of_k(kept, phrase, sign):
         assert phrase in guessed
 
 
-def test_a_few_products_of_a_long_k_are_no_factor():
+def test_a_few_products_of_a_long_k_are_not_a_factor():
     operation = parse_operation("matmul_64x48x4096_f32t_f32t_f32t")
     random = np.random.default_rng(2)
     a, b = random.uniform(0.5, 1.5, (64, 4096)), random.uniform(0.5, 1.5, (4096, 48))
@@ -91,7 +91,7 @@ def test_a_few_products_of_a_long_k_are_no_factor():
     assert "scale: the result is 0.996 times" in guess_bug(operation, result, a @ b, bad)
 
 
-def test_small_errors_of_one_sign_are_no_part_of_k():
+def test_small_errors_of_one_sign_are_not_a_part_of_k():
     operation = parse_operation("matmul_64x48x256_f32t_f32t_f32t")
     expected = np.random.default_rng(2).uniform(200, 300, (64, 48))
     result = expected - np.random.default_rng(3).uniform(0.1, 0.4, (64, 48))
@@ -116,7 +116,7 @@ def test_finite_where_the_result_overflows():
     assert "overflow" in guess_bug(OPERATION, np.ones((64, 64), np.float32), expected, bad)
 
 
-def test_most_of_k_gone_is_no_missing_part_of_k():
+def test_most_of_k_gone_is_not_a_missing_part_of_k():
     operation = parse_operation("matmul_64x64x64_f32t_f32t_f32t")
     inputs = make_inputs(operation, distribution="offset_uniform", seed=1)
     reference = compute_reference(operation, inputs)
@@ -150,7 +150,7 @@ def test_tiles_that_changed_places():
     )
 
 
-def test_members_of_a_batch_are_told():
+def test_members_of_a_batch_are_named():
     operation = parse_operation("batch_matmul_4x32x16x8_f32t_f32t_f32t")
     expected = np.random.default_rng(1).uniform(1, 2, (4, 32, 16))
     result = expected.astype(np.float32)
@@ -246,7 +246,7 @@ def test_whole_rows_are_named():
     assert text == "index: 2 whole rows are wrong, and no other: 15, 20"
 
 
-def test_overflow_beside_the_wrong_elements_says_nothing():
+def test_overflow_next_to_the_wrong_elements_gives_no_hint():
     random = np.random.default_rng(1)
     expected = random.uniform(1, 2, (64, 64))
     overflows = random.random((64, 64)) < 0.3

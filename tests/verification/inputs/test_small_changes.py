@@ -84,7 +84,7 @@ def test_each_launch_differs_from_the_one_before_by_one_change(name):
         after = changed_inputs(operation, current, step.change)
         differs = [not np.array_equal(a, b) for a, b in zip(current, after, strict=True)]
         assert differs == [place == step.change.place for place in range(len(inputs))]
-        # What is looked at follows from the step alone.
+        # The part that is looked at follows from the step alone.
         axis = -4 if step.seen.place == 0 and "conv" in name else (-2, -1)[step.seen.place == 1]
         if step.seen.place < 2:
             seen = changed_inputs(operation, step.inputs, step.seen)

@@ -80,7 +80,7 @@ def test_a_wrong_element_is_found_in_its_line_and_named(name):
         assert columns.statistics.first_bad == found.statistics.first_bad
 
 
-def test_lines_asked_for_are_among_them():
+def test_requested_lines_are_among_them():
     operation, inputs, output = right_result("batch_matmul_9x200x10x17_f16t_f16t_f16t")
     sampler = ElementSampler(operation, inputs, output, seed=2)
     rows = [line.index for line in sampler.rows(also=[450, 451, 3]).lines]

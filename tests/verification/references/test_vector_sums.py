@@ -30,7 +30,7 @@ def test_one_pass_gives_products_and_norms_of_both_sides(monkeypatch, order, pie
     np.testing.assert_allclose(halves.flipped.row_fourths, (ulps**4).sum(axis=0))
 
 
-def test_integers_wrap_around_where_that_is_asked():
+def test_integers_wrap_around_on_request():
     matrix = np.full((2, 4), 2**31 - 1, dtype=np.int32)
     x = np.full((4, 1), 2**62, dtype=np.int64)
     with np.errstate(over="ignore"):

@@ -13,14 +13,14 @@ def test_counters_of_two_generations():
     new = list(read_counters(SAMPLES / "sdk2025_counter_collection.csv"))
     for rows in (old, new):
         assert rows[0].counter == "SQ_WAVES"
-        # The documentation's own sample: one wave of 64 a workgroup of 64.
+        # The documentation's own sample: one wave of 64 per workgroup of 64.
         assert rows[0].value == rows[0].workgroups == 16384.0
         assert rows[0].workgroup_size == 64
     assert old[0].start_ns == MISSING
     assert new[0].end_ns - new[0].start_ns == 52151
 
 
-def test_values_that_are_no_numbers_are_left_out(tmp_path):
+def test_values_that_are_not_numbers_are_left_out(tmp_path):
     path = tmp_path / "counter_collection.csv"
     path.write_text(
         "Dispatch_Id,Kernel_Name,Counter_Name,Counter_Value\n1,gemm.kd,A,x\n2,gemm.kd,A,1e3\n"

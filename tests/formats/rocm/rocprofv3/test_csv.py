@@ -124,7 +124,7 @@ def test_names_with_commas_quotes_lines_and_a_megabyte(tmp_path):
     assert texts[3] == "=1+1"
 
 
-def test_rows_that_cannot_be_used_are_told(tmp_path):
+def test_rows_that_cannot_be_used_are_reported(tmp_path):
     path = tmp_path / "kernel_trace.csv"
     path.write_text(
         KERNELS + kernel(1, 2) + "1,2,3\n" + kernel(5, 2) + kernel("x", 2) + kernel(2**70, 2**71)

@@ -123,7 +123,7 @@ def test_the_rank_of_a_process_from_its_environment():
     assert rows_of(one, one).rank is None
 
 
-def test_times_that_are_none_and_numbers_that_do_not_fit():
+def test_invalid_times_and_numbers_that_do_not_fit():
     rows = rows_of(
         process(
             kernel_dispatch=[
@@ -175,7 +175,7 @@ def test_damage_anywhere_raises_nothing(data):
         text[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
     stream, chunk_bytes = io.BytesIO(bytes(text)), data.draw(st.integers(1, 2000))
     rows = read_rocprofv3_json(stream, chunk_bytes=chunk_bytes)
-    if rows is None:  # Not even what kind of document it is can be told.
+    if rows is None:  # Not even the kind of document can be recognised.
         return
     assert len(rows.gpu.start_ns) <= 3, "damage invents no dispatch"
     assert (rows.gpu.duration_ns >= 0).all()
@@ -188,14 +188,14 @@ def rows_of_sample(**options: Any) -> TraceRows:
 
 
 def test_a_real_file():
-    [told] = json.loads(gzip.decompress(SAMPLE.read_bytes()))["rocprofiler-sdk-tool"]
-    records = told["buffer_records"]["kernel_dispatch"]
+    [tool] = json.loads(gzip.decompress(SAMPLE.read_bytes()))["rocprofiler-sdk-tool"]
+    records = tool["buffer_records"]["kernel_dispatch"]
     rows = rows_of_sample()
     assert rows.events == len(records) == 200
     assert int(rows.gpu.duration_ns.sum()) == sum(
         r["end_timestamp"] - r["start_timestamp"] for r in records
     )
-    symbols = {s["kernel_id"]: s["formatted_kernel_name"] for s in told["kernel_symbols"]}
+    symbols = {s["kernel_id"]: s["formatted_kernel_name"] for s in tool["kernel_symbols"]}
     expected = Counter(
         symbols[r["dispatch_info"]["kernel_id"]].removesuffix(" [clone .kd]") for r in records
     )

@@ -127,7 +127,7 @@ def test_without_second_names_there_are_copies(tmp_path: Path, monkeypatch):
     assert {path.read_bytes() for path in found} == {b"both"}
 
 
-def test_what_was_printed_is_kept_once_a_call_and_gathered(tmp_path: Path):
+def test_what_was_printed_is_kept_once_per_call_and_gathered(tmp_path: Path):
     first, second, third = dispatch(), dispatch(target=CUDA), dispatch(256)
     for one in (first, third):
         operation_folder(tmp_path, one.operation).mkdir(parents=True)
@@ -141,7 +141,7 @@ def test_what_was_printed_is_kept_once_a_call_and_gathered(tmp_path: Path):
     assert log_path(tmp_path, third, "k").read_text() == "// call 1\n"
 
 
-def test_machine_code_lies_beside_the_binary(tmp_path: Path):
+def test_machine_code_lies_next_to_the_binary(tmp_path: Path):
     one = dispatch(target=CUDA)
     compiled_folder(tmp_path, one.operation).mkdir(parents=True)
     name = store_machine_code(tmp_path, one, "key", MachineCode("mma.sync", ".ptx", "mma.sync"))
@@ -149,7 +149,7 @@ def test_machine_code_lies_beside_the_binary(tmp_path: Path):
     assert (compiled_folder(tmp_path, one.operation) / name).read_text() == "mma.sync"
 
 
-def test_a_folder_that_is_gone_is_told(tmp_path: Path):
+def test_a_folder_that_is_gone_is_reported(tmp_path: Path):
     with pytest.raises(StorageError, match="cannot write"):
         store_binary(tmp_path, [dispatch()], b"binary")
     with pytest.raises(StorageError, match="cannot write"):

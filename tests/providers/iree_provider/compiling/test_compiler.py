@@ -119,13 +119,13 @@ def test_a_failure_that_names_nobody_is_halved_down_to_its_cause(stand_in):
     compiler, log = stand_in(
         """
         if "g" in names:
-            print("<unknown>:0: error: LLVM said no", file=sys.stderr)
+            print("<unknown>:0: error: LLVM refused it", file=sys.stderr)
             sys.exit(1)
         """
     )
     good, errors = compile_all(compiler)
     assert good == {"f", "f_2", "h"}
-    assert "LLVM said no" in errors["g"]
+    assert "LLVM refused it" in errors["g"]
     assert log.read_text().splitlines() == ["f f_2 g h", "f f_2", "g h", "g", "h"]
 
 

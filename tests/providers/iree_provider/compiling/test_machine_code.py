@@ -110,7 +110,7 @@ def test_each_dispatch_gets_the_code_of_its_kernels(tmp_path: Path):
     )
 
 
-def test_ptx_keeps_its_head_and_takes_what_tools_told(tmp_path: Path):
+def test_ptx_keeps_its_head_and_includes_tool_output(tmp_path: Path):
     (tmp_path / "linked.ptx").write_text(PTX)
     usage = {"f_default_dispatch_0_matmul": Usage(96, 8, 34304)}
     found = read_machine_code(tmp_path, ["f_default", "g"], usage)
@@ -124,7 +124,7 @@ def test_ptx_keeps_its_head_and_takes_what_tools_told(tmp_path: Path):
     assert "fma.rn" in other.text and ".target sm_80" in other.text
 
 
-def test_amd_assembly_tells_what_it_takes(tmp_path: Path):
+def test_amd_assembly_shows_the_resources_it_needs(tmp_path: Path):
     (tmp_path / "linked.rocmasm").write_text(AMD)
     code = read_machine_code(tmp_path, ["f_default"])["f_default"]
     assert (code.suffix, code.matrix_instruction) == (".amdgcn", "mfma")

@@ -64,7 +64,7 @@ def archive(content: bytes) -> bytes:
     return buffer.getvalue()
 
 
-def test_what_is_no_cuda_binary_tells_nothing():
+def test_a_file_that_is_not_a_cuda_binary_shows_nothing():
     assert shared_memory(b"no archive") == {}
     assert shared_memory(archive(b"\x7fELF")) == {}
     assert shared_memory(archive(b"CDA1" + b"\xff" * 100)) == {}

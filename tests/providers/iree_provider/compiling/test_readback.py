@@ -12,7 +12,7 @@ hal.executable.variant target(<"llvm-cpu", "embedded-elf-x86_64", {cpu = "znver5
 """
 
 
-def test_the_contractions_configuration_is_told_not_the_fills():
+def test_the_configuration_of_the_contraction_is_reported_not_that_of_the_fill():
     assert chosen_configuration(CONFIGURED) == (
         "lowering_config = #iree_cpu.lowering_config<distribution = [64, 43, 0], "
         "vector_reduction = [0, 0, 13]>; translation_info = #iree_codegen.translation_info<"

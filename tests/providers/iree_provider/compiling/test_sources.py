@@ -59,7 +59,7 @@ def test_a_failed_write_keeps_the_old_content_and_leaves_no_rest(tmp_path: Path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path):
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path):
     blocked = tmp_path / "generated"
     blocked.write_text("a file")
     with pytest.raises(StorageError, match="cannot write"):

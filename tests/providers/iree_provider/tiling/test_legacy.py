@@ -1,5 +1,5 @@
-"""The old dispatch profiler's tiles, counted when its generator ran (109 in all); that `gemmetry
-generate` makes these dispatches is pinned in tests/cli/expected/generate.txt."""
+"""The old dispatch profiler's tiles, counted from a run of its generator (109 in all); that
+`gemmetry generate` makes these dispatches is pinned in tests/cli/expected/generate.txt."""
 
 from __future__ import annotations
 

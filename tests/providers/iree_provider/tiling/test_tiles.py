@@ -92,7 +92,7 @@ def test_what_parses_prints_the_same(text):
         "",
     ],
 )
-def test_other_spellings_are_no_names(name):
+def test_other_spellings_are_not_names(name):
     assert all(parse_tile(name, target) is None for target in (CPU, CUDA, HIP, VULKAN))
 
 

@@ -100,7 +100,7 @@ def test_what_has_no_spec_says_why(name: str, target: str, part: str):
         tuning_spec(dispatch_of(name, target))
 
 
-def test_generate_writes_specs_beside_the_source_when_asked(tmp_path: Path):
+def test_generate_writes_specs_next_to_the_source_on_request(tmp_path: Path):
     tuned = dispatch_of("matmul_96x64x128_f32t_f32t_f32t_tile_config_32x32_vector4x16x2", "cpu")
     plain = Dispatch(tuned.operation, Configuration(), "iree", tuned.target)
     workspace = Workspace(generated=tmp_path / "generated")
@@ -110,7 +110,7 @@ def test_generate_writes_specs_beside_the_source_when_asked(tmp_path: Path):
     assert written[1].read_text() == tuning_spec(tuned)
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path):
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path):
     tuned = dispatch_of("matmul_96x64x128_f32t_f32t_f32t_tile_config_32x32_vector4x16x2", "cpu")
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"_spec\.mlir"):

@@ -1,5 +1,5 @@
 """Which tiles a processor's compiler rejects: the rule, and the compiler itself for other
-processors than this one (on any host: only the front half of the compiler runs)."""
+processors than this one (on any host, as only the front half of the compiler runs)."""
 
 from __future__ import annotations
 

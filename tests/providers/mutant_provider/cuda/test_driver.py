@@ -16,7 +16,7 @@ from gemmetry.providers.mutant_provider.cuda.driver import TENSOR_MAP_BYTES, Ten
 
 
 class FakeEncoder:
-    """Stands for cuTensorMapEncodeTiled: keeps what it is given, and fills the map."""
+    """Replaces cuTensorMapEncodeTiled: stores its arguments and fills the map."""
 
     def __init__(self, status: int) -> None:
         self.status = status

@@ -1,4 +1,4 @@
-"""Every planted CUDA kernel compiles without a GPU, and is another one than the right kernel."""
+"""Every planted CUDA kernel compiles without a GPU, and differs from the right kernel."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_inputs_are_known_again_by_their_first_elements(plant: Any) -> None:
 
 @pytest.fixture
 def postponed(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
-    """What was left to threads, which do not start."""
+    """Work that was left to threads, which do not start."""
     work: list[Callable[[], object]] = []
     monkeypatch.setattr(host_callers, "_later", work.append)
     return work

@@ -43,7 +43,7 @@ def test_a_refusal_of_other_shapes_is_a_launch_error(plant: Any) -> None:
 
 
 def plain(bench: Any) -> Array:
-    """What the emulator makes of the same inputs."""
+    """The emulator's result for the same inputs."""
     output = np.empty_like(bench.output)
     TiledGemm(bench.operation, bench.item.tile).launch(bench.buffers, output)
     return output

@@ -1,5 +1,5 @@
-"""Rows of zeros, what the output held before, vectors that end past K, and sizes that are an
-exception: wrong there alone."""
+"""Rows of zeros, the previous content of the output, vectors that end past K, and exceptional
+sizes: kernels that are wrong only there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The emulator, nothing planted in it, is right."""
+"""The emulator is right where no bug is planted in it."""
 
 from __future__ import annotations
 

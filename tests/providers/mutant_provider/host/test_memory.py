@@ -155,7 +155,7 @@ def test_nan_of_the_next_row_leaks(plant: Any) -> None:
     assert np.flatnonzero(rows).tolist() == [4, 5]
 
 
-def test_a_hanging_kernel_waits_for_ever(plant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_kernel_waits_forever(plant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
 
     def sleep(seconds: float) -> None:

@@ -57,7 +57,7 @@ REASONS = {
     "column_tiles_in_four_bits": "matmul_3x1029x5_",
     "rows_in_16_bits": "matmul_65541x3x5_",
 }
-"""Slug -> what the reason says of the bug."""
+"""Slug -> what the reason contains."""
 
 
 @pytest.fixture(autouse=True)

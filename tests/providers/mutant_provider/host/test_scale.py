@@ -1,4 +1,5 @@
-"""Kernels that are right on ordinary numbers, and wrong where scales, f16's ends or NaN come in."""
+"""Kernels that are right on ordinary numbers, and wrong with scales, at the ends of f16, or with
+NaN."""
 
 from __future__ import annotations
 

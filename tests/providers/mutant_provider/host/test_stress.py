@@ -42,8 +42,8 @@ def test_a_fixed_wait_is_too_short_under_load(plant: Any) -> None:
 def test_what_counts_is_what_other_threads_ran(
     plant: Any, ran_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slept, told = [], iter([1000, 1000 + ran_ns])
+    slept, counters = [], iter([1000, 1000 + ran_ns])
     monkeypatch.setattr(time, "sleep", slept.append)
-    monkeypatch.setattr(host_stress, "_others_ran_ns", lambda: next(told))
+    monkeypatch.setattr(host_stress, "_others_ran_ns", lambda: next(counters))
     assert plant("fixed_wait_for_partner").is_right() is (ran_ns <= host_stress.LATE_NS)
     assert slept == [host_stress.WAIT_S]

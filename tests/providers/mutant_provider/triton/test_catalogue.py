@@ -54,7 +54,7 @@ def test_right_kernels_are_special_in_something() -> None:
         ("3.9.0+git1", "2.5.2", True),
     ],
 )
-def test_versions_that_the_interpreter_cannot_use_are_told(
+def test_versions_that_the_interpreter_cannot_use_are_reported(
     monkeypatch, triton: str, numpy: str, works: bool
 ) -> None:
     versions = {"triton": triton, "numpy": numpy}
@@ -64,7 +64,7 @@ def test_versions_that_the_interpreter_cannot_use_are_told(
     assert works or (triton in problem and numpy in problem)
 
 
-def test_a_missing_triton_is_told(monkeypatch) -> None:
+def test_a_missing_triton_is_reported(monkeypatch) -> None:
     def missing(name: str) -> str:
         raise PackageNotFoundError(name)
 

@@ -1,6 +1,6 @@
 """Planted Triton kernels in the interpreter: bugs show, right kernels are right.
 
-Whether Triton interprets is decided when it is first imported, so this runs as a script.
+Triton decides whether it interprets when it is first imported, so this runs as a script.
 """
 
 from __future__ import annotations
