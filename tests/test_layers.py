@@ -146,7 +146,7 @@ def test_no_import_within_a_function_of_the_domain_breaks_a_circle() -> None:
 NAMES_OF_PROVIDERS = {
     "api/support.py": "what the page of support shows",
     "cli/options.py": "help, which must not load what the set is made by",
-    "cli/trace_record_command.py": "help, as above",
+    "cli/trace/record.py": "help, as above",
     "domain/errors.py": "the planted bugs, which no suggestion names",
     "specs/operations/defaults.py": "the dispatch profiler's own set, which is of IREE",
 }
@@ -154,7 +154,7 @@ NAMES_OF_PROVIDERS = {
 
 NAMES_OF_SOMETHING_ELSE = {
     "cli/completion.py", "domain/settings.py", "specs/keys.py",  # who computes a reference
-    "cli/trace_command.py", "devices/blas_threads.py", "devices/torch.py",  # libraries
+    "cli/trace/group.py", "devices/blas_threads.py", "devices/torch.py",  # libraries
     "engine/dispatches/sanitizing.py", "observers/torch_profiler.py",
     "verification/references/cache.py",
     "domain/target.py", "specs/model.py", "specs/schema.py", "specs/yaml_text.py",  # null

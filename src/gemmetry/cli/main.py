@@ -18,7 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "generate": ("generate_command", "Write the sources of dispatches without compiling them."),
     "compile": ("compile_command", "Compile dispatches without running them."),
     "verify": ("verify_command", "Verify dispatches without timing them."),
-    "trace": ("trace_command", "Record traces, and read any trace."),
+    "trace": ("trace.group", "Record traces, and read any trace."),
     "list": ("list_command", "List providers, configurations, operations, dtypes, columns."),
     "report": ("report_command", "Print the tables of an experiment again, or write its reports."),
     "show": ("show_command", "Show everything about one dispatch of an experiment."),

@@ -14,7 +14,7 @@ from gemmetry.formats import xlsx
 
 xlsxwriter = pytest.importorskip("xlsxwriter")
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[2] / "data"
 MATMUL = str(DATA / "tracelens_workbooks" / "h200_matmul.xlsx")
 RANK0 = str(DATA / "tracelens_workbooks" / "h200_fsdp_rank0of4_part.xlsx")
 TRACE = str(DATA / "traces" / "h200_matmul.pt.trace.json.gz")

@@ -18,7 +18,7 @@ import pytest
 
 from gemmetry.formats import opening
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[2] / "data"
 GOOD = DATA / "traces" / "h200_matmul.pt.trace.json.gz"
 RANKS = DATA / "collectives" / "h200x4"
 SUFFIXES = ("xlsx", "html", "json", "md")

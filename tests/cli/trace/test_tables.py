@@ -11,7 +11,7 @@ import pytest
 from gemmetry.analysis.traces.tables import gemms_table, step_table
 from gemmetry.traces.summary import KEYS
 
-DATA = Path(__file__).parents[1] / "data" / "traces"
+DATA = Path(__file__).parents[2] / "data" / "traces"
 GRID = str(DATA.parent / "cpu_grid")
 MATMUL = str(DATA / "h200_matmul.pt.trace.json.gz")
 RANK0 = str(DATA / "h200_fsdp_rank0of4_part.pt.trace.json.gz")

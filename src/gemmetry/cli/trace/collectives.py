@@ -1,4 +1,4 @@
-"""``gemmetry trace collectives``; the group stands in trace_command.py."""
+"""``gemmetry trace collectives``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from gemmetry.cli.options import Json, Outputs
-from gemmetry.cli.trace_tables_command import Files, NoCache, Timings, finish
+from gemmetry.cli.trace.tables import Files, NoCache, Timings, finish
 
 
 class Rows(StrEnum):

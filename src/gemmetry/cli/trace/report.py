@@ -1,4 +1,4 @@
-"""``gemmetry trace report``; the group itself stands in ``trace_command.py``."""
+"""``gemmetry trace report``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gemmetry.cli.options import split_outputs
-from gemmetry.cli.trace_tables_command import Files, NoCache, Timings, finish, print_notes
+from gemmetry.cli.trace.tables import Files, NoCache, Timings, finish, print_notes
 
 
 def report(

@@ -1,4 +1,4 @@
-"""``gemmetry trace summary``, ``gemms`` and ``shapes``; the group stands in trace_command.py."""
+"""``gemmetry trace summary``, ``gemms`` and ``shapes``."""
 
 from __future__ import annotations
 

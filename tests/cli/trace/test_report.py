@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[2] / "data"
 GRID = str(DATA / "cpu_grid")
 MATMUL = str(DATA / "traces" / "h200_matmul.pt.trace.json.gz")
 RANK0 = str(DATA / "traces" / "h200_fsdp_rank0of4_part.pt.trace.json.gz")

@@ -13,7 +13,7 @@ import pytest
 from gemmetry.analysis.traces import collectives as tables
 from gemmetry.reports.tables.writing import FORMATS
 
-SAMPLES = Path(__file__).parents[1] / "data" / "collectives"
+SAMPLES = Path(__file__).parents[2] / "data" / "collectives"
 H200 = sorted((SAMPLES / "h200x4").glob("*.json.gz"))
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from gemmetry.traces.cache import CACHE_SUFFIX
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[2] / "data"
 GOOD = str(DATA / "traces" / "h200_matmul.pt.trace.json.gz")
 LARGE = DATA / "traces" / "h200_fsdp_rank0of4_part.pt.trace.json.gz"
 TABLES = ("csv", "json", "parquet", "xlsx", "md", "html")

@@ -1,4 +1,4 @@
-"""``gemmetry trace record``; the group itself stands in ``trace_command.py``."""
+"""``gemmetry trace record``."""
 
 from __future__ import annotations
 

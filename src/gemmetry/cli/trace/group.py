@@ -13,12 +13,12 @@ from gemmetry.cli.arguments import WorkbenchCommand
 from gemmetry.cli.help_text import PlainGroup
 
 COMMANDS: dict[str, str] = {
-    "record": "trace_record_command",
-    "summary": "trace_tables_command",
-    "gemms": "trace_tables_command",
-    "shapes": "trace_tables_command",
-    "collectives": "trace_collectives_command",
-    "report": "trace_report_command",
+    "record": "record",
+    "summary": "tables",
+    "gemms": "tables",
+    "shapes": "tables",
+    "collectives": "collectives",
+    "report": "report",
 }
 """Command -> its module, which has a function of that name."""
 
@@ -54,7 +54,7 @@ def _group() -> None:
 def _make(name: str) -> Any:
     if name != "record":
         _import_numpy_alone()
-    module = importlib.import_module(f"gemmetry.cli.{COMMANDS[name]}")
+    module = importlib.import_module(f"gemmetry.cli.trace.{COMMANDS[name]}")
     alone = typer.Typer(add_completion=False)
     alone.command(name, cls=WorkbenchCommand)(getattr(module, name))
     return typer.main.get_command(alone)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from gemmetry.cli.main import load_command
-from gemmetry.cli.trace_command import COMMANDS
+from gemmetry.cli.trace.group import COMMANDS
 from gemmetry.traces.reading import SMALLEST_CACHED_BYTES
 
 
@@ -31,7 +31,7 @@ def test_a_command_is_created_when_it_is_requested():
     assert group.get_command(None, "nothing") is None
 
 
-_TRACES = Path(__file__).parents[1] / "data" / "traces"
+_TRACES = Path(__file__).parents[2] / "data" / "traces"
 _SCRIPT = """
 import os, sys
 from gemmetry.cli.main import run

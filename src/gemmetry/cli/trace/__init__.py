@@ -1,0 +1,1 @@
+"""``gemmetry trace`` and its commands."""
