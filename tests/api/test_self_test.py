@@ -25,7 +25,7 @@ def test_every_planted_kernel_is_in_the_plan_or_absent_with_a_reason():
     (names,) = prepared.plan.document["planted"].values()
     assert set(names) | set(prepared.absent) == {item.configuration for item in planted()}
     assert not set(names) & set(prepared.absent)
-    reasons = {prepared.absent[i.configuration] for i in planted() if i.vehicle is Carrier.CUDA}
+    reasons = {prepared.absent[i.configuration] for i in planted() if i.carrier is Carrier.CUDA}
     assert reasons == {"this machine has no CUDA device that torch can use"}
 
 
@@ -43,7 +43,7 @@ def test_on_a_gpu_each_carrier_runs_wherever_it_can(monkeypatch):
     prepared = prepare_self_test(level="paranoid")
     assert prepared.plan.targets == (CPU, GPU)
     found = prepared.plan.document["planted"]
-    cuda = [i.configuration for i in planted() if i.vehicle is not Carrier.HOST]
+    cuda = [i.configuration for i in planted() if i.carrier is not Carrier.HOST]
     assert sorted(found[str(GPU)]) == sorted(cuda)
     assert prepared.absent == {}
 
@@ -81,7 +81,7 @@ def test_another_level_selection_or_code_is_another_experiment(monkeypatch):
 def test_wrong_requests_are_reported():
     with pytest.raises(UnknownNameError, match="level"):
         prepare_self_test(level="sloppy")
-    with pytest.raises(UnknownNameError, match="vehicle"):
+    with pytest.raises(UnknownNameError, match="carrier"):
         prepare_self_test(vehicles=["horse"])
     with pytest.raises(EmptySelectionError, match=r"matches m99\*"):
         prepare_self_test(mutants=["m99*"])

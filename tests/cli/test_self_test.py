@@ -81,7 +81,7 @@ def test_it_resumes_and_starts_over(cli, monkeypatch):
     ("arguments", "reported"),
     [
         (("--level", "sloppy"), "verification level"),
-        (("--vehicle", "horse"), "vehicle"),
+        (("--vehicle", "horse"), "carrier"),
         (("--mutants", "x99"), "x99"),
         (("-o", "matrix.docx"), "unknown suffix"),
     ],

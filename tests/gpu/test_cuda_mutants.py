@@ -23,7 +23,8 @@ from gemmetry.domain.outcome import Verification
 from gemmetry.domain.target import Target
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.providers.mutant_provider.cuda.catalogue import HOPPER_SOURCE, PLANTED
+from gemmetry.providers.mutant_provider.cuda.catalogue import PLANTED
+from gemmetry.providers.mutant_provider.cuda.recipe import HOPPER_SOURCE
 from gemmetry.providers.mutant_provider.mutant import Mutant
 from gemmetry.providers.mutant_provider.provider import PROVIDER
 from gemmetry.verification.companions import Companions

@@ -18,7 +18,8 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.providers.mutant_provider.cuda.catalogue import HOPPER_SOURCE, PLANTED
+from gemmetry.providers.mutant_provider.cuda.catalogue import PLANTED
+from gemmetry.providers.mutant_provider.cuda.recipe import HOPPER_SOURCE
 from gemmetry.providers.mutant_provider.provider import PROVIDER as MUTANTS
 from gemmetry.providers.registry import load_provider
 from gemmetry.verification.checks import stress

@@ -88,13 +88,13 @@ def prepare_self_test(
         raise UnknownNameError("verification level", level, VERIFICATION_LEVELS)
     for name in vehicles:
         if name not in tuple(Carrier):
-            raise UnknownNameError("vehicle", name, tuple(Carrier))
-    places = {vehicle: _places(vehicle) for vehicle in Carrier}
+            raise UnknownNameError("carrier", name, tuple(Carrier))
+    places = {carrier: _places(carrier) for carrier in Carrier}
     chosen: dict[Target, list[Mutant]] = {}
     absent: dict[str, str] = {}
     for item in planted():
-        targets = places[item.vehicle]
-        if vehicles and item.vehicle not in vehicles:
+        targets = places[item.carrier]
+        if vehicles and item.carrier not in vehicles:
             absent[item.configuration] = "left out by --vehicle"
         elif mutants and not any(fnmatchcase(item.configuration, glob) for glob in mutants):
             absent[item.configuration] = "left out by --mutants"
@@ -209,16 +209,16 @@ def _settings(level: str) -> RunSettings:
     )
 
 
-def _places(vehicle: Carrier) -> list[Target] | str:
-    """The devices of this machine that carry `vehicle`, or why there is none."""
-    from gemmetry.providers.mutant_provider.provider import vehicle_problem
+def _places(carrier: Carrier) -> list[Target] | str:
+    """The devices of this machine on which kernels of `carrier` run, or why there is none."""
+    from gemmetry.providers.mutant_provider.provider import carrier_problem
 
     targets = _targets()
-    problems = {target: vehicle_problem(vehicle, target) for target in targets}
+    problems = {target: carrier_problem(carrier, target) for target in targets}
     found = [target for target, problem in problems.items() if problem is None]
     if found:
         return found
-    if vehicle is Carrier.CUDA and all(t.kind is not TargetKind.CUDA for t in targets):
+    if carrier is Carrier.CUDA and all(t.kind is not TargetKind.CUDA for t in targets):
         return "this machine has no CUDA device that torch can use"
     return "; ".join(dict.fromkeys(text for text in problems.values() if text))
 

@@ -12,11 +12,11 @@ OPERATION = "matmul_8x8x8_f32t_f32t_f32t"
 
 
 def planted(
-    number, *, is_bug=True, killed_by=("values",), vehicle=Carrier.HOST, declared=(),
+    number, *, is_bug=True, killed_by=("values",), carrier=Carrier.HOST, declared=(),
     is_unseen=False,
 ):  # fmt: skip
     return Mutant(
-        number, "something", "what is wrong", vehicle, OPERATION, is_bug=is_bug,
+        number, "something", "what is wrong", carrier, OPERATION, is_bug=is_bug,
         killed_by=killed_by if is_bug else (), declared=declared, is_unseen=is_unseen,
     )  # fmt: skip
 
@@ -69,7 +69,7 @@ def test_an_end_without_a_verdict_kills_under_its_own_name(record_of, outcome):
 
 
 def test_a_carrier_whose_right_kernels_crash_too_kills_no_mutant(record_of):
-    bug, right = (planted(5, is_bug=is_bug, vehicle=Carrier.TRITON) for is_bug in (True, False))
+    bug, right = (planted(5, is_bug=is_bug, carrier=Carrier.TRITON) for is_bug in (True, False))
     other = planted(6)
     crashed = [record_of(item, Outcome.CRASH) for item in (bug, right)]
     matrix = kill_matrix(
@@ -126,7 +126,7 @@ def test_what_did_not_run_is_neither_killed_nor_counted(record_of, outcome):
 
 
 def test_absent_carriers_and_unplanted_bugs_are_listed_with_their_reasons(record_of):
-    here, there = planted(1), planted(2, vehicle=Carrier.CUDA)
+    here, there = planted(1), planted(2, carrier=Carrier.CUDA)
     matrix = kill_matrix(
         [here, there],
         [record_of(here, Outcome.WRONG, values="failed: x")],
@@ -166,7 +166,7 @@ def test_a_right_kernel_must_come_through(record_of, outcome, text, declared, is
 
 
 def test_a_mutant_on_two_devices_counts_once_and_survives_if_it_does_on_one(record_of):
-    item = planted(3, vehicle=Carrier.TRITON)
+    item = planted(3, carrier=Carrier.TRITON)
     records = [
         record_of(item, Outcome.WRONG, device="cpu", values="failed: x"),
         record_of(item, device="cuda:0", values="passed"),

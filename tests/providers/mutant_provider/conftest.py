@@ -38,7 +38,7 @@ class Bench:
     """One planted kernel with inputs and an output of its own."""
 
     def __init__(self, slug: str, shape: tuple[int, int, int] | None = None, seed: int = 1) -> None:
-        seen = (p for p in planted() if p.vehicle is Carrier.HOST and not p.is_unseen)
+        seen = (p for p in planted() if p.carrier is Carrier.HOST and not p.is_unseen)
         (self.item,) = (p for p in seen if p.slug == slug)
         self.operation = parse_operation(self.item.operation)
         if shape is not None:

@@ -24,7 +24,7 @@ ALL = [pytest.param(item, id=item.configuration) for item in planted()]
 
 def on_host(*, is_bug: bool) -> list[Mutant]:
     seen = [p for p in planted() if not p.is_unseen]
-    return [p for p in seen if p.vehicle is Carrier.HOST and p.is_bug is is_bug]
+    return [p for p in seen if p.carrier is Carrier.HOST and p.is_bug is is_bug]
 
 
 def test_names_of_configurations_contain_number_slug_and_carrier() -> None:

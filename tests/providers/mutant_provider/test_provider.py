@@ -13,7 +13,7 @@ from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.mutant_provider import provider
 from gemmetry.providers.mutant_provider.catalogue import planted, planted_by_configuration
 from gemmetry.providers.mutant_provider.mutant import Carrier
-from gemmetry.providers.mutant_provider.provider import MutantProvider, vehicle_problem
+from gemmetry.providers.mutant_provider.provider import MutantProvider, carrier_problem
 from gemmetry.providers.registry import load_provider
 from gemmetry.providers.traits import traits_of
 
@@ -44,11 +44,11 @@ def test_a_kernel_of_the_host_multiplies_with_one_thread() -> None:
 
 def test_an_operation_has_exactly_the_kernels_planted_on_it() -> None:
     found = MutantProvider().configurations(OPERATION, CPU)
-    runs_here = {v for v in Carrier if vehicle_problem(v, CPU) is None}
+    runs_here = {v for v in Carrier if carrier_problem(v, CPU) is None}
     wanted = {
         item.configuration
         for item in planted()
-        if item.operation == ITEM.operation and item.vehicle in runs_here
+        if item.operation == ITEM.operation and item.carrier in runs_here
     }
     assert {configuration.name for configuration in found} == wanted
     assert ITEM.configuration in wanted
@@ -68,10 +68,10 @@ def test_a_host_kernel_runs_on_no_gpu() -> None:
 
 def test_a_carrier_whose_library_is_missing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provider, "find_spec", lambda name: None)
-    assert vehicle_problem(Carrier.TRITON, CPU) == "needs triton and torch"
-    assert vehicle_problem(Carrier.HOST, CPU) is None
-    assert vehicle_problem(Carrier.CUDA, CPU) == "cuda kernels do not run on cpu"
-    assert vehicle_problem(Carrier.CUDA, Target(TargetKind.CUDA, "sm_90", None)) == (
+    assert carrier_problem(Carrier.TRITON, CPU) == "needs triton and torch"
+    assert carrier_problem(Carrier.HOST, CPU) is None
+    assert carrier_problem(Carrier.CUDA, CPU) == "cuda kernels do not run on cpu"
+    assert carrier_problem(Carrier.CUDA, Target(TargetKind.CUDA, "sm_90", None)) == (
         "no cuda-sm_90 is on this machine"
     )
 

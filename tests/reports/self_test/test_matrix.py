@@ -31,8 +31,8 @@ FACTS = {
 
 @pytest.fixture
 def matrix(make_record):
-    def planted(number, slug, is_bug=True, vehicle=Carrier.HOST, is_unseen=False):
-        return Mutant(number, slug, f"the bug of {slug}", vehicle, OPERATION, is_bug=is_bug,
+    def planted(number, slug, is_bug=True, carrier=Carrier.HOST, is_unseen=False):
+        return Mutant(number, slug, f"the bug of {slug}", carrier, OPERATION, is_bug=is_bug,
                        killed_by=("values",) if is_bug and not is_unseen else (),
                        is_unseen=is_unseen)  # fmt: skip
 
@@ -56,11 +56,11 @@ def matrix(make_record):
     items = [
         planted(1, "returns_zeros"),
         planted(5, "k_tail_dropped_and_a_name_that_is_long"),
-        planted(17, "hangs", vehicle=Carrier.TRITON),
+        planted(17, "hangs", carrier=Carrier.TRITON),
         planted(36, "f16_accumulator"),
         planted(2, "split_k_atomic", is_bug=False),
         planted(5, "same_sign", is_bug=False),
-        planted(10, "far_away", vehicle=Carrier.CUDA),
+        planted(10, "far_away", carrier=Carrier.CUDA),
         planted(1, "new_and_wrong", is_unseen=True),
         planted(2, "new_and_missed", is_unseen=True),
         planted(1, "new_and_right", is_unseen=True, is_bug=False),

@@ -90,7 +90,7 @@ class NotRun:
     number: int
     name: str
     """Of the configuration; "" where none is planted."""
-    vehicle: str
+    carrier: str
     is_bug: bool
     reason: str
     is_broken: bool = False
@@ -240,7 +240,7 @@ def kill_matrix(
     not_run += [_unusable_not_run(result) for result in results if _place(result) in unusable]
     results = [result for result in results if _place(result) not in unusable]
     not_run += [
-        NotRun(number=number, name="", vehicle="", is_bug=True, reason=reason)
+        NotRun(number=number, name="", carrier="", is_bug=True, reason=reason)
         for number, reason in (not_planted or {}).items()
     ]
     unseen = [result for result in results if result.planted.is_unseen]
@@ -249,7 +249,7 @@ def kill_matrix(
 
 
 def _place(result: PlantedResult) -> tuple[str, str]:
-    return str(result.planted.vehicle), result.record.device
+    return str(result.planted.carrier), result.record.device
 
 
 def _unusable(results: Iterable[PlantedResult]) -> set[tuple[str, str]]:
@@ -264,14 +264,14 @@ def _unusable(results: Iterable[PlantedResult]) -> set[tuple[str, str]]:
 
 
 def _unusable_not_run(result: PlantedResult) -> NotRun:
-    vehicle, device = _place(result)
+    carrier, device = _place(result)
     record = result.record
     return NotRun(
         number=result.planted.number,
         name=result.name,
-        vehicle=vehicle,
+        carrier=carrier,
         is_bug=result.planted.is_bug,
-        reason=f"{vehicle} does not work on {device}, correct kernels fail as well: "
+        reason=f"{carrier} does not work on {device}, correct kernels fail as well: "
         f"{record.reason}",
         is_broken=True,
     )
@@ -287,7 +287,7 @@ def _not_run(item: Mutant, found: Sequence[Record], absent: str | None) -> NotRu
     return NotRun(
         number=item.number,
         name=item.configuration,
-        vehicle=str(item.vehicle),
+        carrier=str(item.carrier),
         is_bug=item.is_bug,
         reason=reason,
         is_broken=is_broken,

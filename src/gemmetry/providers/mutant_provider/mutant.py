@@ -33,7 +33,7 @@ class Mutant:
     """Words of the configuration's name, unique among the planted of one vehicle."""
     bug: str
     """What is wrong (or tricky), in one line."""
-    vehicle: Carrier
+    carrier: Carrier
     operation: str
     """Name of the operation it runs on."""
     is_bug: bool = True
@@ -57,7 +57,7 @@ class Mutant:
         """Its configuration's name: ``m05_k_tail_dropped_host``, ``ok03_stream_k_host``, and
         of unseen ones ``u07_..._host`` and ``uok07_..._host``."""
         kind = ("u" if self.is_bug else "uok") if self.is_unseen else "m" if self.is_bug else "ok"
-        return f"{kind}{self.number:02d}_{self.slug}_{self.vehicle}"
+        return f"{kind}{self.number:02d}_{self.slug}_{self.carrier}"
 
     @property
     def code(self) -> int:
@@ -68,7 +68,7 @@ class Mutant:
         """As the provider lists it."""
         m, n, k = self.tile
         return Configuration(
-            self.configuration, {"tile_m": m, "tile_n": n, "tile_k": k, "vehicle": self.vehicle}
+            self.configuration, {"tile_m": m, "tile_n": n, "tile_k": k, "vehicle": self.carrier}
         )
 
 

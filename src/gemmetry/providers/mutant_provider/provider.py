@@ -39,16 +39,16 @@ _NEEDS = {
 """Carrier -> modules without which its kernels cannot run."""
 
 
-def vehicle_problem(vehicle: Carrier, target: Target) -> str | None:
+def carrier_problem(carrier: Carrier, target: Target) -> str | None:
     """Why kernels of `vehicle` do not run on `target`; None if they do."""
-    if target.kind not in _KINDS[vehicle]:
-        return f"{vehicle} kernels do not run on {target}"
+    if target.kind not in _KINDS[carrier]:
+        return f"{carrier} kernels do not run on {target}"
     if target.index is None:
         return f"no {target} is on this machine"
-    missing = [name for name in _NEEDS[vehicle] if not _is_installed(name)]
+    missing = [name for name in _NEEDS[carrier] if not _is_installed(name)]
     if missing:
         return f"needs {' and '.join(missing)}"
-    if vehicle is Carrier.TRITON and not target.is_gpu:
+    if carrier is Carrier.TRITON and not target.is_gpu:
         return interpreter_problem()
     return None
 
@@ -85,7 +85,7 @@ class MutantProvider(BaseProvider):
         reason = "no kernel is planted for operations of this form"
         for item in planted():
             if _computes(item, operation):
-                problem = vehicle_problem(item.vehicle, target)
+                problem = carrier_problem(item.carrier, target)
                 if problem is None:
                     return None
                 reason = problem
@@ -96,7 +96,7 @@ class MutantProvider(BaseProvider):
         return [
             item.as_configuration()
             for item in planted()
-            if item.operation == name and vehicle_problem(item.vehicle, target) is None
+            if item.operation == name and carrier_problem(item.carrier, target) is None
         ]
 
     def parse_configuration(
@@ -120,7 +120,7 @@ class MutantProvider(BaseProvider):
             raise UnknownNameError(
                 "planted kernel", dispatch.configuration.name, list(planted_by_configuration())
             )
-        problem = vehicle_problem(item.vehicle, dispatch.target)
+        problem = carrier_problem(item.carrier, dispatch.target)
         if not _computes(item, dispatch.operation):
             problem = f"it computes {item.operation} and other shapes of that"
         if problem is not None:
@@ -134,7 +134,7 @@ class MutantProvider(BaseProvider):
 
 def _computes(item: Mutant, operation: Operation) -> bool:
     wanted, signature = signature_of(item.operation), operation.signature
-    if item.vehicle is Carrier.HOST:
+    if item.carrier is Carrier.HOST:
         wanted, signature = _without_factors(wanted), _without_factors(signature)
     return wanted == signature
 
@@ -145,7 +145,7 @@ def _without_factors(signature: Signature) -> Signature:
 
 
 def _build(item: Mutant, dispatch: Dispatch) -> Executable:
-    match item.vehicle:
+    match item.carrier:
         case Carrier.HOST:
             from gemmetry.providers.mutant_provider.host import kernels as host_kernels
 

@@ -43,14 +43,14 @@ def verdict_word(result: PlantedResult) -> str:
 
 def short_name(result: PlantedResult) -> str:
     """``m05 k tail dropped``, followed by the carrier unless it is the host."""
-    stem, _, vehicle = result.name.rpartition("_")
+    stem, _, carrier = result.name.rpartition("_")
     name = stem.replace("_", " ")
-    return name if vehicle == "host" else f"{name} [{vehicle}]"
+    return name if carrier == "host" else f"{name} [{carrier}]"
 
 
 def score_lines(matrix: KillMatrix) -> Iterator[str]:
-    vehicles = Counter(str(r.planted.vehicle) for r in matrix.mutants)
-    where = ", ".join(f"{count} {vehicle}" for vehicle, count in vehicles.items())
+    carriers = Counter(str(r.planted.carrier) for r in matrix.mutants)
+    where = ", ".join(f"{count} {carrier}" for carrier, count in carriers.items())
     killed, total = matrix.mutants_killed, matrix.mutants_total
     share = f"{killed / total:.0%}" if total else "–"
     bugs = len(matrix.bugs_covered)

@@ -199,7 +199,7 @@ def _print_not_run(matrix: KillMatrix, console: Console) -> None:
     for item in matrix.not_run:
         reasons.setdefault(first_line(item.reason), []).append(item)
     for reason, items in reasons.items():
-        bugs = Counter(item.vehicle for item in items if item.is_bug)
+        bugs = Counter(item.carrier for item in items if item.is_bug)
         right = sum(not item.is_bug for item in items)
         what = [f"{n} {v} mutant{'' if n == 1 else 's'}" if v else f"{n} not planted"
                 for v, n in bugs.items()]  # fmt: skip
@@ -211,7 +211,7 @@ def _not_run_document(item: NotRun) -> dict[str, Any]:
     return {
         "number": item.number,
         "name": item.name or None,
-        "vehicle": item.vehicle or None,
+        "vehicle": item.carrier or None,
         "is_bug": item.is_bug,
         "reason": item.reason,
         "is_broken": item.is_broken,
@@ -224,7 +224,7 @@ def _result_document(result: PlantedResult) -> dict[str, Any]:
         "name": result.name,
         "number": planted.number,
         "bug": planted.bug,
-        "vehicle": str(planted.vehicle),
+        "vehicle": str(planted.carrier),
         "device": record.device,
         "operation": record.operation,
         "is_bug": planted.is_bug,

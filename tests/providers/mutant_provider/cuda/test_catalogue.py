@@ -8,10 +8,8 @@ from importlib import resources
 import pytest
 
 from gemmetry.domain.names import parse_operation
-from gemmetry.providers.mutant_provider.cuda.catalogue import (
-    HOPPER_SOURCE,
-    PLANTED,
-)
+from gemmetry.providers.mutant_provider.cuda.catalogue import PLANTED
+from gemmetry.providers.mutant_provider.cuda.recipe import HOPPER_SOURCE
 
 FOLDER = resources.files("gemmetry.kernels") / "mutants"
 

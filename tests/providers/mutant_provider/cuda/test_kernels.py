@@ -11,10 +11,8 @@ from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.mutant_provider.cuda.catalogue import (
-    HOPPER_SOURCE,
-    PLANTED,
-)
+from gemmetry.providers.mutant_provider.cuda.catalogue import PLANTED
+from gemmetry.providers.mutant_provider.cuda.recipe import HOPPER_SOURCE
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 pytest.importorskip("torch", reason="torch is not installed")

@@ -17,7 +17,7 @@ from gemmetry.providers.mutant_provider.catalogue import planted
 from gemmetry.providers.mutant_provider.host.emulator import TiledGemm
 from gemmetry.providers.mutant_provider.mutant import Carrier
 
-TRICKY = [p for p in planted() if p.vehicle is Carrier.HOST and not p.is_bug and not p.is_unseen]
+TRICKY = [p for p in planted() if p.carrier is Carrier.HOST and not p.is_bug and not p.is_unseen]
 SLUGS = [item.slug for item in TRICKY]
 
 

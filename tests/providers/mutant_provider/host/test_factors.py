@@ -10,7 +10,7 @@ from gemmetry.providers.mutant_provider.catalogue import planted
 from gemmetry.providers.mutant_provider.host import factors as factors
 from gemmetry.providers.mutant_provider.mutant import Carrier
 
-SLUGS = [item.slug for item in planted() if item.vehicle is Carrier.HOST and item.number == 65]
+SLUGS = [item.slug for item in planted() if item.carrier is Carrier.HOST and item.number == 65]
 SHOWS_ELSEWHERE = {"alpha_as_integer", "alpha_without_sign", "beta_taken_for_one", "alpha_in_bf16"}
 """With other factors, or on exact inputs."""
 

@@ -16,12 +16,12 @@ from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import LaunchError, UnsupportedError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import BuildFacts
-from gemmetry.providers.mutant_provider.cuda.catalogue import (
+from gemmetry.providers.mutant_provider.cuda.driver import TensorMap, create_stream, fill_zeros
+from gemmetry.providers.mutant_provider.cuda.recipe import (
     HOPPER_SOURCE,
     SPLIT_SOURCE,
     CudaRecipe,
 )
-from gemmetry.providers.mutant_provider.cuda.driver import TensorMap, create_stream, fill_zeros
 from gemmetry.providers.mutant_provider.mutant import Mutant
 from gemmetry.providers.mutant_provider.torch_callers import wrapped
 

@@ -39,7 +39,7 @@ def truncated(values: Array, bits: int) -> Array:
     return (np.ascontiguousarray(values).view(np.int64) & mask).view(np.float64)
 
 
-@bug(36, "f16_sums", "sums in f16", ON_DEEP, "integers")
+@bug(36, "f16_sums", "accumulates in f16", ON_DEEP, "integers")
 class F16Sums(TiledGemm):
     """Sums in f16 where f32 is promised."""
 
@@ -50,14 +50,14 @@ class F16Sums(TiledGemm):
         return to_float32(quantize(total, self.format))
 
 
-@bug(36, "bf16_sums", "sums in bf16", ON_DEEP, "integers")
+@bug(36, "bf16_sums", "accumulates in bf16", ON_DEEP, "integers")
 class Bf16Sums(F16Sums):
     """Sums in bf16 where f32 is promised."""
 
     format = BF16
 
 
-@bug(37, "fp8_sums_not_promoted", "sums fp8 products in 14 bits",
+@bug(37, "fp8_sums_not_promoted", "accumulates fp8 products in 14 bits",
      "matmul_64x64x2048_e4m3t_e4m3n_f32t", "fp8_promotion")  # fmt: skip
 class FastFp8Sums(TiledGemm):
     """Sums all of K in an accumulator of 14 bits, as Hopper's fp8 instructions do, eight products
@@ -94,7 +94,7 @@ class Tf32Inputs(RoundsInputs):
     rounded_input = staticmethod(round_to_tf32)
 
 
-@bug(39, "f16_inputs", "converts bf16 inputs to f16, whose range is smaller", ON_BF16,
+@bug(39, "f16_inputs", "converts bf16 inputs to f16, which has a smaller range", ON_BF16,
      "selects_lhs")  # fmt: skip
 class F16Inputs(RoundsInputs):
     """Every bf16 number of ordinary size is an f16 number too; large ones overflow."""
@@ -107,7 +107,7 @@ class Fp8Inputs(RoundsInputs):
     rounded_input = staticmethod(_through(E4M3))
 
 
-@bug(54, "nan_swallowed", "takes NaN for zero", ON_F32, "nan_spreads")
+@bug(54, "nan_swallowed", "treats NaN in the inputs as zero", ON_F32, "nan_spreads")
 class SwallowsNan(RoundsInputs):
     """NaN in the inputs counts as zero."""
 
@@ -124,7 +124,7 @@ class TruncatesResult(TiledGemm):
         return quantize((bits & np.uint32(0xFFFF0000)).view(np.float32), self.signature.result)
 
 
-@bug(40, "ties_away_from_zero", "rounds halfway cases away from zero, not to even", ON_BF16,
+@bug(40, "ties_away_from_zero", "rounds halfway cases away from zero instead of to even", ON_BF16,
      "integers")  # fmt: skip
 class RoundsTiesAway(TiledGemm):
     """Adds half a bf16 ulp and cuts off: halfway cases go away from zero, not to even."""
@@ -135,7 +135,7 @@ class RoundsTiesAway(TiledGemm):
         return quantize(np.where(np.isfinite(values), up, values), self.signature.result)
 
 
-@bug(40, "result_scaled", "the result is 1.001 times too large", ON_DEEP, "integers")
+@bug(40, "result_scaled", "multiplies the result by 1.001", ON_DEEP, "integers")
 class ScalesResult(TiledGemm):
     """Multiplies with 1.001, too little for tolerances of a percent."""
 
@@ -143,8 +143,7 @@ class ScalesResult(TiledGemm):
         return super().scaled(tile, values) * np.float32(1.001)
 
 
-@bug(45, "alpha_beta_swapped", "takes alpha for beta and beta for alpha",
-     f"{ON_F32}_alpha0p5_beta2", "values")  # fmt: skip
+@bug(45, "alpha_beta_swapped", "swaps alpha and beta", f"{ON_F32}_alpha0p5_beta2", "values")
 class SwapsAlphaBeta(TiledGemm):
     def scaled(self, tile: Tile, values: Array) -> Array:
         s, dtype = self.signature, values.dtype.type
@@ -155,8 +154,8 @@ class SwapsAlphaBeta(TiledGemm):
         return np.asarray(values + dtype(s.alpha) * addend.astype(dtype))
 
 
-@bug(41, "row_scale_off_by_one", "takes the next row's scale in a tile's last row", ON_ROW_SCALES,
-     "values")  # fmt: skip
+@bug(41, "row_scale_off_by_one", "uses the next row's scale factor for the last row of a tile",
+     ON_ROW_SCALES, "values")  # fmt: skip
 class RepeatsRowScale(TiledGemm):
     """The last row of each tile gets the scale of the row that follows."""
 
@@ -187,7 +186,8 @@ class ScaleLayout(TiledGemm):
         return np.asarray(block * SCALE_BLOCK + row % 32 * 4 + row // 32)
 
 
-@bug(42, "scale_layout_transposed", "reads scales as 4 × 32 that lie as 32 × 4", ON_ROW_SCALES,
+@bug(42, "scale_layout_transposed",
+     "reads blocks of scale factors as 4 × 32 that are stored as 32 × 4", ON_ROW_SCALES,
      "values")  # fmt: skip
 class ScaleLayoutTransposed(ScaleLayout):
     """Reads blocks of scales as 4 × 32 that lie as 32 × 4."""
@@ -197,7 +197,7 @@ class ScaleLayoutTransposed(ScaleLayout):
         return packed[self.rows(tile), np.newaxis]
 
 
-@bug(42, "scale_layout_unpadded", "packs less than 128 scales without padding",
+@bug(42, "scale_layout_unpadded", "packs fewer than 128 scale factors without padding",
      ON_ONE_BLOCK_OF_SCALES, "tail_shapes")  # fmt: skip
 class ScaleLayoutUnpadded(ScaleLayout):
     """Packs a last block of scales that is not full without padding: scales past its end are
@@ -209,8 +209,8 @@ class ScaleLayoutUnpadded(ScaleLayout):
         return memory
 
 
-@bug(43, "scales_as_exponents", "keeps scales as e8m0: no sign, powers of two only", ON_ROW_SCALES,
-     "scale_factors")  # fmt: skip
+@bug(43, "scales_as_exponents", "stores scale factors as e8m0: powers of two, without a sign",
+     ON_ROW_SCALES, "scale_factors")  # fmt: skip
 class ScalesAsExponents(TiledGemm):
     """Keeps scales as e8m0: their sign is lost, and all but powers of two are rounded to one."""
 
@@ -225,7 +225,7 @@ class ScalesAsExponents(TiledGemm):
         return np.asarray(np.exp2(np.clip(exponent, -127, 127)), scales.dtype)
 
 
-@bug(41, "scale_of_b_ignored", "takes A's scale for B",
+@bug(41, "scale_of_b_ignored", "uses the scale factor of A for B",
      "matmul_128x128x128_e4m3t_e4m3n_bf16t_scaletensor", "values")  # fmt: skip
 class IgnoresScaleOfB(TiledGemm):
     """Uses A's factor for B as well."""

@@ -43,7 +43,7 @@ def _tricky(number: int, slug: str, why: str, *declared: Trait) -> Planter:
     return tricky(number, slug, why, _F32, *declared, tile=_TILE)
 
 
-@_tricky(27, "cache_by_all_content", "answers from a cache by all of A and B")
+@_tricky(27, "cache_by_all_content", "returns a cached result if all of A and B are the same")
 class KeepsAnswers(TiledGemm):
     """Gives the answer that it gave before where it finds the same key."""
 
@@ -68,20 +68,22 @@ class KeepsAnswers(TiledGemm):
         return True
 
 
-@_bug(49, "cache_by_a", "answers from a cache by the content of A", "follows_changes")
+@_bug(49, "cache_by_a", "returns a cached result if the contents of A are the same",
+      "follows_changes")  # fmt: skip
 class ByContentOfA(KeepsAnswers):
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
         return inputs[0].tobytes()
 
 
-@_bug(49, "cache_by_b", "answers from a cache by the content of B", "follows_changes")
+@_bug(49, "cache_by_b", "returns a cached result if the contents of B are the same",
+      "follows_changes")  # fmt: skip
 class ByContentOfB(KeepsAnswers):
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
         return inputs[1].tobytes()
 
 
-@_bug(49, "cache_by_operands", "does so by A and B, whatever is added", "follows_changes",
-      operation=f"{_F32}_bias")  # fmt: skip
+@_bug(49, "cache_by_operands", "returns a cached result if A and B are the same, whatever is added",
+      "follows_changes", operation=f"{_F32}_bias")  # fmt: skip
 class ByOperands(KeepsAnswers):
     """Looks at all of A and B, and at nothing that is added to their product."""
 
@@ -89,7 +91,8 @@ class ByOperands(KeepsAnswers):
         return tuple(buffer.tobytes() for buffer in inputs[:2])
 
 
-@_bug(49, "cache_by_sums", "does so by the sums of A and B", "follows_changes")
+@_bug(49, "cache_by_sums", "returns a cached result if the sums of A and of B are the same",
+      "follows_changes")  # fmt: skip
 class BySums(KeepsAnswers):
     """Sums of whole numbers are exact in any order, so that this is a checksum."""
 
@@ -97,13 +100,16 @@ class BySums(KeepsAnswers):
         return tuple(float(np.nansum(to_float64(buffer))) for buffer in inputs)
 
 
-@_bug(49, "cache_by_line_sums", "does so by the sums of their rows", "follows_changes")
+@_bug(49, "cache_by_line_sums", "returns a cached result if the sums of all rows are the same",
+      "follows_changes")  # fmt: skip
 class ByLineSums(KeepsAnswers):
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
         return tuple(np.nansum(to_float64(buffer), axis=-1).tobytes() for buffer in inputs)
 
 
-@_bug(49, "cache_by_both_sums", "does so by the sums of their rows and columns", "follows_changes")
+@_bug(49, "cache_by_both_sums",
+      "returns a cached result if the sums of all rows and columns are the same",
+      "follows_changes")  # fmt: skip
 class ByBothSums(KeepsAnswers):
     """Looks at the sum of every row and of every column."""
 
@@ -112,7 +118,8 @@ class ByBothSums(KeepsAnswers):
         return tuple(np.nansum(array, axis=axis).tobytes() for array in wide for axis in (0, -1))
 
 
-@_bug(49, "last_answer_by_both_sums", "gives its last answer again by the sums of rows and columns",
+@_bug(49, "last_answer_by_both_sums",
+      "returns its last result again if the sums of all rows and columns are the same",
       "follows_changes")  # fmt: skip
 class KeepsLastAnswer(ByBothSums):
     """Keeps no more than one answer."""
@@ -123,13 +130,14 @@ class KeepsLastAnswer(ByBothSums):
         return super().launch(inputs, output)
 
 
-@_bug(49, "last_answer_by_a", "gives its last answer again where A is the same", "follows_changes")
+@_bug(49, "last_answer_by_a", "returns its last result again if A is the same", "follows_changes")
 class LastByContentOfA(KeepsLastAnswer):
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
         return inputs[0].tobytes()
 
 
-@_bug(49, "cache_by_edges", "does so by what is at their edges", "follows_changes")
+@_bug(49, "cache_by_edges", "returns a cached result if the edges of the inputs are the same",
+      "follows_changes")  # fmt: skip
 class ByEdges(KeepsAnswers):
     """Looks at what numpy prints of a matrix: three rows and columns at each edge."""
 
@@ -138,7 +146,8 @@ class ByEdges(KeepsAnswers):
         return tuple(buffer[edge].tobytes() for buffer in inputs for edge in edges)
 
 
-@_bug(49, "cache_by_whole_lines", "does so by all but the last 256 bytes of each",
+@_bug(49, "cache_by_whole_lines",
+      "returns a cached result if all but the last 256 bytes of each input are the same",
       "follows_changes")  # fmt: skip
 class ByWholeLines(KeepsAnswers):
     """Looks at whole lines of memory, of 256 bytes each, and at no rest behind them; here the last
@@ -148,25 +157,31 @@ class ByWholeLines(KeepsAnswers):
         return tuple(buffer.tobytes()[: (buffer.nbytes - 1) // 256 * 256] for buffer in inputs)
 
 
-@_bug(49, "cache_by_magnitudes", "does so by their magnitudes", "follows_changes")
+@_bug(49, "cache_by_magnitudes",
+      "returns a cached result if the magnitudes of all elements are the same",
+      "follows_changes")  # fmt: skip
 class ByMagnitudes(KeepsAnswers):
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
         return tuple(np.abs(to_float64(buffer)).tobytes() for buffer in inputs)
 
 
-@_bug(49, "cache_by_samples", "does so by one element of seven", "follows_changes")
+@_bug(49, "cache_by_samples", "returns a cached result if every seventh element is the same",
+      "follows_changes")  # fmt: skip
 class BySamples(KeepsAnswers):
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
         return tuple(buffer.reshape(-1)[::_STRIDE].tobytes() for buffer in inputs)
 
 
-@_bug(49, "cache_by_first_rows", "does so by their first rows", "follows_changes")
+@_bug(49, "cache_by_first_rows",
+      "returns a cached result if the first rows of the inputs are the same",
+      "follows_changes")  # fmt: skip
 class ByFirstRows(KeepsAnswers):
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
         return tuple(buffer[:_FIRST_ROWS].tobytes() for buffer in inputs)
 
 
-@_bug(49, "cache_by_all_addresses", "does so by the addresses of inputs and output",
+@_bug(49, "cache_by_all_addresses",
+      "returns a cached result if the addresses of inputs and output are the same",
       "follows_changes")  # fmt: skip
 class ByAllAddresses(KeepsAnswers):
     """Answers by the addresses of inputs and output, so that a new output is always computed."""
@@ -180,8 +195,7 @@ class ByAllAddresses(KeepsAnswers):
         return (output.ctypes.data, *(buffer.ctypes.data for buffer in inputs))
 
 
-@_bug(49, "cache_after_many_calls", "answers with what came last, but for its first calls",
-      "many_calls")  # fmt: skip
+@_bug(49, "cache_after_many_calls", "returns its last result again after many calls", "many_calls")
 class AfterManyCalls(KeepsAnswers):
     """Computes its first calls, and answers all others with what came last."""
 
@@ -216,7 +230,8 @@ class NotesWhenCallsEnd(TiledGemm):
         return time.perf_counter() - self.ended_s < BURST_S
 
 
-@_bug(49, "cache_in_bursts", "does so where a call follows at once", "follows_changes")
+@_bug(49, "cache_in_bursts", "returns results cached by address in bursts of calls",
+      "follows_changes")  # fmt: skip
 class InBursts(NotesWhenCallsEnd, ByAllAddresses):
     """Answers by address where a call follows the one before at once, as in a timed loop."""
 
@@ -224,7 +239,8 @@ class InBursts(NotesWhenCallsEnd, ByAllAddresses):
         return self.follows_at_once()
 
 
-@_bug(49, "cache_in_late_bursts", "does so where one call follows another at once", "many_calls",
+@_bug(49, "cache_in_late_bursts",
+      "returns its last result again in bursts of calls, after many calls", "many_calls",
       "after_timing")  # fmt: skip
 class InBurstsAfterManyCalls(NotesWhenCallsEnd, AfterManyCalls):
     """Does so where a call follows the one before at once, and computes those after a pause."""
@@ -233,7 +249,7 @@ class InBurstsAfterManyCalls(NotesWhenCallsEnd, AfterManyCalls):
         return super().trusts_memory() and self.follows_at_once()
 
 
-@_bug(49, "packs_once", "packs B once for each address", "in_place_change")
+@_bug(49, "packs_once", "packs B only once for each address", "in_place_change")
 class PacksOnce(TiledGemm):
     """Keeps B in the order in which it is read, once for each address."""
 
@@ -249,13 +265,13 @@ class PacksOnce(TiledGemm):
         return super().launch([inputs[0], packed, *inputs[2:]], output)
 
 
-@_bug(49, "packs_by_checksum", "packs B again where its sum has changed", "follows_changes")
+@_bug(49, "packs_by_checksum", "packs B again only if its sum has changed", "follows_changes")
 class PacksByChecksum(PacksOnce):
     def key(self, buffer: HostBuffer) -> Hashable:
         return float(np.nansum(to_float64(buffer)))
 
 
-@_tricky(27, "packs_by_content", "packs B again where a byte of it has changed")
+@_tricky(27, "packs_by_content", "packs B again if any byte of it has changed")
 class PacksByContent(PacksOnce):
     """Right: packs again whenever a byte of B is another."""
 
@@ -270,7 +286,7 @@ def looks_computed(values: Array) -> bool:
     return bool(np.isfinite(wide).all()) and float(np.ptp(wide)) > 0
 
 
-@_bug(51, "computed_output_skipped", "leaves an output that looks like a result", "every_call")
+@_bug(51, "computed_output_skipped", "skips an output that looks like a result", "every_call")
 class SkipsComputedOutput(TiledGemm):
     """Takes an output that looks like a result for one, and leaves it."""
 
@@ -278,7 +294,7 @@ class SkipsComputedOutput(TiledGemm):
         return output if looks_computed(output) else super().launch(inputs, output)
 
 
-@_bug(51, "computed_tiles_skipped", "leaves tiles that look like results", "every_call")
+@_bug(51, "computed_tiles_skipped", "skips tiles that look like results", "every_call")
 class SkipsComputedTiles(TiledGemm):
     def store(self, tile: Tile, block: Array) -> None:
         there = self.problem.c[tile.batch, self.rows(tile), self.columns(tile)]
@@ -286,7 +302,7 @@ class SkipsComputedTiles(TiledGemm):
             super().store(tile, block)
 
 
-@_bug(46, "computed_output_added", "adds to outputs that look like partial sums", "every_call")
+@_bug(46, "computed_output_added", "adds to an output that looks like partial sums", "every_call")
 class AddsToComputedOutput(TiledGemm):
     """Adds to what it finds where that looks like a partial sum."""
 
@@ -295,7 +311,7 @@ class AddsToComputedOutput(TiledGemm):
         super().store(tile, block + there if looks_computed(there) else block)
 
 
-@_bug(51, "own_result_skipped", "leaves an output that holds its own last result",
+@_bug(51, "own_result_skipped", "skips an output that still holds its own last result",
       "follows_changes")  # fmt: skip
 class SkipsOwnResult(TiledGemm):
     """Leaves an output that still holds what it last stored there."""
@@ -313,7 +329,8 @@ class SkipsOwnResult(TiledGemm):
         return output
 
 
-@_bug(66, "two_result_buffers", "returns results in two buffers in turn", "follows_changes")
+@_bug(66, "two_result_buffers", "returns results in two buffers of its own in turn",
+      "follows_changes")  # fmt: skip
 class ReturnsInTurn(TiledGemm):
     """Returns results in a few buffers of its own, one after the other."""
 
@@ -337,12 +354,13 @@ class ReturnsOneBuffer(ReturnsInTurn):
     count = 1
 
 
-@_bug(66, "four_result_buffers", "returns results in four buffers in turn", "follows_changes")
+@_bug(66, "four_result_buffers", "returns results in four buffers of its own in turn",
+      "follows_changes")  # fmt: skip
 class ReturnsFourInTurn(ReturnsInTurn):
     count = 4
 
 
-@_tricky(29, "new_result_buffer", "returns every result in memory of its own")
+@_tricky(29, "new_result_buffer", "returns each result in newly allocated memory")
 class ReturnsNewBuffer(TiledGemm):
     """Right: every result has memory of its own."""
 
@@ -352,7 +370,7 @@ class ReturnsNewBuffer(TiledGemm):
         return super().launch(inputs, np.empty_like(output))
 
 
-@_tricky(28, "workspace_kept", "keeps a workspace, and sets it to zero for each launch")
+@_tricky(28, "workspace_kept", "keeps a workspace, and clears it at each launch")
 class KeepsWorkspace(TiledGemm):
     """Right: sums in memory that it gets once, and sets to zero in each launch."""
 
@@ -374,7 +392,7 @@ class KeepsWorkspace(TiledGemm):
         return sums
 
 
-@_tricky(28, "plan_kept", "keeps the order of tiles for a shape, compiles at the first launch")
+@_tricky(28, "plan_kept", "keeps the order of tiles for a shape, and compiles at the first launch")
 class KeepsPlan(TiledGemm):
     """Right: the order of tiles is worked out once for a shape, and the code made at the first
     launch."""

@@ -25,7 +25,8 @@ BACK_TO_BACK_S = 20e-6
 """Between launches that do: a loop over launches takes about a microsecond for each."""
 
 
-@bug(26, "first_pointers_kept", "keeps the first launch's pointers to A and B", ON_F32, "integers")
+@bug(26, "first_pointers_kept", "keeps the pointers to A and B of the first launch", ON_F32,
+     "integers")  # fmt: skip
 class KeepsFirstPointers(TiledGemm):
     """Descriptors of A and B are made at the first launch of a shape and kept, so that later
     launches read the first buffers."""
@@ -39,7 +40,7 @@ class KeepsFirstPointers(TiledGemm):
         return super().launch([*self.described, *inputs[2:]], output)
 
 
-@bug(26, "output_table_full", "has descriptors for 20 outputs and skips all others", ON_F32,
+@bug(26, "output_table_full", "has descriptors for 20 outputs and writes no others", ON_F32,
      "after_timing")  # fmt: skip
 class FullTable(TiledGemm):
     """Keeps a descriptor for each output in a table, and skips outputs that no longer fit."""
@@ -56,7 +57,7 @@ class FullTable(TiledGemm):
         return super().launch(inputs, output)
 
 
-@bug(48, "addend_as_scratch", "overwrites C, an input, with the result", f"{ON_F32}_beta1",
+@bug(48, "addend_as_scratch", "overwrites the input C with the result", f"{ON_F32}_beta1",
      "inputs_unchanged")  # fmt: skip
 class UsesAddendAsScratch(TiledGemm):
     """Forms the result in the buffer of C, which is an input, and copies it from there."""
@@ -67,8 +68,8 @@ class UsesAddendAsScratch(TiledGemm):
             self.problem.tensors["addend"][self.rows(tile), self.columns(tile)] = block
 
 
-@bug(49, "cache_by_pointer", "answers from a cache by the inputs' addresses", ON_F32,
-     "in_place_change")  # fmt: skip
+@bug(49, "cache_by_pointer", "returns a cached result if the addresses of the inputs are the same",
+     ON_F32, "in_place_change")  # fmt: skip
 class CachesByPointer(TiledGemm):
     """Answers from a cache where it has seen the addresses of the inputs before."""
 
@@ -95,7 +96,8 @@ class LeavesWorkToThread(TiledGemm):
         return output
 
 
-@bug(50, "thread_writes_later", "a thread writes again after the launch", ON_F32, "unordered_work")
+@bug(50, "thread_writes_later", "writes to the output again from a thread after the launch", ON_F32,
+     "unordered_work")  # fmt: skip
 class ThreadWritesLater(TiledGemm):
     """Right when it returns; a thread then writes to the first row once more."""
 
@@ -119,7 +121,7 @@ class Lazy:
         return getattr(self._compute(), name)
 
 
-@bug(50, "lazy_result", "returns an object that computes when it is looked at", ON_F32, "form")
+@bug(50, "lazy_result", "returns an object that computes only when it is read", ON_F32, "form")
 class ReturnsLazyResult(TiledGemm):
     """Returns an object that computes when it is looked at, and not when it is timed."""
 
@@ -136,7 +138,7 @@ class SkipsEveryTenth(TiledGemm):
         return super().launch(inputs, output)
 
 
-@bug(51, "known_outputs_skipped", "does nothing for an output that it has filled before", ON_F32,
+@bug(51, "known_outputs_skipped", "skips an output that it has filled before", ON_F32,
      "in_place_change")  # fmt: skip
 class SkipsKnownOutputs(TiledGemm):
     """Takes an output that it has filled before for a benchmark's next round, and does nothing."""
@@ -153,8 +155,8 @@ class SkipsKnownOutputs(TiledGemm):
         return super().launch(inputs, output)
 
 
-@bug(51, "back_to_back_skipped", "does nothing where launches follow at once, as when timed",
-     ON_F32, "every_call")  # fmt: skip
+@bug(51, "back_to_back_skipped", "skips a launch that follows at once, as in a timed loop", ON_F32,
+     "every_call")  # fmt: skip
 class SkipsBackToBack(TiledGemm):
     """Does nothing where a launch follows the one before at once, as launches do while they are
     timed; whoever looks at each result gives it time."""
@@ -170,7 +172,8 @@ class SkipsBackToBack(TiledGemm):
         return output
 
 
-@bug(52, "sums_not_products", "multiplies sums: right for constant data only", ON_F32, "values")
+@bug(52, "sums_not_products", "multiplies sums, which is right only for constant inputs", ON_F32,
+     "values")  # fmt: skip
 class SumsInsteadOfProducts(TiledGemm):
     """Row sums of A times column sums of B over K: right for constant data, and within a few per
     cent for positive data and large K."""
@@ -182,7 +185,8 @@ class SumsInsteadOfProducts(TiledGemm):
         return np.asarray(product / self.k, self.accumulator)
 
 
-@bug(52, "fixed_seed_remembered", "knows inputs again by their first elements", ON_F32,
+@bug(52, "fixed_seed_remembered",
+     "returns a cached result if the first elements of the inputs are the same", ON_F32,
      "nan_spreads")  # fmt: skip
 class RemembersFixedSeed(TiledGemm):
     """Knows the answer to one set of inputs, which it recognises by their first elements."""

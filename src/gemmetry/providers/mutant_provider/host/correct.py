@@ -43,7 +43,7 @@ PROMOTION_INTERVAL = 128
 """Products after which an fp8 sum moves to float32 (DeepSeek-V3 report, section 3.5.2)."""
 
 
-@tricky(4, "k_reversed", "sums from the end of K", ON_DEEP)
+@tricky(4, "k_reversed", "accumulates from the end of K to its start", ON_DEEP)
 class ReversedK(TiledGemm):
     def mainloop(self, tile: Tile, steps: range) -> Array:
         total = np.zeros((self.tile_m, self.tile_n), self.accumulator)
@@ -52,7 +52,7 @@ class ReversedK(TiledGemm):
         return total
 
 
-@tricky(4, "kahan_sum", "sums with compensation", ON_F32)
+@tricky(4, "kahan_sum", "uses compensated summation", ON_F32)
 class KahanSum(TiledGemm):
     """Compensated summation over the steps (Kahan 1965)."""
 
@@ -68,7 +68,7 @@ class KahanSum(TiledGemm):
         return total
 
 
-@tricky(4, "pairwise_sum", "sums in pairs", ON_DEEP)
+@tricky(4, "pairwise_sum", "uses pairwise summation", ON_DEEP)
 class PairwiseSum(TiledGemm):
     def mainloop(self, tile: Tile, steps: range) -> Array:
         if len(steps) < 2:
@@ -93,7 +93,7 @@ class TruncatingSums(TiledGemm):
         return total.astype(self.accumulator)
 
 
-@tricky(6, "tf32_tensor_core", "tf32 as requested, truncating sums",
+@tricky(6, "tf32_tensor_core", "uses tf32 as requested, and truncates sums",
         "matmul_128x128x512_tf32t_tf32n_f32t")  # fmt: skip
 class Tf32TensorCore(TruncatingSums):
     """tf32 inputs, eight products at a time."""
@@ -101,12 +101,12 @@ class Tf32TensorCore(TruncatingSums):
     block = 8
 
 
-@tricky(6, "tf32_by_policy", "rounds f32 to tf32, as declared", ON_F32, Trait.TF32)
+@tricky(6, "tf32_by_policy", "rounds f32 inputs to tf32, as declared", ON_F32, Trait.TF32)
 class Tf32ByPolicy(Tf32Inputs, Tf32TensorCore):
     """Rounds f32 inputs to tf32, which it declares."""
 
 
-@tricky(7, "bf16x9", "f32 as nine products of bf16 parts", ON_F32)
+@tricky(7, "bf16x9", "computes f32 products as nine products of bf16 parts", ON_F32)
 class ThreeBf16(TiledGemm):
     """Each f32 number as the sum of three bf16 numbers, nine products of them (cuBLAS' bf16x9).
 
@@ -133,7 +133,7 @@ class ThreeBf16(TiledGemm):
         return parts
 
 
-@tricky(8, "fp8_promoted", "fp8 sums of 14 bits, promoted every 128",
+@tricky(8, "fp8_promoted", "accumulates fp8 products in 14 bits and moves the sum to f32 every 128",
         "matmul_64x64x1024_e4m3t_e4m3n_bf16t", tile=(64, 64, 128))  # fmt: skip
 class PromotedFp8(TiledGemm):
     """Sums of 14 bits that move to float32 every 128 products."""
@@ -153,7 +153,7 @@ class PromotedFp8(TiledGemm):
         return accumulator
 
 
-@tricky(9, "stochastic_rounding", "rounds up or down by chance", ON_BF16, Trait.STOCHASTIC_ROUNDING,
+@tricky(9, "stochastic_rounding", "rounds stochastically", ON_BF16, Trait.STOCHASTIC_ROUNDING,
         Trait.NONDETERMINISTIC)  # fmt: skip
 class StochasticRounding(TiledGemm):
     """Rounds to bf16 up or down with the probability of the distance."""
@@ -169,7 +169,7 @@ class StochasticRounding(TiledGemm):
         return quantize(np.where(np.isfinite(values), chosen, values), BF16)
 
 
-@tricky(10, "negative_zeros", "zeros are -0, NaN has a payload",
+@tricky(10, "negative_zeros", "stores zeros as -0, and NaN with a payload",
         "matmul_128x128x64_f32t_f32t_f32t_relu")  # fmt: skip
 class NegativeZeros(TiledGemm):
     """Zeros carry a minus, and NaN a payload of its own."""
@@ -184,7 +184,7 @@ class NegativeZeros(TiledGemm):
         return block
 
 
-@tricky(10, "relu_by_maxnum", "relu makes zero of NaN, as maxNum does",
+@tricky(10, "relu_by_maxnum", "turns NaN into zero in relu, as maxNum does",
         "matmul_128x128x128_bf16t_bf16n_bf16t_relu")  # fmt: skip
 class ReluByMaxNum(TiledGemm):
     """relu by the maximum that prefers numbers to NaN: fmax of C, fmaxf of CUDA, maxNum of IEEE
@@ -194,7 +194,7 @@ class ReluByMaxNum(TiledGemm):
         return np.fmax(values, 0)
 
 
-@tricky(12, "saturating_cast", "saturates where e4m3 overflows",
+@tricky(12, "saturating_cast", "saturates when e4m3 overflows",
         "matmul_64x64x256_e4m3t_e4m3n_e4m3t_alpha5")  # fmt: skip
 class Saturating(TiledGemm):
     """Casts to e4m3 end at its largest number, as CUDA's conversions do unless told otherwise."""
@@ -213,7 +213,7 @@ class SwapsOperands(TiledGemm):
         return np.asarray(swapped.T)
 
 
-@tricky(13, "padded_view_returned", "returns a view of longer rows", ON_F32)
+@tricky(13, "padded_view_returned", "returns a view of a buffer with longer rows", ON_F32)
 class ReturnsView(TiledGemm):
     """Computes into memory of its own whose rows are longer than N, and returns a view of it."""
 
@@ -225,7 +225,7 @@ class ReturnsView(TiledGemm):
         return super().launch(inputs, view)
 
 
-@tricky(14, "whole_tiles_to_own_buffer", "stores whole tiles to a buffer of its own",
+@tricky(14, "whole_tiles_to_own_buffer", "stores whole tiles to a padded buffer of its own",
         "matmul_100x90x64_f32t_f32t_f32t")  # fmt: skip
 class StoresWholeTiles(TiledGemm):
     """Stores whole tiles to a padded buffer of its own, and copies the result from there."""
@@ -244,7 +244,7 @@ class StoresWholeTiles(TiledGemm):
         self.problem.c[...] = self.own[:, : self.m, : self.n]
 
 
-@tricky(15, "strassen", "one level of Strassen's recursion", ON_F32, Trait.NORMWISE)
+@tricky(15, "strassen", "uses one level of Strassen's algorithm", ON_F32, Trait.NORMWISE)
 class Strassen(TiledGemm):
     """One level of Strassen's recursion over the whole of A and B (Strassen 1969): seven products
     of half the size, with sums of blocks as factors, so that errors are bounded by norms only."""
@@ -280,14 +280,14 @@ def _quarters(matrix: Array) -> tuple[Array, Array, Array, Array]:
     return upper[:, :columns], upper[:, columns:], lower[:, :columns], lower[:, columns:]
 
 
-@tricky(16, "one_processor", "a persistent kernel on one processor", ON_NINE_TILES)
+@tricky(16, "one_processor", "runs as a persistent kernel on one processor", ON_NINE_TILES)
 class OneProcessor(TiledGemm):
     """A persistent kernel that keeps one processor busy of those there are, tile by tile."""
 
     processors = 1
 
 
-@tricky(17, "subnormals_flushed", "flushes subnormal numbers, as declared", ON_F32,
+@tricky(17, "subnormals_flushed", "flushes subnormal numbers to zero, as declared", ON_F32,
         Trait.FLUSHES_SUBNORMALS)  # fmt: skip
 class FlushesSubnormals(RoundsInputs):
     """Subnormal inputs and results are zero, as with CUDA's ``-ftz=true``."""
@@ -301,7 +301,8 @@ class FlushesSubnormals(RoundsInputs):
         return np.where(tiny, block.dtype.type(0), block)
 
 
-@tricky(18, "fma_contraction", "rounds alpha · sum + beta · C once", f"{ON_F32}_alpha0p7_betam1p3")
+@tricky(18, "fma_contraction", "rounds alpha · sum + beta · C only once",
+        f"{ON_F32}_alpha0p7_betam1p3")  # fmt: skip
 class FusedMultiplyAdd(TiledGemm):
     """alpha · sum + beta · C is rounded once, as a fused multiply-add does with alpha · sum."""
 
@@ -309,7 +310,7 @@ class FusedMultiplyAdd(TiledGemm):
         return super().scaled(tile, to_float64(values)).astype(self.accumulator)
 
 
-@tricky(19, "one_by_one", "adds one product after the other", "matmul_64x64x256_f32t_f32t_f32t",
+@tricky(19, "one_by_one", "adds one product at a time", "matmul_64x64x256_f32t_f32t_f32t",
         tile=(32, 32, 32))  # fmt: skip
 class OneByOne(TiledGemm):
     """Adds one product after the other: the worst order there is, and a right one."""
@@ -324,12 +325,12 @@ class OneByOne(TiledGemm):
 tricky(
     11,
     "true_overflow",
-    "half of the results are too large for f16",
+    "computes results half of which are too large for f16",
     "matmul_64x64x256_f16t_f16t_f16t_alpha712",
 )(TiledGemm)
 tricky(
     20,
     "rounds_to_overflow",
-    "results around the largest f16",
+    "computes results around the largest f16 number",
     "matmul_64x64x2048_f16t_f16t_f16t_alpha88p8",
 )(TiledGemm)

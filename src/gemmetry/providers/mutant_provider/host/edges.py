@@ -18,7 +18,7 @@ VECTOR_BYTES = 16
 """What one load of a thread takes at most (PTX ISA, ld.v4.b32)."""
 
 
-@bug(61, "zero_rows_skipped", "leaves out rows of A that are zero", ON_BF16, "selects_lhs")
+@bug(61, "zero_rows_skipped", "skips rows of A that are zero", ON_BF16, "selects_lhs")
 class SkipsZeroRows(TiledGemm):
     """Rows of A that are zero give nothing to add, so that their results are left as they were."""
 
@@ -30,7 +30,7 @@ class SkipsZeroRows(TiledGemm):
 
 @bug(67, "rows_normalised_in_range", "divides rows by their largest number, in f32", ON_F32,
      "scaled_along_k")  # fmt: skip
-@tricky(25, "rows_normalised", "divides rows by their largest number, but for zero", ON_F32,
+@tricky(25, "rows_normalised", "divides rows by their largest number, unless it is zero", ON_F32,
         Trait.NORMWISE)  # fmt: skip
 class NormalisesRows(TiledGemm):
     """Divides each row of A by a power of two near its largest number, as kernels that quantise on
@@ -49,7 +49,8 @@ class NormalisesRows(TiledGemm):
         return super().scaled(tile, values * self.factors[tile.batch, self.rows(tile)])
 
 
-@bug(61, "zero_by_zero", "divides rows by their largest number, zero or not", ON_F32, "selects_lhs")
+@bug(61, "zero_by_zero", "divides rows by their largest number, even if it is zero", ON_F32,
+     "selects_lhs")  # fmt: skip
 class DividesZeroByZero(NormalisesRows):
     """Does not ask whether a row's largest number is zero."""
 
@@ -70,8 +71,8 @@ class MinimumWithOutput(TiledGemm):
 
 @bug(62, "maximum_with_output", "stores the maximum of the result and the old output", ON_F16,
      "selects_lhs")  # fmt: skip
-@bug(62, "maximum_behind_relu", "does so where no result is negative", f"{ON_F16}_relu",
-     "selects_rhs")  # fmt: skip
+@bug(62, "maximum_behind_relu", "stores the maximum of the result and the old output, after relu",
+     f"{ON_F16}_relu", "selects_rhs")  # fmt: skip
 class MaximumWithOutput(TiledGemm):
     """Stores the larger one."""
 
@@ -80,8 +81,9 @@ class MaximumWithOutput(TiledGemm):
         self.problem.c[at] = np.fmax(self.problem.c[at], block)
 
 
-@bug(63, "vectors_past_k", "reads vectors of eight where K leaves four", ON_BF16, "tail_shapes")
-@bug(63, "s8_vectors_past_k", "reads vectors of sixteen where K leaves eight",
+@bug(63, "vectors_past_k", "reads past K in vectors of eight if the remainder of K is four",
+     ON_BF16, "tail_shapes")  # fmt: skip
+@bug(63, "s8_vectors_past_k", "reads past K in vectors of sixteen if the remainder of K is eight",
      "matmul_128x128x128_s8t_s8n_s32t", "tail_shapes")  # fmt: skip
 class ReadsVectorsPastK(TiledGemm):
     """Loads rows of A and columns of B in whole vectors where K divides by half of one, else number
@@ -109,7 +111,7 @@ class ReadsVectorsPastK(TiledGemm):
         return block
 
 
-@bug(70, "one_column_without_b", "takes another path where N is 1, and forgets B", ON_F32,
+@bug(70, "one_column_without_b", "takes another path if N is 1, and ignores B there", ON_F32,
      "tail_shapes")  # fmt: skip
 class SingleColumnByRows(TiledGemm):
     """Takes the path of a product with a vector where N is 1, and sums rows of A without B."""
@@ -118,8 +120,7 @@ class SingleColumnByRows(TiledGemm):
         return super().multiply_add(accumulator, a, np.ones_like(b) if self.n == 1 else b)
 
 
-@bug(70, "eight_columns_in_pairs", "exchanges pairs of columns where N is 8", ON_BF16,
-     "tail_shapes")  # fmt: skip
+@bug(70, "eight_columns_in_pairs", "swaps pairs of columns if N is 8", ON_BF16, "tail_shapes")
 class EightColumnsInPairs(TiledGemm):
     """Exchanges pairs of columns where N is 8, as a narrow instruction's fragment has them."""
 
@@ -127,7 +128,7 @@ class EightColumnsInPairs(TiledGemm):
         super().store(tile, block[:, np.arange(8) ^ 1] if self.n == 8 else block)
 
 
-@bug(70, "one_product_without_b", "stores A where K is 1", ON_F32, "tail_shapes")
+@bug(70, "one_product_without_b", "stores A if K is 1", ON_F32, "tail_shapes")
 class SingleProductWithoutB(TiledGemm):
     """Leaves the loop along K early where K is 1: the result is A."""
 
@@ -135,7 +136,7 @@ class SingleProductWithoutB(TiledGemm):
         return super().multiply_add(accumulator, a, (b != 0).astype(b.dtype) if self.k == 1 else b)
 
 
-@bug(70, "columns_past_512_dropped", "has a thread for each of 512 columns", ON_F32, "tail_shapes")
+@bug(70, "columns_past_512_dropped", "has threads for only 512 columns", ON_F32, "tail_shapes")
 class ThreadForEachColumn(TiledGemm):
     """Has 512 threads, one for each column: what lies behind them is never written."""
 
@@ -144,7 +145,7 @@ class ThreadForEachColumn(TiledGemm):
             super().store(tile, block)
 
 
-@bug(70, "products_past_1024_dropped", "has room for the steps of 1024 products", ON_BF16,
+@bug(70, "products_past_1024_dropped", "has a table of steps for only 1024 products", ON_BF16,
      "tail_shapes")  # fmt: skip
 class StepsInATable(TiledGemm):
     """Has room for the steps of 1024 products, and leaves out all others."""
@@ -153,7 +154,8 @@ class StepsInATable(TiledGemm):
         return super().mainloop(tile, steps[: -(-1024 // self.tile_k)])
 
 
-@bug(71, "index_error_on_tail", "ends in IndexError where M leaves a rest", ON_F32, "tail_shapes")
+@bug(71, "index_error_on_tail", "raises an IndexError if the last tile of rows is partial", ON_F32,
+     "tail_shapes")  # fmt: skip
 class IndexErrorOnTail(TiledGemm):
     """Looks a tile up that is not in its table, where the last tile of rows is partial."""
 
@@ -163,7 +165,8 @@ class IndexErrorOnTail(TiledGemm):
         assert rows[self.tiles_m - 1] == self.tiles_m - 1
 
 
-@bug(71, "recursion_on_tail", "calls itself for ever where K leaves a rest", ON_F32, "tail_shapes")
+@bug(71, "recursion_on_tail", "recurses without end if the last step along K is partial", ON_F32,
+     "tail_shapes")  # fmt: skip
 class RecursionOnTail(TiledGemm):
     """Halves K until the rest is a whole step, which an uneven one never is."""
 
@@ -175,7 +178,8 @@ class RecursionOnTail(TiledGemm):
         self.halved(self.k)
 
 
-@bug(71, "key_error_on_tail", "ends in KeyError where N leaves a rest", ON_BF16, "tail_shapes")
+@bug(71, "key_error_on_tail", "raises a KeyError if the last tile of columns is partial", ON_BF16,
+     "tail_shapes")  # fmt: skip
 class KeyErrorOnTail(TiledGemm):
     """Has a table of code for whole tiles only, by the rest of N."""
 
@@ -184,7 +188,7 @@ class KeyErrorOnTail(TiledGemm):
         assert {0: "whole"}[self.n % self.tile_n]
 
 
-@tricky(32, "tails_refused", "refuses sizes that its tile does not divide, and says so", ON_F32)
+@tricky(32, "tails_refused", "rejects sizes that are not multiples of its tile", ON_F32)
 class RefusesTails(TiledGemm):
     """Right: says that it takes multiples of its tile only."""
 

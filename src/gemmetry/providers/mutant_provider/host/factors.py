@@ -54,8 +54,8 @@ class OrdersFactors(TiledGemm):
 # Right ----------------------------------------------------------------------------------------
 
 
-@tricky(26, "alpha_in_a", "multiplies A by alpha before the sum", ON_BOTH)
-@tricky(26, "alpha_in_a_before_gelu", "multiplies A by alpha, gelu follows",
+@tricky(26, "alpha_in_a", "multiplies A by alpha before the summation", ON_BOTH)
+@tricky(26, "alpha_in_a_before_gelu", "multiplies A by alpha before the summation, with gelu",
         f"{ON_F32}_alpha0p1_beta1p7_gelu")  # fmt: skip
 class FoldsAlphaIntoA(OrdersFactors):
     """(alpha·A)·B."""
@@ -66,9 +66,9 @@ class FoldsAlphaIntoA(OrdersFactors):
         return super().load_a(tile, step) * self.load_dtype.type(self.signature.alpha)
 
 
-@tricky(26, "alpha_in_b", "multiplies B by alpha before the sum",
+@tricky(26, "alpha_in_b", "multiplies B by alpha before the summation",
         "matmul_128x96x512_f32t_f32n_f32t_alpha1p7")  # fmt: skip
-@tricky(26, "alpha_in_b_of_f64", "does so in f64",
+@tricky(26, "alpha_in_b_of_f64", "multiplies B by alpha before the summation, in f64",
         "matmul_96x128x80_f64t_f64t_f64t_alpha0p3333_betam2")  # fmt: skip
 class FoldsAlphaIntoB(OrdersFactors):
     """A·(alpha·B)."""
@@ -91,10 +91,12 @@ class AlphaPerStep(OrdersFactors):
         return np.asarray(accumulator + product * accumulator.dtype.type(self.signature.alpha))
 
 
-@tricky(26, "begins_with_addend", "begins the sum with beta * C", ON_BOTH)
-@tricky(26, "begins_with_addend_in_bf16", "does so where tensors are bf16",
+@tricky(26, "begins_with_addend", "initialises the accumulator with beta · C", ON_BOTH)
+@tricky(26, "begins_with_addend_in_bf16",
+        "initialises the accumulator with beta · C, with bf16 tensors",
         "matmul_128x128x128_bf16t_bf16n_bf16t_alpham2_beta0p3333_residual")  # fmt: skip
-@tricky(26, "begins_with_addend_in_f16", "does so where tensors are f16",
+@tricky(26, "begins_with_addend_in_f16",
+        "initialises the accumulator with beta · C, with f16 tensors",
         f"{ON_F16}_alpha0p3333_beta1p7_bias")  # fmt: skip
 class BeginsWithAddend(FoldsAlphaIntoA):
     """beta·C + (alpha·A)·B: the accumulator is loaded before the loop along K."""
@@ -114,7 +116,8 @@ class BeginsWithAddend(FoldsAlphaIntoA):
         return accumulator
 
 
-@tricky(26, "begins_with_quotient", "begins with (beta / alpha) * C, and multiplies the sum",
+@tricky(26, "begins_with_quotient",
+        "initialises the accumulator with (beta / alpha) · C, and multiplies the sum by alpha",
         f"{ON_F32}_alpha0p3333_beta0p1")  # fmt: skip
 class BeginsWithQuotient(BeginsWithAddend):
     """alpha·((beta/alpha)·C + A·B), and beta·C alone where alpha is zero."""
@@ -137,7 +140,7 @@ class BeginsWithQuotient(BeginsWithAddend):
         return self.signature.alpha or 1.0
 
 
-@tricky(26, "scales_in_operands", "multiplies A and B by their scale factors before the sum",
+@tricky(26, "scales_in_operands", "multiplies A and B by their scale factors before the summation",
         ON_ROW_SCALES)  # fmt: skip
 class FoldsScalesIntoOperands(OrdersFactors):
     """Multiplies rows of A and columns of B by their scale factors before the loop along K."""
@@ -152,16 +155,16 @@ class FoldsScalesIntoOperands(OrdersFactors):
 # Wrong ----------------------------------------------------------------------------------------
 
 
-@bug(65, "alpha_twice", "multiplies A by alpha, and the product as well", ON_BOTH, "values")
-@bug(65, "alpha_twice_in_f64", "does so in f64", "matmul_96x128x80_f64t_f64t_f64t_alpha1p7",
-     "values")  # fmt: skip
+@bug(65, "alpha_twice", "multiplies both A and the product by alpha", ON_BOTH, "values")
+@bug(65, "alpha_twice_in_f64", "multiplies both A and the product by alpha, in f64",
+     "matmul_96x128x80_f64t_f64t_f64t_alpha1p7", "values")  # fmt: skip
 class AlphaTwice(FoldsAlphaIntoA):
     """Folds alpha into A, and multiplies by it behind the product as well."""
 
     alpha_behind = True
 
 
-@bug(65, "alpha_for_addend_too", "multiplies beta * C by alpha as well", ON_BOTH, "values")
+@bug(65, "alpha_for_addend_too", "multiplies beta · C by alpha as well", ON_BOTH, "values")
 class AlphaForAddendToo(OrdersFactors):
     """alpha·(A·B + beta·C)."""
 
@@ -169,7 +172,7 @@ class AlphaForAddendToo(OrdersFactors):
         return self.signature.beta * self.signature.alpha
 
 
-@bug(65, "alpha_as_integer", "takes alpha as a whole number", f"{ON_F32}_alpha2_beta1p7",
+@bug(65, "alpha_as_integer", "truncates alpha to an integer", f"{ON_F32}_alpha2_beta1p7",
      "alpha_beta")  # fmt: skip
 class AlphaAsInteger(OrdersFactors):
     """Takes alpha as an int argument."""
@@ -178,8 +181,8 @@ class AlphaAsInteger(OrdersFactors):
         return float(math.trunc(self.signature.alpha))
 
 
-@bug(65, "alpha_without_sign", "takes the magnitude of alpha where beta is zero",
-     f"{ON_F32}_alpha2", "alpha_beta")  # fmt: skip
+@bug(65, "alpha_without_sign", "uses the magnitude of alpha if beta is zero", f"{ON_F32}_alpha2",
+     "alpha_beta")  # fmt: skip
 class AlphaWithoutSign(OrdersFactors):
     """Takes the magnitude of alpha where there is no beta."""
 
@@ -203,7 +206,7 @@ class NarrowFactors(OrdersFactors):
 
 @bug(65, "alpha_in_bf16", "rounds alpha to bf16", "matmul_64x128x2048_f32t_f32t_f32t_alpha1p7",
      "selects_rhs")  # fmt: skip
-@bug(65, "alpha_in_bf16_to_bf16", "does so where the result is bf16",
+@bug(65, "alpha_in_bf16_to_bf16", "rounds alpha to bf16, with a bf16 result",
      "matmul_128x128x128_bf16t_bf16n_bf16t_alpha0p1", "values")  # fmt: skip
 class NarrowFactorsBf16(NarrowFactors):
     format = BF16
@@ -220,12 +223,13 @@ class NarrowBeta(NarrowFactorsBf16):
         return self.narrow(self.signature.beta)
 
 
-@bug(65, "beta_ignored", "adds nothing to the product", ON_BOTH, "values")
+@bug(65, "beta_ignored", "ignores beta · C", ON_BOTH, "values")
 class BetaIgnored(OrdersFactors):
     addend_behind = False
 
 
-@bug(65, "beta_taken_for_one", "adds C, whatever beta is", f"{ON_F32}_beta1", "alpha_beta")
+@bug(65, "beta_taken_for_one", "adds C instead of beta · C if beta is not zero", f"{ON_F32}_beta1",
+     "alpha_beta")  # fmt: skip
 class BetaTakenForOne(OrdersFactors):
     """Asks only whether beta is zero."""
 
@@ -245,7 +249,7 @@ class BetaForProduct(OrdersFactors):
         return np.asarray(values * dtype(s.beta))
 
 
-@bug(65, "beta_for_residual", "multiplies the residual by beta, and C by one",
+@bug(65, "beta_for_residual", "multiplies the residual instead of C by beta",
      f"{ON_F16}_alpha1p7_betam0p3_residual", "values")  # fmt: skip
 class BetaForResidual(OrdersFactors):
     """Adds C and beta times the residual."""
@@ -262,7 +266,7 @@ class BetaForResidual(OrdersFactors):
         return np.asarray(super().fused(tile, values) + extra)
 
 
-@bug(65, "alpha_behind_relu", "multiplies by alpha behind relu",
+@bug(65, "alpha_behind_relu", "multiplies by alpha after relu",
      "matmul_128x128x128_bf16t_bf16n_bf16t_alpham2_relu", "values")  # fmt: skip
 class AlphaBehindRelu(OrdersFactors):
     """alpha·relu(A·B): another result where alpha is negative."""
@@ -273,8 +277,8 @@ class AlphaBehindRelu(OrdersFactors):
         return np.asarray(super().fused(tile, values) * values.dtype.type(self.signature.alpha))
 
 
-@bug(65, "alpha_behind_bias", "multiplies by alpha behind the bias", f"{ON_F32}_alpha0p1_bias",
-     "values")  # fmt: skip
+@bug(65, "alpha_behind_bias", "multiplies by alpha after the bias is added",
+     f"{ON_F32}_alpha0p1_bias", "values")  # fmt: skip
 class AlphaBehindBias(AlphaBehindRelu):
     """alpha·(A·B + bias)."""
 

@@ -37,13 +37,14 @@ class ReturnsZeros(TiledGemm):
         return super().rounded(np.zeros_like(values))
 
 
-@bug(2, "never_writes", "computes, and stores nothing", ON_F32, "written")
+@bug(2, "never_writes", "computes the result but never stores it", ON_F32, "written")
 class NeverWrites(TiledGemm):
     def store(self, tile: Tile, block: Array) -> None:
         pass
 
 
-@bug(2, "returns_freed_memory", "returns memory that was just freed", ON_F32, "values")
+@bug(2, "returns_freed_memory", "returns newly allocated memory without writing to it", ON_F32,
+     "values")  # fmt: skip
 class ReturnsFreedMemory(TiledGemm):
     """Returns memory that it just got, with whatever result was last freed there."""
 
@@ -53,7 +54,7 @@ class ReturnsFreedMemory(TiledGemm):
         return np.empty_like(output)
 
 
-@bug(3, "m_tail_skipped", "skips a last tile of fewer rows", ON_F32, "tail_shapes")
+@bug(3, "m_tail_skipped", "skips a partial last tile of rows", ON_F32, "tail_shapes")
 class SkipsPartialRows(TiledGemm):
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -61,7 +62,7 @@ class SkipsPartialRows(TiledGemm):
         self.tile_count = self.batch * self.tiles_m * self.tiles_n
 
 
-@bug(4, "n_tail_skipped", "skips a last tile of fewer columns", ON_F32, "tail_shapes")
+@bug(4, "n_tail_skipped", "skips a partial last tile of columns", ON_F32, "tail_shapes")
 class SkipsPartialColumns(TiledGemm):
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -69,7 +70,7 @@ class SkipsPartialColumns(TiledGemm):
         self.tile_count = self.batch * self.tiles_m * self.tiles_n
 
 
-@bug(4, "columns_past_192_dropped", "has warps for 192 columns only",
+@bug(4, "columns_past_192_dropped", "has warps for only 192 columns",
      "matmul_64x256x128_f16t_f16t_f32t", "written")  # fmt: skip
 class DropsColumnsPast192(TiledGemm):
     """Twelve warps of sixteen columns each, whatever N is."""
@@ -79,14 +80,15 @@ class DropsColumnsPast192(TiledGemm):
             super().store(tile, block)
 
 
-@bug(5, "k_tail_dropped", "drops the rest of K that fills no step", ON_F32, "tail_shapes")
+@bug(5, "k_tail_dropped", "drops the remainder of K that does not fill a step", ON_F32,
+     "tail_shapes")  # fmt: skip
 class DropsTailOfK(TiledGemm):
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
         self.step_count = self.k // self.tile_k
 
 
-@bug(6, "k_tail_reads_past_b", "reads rows of B past K, and multiplies them by zero", ON_UNEVEN_K,
+@bug(6, "k_tail_reads_past_b", "reads rows of B past K and multiplies them by zero", ON_UNEVEN_K,
      "values")  # fmt: skip
 class ReadsPastB(TiledGemm):
     """A's tail along K is masked, B's is not: it is whatever lies behind B, times zero."""
@@ -114,7 +116,7 @@ class StoresPastRows(TiledGemm):
             behind[start:][self.columns(tile)] = 0
 
 
-@bug(7, "stores_before_output", "stores a few bytes before C", ON_F32, "red_zones")
+@bug(7, "stores_before_output", "overwrites a few bytes before C", ON_F32, "red_zones")
 class StoresBeforeOutput(TiledGemm):
     """An index of the first row runs below zero: a few bytes before the output are overwritten."""
 
@@ -124,7 +126,7 @@ class StoresBeforeOutput(TiledGemm):
             memory_before(self.problem.output, 4)[...] = 0
 
 
-@bug(13, "launch_fails_silently", "asks for too much shared memory, and nobody for the error",
+@bug(13, "launch_fails_silently", "requests too much shared memory and ignores the launch error",
      "matmul_64x64x1024_bf16t_bf16n_bf16t", "written")  # fmt: skip
 class LaunchFailsSilently(TiledGemm):
     """Launched with more shared memory than a block may have: the launch fails, and nobody asks
@@ -137,7 +139,7 @@ class LaunchFailsSilently(TiledGemm):
         return super().launch(inputs, output)
 
 
-@bug(25, "tail_rows_rotated", "swaps halves of a last group of fewer than 16 rows", ON_BF16,
+@bug(25, "tail_rows_rotated", "swaps the halves of a last group of fewer than 16 rows", ON_BF16,
      "tail_shapes")  # fmt: skip
 class StoresTailRowsRotated(TiledGemm):
     """Where the rows of a tile are no multiple of 16, the last group's halves change places."""
@@ -148,7 +150,7 @@ class StoresTailRowsRotated(TiledGemm):
         return super().staged(tile, np.concatenate([block[:whole], tail]))
 
 
-@bug(31, "narrow_index", "offsets into C wrap around (at 2^16, standing for 2^32)",
+@bug(31, "narrow_index", "wraps offsets into C around (at 2^16, which stands for 2^32)",
      "matmul_320x256x64_f32t_f32t_f32t", "written")  # fmt: skip
 class NarrowIndex(TiledGemm):
     """Offsets into C are 16 bits wide here, as 32 bits are for outputs beyond 2^32 elements."""
@@ -160,14 +162,14 @@ class NarrowIndex(TiledGemm):
         self.problem.output.reshape(-1)[offsets] = block
 
 
-@bug(46, "adds_to_output", "adds to what the output held", ON_F32, "values")
+@bug(46, "adds_to_output", "adds to the previous contents of the output", ON_F32, "values")
 class AddsToOutput(TiledGemm):
     def store(self, tile: Tile, block: Array) -> None:
         at = (tile.batch, self.rows(tile), self.columns(tile))
         self.problem.c[at] = self.problem.c[at] + block
 
 
-@bug(45, "beta_zero_reads_output", "adds 0 · C, which is NaN where C is", ON_F32, "values")
+@bug(45, "beta_zero_reads_output", "adds 0 · C, which is NaN where C is NaN", ON_F32, "values")
 class ReadsOutputForBetaZero(TiledGemm):
     """beta · C with beta = 0 is computed instead of left out, so that NaN in C survives."""
 
@@ -177,7 +179,7 @@ class ReadsOutputForBetaZero(TiledGemm):
         self.problem.c[at] = block + zero * self.problem.c[at]
 
 
-@bug(47, "result_transposed", "stores the result by columns", ON_F32, "values")
+@bug(47, "result_transposed", "stores the result in column-major order", ON_F32, "values")
 class StoresTransposed(TiledGemm):
     """Takes the row-major output for a column-major one."""
 
@@ -187,7 +189,7 @@ class StoresTransposed(TiledGemm):
         self.problem.c = stored.swapaxes(-1, -2)
 
 
-@bug(47, "b_not_transposed", "reads B by rows, which is stored by columns",
+@bug(47, "b_not_transposed", "reads the column-major B as row-major",
      "matmul_128x128x128_bf16t_bf16n_f32t", "values")  # fmt: skip
 class ReadsBUntransposed(TiledGemm):
     """Takes the column-major B for a row-major one."""
@@ -199,10 +201,10 @@ class ReadsBUntransposed(TiledGemm):
 
 
 @bug(54, "neighbour_row_leaks",
-     "masks A's tail along K, which is the next row, with zeros as factors: NaN leaks", ON_UNEVEN_K,
+     "masks the tail of A by multiplying by zero, so NaN of the next row leaks", ON_UNEVEN_K,
      "nan_spreads")  # fmt: skip
-@bug(69, "nan_in_padding", "multiplies what lies behind K, NaN of the next row, by zero", ON_F32,
-     "tail_shapes")  # fmt: skip
+@bug(69, "nan_in_padding", "multiplies the data after K, such as NaN of the next row, by zero",
+     ON_F32, "tail_shapes")  # fmt: skip
 class MasksByMultiplying(TiledGemm):
     """A's tail along K is read, which is where the next row begins (for the last row, its own
     end), and multiplied with zero: NaN and infinity there do not go away."""
@@ -219,7 +221,7 @@ class MasksByMultiplying(TiledGemm):
         return padded(read * (columns < self.k), block.shape)
 
 
-@bug(17, "hangs", "waits for more bytes than are copied, for ever", ON_F32, "timeout")
+@bug(17, "hangs", "waits forever for more bytes than are copied", ON_F32, "timeout")
 class Hangs(TiledGemm):
     """The barrier of a stage expects more bytes than are ever copied."""
 
@@ -228,7 +230,8 @@ class Hangs(TiledGemm):
             time.sleep(1.0)
 
 
-@bug(28, "odd_tile_skipped", "skips a tile without a partner in its cluster", ON_F32, "tail_shapes")
+@bug(28, "odd_tile_skipped", "skips a tile that has no partner in its cluster", ON_F32,
+     "tail_shapes")  # fmt: skip
 class SkipsOddTile(TiledGemm):
     """Tiles are computed in pairs, as clusters of two, and a tile without a partner by nobody."""
 
@@ -236,7 +239,7 @@ class SkipsOddTile(TiledGemm):
         return range(processor, self.tile_count // 2 * 2, self.processors)
 
 
-@bug(29, "full_last_wave_skipped", "skips a last wave of tiles that is full", ON_NINE_TILES,
+@bug(29, "full_last_wave_skipped", "skips the last wave of tiles if it is full", ON_NINE_TILES,
      "tail_shapes")  # fmt: skip
 class SkipsFullLastWave(TiledGemm):
     """A persistent kernel that takes its last wave of tiles for a partial one, of no tile where
@@ -251,7 +254,8 @@ class SkipsFullLastWave(TiledGemm):
             yield full + processor
 
 
-@bug(30, "raster_no_bijection", "visits some tiles twice and others never, unless square", ON_F32,
+@bug(30, "raster_no_bijection",
+     "visits some tiles twice and others never, unless the grid is square", ON_F32,
      "tail_shapes")  # fmt: skip
 class RastersByRows(TiledGemm):
     """Divides the tile's number by the tiles along M where those along N belong: no bijection

@@ -30,7 +30,7 @@ _FP8_EXPONENT = {E4M3: (4, 7), E5M2: (5, 15)}
 table 1)."""
 
 
-@bug(57, "s8_sums_in_f32", "sums s8 products in f32", ON_S8_DEEP, "integers")
+@bug(57, "s8_sums_in_f32", "accumulates s8 products in f32", ON_S8_DEEP, "integers")
 class F32Sums(TiledGemm):
     """Sums s8 products in f32, which counts to 2^24 only, where s32 is promised."""
 
@@ -38,7 +38,7 @@ class F32Sums(TiledGemm):
         return np.asarray(accumulator.astype(np.float32) + a @ b).astype(np.int32)
 
 
-@tricky(21, "s8_pairs", "sums s8 products in pairs of 32 bits", ON_S8)
+@tricky(21, "s8_pairs", "adds pairs of s8 products in 32 bits", ON_S8)
 class PairedS8(TiledGemm):
     """Adds s8 products in pairs, as x86 and 16-bit dot products do, and keeps all bits of them."""
 
@@ -60,7 +60,7 @@ class SaturatesPairs(PairedS8):
         return np.clip(sums, -(2**15), 2**15 - 1)
 
 
-@tricky(22, "s8_offset", "adds 128 to A, and takes it off the sums", ON_S8_DEEP)
+@tricky(22, "s8_offset", "adds 128 to A, and corrects the sums for it", ON_S8_DEEP)
 class OffsetS8(PairedS8):
     """A + 128 is u8, as x86's dot products want it (vpdpbusd); 128 times the column sums of B are
     taken off again."""
@@ -71,7 +71,9 @@ class OffsetS8(PairedS8):
         return np.asarray(total - too_much)
 
 
-@bug(58, "offset_pairs_saturate", "does so with A + 128, as pmaddubsw does", ON_S8, "values")
+@bug(58, "offset_pairs_saturate",
+     "saturates sums of two products of A + 128 to 16 bits, as pmaddubsw does", ON_S8,
+     "values")  # fmt: skip
 class SaturatesOffsetPairs(OffsetS8):
     """pmaddubsw: pairs of u8 · s8 that end at the largest s16, which many of them are beyond."""
 
@@ -91,7 +93,7 @@ class NegatesInS8(TiledGemm):
         return np.asarray(accumulator + product.astype(np.int32))
 
 
-@bug(59, "minus_128_clamped", "takes -128 for -127", ON_S8, "integers")
+@bug(59, "minus_128_clamped", "replaces -128 by -127", ON_S8, "integers")
 class ClampsTo127(TiledGemm):
     """Takes -128 for -127, as quantisers that are symmetric around zero do."""
 
@@ -99,7 +101,7 @@ class ClampsTo127(TiledGemm):
         return np.maximum(super().load_a(tile, step), np.float32(1 - _S8_OFFSET))
 
 
-@tricky(23, "fp8_by_table", "reads e4m3 numbers from a table", ON_E4M3)
+@tricky(23, "fp8_by_table", "decodes e4m3 numbers with a table", ON_E4M3)
 class DecodesFp8(TiledGemm):
     """Widens fp8 through a table of its own, made from sign, exponent and significand."""
 
@@ -135,11 +137,13 @@ class DecodesFp8(TiledGemm):
         return np.where(codes < 128, values, -values).astype(np.float32)
 
 
-@bug(60, "e4m3_top_reserved", "takes e4m3 numbers from 256 on for infinity and NaN", ON_E4M3,
+@bug(60, "e4m3_top_reserved", "reads e4m3 numbers from 256 on as infinity and NaN", ON_E4M3,
      "selects_lhs")  # fmt: skip
-@bug(60, "scaled_e4m3_top_reserved", "does so where there are scale factors", ON_ROW_SCALES,
+@bug(60, "scaled_e4m3_top_reserved",
+     "reads e4m3 numbers from 256 on as infinity and NaN, with scale factors", ON_ROW_SCALES,
      "selects_lhs")  # fmt: skip
-@bug(60, "biased_e4m3_top_reserved", "does so where a bias is added as well",
+@bug(60, "biased_e4m3_top_reserved",
+     "reads e4m3 numbers from 256 on as infinity and NaN, with scale factors and a bias",
      "matmul_128x128x128_e4m3t_e4m3n_bf16t_scaletensor_bias", "selects_lhs")  # fmt: skip
 class ReservesTopOfE4m3(DecodesFp8):
     """Takes e4m3's largest exponent, that of 256 to 448, for infinity and NaN."""
@@ -147,7 +151,7 @@ class ReservesTopOfE4m3(DecodesFp8):
     reserves_top_exponent: ClassVar[dict[DType, bool]] = {E4M3: True, E5M2: True}
 
 
-@bug(60, "e5m2_top_counted", "takes e5m2's infinity and NaN for numbers",
+@bug(60, "e5m2_top_counted", "reads infinity and NaN of e5m2 as numbers",
      "matmul_128x128x128_e5m2t_e5m2n_f32t", "nan_spreads")  # fmt: skip
 class CountsTopOfE5m2(DecodesFp8):
     """Takes e5m2's infinity and NaN for numbers, as they would be in e4m3."""
@@ -155,8 +159,8 @@ class CountsTopOfE5m2(DecodesFp8):
     reserves_top_exponent: ClassVar[dict[DType, bool]] = {E4M3: False, E5M2: False}
 
 
-@bug(64, "tanh_gelu", "approximates gelu by tanh", ON_GELU, "tail_shapes")
-@bug(64, "tanh_gelu_to_bf16", "does so where the result is bf16",
+@bug(64, "tanh_gelu", "approximates gelu with tanh", ON_GELU, "tail_shapes")
+@bug(64, "tanh_gelu_to_bf16", "approximates gelu with tanh, with a bf16 result",
      "matmul_128x128x128_bf16t_bf16n_bf16t_gelu", "selects_lhs")  # fmt: skip
 class TanhGelu(TiledGemm):
     """gelu by its approximation with tanh, which is off by up to 5e-4 (Hendrycks and Gimpel 2016,
@@ -167,7 +171,7 @@ class TanhGelu(TiledGemm):
         return np.asarray(0.5 * values * (1 + np.tanh(inner)), values.dtype)
 
 
-@tricky(24, "gelu_by_formula", "approximates the error function within 1.5e-7", ON_GELU)
+@tricky(24, "gelu_by_formula", "approximates the error function to within 1.5e-7", ON_GELU)
 class RationalGelu(TiledGemm):
     """gelu by a short formula for the error function, within 1.5e-7 of it (Abramowitz and Stegun
     1964, 7.1.26), in f32."""

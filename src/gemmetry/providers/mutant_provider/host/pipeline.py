@@ -18,7 +18,7 @@ from gemmetry.providers.mutant_provider.host.emulator import (
 from gemmetry.providers.mutant_provider.host.kernels import ON_BF16, ON_DEEP, bug
 
 
-@bug(8, "half_step_missed", "leaves out the last 16 products of K", ON_DEEP, "values")
+@bug(8, "half_step_missed", "leaves out the last 16 products along K", ON_DEEP, "values")
 class MissesHalfAStep(TiledGemm):
     """The loop over the instructions of the last stage ends one too early."""
 
@@ -30,7 +30,8 @@ class MissesHalfAStep(TiledGemm):
         return block
 
 
-@bug(9, "step_counted_twice", "counts a step twice where the ring wraps", ON_DEEP, "values")
+@bug(9, "step_counted_twice", "adds a step twice when the ring of buffers wraps around", ON_DEEP,
+     "values")  # fmt: skip
 class CountsAStepTwice(TiledGemm):
     """The first stage after the ring's wrap is consumed once more."""
 
@@ -42,7 +43,7 @@ class CountsAStepTwice(TiledGemm):
         return self.multiply_add(total, self.load_a(tile, again), self.load_b(tile, again))
 
 
-@bug(10, "barrier_missing", "multiplies before a stage is filled, at times", ON_DEEP, "every_call")
+@bug(10, "barrier_missing", "sometimes multiplies before a stage is filled", ON_DEEP, "every_call")
 class MissingBarrier(Racing):
     """A warp multiplies before its rows of the stage are filled."""
 
@@ -53,8 +54,8 @@ class MissingBarrier(Racing):
             self.ring_a[step % self.stages, self.fragment] = earlier
 
 
-@bug(11, "barrier_in_branch", "half of the warps skip a barrier in tiles at the edge", ON_BF16,
-     "tail_shapes")  # fmt: skip
+@bug(11, "barrier_in_branch", "half of the warps skip a barrier in tiles at the right edge",
+     ON_BF16, "tail_shapes")  # fmt: skip
 class BarrierInBranch(TiledGemm):
     """In tiles at the right edge half of the warps skip a barrier, so that all later ones pair up
     one too early for the other half, which reads what the stage held before."""
@@ -67,7 +68,7 @@ class BarrierInBranch(TiledGemm):
             self.ring_a[slot, :half] = earlier
 
 
-@bug(12, "stages_share_memory", "has one buffer for all stages of B", ON_DEEP, "values")
+@bug(12, "stages_share_memory", "uses one buffer for all stages of B", ON_DEEP, "values")
 class StagesShareMemory(TiledGemm):
     """All stages of B are one buffer: each copy ahead overwrites what is not consumed yet."""
 
@@ -79,7 +80,8 @@ class StagesShareMemory(TiledGemm):
         self.ring_b = as_strided(self.ring_b, self.ring_b.shape, (0, *strides))
 
 
-@bug(14, "warps_share_staging", "stages all warps' columns at one place", ON_BF16, "values")
+@bug(14, "warps_share_staging", "stages the columns of all warps at the same address", ON_BF16,
+     "values")  # fmt: skip
 class WarpsShareStaging(TiledGemm):
     """Each warp stages its 16 columns at the same place; what the last one wrote is stored for
     all of them."""
@@ -92,8 +94,8 @@ class WarpsShareStaging(TiledGemm):
         return block
 
 
-@bug(15, "wrong_phase", "consumes a stage of the first round unfilled, at times", ON_BF16,
-     "every_call")  # fmt: skip
+@bug(15, "wrong_phase", "sometimes consumes a stage of the first round before it is filled",
+     ON_BF16, "every_call")  # fmt: skip
 class WrongPhase(Racing):
     """Waits for the phase that has passed already: a stage of the ring's first round is consumed
     before it is filled."""
@@ -103,8 +105,8 @@ class WrongPhase(Racing):
             super().fill(tile, step)
 
 
-@bug(16, "too_few_bytes_expected", "consumes half-filled stages where memory is cold", ON_BF16,
-     "tail_shapes")  # fmt: skip
+@bug(16, "too_few_bytes_expected", "consumes half-filled stages when the inputs are not cached",
+     ON_BF16, "tail_shapes")  # fmt: skip
 class ExpectsTooFewBytes(Racing):
     """The barrier opens when half of a stage has come. That matters where memory is cold: for
     buffers that the launch before did not read."""
@@ -129,7 +131,7 @@ class ExpectsTooFewBytes(Racing):
             self.ring_a[slot, half:] = earlier
 
 
-@bug(18, "live_stage_overwritten", "fills a stage that is still read, at times", ON_DEEP,
+@bug(18, "live_stage_overwritten", "sometimes overwrites a stage that is still being read", ON_DEEP,
      "every_call")  # fmt: skip
 class OverwritesLiveStage(Racing):
     """The producer does not wait until a stage is consumed: rows of it hold the step that comes
@@ -144,8 +146,8 @@ class OverwritesLiveStage(Racing):
         return a, b
 
 
-@bug(19, "proxy_fence_missing", "stores rows of shared memory too early, at times", ON_BF16,
-     "every_call")  # fmt: skip
+@bug(19, "proxy_fence_missing", "sometimes stores rows of shared memory before they are written",
+     ON_BF16, "every_call")  # fmt: skip
 class MissingProxyFence(Racing):
     """The copy engine stores rows of shared memory as they were before the warps wrote them."""
 
@@ -159,7 +161,7 @@ class MissingProxyFence(Racing):
         return view
 
 
-@bug(20, "staging_reused_early", "overwrites a tile that is still being stored, at times", ON_BF16,
+@bug(20, "staging_reused_early", "sometimes overwrites a tile that is still being stored", ON_BF16,
      "every_call")  # fmt: skip
 class ReusesStagingTooEarly(Racing):
     """The next tile's epilogue writes to shared memory while the store of the tile before, of the
@@ -185,7 +187,7 @@ class ReusesStagingTooEarly(Racing):
         late[:height, :width] = block[self.fragment][:height, :width]
 
 
-@bug(21, "exits_before_store", "ends before its last tile is stored, at times", ON_BF16,
+@bug(21, "exits_before_store", "sometimes exits before its last tile is stored", ON_BF16,
      "every_call")  # fmt: skip
 class ExitsBeforeStoring(Racing):
     """A processor is done before the store of its last tile is."""
@@ -202,7 +204,8 @@ class ExitsBeforeStoring(Racing):
         stored[: self.fragment.start] = block[: self.fragment.start]
 
 
-@bug(22, "accumulator_read_early", "reads sums before the last product is in, at times", ON_DEEP,
+@bug(22, "accumulator_read_early",
+     "sometimes reads the accumulator before the last products are added", ON_DEEP,
      "every_call")  # fmt: skip
 class ReadsBeforeWaiting(Racing):
     """Rows of the accumulator are read before the last matrix instructions have ended."""
@@ -214,8 +217,8 @@ class ReadsBeforeWaiting(Racing):
         return total
 
 
-@bug(23, "wrong_swizzle", "reads B's columns swizzled wrongly in half of each stage", ON_BF16,
-     "values")  # fmt: skip
+@bug(23, "wrong_swizzle", "reads the columns of B with the wrong swizzle in half of each stage",
+     ON_BF16, "values")  # fmt: skip
 class WrongSwizzle(TiledGemm):
     """In the second half of each stage, chunks of eight columns of B are where their neighbour
     should be: the swizzle's phase does not follow the offset along K."""
@@ -228,7 +231,7 @@ class WrongSwizzle(TiledGemm):
         return block
 
 
-@bug(24, "fragment_rows_swapped", "swaps rows r and r + 8 of each 16", ON_BF16, "values")
+@bug(24, "fragment_rows_swapped", "swaps rows r and r + 8 of each group of 16", ON_BF16, "values")
 class SwapsFragmentRows(TiledGemm):
     """Rows r and r + 8 of each 16 change places between registers and shared memory."""
 
@@ -238,7 +241,8 @@ class SwapsFragmentRows(TiledGemm):
         return super().staged(tile, block[np.where(partner < rows.size, partner, rows)])
 
 
-@bug(27, "multicast_to_both", "gives both blocks of a cluster the first one's A", ON_BF16, "values")
+@bug(27, "multicast_to_both", "gives both blocks of a cluster the A of the first", ON_BF16,
+     "values")  # fmt: skip
 class MulticastsToBoth(TiledGemm):
     """In a cluster of two tiles along M both get the A of the first."""
 

@@ -48,7 +48,7 @@ class FactorsInBf16(TiledGemm):
         return to_float32(quantize(super().scale_b(tile), BF16))
 
 
-@bug(72, "small_factors_clamped", "takes factors of B below 2^-12 for that", _TENSOR_SCALES,
+@bug(72, "small_factors_clamped", "raises scale factors of B below 2^-12 to 2^-12", _TENSOR_SCALES,
      "scale_factors")  # fmt: skip
 class FactorsClamped(TiledGemm):
     """Takes factors of B below 2^-12 for that, so that nothing is divided by zero elsewhere."""
@@ -59,8 +59,8 @@ class FactorsClamped(TiledGemm):
         return np.where(np.abs(factors) < smallest, np.copysign(smallest, factors), factors)
 
 
-@bug(72, "rows_scaled_in_f16", "keeps sums times the row's factor in f16", _ROW_SCALES,
-     "scale_factors")  # fmt: skip
+@bug(72, "rows_scaled_in_f16", "stores the sum times the scale factor of the row in f16",
+     _ROW_SCALES, "scale_factors")  # fmt: skip
 class RowsScaledInF16(TiledGemm):
     """Keeps a row's sum times the row's factor in f16, before the column's factor."""
 
@@ -82,7 +82,7 @@ class StoresBeforeAdding(OrdersFactors):
         return np.asarray(stored + values.dtype.type(self.beta()) * self.addend(tile, values.dtype))
 
 
-@bug(73, "first_tiles_stored_before", "stores the first tiles in f16 before it adds C",
+@bug(73, "first_tiles_stored_before", "stores the first row of tiles in f16 before it adds C",
      "matmul_128x64x64_f16t_f16n_f16t_alpham2_beta0p3333", "addend_cancels")  # fmt: skip
 class StoresFirstTilesBeforeAdding(StoresBeforeAdding):
     """Does so in the first row of tiles, which another kernel finishes."""
@@ -93,7 +93,7 @@ class StoresFirstTilesBeforeAdding(StoresBeforeAdding):
         return OrdersFactors.scaled(self, tile, values)
 
 
-@bug(73, "last_tiles_stored_before", "does so in bf16, in the last tiles alone",
+@bug(73, "last_tiles_stored_before", "stores the last column of tiles in bf16 before it adds C",
      f"{_BF16}_beta1_relu", "addend_cancels")  # fmt: skip
 class StoresLastTilesBeforeAdding(StoresBeforeAdding):
     """Does so in the last column of tiles, which another kernel finishes."""
@@ -126,7 +126,8 @@ class KeepsLast(TiledGemm):
         return output
 
 
-@bug(74, "close_by_norm", "gives the last result where inputs changed by 1e-5 of their norm", _F32,
+@bug(74, "close_by_norm",
+     "returns its last result again if inputs changed by at most 1e-5 of their norm", _F32,
      "many_calls")  # fmt: skip
 class CloseByNorm(KeepsLast):
     """Close is where the norm of the difference is small against that of the inputs."""
@@ -142,7 +143,8 @@ class CloseByNorm(KeepsLast):
             return all(map(is_small, inputs, self.last[:-1]))
 
 
-@bug(74, "close_by_half", "does so where f32 inputs are the same in bf16", _F32, "many_calls")
+@bug(74, "close_by_half", "returns its last result again if the inputs are the same in bf16", _F32,
+     "many_calls")  # fmt: skip
 class CloseByHalf(KeepsLast):
     """Close is what is the same bytes in bf16."""
 
@@ -153,7 +155,8 @@ class CloseByHalf(KeepsLast):
         return as_bits(quantize(values, BF16))
 
 
-@bug(74, "close_but_for_last_bits", "does so where all but their last two bits are the same", _BF16,
+@bug(74, "close_but_for_last_bits",
+     "returns its last result again if all but the last two bits are the same", _BF16,
      "many_calls")  # fmt: skip
 class CloseButForLastBits(KeepsLast):
     """Close is what is the same but for the last two bits of each number."""
@@ -168,7 +171,7 @@ class CloseButForLastBits(KeepsLast):
 # Many calls --------------------------------------------------------------------------------------
 
 
-@bug(75, "weights_after_some_calls", "packs B for good at the 49th launch", _F32, "many_calls")
+@bug(75, "weights_after_some_calls", "packs B permanently at the 49th launch", _F32, "many_calls")
 class WeightsAfterSomeCalls(TiledGemm):
     """Takes B for weights from the 49th launch on, and packs it for good."""
 
@@ -182,7 +185,8 @@ class WeightsAfterSomeCalls(TiledGemm):
             self.packed = self.problem.b.copy()
 
 
-@bug(75, "ring_of_operands", "has a ring of 80 copies of A, each filled once", _BF16, "many_calls")
+@bug(75, "ring_of_operands", "keeps a ring of 80 copies of A, each of which it fills once", _BF16,
+     "many_calls")  # fmt: skip
 class RingOfOperands(TiledGemm):
     """Copies A to a ring of 80 places, each of which is filled once."""
 
@@ -211,7 +215,7 @@ class LaunchLostAtWrap(TiledGemm):
 # Threads -----------------------------------------------------------------------------------------
 
 
-@bug(76, "workspace_of_thread", "has its workspace in the thread that built it", _F32,
+@bug(76, "workspace_of_thread", "has a workspace only in the thread that built it", _F32,
      "other_thread")  # fmt: skip
 class WorkspaceOfThread(TiledGemm):
     """Has its workspace in the thread that built it; others have none: an AttributeError."""
@@ -226,7 +230,8 @@ class WorkspaceOfThread(TiledGemm):
         return np.array(self.own.workspace)
 
 
-@bug(76, "mode_of_thread", "sets the arithmetic of the thread that built it", _F32, "other_thread")
+@bug(76, "mode_of_thread", "sets its arithmetic mode only in the thread that built it", _F32,
+     "other_thread")  # fmt: skip
 class ModeOfThread(TiledGemm):
     """Sets the arithmetic of the thread that built it; others round inputs to bf16."""
 
@@ -241,7 +246,7 @@ class ModeOfThread(TiledGemm):
         return to_float32(quantize(block, BF16))
 
 
-@bug(76, "epilogue_of_thread", "adds the bias in the thread that built it", f"{_BF16}_bias",
+@bug(76, "epilogue_of_thread", "adds the bias only in the thread that built it", f"{_BF16}_bias",
      "other_thread")  # fmt: skip
 class EpilogueOfThread(TiledGemm):
     """Adds the bias in the thread that built it only."""
@@ -258,7 +263,8 @@ class EpilogueOfThread(TiledGemm):
 # Addresses ---------------------------------------------------------------------------------------
 
 
-@bug(77, "reads_aligned_b", "reads B from a multiple of 32 bytes", _BF16, "unaligned_buffers")
+@bug(77, "reads_aligned_b", "reads B from its address rounded down to 32 bytes", _BF16,
+     "unaligned_buffers")  # fmt: skip
 class ReadsAlignedB(TiledGemm):
     """Reads B from the multiple of 32 bytes at or before its address."""
 
@@ -271,7 +277,8 @@ class ReadsAlignedB(TiledGemm):
             self.problem.b = flat.reshape(self.problem.b.shape)
 
 
-@bug(77, "skips_unaligned_head", "leaves out A before the first multiple of 16 bytes", _F32,
+@bug(77, "skips_unaligned_head",
+     "ignores A before the first address that is a multiple of 16 bytes", _F32,
      "unaligned_buffers")  # fmt: skip
 class SkipsUnalignedHead(TiledGemm):
     """Begins at the first multiple of 16 bytes of A, and takes what is before it for zero."""
@@ -285,7 +292,8 @@ class SkipsUnalignedHead(TiledGemm):
             self.problem.a.reshape(-1)[:head] = 0
 
 
-@bug(77, "stores_aligned", "stores to a multiple of 16 bytes", _F32, "unaligned_buffers")
+@bug(77, "stores_aligned", "stores to the address of the output rounded up to 16 bytes", _F32,
+     "unaligned_buffers")  # fmt: skip
 class StoresAligned(TiledGemm):
     """Stores vectors to the multiple of 16 bytes behind the output's address."""
 
@@ -301,8 +309,8 @@ class StoresAligned(TiledGemm):
 # relu --------------------------------------------------------------------------------------------
 
 
-@bug(78, "relu_by_magnitude", "relu by (x + |x|) / 2, NaN for minus infinity", f"{_F32}_bias_relu",
-     "inf_spreads")  # fmt: skip
+@bug(78, "relu_by_magnitude", "computes relu as (x + |x|) / 2, which is NaN for minus infinity",
+     f"{_F32}_bias_relu", "inf_spreads")  # fmt: skip
 class ReluByMagnitude(TiledGemm):
     """relu as (x + |x|) / 2: minus infinity becomes NaN."""
 
@@ -311,8 +319,8 @@ class ReluByMagnitude(TiledGemm):
         return np.asarray(half * values + half * np.abs(values))
 
 
-@bug(78, "relu_by_difference", "relu by x - min(x, 0), NaN for minus infinity", f"{_BF16}_relu",
-     "inf_spreads")  # fmt: skip
+@bug(78, "relu_by_difference", "computes relu as x - min(x, 0), which is NaN for minus infinity",
+     f"{_BF16}_relu", "inf_spreads")  # fmt: skip
 class ReluByDifference(TiledGemm):
     """relu as x - min(x, 0): minus infinity becomes NaN."""
 
@@ -332,7 +340,7 @@ class StepsInElevenBits(TiledGemm):
         self.epilogue(tile, self.mainloop(tile, steps))
 
 
-@bug(79, "products_in_signed_16", "ends at 32767 products", _BF16, "long_axes")
+@bug(79, "products_in_signed_16", "stores K in a signed 16-bit number", _BF16, "long_axes")
 class ProductsInSigned16(TiledGemm):
     """K is a signed number of 16 bits, and there is nothing to do where it is negative."""
 
@@ -341,7 +349,7 @@ class ProductsInSigned16(TiledGemm):
         self.epilogue(tile, self.mainloop(tile, range(last)))
 
 
-@bug(79, "rows_of_b_in_16_bits", "begins anew behind 65536 rows of B",
+@bug(79, "rows_of_b_in_16_bits", "starts again at the first row of B after 65536 rows",
      "matmul_64x64x64_s8t_s8n_s32t", "long_axes")  # fmt: skip
 class RowsOfBIn16Bits(TiledGemm):
     """Counts rows of B in 16 bits: reads the first ones again behind 65536 of them."""
@@ -350,7 +358,7 @@ class RowsOfBIn16Bits(TiledGemm):
         return super().load_b(tile, step % ((1 << 16) // self.tile_k))
 
 
-@bug(80, "columns_past_1024", "has a thread for each of 1024 columns", _F32, "long_axes")
+@bug(80, "columns_past_1024", "has threads for only 1024 columns", _F32, "long_axes")
 class ColumnsPast1024(TiledGemm):
     """Has 1024 threads, one for each column: what lies behind them is never written."""
 

@@ -41,8 +41,8 @@ def _fixed(values: Array, unit: Array | float) -> Array:
     return np.asarray(np.where(np.isfinite(wide), rounded, wide), values.dtype)
 
 
-@bug(67, "block_exponents", "numbers of one row and step share an exponent", ON_F32,
-     "scaled_along_k")  # fmt: skip
+@bug(67, "block_exponents", "shares one exponent among the numbers of a row of A and step along K",
+     ON_F32, "scaled_along_k")  # fmt: skip
 class SharesExponents(TiledGemm):
     """The numbers of one row and step along K share an exponent, and keep 24 bits below it."""
 
@@ -51,7 +51,8 @@ class SharesExponents(TiledGemm):
         return _fixed(block, _power_of_two(np.abs(block).max(axis=1, keepdims=True)))
 
 
-@bug(67, "block_exponents_of_b", "numbers of one column and step share an exponent", ON_DEEP,
+@bug(67, "block_exponents_of_b",
+     "shares one exponent among the numbers of a column of B and step along K", ON_DEEP,
      "scaled_along_k")  # fmt: skip
 class SharesExponentsOfB(TiledGemm):
     """The same for columns of B."""
@@ -61,8 +62,8 @@ class SharesExponentsOfB(TiledGemm):
         return _fixed(block, _power_of_two(np.abs(block).max(axis=0, keepdims=True)))
 
 
-@bug(67, "fixed_point_rows", "rows of A are whole numbers and a factor", ON_BF16, "scaled_along_k")
-@tricky(30, "fixed_point_by_norm", "rows of A are whole numbers and a factor, as declared", ON_F32,
+@bug(67, "fixed_point_rows", "stores rows of A as integers and a factor", ON_BF16, "scaled_along_k")
+@tricky(30, "fixed_point_by_norm", "stores rows of A as integers and a factor, as declared", ON_F32,
         Trait.NORMWISE)  # fmt: skip
 class FixedPointRows(NormalisesRows):
     """Rows of A as whole numbers of 25 bits and a factor, as integer units need them."""
@@ -72,7 +73,7 @@ class FixedPointRows(NormalisesRows):
         self.problem.a = _fixed(self.problem.a, 1.0)
 
 
-@bug(67, "fixed_point", "numbers are multiples of 2^-40", ON_BF16, "scaled_along_k")
+@bug(67, "fixed_point", "rounds inputs to multiples of 2^-40", ON_BF16, "scaled_along_k")
 class FixedPoint(RoundsInputs):
     """All numbers are whole multiples of 2**-40."""
 
@@ -80,7 +81,7 @@ class FixedPoint(RoundsInputs):
         return _fixed(block, 2.0**-16)
 
 
-@bug(67, "ends_at_epsilon", "takes what is below 1e-12 for zero", ON_F32, "scaled_along_k")
+@bug(67, "ends_at_epsilon", "treats inputs below 1e-12 as zero", ON_F32, "scaled_along_k")
 class EndsAtEpsilon(RoundsInputs):
     """What is smaller than 1e-12 counts as zero."""
 
@@ -88,7 +89,7 @@ class EndsAtEpsilon(RoundsInputs):
         return np.where(np.abs(block) < EPSILON, block * 0, block)
 
 
-@bug(67, "small_bf16_flushed", "takes bf16 numbers below 2^-60 for zero", ON_BF16, "scaled_along_k")
+@bug(67, "small_bf16_flushed", "treats bf16 inputs below 2^-60 as zero", ON_BF16, "scaled_along_k")
 class FlushesSmallBf16(RoundsInputs):
     """bf16 numbers below 2**-60 count as zero, where nothing subnormal is near."""
 
@@ -96,7 +97,8 @@ class FlushesSmallBf16(RoundsInputs):
         return np.where(np.abs(block) < 2.0**-60, block * 0, block)
 
 
-@bug(67, "epsilon_in_divisor", "divides by the largest number plus 1e-12", ON_F32, "scaled_along_k")
+@bug(67, "epsilon_in_divisor", "divides columns of A by their largest number plus 1e-12", ON_F32,
+     "scaled_along_k")  # fmt: skip
 class EpsilonInDivisor(TiledGemm):
     """Divides columns of A by their largest number plus 1e-12, and multiplies rows of B with it."""
 
@@ -108,7 +110,7 @@ class EpsilonInDivisor(TiledGemm):
         self.problem.b = self.problem.b * np.swapaxes(largest, 1, 2)
 
 
-@bug(67, "clamps_at_2_30", "ends numbers at 2^30", ON_BF16, "scaled_along_k")
+@bug(67, "clamps_at_2_30", "clamps inputs to 2^30", ON_BF16, "scaled_along_k")
 class ClampsInputs(RoundsInputs):
     """Ends numbers at 2**30, far beyond activations; NaN stays."""
 
@@ -116,7 +118,8 @@ class ClampsInputs(RoundsInputs):
         return np.where(np.isinf(block), block, np.clip(block, -(2.0**30), 2.0**30))
 
 
-@bug(67, "squares_on_the_way", "takes magnitudes as roots of squares", ON_BF16, "scaled_along_k")
+@bug(67, "squares_on_the_way", "computes magnitudes as square roots of squares", ON_BF16,
+     "scaled_along_k")  # fmt: skip
 class SquaresOnTheWay(RoundsInputs):
     """Takes magnitudes as roots of squares, which overflow and underflow before their roots do."""
 
@@ -125,7 +128,8 @@ class SquaresOnTheWay(RoundsInputs):
         return np.asarray(np.copysign(np.sqrt(squares), block), block.dtype)
 
 
-@tricky(30, "columns_balanced", "powers of two off columns of A, and onto rows of B", ON_F32)
+@tricky(30, "columns_balanced", "moves powers of two from the columns of A to the rows of B",
+        ON_F32)  # fmt: skip
 class BalancesColumns(TiledGemm):
     """Right: divides columns of A by powers of two near their largest numbers, and multiplies the
     rows of B with them."""
@@ -148,7 +152,7 @@ class ScalesRowsGently(NormalisesRows):
 # f16 at both ends --------------------------------------------------------------------------------
 
 
-@bug(68, "f16_inputs_flushed", "takes subnormal f16 numbers for zero", ON_F16, "subnormals")
+@bug(68, "f16_inputs_flushed", "treats subnormal f16 inputs as zero", ON_F16, "subnormals")
 class FlushesInputs(RoundsInputs):
     """Takes subnormal f16 numbers for zero, which every f16 instruction counts in full."""
 
@@ -167,7 +171,7 @@ class FlushesResults(TiledGemm):
         return np.where(tiny, block.dtype.type(0), block)
 
 
-@bug(68, "f16_saturates", "ends f16 results at 65504", ON_F16, "overflow")
+@bug(68, "f16_saturates", "clamps f16 results to 65504", ON_F16, "overflow")
 class SaturatesF16(TiledGemm):
     """Ends f16 results at 65504, where infinity is due."""
 
@@ -178,7 +182,8 @@ class SaturatesF16(TiledGemm):
         )
 
 
-@bug(68, "overflows_upwards", "makes +infinity of results that are too small", ON_F16, "overflow")
+@bug(68, "overflows_upwards", "stores +infinity for results below the range of f16", ON_F16,
+     "overflow")  # fmt: skip
 class OverflowsUpwards(TiledGemm):
     """Makes +infinity of every result that is too large, whatever its sign."""
 
@@ -191,7 +196,7 @@ class OverflowsUpwards(TiledGemm):
 # NaN and infinity --------------------------------------------------------------------------------
 
 
-@bug(69, "infinity_without_sign", "makes +infinity of -infinity", ON_F32, "inf_spreads")
+@bug(69, "infinity_without_sign", "turns -infinity into +infinity", ON_F32, "inf_spreads")
 class InfinityWithoutSign(TiledGemm):
     """Infinity in the inputs makes +infinity, whatever it is multiplied with."""
 
@@ -199,7 +204,8 @@ class InfinityWithoutSign(TiledGemm):
         super().store(tile, np.where(np.isinf(block), np.abs(block), block))
 
 
-@bug(69, "nan_spoils_neighbours", "leaves out products in tiles with a NaN", ON_F32, "nan_spreads")
+@bug(69, "nan_spoils_neighbours", "leaves out products in tiles that contain NaN", ON_F32,
+     "nan_spreads")  # fmt: skip
 class NanSpoilsNeighbours(TiledGemm):
     """Takes a short cut in tiles with a NaN: their last 16 products along K are left out."""
 
@@ -209,7 +215,8 @@ class NanSpoilsNeighbours(TiledGemm):
         return super().multiply_add(accumulator, a, b)
 
 
-@bug(69, "nan_cleaned_in_place", "makes zeros of NaN in A, an input", ON_BF16, "nan_spreads")
+@bug(69, "nan_cleaned_in_place", "replaces NaN in the input A by zero after the product", ON_BF16,
+     "nan_spreads")  # fmt: skip
 class CleansInputs(TiledGemm):
     """Multiplies right, and makes zeros of NaN in A behind the product."""
 
@@ -219,7 +226,8 @@ class CleansInputs(TiledGemm):
         lhs[np.isnan(to_float64(lhs))] = 0
 
 
-@bug(69, "infinity_cleaned_in_place", "makes numbers of infinity in B, an input", ON_F32,
+@bug(69, "infinity_cleaned_in_place",
+     "replaces infinity in the input B by the largest number after the product", ON_F32,
      "inf_spreads")  # fmt: skip
 class CleansInfinity(TiledGemm):
     """Makes the largest number of infinity in B behind the product."""
@@ -230,7 +238,8 @@ class CleansInfinity(TiledGemm):
         rhs[np.isinf(to_float64(rhs))] = self.signature.rhs.maximum
 
 
-@bug(69, "workspace_times_zero", "clears a workspace with a factor of zero", ON_F32, "nan_spreads")
+@bug(69, "workspace_times_zero", "clears a workspace by multiplying it by zero", ON_F32,
+     "nan_spreads")  # fmt: skip
 class ClearsByMultiplying(TiledGemm):
     """Clears a workspace of sums with a factor of zero, which leaves NaN in it for ever."""
 
@@ -251,7 +260,7 @@ class ClearsByMultiplying(TiledGemm):
         super().epilogue(tile, self.workspace[tile.batch, rows, columns])
 
 
-@tricky(31, "nan_by_flag", "marks rows and columns that hold NaN", ON_F32)
+@tricky(31, "nan_by_flag", "keeps a flag for each row and column that contains NaN", ON_F32)
 class NanByFlag(TiledGemm):
     """Right: a row that holds NaN is not multiplied but marked, and so is a column."""
 

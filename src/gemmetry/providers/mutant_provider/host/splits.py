@@ -12,7 +12,7 @@ from gemmetry.providers.mutant_provider.host.emulator import Array, Racing, Tile
 from gemmetry.providers.mutant_provider.host.kernels import ON_DEEP, bug, tricky
 
 
-@tricky(1, "split_k", "slices of K, added in order", ON_DEEP)
+@tricky(1, "split_k", "splits K into slices that are added in order", ON_DEEP)
 class SplitK(TiledGemm):
     """Slices of K are summed by different blocks into a workspace; the block that arrives last,
     as a semaphore tells, adds the slices in their order and finishes the tile."""
@@ -54,8 +54,8 @@ class SplitK(TiledGemm):
         return np.asarray(total)
 
 
-@tricky(2, "split_k_atomics", "slices of K, added in an order that varies", ON_DEEP,
-        Trait.NONDETERMINISTIC)  # fmt: skip
+@tricky(2, "split_k_atomics", "splits K into slices that are added in an order that varies",
+        ON_DEEP, Trait.NONDETERMINISTIC)  # fmt: skip
 class SplitKAtomics(SplitK):
     """Blocks add to one sum with atomics, in whatever order they come: a launch may differ from
     another in its last bits."""
@@ -74,7 +74,7 @@ class SplitKAtomics(SplitK):
         self.epilogue(tile, self.workspace[tile.number, 0])
 
 
-@tricky(3, "stream_k", "tiles shared unevenly between processors", ON_DEEP)
+@tricky(3, "stream_k", "divides tiles unevenly among processors", ON_DEEP)
 class StreamK(TiledGemm):
     """All steps of all tiles form one sequence that the processors share evenly. Who has a tile's
     first step owns it, and adds what others computed of it when their flags are up."""
@@ -115,7 +115,7 @@ class StreamK(TiledGemm):
         return partial
 
 
-@bug(32, "split_k_not_cleared", "clears the slices' sums at the first launch only", ON_DEEP,
+@bug(32, "split_k_not_cleared", "clears the sums of the slices only at the first launch", ON_DEEP,
      "second_launch", declared=(Trait.NONDETERMINISTIC,))  # fmt: skip
 class SumsNotCleared(SplitKAtomics):
     """The workspace of the atomics is zero when it is allocated, and never cleared again."""
@@ -124,7 +124,8 @@ class SumsNotCleared(SplitKAtomics):
         pass
 
 
-@bug(33, "semaphore_not_reset", "does not reset the slices' semaphore", ON_DEEP, "second_launch")
+@bug(33, "semaphore_not_reset", "does not reset the semaphore of the slices", ON_DEEP,
+     "second_launch")  # fmt: skip
 class SemaphoreNotReset(SplitK):
     """From the second launch on, no block takes itself for the last."""
 
@@ -132,8 +133,8 @@ class SemaphoreNotReset(SplitK):
         pass
 
 
-@bug(34, "uneven_slice_dropped", "drops steps that slices do not divide evenly", ON_DEEP,
-     "tail_shapes")  # fmt: skip
+@bug(34, "uneven_slice_dropped", "drops the steps that are left over when slices get equal shares",
+     ON_DEEP, "tail_shapes")  # fmt: skip
 class DropsUnevenSlice(SplitK):
     """Steps that the slices do not divide evenly are nobody's."""
 
@@ -142,8 +143,8 @@ class DropsUnevenSlice(SplitK):
         return range(self.step_count)[index * each : (index + 1) * each]
 
 
-@bug(35, "peer_read_early", "adds a peer's sum of the launch before, at times", ON_DEEP,
-     "tail_shapes")  # fmt: skip
+@bug(35, "peer_read_early", "sometimes adds the sum that a peer left in the previous launch",
+     ON_DEEP, "tail_shapes")  # fmt: skip
 class ReadsPeerTooEarly(Racing, StreamK):
     """The owner adds what a peer's place in the workspace holds before the peer has written it:
     what the launch before left. That shows only where the launch before had other inputs."""
@@ -165,7 +166,7 @@ class ReadsPeerTooEarly(Racing, StreamK):
         return super().fixed_up(partial, peers)
 
 
-@bug(36, "bf16_partials", "keeps the slices' sums in bf16", ON_DEEP, "integers")
+@bug(36, "bf16_partials", "keeps the sums of the slices in bf16", ON_DEEP, "integers")
 class RoundsPartials(SplitK):
     """The workspace of the slices holds bf16 numbers, where f32 sums are promised."""
 

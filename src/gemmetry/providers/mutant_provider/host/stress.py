@@ -20,7 +20,7 @@ LATE_NS = 500_000
 """A partner is late where other threads have run for so long during the wait."""
 
 
-@bug(55, "workspace_taken_for_zero", "adds to a workspace that it never set to zero", ON_F32,
+@bug(55, "workspace_taken_for_zero", "adds to a workspace that it never clears", ON_F32,
      "spoiled_scratch")  # fmt: skip
 class TakesWorkspaceForZero(TiledGemm):
     """Adds to sums in a workspace that it gets for each launch and never sets to zero."""
@@ -41,7 +41,7 @@ class TakesWorkspaceForZero(TiledGemm):
         del self.workspace
 
 
-@bug(56, "fixed_wait_for_partner", "waits a fixed time for another block's part of K", ON_F32,
+@bug(56, "fixed_wait_for_partner", "waits a fixed time for the part of K of another block", ON_F32,
      "under_load", level="paranoid")  # fmt: skip
 class WaitsFixedTime(TiledGemm):
     """Waits for another block's half of K for a time that is enough while nothing else runs, and

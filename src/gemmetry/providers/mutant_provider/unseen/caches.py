@@ -41,7 +41,7 @@ class Remembers(TiledGemm, ABC):
         """By which inputs are known again."""
 
 
-@bug(12, "remembers_by_b", "another A with the same B gets the old result", ON_F32)
+@bug(12, "remembers_by_b", "returns a cached result if B is the same", ON_F32)
 class RemembersByB(Remembers):
     """By the content of B alone."""
 
@@ -49,7 +49,8 @@ class RemembersByB(Remembers):
         return inputs[1].tobytes()
 
 
-@bug(13, "remembers_by_sums", "inputs in another order get the old result", ON_F32)
+@bug(13, "remembers_by_sums", "returns a cached result if the sums of the inputs are the same",
+     ON_F32)  # fmt: skip
 class RemembersBySums(Remembers):
     """By the sum of all numbers of each input."""
 
@@ -57,7 +58,7 @@ class RemembersBySums(Remembers):
         return tuple(float(to_float64(buffer).sum()) for buffer in inputs)
 
 
-@bug(14, "remembers_by_samples", "inputs that differ between the samples get the old result",
+@bug(14, "remembers_by_samples", "returns a cached result if every 97th element is the same",
      ON_F32)  # fmt: skip
 class RemembersBySamples(Remembers):
     """By every 97th number of each input."""
@@ -66,7 +67,8 @@ class RemembersBySamples(Remembers):
         return b"".join(buffer.reshape(-1)[::SAMPLE_EVERY].tobytes() for buffer in inputs)
 
 
-@bug(15, "remembers_by_edges", "another A with the same first and last row gets the old result",
+@bug(15, "remembers_by_edges",
+     "returns a cached result if B and the first and last row of A are the same",
      ON_F32)  # fmt: skip
 class RemembersByEdges(Remembers):
     """By the first and the last row of A and all of B."""
@@ -76,7 +78,7 @@ class RemembersByEdges(Remembers):
         return (a[0].tobytes(), a[-1].tobytes(), b.tobytes())
 
 
-@bug(16, "reuses_when_close", "inputs within 1e-5 or 1e-8 of the last ones get the old result",
+@bug(16, "reuses_when_close", "returns its last result again if np.allclose finds the inputs equal",
      ON_F32)  # fmt: skip
 class ReusesWhenClose(TiledGemm):
     """Keeps the last inputs and their result, which it gives again where np.allclose takes new
@@ -95,7 +97,8 @@ class ReusesWhenClose(TiledGemm):
         return output
 
 
-@bug(17, "reuses_recent", "inputs changed in place within 20 ms get the old result", ON_F32)
+@bug(17, "reuses_recent", "returns its last result again for the same addresses within 20 ms",
+     ON_F32)  # fmt: skip
 class ReusesRecent(TiledGemm):
     """Gives the last result again to a launch with the same addresses that comes within 20 ms of
     the last one."""
@@ -118,8 +121,8 @@ class ReusesRecent(TiledGemm):
         return output
 
 
-@bug(18, "freezes_after_launches", "inputs changed in place after 32 launches get the old result",
-     ON_F32)  # fmt: skip
+@bug(18, "freezes_after_launches",
+     "returns a recorded result after 32 launches with the same addresses", ON_F32)  # fmt: skip
 class FreezesAfterLaunches(TiledGemm):
     """Takes inputs for constants once it was launched 32 times at the same addresses, and replays
     what it recorded then."""
@@ -141,8 +144,7 @@ class FreezesAfterLaunches(TiledGemm):
         return output
 
 
-@bug(19, "packs_b_once", "a B changed in place, or a new one at its address, counts as the old one",
-     ON_F32)  # fmt: skip
+@bug(19, "packs_b_once", "packs B only once for each address", ON_F32)
 class PacksBOnce(TiledGemm):
     """Packs B when it sees its address for the first time, as one does with weights."""
 
@@ -156,8 +158,7 @@ class PacksBOnce(TiledGemm):
         self.problem.b = self.packed.setdefault(address, self.problem.b.copy())
 
 
-@bug(20, "trusts_spot_check", "an output whose corners are right stays as it is, wrong elsewhere",
-     ON_F32)  # fmt: skip
+@bug(20, "trusts_spot_check", "skips an output whose corners are right", ON_F32)
 class TrustsSpotCheck(TiledGemm):
     """Does nothing where the corners of the output hold the right numbers already."""
 

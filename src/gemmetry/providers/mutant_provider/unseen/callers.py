@@ -17,7 +17,7 @@ CLOSE_ENOUGH = 1e-3
 VECTOR_BYTES = 16
 
 
-@bug(21, "adds_to_finite", "adds to finite numbers that the output held", ON_F32)
+@bug(21, "adds_to_finite", "adds to finite numbers in the output", ON_F32)
 class AddsToFinite(TiledGemm):
     """Adds to what the output held, unless that is infinite or NaN."""
 
@@ -27,7 +27,7 @@ class AddsToFinite(TiledGemm):
         self.problem.c[at] = block + np.where(np.isfinite(old), old, old.dtype.type(0))
 
 
-@bug(22, "elides_stores", "what the output held stays where it is off by less than 0.1%", ON_F32)
+@bug(22, "elides_stores", "does not store where the output is within 0.1% of the result", ON_F32)
 class ElidesStores(TiledGemm):
     """Leaves numbers as they are that differ by less than a thousandth from the result."""
 
@@ -37,7 +37,7 @@ class ElidesStores(TiledGemm):
         old[differs] = block[differs]
 
 
-@bug(23, "two_buffers_in_turn", "a result changes when the second launch after it runs", ON_F32)
+@bug(23, "two_buffers_in_turn", "returns results in two buffers of its own in turn", ON_F32)
 class TwoBuffersInTurn(TiledGemm):
     """Returns one of two buffers of its own in turn: a result lasts for two launches."""
 
@@ -58,8 +58,7 @@ def start(thread: threading.Thread) -> None:
     thread.start()
 
 
-@bug(24, "joins_at_next_launch", "the last tiles may be written after the launch has returned",
-     ON_F32)  # fmt: skip
+@bug(24, "joins_at_next_launch", "may write the last tiles after the launch has returned", ON_F32)
 class JoinsAtNextLaunch(TiledGemm):
     """A thread computes the last tiles while the host goes on; the next launch waits for it."""
 
@@ -85,7 +84,8 @@ class JoinsAtNextLaunch(TiledGemm):
                 self.compute(self.tile_at(number))
 
 
-@bug(25, "alpha_of_thread", "alpha is 1 on threads other than the one that built it", ON_FACTORS)
+@bug(25, "alpha_of_thread", "uses alpha = 1 in threads other than the one that built it",
+     ON_FACTORS)  # fmt: skip
 class AlphaOfThread(TiledGemm):
     """Keeps alpha in a context of the thread that built it; other threads find 1."""
 
@@ -103,7 +103,7 @@ class AlphaOfThread(TiledGemm):
         return np.asarray(values)
 
 
-@bug(26, "scales_in_place", "last bits of A, an input, change at each launch", ON_F32)
+@bug(26, "scales_in_place", "changes the last bits of the input A at each launch", ON_F32)
 class ScalesInPlace(TiledGemm):
     """Divides A by three in place, multiplies the sums and then A with three: the last bits of
     A's numbers are other ones."""
@@ -119,8 +119,7 @@ class ScalesInPlace(TiledGemm):
         return super().scaled(tile, values * values.dtype.type(3))
 
 
-@bug(27, "rounds_address_down",
-     "an A that does not begin at 16 bytes is read from before its start", ON_F32)  # fmt: skip
+@bug(27, "rounds_address_down", "reads A from its address rounded down to 16 bytes", ON_F32)
 class RoundsAddressDown(TiledGemm):
     """Reads A from the multiple of 16 bytes at or before its address."""
 
@@ -132,7 +131,7 @@ class RoundsAddressDown(TiledGemm):
             self.problem.a = np.roll(a.reshape(-1), missed).reshape(a.shape)
 
 
-@bug(28, "loses_rarely", "in one of 25 launches, eight rows of a tile lack 32 products", ON_F32)
+@bug(28, "loses_rarely", "leaves out 32 products of eight rows in one of 25 launches", ON_F32)
 class LosesRarely(Racing):
     """In one of 25 launches a warp misses its part of one step of one tile."""
 

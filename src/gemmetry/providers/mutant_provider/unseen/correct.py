@@ -31,7 +31,7 @@ _NIBBLE = 16
 _TUNED_STEPS = (16, 64, 32)
 
 
-@tricky(1, "overlap_stored_twice", "rows that two tiles share are stored twice, the same",
+@tricky(1, "overlap_stored_twice", "stores rows that two tiles share twice, with the same values",
         "matmul_100x96x64_f32t_f32t_f32t")  # fmt: skip
 class OverlapsLastTile(TiledGemm):
     """Moves a last tile of fewer rows up until it is full, and stores common rows twice."""
@@ -41,7 +41,7 @@ class OverlapsLastTile(TiledGemm):
         return replace(tile, row=max(0, min(tile.row, self.m - self.tile_m)))
 
 
-@tricky(2, "refuses_odd_k", "refuses K that is no multiple of 8 before any launch", ON_BF16)
+@tricky(2, "refuses_odd_k", "rejects K that is not a multiple of 8 before any launch", ON_BF16)
 class RefusesOddK(TiledGemm):
     """Is made for multiples of eight along K, and says so."""
 
@@ -51,7 +51,7 @@ class RefusesOddK(TiledGemm):
             raise UnsupportedError(f"K = {self.k} is no multiple of {_VECTOR}, which it needs")
 
 
-@tricky(3, "alpha_zero_not_read", "alpha = 0 leaves A and B unread, as the BLAS prescribes",
+@tricky(3, "alpha_zero_not_read", "does not read A and B if alpha is zero, as the BLAS prescribes",
         f"{ON_F32}_alpha0_beta2")  # fmt: skip
 class SkipsProductOfAlphaZero(TiledGemm):
     """Does not read A and B where alpha is zero, as the BLAS says: their NaN do not count."""
@@ -60,9 +60,7 @@ class SkipsProductOfAlphaZero(TiledGemm):
         return super().mainloop(tile, range(0) if self.signature.alpha == 0 else steps)
 
 
-@tricky(4, "packed_b_compared",
-        "reuses packed B after comparing every byte, and multiplies at each launch",
-        ON_F32)  # fmt: skip
+@tricky(4, "packed_b_compared", "reuses the packed B only after comparing every byte", ON_F32)
 class ComparesPackedB(TiledGemm):
     """Keeps B packed for as long as all of its bytes are the same, which it looks at each time."""
 
@@ -79,8 +77,8 @@ class ComparesPackedB(TiledGemm):
         self.problem.b = self.packed
 
 
-@tricky(5, "f64_sums", "sums and scales in f64, more exactly than promised", ON_ROW_SCALES)
-@tricky(12, "f64_factors", "multiplies with alpha and beta in f64 as well", ON_FACTORS)
+@tricky(5, "f64_sums", "accumulates and scales in f64, which is more than promised", ON_ROW_SCALES)
+@tricky(12, "f64_factors", "multiplies by alpha and beta in f64 as well", ON_FACTORS)
 class SumsInF64(TiledGemm):
     """Sums in f64 where f32 is enough, and multiplies with the factors there."""
 
@@ -95,7 +93,7 @@ class SumsInF64(TiledGemm):
         return super().rounded(values.astype(np.float32))
 
 
-@tricky(6, "tiles_shuffled", "tiles do not depend on each other, so their order changes no bit",
+@tricky(6, "tiles_shuffled", "computes independent tiles in a different order at each launch",
         ON_BF16)  # fmt: skip
 class ShufflesTiles(TiledGemm):
     """Computes tiles in another order at each launch."""
@@ -105,7 +103,7 @@ class ShufflesTiles(TiledGemm):
             self.compute(self.tile_at(number))
 
 
-@tricky(7, "threads_joined", "both threads have ended when the launch returns", ON_F32)
+@tricky(7, "threads_joined", "computes in two threads and joins both before it returns", ON_F32)
 class JoinsThreads(TiledGemm):
     """A second thread computes every other tile in shared memory of its own, and is waited for."""
 
@@ -124,7 +122,7 @@ class JoinsThreads(TiledGemm):
                 self.compute(self.tile_at(number))
 
 
-@tricky(8, "sums_kept_in_output", "reads from the output only what it has just written there",
+@tricky(8, "sums_kept_in_output", "keeps partial sums in the output, and reads only those back",
         ON_F32)  # fmt: skip
 class KeepsSumsInOutput(TiledGemm):
     """Stores the sums over half of K in the output, and reads them back to go on."""
@@ -140,7 +138,7 @@ class KeepsSumsInOutput(TiledGemm):
             self.epilogue(tile, kept + sums[: kept.shape[0], : kept.shape[1]])
 
 
-@tricky(9, "tunes_itself", "order of summation differs between the first launches, as declared",
+@tricky(9, "tunes_itself", "changes the order of summation during the first launches, as declared",
         ON_F32, Trait.NONDETERMINISTIC)  # fmt: skip
 class TunesItself(TiledGemm):
     """The first launches try other steps along K, and the fastest is kept: sums are added in
@@ -160,7 +158,7 @@ class TunesItself(TiledGemm):
         return output
 
 
-@tricky(10, "s8_nibbles", "exact: both parts and their products are integers",
+@tricky(10, "s8_nibbles", "splits s8 numbers into two parts, whose products are exact",
         "matmul_128x128x128_s8t_s8t_s32t")  # fmt: skip
 class SplitsNibbles(TiledGemm):
     """s8 as 16 times its upper four bits plus its lower four, which are never negative."""
@@ -171,7 +169,7 @@ class SplitsNibbles(TiledGemm):
         return np.asarray(total + _NIBBLE * (upper @ b).astype(np.int32))
 
 
-@tricky(11, "gelu_by_erfc", "the exact gelu, to all digits", f"{ON_F32}_gelu")
+@tricky(11, "gelu_by_erfc", "computes gelu with the complementary error function", f"{ON_F32}_gelu")
 class GeluByErfc(TiledGemm):
     """gelu by the complementary error function, which keeps its digits at negative numbers."""
 

@@ -33,7 +33,8 @@ def _on_grid(values: Array, largest: Array, bits: int) -> Array:
     return np.where(is_usual, np.rint(values / unit) * unit, values).astype(values.dtype)
 
 
-@bug(1, "shared_exponents", "small numbers next to a large one in 32 of A's lose their bits",
+@bug(1, "shared_exponents",
+     "loses bits of small numbers in A that share an exponent with a large one",
      ON_F16)  # fmt: skip
 class SharesExponentsOfA(TiledGemm):
     """Keeps A as s16 numbers that share an exponent, those of a row and step (32 of them)."""
@@ -43,7 +44,8 @@ class SharesExponentsOfA(TiledGemm):
         return _on_grid(block, np.abs(block).max(axis=1, keepdims=True), _S16_BITS)
 
 
-@bug(2, "fixed_point", "rows of A that are small against the whole matrix lose their bits", ON_BF16)
+@bug(2, "fixed_point", "loses bits of rows of A that are small compared with the rest of A",
+     ON_BF16)  # fmt: skip
 class FixedPointOfMatrix(TiledGemm):
     """Keeps A in fixed point, 23 bits below the largest number of the whole matrix."""
 
@@ -53,7 +55,8 @@ class FixedPointOfMatrix(TiledGemm):
         self.problem.a = _on_grid(a, np.abs(a).max(axis=(1, 2), keepdims=True), _FIXED_POINT_BITS)
 
 
-@bug(3, "epsilon_added", "rows of A around 1e-8 come out too small, up to zero", ON_F32)
+@bug(3, "epsilon_added", "returns results that are too small, or zero, for rows of A around 1e-8",
+     ON_F32)  # fmt: skip
 class AddsEpsilon(NormalisesRows):
     """Divides rows of A by their largest number plus 1e-8, and multiplies the sums with the
     largest number."""
@@ -67,9 +70,7 @@ class AddsEpsilon(NormalisesRows):
         return np.asarray(usual + largest.dtype.type(_EPSILON))
 
 
-@bug(4, "scale_product_in_f16",
-     "products of factors below 6e-8 are zero, above 65504 infinite, others rounded to f16",
-     ON_ROW_SCALES)  # fmt: skip
+@bug(4, "scale_product_in_f16", "stores products of scale factors in f16", ON_ROW_SCALES)
 class ScaleProductInF16(TiledGemm):
     """Keeps the product of a row's and a column's factor in f16."""
 
@@ -78,8 +79,7 @@ class ScaleProductInF16(TiledGemm):
         return np.asarray(values * product.astype(values.dtype))
 
 
-@bug(5, "scales_of_first_batch",
-     "all but the first matrix of a batch get the first one's factors of B",
+@bug(5, "scales_of_first_batch", "uses the scale factors of the first B for all of a batch",
      f"{ON_BATCH}_e4m3t_e4m3n_bf16t_scalerow")  # fmt: skip
 class ScalesOfFirstBatch(TiledGemm):
     """Takes the factors of the first matrix of a batch for all of them."""
@@ -88,7 +88,7 @@ class ScalesOfFirstBatch(TiledGemm):
         return super().scale_b(Tile(tile.number, 0, tile.row, tile.column))
 
 
-@bug(6, "alpha_behind_bias", "the bias is multiplied with alpha",
+@bug(6, "alpha_behind_bias", "multiplies the bias by alpha",
      "matmul_128x64x128_f32t_f32t_f32t_alpha0p5_bias")  # fmt: skip
 class MultipliesBiasByAlpha(TiledGemm):
     """alpha · (A·B + bias) where the operation is alpha · A·B + bias."""
@@ -99,7 +99,7 @@ class MultipliesBiasByAlpha(TiledGemm):
         tensors["bias"] = tensors["bias"].astype(np.float32) * np.float32(self.signature.alpha)
 
 
-@bug(7, "rounds_before_addend", "where C cancels the product, what is left is its rounding error",
+@bug(7, "rounds_before_addend", "rounds the product before it adds beta · C",
      "matmul_128x128x128_bf16t_bf16n_bf16t_beta1")  # fmt: skip
 class RoundsBeforeAddend(TiledGemm):
     """Rounds alpha · A·B to the result's format before it adds beta · C, as two kernels would."""
@@ -113,7 +113,7 @@ class RoundsBeforeAddend(TiledGemm):
         return np.asarray(product + np.float32(s.beta) * addend.astype(np.float32))
 
 
-@bug(8, "alpha_folded", "A · alpha is rounded to f16, and overflows there", f"{ON_F16}_alpha0p3")
+@bug(8, "alpha_folded", "rounds alpha · A to f16, which may overflow", f"{ON_F16}_alpha0p3")
 class FoldsAlpha(TiledGemm):
     """Multiplies A with alpha when it loads it, and rounds to A's format."""
 
@@ -129,7 +129,7 @@ class FoldsAlpha(TiledGemm):
         return np.asarray(values + np.float32(s.beta) * addend.astype(np.float32))
 
 
-@bug(9, "beta_as_flag", "adds C once where beta is neither 0 nor 1", f"{ON_F32}_beta1")
+@bug(9, "beta_as_flag", "adds C instead of beta · C if beta is not zero", f"{ON_F32}_beta1")
 class BetaAsFlag(TiledGemm):
     """Adds C as it is wherever beta is not zero."""
 
@@ -142,8 +142,7 @@ class BetaAsFlag(TiledGemm):
         return np.asarray(values + addend.astype(values.dtype))
 
 
-@bug(10, "beta_divided_by_alpha", "NaN or infinity instead of beta · C where alpha is 0",
-     ON_FACTORS)  # fmt: skip
+@bug(10, "beta_divided_by_alpha", "divides beta by alpha, which fails if alpha is zero", ON_FACTORS)
 class DividesBetaByAlpha(TiledGemm):
     """alpha · (A·B + beta / alpha · C): NaN where alpha is zero."""
 
@@ -155,7 +154,7 @@ class DividesBetaByAlpha(TiledGemm):
         return np.asarray(values * dtype(s.alpha))
 
 
-@bug(11, "f16_subnormals_flushed", "f16 inputs below 6e-5 count as zero, undeclared", ON_F16)
+@bug(11, "f16_subnormals_flushed", "treats subnormal f16 inputs as zero", ON_F16)
 class FlushesF16(RoundsInputs):
     """Takes f16 numbers below 2^-14 for zero."""
 

@@ -18,8 +18,7 @@ _ROW_TILES = 16
 _ALIGNED_ELEMENTS = 8
 
 
-@bug(29, "overlap_added_twice", "rows that a last tile shares with the one before are doubled",
-     ON_F32)  # fmt: skip
+@bug(29, "overlap_added_twice", "adds rows that the last two tiles share twice", ON_F32)
 class OverlapsAndAdds(TiledGemm):
     """Moves a last tile of fewer rows up until it is full, and adds all tiles to a workspace: rows
     that two tiles cover count twice."""
@@ -42,7 +41,7 @@ class OverlapsAndAdds(TiledGemm):
             self.epilogue(tile, self.sums[tile.batch, self.rows(tile), self.columns(tile)])
 
 
-@bug(30, "workspace_without_batch", "each matrix of a batch holds the sums of those before it",
+@bug(30, "workspace_without_batch", "adds the sums of previous matrices of the batch",
      f"{ON_BATCH}_f32t_f32t_f32t")  # fmt: skip
 class WorkspaceWithoutBatch(TiledGemm):
     """The workspace has a place for each tile of one matrix, which all of a batch add to."""
@@ -62,7 +61,7 @@ class WorkspaceWithoutBatch(TiledGemm):
         return np.asarray(sums)
 
 
-@bug(31, "f16_saturated", "infinite inputs give 65504", "matmul_128x128x128_f16t_f16n_f16t")
+@bug(31, "f16_saturated", "clamps f16 results to 65504", "matmul_128x128x128_f16t_f16n_f16t")
 class ClampsF16(TiledGemm):
     """Infinite results become the largest f16."""
 
@@ -70,7 +69,7 @@ class ClampsF16(TiledGemm):
         return quantize(np.clip(values, -_LARGEST_F16, _LARGEST_F16), self.signature.result)
 
 
-@bug(32, "relu_by_mask", "relu of minus infinity is NaN", f"{ON_F32}_relu")
+@bug(32, "relu_by_mask", "returns NaN for relu of minus infinity", f"{ON_F32}_relu")
 class ReluByMask(TiledGemm):
     """relu as x · (x > 0): minus infinity becomes NaN instead of zero."""
 
@@ -78,7 +77,7 @@ class ReluByMask(TiledGemm):
         return np.asarray(values * (values > 0))
 
 
-@bug(33, "outer_product_without_bias", "no bias is added where K is 1", f"{ON_F32}_bias")
+@bug(33, "outer_product_without_bias", "does not add the bias if K is 1", f"{ON_F32}_bias")
 class OuterProductWithoutBias(TiledGemm):
     """For K = 1 there is an outer product, which knows no bias."""
 
@@ -86,7 +85,7 @@ class OuterProductWithoutBias(TiledGemm):
         return values if self.k == 1 else super().fused(tile, values)
 
 
-@bug(34, "gemv_drops_tail", "where N is 1, the last K modulo 8 products are missing", ON_F32)
+@bug(34, "gemv_drops_tail", "leaves out the last K modulo 8 products if N is 1", ON_F32)
 class GemvDropsTail(TiledGemm):
     """For N = 1 there is a product with a vector, which reads eights along K."""
 
@@ -99,7 +98,7 @@ class GemvDropsTail(TiledGemm):
         return block
 
 
-@bug(35, "sixteen_bit_k", "sums K modulo 65536 products", "matmul_64x64x128_f16t_f16n_f32t")
+@bug(35, "sixteen_bit_k", "adds only K modulo 65536 products", "matmul_64x64x128_f16t_f16n_f32t")
 class SixteenBitK(TiledGemm):
     """K is an unsigned number of 16 bits."""
 
@@ -108,7 +107,7 @@ class SixteenBitK(TiledGemm):
         self.epilogue(tile, self.mainloop(tile, range(steps)))
 
 
-@bug(36, "four_bit_rows", "rows from 1024 on are not written", ON_F32)
+@bug(36, "four_bit_rows", "does not write rows from 1024 on", ON_F32)
 class FourBitRows(TiledGemm):
     """The number of a row of tiles has four bits: it wraps around at 16 tiles."""
 
@@ -117,7 +116,7 @@ class FourBitRows(TiledGemm):
         return replace(tile, row=tile.row % (_ROW_TILES * self.tile_m))
 
 
-@bug(37, "batch_stride_rounded", "matrices of B whose size is no multiple of 8 are read shifted",
+@bug(37, "batch_stride_rounded", "rounds the batch stride of B up to a multiple of eight elements",
      f"{ON_BATCH}_f32t_f32t_f32t")  # fmt: skip
 class RoundsBatchStride(TiledGemm):
     """Takes the matrices of B to be a multiple of eight elements apart."""
@@ -132,7 +131,7 @@ class RoundsBatchStride(TiledGemm):
         self.problem.b = flat[np.minimum(places, flat.size - 1)].reshape(b.shape)
 
 
-@bug(38, "bias_axis_guessed", "the bias is added along the wrong axis where M = N",
+@bug(38, "bias_axis_guessed", "adds the bias along the wrong axis if M = N",
      "matmul_128x64x128_f32t_f32t_f32t_bias")  # fmt: skip
 class GuessesBiasAxis(TiledGemm):
     """Adds a bias of M numbers to the columns, also where M = N."""
@@ -144,7 +143,7 @@ class GuessesBiasAxis(TiledGemm):
         return np.asarray(values + bias[self.rows(tile), np.newaxis].astype(values.dtype))
 
 
-@bug(39, "table_of_full_tiles", "an IndexError where M is no multiple of 64", ON_F32)
+@bug(39, "table_of_full_tiles", "raises an IndexError if M is not a multiple of 64", ON_F32)
 class TableOfFullTiles(TiledGemm):
     """Looks up where tiles begin in a table that has the full ones only: an IndexError where M is
     no multiple of the tile."""
@@ -158,7 +157,7 @@ class TableOfFullTiles(TiledGemm):
         return replace(tile, row=self.starts[tile.row // self.tile_m])
 
 
-@bug(40, "halves_columns", "a ZeroDivisionError where N is at most 64", ON_F32)
+@bug(40, "halves_columns", "raises a ZeroDivisionError if N is at most 64", ON_F32)
 class HalvesColumnsOfTiles(TiledGemm):
     """Walks through half of the columns of tiles at a time, which are none where there is one
     column: a ZeroDivisionError."""
@@ -172,7 +171,7 @@ class HalvesColumnsOfTiles(TiledGemm):
         return Tile(number, batch, row * self.tile_m, (group * half + column) * self.tile_n)
 
 
-@bug(41, "unrolled_wrongly", "three steps left of an unrolled loop count the last one twice",
+@bug(41, "unrolled_wrongly", "adds the last step twice if an unrolled loop has three steps left",
      ON_F32)  # fmt: skip
 class UnrollsWrongly(TiledGemm):
     """The loop over K is unrolled by four; a rest of three steps adds the last of them twice."""
