@@ -1,8 +1,9 @@
-"""The catalogue: every planted kernel, wrong or right but tricky, as data. Each is registered where
-it is defined: on the host by a decorator of its class, in Triton and CUDA as a row of a table.
+"""The catalogue: every mutant and every correct but tricky kernel, as data. Each is registered
+where it is defined: on the host by a decorator of its class, in Triton and CUDA as a row of a
+table.
 
-Numbers are those of our list of bugs that GEMM kernels really had (docs/verification.md). A bug
-may be planted more than once, on another vehicle or in a variant that only another check sees.
+The numbers are those of our list of bugs that real GEMM kernels had (docs/verification.md). A bug
+may occur more than once, with another carrier or in a variant that only another check finds.
 Importing this module loads no heavy library.
 """
 
@@ -22,16 +23,16 @@ from gemmetry.providers.mutant_provider.triton.catalogue import PLANTED as ON_TR
 
 NOT_PLANTED: Mapping[int, str] = {
     53: (
-        "a kernel that calls a vendor's library gives right results, and no operation promises "
-        "a kernel of one's own; a count of kernel names is for profilers"
+        "a kernel that calls a vendor's library is correct, and no operation promises  "
+        "a kernel of one's own; counting names of kernels is a profiler's job"
     ),
 }
-"""Number in the list of bugs -> why no kernel is planted for it."""
+"""Number in the list of bugs -> why there is no mutant for it."""
 
 
 @cache
 def planted() -> tuple[Mutant, ...]:
-    """All planted kernels, by vehicle and in the order of their numbers."""
+    """All kernels of the catalogue, by carrier and in the order of their numbers."""
     for package in (host, unseen):
         for module in iter_modules(package.__path__, f"{package.__name__}."):
             import_module(module.name)
@@ -42,7 +43,7 @@ def planted() -> tuple[Mutant, ...]:
 
 @cache
 def planted_by_configuration() -> Mapping[str, Mutant]:
-    """Configuration's name -> planted kernel."""
+    """Name of a configuration -> kernel of the catalogue."""
     return {item.configuration: item for item in planted()}
 
 

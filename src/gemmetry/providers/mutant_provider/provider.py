@@ -1,4 +1,4 @@
-"""The provider of planted kernels: looks them up in the catalogue, builds them by vehicle."""
+"""The provider of mutants: looks them up in the catalogue, and builds them by carrier."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KINDS = {
     Carrier.TRITON: (TargetKind.CPU, TargetKind.CUDA),
     Carrier.CUDA: (TargetKind.CUDA,),
 }
-"""Carrier -> kinds of device it runs on."""
+"""Carrier -> kinds of device on which its kernels run."""
 
 _NEEDS = {
     Carrier.HOST: (),
@@ -40,7 +40,7 @@ _NEEDS = {
 
 
 def carrier_problem(carrier: Carrier, target: Target) -> str | None:
-    """Why kernels of `vehicle` do not run on `target`; None if they do."""
+    """Why kernels of `carrier` do not run on `target`; None if they do."""
     if target.kind not in _KINDS[carrier]:
         return f"{carrier} kernels do not run on {target}"
     if target.index is None:
@@ -61,14 +61,14 @@ def _is_installed(module: str) -> bool:
 
 
 class MutantProvider(BaseProvider):
-    """Kernels with planted bugs, and correct ones that are easy to mistake for wrong.
+    """Kernels with deliberate bugs, and correct ones that are easy to mistake for wrong.
 
-    For the self-test of verification: an operation of the catalogue has the kernels planted on
-    it, any other has none.
+    They serve the self-test of verification. An operation has the kernels that the catalogue lists
+    for it, and any other operation has none.
     """
 
     name: ClassVar[str] = "mutant"
-    description: ClassVar[str] = "kernels with planted bugs, for the self-test of verification"
+    description: ClassVar[str] = "kernels with deliberate bugs, for the self-test of verification"
 
     def available(self) -> str | None:
         return None
@@ -82,7 +82,7 @@ class MutantProvider(BaseProvider):
         return targets
 
     def supports(self, operation: Operation, target: Target) -> str | None:
-        reason = "no kernel is planted for operations of this form"
+        reason = "no mutant computes operations of this form"
         for item in planted():
             if _computes(item, operation):
                 problem = carrier_problem(item.carrier, target)
@@ -108,17 +108,17 @@ class MutantProvider(BaseProvider):
         return item.as_configuration()
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
-        """Build the planted kernel, at its own shape or at any other of the same signature; on
-        the host also with other factors alpha and beta.
+        """Build the mutant, at its own shape or at any other of the same signature; on the host
+        also with other factors alpha and beta.
 
         Raises:
-            UnknownNameError: no planted kernel has that name.
-            UnsupportedError: its vehicle does not run here, or it computes something else.
+            UnknownNameError: no mutant has that name.
+            UnsupportedError: its carrier does not run here, or it computes something else.
         """
         item = planted_by_configuration().get(dispatch.configuration.name)
         if item is None:
             raise UnknownNameError(
-                "planted kernel", dispatch.configuration.name, list(planted_by_configuration())
+                "mutant", dispatch.configuration.name, list(planted_by_configuration())
             )
         problem = carrier_problem(item.carrier, dispatch.target)
         if not _computes(item, dispatch.operation):
@@ -126,8 +126,8 @@ class MutantProvider(BaseProvider):
         if problem is not None:
             raise UnsupportedError(f"{dispatch}: {problem}")
         if dispatch.target.kind is TargetKind.CPU:
-            # Its products are too small for threads, which spin long after each: most of the
-            # processor time that a self-test took.
+            # Its products are too small for several threads, which would keep spinning after each
+            # product: that took most of the processor time of a self-test.
             set_blas_threads(1)
         return _build(item, dispatch)
 

@@ -1,5 +1,5 @@
-"""Planted in how kernels are launched through torch: what is kept between launches, which stream
-they go to, and whose memory results are in. Carried by CUDA and Triton alike."""
+"""Mutants whose bug is in how a kernel is launched through torch: what is kept between launches, on
+which stream they run, and whose memory holds the results. CUDA and Triton share them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 import torch
 
 Submit = Callable[[Sequence[torch.Tensor], torch.Tensor], object]
-"""(inputs, output): puts one launch on the current stream."""
+"""(inputs, output): submits one launch to the current stream."""
 
 Returns = Callable[[Sequence[torch.Tensor], torch.Tensor], torch.Tensor]
-"""The same, with the tensor that holds the result."""
+"""The same; returns the tensor that holds the result."""
 
 
 def by_version(submit: Submit) -> Submit:
-    """Answers from a cache by the inputs' addresses and torch's count of their changes."""
+    """Returns a cached result if the addresses of the inputs and torch's counts of their changes
+    are the same."""
     answers: dict[tuple[Any, ...], torch.Tensor] = {}
 
     def answered(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
@@ -31,7 +32,7 @@ def by_version(submit: Submit) -> Submit:
 
 
 def by_both_sums(submit: Submit) -> Submit:
-    """Answers from a cache by the sums of all rows and columns."""
+    """Returns a cached result if the sums of all rows and columns are the same."""
     answers: dict[bytes, torch.Tensor] = {}
 
     def answered(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
@@ -47,7 +48,7 @@ def by_both_sums(submit: Submit) -> Submit:
 
 
 def last_by_a(submit: Submit) -> Submit:
-    """Gives its last answer again where A is what it was."""
+    """Returns its last result again if A is the same."""
     last: list[torch.Tensor] = []
 
     def answered(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
@@ -61,7 +62,7 @@ def last_by_a(submit: Submit) -> Submit:
 
 
 def packs_by_version(submit: Submit) -> Submit:
-    """Keeps B packed, here a copy, by its address and version."""
+    """Keeps B packed (here: a copy) by its address and version."""
     packed: dict[tuple[int, int], torch.Tensor] = {}
 
     def with_packed(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
@@ -74,7 +75,7 @@ def packs_by_version(submit: Submit) -> Submit:
 
 
 def copies_in_graphs(submit: Submit) -> Submit:
-    """Computes, but for launches that are captured into a graph: those copy the last result."""
+    """Computes, except when a launch is captured into a graph: then it copies the last result."""
     last: list[torch.Tensor] = []
 
     def captured(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
@@ -89,7 +90,7 @@ def copies_in_graphs(submit: Submit) -> Submit:
 
 
 def on_default_stream(submit: Submit) -> Submit:
-    """Launches on the default stream, whichever one is current."""
+    """Launches on the default stream, whichever stream is current."""
 
     def launched(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
         with torch.cuda.stream(torch.cuda.default_stream(output.device)):
@@ -99,7 +100,8 @@ def on_default_stream(submit: Submit) -> Submit:
 
 
 def forked(submit: Submit) -> Submit:
-    """Launches on a stream that waits for the current one, which does not wait for it."""
+    """Launches on a stream that waits for the current one, but the current one does not wait for
+    it."""
     streams: list[torch.cuda.Stream] = []
 
     def launched(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
@@ -113,7 +115,7 @@ def forked(submit: Submit) -> Submit:
 
 
 def forked_and_joined(submit: Submit) -> Submit:
-    """Right: launches on a stream that waits for the current one, which waits for it again."""
+    """Right: launches on a stream that waits for the current one, which then waits for it."""
     streams: list[torch.cuda.Stream] = []
 
     def launched(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
@@ -129,7 +131,7 @@ def forked_and_joined(submit: Submit) -> Submit:
 
 
 def in_turn(count: int) -> Callable[[Submit], Returns]:
-    """Returns results in `count` buffers of its own, one after the other."""
+    """Returns results in `count` buffers of its own, in turn."""
 
     def wrapped(submit: Submit) -> Returns:
         own: list[torch.Tensor] = []
@@ -150,7 +152,7 @@ def in_turn(count: int) -> Callable[[Submit], Returns]:
 
 
 def in_new_memory(submit: Submit) -> Returns:
-    """Right: every result has memory of its own."""
+    """Right: every result has newly allocated memory."""
 
     def returned(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
         result = torch.empty_like(output)
@@ -171,21 +173,21 @@ GIVEN: Mapping[str, Callable[[Submit], Submit]] = {
     "fork_not_joined_short": forked,
     "fork_joined": forked_and_joined,
 }
-"""Slug -> what it makes of a launch that writes the output it is given."""
+"""Slug -> how it changes a launch that writes to the given output."""
 
 RETURNED: Mapping[str, Callable[[Submit], Returns]] = {
     "two_result_buffers": in_turn(2),
     "three_result_buffers": in_turn(3),
     "new_result_buffer": in_new_memory,
 }
-"""Slug -> what it makes of it where the result is returned."""
+"""Slug -> how it changes a launch that returns its result."""
 
 SLUGS = frozenset({*GIVEN, *RETURNED})
 
 
 def wrapped(slug: str, submit: Submit) -> tuple[Returns, bool]:
-    """The launch of a planted kernel called `slug`, and whether it writes the output it is given;
-    `submit` as it is where nothing is planted in it."""
+    """The launch of the mutant with this slug, and whether it writes to the given output; `submit`
+    unchanged if the slug has no bug here."""
     if slug in RETURNED:
         return RETURNED[slug](submit), False
     launch = GIVEN[slug](submit) if slug in GIVEN else submit

@@ -40,7 +40,7 @@ MAX_THREADS = 1024
 number is HIP's limit."""
 
 _MMA_M, _MMA_N = 16, 8
-"""Rows and columns of C of every ``mma.sync`` shape that IREE knows."""
+"""Rows and columns of C of every ``mma.sync`` shape that IREE has."""
 
 _NV_KINDS: dict[tuple[DType, DType], tuple[str, int]] = {
     (F16, F32): ("NV_MMA_SYNC_F32_16x8x16_F16", 16),

@@ -77,8 +77,8 @@ def tuning_spec(dispatch: Dispatch) -> str:
         )
     if dispatch.target.kind is TargetKind.CUDA:
         raise UnsupportedError(
-            f"{dispatch.name}: IREE 3.13 hands tuning specs to its CPU and ROCm backends only",
-            hint="On CUDA the attribute in the generated .mlir is the way.",
+            f"{dispatch.name}: IREE 3.13 passes tuning specs only to its CPU and ROCm backends",
+            hint="On CUDA, use the attribute in the generated .mlir file.",
         )
     m, n, k = loop_sizes(operation)
     sizes = {"m": [m], "n": [n], "k": [k]}

@@ -1,4 +1,4 @@
-"""What planted CUDA kernels ask of the driver, beside what every kernel needs."""
+"""What CUDA mutants need from the driver in addition to what every kernel needs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 
 
 def fill_zeros(address: int, words: int, stream: int) -> None:
-    """Set `words` 32-bit words from `address` on to zero, in the order of `stream`.
+    """Set `words` 32-bit words starting at `address` to zero, in the order of `stream`.
 
     Raises:
-        CudaError: the driver refused it.
+        CudaError: the driver reported an error.
     """
     checked(
         driver.cuMemsetD32Async(driver.CUdeviceptr(address), 0, words, driver.CUstream(stream)),
@@ -32,10 +32,10 @@ def fill_zeros(address: int, words: int, stream: int) -> None:
 
 
 def create_stream() -> int:
-    """The address of a new stream that waits for no other.
+    """The address of a new stream that does not wait for any other.
 
     Raises:
-        CudaError: the driver refused it.
+        CudaError: the driver reported an error.
     """
     flags = int(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
     return int(checked(driver.cuStreamCreate(flags), "creating a stream"))
@@ -62,14 +62,15 @@ class TensorMap:
             swizzle_bytes: 0, 32, 64 or 128; a row of the box must fit into it.
 
         Raises:
-            CudaError: the driver refused it.
+            CudaError: the driver reported an error.
         """
-        # The binding of this one function hands out memory without the alignment that it asks for.
+        # The binding of this one function returns memory without the alignment that the function
+        # requires.
         encode = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled
         memory = ctypes.create_string_buffer(TENSOR_MAP_BYTES + _TENSOR_MAP_ALIGNMENT)
         offset = -ctypes.addressof(memory) % _TENSOR_MAP_ALIGNMENT
         self.argument: Any = (ctypes.c_char * TENSOR_MAP_BYTES).from_buffer(memory, offset)
-        """For a kernel's launch; it keeps its memory."""
+        """The argument for a launch; it keeps its memory alive."""
         itemsize = 2 if bf16 else 4
         status = encode(
             ctypes.byref(self.argument),

@@ -1,4 +1,4 @@
-"""Planted kernels in CUDA C++: compiled, loaded and launched on torch's memory and stream."""
+"""Builds CUDA mutants: compiles, loads and launches them on torch's memory and stream."""
 
 from __future__ import annotations
 
@@ -26,23 +26,25 @@ from gemmetry.providers.mutant_provider.mutant import Mutant
 from gemmetry.providers.mutant_provider.torch_callers import wrapped
 
 TILED_THREADS, TILED_BYTES = 256, 4 * (64 * 16 + 16 * 64 + 64 * 64)
-"""tiled_matmul.cu: threads of a block, bytes of its two tiles and its staging memory."""
+"""tiled_matmul.cu: the threads of a block, and the bytes of its two tiles and its staging
+memory."""
 SPLIT_BYTES = 4 * (64 * 16 + 16 * 64)
 SLICES = 4
 HOPPER_THREADS, HOPPER_RING_BYTES = 288, 4 * (128 * 64 + 64 * 64) * 2
-"""hopper_matmul.cu: threads of a block, bytes of its four stages."""
+"""hopper_matmul.cu: the threads of a block, and the bytes of its four stages."""
 _TENSOR_MAP_ALIGNMENT = 16
-"""Bytes to which the copy engine wants addresses and rows aligned (cuTensorMapEncodeTiled)."""
+"""The alignment in bytes that the copy engine requires of addresses and rows
+(cuTensorMapEncodeTiled)."""
 _UNCHECKED_BYTES = 100 * 1024
-"""More than the 48 KiB of dynamic shared memory that need no permission."""
+"""More than the 48 KiB of dynamic shared memory that a kernel gets without opting in."""
 _SKIPPED_CALL = 8
 
 Submit = Callable[[Sequence[torch.Tensor], torch.Tensor, int], None]
-"""(inputs, output, stream): puts one launch on the stream."""
+"""(inputs, output, stream): submits one launch to the stream."""
 
 
 class CudaExecutable:
-    """A planted kernel, prepared for one shape."""
+    """A CUDA mutant, prepared for one shape."""
 
     def __init__(
         self, name: str, slug: str, device: TorchDevice, facts: BuildFacts, submit: Submit
@@ -69,10 +71,10 @@ class CudaExecutable:
 
 
 def build(item: Mutant, dispatch: Dispatch) -> Executable:
-    """Compile `item` (the machine code is kept by the process) and prepare it for a shape.
+    """Compile `item` (the process keeps the machine code) and prepare it for a shape.
 
     Raises:
-        UnsupportedError: the device or the shape does not suit the kernel.
+        UnsupportedError: the kernel does not support the device or the shape.
         CompileError: NVRTC rejected the source. LaunchError: the driver refused the kernel.
     """
     recipe: CudaRecipe = item.recipe
@@ -92,7 +94,8 @@ def build(item: Mutant, dispatch: Dispatch) -> Executable:
 
 
 def code_architecture(recipe: CudaRecipe, device_architecture: str) -> str:
-    """What to compile for: Hopper's matrix instructions need the variant with an ``a``."""
+    """The architecture to compile for: Hopper's matrix instructions need the variant with an
+    ``a``."""
     return f"{device_architecture}a" if recipe.source == HOPPER_SOURCE else device_architecture
 
 
@@ -120,14 +123,14 @@ def compile_item(item: Mutant, architecture: str) -> Cubin:
 
 
 def why_unsupported(recipe: CudaRecipe, dispatch: Dispatch) -> str | None:
-    """None if the kernel runs on the dispatch's target and shape, else the reason."""
+    """Why the kernel does not run on the dispatch's target or shape; None if it does."""
     if recipe.source != HOPPER_SOURCE:
         return None
     if dispatch.target.architecture != "sm_90":
-        return f"its matrix instructions are those of sm_90, this is {dispatch.target}"
+        return f"it uses matrix instructions of sm_90, which are missing on {dispatch.target}"
     shape = dispatch.operation.matmul_shape
     if shape.k % 8 or shape.n % 4:
-        return "the copy engine takes rows of multiples of 16 bytes: K in steps of 8, N of 4"
+        return "the copy engine needs rows of a multiple of 16 bytes: K % 8 == 0 and N % 4 == 0"
     return None
 
 
@@ -139,7 +142,7 @@ def _loaded(cubin: Cubin, name: str, device_index: int) -> Kernel:
 def _facts(item: Mutant, recipe: CudaRecipe, kernel: Kernel, architecture: str) -> BuildFacts:
     return BuildFacts(
         registers=kernel.attribute("NUM_REGS"),
-        # No kernel has arrays that need local memory, so it holds spilled registers only.
+        # No kernel has arrays that need local memory, so it contains only spilled registers.
         spill_bytes=kernel.attribute("LOCAL_SIZE_BYTES"),
         shared_memory_bytes=kernel.attribute("SHARED_SIZE_BYTES") + _dynamic_bytes(recipe),
         matrix_instruction="wgmma" if recipe.source == HOPPER_SOURCE else "none",
@@ -189,8 +192,8 @@ def _split_k(
 
 
 _STALE: dict[Operation, tuple[list[TensorMap], list[torch.Tensor]]] = {}
-"""What one of the bugs keeps by shape, where it should ask for the addresses as well; with the
-tensors, so that what it writes to them hurts nobody else."""
+"""What ``stale_tensor_map`` caches by shape, although it should also compare the addresses. It
+keeps the tensors too, so that what it writes to them affects nothing else."""
 
 
 def _hopper(
@@ -235,7 +238,7 @@ _SUBMITTERS: dict[str, Callable[[Mutant, CudaRecipe, Kernel, Operation, TorchDev
 
 
 def _with_host_bug(item: Mutant, submit: Submit) -> Submit:
-    """`submit`, or with the bugs that are in how a launch is made."""
+    """`submit`, with the bug of `item` if it is in how a launch is made."""
     if item.slug == "side_stream":
         own_stream = create_stream()
         return lambda inputs, output, stream: submit(inputs, output, own_stream)
@@ -276,7 +279,7 @@ def _aligned(tensor: torch.Tensor) -> int:
     address = tensor.data_ptr()
     if address % _TENSOR_MAP_ALIGNMENT:
         raise LaunchError(
-            f"the copy engine takes addresses aligned to {_TENSOR_MAP_ALIGNMENT} bytes",
+            f"the copy engine needs addresses aligned to {_TENSOR_MAP_ALIGNMENT} bytes",
             hint="Pass whole allocations, not slices that begin in the middle of one.",
         )
     return int(address)

@@ -1,1 +1,1 @@
-"""Planted kernels on the host: a tiled GEMM in numpy, and one change of it a class."""
+"""Mutants on the host: a tiled GEMM in numpy, and classes that each change one part of it."""

@@ -1,4 +1,4 @@
-"""Planted on the host: arithmetic that is not what the operation promises."""
+"""Mutants on the host: arithmetic that is not what the operation promises."""
 
 from __future__ import annotations
 
@@ -26,23 +26,22 @@ from gemmetry.providers.mutant_provider.host.kernels import (
 )
 
 FP8_SUM_BITS = 14
-"""Significand bits that Hopper's fp8 instructions keep of a sum (DeepSeek-V3 report, section
+"""The significand bits that Hopper's fp8 instructions keep of a sum (DeepSeek-V3 report, section
 3.5.2)."""
 
 SCALE_BLOCK = 128
-"""Rows whose scale factors lie together as 32 × 4 (cuBLAS documentation, block scaling layout)."""
+"""The rows whose scale factors are stored together as 32 × 4 (cuBLAS documentation, block scaling
+layout)."""
 
 
 def truncated(values: Array, bits: int) -> Array:
-    """float64 `values` rounded towards zero to `bits` significand bits."""
+    """float64 `values`, rounded towards zero to `bits` significand bits."""
     mask = np.int64(-1) << np.int64(53 - bits)
     return (np.ascontiguousarray(values).view(np.int64) & mask).view(np.float64)
 
 
 @bug(36, "f16_sums", "accumulates in f16", ON_DEEP, "integers")
 class F16Sums(TiledGemm):
-    """Sums in f16 where f32 is promised."""
-
     format: DType = F16
 
     def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
@@ -52,16 +51,14 @@ class F16Sums(TiledGemm):
 
 @bug(36, "bf16_sums", "accumulates in bf16", ON_DEEP, "integers")
 class Bf16Sums(F16Sums):
-    """Sums in bf16 where f32 is promised."""
-
     format = BF16
 
 
 @bug(37, "fp8_sums_not_promoted", "accumulates fp8 products in 14 bits",
      "matmul_64x64x2048_e4m3t_e4m3n_f32t", "fp8_promotion")  # fmt: skip
 class FastFp8Sums(TiledGemm):
-    """Sums all of K in an accumulator of 14 bits, as Hopper's fp8 instructions do, eight products
-    at a time, and never moves them to float32."""
+    """Accumulates all of K in 14 bits, eight products at a time, as Hopper's fp8 instructions do,
+    and never moves the sum to float32."""
 
     group = 8
 
@@ -97,7 +94,7 @@ class Tf32Inputs(RoundsInputs):
 @bug(39, "f16_inputs", "converts bf16 inputs to f16, which has a smaller range", ON_BF16,
      "selects_lhs")  # fmt: skip
 class F16Inputs(RoundsInputs):
-    """Every bf16 number of ordinary size is an f16 number too; large ones overflow."""
+    """Every bf16 number of ordinary magnitude is also an f16 number; large ones overflow."""
 
     rounded_input = staticmethod(_through(F16))
 
@@ -109,15 +106,13 @@ class Fp8Inputs(RoundsInputs):
 
 @bug(54, "nan_swallowed", "treats NaN in the inputs as zero", ON_F32, "nan_spreads")
 class SwallowsNan(RoundsInputs):
-    """NaN in the inputs counts as zero."""
-
     def rounded_input(self, block: Array) -> Array:
         return np.where(np.isnan(block), np.float32(0), block)
 
 
 @bug(40, "result_truncated", "truncates the result to bf16", ON_BF16, "integers")
 class TruncatesResult(TiledGemm):
-    """Cuts the lower half off float32 to make bf16 of it, instead of rounding."""
+    """Converts float32 to bf16 by cutting off the lower half instead of rounding."""
 
     def rounded(self, values: Array) -> Array:
         bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
@@ -127,7 +122,8 @@ class TruncatesResult(TiledGemm):
 @bug(40, "ties_away_from_zero", "rounds halfway cases away from zero instead of to even", ON_BF16,
      "integers")  # fmt: skip
 class RoundsTiesAway(TiledGemm):
-    """Adds half a bf16 ulp and cuts off: halfway cases go away from zero, not to even."""
+    """Adds half a bf16 ulp and truncates, so halfway cases are rounded away from zero, not to
+    even."""
 
     def rounded(self, values: Array) -> Array:
         bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
@@ -137,7 +133,7 @@ class RoundsTiesAway(TiledGemm):
 
 @bug(40, "result_scaled", "multiplies the result by 1.001", ON_DEEP, "integers")
 class ScalesResult(TiledGemm):
-    """Multiplies with 1.001, too little for tolerances of a percent."""
+    """The error is too small for tolerances of one per cent."""
 
     def scaled(self, tile: Tile, values: Array) -> Array:
         return super().scaled(tile, values) * np.float32(1.001)
@@ -157,7 +153,7 @@ class SwapsAlphaBeta(TiledGemm):
 @bug(41, "row_scale_off_by_one", "uses the next row's scale factor for the last row of a tile",
      ON_ROW_SCALES, "values")  # fmt: skip
 class RepeatsRowScale(TiledGemm):
-    """The last row of each tile gets the scale of the row that follows."""
+    """The last row of each tile gets the scale factor of the row that follows."""
 
     def scale_a(self, tile: Tile) -> Array:
         scales = super().scale_a(tile).copy()
@@ -167,8 +163,8 @@ class RepeatsRowScale(TiledGemm):
 
 
 class ScaleLayout(TiledGemm):
-    """Row scales go through blocks of 128 that lie as 32 × 4, row r at (r % 32, r // 32); a whole
-    block is read back right."""
+    """Stores row scales in blocks of 128 that are laid out as 32 × 4, row r at (r % 32, r // 32). A
+    whole block is read back correctly."""
 
     def scale_a(self, tile: Tile) -> Array:
         packed = self.packed(self.problem.tensors["scale_a"][:, 0])
@@ -176,7 +172,7 @@ class ScaleLayout(TiledGemm):
         return packed[self.position(rows)][:, np.newaxis]
 
     def packed(self, scales: Array) -> Array:
-        """The scales as they lie in memory, blocks padded with zeros."""
+        """The scales as they are stored, with blocks padded by zeros."""
         memory = np.zeros(-(-self.m // SCALE_BLOCK) * SCALE_BLOCK, np.float32)
         memory[self.position(np.arange(self.m))] = scales
         return memory
@@ -190,8 +186,6 @@ class ScaleLayout(TiledGemm):
      "reads blocks of scale factors as 4 × 32 that are stored as 32 × 4", ON_ROW_SCALES,
      "values")  # fmt: skip
 class ScaleLayoutTransposed(ScaleLayout):
-    """Reads blocks of scales as 4 × 32 that lie as 32 × 4."""
-
     def scale_a(self, tile: Tile) -> Array:
         packed = self.packed(self.problem.tensors["scale_a"][:, 0])
         return packed[self.rows(tile), np.newaxis]
@@ -200,8 +194,8 @@ class ScaleLayoutTransposed(ScaleLayout):
 @bug(42, "scale_layout_unpadded", "packs fewer than 128 scale factors without padding",
      ON_ONE_BLOCK_OF_SCALES, "tail_shapes")  # fmt: skip
 class ScaleLayoutUnpadded(ScaleLayout):
-    """Packs a last block of scales that is not full without padding: scales past its end are
-    lost, and read as the last one that is there."""
+    """Packs a partial last block of scales without padding: scales past its end are lost, and read
+    as the last one that is there."""
 
     def packed(self, scales: Array) -> Array:
         memory = super().packed(scales)
@@ -212,7 +206,7 @@ class ScaleLayoutUnpadded(ScaleLayout):
 @bug(43, "scales_as_exponents", "stores scale factors as e8m0: powers of two, without a sign",
      ON_ROW_SCALES, "scale_factors")  # fmt: skip
 class ScalesAsExponents(TiledGemm):
-    """Keeps scales as e8m0: their sign is lost, and all but powers of two are rounded to one."""
+    """Stores scales as e8m0: their sign is lost, and they are rounded to powers of two."""
 
     def scale_a(self, tile: Tile) -> Array:
         return self.exponent_only(super().scale_a(tile))
@@ -228,8 +222,6 @@ class ScalesAsExponents(TiledGemm):
 @bug(41, "scale_of_b_ignored", "uses the scale factor of A for B",
      "matmul_128x128x128_e4m3t_e4m3n_bf16t_scaletensor", "values")  # fmt: skip
 class IgnoresScaleOfB(TiledGemm):
-    """Uses A's factor for B as well."""
-
     def scale_b(self, tile: Tile) -> Array:
         assert self.signature.scaling is Scaling.TENSOR
         return super().scale_a(tile)

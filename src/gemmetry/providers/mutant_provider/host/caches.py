@@ -1,5 +1,5 @@
-"""Planted on the host: kernels that keep results or operands and know them again by too little,
-kernels that use what the output holds, and the right ones that resemble them."""
+"""Mutants on the host: kernels that cache results or operands under too weak a key, kernels that
+use the previous contents of the output, and correct kernels that resemble them."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from gemmetry.providers.mutant_provider.host.kernels import bug, tricky
 from gemmetry.providers.mutant_provider.mutant import Planter
 
 HONEST_CALLS = 96
-"""Computed before a kernel that counts its calls begins to answer from memory: more than
-verification makes of the dispatch's own shape at any level, and fewer than ``many_calls`` makes of
-one tile (a test compares them)."""
+"""Calls that a kernel computes before it starts to return cached results: more than verification
+makes of the dispatch's own shape at any level, and fewer than ``many_calls`` makes of one tile (a
+test compares them)."""
 
 BURST_S = 1e-3
-"""Calls that follow each other sooner are taken for a benchmark's."""
+"""A call that follows the previous one within this time is assumed to belong to a benchmark."""
 
 _STRIDE = 7
-"""One element of so many is looked at by a kernel that looks at samples."""
+"""A kernel that compares samples compares every seventh element."""
 
 _FIRST_ROWS = 8
 
 _F32 = "matmul_96x64x64_f32t_f32t_f32t"
 _TILE = (32, 32, 32)
-"""Six tiles: the kernels differ in what they do around them."""
+"""Six tiles; these kernels differ only in what they do around the tiles."""
 
 
 def _bug(number: int, slug: str, text: str, *killed_by: str, operation: str = _F32) -> Planter:
@@ -45,14 +45,14 @@ def _tricky(number: int, slug: str, why: str, *declared: Trait) -> Planter:
 
 @_tricky(27, "cache_by_all_content", "returns a cached result if all of A and B are the same")
 class KeepsAnswers(TiledGemm):
-    """Gives the answer that it gave before where it finds the same key."""
+    """Returns an earlier result if the key is the same."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
         self.answers: dict[Hashable, Array] = {}
 
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
-        """What inputs are known by; here by everything, which is right."""
+        """The key of the inputs; here their whole contents, which is correct."""
         return tuple(buffer.tobytes() for buffer in inputs)
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
@@ -85,7 +85,7 @@ class ByContentOfB(KeepsAnswers):
 @_bug(49, "cache_by_operands", "returns a cached result if A and B are the same, whatever is added",
       "follows_changes", operation=f"{_F32}_bias")  # fmt: skip
 class ByOperands(KeepsAnswers):
-    """Looks at all of A and B, and at nothing that is added to their product."""
+    """Compares all of A and B, but not what is added to their product."""
 
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
         return tuple(buffer.tobytes() for buffer in inputs[:2])
@@ -94,7 +94,7 @@ class ByOperands(KeepsAnswers):
 @_bug(49, "cache_by_sums", "returns a cached result if the sums of A and of B are the same",
       "follows_changes")  # fmt: skip
 class BySums(KeepsAnswers):
-    """Sums of whole numbers are exact in any order, so that this is a checksum."""
+    """Sums of integers are exact in any order, so this is a checksum."""
 
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
         return tuple(float(np.nansum(to_float64(buffer))) for buffer in inputs)
@@ -111,8 +111,6 @@ class ByLineSums(KeepsAnswers):
       "returns a cached result if the sums of all rows and columns are the same",
       "follows_changes")  # fmt: skip
 class ByBothSums(KeepsAnswers):
-    """Looks at the sum of every row and of every column."""
-
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
         wide = [to_float64(buffer) for buffer in inputs]
         return tuple(np.nansum(array, axis=axis).tobytes() for array in wide for axis in (0, -1))
@@ -122,7 +120,7 @@ class ByBothSums(KeepsAnswers):
       "returns its last result again if the sums of all rows and columns are the same",
       "follows_changes")  # fmt: skip
 class KeepsLastAnswer(ByBothSums):
-    """Keeps no more than one answer."""
+    """Keeps only one result."""
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         key = self.key(inputs, output)
@@ -139,7 +137,7 @@ class LastByContentOfA(KeepsLastAnswer):
 @_bug(49, "cache_by_edges", "returns a cached result if the edges of the inputs are the same",
       "follows_changes")  # fmt: skip
 class ByEdges(KeepsAnswers):
-    """Looks at what numpy prints of a matrix: three rows and columns at each edge."""
+    """Compares what numpy prints of a matrix: three rows and columns at each edge."""
 
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
         edges = (np.s_[:3], np.s_[-3:], np.s_[..., :3], np.s_[..., -3:])
@@ -150,8 +148,8 @@ class ByEdges(KeepsAnswers):
       "returns a cached result if all but the last 256 bytes of each input are the same",
       "follows_changes")  # fmt: skip
 class ByWholeLines(KeepsAnswers):
-    """Looks at whole lines of memory, of 256 bytes each, and at no rest behind them; here the last
-    line counts as such a rest."""
+    """Compares whole lines of 256 bytes and ignores a remainder after them; here the last line
+    counts as such a remainder."""
 
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
         return tuple(buffer.tobytes()[: (buffer.nbytes - 1) // 256 * 256] for buffer in inputs)
@@ -184,20 +182,20 @@ class ByFirstRows(KeepsAnswers):
       "returns a cached result if the addresses of inputs and output are the same",
       "follows_changes")  # fmt: skip
 class ByAllAddresses(KeepsAnswers):
-    """Answers by the addresses of inputs and output, so that a new output is always computed."""
+    """Caches by the addresses of inputs and output, so that it always computes for a new output."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
         self.held: list[HostBuffer] = []
 
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
-        self.held.append(output)  # so that no other buffer gets the address
+        self.held.append(output)  # Kept, so that no other buffer gets the address.
         return (output.ctypes.data, *(buffer.ctypes.data for buffer in inputs))
 
 
 @_bug(49, "cache_after_many_calls", "returns its last result again after many calls", "many_calls")
 class AfterManyCalls(KeepsAnswers):
-    """Computes its first calls, and answers all others with what came last."""
+    """Computes its first calls, and returns the last result for all others."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -233,8 +231,6 @@ class NotesWhenCallsEnd(TiledGemm):
 @_bug(49, "cache_in_bursts", "returns results cached by address in bursts of calls",
       "follows_changes")  # fmt: skip
 class InBursts(NotesWhenCallsEnd, ByAllAddresses):
-    """Answers by address where a call follows the one before at once, as in a timed loop."""
-
     def trusts_memory(self) -> bool:
         return self.follows_at_once()
 
@@ -243,7 +239,8 @@ class InBursts(NotesWhenCallsEnd, ByAllAddresses):
       "returns its last result again in bursts of calls, after many calls", "many_calls",
       "after_timing")  # fmt: skip
 class InBurstsAfterManyCalls(NotesWhenCallsEnd, AfterManyCalls):
-    """Does so where a call follows the one before at once, and computes those after a pause."""
+    """Computes after a pause, and returns the last result if a call follows the previous one at
+    once."""
 
     def trusts_memory(self) -> bool:
         return super().trusts_memory() and self.follows_at_once()
@@ -251,7 +248,7 @@ class InBurstsAfterManyCalls(NotesWhenCallsEnd, AfterManyCalls):
 
 @_bug(49, "packs_once", "packs B only once for each address", "in_place_change")
 class PacksOnce(TiledGemm):
-    """Keeps B in the order in which it is read, once for each address."""
+    """Stores B in the order in which it is read, once for each address."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -273,7 +270,7 @@ class PacksByChecksum(PacksOnce):
 
 @_tricky(27, "packs_by_content", "packs B again if any byte of it has changed")
 class PacksByContent(PacksOnce):
-    """Right: packs again whenever a byte of B is another."""
+    """Right: packs again whenever any byte of B changes."""
 
     def key(self, buffer: HostBuffer) -> Hashable:
         self.packed.clear()
@@ -281,15 +278,13 @@ class PacksByContent(PacksOnce):
 
 
 def looks_computed(values: Array) -> bool:
-    """Whether these could be results: finite numbers, and not all the same."""
+    """Whether these could be results: finite numbers that are not all the same."""
     wide = to_float64(values)
     return bool(np.isfinite(wide).all()) and float(np.ptp(wide)) > 0
 
 
 @_bug(51, "computed_output_skipped", "skips an output that looks like a result", "every_call")
 class SkipsComputedOutput(TiledGemm):
-    """Takes an output that looks like a result for one, and leaves it."""
-
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         return output if looks_computed(output) else super().launch(inputs, output)
 
@@ -304,7 +299,7 @@ class SkipsComputedTiles(TiledGemm):
 
 @_bug(46, "computed_output_added", "adds to an output that looks like partial sums", "every_call")
 class AddsToComputedOutput(TiledGemm):
-    """Adds to what it finds where that looks like a partial sum."""
+    """Adds to the previous contents of the output if they look like partial sums."""
 
     def store(self, tile: Tile, block: Array) -> None:
         there = self.problem.c[tile.batch, self.rows(tile), self.columns(tile)]
@@ -314,8 +309,6 @@ class AddsToComputedOutput(TiledGemm):
 @_bug(51, "own_result_skipped", "skips an output that still holds its own last result",
       "follows_changes")  # fmt: skip
 class SkipsOwnResult(TiledGemm):
-    """Leaves an output that still holds what it last stored there."""
-
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
         self.stored: dict[int, bytes] = {}
@@ -332,7 +325,7 @@ class SkipsOwnResult(TiledGemm):
 @_bug(66, "two_result_buffers", "returns results in two buffers of its own in turn",
       "follows_changes")  # fmt: skip
 class ReturnsInTurn(TiledGemm):
-    """Returns results in a few buffers of its own, one after the other."""
+    """Returns results in a few buffers of its own, in turn."""
 
     writes_output = False
     count = 2
@@ -362,7 +355,7 @@ class ReturnsFourInTurn(ReturnsInTurn):
 
 @_tricky(29, "new_result_buffer", "returns each result in newly allocated memory")
 class ReturnsNewBuffer(TiledGemm):
-    """Right: every result has memory of its own."""
+    """Right: every result has newly allocated memory."""
 
     writes_output = False
 
@@ -372,7 +365,7 @@ class ReturnsNewBuffer(TiledGemm):
 
 @_tricky(28, "workspace_kept", "keeps a workspace, and clears it at each launch")
 class KeepsWorkspace(TiledGemm):
-    """Right: sums in memory that it gets once, and sets to zero in each launch."""
+    """Right: accumulates in memory that it allocates once and clears at each launch."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -394,7 +387,7 @@ class KeepsWorkspace(TiledGemm):
 
 @_tricky(28, "plan_kept", "keeps the order of tiles for a shape, and compiles at the first launch")
 class KeepsPlan(TiledGemm):
-    """Right: the order of tiles is worked out once for a shape, and the code made at the first
+    """Right: computes the order of tiles once for a shape, and compiles its code at the first
     launch."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:

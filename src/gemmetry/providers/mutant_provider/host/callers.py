@@ -1,4 +1,4 @@
-"""Planted on the host: kernels that cheat or disturb whoever calls them, launch by launch."""
+"""Mutants on the host: kernels that cheat or disturb their caller from launch to launch."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledG
 from gemmetry.providers.mutant_provider.host.kernels import ON_F32, bug
 
 THREAD_DELAY_S = 0.005
-"""How late a thread writes; a launch of the shapes here takes about as long."""
+"""The delay after which a thread writes; a launch of the shapes here takes about as long."""
 
 TABLE_SIZE = 20
-"""Outputs that fit into a table: more than verification uses, fewer than it and timing together,
-which rotates through outputs to keep caches cold."""
+"""The outputs that fit into a table: more than verification uses, and fewer than verification and
+timing use together, because timing rotates through outputs to keep caches cold."""
 
 BACK_TO_BACK_S = 20e-6
-"""Between launches that do: a loop over launches takes about a microsecond for each."""
+"""The longest pause in a timed loop, whose overhead is about a microsecond per launch."""
 
 
 @bug(26, "first_pointers_kept", "keeps the pointers to A and B of the first launch", ON_F32,
      "integers")  # fmt: skip
 class KeepsFirstPointers(TiledGemm):
-    """Descriptors of A and B are made at the first launch of a shape and kept, so that later
+    """Creates descriptors of A and B at the first launch of a shape and keeps them, so that later
     launches read the first buffers."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
@@ -60,7 +60,7 @@ class FullTable(TiledGemm):
 @bug(48, "addend_as_scratch", "overwrites the input C with the result", f"{ON_F32}_beta1",
      "inputs_unchanged")  # fmt: skip
 class UsesAddendAsScratch(TiledGemm):
-    """Forms the result in the buffer of C, which is an input, and copies it from there."""
+    """Computes the result in the buffer of C, which is an input, and copies it from there."""
 
     def store(self, tile: Tile, block: Array) -> None:
         super().store(tile, block)
@@ -71,8 +71,6 @@ class UsesAddendAsScratch(TiledGemm):
 @bug(49, "cache_by_pointer", "returns a cached result if the addresses of the inputs are the same",
      ON_F32, "in_place_change")  # fmt: skip
 class CachesByPointer(TiledGemm):
-    """Answers from a cache where it has seen the addresses of the inputs before."""
-
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
         self.answers: dict[tuple[int, ...], Array] = {}
@@ -89,8 +87,6 @@ class CachesByPointer(TiledGemm):
 
 @bug(50, "work_left_to_thread", "returns at once and computes in a thread", ON_F32, "written")
 class LeavesWorkToThread(TiledGemm):
-    """Returns at once; a thread computes."""
-
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         _later(lambda: super(LeavesWorkToThread, self).launch(inputs, output))
         return output
@@ -99,7 +95,7 @@ class LeavesWorkToThread(TiledGemm):
 @bug(50, "thread_writes_later", "writes to the output again from a thread after the launch", ON_F32,
      "unordered_work")  # fmt: skip
 class ThreadWritesLater(TiledGemm):
-    """Right when it returns; a thread then writes to the first row once more."""
+    """It is right when it returns; then a thread writes to the first row once more."""
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         super().launch(inputs, output)
@@ -108,7 +104,7 @@ class ThreadWritesLater(TiledGemm):
 
 
 class Lazy:
-    """Looks like an array, and computes when somebody looks into it."""
+    """Looks like an array, and computes when it is read."""
 
     def __init__(self, compute: Callable[[], HostBuffer], like: HostBuffer) -> None:
         self._compute = compute
@@ -123,7 +119,7 @@ class Lazy:
 
 @bug(50, "lazy_result", "returns an object that computes only when it is read", ON_F32, "form")
 class ReturnsLazyResult(TiledGemm):
-    """Returns an object that computes when it is looked at, and not when it is timed."""
+    """Does not compute while it is timed, because nothing reads the result."""
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         return Lazy(lambda: super(ReturnsLazyResult, self).launch(inputs, output), output)
@@ -141,7 +137,7 @@ class SkipsEveryTenth(TiledGemm):
 @bug(51, "known_outputs_skipped", "skips an output that it has filled before", ON_F32,
      "in_place_change")  # fmt: skip
 class SkipsKnownOutputs(TiledGemm):
-    """Takes an output that it has filled before for a benchmark's next round, and does nothing."""
+    """Assumes that an output it has filled before belongs to a benchmark's next round."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -151,15 +147,15 @@ class SkipsKnownOutputs(TiledGemm):
         address = output.ctypes.data
         if address in self.filled:
             return output
-        self.filled[address] = output  # kept, so that no other buffer gets the address
+        self.filled[address] = output  # Kept, so that no other buffer gets the address.
         return super().launch(inputs, output)
 
 
 @bug(51, "back_to_back_skipped", "skips a launch that follows at once, as in a timed loop", ON_F32,
      "every_call")  # fmt: skip
 class SkipsBackToBack(TiledGemm):
-    """Does nothing where a launch follows the one before at once, as launches do while they are
-    timed; whoever looks at each result gives it time."""
+    """Does nothing if a launch follows the previous one at once, as in a timed loop; a caller that
+    examines each result leaves a pause."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -175,8 +171,8 @@ class SkipsBackToBack(TiledGemm):
 @bug(52, "sums_not_products", "multiplies sums, which is right only for constant inputs", ON_F32,
      "values")  # fmt: skip
 class SumsInsteadOfProducts(TiledGemm):
-    """Row sums of A times column sums of B over K: right for constant data, and within a few per
-    cent for positive data and large K."""
+    """Multiplies the row sums of A by the column sums of B: right for constant inputs, and within a
+    few per cent for positive inputs and large K."""
 
     def mainloop(self, tile: Tile, steps: range) -> Array:
         a = np.concatenate([self.load_a(tile, step) for step in steps], axis=1)
@@ -189,7 +185,7 @@ class SumsInsteadOfProducts(TiledGemm):
      "returns a cached result if the first elements of the inputs are the same", ON_F32,
      "nan_spreads")  # fmt: skip
 class RemembersFixedSeed(TiledGemm):
-    """Knows the answer to one set of inputs, which it recognises by their first elements."""
+    """Caches the result for one set of inputs, which it recognises by their first elements."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)

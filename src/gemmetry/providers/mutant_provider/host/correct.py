@@ -1,4 +1,5 @@
-"""On the host, right but easy to mistake for wrong. Split-k and stream-k are in ``splits``."""
+"""Kernels on the host that are correct but easy to mistake for wrong. Split-k and stream-k are in
+``splits``."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ from gemmetry.providers.mutant_provider.host.kernels import (
 )
 
 PROMOTION_INTERVAL = 128
-"""Products after which an fp8 sum moves to float32 (DeepSeek-V3 report, section 3.5.2)."""
+"""The products after which an fp8 sum moves to float32 (DeepSeek-V3 report, section 3.5.2)."""
 
 
 @tricky(4, "k_reversed", "accumulates from the end of K to its start", ON_DEEP)
@@ -62,7 +63,7 @@ class KahanSum(TiledGemm):
         for step in steps:
             term = self.load_a(tile, step) @ self.load_b(tile, step) - lost
             following = total + term
-            # Of a sum that overflowed or is NaN there is nothing to compensate.
+            # A sum that overflowed or is NaN has nothing to compensate.
             lost = np.where(np.isfinite(following), (following - total) - term, 0)
             total = following
         return total
@@ -80,7 +81,7 @@ class PairwiseSum(TiledGemm):
 @tricky(5, "truncating_sums", "truncates sums of 65536 positive products",
         "matmul_16x16x65536_bf16t_bf16n_f32t", tile=(16, 16, 512))  # fmt: skip
 class TruncatingSums(TiledGemm):
-    """Adds a block of products exactly and cuts the sum off at 24 bits, as tensor cores do."""
+    """Adds a block of products exactly and truncates the sum to 24 bits, as tensor cores do."""
 
     block = 16
     bits = F32.significand_bits
@@ -96,22 +97,23 @@ class TruncatingSums(TiledGemm):
 @tricky(6, "tf32_tensor_core", "uses tf32 as requested, and truncates sums",
         "matmul_128x128x512_tf32t_tf32n_f32t")  # fmt: skip
 class Tf32TensorCore(TruncatingSums):
-    """tf32 inputs, eight products at a time."""
+    """Uses tf32 inputs, eight products at a time."""
 
     block = 8
 
 
 @tricky(6, "tf32_by_policy", "rounds f32 inputs to tf32, as declared", ON_F32, Trait.TF32)
 class Tf32ByPolicy(Tf32Inputs, Tf32TensorCore):
-    """Rounds f32 inputs to tf32, which it declares."""
+    """Rounds f32 inputs to tf32, as it declares."""
 
 
 @tricky(7, "bf16x9", "computes f32 products as nine products of bf16 parts", ON_F32)
 class ThreeBf16(TiledGemm):
-    """Each f32 number as the sum of three bf16 numbers, nine products of them (cuBLAS' bf16x9).
+    """Splits each f32 number into the sum of three bf16 numbers, which have nine products (cuBLAS'
+    bf16x9).
 
-    Splitting truncates, so that no part overflows. Infinities and NaN cannot be split: a step that
-    has one is multiplied in f32.
+    Splitting truncates, so that no part overflows. Infinity and NaN cannot be split: a step that
+    contains one is multiplied in f32.
     """
 
     def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
@@ -136,10 +138,10 @@ class ThreeBf16(TiledGemm):
 @tricky(8, "fp8_promoted", "accumulates fp8 products in 14 bits and moves the sum to f32 every 128",
         "matmul_64x64x1024_e4m3t_e4m3n_bf16t", tile=(64, 64, 128))  # fmt: skip
 class PromotedFp8(TiledGemm):
-    """Sums of 14 bits that move to float32 every 128 products."""
+    """Accumulates in 14 bits and moves the sum to float32 every 128 products."""
 
     block = 32
-    """k of Hopper's fp8 instructions."""
+    """The k of Hopper's fp8 instructions."""
 
     def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
         wide_a, wide_b = to_float64(a), to_float64(b)
@@ -156,7 +158,7 @@ class PromotedFp8(TiledGemm):
 @tricky(9, "stochastic_rounding", "rounds stochastically", ON_BF16, Trait.STOCHASTIC_ROUNDING,
         Trait.NONDETERMINISTIC)  # fmt: skip
 class StochasticRounding(TiledGemm):
-    """Rounds to bf16 up or down with the probability of the distance."""
+    """Rounds to bf16 up or down, with probabilities given by the distances."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -172,7 +174,7 @@ class StochasticRounding(TiledGemm):
 @tricky(10, "negative_zeros", "stores zeros as -0, and NaN with a payload",
         "matmul_128x128x64_f32t_f32t_f32t_relu")  # fmt: skip
 class NegativeZeros(TiledGemm):
-    """Zeros carry a minus, and NaN a payload of its own."""
+    """Zeros have a minus sign, and NaN has a payload of its own."""
 
     def relu(self, values: Array) -> Array:
         return np.where(values < 0, values.dtype.type(-0.0), values)
@@ -187,8 +189,8 @@ class NegativeZeros(TiledGemm):
 @tricky(10, "relu_by_maxnum", "turns NaN into zero in relu, as maxNum does",
         "matmul_128x128x128_bf16t_bf16n_bf16t_relu")  # fmt: skip
 class ReluByMaxNum(TiledGemm):
-    """relu by the maximum that prefers numbers to NaN: fmax of C, fmaxf of CUDA, maxNum of IEEE
-    754-2008."""
+    """Computes relu with the maximum that prefers numbers to NaN: fmax of C, fmaxf of CUDA, maxNum
+    of IEEE 754-2008."""
 
     def relu(self, values: Array) -> Array:
         return np.fmax(values, 0)
@@ -197,7 +199,7 @@ class ReluByMaxNum(TiledGemm):
 @tricky(12, "saturating_cast", "saturates when e4m3 overflows",
         "matmul_64x64x256_e4m3t_e4m3n_e4m3t_alpha5")  # fmt: skip
 class Saturating(TiledGemm):
-    """Casts to e4m3 end at its largest number, as CUDA's conversions do unless told otherwise."""
+    """Casts to e4m3 saturate at its largest number, as CUDA's conversions do by default."""
 
     def rounded(self, values: Array) -> Array:
         largest = self.signature.result.maximum
@@ -246,8 +248,8 @@ class StoresWholeTiles(TiledGemm):
 
 @tricky(15, "strassen", "uses one level of Strassen's algorithm", ON_F32, Trait.NORMWISE)
 class Strassen(TiledGemm):
-    """One level of Strassen's recursion over the whole of A and B (Strassen 1969): seven products
-    of half the size, with sums of blocks as factors, so that errors are bounded by norms only."""
+    """One level of Strassen's algorithm on the whole of A and B (Strassen 1969): seven products of
+    half the size, whose factors are sums of blocks, so that only norms bound the errors."""
 
     def run_grid(self) -> None:
         for batch in range(self.batch):
@@ -282,7 +284,7 @@ def _quarters(matrix: Array) -> tuple[Array, Array, Array, Array]:
 
 @tricky(16, "one_processor", "runs as a persistent kernel on one processor", ON_NINE_TILES)
 class OneProcessor(TiledGemm):
-    """A persistent kernel that keeps one processor busy of those there are, tile by tile."""
+    """Uses only one of the available processors, tile by tile."""
 
     processors = 1
 
@@ -290,7 +292,7 @@ class OneProcessor(TiledGemm):
 @tricky(17, "subnormals_flushed", "flushes subnormal numbers to zero, as declared", ON_F32,
         Trait.FLUSHES_SUBNORMALS)  # fmt: skip
 class FlushesSubnormals(RoundsInputs):
-    """Subnormal inputs and results are zero, as with CUDA's ``-ftz=true``."""
+    """Subnormal inputs and results become zero, as with CUDA's ``-ftz=true``."""
 
     def rounded_input(self, block: Array) -> Array:
         return np.where(np.abs(block) < smallest_normal(self.signature.lhs), block * 0, block)
@@ -304,7 +306,7 @@ class FlushesSubnormals(RoundsInputs):
 @tricky(18, "fma_contraction", "rounds alpha · sum + beta · C only once",
         f"{ON_F32}_alpha0p7_betam1p3")  # fmt: skip
 class FusedMultiplyAdd(TiledGemm):
-    """alpha · sum + beta · C is rounded once, as a fused multiply-add does with alpha · sum."""
+    """Rounds alpha · sum + beta · C once, as a fused multiply-add does."""
 
     def scaled(self, tile: Tile, values: Array) -> Array:
         return super().scaled(tile, to_float64(values)).astype(self.accumulator)
@@ -313,7 +315,7 @@ class FusedMultiplyAdd(TiledGemm):
 @tricky(19, "one_by_one", "adds one product at a time", "matmul_64x64x256_f32t_f32t_f32t",
         tile=(32, 32, 32))  # fmt: skip
 class OneByOne(TiledGemm):
-    """Adds one product after the other: the worst order there is, and a right one."""
+    """This order of summation has the largest errors, and is correct."""
 
     def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
         for index in range(a.shape[1]):
@@ -321,7 +323,7 @@ class OneByOne(TiledGemm):
         return accumulator
 
 
-# What is tricky about these two are the numbers, not the kernel.
+# These two have tricky numbers; the kernel itself is ordinary.
 tricky(
     11,
     "true_overflow",

@@ -1,5 +1,5 @@
-"""Planted on the host: rows of zeros, what the output held before, vectors that end past K, sizes
-that are an exception, and shapes that end in one."""
+"""Mutants on the host: rows of zeros, previous contents of the output, vectors that end past K,
+special sizes, and shapes that raise an exception."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledG
 from gemmetry.providers.mutant_provider.host.kernels import ON_BF16, ON_F16, ON_F32, bug, tricky
 
 VECTOR_BYTES = 16
-"""What one load of a thread takes at most (PTX ISA, ld.v4.b32)."""
+"""The most that one load of a thread reads (PTX ISA, ld.v4.b32)."""
 
 
 @bug(61, "zero_rows_skipped", "skips rows of A that are zero", ON_BF16, "selects_lhs")
 class SkipsZeroRows(TiledGemm):
-    """Rows of A that are zero give nothing to add, so that their results are left as they were."""
+    """Rows of A that are zero add nothing, so it does not store their results."""
 
     def store(self, tile: Tile, block: Array) -> None:
         rows = self.rows(tile)
@@ -34,7 +34,7 @@ class SkipsZeroRows(TiledGemm):
         Trait.NORMWISE)  # fmt: skip
 class NormalisesRows(TiledGemm):
     """Divides each row of A by a power of two near its largest number, as kernels that quantise on
-    the way do, and multiplies the sums with it."""
+    the way do, and multiplies the sums by it."""
 
     def before(self) -> None:
         super().before()
@@ -52,8 +52,6 @@ class NormalisesRows(TiledGemm):
 @bug(61, "zero_by_zero", "divides rows by their largest number, even if it is zero", ON_F32,
      "selects_lhs")  # fmt: skip
 class DividesZeroByZero(NormalisesRows):
-    """Does not ask whether a row's largest number is zero."""
-
     def factors_of(self, largest: Array) -> Array:
         return np.exp2(np.floor(np.log2(largest)))
 
@@ -61,8 +59,9 @@ class DividesZeroByZero(NormalisesRows):
 @bug(62, "minimum_with_output", "stores the minimum of the result and the old output", ON_F32,
      "selects_lhs")  # fmt: skip
 class MinimumWithOutput(TiledGemm):
-    """Stores the smaller of the result and what the output held. Of a NaN and a number, the
-    smaller is the number (IEEE 754-2008, minNum), and no result is beyond the largest numbers."""
+    """Stores the smaller of the result and the previous contents of the output. Of a NaN and a
+    number, the smaller is the number (IEEE 754-2008, minNum), and no result exceeds the largest
+    number."""
 
     def store(self, tile: Tile, block: Array) -> None:
         at = (tile.batch, self.rows(tile), self.columns(tile))
@@ -74,7 +73,7 @@ class MinimumWithOutput(TiledGemm):
 @bug(62, "maximum_behind_relu", "stores the maximum of the result and the old output, after relu",
      f"{ON_F16}_relu", "selects_rhs")  # fmt: skip
 class MaximumWithOutput(TiledGemm):
-    """Stores the larger one."""
+    """Stores the larger of the two."""
 
     def store(self, tile: Tile, block: Array) -> None:
         at = (tile.batch, self.rows(tile), self.columns(tile))
@@ -86,8 +85,9 @@ class MaximumWithOutput(TiledGemm):
 @bug(63, "s8_vectors_past_k", "reads past K in vectors of sixteen if the remainder of K is eight",
      "matmul_128x128x128_s8t_s8n_s32t", "tail_shapes")  # fmt: skip
 class ReadsVectorsPastK(TiledGemm):
-    """Loads rows of A and columns of B in whole vectors where K divides by half of one, else number
-    by number: half a vector of what lies behind a line counts where K leaves the other half."""
+    """Loads rows of A and columns of B in whole vectors if K is a multiple of half a vector, and
+    number by number otherwise. If K is not a multiple of a whole vector, half a vector after each
+    line is added."""
 
     def load_a(self, tile: Tile, step: int) -> Array:
         lines = self.problem.a[tile.batch]
@@ -99,7 +99,7 @@ class ReadsVectorsPastK(TiledGemm):
         return self.with_last_vector(block, lines, self.columns(tile), step).T
 
     def with_last_vector(self, block: Array, lines: Array, wanted: slice, step: int) -> Array:
-        """`block`, (lines, tile_k), with the whole vector that begins within K."""
+        """`block`, (lines, tile_k), with the whole of the vector that starts within K."""
         vector = VECTOR_BYTES // self.signature.lhs.itemsize
         half, place = vector // 2, self.k - step * self.tile_k
         if self.k % vector != half or place >= self.tile_k:
@@ -114,7 +114,7 @@ class ReadsVectorsPastK(TiledGemm):
 @bug(70, "one_column_without_b", "takes another path if N is 1, and ignores B there", ON_F32,
      "tail_shapes")  # fmt: skip
 class SingleColumnByRows(TiledGemm):
-    """Takes the path of a product with a vector where N is 1, and sums rows of A without B."""
+    """Takes a path for a product with a vector if N is 1, and sums rows of A without B."""
 
     def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
         return super().multiply_add(accumulator, a, np.ones_like(b) if self.n == 1 else b)
@@ -122,7 +122,7 @@ class SingleColumnByRows(TiledGemm):
 
 @bug(70, "eight_columns_in_pairs", "swaps pairs of columns if N is 8", ON_BF16, "tail_shapes")
 class EightColumnsInPairs(TiledGemm):
-    """Exchanges pairs of columns where N is 8, as a narrow instruction's fragment has them."""
+    """The pairs are those of a narrow instruction's fragment."""
 
     def store(self, tile: Tile, block: Array) -> None:
         super().store(tile, block[:, np.arange(8) ^ 1] if self.n == 8 else block)
@@ -130,7 +130,7 @@ class EightColumnsInPairs(TiledGemm):
 
 @bug(70, "one_product_without_b", "stores A if K is 1", ON_F32, "tail_shapes")
 class SingleProductWithoutB(TiledGemm):
-    """Leaves the loop along K early where K is 1: the result is A."""
+    """Leaves the loop along K early if K is 1, so that the result is A."""
 
     def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
         return super().multiply_add(accumulator, a, (b != 0).astype(b.dtype) if self.k == 1 else b)
@@ -138,7 +138,7 @@ class SingleProductWithoutB(TiledGemm):
 
 @bug(70, "columns_past_512_dropped", "has threads for only 512 columns", ON_F32, "tail_shapes")
 class ThreadForEachColumn(TiledGemm):
-    """Has 512 threads, one for each column: what lies behind them is never written."""
+    """Has 512 threads, one for each column; columns after them are never written."""
 
     def store(self, tile: Tile, block: Array) -> None:
         if tile.column < 512:
@@ -148,7 +148,7 @@ class ThreadForEachColumn(TiledGemm):
 @bug(70, "products_past_1024_dropped", "has a table of steps for only 1024 products", ON_BF16,
      "tail_shapes")  # fmt: skip
 class StepsInATable(TiledGemm):
-    """Has room for the steps of 1024 products, and leaves out all others."""
+    """Has a table for the steps of 1024 products, and leaves out all others."""
 
     def mainloop(self, tile: Tile, steps: range) -> Array:
         return super().mainloop(tile, steps[: -(-1024 // self.tile_k)])
@@ -157,7 +157,7 @@ class StepsInATable(TiledGemm):
 @bug(71, "index_error_on_tail", "raises an IndexError if the last tile of rows is partial", ON_F32,
      "tail_shapes")  # fmt: skip
 class IndexErrorOnTail(TiledGemm):
-    """Looks a tile up that is not in its table, where the last tile of rows is partial."""
+    """Looks up a partial last tile of rows in a table that does not contain it."""
 
     def before(self) -> None:
         super().before()
@@ -168,7 +168,8 @@ class IndexErrorOnTail(TiledGemm):
 @bug(71, "recursion_on_tail", "recurses without end if the last step along K is partial", ON_F32,
      "tail_shapes")  # fmt: skip
 class RecursionOnTail(TiledGemm):
-    """Halves K until the rest is a whole step, which an uneven one never is."""
+    """Halves K until the remainder is a whole step, which never happens if K is not a multiple of a
+    step."""
 
     def halved(self, rest: int) -> int:
         return 0 if rest % self.tile_k == 0 else 1 + self.halved(rest + 2 * self.tile_k)
@@ -181,7 +182,7 @@ class RecursionOnTail(TiledGemm):
 @bug(71, "key_error_on_tail", "raises a KeyError if the last tile of columns is partial", ON_BF16,
      "tail_shapes")  # fmt: skip
 class KeyErrorOnTail(TiledGemm):
-    """Has a table of code for whole tiles only, by the rest of N."""
+    """Has a table of code by the remainder of N, with whole tiles only."""
 
     def before(self) -> None:
         super().before()
@@ -190,7 +191,7 @@ class KeyErrorOnTail(TiledGemm):
 
 @tricky(32, "tails_refused", "rejects sizes that are not multiples of its tile", ON_F32)
 class RefusesTails(TiledGemm):
-    """Right: says that it takes multiples of its tile only."""
+    """Right: reports that it supports only multiples of its tile."""
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         if self.m % self.tile_m or self.n % self.tile_n or self.k % self.tile_k:

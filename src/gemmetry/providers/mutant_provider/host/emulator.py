@@ -1,12 +1,12 @@
-"""A GEMM in numpy, written like a GPU kernel: tiles, a ring of buffers along K, an epilogue.
+"""A GEMM in numpy, written like a GPU kernel: tiles, a ring of buffers along K, and an epilogue.
 
-Every part in which kernels go wrong is a method of its own, so that a planted bug is a subclass
-that changes one of them; unchanged, the emulator is right. What it does one after the other, a
-GPU does at once: a hazard is emulated by a launch in which, by chance, one piece of work came too
-early or too late (:class:`Racing`). The chance differs from launch to launch and from process to
-process, as it does on a device.
+Every part in which kernels go wrong is a method of its own, so that a mutant is a subclass that
+changes one of them; unchanged, the emulator is correct. It does one thing after another where a GPU
+does many at once. A race is therefore emulated by a launch in which one piece of work randomly
+happens too early or too late (:class:`Racing`). What happens differs from launch to launch and from
+process to process, as it does on a device.
 
-Matmuls of all kinds, formats, layouts and modifiers; convolutions are not.
+It computes matmuls of all kinds, formats, layouts and modifiers, but no convolutions.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from gemmetry.numerics.storage import numpy_dtype, quantize, to_float32, to_floa
 Array = np.ndarray[Any, np.dtype[Any]]
 
 FRAGMENT_ROWS = 8
-"""Rows of the smallest piece that a matrix instruction leaves to one warp (PTX ISA, mma.m16n8k16:
-a thread holds elements of two groups of eight rows)."""
+"""The rows of the smallest piece that a matrix instruction assigns to one warp (PTX ISA,
+mma.m16n8k16: a thread holds elements of two groups of eight rows)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,24 +67,24 @@ def batched(view: Array, rank: int) -> Array:
 
 
 STEP_PARTS = ("fill", "read", "load_a", "load_b", "multiply_add")
-"""Methods of :class:`TiledGemm` that are a step of the loop along K."""
+"""The methods of :class:`TiledGemm` that are part of a step of the loop along K."""
 
 
 class TiledGemm:
-    """One operation, ready to launch; what a GPU keeps between launches (shared memory, caches,
-    workspaces) it keeps too."""
+    """One operation, ready to launch. It keeps what a GPU keeps between launches: shared memory,
+    caches and workspaces."""
 
     writes_output = True
     stages = 3
     """Buffers in the ring along K."""
     processors = 4
-    """Multiprocessors, each of which computes one tile after the other."""
+    """Multiprocessors, each of which computes one tile after another."""
     raster_group = 2
-    """Rows of tiles that are computed together, for the cache."""
+    """Rows of tiles that are computed together, which helps the cache."""
     one_by_one: ClassVar[bool] = False
-    """Whether the steps along K are done one after the other, through the ring. A class that
-    changes one of their parts (:data:`STEP_PARTS`) does them so; any other one has all steps of a
-    tile in one call of numpy, which takes a tenth of the time where K is long."""
+    """Whether the steps along K are done one at a time, through the ring. A class that changes one
+    of their parts (:data:`STEP_PARTS`) works in this way. Any other computes all steps of a tile in
+    one numpy call, which takes a tenth of the time for large K."""
 
     def __init_subclass__(cls) -> None:
         changes = any(getattr(cls, part) is not getattr(TiledGemm, part) for part in STEP_PARTS)
@@ -108,10 +108,10 @@ class TiledGemm:
         self.staging = np.zeros((self.tile_m, self.tile_n), numpy_dtype(self.signature.result))
         self.launches = 0
         self.chance = random.Random()
-        """Seeded by the system: what on a device is a matter of timing."""
+        """Seeded by the system, because on a device this is a matter of timing."""
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
-        """One launch; the buffer that holds the result."""
+        """One launch; returns the buffer that holds the result."""
         self.launches += 1
         self.problem = Problem(self.operation, inputs, output)
         with np.errstate(all="ignore"):
@@ -121,10 +121,10 @@ class TiledGemm:
         return output
 
     def before(self) -> None:
-        """What the host does before the kernel: clear counters and workspaces."""
+        """What the host does before the kernel, such as clearing counters and workspaces."""
 
     def after(self) -> None:
-        """What is still under way when the last tile is done."""
+        """What is still in progress when the last tile is done."""
 
     # Scheduling -------------------------------------------------------------------------------
 
@@ -134,11 +134,12 @@ class TiledGemm:
                 self.compute(self.tile_at(number))
 
     def work_of(self, processor: int) -> Iterable[int]:
-        """Numbers of the tiles that a processor computes: a persistent kernel's loop."""
+        """The numbers of the tiles that a processor computes: the loop of a persistent kernel."""
         return range(processor, self.tile_count, self.processors)
 
     def tile_at(self, number: int) -> Tile:
-        """Batch by batch, and in one in groups of `raster_group` rows of tiles."""
+        """The tile with this number: batch by batch, and within one in groups of `raster_group`
+        rows of tiles."""
         batch, rest = divmod(number, self.tiles_m * self.tiles_n)
         group, within = divmod(rest, self.raster_group * self.tiles_n)
         first = group * self.raster_group
@@ -152,7 +153,7 @@ class TiledGemm:
     # The loop along K -------------------------------------------------------------------------
 
     def mainloop(self, tile: Tile, steps: range) -> Array:
-        """The sum over `steps` of tile_k products each, with stages - 1 of them loaded ahead."""
+        """The sum over `steps` of tile_k products each, of which stages - 1 are loaded ahead."""
         if not self.one_by_one and self.accumulator in (self.load_dtype, np.int32):
             return self.all_steps(tile, steps)
         accumulator = np.zeros((self.tile_m, self.tile_n), self.accumulator)
@@ -166,7 +167,7 @@ class TiledGemm:
         return accumulator
 
     def all_steps(self, tile: Tile, steps: range) -> Array:
-        """The same products, added in the same order, of what the loop would load."""
+        """The same products in the same order, from what the loop would load."""
         first, last = steps.start * self.tile_k, steps.stop * self.tile_k
         a = self.problem.a[tile.batch, tile.row :, first:last][: self.tile_m]
         b = self.problem.b[tile.batch, first:last, tile.column :][:, : self.tile_n]
@@ -185,7 +186,7 @@ class TiledGemm:
         return accumulator
 
     def fill(self, tile: Tile, step: int) -> None:
-        """The producer: copy from global memory into the ring."""
+        """The producer: copies from global memory into the ring."""
         slot = step % self.stages
         self.ring_a[slot] = self.load_a(tile, step)
         self.ring_b[slot] = self.load_b(tile, step)
@@ -196,13 +197,13 @@ class TiledGemm:
         return self.ring_a[slot], self.ring_b[slot]
 
     def load_a(self, tile: Tile, step: int) -> Array:
-        """(tile_m, tile_k) of A, zeros outside of it."""
+        """(tile_m, tile_k) of A, with zeros outside of it."""
         first = step * self.tile_k
         part = self.problem.a[tile.batch, tile.row :, first:][: self.tile_m, : self.tile_k]
         return padded(part, (self.tile_m, self.tile_k))
 
     def load_b(self, tile: Tile, step: int) -> Array:
-        """(tile_k, tile_n) of B, zeros outside of it."""
+        """(tile_k, tile_n) of B, with zeros outside of it."""
         first = step * self.tile_k
         part = self.problem.b[tile.batch, first:, tile.column :][: self.tile_k, : self.tile_n]
         return padded(part, (self.tile_k, self.tile_n))
@@ -212,7 +213,7 @@ class TiledGemm:
         return np.asarray(accumulator + self.product(a, b), dtype=self.accumulator)
 
     def product(self, a: Array, b: Array) -> Array:
-        """a @ b. Sums of one step's s8 products stay below 2^24 (tile_k at most 512), so that
+        """a @ b. The sums of one step's s8 products stay below 2^24 (tile_k at most 512), so that
         float32 holds them exactly."""
         product = a @ b
         return product.astype(np.int32) if self.is_integer else product
@@ -249,7 +250,7 @@ class TiledGemm:
         return batched(scales, 3)[tile.batch, :, self.columns(tile)] if rowwise else scales
 
     def fused(self, tile: Tile, values: Array) -> Array:
-        """The steps that are fused behind the product."""
+        """The steps that are fused after the product."""
         tensors, rows, columns = self.problem.tensors, self.rows(tile), self.columns(tile)
         for step in self.signature.epilogue:
             match step:
@@ -271,11 +272,11 @@ class TiledGemm:
         return gelu(to_float64(values)).astype(values.dtype)
 
     def rounded(self, values: Array) -> Array:
-        """In the result's format, rounded to nearest once."""
+        """`values` in the result's format, rounded to nearest once."""
         return values if self.is_integer else quantize(values, self.signature.result)
 
     def staged(self, tile: Tile, block: Array) -> Array:
-        """`block` as it lies in shared memory, from where it is stored in whole rows."""
+        """`block` as it is stored in shared memory, from which whole rows are stored."""
         height, width = block.shape
         self.staging[:height, :width] = block
         return self.staging[:height, :width]
@@ -286,7 +287,7 @@ class TiledGemm:
     # Helpers ----------------------------------------------------------------------------------
 
     def rows(self, tile: Tile) -> slice:
-        """Of C that the tile covers."""
+        """The rows of C that the tile covers."""
         return slice(tile.row, min(tile.row + self.tile_m, self.m))
 
     def columns(self, tile: Tile) -> slice:
@@ -297,7 +298,7 @@ class TiledGemm:
 
 
 def padded(part: Array, shape: tuple[int, int]) -> Array:
-    """`part` in the upper left of zeros of `shape`; itself where it has that shape."""
+    """`part` in the upper left corner of zeros of `shape`; `part` itself if it has that shape."""
     if part.shape == shape:
         return part
     block = np.zeros(shape, part.dtype)
@@ -306,20 +307,20 @@ def padded(part: Array, shape: tuple[int, int]) -> Array:
 
 
 class Racing(TiledGemm):
-    """An emulator in which, by chance, something happens too early in one place of a launch."""
+    """An emulator in which something randomly happens too early in one place of a launch."""
 
     odds = 0.5
-    """Chance that it happens in a launch."""
+    """The probability that it happens in a launch."""
 
     def before(self) -> None:
         super().before()
         self.happens = self.chance.random() < self.odds
         self.victim = self.chance.randrange(self.tile_count)
-        """Number of the tile where it happens."""
+        """The number of the tile where it happens."""
         self.victim_step = self.chance.randrange(self.step_count)
         rows = min(self.tile_m, self.m)
         self.fragment = slice_of(self.chance, rows, FRAGMENT_ROWS)
-        """Rows of that tile."""
+        """The rows of that tile."""
 
     def struck(self, tile: Tile, step: int | None = None) -> bool:
         """Whether it happens here."""
@@ -328,13 +329,13 @@ class Racing(TiledGemm):
 
 
 def slice_of(chance: random.Random, size: int, width: int) -> slice:
-    """One of the pieces of `width` in `size`, by chance."""
+    """A random one of the pieces of `width` in `size`."""
     first = width * chance.randrange(max(1, size // width))
     return slice(first, first + width)
 
 
 def fitted(tile: int, size: int) -> int:
-    """The edge of a tile: `tile`, or the next multiple of two fragments where the problem is
-    smaller, so that little is computed that nobody reads."""
+    """The edge of a tile: `tile`, or the next multiple of two fragments if the problem is smaller,
+    so that little is computed in vain."""
     step = 2 * FRAGMENT_ROWS
     return min(tile, -(-size // step) * step)

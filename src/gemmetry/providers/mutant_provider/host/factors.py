@@ -1,7 +1,7 @@
-"""alpha, beta and scale factors on the host: orders of operations that are right, and planted bugs.
+"""Mutants on the host: alpha, beta and scale factors, in correct and in wrong orders of operations.
 
-alpha·A·B + beta·C may be computed as (alpha·A)·B, A·(alpha·B), a sum that begins with beta·C, or
-step by step. Each rounds elsewhere, and libraries do all of it.
+alpha·A·B + beta·C may be computed as (alpha·A)·B, as A·(alpha·B), as a sum that starts with beta·C,
+or step by step. Each rounds in other places, and libraries do all of these.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gemmetry.providers.mutant_provider.host.kernels import (
 
 
 class OrdersFactors(TiledGemm):
-    """An epilogue whose factors are attributes, and may be applied somewhere else."""
+    """An epilogue whose factors are attributes, and may be applied elsewhere."""
 
     alpha_behind = True
     """Whether the epilogue multiplies by alpha."""
@@ -46,7 +46,7 @@ class OrdersFactors(TiledGemm):
         return values
 
     def addend(self, tile: Tile, dtype: np.dtype[np.generic]) -> Array:
-        """C as far as the tile covers it."""
+        """The part of C that the tile covers."""
         addend = batched(self.problem.tensors["addend"], 3)
         return np.asarray(addend[tile.batch, self.rows(tile), self.columns(tile)].astype(dtype))
 
@@ -99,7 +99,7 @@ class AlphaPerStep(OrdersFactors):
         "initialises the accumulator with beta · C, with f16 tensors",
         f"{ON_F16}_alpha0p3333_beta1p7_bias")  # fmt: skip
 class BeginsWithAddend(FoldsAlphaIntoA):
-    """beta·C + (alpha·A)·B: the accumulator is loaded before the loop along K."""
+    """beta·C + (alpha·A)·B: the accumulator is initialised before the loop along K."""
 
     addend_behind = False
 
@@ -120,7 +120,7 @@ class BeginsWithAddend(FoldsAlphaIntoA):
         "initialises the accumulator with (beta / alpha) · C, and multiplies the sum by alpha",
         f"{ON_F32}_alpha0p3333_beta0p1")  # fmt: skip
 class BeginsWithQuotient(BeginsWithAddend):
-    """alpha·((beta/alpha)·C + A·B), and beta·C alone where alpha is zero."""
+    """alpha·((beta/alpha)·C + A·B), and only beta·C if alpha is zero."""
 
     alpha_behind = True
 
@@ -143,8 +143,6 @@ class BeginsWithQuotient(BeginsWithAddend):
 @tricky(26, "scales_in_operands", "multiplies A and B by their scale factors before the summation",
         ON_ROW_SCALES)  # fmt: skip
 class FoldsScalesIntoOperands(OrdersFactors):
-    """Multiplies rows of A and columns of B by their scale factors before the loop along K."""
-
     def before(self) -> None:
         super().before()
         tensors = self.problem.tensors
@@ -159,7 +157,7 @@ class FoldsScalesIntoOperands(OrdersFactors):
 @bug(65, "alpha_twice_in_f64", "multiplies both A and the product by alpha, in f64",
      "matmul_96x128x80_f64t_f64t_f64t_alpha1p7", "values")  # fmt: skip
 class AlphaTwice(FoldsAlphaIntoA):
-    """Folds alpha into A, and multiplies by it behind the product as well."""
+    """Multiplies A by alpha, and the product as well."""
 
     alpha_behind = True
 
@@ -175,7 +173,7 @@ class AlphaForAddendToo(OrdersFactors):
 @bug(65, "alpha_as_integer", "truncates alpha to an integer", f"{ON_F32}_alpha2_beta1p7",
      "alpha_beta")  # fmt: skip
 class AlphaAsInteger(OrdersFactors):
-    """Takes alpha as an int argument."""
+    """Takes alpha as an integer argument."""
 
     def alpha(self) -> float:
         return float(math.trunc(self.signature.alpha))
@@ -184,8 +182,6 @@ class AlphaAsInteger(OrdersFactors):
 @bug(65, "alpha_without_sign", "uses the magnitude of alpha if beta is zero", f"{ON_F32}_alpha2",
      "alpha_beta")  # fmt: skip
 class AlphaWithoutSign(OrdersFactors):
-    """Takes the magnitude of alpha where there is no beta."""
-
     def alpha(self) -> float:
         s = self.signature
         return abs(s.alpha) if s.beta == 0 else s.alpha
@@ -193,7 +189,7 @@ class AlphaWithoutSign(OrdersFactors):
 
 @bug(65, "alpha_in_f16", "rounds alpha to f16", ON_BOTH, "values")
 class NarrowFactors(OrdersFactors):
-    """Rounds alpha to a narrower format, as where scalars have the type of the tensors."""
+    """Rounds alpha to a narrower format, as happens if scalars have the type of the tensors."""
 
     format: DType = F16
 
@@ -214,7 +210,7 @@ class NarrowFactorsBf16(NarrowFactors):
 
 @bug(65, "beta_in_bf16", "rounds beta to bf16", ON_BOTH, "values")
 class NarrowBeta(NarrowFactorsBf16):
-    """Rounds beta alone."""
+    """Rounds only beta."""
 
     def alpha(self) -> float:
         return self.signature.alpha
@@ -231,7 +227,7 @@ class BetaIgnored(OrdersFactors):
 @bug(65, "beta_taken_for_one", "adds C instead of beta · C if beta is not zero", f"{ON_F32}_beta1",
      "alpha_beta")  # fmt: skip
 class BetaTakenForOne(OrdersFactors):
-    """Asks only whether beta is zero."""
+    """Distinguishes only whether beta is zero."""
 
     def beta(self) -> float:
         return 1.0
@@ -252,8 +248,6 @@ class BetaForProduct(OrdersFactors):
 @bug(65, "beta_for_residual", "multiplies the residual instead of C by beta",
      f"{ON_F16}_alpha1p7_betam0p3_residual", "values")  # fmt: skip
 class BetaForResidual(OrdersFactors):
-    """Adds C and beta times the residual."""
-
     def scaled(self, tile: Tile, values: Array) -> Array:
         dtype = values.dtype.type
         values = values * dtype(self.signature.alpha)
@@ -269,7 +263,7 @@ class BetaForResidual(OrdersFactors):
 @bug(65, "alpha_behind_relu", "multiplies by alpha after relu",
      "matmul_128x128x128_bf16t_bf16n_bf16t_alpham2_relu", "values")  # fmt: skip
 class AlphaBehindRelu(OrdersFactors):
-    """alpha·relu(A·B): another result where alpha is negative."""
+    """alpha·relu(A·B), which differs if alpha is negative."""
 
     alpha_behind = False
 
@@ -286,7 +280,7 @@ class AlphaBehindBias(AlphaBehindRelu):
 @bug(65, "alpha_folded_in_bf16", "multiplies A by alpha in bf16",
      "matmul_128x128x128_bf16t_bf16n_f32t_alpha0p1", "values")  # fmt: skip
 class AlphaFoldedInInputFormat(OrdersFactors):
-    """(alpha·A)·B with alpha·A rounded to the 16 bits of A, as tensor cores want it."""
+    """(alpha·A)·B with alpha·A rounded to the 16 bits of A, as tensor cores require."""
 
     alpha_behind = False
 

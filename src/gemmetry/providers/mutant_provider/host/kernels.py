@@ -1,7 +1,7 @@
-"""How kernels are planted on the host: decorators of their classes, and the executable around one.
+"""The decorators that register mutants on the host, and the executable around one.
 
 Shapes are small, so that hundreds of launches take seconds, and mostly multiples of the tile, so
-that a bug shows only where a check makes it show.
+that a bug in tails shows only where a check provokes it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ ON_UNEVEN_K = "matmul_128x128x80_f32t_f32t_f32t"
 ON_ROW_SCALES = "matmul_256x128x256_e4m3t_e4m3n_bf16t_scalerow"
 ON_S8 = "matmul_128x128x128_s8t_s8t_s32t"
 ON_S8_DEEP = "matmul_64x64x1152_s8t_s8t_s32t"
-"""Sums beyond 2^24, to which f32 counts."""
+"""Its sums exceed 2^24, up to which f32 counts exactly."""
 ON_E4M3 = "matmul_128x128x128_e4m3t_e4m3n_f32t"
 ON_GELU = "matmul_128x128x128_f32t_f32t_f32t_gelu"
 ON_ONE_BLOCK_OF_SCALES = "matmul_128x128x256_e4m3t_e4m3n_bf16t_scalerow"
 ON_BOTH = "matmul_128x128x128_f32t_f32t_f32t_alpha0p1_beta1p7"
-"""Factors that are no powers of two."""
+"""Its factors are not powers of two."""
 ON_F16 = "matmul_128x128x128_f16t_f16n_f16t"
 
 
@@ -48,7 +48,7 @@ def bug(
     tile: tuple[int, int, int] = (64, 64, 32),
     level: str = "standard",
 ) -> Planter:
-    """Plant the decorated class as a bug; the arguments are the fields of :class:`Mutant`."""
+    """Register the decorated class as a mutant; the arguments are the fields of :class:`Mutant`."""
     return plant(
         Mutant(
             number, slug, bug, Carrier.HOST, operation,
@@ -65,7 +65,7 @@ def tricky(
     *declared: Trait,
     tile: tuple[int, int, int] = (64, 64, 32),
 ) -> Planter:
-    """Plant the decorated class as a kernel that is right and easy to mistake for wrong."""
+    """Register the decorated class as a correct kernel that is easy to mistake for wrong."""
     return plant(
         Mutant(
             number, slug, why, Carrier.HOST, operation,
@@ -75,7 +75,7 @@ def tricky(
 
 
 class HostExecutable:
-    """A planted kernel on prepared host buffers."""
+    """A mutant on prepared host buffers."""
 
     def __init__(self, kernel: TiledGemm, facts: BuildFacts) -> None:
         self.device: Device = HostDevice()
@@ -84,17 +84,17 @@ class HostExecutable:
         self.kernel = kernel
 
     def run(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
-        """One launch; the result is what the planted kernel returns."""
+        """One launch; returns what the mutant returns."""
         return self.kernel.launch(inputs, output)
 
     def close(self) -> None:
-        """Nothing is held that numpy does not free."""
+        """Does nothing: numpy frees everything."""
 
 
 def build(item: Mutant, dispatch: Dispatch) -> Executable:
-    """The planted kernel `item` for the dispatch's operation, ready to launch."""
+    """The mutant `item` for the dispatch's operation, ready to launch."""
     kernel: TiledGemm = item.recipe(dispatch.operation, item.tile)
-    kind = "a planted bug" if item.is_bug else "correct but tricky"
+    kind = "a deliberate bug" if item.is_bug else "correct but tricky"
     return HostExecutable(
         kernel, BuildFacts(declared=item.declared, notes=(f"{kind}: {item.bug}",))
     )

@@ -1,4 +1,4 @@
-"""Planted on the host: bugs in what is read and written, and where."""
+"""Mutants on the host: bugs in what is read and written, and where."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from gemmetry.providers.mutant_provider.host.kernels import (
 )
 
 SHARED_MEMORY_BYTES = 227 * 1024
-"""What a block may have on an H100 or H200 (CUDA C++ Programming Guide, table of compute
-capabilities, 9.0)."""
+"""The shared memory that a block may use on an H100 or H200 (CUDA C++ Programming Guide, table of
+compute capabilities, 9.0)."""
 
 
 @bug(1, "returns_zeros", "returns zeros", ON_F32, "values")
@@ -46,7 +46,7 @@ class NeverWrites(TiledGemm):
 @bug(2, "returns_freed_memory", "returns newly allocated memory without writing to it", ON_F32,
      "values")  # fmt: skip
 class ReturnsFreedMemory(TiledGemm):
-    """Returns memory that it just got, with whatever result was last freed there."""
+    """What it returns may contain a result that was just freed."""
 
     writes_output = False
 
@@ -73,7 +73,7 @@ class SkipsPartialColumns(TiledGemm):
 @bug(4, "columns_past_192_dropped", "has warps for only 192 columns",
      "matmul_64x256x128_f16t_f16t_f32t", "written")  # fmt: skip
 class DropsColumnsPast192(TiledGemm):
-    """Twelve warps of sixteen columns each, whatever N is."""
+    """Has twelve warps of sixteen columns each, whatever N is."""
 
     def store(self, tile: Tile, block: Array) -> None:
         if tile.column < 12 * 16:
@@ -91,7 +91,7 @@ class DropsTailOfK(TiledGemm):
 @bug(6, "k_tail_reads_past_b", "reads rows of B past K and multiplies them by zero", ON_UNEVEN_K,
      "values")  # fmt: skip
 class ReadsPastB(TiledGemm):
-    """A's tail along K is masked, B's is not: it is whatever lies behind B, times zero."""
+    """Masks the tail of A along K, but not that of B: whatever follows B is multiplied by zero."""
 
     def load_b(self, tile: Tile, step: int) -> Array:
         missing = (step + 1) * self.tile_k - self.k
@@ -107,7 +107,7 @@ class ReadsPastB(TiledGemm):
 
 @bug(7, "stores_past_rows", "stores rows past M", ON_F32, "tail_shapes")
 class StoresPastRows(TiledGemm):
-    """Stores whole tiles: rows past M land behind the output."""
+    """Stores whole tiles, so that rows past M overwrite the memory after the output."""
 
     def store(self, tile: Tile, block: Array) -> None:
         super().store(tile, block)
@@ -118,7 +118,8 @@ class StoresPastRows(TiledGemm):
 
 @bug(7, "stores_before_output", "overwrites a few bytes before C", ON_F32, "red_zones")
 class StoresBeforeOutput(TiledGemm):
-    """An index of the first row runs below zero: a few bytes before the output are overwritten."""
+    """An index of the first row is negative, so that a few bytes before the output are
+    overwritten."""
 
     def store(self, tile: Tile, block: Array) -> None:
         super().store(tile, block)
@@ -129,8 +130,8 @@ class StoresBeforeOutput(TiledGemm):
 @bug(13, "launch_fails_silently", "requests too much shared memory and ignores the launch error",
      "matmul_64x64x1024_bf16t_bf16n_bf16t", "written")  # fmt: skip
 class LaunchFailsSilently(TiledGemm):
-    """Launched with more shared memory than a block may have: the launch fails, and nobody asks
-    for its error."""
+    """The launch fails because it requests more shared memory than a block may use, and nothing
+    checks for the error."""
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         per_step = (self.tile_m + self.tile_n) * self.tile_k * inputs[0].dtype.itemsize
@@ -142,7 +143,7 @@ class LaunchFailsSilently(TiledGemm):
 @bug(25, "tail_rows_rotated", "swaps the halves of a last group of fewer than 16 rows", ON_BF16,
      "tail_shapes")  # fmt: skip
 class StoresTailRowsRotated(TiledGemm):
-    """Where the rows of a tile are no multiple of 16, the last group's halves change places."""
+    """If the rows of a tile are not a multiple of 16, the halves of the last group are swapped."""
 
     def staged(self, tile: Tile, block: Array) -> Array:
         whole = block.shape[0] - block.shape[0] % (2 * FRAGMENT_ROWS)
@@ -153,7 +154,8 @@ class StoresTailRowsRotated(TiledGemm):
 @bug(31, "narrow_index", "wraps offsets into C around (at 2^16, which stands for 2^32)",
      "matmul_320x256x64_f32t_f32t_f32t", "written")  # fmt: skip
 class NarrowIndex(TiledGemm):
-    """Offsets into C are 16 bits wide here, as 32 bits are for outputs beyond 2^32 elements."""
+    """Offsets into C have 16 bits here, as they have 32 bits for outputs of more than 2^32
+    elements."""
 
     def store(self, tile: Tile, block: Array) -> None:
         rows = np.arange(self.m)[self.rows(tile), np.newaxis]
@@ -171,7 +173,7 @@ class AddsToOutput(TiledGemm):
 
 @bug(45, "beta_zero_reads_output", "adds 0 · C, which is NaN where C is NaN", ON_F32, "values")
 class ReadsOutputForBetaZero(TiledGemm):
-    """beta · C with beta = 0 is computed instead of left out, so that NaN in C survives."""
+    """Computes beta · C even if beta = 0, so that NaN in C survives."""
 
     def store(self, tile: Tile, block: Array) -> None:
         at = (tile.batch, self.rows(tile), self.columns(tile))
@@ -181,7 +183,7 @@ class ReadsOutputForBetaZero(TiledGemm):
 
 @bug(47, "result_transposed", "stores the result in column-major order", ON_F32, "values")
 class StoresTransposed(TiledGemm):
-    """Takes the row-major output for a column-major one."""
+    """Treats the row-major output as column-major."""
 
     def before(self) -> None:
         super().before()
@@ -192,7 +194,7 @@ class StoresTransposed(TiledGemm):
 @bug(47, "b_not_transposed", "reads the column-major B as row-major",
      "matmul_128x128x128_bf16t_bf16n_f32t", "values")  # fmt: skip
 class ReadsBUntransposed(TiledGemm):
-    """Takes the column-major B for a row-major one."""
+    """Treats the column-major B as row-major."""
 
     def before(self) -> None:
         super().before()
@@ -206,8 +208,8 @@ class ReadsBUntransposed(TiledGemm):
 @bug(69, "nan_in_padding", "multiplies the data after K, such as NaN of the next row, by zero",
      ON_F32, "tail_shapes")  # fmt: skip
 class MasksByMultiplying(TiledGemm):
-    """A's tail along K is read, which is where the next row begins (for the last row, its own
-    end), and multiplied with zero: NaN and infinity there do not go away."""
+    """Reads the tail of A along K, where the next row starts (for the last row, its own end), and
+    multiplies it by zero, which leaves NaN and infinity there."""
 
     def load_a(self, tile: Tile, step: int) -> Array:
         block = super().load_a(tile, step)
@@ -233,7 +235,7 @@ class Hangs(TiledGemm):
 @bug(28, "odd_tile_skipped", "skips a tile that has no partner in its cluster", ON_F32,
      "tail_shapes")  # fmt: skip
 class SkipsOddTile(TiledGemm):
-    """Tiles are computed in pairs, as clusters of two, and a tile without a partner by nobody."""
+    """Tiles are computed in pairs, as clusters of two; a tile without a partner is not computed."""
 
     def work_of(self, processor: int) -> Iterable[int]:
         return range(processor, self.tile_count // 2 * 2, self.processors)
@@ -242,8 +244,8 @@ class SkipsOddTile(TiledGemm):
 @bug(29, "full_last_wave_skipped", "skips the last wave of tiles if it is full", ON_NINE_TILES,
      "tail_shapes")  # fmt: skip
 class SkipsFullLastWave(TiledGemm):
-    """A persistent kernel that takes its last wave of tiles for a partial one, of no tile where
-    the waves come out even."""
+    """A persistent kernel that assumes its last wave of tiles to be partial, which leaves that wave
+    out if it is full."""
 
     processors = 2
 
@@ -258,8 +260,8 @@ class SkipsFullLastWave(TiledGemm):
      "visits some tiles twice and others never, unless the grid is square", ON_F32,
      "tail_shapes")  # fmt: skip
 class RastersByRows(TiledGemm):
-    """Divides the tile's number by the tiles along M where those along N belong: no bijection
-    unless the grid is square."""
+    """Divides the tile's number by the count of tiles along M instead of N, which visits every tile
+    once only if the grid is square."""
 
     def tile_at(self, number: int) -> Tile:
         batch, rest = divmod(number, self.tiles_m * self.tiles_n)
@@ -272,7 +274,7 @@ class RastersByRows(TiledGemm):
 
 
 def memory_before(buffer: HostBuffer, count: int) -> HostBuffer:
-    """Up to `count` elements that lie before a contiguous buffer, within its allocation."""
+    """Up to `count` elements before a contiguous buffer, within its allocation."""
     owner = buffer.base
     if not isinstance(owner, np.ndarray):
         return buffer.reshape(-1)[:0]
@@ -282,8 +284,8 @@ def memory_before(buffer: HostBuffer, count: int) -> HostBuffer:
 
 
 def memory_behind(buffer: HostBuffer, count: int) -> HostBuffer:
-    """Up to `count` elements that lie behind a contiguous buffer, writable: as many as the
-    allocation that it is part of still has, so that nobody else's memory is touched."""
+    """Up to `count` elements after a contiguous buffer, writable: no more than its allocation
+    contains, so that no other memory is touched."""
     owner = buffer.base
     if not isinstance(owner, np.ndarray):
         return buffer.reshape(-1)[:0]

@@ -1,5 +1,5 @@
-"""s8, fp8 and gelu on the host: other ways to compute with them that are right, and planted bugs,
-most of which are one of these ways with a slip."""
+"""Mutants on the host: s8, fp8 and gelu, in other ways that are correct, and with bugs, most of
+which are a slip in one of these ways."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from gemmetry.providers.mutant_provider.host.kernels import (
 )
 
 _S8_OFFSET = 128
-"""Added to s8 makes u8 of it."""
+"""What is added to s8 to make it u8."""
 
 _FP8_EXPONENT = {E4M3: (4, 7), E5M2: (5, 15)}
-"""Format -> bits and bias of its exponent ("FP8 Formats for Deep Learning", arXiv 2209.05433,
-table 1)."""
+"""Format -> bits and bias of its exponent ("FP8 Formats for Deep Learning", arXiv 2209.05433, table
+1)."""
 
 
 @bug(57, "s8_sums_in_f32", "accumulates s8 products in f32", ON_S8_DEEP, "integers")
 class F32Sums(TiledGemm):
-    """Sums s8 products in f32, which counts to 2^24 only, where s32 is promised."""
+    """f32 counts exactly only to 2^24, and s32 is promised."""
 
     def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
         return np.asarray(accumulator.astype(np.float32) + a @ b).astype(np.int32)
@@ -48,13 +48,14 @@ class PairedS8(TiledGemm):
         return np.asarray(accumulator + self.kept(products).sum(axis=0).astype(np.int32))
 
     def kept(self, sums: Array) -> Array:
-        """What is left of the sums of two products, of each pair (pairs, rows, columns)."""
+        """What is kept of the sums of two products (pairs, rows, columns)."""
         return sums
 
 
 @bug(58, "pairs_saturate", "saturates sums of two s8 products to 16 bits", ON_S8, "integers")
 class SaturatesPairs(PairedS8):
-    """Pairs end at the largest s16. Of s8 products only two of -128 · -128 are more."""
+    """Sums of pairs saturate at the largest s16. Of s8 products, only two of -128 · -128 exceed
+    it."""
 
     def kept(self, sums: Array) -> Array:
         return np.clip(sums, -(2**15), 2**15 - 1)
@@ -62,8 +63,8 @@ class SaturatesPairs(PairedS8):
 
 @tricky(22, "s8_offset", "adds 128 to A, and corrects the sums for it", ON_S8_DEEP)
 class OffsetS8(PairedS8):
-    """A + 128 is u8, as x86's dot products want it (vpdpbusd); 128 times the column sums of B are
-    taken off again."""
+    """A + 128 is u8, as x86's dot products require (vpdpbusd); 128 times the column sums of B is
+    subtracted again."""
 
     def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
         total = super().multiply_add(accumulator, a + np.float32(_S8_OFFSET), b)
@@ -75,7 +76,8 @@ class OffsetS8(PairedS8):
      "saturates sums of two products of A + 128 to 16 bits, as pmaddubsw does", ON_S8,
      "values")  # fmt: skip
 class SaturatesOffsetPairs(OffsetS8):
-    """pmaddubsw: pairs of u8 · s8 that end at the largest s16, which many of them are beyond."""
+    """pmaddubsw: sums of pairs of u8 · s8 saturate at the largest s16, which many of them
+    exceed."""
 
     def kept(self, sums: Array) -> Array:
         return np.clip(sums, -(2**15), 2**15 - 1)
@@ -83,8 +85,8 @@ class SaturatesOffsetPairs(OffsetS8):
 
 @bug(59, "negated_in_s8", "negates -128 in 8 bits", ON_S8, "integers")
 class NegatesInS8(TiledGemm):
-    """|a| · (sign of a · b), as psignb and pmaddubsw make it: the negative of b = -128 is no s8
-    number, and stays -128."""
+    """|a| · (sign of a · b), as psignb and pmaddubsw compute it: -(-128) is not an s8 number, and
+    remains -128."""
 
     def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
         negated = np.where(b == -_S8_OFFSET, b, -b)
@@ -95,7 +97,7 @@ class NegatesInS8(TiledGemm):
 
 @bug(59, "minus_128_clamped", "replaces -128 by -127", ON_S8, "integers")
 class ClampsTo127(TiledGemm):
-    """Takes -128 for -127, as quantisers that are symmetric around zero do."""
+    """Replaces -128 by -127, as quantisers that are symmetric around zero do."""
 
     def load_a(self, tile: Tile, step: int) -> Array:
         return np.maximum(super().load_a(tile, step), np.float32(1 - _S8_OFFSET))
@@ -103,11 +105,11 @@ class ClampsTo127(TiledGemm):
 
 @tricky(23, "fp8_by_table", "decodes e4m3 numbers with a table", ON_E4M3)
 class DecodesFp8(TiledGemm):
-    """Widens fp8 through a table of its own, made from sign, exponent and significand."""
+    """Widens fp8 with a table of its own, built from sign, exponent and significand."""
 
     reserves_top_exponent: ClassVar[dict[DType, bool]] = {E4M3: False, E5M2: True}
-    """Whether the largest exponent is for infinity and NaN, as in IEEE 754; where it is not, all
-    bits set are NaN."""
+    """Whether the largest exponent is reserved for infinity and NaN, as in IEEE 754. If not, NaN
+    has all bits set."""
 
     def before(self) -> None:
         super().before()
@@ -121,7 +123,7 @@ class DecodesFp8(TiledGemm):
         return self.table(spec.dtype)[codes]
 
     def table(self, dtype: DType) -> Array:
-        """The number that each of the 256 codes stands for."""
+        """The number that each of the 256 codes represents."""
         exponent_bits, bias = _FP8_EXPONENT[dtype]
         fraction_bits = 7 - exponent_bits
         codes = np.arange(256)
@@ -146,7 +148,7 @@ class DecodesFp8(TiledGemm):
      "reads e4m3 numbers from 256 on as infinity and NaN, with scale factors and a bias",
      "matmul_128x128x128_e4m3t_e4m3n_bf16t_scaletensor_bias", "selects_lhs")  # fmt: skip
 class ReservesTopOfE4m3(DecodesFp8):
-    """Takes e4m3's largest exponent, that of 256 to 448, for infinity and NaN."""
+    """Treats e4m3's largest exponent, that of 256 to 448, as infinity and NaN."""
 
     reserves_top_exponent: ClassVar[dict[DType, bool]] = {E4M3: True, E5M2: True}
 
@@ -154,7 +156,7 @@ class ReservesTopOfE4m3(DecodesFp8):
 @bug(60, "e5m2_top_counted", "reads infinity and NaN of e5m2 as numbers",
      "matmul_128x128x128_e5m2t_e5m2n_f32t", "nan_spreads")  # fmt: skip
 class CountsTopOfE5m2(DecodesFp8):
-    """Takes e5m2's infinity and NaN for numbers, as they would be in e4m3."""
+    """Reads e5m2's infinity and NaN as numbers, as they would be in e4m3."""
 
     reserves_top_exponent: ClassVar[dict[DType, bool]] = {E4M3: False, E5M2: False}
 
@@ -163,8 +165,8 @@ class CountsTopOfE5m2(DecodesFp8):
 @bug(64, "tanh_gelu_to_bf16", "approximates gelu with tanh, with a bf16 result",
      "matmul_128x128x128_bf16t_bf16n_bf16t_gelu", "selects_lhs")  # fmt: skip
 class TanhGelu(TiledGemm):
-    """gelu by its approximation with tanh, which is off by up to 5e-4 (Hendrycks and Gimpel 2016,
-    section 2)."""
+    """The approximation of gelu with tanh is off by up to 5e-4 (Hendrycks and Gimpel 2016, section
+    2)."""
 
     def gelu(self, values: Array) -> Array:
         inner = math.sqrt(2 / math.pi) * (values + 0.044715 * values**3)
@@ -173,8 +175,8 @@ class TanhGelu(TiledGemm):
 
 @tricky(24, "gelu_by_formula", "approximates the error function to within 1.5e-7", ON_GELU)
 class RationalGelu(TiledGemm):
-    """gelu by a short formula for the error function, within 1.5e-7 of it (Abramowitz and Stegun
-    1964, 7.1.26), in f32."""
+    """Computes gelu in f32 with a short formula for the error function that is within 1.5e-7 of it
+    (Abramowitz and Stegun 1964, 7.1.26)."""
 
     coefficients = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
 

@@ -1,4 +1,4 @@
-"""Planted on the host: bugs between the loop along K, its buffers and the epilogue's."""
+"""Mutants on the host: bugs between the loop along K, its buffers and those of the epilogue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gemmetry.providers.mutant_provider.host.kernels import ON_BF16, ON_DEEP, bu
 
 @bug(8, "half_step_missed", "leaves out the last 16 products along K", ON_DEEP, "values")
 class MissesHalfAStep(TiledGemm):
-    """The loop over the instructions of the last stage ends one too early."""
+    """The loop over the instructions of the last stage ends one instruction early."""
 
     def load_a(self, tile: Tile, step: int) -> Array:
         block = super().load_a(tile, step)
@@ -33,7 +33,7 @@ class MissesHalfAStep(TiledGemm):
 @bug(9, "step_counted_twice", "adds a step twice when the ring of buffers wraps around", ON_DEEP,
      "values")  # fmt: skip
 class CountsAStepTwice(TiledGemm):
-    """The first stage after the ring's wrap is consumed once more."""
+    """The first stage after the ring wraps around is consumed once more."""
 
     def mainloop(self, tile: Tile, steps: range) -> Array:
         total = super().mainloop(tile, steps)
@@ -57,8 +57,8 @@ class MissingBarrier(Racing):
 @bug(11, "barrier_in_branch", "half of the warps skip a barrier in tiles at the right edge",
      ON_BF16, "tail_shapes")  # fmt: skip
 class BarrierInBranch(TiledGemm):
-    """In tiles at the right edge half of the warps skip a barrier, so that all later ones pair up
-    one too early for the other half, which reads what the stage held before."""
+    """In tiles at the right edge, half of the warps skip a barrier. All later barriers then pair up
+    one too early for the other half, which reads the previous contents of the stage."""
 
     def fill(self, tile: Tile, step: int) -> None:
         slot, half = step % self.stages, self.tile_m // 2
@@ -70,7 +70,8 @@ class BarrierInBranch(TiledGemm):
 
 @bug(12, "stages_share_memory", "uses one buffer for all stages of B", ON_DEEP, "values")
 class StagesShareMemory(TiledGemm):
-    """All stages of B are one buffer: each copy ahead overwrites what is not consumed yet."""
+    """All stages of B are one buffer, so that each copy ahead overwrites what is not consumed
+    yet."""
 
     one_by_one = True
 
@@ -83,8 +84,8 @@ class StagesShareMemory(TiledGemm):
 @bug(14, "warps_share_staging", "stages the columns of all warps at the same address", ON_BF16,
      "values")  # fmt: skip
 class WarpsShareStaging(TiledGemm):
-    """Each warp stages its 16 columns at the same place; what the last one wrote is stored for
-    all of them."""
+    """Each warp stages its 16 columns at the same address, and what the last warp wrote is stored
+    for all of them."""
 
     def staged(self, tile: Tile, block: Array) -> Array:
         block = super().staged(tile, block)
@@ -97,8 +98,8 @@ class WarpsShareStaging(TiledGemm):
 @bug(15, "wrong_phase", "sometimes consumes a stage of the first round before it is filled",
      ON_BF16, "every_call")  # fmt: skip
 class WrongPhase(Racing):
-    """Waits for the phase that has passed already: a stage of the ring's first round is consumed
-    before it is filled."""
+    """Waits for the phase that has already passed, so that a stage of the ring's first round is
+    consumed before it is filled."""
 
     def fill(self, tile: Tile, step: int) -> None:
         if not (self.struck(tile) and step == self.victim_step % self.stages):
@@ -108,8 +109,8 @@ class WrongPhase(Racing):
 @bug(16, "too_few_bytes_expected", "consumes half-filled stages when the inputs are not cached",
      ON_BF16, "tail_shapes")  # fmt: skip
 class ExpectsTooFewBytes(Racing):
-    """The barrier opens when half of a stage has come. That matters where memory is cold: for
-    buffers that the launch before did not read."""
+    """The barrier opens when half of a stage has arrived. This matters if memory is not cached: for
+    buffers that the previous launch did not read."""
 
     odds = 0.7
 
@@ -134,8 +135,8 @@ class ExpectsTooFewBytes(Racing):
 @bug(18, "live_stage_overwritten", "sometimes overwrites a stage that is still being read", ON_DEEP,
      "every_call")  # fmt: skip
 class OverwritesLiveStage(Racing):
-    """The producer does not wait until a stage is consumed: rows of it hold the step that comes
-    one round of the ring later."""
+    """The producer does not wait until a stage is consumed, so that its rows hold the step that
+    comes one round of the ring later."""
 
     def read(self, tile: Tile, step: int) -> tuple[Array, Array]:
         a, b = super().read(tile, step)
@@ -164,8 +165,8 @@ class MissingProxyFence(Racing):
 @bug(20, "staging_reused_early", "sometimes overwrites a tile that is still being stored", ON_BF16,
      "every_call")  # fmt: skip
 class ReusesStagingTooEarly(Racing):
-    """The next tile's epilogue writes to shared memory while the store of the tile before, of the
-    same processor, still reads it."""
+    """The epilogue of the next tile writes to shared memory while the store of the same processor's
+    previous tile still reads it."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -173,7 +174,7 @@ class ReusesStagingTooEarly(Racing):
 
     def before(self) -> None:
         super().before()
-        # The first tile of a processor has none before it.
+        # The first tile of a processor has no predecessor.
         self.victim = max(self.victim, min(self.processors, self.tile_count - 1))
 
     def store(self, tile: Tile, block: Array) -> None:
@@ -190,7 +191,7 @@ class ReusesStagingTooEarly(Racing):
 @bug(21, "exits_before_store", "sometimes exits before its last tile is stored", ON_BF16,
      "every_call")  # fmt: skip
 class ExitsBeforeStoring(Racing):
-    """A processor is done before the store of its last tile is."""
+    """A processor exits before the store of its last tile."""
 
     def before(self) -> None:
         super().before()
@@ -208,7 +209,7 @@ class ExitsBeforeStoring(Racing):
      "sometimes reads the accumulator before the last products are added", ON_DEEP,
      "every_call")  # fmt: skip
 class ReadsBeforeWaiting(Racing):
-    """Rows of the accumulator are read before the last matrix instructions have ended."""
+    """Rows of the accumulator are read before the last matrix instructions are complete."""
 
     def mainloop(self, tile: Tile, steps: range) -> Array:
         total = super().mainloop(tile, steps)
@@ -220,8 +221,8 @@ class ReadsBeforeWaiting(Racing):
 @bug(23, "wrong_swizzle", "reads the columns of B with the wrong swizzle in half of each stage",
      ON_BF16, "values")  # fmt: skip
 class WrongSwizzle(TiledGemm):
-    """In the second half of each stage, chunks of eight columns of B are where their neighbour
-    should be: the swizzle's phase does not follow the offset along K."""
+    """In the second half of each stage, chunks of eight columns of B are swapped with their
+    neighbours: the phase of the swizzle does not follow the offset along K."""
 
     def load_b(self, tile: Tile, step: int) -> Array:
         block = super().load_b(tile, step).copy()
@@ -233,7 +234,7 @@ class WrongSwizzle(TiledGemm):
 
 @bug(24, "fragment_rows_swapped", "swaps rows r and r + 8 of each group of 16", ON_BF16, "values")
 class SwapsFragmentRows(TiledGemm):
-    """Rows r and r + 8 of each 16 change places between registers and shared memory."""
+    """The rows are swapped on the way from registers to shared memory."""
 
     def staged(self, tile: Tile, block: Array) -> Array:
         rows = np.arange(block.shape[0])
@@ -244,8 +245,6 @@ class SwapsFragmentRows(TiledGemm):
 @bug(27, "multicast_to_both", "gives both blocks of a cluster the A of the first", ON_BF16,
      "values")  # fmt: skip
 class MulticastsToBoth(TiledGemm):
-    """In a cluster of two tiles along M both get the A of the first."""
-
     def load_a(self, tile: Tile, step: int) -> Array:
         if tile.row // self.tile_m % 2:
             tile = replace(tile, row=tile.row - self.tile_m)

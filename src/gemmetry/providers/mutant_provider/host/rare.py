@@ -1,5 +1,5 @@
-"""Planted on the host: kernels that are right but for values, calls, threads, addresses and sizes
-that are rare. What is special about each stands in its first line."""
+"""Mutants on the host: kernels that fail only for rare values, calls, threads, addresses and
+sizes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _THREADS = 1024
 
 @bug(72, "factors_in_bf16", "rounds scale factors to bf16", _TENSOR_SCALES, "scale_factors")
 class FactorsInBf16(TiledGemm):
-    """Keeps scale factors in bf16, where they are powers of two as well as not."""
+    """Stores scale factors in bf16, whether they are powers of two or not."""
 
     def scale_a(self, tile: Tile) -> Array:
         return to_float32(quantize(super().scale_a(tile), BF16))
@@ -51,7 +51,8 @@ class FactorsInBf16(TiledGemm):
 @bug(72, "small_factors_clamped", "raises scale factors of B below 2^-12 to 2^-12", _TENSOR_SCALES,
      "scale_factors")  # fmt: skip
 class FactorsClamped(TiledGemm):
-    """Takes factors of B below 2^-12 for that, so that nothing is divided by zero elsewhere."""
+    """Raises scale factors of B below 2^-12 to that value, to avoid a division by zero
+    elsewhere."""
 
     def scale_b(self, tile: Tile) -> Array:
         factors = super().scale_b(tile)
@@ -62,7 +63,7 @@ class FactorsClamped(TiledGemm):
 @bug(72, "rows_scaled_in_f16", "stores the sum times the scale factor of the row in f16",
      _ROW_SCALES, "scale_factors")  # fmt: skip
 class RowsScaledInF16(TiledGemm):
-    """Keeps a row's sum times the row's factor in f16, before the column's factor."""
+    """Stores the sum times the row's scale factor in f16, before the column's scale factor."""
 
     def scaled(self, tile: Tile, values: Array) -> Array:
         assert self.signature.scaling is not Scaling.NONE
@@ -108,7 +109,7 @@ class StoresLastTilesBeforeAdding(StoresBeforeAdding):
 
 
 class KeepsLast(TiledGemm):
-    """Keeps the last inputs and result, and gives that again where `is_close` says so."""
+    """Keeps the last inputs and their result, which it returns again if `is_close` is true."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -130,13 +131,13 @@ class KeepsLast(TiledGemm):
      "returns its last result again if inputs changed by at most 1e-5 of their norm", _F32,
      "many_calls")  # fmt: skip
 class CloseByNorm(KeepsLast):
-    """Close is where the norm of the difference is small against that of the inputs."""
+    """Compares the norm of the difference with that of the inputs."""
 
     def is_close(self, inputs: Sequence[HostBuffer]) -> bool:
         def is_small(now: HostBuffer, before: Array) -> bool:
             wide = to_float64(before)
             change = np.linalg.norm(to_float64(now) - wide)
-            # NaN where either holds one, or infinity.
+            # NaN if either contains NaN or infinity.
             return bool(change / np.linalg.norm(wide) <= _CLOSE_NORM)
 
         with np.errstate(all="ignore"):
@@ -146,7 +147,7 @@ class CloseByNorm(KeepsLast):
 @bug(74, "close_by_half", "returns its last result again if the inputs are the same in bf16", _F32,
      "many_calls")  # fmt: skip
 class CloseByHalf(KeepsLast):
-    """Close is what is the same bytes in bf16."""
+    """Compares the inputs after rounding to bf16."""
 
     def is_close(self, inputs: Sequence[HostBuffer]) -> bool:
         return all(map(np.array_equal, map(self.short, inputs), map(self.short, self.last[:-1])))
@@ -159,7 +160,7 @@ class CloseByHalf(KeepsLast):
      "returns its last result again if all but the last two bits are the same", _BF16,
      "many_calls")  # fmt: skip
 class CloseButForLastBits(KeepsLast):
-    """Close is what is the same but for the last two bits of each number."""
+    """Compares all but the last two bits of each number."""
 
     def is_close(self, inputs: Sequence[HostBuffer]) -> bool:
         return all(
@@ -173,7 +174,7 @@ class CloseButForLastBits(KeepsLast):
 
 @bug(75, "weights_after_some_calls", "packs B permanently at the 49th launch", _F32, "many_calls")
 class WeightsAfterSomeCalls(TiledGemm):
-    """Takes B for weights from the 49th launch on, and packs it for good."""
+    """Treats B as weights from the 49th launch on, and packs it permanently."""
 
     packed: Array | None = None
 
@@ -203,7 +204,7 @@ class RingOfOperands(TiledGemm):
 
 @bug(75, "launch_lost_at_wrap", "does nothing at every 64th launch", _F32, "many_calls")
 class LaunchLostAtWrap(TiledGemm):
-    """Counts launches in six bits, and takes the last of them for one that is done."""
+    """Counts launches in six bits, and treats the last of them as already done."""
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         if self.launches % (_LAST_LAUNCH + 1) == _LAST_LAUNCH:
@@ -218,7 +219,7 @@ class LaunchLostAtWrap(TiledGemm):
 @bug(76, "workspace_of_thread", "has a workspace only in the thread that built it", _F32,
      "other_thread")  # fmt: skip
 class WorkspaceOfThread(TiledGemm):
-    """Has its workspace in the thread that built it; others have none: an AttributeError."""
+    """Other threads have no workspace, which raises an AttributeError."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -233,7 +234,7 @@ class WorkspaceOfThread(TiledGemm):
 @bug(76, "mode_of_thread", "sets its arithmetic mode only in the thread that built it", _F32,
      "other_thread")  # fmt: skip
 class ModeOfThread(TiledGemm):
-    """Sets the arithmetic of the thread that built it; others round inputs to bf16."""
+    """Sets the arithmetic mode of the thread that built it; other threads round inputs to bf16."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -249,8 +250,6 @@ class ModeOfThread(TiledGemm):
 @bug(76, "epilogue_of_thread", "adds the bias only in the thread that built it", f"{_BF16}_bias",
      "other_thread")  # fmt: skip
 class EpilogueOfThread(TiledGemm):
-    """Adds the bias in the thread that built it only."""
-
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
         self.builder = threading.get_ident()
@@ -281,7 +280,7 @@ class ReadsAlignedB(TiledGemm):
      "ignores A before the first address that is a multiple of 16 bytes", _F32,
      "unaligned_buffers")  # fmt: skip
 class SkipsUnalignedHead(TiledGemm):
-    """Begins at the first multiple of 16 bytes of A, and takes what is before it for zero."""
+    """Starts at the first multiple of 16 bytes in A, and treats what is before it as zero."""
 
     def before(self) -> None:
         super().before()
@@ -295,7 +294,7 @@ class SkipsUnalignedHead(TiledGemm):
 @bug(77, "stores_aligned", "stores to the address of the output rounded up to 16 bytes", _F32,
      "unaligned_buffers")  # fmt: skip
 class StoresAligned(TiledGemm):
-    """Stores vectors to the multiple of 16 bytes behind the output's address."""
+    """Stores vectors to the multiple of 16 bytes at or after the output's address."""
 
     def after(self) -> None:
         super().after()
@@ -312,8 +311,6 @@ class StoresAligned(TiledGemm):
 @bug(78, "relu_by_magnitude", "computes relu as (x + |x|) / 2, which is NaN for minus infinity",
      f"{_F32}_bias_relu", "inf_spreads")  # fmt: skip
 class ReluByMagnitude(TiledGemm):
-    """relu as (x + |x|) / 2: minus infinity becomes NaN."""
-
     def relu(self, values: Array) -> Array:
         half = values.dtype.type(0.5)
         return np.asarray(half * values + half * np.abs(values))
@@ -322,8 +319,6 @@ class ReluByMagnitude(TiledGemm):
 @bug(78, "relu_by_difference", "computes relu as x - min(x, 0), which is NaN for minus infinity",
      f"{_BF16}_relu", "inf_spreads")  # fmt: skip
 class ReluByDifference(TiledGemm):
-    """relu as x - min(x, 0): minus infinity becomes NaN."""
-
     def relu(self, values: Array) -> Array:
         return np.asarray(values - np.minimum(values, 0))
 
@@ -333,8 +328,6 @@ class ReluByDifference(TiledGemm):
 
 @bug(79, "steps_in_eleven_bits", "counts steps of 32 along K in eleven bits", _F32, "long_axes")
 class StepsInElevenBits(TiledGemm):
-    """Counts steps along K in eleven bits."""
-
     def compute(self, tile: Tile) -> None:
         steps = range(self.step_count % (1 << _STEP_BITS) or self.step_count)
         self.epilogue(tile, self.mainloop(tile, steps))
@@ -342,7 +335,7 @@ class StepsInElevenBits(TiledGemm):
 
 @bug(79, "products_in_signed_16", "stores K in a signed 16-bit number", _BF16, "long_axes")
 class ProductsInSigned16(TiledGemm):
-    """K is a signed number of 16 bits, and there is nothing to do where it is negative."""
+    """K is a signed 16-bit number, and there is nothing to do if it is negative."""
 
     def compute(self, tile: Tile) -> None:
         last = min(self.step_count, max(1, _LARGEST_S16 // self.tile_k))
@@ -352,7 +345,7 @@ class ProductsInSigned16(TiledGemm):
 @bug(79, "rows_of_b_in_16_bits", "starts again at the first row of B after 65536 rows",
      "matmul_64x64x64_s8t_s8n_s32t", "long_axes")  # fmt: skip
 class RowsOfBIn16Bits(TiledGemm):
-    """Counts rows of B in 16 bits: reads the first ones again behind 65536 of them."""
+    """Counts rows of B in 16 bits, and so reads the first rows again after 65536 of them."""
 
     def load_b(self, tile: Tile, step: int) -> Array:
         return super().load_b(tile, step % ((1 << 16) // self.tile_k))
@@ -360,7 +353,7 @@ class RowsOfBIn16Bits(TiledGemm):
 
 @bug(80, "columns_past_1024", "has threads for only 1024 columns", _F32, "long_axes")
 class ColumnsPast1024(TiledGemm):
-    """Has 1024 threads, one for each column: what lies behind them is never written."""
+    """Has 1024 threads, one for each column; columns after them are never written."""
 
     def store(self, tile: Tile, block: Array) -> None:
         if tile.column < _THREADS:
@@ -369,7 +362,8 @@ class ColumnsPast1024(TiledGemm):
 
 @bug(80, "column_tiles_in_four_bits", "counts columns of tiles in four bits", _BF16, "long_axes")
 class ColumnTilesInFourBits(TiledGemm):
-    """Counts columns of tiles in four bits: those behind sixteen go over the first ones."""
+    """Counts columns of tiles in four bits, so that those after sixteen overwrite the first
+    ones."""
 
     def tile_at(self, number: int) -> Tile:
         tile = super().tile_at(number)
@@ -378,7 +372,7 @@ class ColumnTilesInFourBits(TiledGemm):
 
 @bug(80, "rows_in_16_bits", "counts rows in 16 bits", _F32, "long_axes", level="paranoid")
 class RowsIn16Bits(TiledGemm):
-    """Counts rows in 16 bits: stores those behind 65536 over the first ones."""
+    """Counts rows in 16 bits, so that those after 65536 overwrite the first ones."""
 
     def tile_at(self, number: int) -> Tile:
         tile = super().tile_at(number)

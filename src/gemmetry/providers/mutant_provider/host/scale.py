@@ -1,5 +1,5 @@
-"""Planted on the host: numbers that share a scale, have a fixed point or end at an epsilon, f16 at
-both ends of its range, and NaN and infinity on their way; with right kernels that resemble them."""
+"""Mutants on the host: shared exponents, fixed point, epsilons, both ends of the range of f16, and
+how NaN and infinity spread; with correct kernels that resemble them."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from gemmetry.providers.mutant_provider.host.kernels import (
 )
 
 EPSILON = 1e-12
-"""Below which numbers are taken for zero, or added to what is divided by."""
+"""Below it, numbers are treated as zero, or it is added to a divisor."""
 
 
 def _power_of_two(largest: Array) -> Array:
-    """The power of two at or below each of `largest`, 1 for zero and for what is no number."""
+    """The largest power of two not above each of `largest`; 1 for zero, NaN and infinity."""
     usable = np.where((largest > 0) & np.isfinite(largest), largest, 1)
     return np.asarray(np.exp2(np.floor(np.log2(usable))), largest.dtype)
 
 
 def _fixed(values: Array, unit: Array | float) -> Array:
-    """`values` as whole multiples of 2**-24 `unit`; NaN and infinity stay."""
+    """`values` as multiples of 2**-24 `unit`; NaN and infinity are unchanged."""
     step = np.asarray(unit) * 2.0**-24
     wide = to_float64(np.asarray(values))
     rounded = np.rint(wide / step) * step
@@ -66,7 +66,7 @@ class SharesExponentsOfB(TiledGemm):
 @tricky(30, "fixed_point_by_norm", "stores rows of A as integers and a factor, as declared", ON_F32,
         Trait.NORMWISE)  # fmt: skip
 class FixedPointRows(NormalisesRows):
-    """Rows of A as whole numbers of 25 bits and a factor, as integer units need them."""
+    """Stores rows of A as 25-bit integers and a factor, as integer units need them."""
 
     def before(self) -> None:
         super().before()
@@ -75,7 +75,7 @@ class FixedPointRows(NormalisesRows):
 
 @bug(67, "fixed_point", "rounds inputs to multiples of 2^-40", ON_BF16, "scaled_along_k")
 class FixedPoint(RoundsInputs):
-    """All numbers are whole multiples of 2**-40."""
+    """All inputs become multiples of 2**-40."""
 
     def rounded_input(self, block: Array) -> Array:
         return _fixed(block, 2.0**-16)
@@ -83,15 +83,13 @@ class FixedPoint(RoundsInputs):
 
 @bug(67, "ends_at_epsilon", "treats inputs below 1e-12 as zero", ON_F32, "scaled_along_k")
 class EndsAtEpsilon(RoundsInputs):
-    """What is smaller than 1e-12 counts as zero."""
-
     def rounded_input(self, block: Array) -> Array:
         return np.where(np.abs(block) < EPSILON, block * 0, block)
 
 
 @bug(67, "small_bf16_flushed", "treats bf16 inputs below 2^-60 as zero", ON_BF16, "scaled_along_k")
 class FlushesSmallBf16(RoundsInputs):
-    """bf16 numbers below 2**-60 count as zero, where nothing subnormal is near."""
+    """The threshold is far above subnormal numbers."""
 
     def rounded_input(self, block: Array) -> Array:
         return np.where(np.abs(block) < 2.0**-60, block * 0, block)
@@ -100,7 +98,7 @@ class FlushesSmallBf16(RoundsInputs):
 @bug(67, "epsilon_in_divisor", "divides columns of A by their largest number plus 1e-12", ON_F32,
      "scaled_along_k")  # fmt: skip
 class EpsilonInDivisor(TiledGemm):
-    """Divides columns of A by their largest number plus 1e-12, and multiplies rows of B with it."""
+    """Divides columns of A by their largest number plus 1e-12, and multiplies rows of B by it."""
 
     def before(self) -> None:
         super().before()
@@ -112,7 +110,7 @@ class EpsilonInDivisor(TiledGemm):
 
 @bug(67, "clamps_at_2_30", "clamps inputs to 2^30", ON_BF16, "scaled_along_k")
 class ClampsInputs(RoundsInputs):
-    """Ends numbers at 2**30, far beyond activations; NaN stays."""
+    """Clamps numbers to 2**30, far beyond activations; NaN is unchanged."""
 
     def rounded_input(self, block: Array) -> Array:
         return np.where(np.isinf(block), block, np.clip(block, -(2.0**30), 2.0**30))
@@ -121,7 +119,7 @@ class ClampsInputs(RoundsInputs):
 @bug(67, "squares_on_the_way", "computes magnitudes as square roots of squares", ON_BF16,
      "scaled_along_k")  # fmt: skip
 class SquaresOnTheWay(RoundsInputs):
-    """Takes magnitudes as roots of squares, which overflow and underflow before their roots do."""
+    """The squares overflow and underflow before their roots do."""
 
     def rounded_input(self, block: Array) -> Array:
         squares = np.square(block.astype(np.float32))
@@ -132,7 +130,7 @@ class SquaresOnTheWay(RoundsInputs):
         ON_F32)  # fmt: skip
 class BalancesColumns(TiledGemm):
     """Right: divides columns of A by powers of two near their largest numbers, and multiplies the
-    rows of B with them."""
+    rows of B by them."""
 
     def before(self) -> None:
         super().before()
@@ -143,7 +141,8 @@ class BalancesColumns(TiledGemm):
 
 @tricky(30, "rows_scaled_gently", "divides rows of A by powers of two up to 2^20", ON_BF16)
 class ScalesRowsGently(NormalisesRows):
-    """Right: a power of two for each row, between 2**-20 and 2**20, so that nothing underflows."""
+    """Right: uses a power of two between 2**-20 and 2**20 for each row, so that nothing
+    underflows."""
 
     def factors_of(self, largest: Array) -> Array:
         return np.asarray(np.clip(_power_of_two(largest), 2.0**-20, 2.0**20), largest.dtype)
@@ -154,7 +153,7 @@ class ScalesRowsGently(NormalisesRows):
 
 @bug(68, "f16_inputs_flushed", "treats subnormal f16 inputs as zero", ON_F16, "subnormals")
 class FlushesInputs(RoundsInputs):
-    """Takes subnormal f16 numbers for zero, which every f16 instruction counts in full."""
+    """Every f16 instruction respects subnormal numbers."""
 
     def rounded_input(self, block: Array) -> Array:
         return np.where(np.abs(block) < smallest_normal(self.signature.lhs), block * 0, block)
@@ -163,8 +162,6 @@ class FlushesInputs(RoundsInputs):
 @bug(68, "f16_results_flushed", "stores zero for subnormal f16 results", f"{ON_F16}_alpha1em06",
      "values")  # fmt: skip
 class FlushesResults(TiledGemm):
-    """Stores zero for a subnormal f16 result."""
-
     def rounded(self, values: Array) -> Array:
         block = super().rounded(values)
         tiny = np.abs(to_float32(block)) < smallest_normal(self.signature.result)
@@ -173,7 +170,7 @@ class FlushesResults(TiledGemm):
 
 @bug(68, "f16_saturates", "clamps f16 results to 65504", ON_F16, "overflow")
 class SaturatesF16(TiledGemm):
-    """Ends f16 results at 65504, where infinity is due."""
+    """Stores 65504 where the result is infinity."""
 
     def rounded(self, values: Array) -> Array:
         largest = self.signature.result.maximum
@@ -185,7 +182,7 @@ class SaturatesF16(TiledGemm):
 @bug(68, "overflows_upwards", "stores +infinity for results below the range of f16", ON_F16,
      "overflow")  # fmt: skip
 class OverflowsUpwards(TiledGemm):
-    """Makes +infinity of every result that is too large, whatever its sign."""
+    """Stores +infinity for every result that is out of range, whatever its sign."""
 
     def rounded(self, values: Array) -> Array:
         block = super().rounded(values).copy()
@@ -198,7 +195,7 @@ class OverflowsUpwards(TiledGemm):
 
 @bug(69, "infinity_without_sign", "turns -infinity into +infinity", ON_F32, "inf_spreads")
 class InfinityWithoutSign(TiledGemm):
-    """Infinity in the inputs makes +infinity, whatever it is multiplied with."""
+    """Infinity in the inputs becomes +infinity, whatever it is multiplied by."""
 
     def store(self, tile: Tile, block: Array) -> None:
         super().store(tile, np.where(np.isinf(block), np.abs(block), block))
@@ -207,7 +204,7 @@ class InfinityWithoutSign(TiledGemm):
 @bug(69, "nan_spoils_neighbours", "leaves out products in tiles that contain NaN", ON_F32,
      "nan_spreads")  # fmt: skip
 class NanSpoilsNeighbours(TiledGemm):
-    """Takes a short cut in tiles with a NaN: their last 16 products along K are left out."""
+    """Takes a short cut in tiles with NaN, which leaves out their last 16 products along K."""
 
     def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
         if np.isnan(a).any() or np.isnan(b).any():
@@ -218,7 +215,7 @@ class NanSpoilsNeighbours(TiledGemm):
 @bug(69, "nan_cleaned_in_place", "replaces NaN in the input A by zero after the product", ON_BF16,
      "nan_spreads")  # fmt: skip
 class CleansInputs(TiledGemm):
-    """Multiplies right, and makes zeros of NaN in A behind the product."""
+    """Multiplies correctly, and then replaces NaN in A by zero."""
 
     def after(self) -> None:
         super().after()
@@ -230,7 +227,7 @@ class CleansInputs(TiledGemm):
      "replaces infinity in the input B by the largest number after the product", ON_F32,
      "inf_spreads")  # fmt: skip
 class CleansInfinity(TiledGemm):
-    """Makes the largest number of infinity in B behind the product."""
+    """Multiplies correctly, and then replaces infinity in B by the largest number."""
 
     def after(self) -> None:
         super().after()
@@ -241,7 +238,7 @@ class CleansInfinity(TiledGemm):
 @bug(69, "workspace_times_zero", "clears a workspace by multiplying it by zero", ON_F32,
      "nan_spreads")  # fmt: skip
 class ClearsByMultiplying(TiledGemm):
-    """Clears a workspace of sums with a factor of zero, which leaves NaN in it for ever."""
+    """Multiplies a workspace of sums by zero, which leaves NaN in it forever."""
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         if self.launches == 0:
@@ -262,7 +259,7 @@ class ClearsByMultiplying(TiledGemm):
 
 @tricky(31, "nan_by_flag", "keeps a flag for each row and column that contains NaN", ON_F32)
 class NanByFlag(TiledGemm):
-    """Right: a row that holds NaN is not multiplied but marked, and so is a column."""
+    """Right: rows and columns that contain NaN are flagged instead of multiplied."""
 
     def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
         rows, columns = np.isnan(a).any(axis=1), np.isnan(b).any(axis=0)

@@ -1,4 +1,4 @@
-"""Planted on the host, right and wrong: blocks that share one tile's sum, as split-k does."""
+"""Mutants on the host, correct and wrong: blocks that share the sum of one tile, as in split-k."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gemmetry.providers.mutant_provider.host.kernels import ON_DEEP, bug, tricky
 
 @tricky(1, "split_k", "splits K into slices that are added in order", ON_DEEP)
 class SplitK(TiledGemm):
-    """Slices of K are summed by different blocks into a workspace; the block that arrives last,
-    as a semaphore tells, adds the slices in their order and finishes the tile."""
+    """Different blocks sum slices of K into a workspace. A semaphore counts arrivals, and the block
+    that arrives last adds the slices in their order and finishes the tile."""
 
     slices = 4
 
@@ -57,8 +57,8 @@ class SplitK(TiledGemm):
 @tricky(2, "split_k_atomics", "splits K into slices that are added in an order that varies",
         ON_DEEP, Trait.NONDETERMINISTIC)  # fmt: skip
 class SplitKAtomics(SplitK):
-    """Blocks add to one sum with atomics, in whatever order they come: a launch may differ from
-    another in its last bits."""
+    """Blocks add to one sum with atomics, in whatever order they arrive, so that the last bits may
+    differ from launch to launch."""
 
     def before(self) -> None:
         super().before()
@@ -76,15 +76,16 @@ class SplitKAtomics(SplitK):
 
 @tricky(3, "stream_k", "divides tiles unevenly among processors", ON_DEEP)
 class StreamK(TiledGemm):
-    """All steps of all tiles form one sequence that the processors share evenly. Who has a tile's
-    first step owns it, and adds what others computed of it when their flags are up."""
+    """All steps of all tiles form one sequence that is divided evenly among the processors. The
+    processor that has a tile's first step owns it, and adds what others computed of it once their
+    flags are set."""
 
     processors = 3
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
         self.partials = np.zeros((self.processors, self.tile_m, self.tile_n), self.accumulator)
-        """What each processor computed of the tile that it did not begin."""
+        """What each processor computed of the tile that it did not start."""
 
     def run_grid(self) -> None:
         units = self.tile_count * self.step_count
@@ -127,7 +128,7 @@ class SumsNotCleared(SplitKAtomics):
 @bug(33, "semaphore_not_reset", "does not reset the semaphore of the slices", ON_DEEP,
      "second_launch")  # fmt: skip
 class SemaphoreNotReset(SplitK):
-    """From the second launch on, no block takes itself for the last."""
+    """From the second launch on, no block recognises itself as the last."""
 
     def reset_semaphore(self) -> None:
         pass
@@ -136,7 +137,7 @@ class SemaphoreNotReset(SplitK):
 @bug(34, "uneven_slice_dropped", "drops the steps that are left over when slices get equal shares",
      ON_DEEP, "tail_shapes")  # fmt: skip
 class DropsUnevenSlice(SplitK):
-    """Steps that the slices do not divide evenly are nobody's."""
+    """Steps that remain after an even division belong to no slice."""
 
     def slice_steps(self, index: int) -> range:
         each = self.step_count // self.slices
@@ -146,8 +147,8 @@ class DropsUnevenSlice(SplitK):
 @bug(35, "peer_read_early", "sometimes adds the sum that a peer left in the previous launch",
      ON_DEEP, "tail_shapes")  # fmt: skip
 class ReadsPeerTooEarly(Racing, StreamK):
-    """The owner adds what a peer's place in the workspace holds before the peer has written it:
-    what the launch before left. That shows only where the launch before had other inputs."""
+    """The owner adds the peer's place in the workspace before the peer has written it, and so what
+    the previous launch left there. This shows only if the previous launch had other inputs."""
 
     odds = 0.8
 
@@ -168,7 +169,7 @@ class ReadsPeerTooEarly(Racing, StreamK):
 
 @bug(36, "bf16_partials", "keeps the sums of the slices in bf16", ON_DEEP, "integers")
 class RoundsPartials(SplitK):
-    """The workspace of the slices holds bf16 numbers, where f32 sums are promised."""
+    """The workspace of the slices holds bf16 numbers, although f32 sums are promised."""
 
     def contribute(self, tile: Tile, index: int, partial: Array) -> None:
         super().contribute(tile, index, to_float32(quantize(partial, BF16)))

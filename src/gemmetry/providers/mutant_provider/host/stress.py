@@ -1,4 +1,4 @@
-"""Planted on the host: kernels that are right as long as memory is fresh or nothing else runs."""
+"""Mutants on the host: kernels that are right as long as memory is fresh or nothing else runs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledG
 from gemmetry.providers.mutant_provider.host.kernels import ON_F32, bug
 
 WORKSPACE_BYTES = 40 * 2**20
-"""Above the 32 MiB from which on the GNU C library asks the system for fresh pages each time
-(mallopt(3), M_MMAP_THRESHOLD), so that this workspace is zero unless somebody fills it."""
+"""Above 32 MiB the GNU C library requests fresh pages from the system each time (mallopt(3),
+M_MMAP_THRESHOLD), so that this workspace is zero unless something fills it."""
 
 WAIT_S = 0.005
 LATE_NS = 500_000
-"""A partner is late where other threads have run for so long during the wait."""
+"""A partner is late if other threads have run for this long during the wait."""
 
 
 @bug(55, "workspace_taken_for_zero", "adds to a workspace that it never clears", ON_F32,
      "spoiled_scratch")  # fmt: skip
 class TakesWorkspaceForZero(TiledGemm):
-    """Adds to sums in a workspace that it gets for each launch and never sets to zero."""
+    """Adds to a workspace that it allocates at each launch and never clears."""
 
     def before(self) -> None:
         super().before()
@@ -44,8 +44,8 @@ class TakesWorkspaceForZero(TiledGemm):
 @bug(56, "fixed_wait_for_partner", "waits a fixed time for the part of K of another block", ON_F32,
      "under_load", level="paranoid")  # fmt: skip
 class WaitsFixedTime(TiledGemm):
-    """Waits for another block's half of K for a time that is enough while nothing else runs, and
-    then stores the last tile without it. What else runs are the other threads of Python."""
+    """Waits for another block's half of K for a time that is sufficient while nothing else runs,
+    and then stores the last tile without it. Other Python threads are what else may run."""
 
     def after(self) -> None:
         ran_before_ns = _others_ran_ns()

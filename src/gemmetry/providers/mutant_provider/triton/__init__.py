@@ -1,1 +1,1 @@
-"""Planted kernels in Triton."""
+"""Mutants in Triton."""

@@ -1,4 +1,4 @@
-"""Planted kernels in Triton; ``kernels/triton_mutants.py`` carries them all."""
+"""The table of Triton mutants; ``kernels/triton_mutants.py`` contains all of them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from gemmetry.providers.mutant_provider.mutant import Carrier, Mutant
 
 TILE = (32, 32, 32)
 _ALIGNED = "matmul_64x32x64_f32t_f32t_f32t"
-"""Tiles divide it: only another shape shows what is wrong with tails."""
+"""Tiles divide it, so that bugs in tails show only at other shapes."""
 _UNEVEN = "matmul_70x40x50_f32t_f32t_f32t"
-"""Few tiles, because the interpreter takes about a millisecond for each step of each tile."""
+"""It has few tiles, because the interpreter takes about a millisecond for each step of each
+tile."""
 
 
 @dataclass(frozen=True, slots=True)
 class TritonRecipe:
-    """The compile-time constants of a planted kernel besides its number, and its grid."""
+    """The compile-time constants of a mutant apart from its number, and its grid."""
 
     programs: int = 0
-    """That share all tiles; 0: one for each tile."""
+    """Programs among which all tiles are divided; 0: one for each tile."""
     splits: int = 1
     reversed: bool = False
     thirds: bool = False
     code: int = 0
-    """What the constant MUTANT is, where the bug's number stands for another kernel; 0: that."""
+    """The value of the constant MUTANT where another kernel has the bug's number; 0: that
+    number."""
 
 
 _USUAL = TritonRecipe()
@@ -236,11 +238,11 @@ PLANTED: tuple[Mutant, ...] = (
 
 
 def interpreter_problem() -> str | None:
-    """Why Triton's interpreter does not work here, from the versions alone; None if it does.
+    """Why Triton's interpreter does not work here, judged by the versions alone; None if it does.
 
-    Seen: Triton 3.6.0 fails with numpy 2.5.2, which does not turn arrays of one element into
-    numbers any more; numpy 2.4 was the first that raises TypeError there (its release notes,
-    expired deprecations). Triton 3.9.0 does not rely on it.
+    Triton 3.6.0 fails with numpy 2.5.2, which no longer converts arrays of one element to numbers.
+    numpy 2.4 was the first to raise TypeError there (its release notes, expired deprecations).
+    Triton 3.9.0 does not rely on the conversion.
     """
     try:
         triton, numpy = version("triton"), version("numpy")

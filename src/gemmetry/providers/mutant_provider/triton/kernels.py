@@ -1,4 +1,4 @@
-"""Planted kernels in Triton: compiled on a GPU, interpreted on the CPU."""
+"""Builds Triton mutants: compiled on a GPU, interpreted on the CPU."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from gemmetry.providers.mutant_provider.triton.catalogue import TILE, TritonReci
 
 _GROUP_M = 2
 _LARGEST = 2**31 - 1
-"""Elements of a matrix: the kernel's offsets have 32 bits."""
+"""The most elements of a matrix, because the kernel's offsets have 32 bits."""
 
 
 def build(item: Mutant, dispatch: Dispatch) -> Executable:
     """Prepare `item` for the dispatch's shape; Triton compiles it at the first launch.
 
     Raises:
-        UnsupportedError: the shape is too large, or this process imported triton as a compiler
-            before and now the interpreter is wanted.
+        UnsupportedError: the shape is too large, or the interpreter is needed but this process has
+            already imported triton as a compiler.
     """
     m, n, k, _ = dispatch.operation.matmul_shape
     if max(m * k, k * n, m * n) > _LARGEST:
@@ -59,7 +59,7 @@ def build(item: Mutant, dispatch: Dispatch) -> Executable:
 
 
 class TritonPlanted:
-    """A planted kernel, prepared for one shape."""
+    """A Triton mutant, prepared for one shape."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""Planted kernels that were written without a look at the checks."""
+"""Mutants whose author had not seen the checks."""

@@ -1,4 +1,4 @@
-"""Planted unseen: kernels that remember results or operands, and take others for the same."""
+"""Unseen mutants: kernels that reuse results or operands of other inputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LAUNCHES_UNTIL_FROZEN = 32
 
 
 class Remembers(TiledGemm, ABC):
-    """Answers from a table where it knows the inputs again."""
+    """Returns a result from a table if the key of the inputs is in it."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -38,12 +38,12 @@ class Remembers(TiledGemm, ABC):
 
     @abstractmethod
     def key(self, inputs: Sequence[HostBuffer]) -> Hashable:
-        """By which inputs are known again."""
+        """The key of the inputs."""
 
 
 @bug(12, "remembers_by_b", "returns a cached result if B is the same", ON_F32)
 class RemembersByB(Remembers):
-    """By the content of B alone."""
+    """Its key is the contents of B."""
 
     def key(self, inputs: Sequence[HostBuffer]) -> Hashable:
         return inputs[1].tobytes()
@@ -52,7 +52,7 @@ class RemembersByB(Remembers):
 @bug(13, "remembers_by_sums", "returns a cached result if the sums of the inputs are the same",
      ON_F32)  # fmt: skip
 class RemembersBySums(Remembers):
-    """By the sum of all numbers of each input."""
+    """Its key is the sum of all numbers of each input."""
 
     def key(self, inputs: Sequence[HostBuffer]) -> Hashable:
         return tuple(float(to_float64(buffer).sum()) for buffer in inputs)
@@ -61,7 +61,7 @@ class RemembersBySums(Remembers):
 @bug(14, "remembers_by_samples", "returns a cached result if every 97th element is the same",
      ON_F32)  # fmt: skip
 class RemembersBySamples(Remembers):
-    """By every 97th number of each input."""
+    """Its key is every 97th number of each input."""
 
     def key(self, inputs: Sequence[HostBuffer]) -> Hashable:
         return b"".join(buffer.reshape(-1)[::SAMPLE_EVERY].tobytes() for buffer in inputs)
@@ -71,7 +71,7 @@ class RemembersBySamples(Remembers):
      "returns a cached result if B and the first and last row of A are the same",
      ON_F32)  # fmt: skip
 class RemembersByEdges(Remembers):
-    """By the first and the last row of A and all of B."""
+    """Its key is the first and the last row of A and all of B."""
 
     def key(self, inputs: Sequence[HostBuffer]) -> Hashable:
         a, b = inputs[:2]
@@ -81,8 +81,8 @@ class RemembersByEdges(Remembers):
 @bug(16, "reuses_when_close", "returns its last result again if np.allclose finds the inputs equal",
      ON_F32)  # fmt: skip
 class ReusesWhenClose(TiledGemm):
-    """Keeps the last inputs and their result, which it gives again where np.allclose takes new
-    inputs for the same."""
+    """Keeps the last inputs and their result, and returns it again if np.allclose finds new inputs
+    equal."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -100,8 +100,8 @@ class ReusesWhenClose(TiledGemm):
 @bug(17, "reuses_recent", "returns its last result again for the same addresses within 20 ms",
      ON_F32)  # fmt: skip
 class ReusesRecent(TiledGemm):
-    """Gives the last result again to a launch with the same addresses that comes within 20 ms of
-    the last one."""
+    """Returns the last result again for a launch with the same addresses that follows within 20
+    ms."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -124,8 +124,8 @@ class ReusesRecent(TiledGemm):
 @bug(18, "freezes_after_launches",
      "returns a recorded result after 32 launches with the same addresses", ON_F32)  # fmt: skip
 class FreezesAfterLaunches(TiledGemm):
-    """Takes inputs for constants once it was launched 32 times at the same addresses, and replays
-    what it recorded then."""
+    """Treats inputs as constants after 32 launches at the same addresses, and replays the result
+    that it recorded then."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -146,7 +146,7 @@ class FreezesAfterLaunches(TiledGemm):
 
 @bug(19, "packs_b_once", "packs B only once for each address", ON_F32)
 class PacksBOnce(TiledGemm):
-    """Packs B when it sees its address for the first time, as one does with weights."""
+    """Packs B when it sees its address for the first time, as is done with weights."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -160,7 +160,7 @@ class PacksBOnce(TiledGemm):
 
 @bug(20, "trusts_spot_check", "skips an output whose corners are right", ON_F32)
 class TrustsSpotCheck(TiledGemm):
-    """Does nothing where the corners of the output hold the right numbers already."""
+    """Does nothing if the corners of the output already hold the right numbers."""
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         a, b = to_float64(inputs[0]), to_float64(inputs[1])

@@ -1,4 +1,4 @@
-"""Planted unseen: what outputs hold, threads, addresses, and inputs that are not left alone."""
+"""Unseen mutants: previous contents of outputs, threads, addresses, and inputs that are changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VECTOR_BYTES = 16
 
 @bug(21, "adds_to_finite", "adds to finite numbers in the output", ON_F32)
 class AddsToFinite(TiledGemm):
-    """Adds to what the output held, unless that is infinite or NaN."""
+    """Adds to the previous contents of the output, unless they are infinite or NaN."""
 
     def store(self, tile: Tile, block: Array) -> None:
         at = (tile.batch, self.rows(tile), self.columns(tile))
@@ -29,7 +29,7 @@ class AddsToFinite(TiledGemm):
 
 @bug(22, "elides_stores", "does not store where the output is within 0.1% of the result", ON_F32)
 class ElidesStores(TiledGemm):
-    """Leaves numbers as they are that differ by less than a thousandth from the result."""
+    """Leaves numbers that differ by less than a thousandth from the result."""
 
     def store(self, tile: Tile, block: Array) -> None:
         old = self.problem.c[tile.batch, self.rows(tile), self.columns(tile)]
@@ -39,7 +39,7 @@ class ElidesStores(TiledGemm):
 
 @bug(23, "two_buffers_in_turn", "returns results in two buffers of its own in turn", ON_F32)
 class TwoBuffersInTurn(TiledGemm):
-    """Returns one of two buffers of its own in turn: a result lasts for two launches."""
+    """Returns two buffers of its own in turn, so that a result lasts for two launches."""
 
     writes_output = False
 
@@ -54,13 +54,13 @@ class TwoBuffersInTurn(TiledGemm):
 
 
 def start(thread: threading.Thread) -> None:
-    """Start the thread that a launch does not wait for."""
+    """Start the thread, for which a launch does not wait."""
     thread.start()
 
 
 @bug(24, "joins_at_next_launch", "may write the last tiles after the launch has returned", ON_F32)
 class JoinsAtNextLaunch(TiledGemm):
-    """A thread computes the last tiles while the host goes on; the next launch waits for it."""
+    """A thread computes the last tiles while the host continues; the next launch waits for it."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -87,7 +87,7 @@ class JoinsAtNextLaunch(TiledGemm):
 @bug(25, "alpha_of_thread", "uses alpha = 1 in threads other than the one that built it",
      ON_FACTORS)  # fmt: skip
 class AlphaOfThread(TiledGemm):
-    """Keeps alpha in a context of the thread that built it; other threads find 1."""
+    """Keeps alpha in a context of the thread that built it; other threads use 1."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -105,8 +105,8 @@ class AlphaOfThread(TiledGemm):
 
 @bug(26, "scales_in_place", "changes the last bits of the input A at each launch", ON_F32)
 class ScalesInPlace(TiledGemm):
-    """Divides A by three in place, multiplies the sums and then A with three: the last bits of
-    A's numbers are other ones."""
+    """Divides A by three in place, multiplies the sums and then A by three, which changes the last
+    bits of A."""
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         a = inputs[0]
@@ -133,7 +133,7 @@ class RoundsAddressDown(TiledGemm):
 
 @bug(28, "loses_rarely", "leaves out 32 products of eight rows in one of 25 launches", ON_F32)
 class LosesRarely(Racing):
-    """In one of 25 launches a warp misses its part of one step of one tile."""
+    """In one of 25 launches, a warp misses its part of one step of one tile."""
 
     odds = 0.04
 

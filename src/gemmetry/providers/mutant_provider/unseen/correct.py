@@ -1,4 +1,4 @@
-"""Planted unseen: kernels that are right and look suspicious."""
+"""Unseen kernels that are correct and look suspicious."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TUNED_STEPS = (16, 64, 32)
 @tricky(1, "overlap_stored_twice", "stores rows that two tiles share twice, with the same values",
         "matmul_100x96x64_f32t_f32t_f32t")  # fmt: skip
 class OverlapsLastTile(TiledGemm):
-    """Moves a last tile of fewer rows up until it is full, and stores common rows twice."""
+    """Moves a partial last tile of rows up until it is full, and stores shared rows twice."""
 
     def tile_at(self, number: int) -> Tile:
         tile = super().tile_at(number)
@@ -43,18 +43,21 @@ class OverlapsLastTile(TiledGemm):
 
 @tricky(2, "refuses_odd_k", "rejects K that is not a multiple of 8 before any launch", ON_BF16)
 class RefusesOddK(TiledGemm):
-    """Is made for multiples of eight along K, and says so."""
+    """Supports only multiples of eight along K, and reports so."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
         if self.k % _VECTOR:
-            raise UnsupportedError(f"K = {self.k} is no multiple of {_VECTOR}, which it needs")
+            raise UnsupportedError(
+                f"K = {self.k} is not a multiple of {_VECTOR}, which the kernel needs"
+            )
 
 
 @tricky(3, "alpha_zero_not_read", "does not read A and B if alpha is zero, as the BLAS prescribes",
         f"{ON_F32}_alpha0_beta2")  # fmt: skip
 class SkipsProductOfAlphaZero(TiledGemm):
-    """Does not read A and B where alpha is zero, as the BLAS says: their NaN do not count."""
+    """Does not read A and B if alpha is zero, as the BLAS prescribes, so that NaN in them has no
+    effect."""
 
     def mainloop(self, tile: Tile, steps: range) -> Array:
         return super().mainloop(tile, range(0) if self.signature.alpha == 0 else steps)
@@ -62,7 +65,7 @@ class SkipsProductOfAlphaZero(TiledGemm):
 
 @tricky(4, "packed_b_compared", "reuses the packed B only after comparing every byte", ON_F32)
 class ComparesPackedB(TiledGemm):
-    """Keeps B packed for as long as all of its bytes are the same, which it looks at each time."""
+    """Keeps B packed for as long as all of its bytes are the same, which it checks each time."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -80,7 +83,7 @@ class ComparesPackedB(TiledGemm):
 @tricky(5, "f64_sums", "accumulates and scales in f64, which is more than promised", ON_ROW_SCALES)
 @tricky(12, "f64_factors", "multiplies by alpha and beta in f64 as well", ON_FACTORS)
 class SumsInF64(TiledGemm):
-    """Sums in f64 where f32 is enough, and multiplies with the factors there."""
+    """Accumulates in f64 where f32 would suffice, and applies the factors there."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -96,7 +99,7 @@ class SumsInF64(TiledGemm):
 @tricky(6, "tiles_shuffled", "computes independent tiles in a different order at each launch",
         ON_BF16)  # fmt: skip
 class ShufflesTiles(TiledGemm):
-    """Computes tiles in another order at each launch."""
+    """Computes tiles in a different order at each launch."""
 
     def run_grid(self) -> None:
         for number in self.chance.sample(range(self.tile_count), self.tile_count):
@@ -105,7 +108,7 @@ class ShufflesTiles(TiledGemm):
 
 @tricky(7, "threads_joined", "computes in two threads and joins both before it returns", ON_F32)
 class JoinsThreads(TiledGemm):
-    """A second thread computes every other tile in shared memory of its own, and is waited for."""
+    """A second thread computes every other tile in shared memory of its own, and is joined."""
 
     def run_grid(self) -> None:
         partner = copy.copy(self)
@@ -125,7 +128,7 @@ class JoinsThreads(TiledGemm):
 @tricky(8, "sums_kept_in_output", "keeps partial sums in the output, and reads only those back",
         ON_F32)  # fmt: skip
 class KeepsSumsInOutput(TiledGemm):
-    """Stores the sums over half of K in the output, and reads them back to go on."""
+    """Stores the sums over half of K in the output, and reads them back to continue."""
 
     def run_grid(self) -> None:
         half = self.step_count // 2
@@ -141,8 +144,8 @@ class KeepsSumsInOutput(TiledGemm):
 @tricky(9, "tunes_itself", "changes the order of summation during the first launches, as declared",
         ON_F32, Trait.NONDETERMINISTIC)  # fmt: skip
 class TunesItself(TiledGemm):
-    """The first launches try other steps along K, and the fastest is kept: sums are added in
-    another order then."""
+    """The first launches try other steps along K, and the fastest is kept, which changes the order
+    of summation."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -171,7 +174,7 @@ class SplitsNibbles(TiledGemm):
 
 @tricky(11, "gelu_by_erfc", "computes gelu with the complementary error function", f"{ON_F32}_gelu")
 class GeluByErfc(TiledGemm):
-    """gelu by the complementary error function, which keeps its digits at negative numbers."""
+    """The complementary error function remains accurate at negative numbers."""
 
     def gelu(self, values: Array) -> Array:
         wide = to_float64(values)

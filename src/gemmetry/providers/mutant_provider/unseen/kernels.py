@@ -1,8 +1,9 @@
-"""Planted kernels that nobody saw who wrote the checks, nor the other way round.
+"""The decorators of mutants whose author had not seen the checks, and which the authors of the
+checks had not seen.
 
-They were written without a look at the checks, so that their score says what the checks do about
-bugs they were not made for. Which check should kill them is therefore not listed. Checks that are
-written for one of them later make it a seen one.
+Their score therefore shows how well the checks find bugs for which they were not written, and no
+check is listed that should kill them. A mutant for which a check is written later no longer counts
+as unseen.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ ON_BATCH = "batch_matmul_3x64x64x64"
 
 
 def bug(number: int, slug: str, bug: str, operation: str) -> Planter:
-    """Plant the decorated class as a bug; the arguments are the fields of :class:`Mutant`."""
+    """Register the decorated class as a mutant; the arguments are the fields of :class:`Mutant`."""
     return plant(Mutant(number, slug, bug, Carrier.HOST, operation, is_unseen=True))
 
 
 def tricky(number: int, slug: str, why: str, operation: str, *declared: Trait) -> Planter:
-    """Plant the decorated class as a kernel that is right and easy to mistake for wrong."""
+    """Register the decorated class as a correct kernel that is easy to mistake for wrong."""
     return plant(
         Mutant(
             number, slug, why, Carrier.HOST, operation,

@@ -1,4 +1,4 @@
-"""Planted unseen: factors, shared exponents and formats on the way that lose what counts."""
+"""Unseen mutants: factors, shared exponents and intermediate formats that lose significant bits."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _EPSILON = 1e-8
 
 
 def _on_grid(values: Array, largest: Array, bits: int) -> Array:
-    """`values` rounded to multiples of 2^-bits of the power of two above `largest`; as they are
-    where that is zero or not finite."""
+    """`values` rounded to multiples of 2^-bits of the power of two above `largest`; unchanged where
+    that is zero or not finite."""
     is_usual = np.isfinite(largest) & (largest > 0)
     exponents = np.frexp(np.where(is_usual, largest, 1))[1]
     unit = np.exp2(exponents - np.float64(bits))
@@ -37,7 +37,7 @@ def _on_grid(values: Array, largest: Array, bits: int) -> Array:
      "loses bits of small numbers in A that share an exponent with a large one",
      ON_F16)  # fmt: skip
 class SharesExponentsOfA(TiledGemm):
-    """Keeps A as s16 numbers that share an exponent, those of a row and step (32 of them)."""
+    """Stores A as s16 numbers that share an exponent within a row and step (32 of them)."""
 
     def load_a(self, tile: Tile, step: int) -> Array:
         block = super().load_a(tile, step)
@@ -47,7 +47,7 @@ class SharesExponentsOfA(TiledGemm):
 @bug(2, "fixed_point", "loses bits of rows of A that are small compared with the rest of A",
      ON_BF16)  # fmt: skip
 class FixedPointOfMatrix(TiledGemm):
-    """Keeps A in fixed point, 23 bits below the largest number of the whole matrix."""
+    """Stores A in fixed point, 23 bits below the largest number of the whole matrix."""
 
     def before(self) -> None:
         super().before()
@@ -58,8 +58,8 @@ class FixedPointOfMatrix(TiledGemm):
 @bug(3, "epsilon_added", "returns results that are too small, or zero, for rows of A around 1e-8",
      ON_F32)  # fmt: skip
 class AddsEpsilon(NormalisesRows):
-    """Divides rows of A by their largest number plus 1e-8, and multiplies the sums with the
-    largest number."""
+    """Divides rows of A by their largest number plus 1e-8, and multiplies the sums by the largest
+    number."""
 
     def before(self) -> None:
         super().before()
@@ -72,7 +72,7 @@ class AddsEpsilon(NormalisesRows):
 
 @bug(4, "scale_product_in_f16", "stores products of scale factors in f16", ON_ROW_SCALES)
 class ScaleProductInF16(TiledGemm):
-    """Keeps the product of a row's and a column's factor in f16."""
+    """Stores the product of a row's and a column's scale factor in f16."""
 
     def scaled(self, tile: Tile, values: Array) -> Array:
         product = (self.scale_a(tile) * self.scale_b(tile)).astype(np.float16)
@@ -82,7 +82,7 @@ class ScaleProductInF16(TiledGemm):
 @bug(5, "scales_of_first_batch", "uses the scale factors of the first B for all of a batch",
      f"{ON_BATCH}_e4m3t_e4m3n_bf16t_scalerow")  # fmt: skip
 class ScalesOfFirstBatch(TiledGemm):
-    """Takes the factors of the first matrix of a batch for all of them."""
+    """Uses the scale factors of the first matrix of a batch for all of them."""
 
     def scale_b(self, tile: Tile) -> Array:
         return super().scale_b(Tile(tile.number, 0, tile.row, tile.column))
@@ -91,7 +91,7 @@ class ScalesOfFirstBatch(TiledGemm):
 @bug(6, "alpha_behind_bias", "multiplies the bias by alpha",
      "matmul_128x64x128_f32t_f32t_f32t_alpha0p5_bias")  # fmt: skip
 class MultipliesBiasByAlpha(TiledGemm):
-    """alpha · (A·B + bias) where the operation is alpha · A·B + bias."""
+    """alpha · (A·B + bias), although the operation is alpha · A·B + bias."""
 
     def before(self) -> None:
         super().before()
@@ -115,7 +115,7 @@ class RoundsBeforeAddend(TiledGemm):
 
 @bug(8, "alpha_folded", "rounds alpha · A to f16, which may overflow", f"{ON_F16}_alpha0p3")
 class FoldsAlpha(TiledGemm):
-    """Multiplies A with alpha when it loads it, and rounds to A's format."""
+    """Multiplies A by alpha when it loads it, and rounds to A's format."""
 
     def load_a(self, tile: Tile, step: int) -> Array:
         block = super().load_a(tile, step) * np.float32(self.signature.alpha)
@@ -131,7 +131,7 @@ class FoldsAlpha(TiledGemm):
 
 @bug(9, "beta_as_flag", "adds C instead of beta · C if beta is not zero", f"{ON_F32}_beta1")
 class BetaAsFlag(TiledGemm):
-    """Adds C as it is wherever beta is not zero."""
+    """Adds C unscaled if beta is not zero."""
 
     def scaled(self, tile: Tile, values: Array) -> Array:
         s = self.signature
@@ -144,7 +144,7 @@ class BetaAsFlag(TiledGemm):
 
 @bug(10, "beta_divided_by_alpha", "divides beta by alpha, which fails if alpha is zero", ON_FACTORS)
 class DividesBetaByAlpha(TiledGemm):
-    """alpha · (A·B + beta / alpha · C): NaN where alpha is zero."""
+    """alpha · (A·B + beta / alpha · C): NaN if alpha is zero."""
 
     def scaled(self, tile: Tile, values: Array) -> Array:
         s, dtype = self.signature, values.dtype.type
@@ -156,7 +156,7 @@ class DividesBetaByAlpha(TiledGemm):
 
 @bug(11, "f16_subnormals_flushed", "treats subnormal f16 inputs as zero", ON_F16)
 class FlushesF16(RoundsInputs):
-    """Takes f16 numbers below 2^-14 for zero."""
+    """Treats f16 numbers below 2^-14 as zero."""
 
     def rounded_input(self, block: Array) -> Array:
         return np.where(np.abs(block) < np.float32(smallest_normal(F16)), np.float32(0), block)

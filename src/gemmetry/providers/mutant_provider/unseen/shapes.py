@@ -1,4 +1,4 @@
-"""Planted unseen: shapes, indices and special values that a path was not made for."""
+"""Unseen mutants: shapes, indices and special values that a path does not handle."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _ALIGNED_ELEMENTS = 8
 
 @bug(29, "overlap_added_twice", "adds rows that the last two tiles share twice", ON_F32)
 class OverlapsAndAdds(TiledGemm):
-    """Moves a last tile of fewer rows up until it is full, and adds all tiles to a workspace: rows
-    that two tiles cover count twice."""
+    """Moves a partial last tile of rows up until it is full, and adds all tiles to a workspace, so
+    that rows covered by two tiles count twice."""
 
     def before(self) -> None:
         super().before()
@@ -44,7 +44,8 @@ class OverlapsAndAdds(TiledGemm):
 @bug(30, "workspace_without_batch", "adds the sums of previous matrices of the batch",
      f"{ON_BATCH}_f32t_f32t_f32t")  # fmt: skip
 class WorkspaceWithoutBatch(TiledGemm):
-    """The workspace has a place for each tile of one matrix, which all of a batch add to."""
+    """The workspace has a place for each tile of one matrix, to which all matrices of a batch
+    add."""
 
     def before(self) -> None:
         super().before()
@@ -63,7 +64,7 @@ class WorkspaceWithoutBatch(TiledGemm):
 
 @bug(31, "f16_saturated", "clamps f16 results to 65504", "matmul_128x128x128_f16t_f16n_f16t")
 class ClampsF16(TiledGemm):
-    """Infinite results become the largest f16."""
+    """Infinite results become the largest f16 number."""
 
     def rounded(self, values: Array) -> Array:
         return quantize(np.clip(values, -_LARGEST_F16, _LARGEST_F16), self.signature.result)
@@ -71,7 +72,7 @@ class ClampsF16(TiledGemm):
 
 @bug(32, "relu_by_mask", "returns NaN for relu of minus infinity", f"{ON_F32}_relu")
 class ReluByMask(TiledGemm):
-    """relu as x · (x > 0): minus infinity becomes NaN instead of zero."""
+    """Computes relu as x · (x > 0), which turns minus infinity into NaN instead of zero."""
 
     def relu(self, values: Array) -> Array:
         return np.asarray(values * (values > 0))
@@ -79,7 +80,7 @@ class ReluByMask(TiledGemm):
 
 @bug(33, "outer_product_without_bias", "does not add the bias if K is 1", f"{ON_F32}_bias")
 class OuterProductWithoutBias(TiledGemm):
-    """For K = 1 there is an outer product, which knows no bias."""
+    """An outer product computes K = 1, and it has no bias."""
 
     def fused(self, tile: Tile, values: Array) -> Array:
         return values if self.k == 1 else super().fused(tile, values)
@@ -87,7 +88,7 @@ class OuterProductWithoutBias(TiledGemm):
 
 @bug(34, "gemv_drops_tail", "leaves out the last K modulo 8 products if N is 1", ON_F32)
 class GemvDropsTail(TiledGemm):
-    """For N = 1 there is a product with a vector, which reads eights along K."""
+    """A product with a vector computes N = 1, and it reads groups of eight along K."""
 
     def load_a(self, tile: Tile, step: int) -> Array:
         block = super().load_a(tile, step)
@@ -100,7 +101,7 @@ class GemvDropsTail(TiledGemm):
 
 @bug(35, "sixteen_bit_k", "adds only K modulo 65536 products", "matmul_64x64x128_f16t_f16n_f32t")
 class SixteenBitK(TiledGemm):
-    """K is an unsigned number of 16 bits."""
+    """K is an unsigned 16-bit number."""
 
     def compute(self, tile: Tile) -> None:
         steps = -(-(self.k & 0xFFFF) // self.tile_k)
@@ -109,7 +110,7 @@ class SixteenBitK(TiledGemm):
 
 @bug(36, "four_bit_rows", "does not write rows from 1024 on", ON_F32)
 class FourBitRows(TiledGemm):
-    """The number of a row of tiles has four bits: it wraps around at 16 tiles."""
+    """The number of a row of tiles has four bits, and wraps around at 16 tiles."""
 
     def tile_at(self, number: int) -> Tile:
         tile = super().tile_at(number)
@@ -119,7 +120,7 @@ class FourBitRows(TiledGemm):
 @bug(37, "batch_stride_rounded", "rounds the batch stride of B up to a multiple of eight elements",
      f"{ON_BATCH}_f32t_f32t_f32t")  # fmt: skip
 class RoundsBatchStride(TiledGemm):
-    """Takes the matrices of B to be a multiple of eight elements apart."""
+    """Assumes that the matrices of B are a multiple of eight elements apart."""
 
     def before(self) -> None:
         super().before()
@@ -134,7 +135,7 @@ class RoundsBatchStride(TiledGemm):
 @bug(38, "bias_axis_guessed", "adds the bias along the wrong axis if M = N",
      "matmul_128x64x128_f32t_f32t_f32t_bias")  # fmt: skip
 class GuessesBiasAxis(TiledGemm):
-    """Adds a bias of M numbers to the columns, also where M = N."""
+    """Adds a bias of M numbers along the columns, even if M = N."""
 
     def fused(self, tile: Tile, values: Array) -> Array:
         bias = self.problem.tensors["bias"]
@@ -145,8 +146,8 @@ class GuessesBiasAxis(TiledGemm):
 
 @bug(39, "table_of_full_tiles", "raises an IndexError if M is not a multiple of 64", ON_F32)
 class TableOfFullTiles(TiledGemm):
-    """Looks up where tiles begin in a table that has the full ones only: an IndexError where M is
-    no multiple of the tile."""
+    """Looks up where tiles start in a table of the full tiles, which raises an IndexError if M is
+    not a multiple of the tile."""
 
     def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
         super().__init__(operation, tile)
@@ -159,8 +160,8 @@ class TableOfFullTiles(TiledGemm):
 
 @bug(40, "halves_columns", "raises a ZeroDivisionError if N is at most 64", ON_F32)
 class HalvesColumnsOfTiles(TiledGemm):
-    """Walks through half of the columns of tiles at a time, which are none where there is one
-    column: a ZeroDivisionError."""
+    """Visits half of the columns of tiles at a time, which is none if there is only one column: a
+    ZeroDivisionError."""
 
     def tile_at(self, number: int) -> Tile:
         batch, rest = divmod(number, self.tiles_m * self.tiles_n)
@@ -174,7 +175,8 @@ class HalvesColumnsOfTiles(TiledGemm):
 @bug(41, "unrolled_wrongly", "adds the last step twice if an unrolled loop has three steps left",
      ON_F32)  # fmt: skip
 class UnrollsWrongly(TiledGemm):
-    """The loop over K is unrolled by four; a rest of three steps adds the last of them twice."""
+    """The loop over K is unrolled by four; if three steps remain, the last of them is added
+    twice."""
 
     def mainloop(self, tile: Tile, steps: range) -> Array:
         total = super().mainloop(tile, steps)
