@@ -86,7 +86,7 @@ def test_it_builds_other_shapes_and_factors(name: str) -> None:
     executable = MutantProvider().build(
         Dispatch(operation, configuration, "mutant", CPU), WORKSPACE
     )
-    assert executable.facts.notes == (f"a planted bug: {ITEM.bug}",)
+    assert executable.facts.notes == (f"a deliberate bug: {ITEM.bug}",)
     executable.close()
 
 
