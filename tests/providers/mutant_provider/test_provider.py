@@ -102,5 +102,5 @@ def test_it_refuses_other_signatures_and_names() -> None:
         mutant.build(Dispatch(OPERATION, unknown, "mutant", CPU), WORKSPACE)
     unknown_operation = parse_operation("matmul_64x64x64_f64n_f64n_f64n")
     assert mutant.supports(unknown_operation, CPU) == (
-        "no kernel is planted for operations of this form"
+        "no mutant computes operations of this form"
     )

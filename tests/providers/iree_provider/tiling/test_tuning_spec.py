@@ -91,7 +91,7 @@ def test_the_compiler_takes_the_configuration_from_the_spec(
         (
             "matmul_256x256x256_f16t_f16t_f16t_tile_config_128x128_32x5_tensorcore_mmasync",
             "cuda-sm_80",
-            "CPU and ROCm backends only",
+            "CPU and ROCm backends",
         ),
     ],
 )
