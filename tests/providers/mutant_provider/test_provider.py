@@ -101,6 +101,4 @@ def test_it_refuses_other_signatures_and_names() -> None:
         unknown = Configuration("m38_tf32_inputs_hots")
         mutant.build(Dispatch(OPERATION, unknown, "mutant", CPU), WORKSPACE)
     unknown_operation = parse_operation("matmul_64x64x64_f64n_f64n_f64n")
-    assert mutant.supports(unknown_operation, CPU) == (
-        "no mutant computes operations of this form"
-    )
+    assert mutant.supports(unknown_operation, CPU) == ("no mutant computes operations of this form")
