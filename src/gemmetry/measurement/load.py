@@ -36,8 +36,8 @@ limits the clock each turn of a candidate would begin at a different clock."""
 
 LIMITED_LEAD_NS = 50e6
 """The lead where power limits the clock, which takes that long to settle. On an H200 the medians of
-rounds of a 4096³ product in bf16 then differ by 0.7 to 0.8 % (standard deviation), instead of 2.2 to
-2.4 % after 15 ms and 4.2 to 5.2 % after 5 ms; 100 ms improve it no further
+rounds of a 4096³ product in bf16 then differ by 0.7 to 0.8 % (standard deviation), instead of 2.2
+to 2.4 % after 15 ms and 4.2 to 5.2 % after 5 ms; 100 ms improve it no further
 (``benchmarks/round_spread.py``)."""
 
 _MOST_LEADING, _MOST_TRAILING = 360, 240
