@@ -38,7 +38,7 @@ def test_help_ends_with_the_default_of_the_model():
             assert key.help().endswith(f" Default: {plain(key.default)}.")
     assert KEYS["cold_cache"].help().endswith("Default: on.")
     assert KEYS["verification_providers"].help().endswith("Default: numpy.")
-    assert KEYS["dtypes"].help().endswith("Default: f32, on a GPU bf16.")
+    assert KEYS["dtypes"].help().endswith("Default: f32, or bf16 on a GPU.")
 
 
 def test_a_command_may_have_a_default_of_its_own():

@@ -1,4 +1,4 @@
-"""``gemmetry cache``: what is kept of traces so that reading them again is fast."""
+"""``gemmetry cache``: the caches that make reading a trace again fast."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def clear(
         list[Path] | None,
         typer.Argument(
             metavar="[PATH]...",
-            help="Traces, or folders to search, whose caches are removed too, whichever user "
-            "wrote them.",
+            help="Traces, or folders to search, whose caches are removed too, even if another "
+            "user wrote them.",
         ),
     ] = None,
 ) -> None:

@@ -62,12 +62,11 @@ def compare(
         ),
     ] = Undecided.FAIL,
 ) -> None:
-    """Compare experiments dispatch by dispatch, with intervals and a verdict; or the dispatches of
-    one experiment with a baseline.
+    """Compare experiments dispatch by dispatch, or the dispatches of one experiment with a
+    baseline, with intervals and verdicts.
 
     Exit status 1 if a dispatch of B (or C ...) became slower by more than the threshold, is no
-    longer ok, or is undecided (unless --undecided pass). With a baseline the status is 0: nothing
-    changed.
+    longer ok, or is undecided (unless --undecided pass). With a baseline the status is always 0.
     """
     from gemmetry.analysis.dispatches.comparison import compare as compare_all
     from gemmetry.analysis.dispatches.within import compare_with_baseline

@@ -26,7 +26,7 @@ app = typer.Typer(add_completion=False)
 COLUMNS = ("provider", "target", "operation", "configuration", "outcome", "compile_ns",
            "registers", "spill_bytes", "shared_memory_bytes", "matrix_instruction",
            "reason")  # fmt: skip
-"""What is printed when no --columns are given: facts of the build, no times."""
+"""The columns printed without --columns: facts of the build, no times."""
 
 
 DEFAULTS = {"name": "compile", "columns": COLUMNS}
@@ -44,11 +44,11 @@ def compile_dispatches(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Compile dispatches, run nothing.
+    """Compile dispatches without running them.
 
-    Without options: the dispatch profiler's own set for IREE on CUDA sm_80, as `generate`. One
-    row per dispatch shows what became of it; a configuration that the compiler rejects is a row
-    too, and costs no other.
+    Without options, these are the 109 dispatches of IREE's dispatch profiler for CUDA sm_80, as in
+    `generate`. The table has one row per dispatch with its outcome. A configuration that the
+    compiler rejects is a row too and does not affect the others.
     """
     from gemmetry.cli.requests import Source, plan_request, read_request
     from gemmetry.cli.run import run_and_report

@@ -18,7 +18,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command(cls=WorkbenchCommand)
 def doctor(json: Json = False, output: Outputs = None) -> None:
-    """Report what this machine can do, and why not the rest. Nothing is run."""
+    """Report what this machine can do, and why it cannot do the rest. Nothing runs."""
     from gemmetry.domain.tables import Column, ColumnType, Table
     from gemmetry.hardware.doctor import doctor_rows
 
@@ -34,8 +34,8 @@ def doctor(json: Json = False, output: Outputs = None) -> None:
 
 
 def _print(table: Table) -> None:
-    """A line or more each: what there is or what is missing, and under it what to do. Sentences are
-    whole where no terminal shows them, so that they can be searched."""
+    """Print each capability with what is available or missing, and the next step below it. Without
+    a terminal sentences stay on one line, so that they can be searched."""
     from rich.table import Table as RichTable
     from rich.text import Text
 

@@ -25,7 +25,8 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
          "gemmetry profile --kernel my_gemm.py:function --shapes 512x512x512"),
     ),
     "generate": (
-        ("The dispatch profiler's 109 dispatches:", "gemmetry generate --generated-dir here"),
+        ("The 109 dispatches of IREE's dispatch profiler:",
+         "gemmetry generate --generated-dir here"),
         ("One shape in all configurations for the CPU:",
          "gemmetry generate --device cpu --problem-m 768 --problem-n 512 \\\n"
          "  --problem-k 1024 --generated-dir here"),
@@ -68,7 +69,7 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
         ("A page with a timeline:", "gemmetry trace report job/ -o job.html"),
     ),
     "trace record": (
-        ("The grid of the grid tracing document:", "gemmetry trace record --experiment my-grid"),
+        ("The default grid:", "gemmetry trace record --experiment my-grid"),
         ("One size in two formats:",
          "gemmetry trace record --matrix-sizes 1024 --precisions fp32,bf16 \\\n"
          "  --experiment small"),
@@ -93,7 +94,7 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
         ("The five that take the most time:", "gemmetry trace shapes trace.json.gz --top 5"),
     ),
     "trace collectives": (
-        ("Ranks of a job side by side:", "gemmetry trace collectives job/"),
+        ("All ranks of a job:", "gemmetry trace collectives job/"),
         ("One row per kind of collective:",
          "gemmetry trace collectives job/ --rows kinds -o kinds.csv"),
         ("Two ranks:", "gemmetry trace collectives rank0.json.gz rank1.json.gz"),
@@ -147,7 +148,7 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
         ("Print the table of an experiment again:", "gemmetry report gemmetry-out/profile-1234"),
         ("Compare with another baseline:",
          "gemmetry report gemmetry-out/profile-1234 --baseline numpy"),
-        ("The old dispatch profiler's CSV columns:",
+        ("The columns of the dispatch profiler's CSV:",
          "gemmetry report gemmetry-out/profile-1234 -o data.csv \\\n"
          "  --columns dispatch-profiler"),
     ),

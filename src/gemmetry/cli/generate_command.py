@@ -49,10 +49,10 @@ def generate(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Write the sources of dispatches under --generated-dir (default: here), nothing else.
+    """Write the sources of dispatches under --generated-dir (default: here) without compiling them.
 
-    Without options: the dispatch profiler's own set for IREE on CUDA sm_80, 109 dispatches.
-    Shapes that are given replace that set; --shapes legacy,768x512x1024 adds to its matmuls.
+    Without options, these are the 109 dispatches of IREE's dispatch profiler for CUDA sm_80. Given
+    shapes replace that set; --shapes legacy,768x512x1024 adds a shape to its matmuls.
     """
     from gemmetry.cli.console import note
     from gemmetry.cli.requests import Source, plan_request, read_request

@@ -25,7 +25,7 @@ Limit = Annotated[int, typer.Option(help="List at most this many rows; 0: all.",
 
 @app.command(cls=WorkbenchCommand)
 def providers(json: Json = False, output: Outputs = None) -> None:
-    """Who can compute: whether it works here and where, or why not."""
+    """Providers: on which devices each works here, or why it does not."""
     from gemmetry.api.catalogue import InstalledCatalogue
     from gemmetry.domain.tables import Column, ColumnType, Table
 
@@ -52,7 +52,7 @@ def providers(json: Json = False, output: Outputs = None) -> None:
 
 @app.command(cls=WorkbenchCommand)
 def support(json: Json = False, output: Outputs = None) -> None:
-    """Which provider can do what on which target, and why not; "yes" or the reason."""
+    """What each provider supports on each target: "yes", or the reason why not."""
     from gemmetry.api.support import support_rows
     from gemmetry.domain.tables import Column, Table
 
@@ -67,7 +67,7 @@ def support(json: Json = False, output: Outputs = None) -> None:
 
 @app.command(cls=WorkbenchCommand)
 def dtypes(json: Json = False, output: Outputs = None) -> None:
-    """Number formats, with their other names."""
+    """Number formats and their aliases."""
     from gemmetry.domain.dtypes import DTYPE_ALIASES, DTYPES
     from gemmetry.domain.tables import Column, ColumnType, Table
 

@@ -18,9 +18,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "generate": ("generate_command", "Write the sources of dispatches without compiling them."),
     "compile": ("compile_command", "Compile dispatches without running them."),
     "verify": ("verify_command", "Verify dispatches without timing them."),
-    "trace": ("trace.group", "Record traces, and read any trace."),
+    "trace": ("trace.group", "Record and read traces."),
     "list": ("list_command", "List providers, configurations, operations, dtypes, columns."),
-    "report": ("report_command", "Print the tables of an experiment again, or write its reports."),
+    "report": ("report_command", "Print or write the reports of an experiment."),
     "show": ("show_command", "Show everything about one dispatch of an experiment."),
     "merge": ("merge_command", "Merge experiments into one folder."),
     "compare": ("compare_command", "Compare experiments; exit status 1 on a regression."),
@@ -71,8 +71,8 @@ app = typer.Typer(
     no_args_is_help=True,
     help="A workbench for matrix-multiply performance: generate, prove, measure, explain and "
     "compare GEMM dispatches.",
-    epilog="gemmetry COMMAND --help lists a command's options. Exit status: 0 done, 1 something "
-    "was wrong or regressed, 2 the request was wrong, 3 the machine failed, 130 interrupted.",
+    epilog="gemmetry COMMAND --help lists a command's options. Exit status: 0 success, 1 a wrong "
+    "or slower result, 2 an invalid request, 3 a failure of the machine, 130 interrupted.",
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 

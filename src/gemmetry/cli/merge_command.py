@@ -28,7 +28,7 @@ def merge(
         ),
     ],
 ) -> None:
-    """Join experiments into one folder; of a dispatch measured twice the newest stays."""
+    """Merge experiments into one folder; the newest record of each dispatch is kept."""
     from gemmetry.cli.console import command_line
     from gemmetry.store.merge import merge as merge_experiments
 

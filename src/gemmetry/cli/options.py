@@ -21,12 +21,12 @@ SPEC_PANEL = "Spec files"
 
 LEGACY_DEFAULTS = {
     "operation_kind": "matmul, matmul_splitk, batch_matmul",
-    "shapes": "the dispatch profiler's",
+    "shapes": "those of the dispatch profiler",
     "dtypes": "f16, f32 and f16:f16:f32",
     "split_k_slices": "2, 4, 16",
     "providers": "iree",
     "device": "cuda-sm_80",
-    "dispatches": "the dispatch profiler's 109, on other devices all",
+    "dispatches": "the dispatch profiler's 109, or all on other devices",
 }
 """What help shows of ``specs.defaults.LEGACY``, whose module would take help too long to load."""
 
@@ -75,7 +75,7 @@ Experiment = Annotated[Path, typer.Argument(metavar="EXPERIMENT", help="Folder o
 SpecFile = Annotated[
     Path | None,
     typer.Option("--spec", metavar="FILE", rich_help_panel=SPEC_PANEL,
-                 help="Read a YAML spec, - for standard input; options override its keys."),
+                 help="Read a YAML spec (-: standard input); options override its keys."),
 ]  # fmt: skip
 SaveSpec = Annotated[
     Path | None,
@@ -85,7 +85,7 @@ SaveSpec = Annotated[
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", rich_help_panel=SPEC_PANEL,
-                 help="Set any key of the spec, values in YAML: --set deadlines.compile=60."),
+                 help="Set any key of the spec to a YAML value, as in --set deadlines.compile=60."),
 ]  # fmt: skip
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run, and stop.")]
 Fresh = Annotated[

@@ -35,10 +35,10 @@ def profile(
 ) -> None:
     """Generate, compile, verify, measure and report dispatches.
 
-    Without options: three f32 shapes, every provider that works here, in less than a minute. The
-    same command resumes what was interrupted; with more shapes, providers, configurations or
-    repeats and the same --experiment, the experiment grows. A spec file can say everything the
-    options can.
+    Without options, three f32 shapes run with every provider that works here, in less than a
+    minute. The same command resumes an interrupted run; with more shapes, providers, configurations
+    or repeats and the same --experiment, the experiment grows. A spec file can contain everything
+    that options can.
     """
     from gemmetry.cli.requests import Source, plan_request, read_request
     from gemmetry.cli.run import run_and_report

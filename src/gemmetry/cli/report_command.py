@@ -36,7 +36,7 @@ def report(
     columns: Columns = None,
     baseline: Baseline = None,
 ) -> None:
-    """Render an experiment again; nothing is run and nothing in its folder changes."""
+    """Print or write the reports of an experiment; nothing runs and its folder does not change."""
     import dataclasses
 
     from gemmetry.api.profile import stored_baseline

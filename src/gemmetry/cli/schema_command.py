@@ -33,7 +33,7 @@ def schema(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it to a file.")
     ] = None,
 ) -> None:
-    """Print the JSON schema of spec files, with which editors complete and check them."""
+    """Print the JSON schema of spec files, which lets editors complete and check them."""
     from gemmetry.domain.errors import UnknownNameError
     from gemmetry.reports.tables.files import write_atomically
     from gemmetry.specs.schema import result_schema, spec_schema

@@ -26,7 +26,7 @@ def show(
     json: Json = False,
     output: Outputs = None,
 ) -> None:
-    """Show everything about one dispatch: verdict, samples, build facts, source, command."""
+    """Show everything about one dispatch: verdict, samples, facts of its build, source, command."""
     import dataclasses
 
     from gemmetry.cli.console import stdout_console

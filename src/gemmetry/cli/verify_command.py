@@ -104,7 +104,7 @@ def self_test(
 ) -> None:
     """Verify mutants, kernels with deliberate bugs, and correct kernels that look wrong.
 
-    Prints which check caught which mutant, the score, the false alarms, and what the checks of
+    Print which check caught which mutant, the score, the false alarms, and what the checks of
     other harnesses let through. Exit status 1 if a mutant survives, a correct kernel is flagged,
     or a kernel that should run on this machine does not. Unseen kernels, which were written
     without looking at the checks, are scored separately; their score does not change the exit

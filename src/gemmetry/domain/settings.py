@@ -231,13 +231,14 @@ class RunSettings:
         "standard", f"How many checks verification runs: {_or(VERIFICATION_LEVELS)}.",
         metavar="NAME", choices=VERIFICATION_LEVELS)
     sanitizers: tuple[str, ...] = setting(
-        (), "Tools of compute-sanitizer to run each verified CUDA dispatch under: "
+        (), "Tools of compute-sanitizer that check each verified CUDA dispatch: "
         f"{', '.join(SANITIZERS)}, all.", metavar="TOOLS", unset="none", names=SANITIZERS)
     judge_rivals: bool = setting(
         False, "Also record what the checks of other harnesses would have concluded about each "
         "result (the self-test does).", form=Form.SPEC_ONLY, effect=_TIMING)
     measure: bool = setting(
-        True, "Measure.", key="profiling_enabled", aliases=("benchmark",), effect=_TIMING)
+        True, "Measure the dispatches.", key="profiling_enabled", aliases=("benchmark",),
+        effect=_TIMING)
     repetitions: int | None = setting(
         None, "Take exactly this many samples. Default: until the interval is narrow enough.",
         key="benchmark_repetitions", aliases=("repeat_count",), metavar="COUNT",
@@ -258,9 +259,10 @@ class RunSettings:
         f"{USUAL_SAMPLES}, or fewer if --time-budget ends first.", metavar="COUNT",
         limits=_POSITIVE, effect=_TIMING, resume=_MORE)
     max_samples: int = setting(
-        1000, "Most samples.", metavar="COUNT", limits=_POSITIVE, effect=_TIMING, resume=_MORE)
+        1000, "Maximum number of samples.", metavar="COUNT", limits=_POSITIVE, effect=_TIMING,
+        resume=_MORE)
     processes: int = setting(
-        0, f"Worker processes that share the rounds of a dispatch, {MOST_PROCESSES} at most; 0: 3 "
+        0, f"Worker processes that share the rounds of a dispatch, at most {MOST_PROCESSES}; 0: 3 "
         "on a GPU, 1 elsewhere.", metavar="COUNT",
         limits={**_NOT_NEGATIVE, "le": MOST_PROCESSES}, effect=_TIMING)
     time_budget_s: float = setting(
@@ -278,14 +280,16 @@ class RunSettings:
         _default_deadlines, "Seconds that a stage may take, as in {compile: 300}.",
         key="deadlines", metavar="TIME", form=Form.SPEC_ONLY, resume=_LIMITS)
     regime: str = setting(
-        "burst", f"Thermal regime: {_or(REGIMES)}.", metavar="NAME", choices=REGIMES,
+        "burst", "Thermal regime: burst, or sustained, which first warms the device up under load.",
+        metavar="NAME", choices=REGIMES,
         effect=_TIMING)
     timing_method: str = setting(
         "auto", "How a GPU is timed: graph (replays of captured graphs), events, or auto, which "
-        "takes graphs for short launches.", metavar="NAME", choices=TIMING_METHODS,
+        "uses graphs for short launches.", metavar="NAME", choices=TIMING_METHODS,
         effect=_TIMING)
     cold_cache: bool = setting(
-        True, "Rotate through copies of the inputs so that no cache holds them.", effect=_TIMING)
+        True, "Rotate through copies of the inputs, so that no launch finds its inputs in a cache.",
+        effect=_TIMING)
     distribution: str = setting(
         "offset_uniform", f"Distribution of the inputs: {', '.join(DISTRIBUTIONS)}.",
         metavar="NAME", names=DISTRIBUTIONS)
@@ -295,10 +299,10 @@ class RunSettings:
     threads: int = setting(
         0, "CPU threads of a provider; 0: all.", metavar="COUNT", limits=_NOT_NEGATIVE)
     jobs: int = setting(
-        0, "Parallel compiles; 0 or -1: one per processor.", aliases=("num_cpu",), short="-j",
+        0, "Parallel compilations; 0 or -1: one per processor.", aliases=("num_cpu",), short="-j",
         metavar="COUNT", limits={"ge": -1}, effect=_NOTHING, resume=_SAME)
     memory_budget_bytes: int = setting(
-        0, "Device memory for executables kept warm: 2GiB; 0: half of what is free.",
+        0, "Device memory for executables that stay loaded, as in 2GiB; 0: half of what is free.",
         key="memory_budget", metavar="BYTES", limits=_NOT_NEGATIVE, resume=_SAME)
     force_compile: bool = setting(
         False, "Compile again even if the output exists.", effect=_NOTHING, resume=_SAME)
@@ -306,7 +310,7 @@ class RunSettings:
         False, "Keep the compile and run commands with their output as files.",
         key="save_cmds", aliases=("save_commands",), effect=_NOTHING, resume=_SAME)
     tags: Mapping[str, str] = setting(
-        dict, "Extra columns in front of the others: column:value,...", metavar="COLUMN:VALUE",
+        dict, "Extra columns before the others: column:value,...", metavar="COLUMN:VALUE",
         unset="none", effect=_NOTHING)
     trace: TraceSchedule | None = None
     """How to record each dispatch under a profiler; None: do not record. It is no key of a spec:

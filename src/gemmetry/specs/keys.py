@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from gemmetry.domain.settings import Form, Key, RunSettings, declarations
 
 WHAT = "What is computed"
-GRID = "Grid settings (of the grid tracing document)"
+GRID = "Grid settings"
 WHO = "What computes it, and where"
 HOW = "How it is run"
 RESULTS = "Results"
@@ -28,13 +28,13 @@ SETTINGS = tuple(
 
 _ROWS = (
     Key("operation_kind", WHAT, _L, "Kinds of operation: matmul, batch_matmul, matmul_splitk, "
-        "conv2d, all.", ("op_kind",), metavar="KIND", unset="matmul, or the kind that the shapes "
-            "are for"),
-    Key("problem_m", WHAT, _L, "Sizes of M: 256, 64:1024:128 (end excluded), log2:64:8192 "
-        "(included), lists.", metavar="SIZES"),
+        "conv2d, all.", ("op_kind",), metavar="KIND", unset="matmul, or the kind that fits the "
+            "shapes"),
+    Key("problem_m", WHAT, _L, "Sizes of M: numbers such as 256, ranges such as 64:1024:128 "
+        "(without the end) and log2:64:8192 (with the end), or lists of them.", metavar="SIZES"),
     Key("problem_n", WHAT, _L, "Sizes of N.", metavar="SIZES"),
     Key("problem_k", WHAT, _L, "Sizes of K.", metavar="SIZES"),
-    Key("problem_b", WHAT, _L, "Batches of a batch_matmul.", metavar="SIZES", unset="16"),
+    Key("problem_b", WHAT, _L, "Batch sizes of a batch_matmul.", metavar="SIZES", unset="16"),
     Key("shapes", WHAT, _L, "Shapes MxNxK or BxMxNxK, presets (squares, llm, legacy, first), or "
         "files (.csv, .yaml, .txt).", ("shape",), metavar="SHAPES", unset="the three of a first "
             "run"),
@@ -42,12 +42,12 @@ _ROWS = (
         metavar="SHAPES"),
     Key("dtypes", WHAT, _L, "Formats of A and B (f32, bf16, s8 ...), or of A, B and C as in "
         "f16:f16:f32.",
-        ("dtype",), metavar="DTYPES", unset="f32, on a GPU bf16"),
+        ("dtype",), metavar="DTYPES", unset="f32, or bf16 on a GPU"),
     Key("result_dtype", WHAT, _L, "Formats of C if --dtypes does not give them.", metavar="DTYPES",
-        unset="that of A, s32 for s8, bf16 for fp8"),
+        unset="that of A, except s32 for s8 and bf16 for fp8"),
     Key("accumulator", WHAT, _L, "Formats of the accumulator.", ("accumulators",),
-        metavar="DTYPES", unset="f32, f64 for f64, s32 for s8"),
-    Key("layouts", WHAT, _L, "Layouts of A and B: tt, tn, nt, nn (t row-major, n column-major).",
+        metavar="DTYPES", unset="f32, except f64 for f64 and s32 for s8"),
+    Key("layouts", WHAT, _L, "Layouts of A and B: tt, tn, nt, nn (t: row-major, n: column-major).",
         ("layout",), metavar="PAIRS", unset="tt"),
     Key("result_layout", WHAT, _T, "Layout of C: t or n.", metavar="LETTER", default="t"),
     Key("epilogues", WHAT, _L, "Fused steps joined by +: none, bias+relu, gelu, residual.",
@@ -55,16 +55,18 @@ _ROWS = (
     Key("alpha", WHAT, _T, "Factor of the product.", metavar="NUMBER", default=1.0),
     Key("beta", WHAT, _T, "Factor of C, which is added to the "
         "product.", metavar="NUMBER", default=0.0),
-    Key("scaling", WHAT, _T, "Dequantising factors of A and B: none, tensor or row.",
-        metavar="NAME", default="none"),
-    Key("split_k_slices", WHAT, _L, "Slices of a matmul_splitk; those that do not divide K are "
-        "left out.", ("iree_flow_split_matmul_reduction",), metavar="SIZES", unset="2, 4"),
+    Key("scaling", WHAT, _T, "Dequantization factors of A and B: none, tensor (one each) or row "
+        "(one per row).", metavar="NAME", default="none"),
+    Key("split_k_slices", WHAT, _L, "Numbers of slices of a matmul_splitk; those that do not "
+        "divide K are left out.", ("iree_flow_split_matmul_reduction",), metavar="SIZES",
+        unset="2, 4"),
     Key("providers", WHO, _L, "Providers: torch, numpy, iree, triton, null, user. Default: all "
         "that work on the device.", ("provider",), metavar="NAMES"),
     Key("kernel", WHO, _L, "Your own kernels, as file.py:function.", metavar="FILE:FUNCTION",
         unset="none"),
     Key("device", WHO, _L, "Devices: cpu, cuda, cuda:1; cuda-sm_80 only compiles. Default: the "
-        "first GPU, else the CPU.", ("devices", "iree_hal_target_backends"), metavar="DEVICE"),
+        "first GPU, or the CPU if there is none.", ("devices", "iree_hal_target_backends"),
+        metavar="DEVICE"),
     Key("cuda_arch", WHO, _T, "Architecture to compile for, in generate and compile, and with "
         "--device cuda on a machine without such a device.",
         ("iree_hal_cuda_llvm_target_arch",), metavar="sm_XX", unset="the device's"),
@@ -75,7 +77,7 @@ _ROWS = (
         "added.", ("dispatch",), metavar="PATTERNS", unset="all"),
     Key("exclude", WHO, _L, "Dispatches to exclude, by the same patterns.", metavar="PATTERNS",
         unset="none"),
-    Key("default_config", WHO, _F, "Only the configuration that leaves every choice to the "
+    Key("default_config", WHO, _F, "Use only the configuration that leaves every choice to the "
         "provider.", default=False),
     *SETTINGS,
     Key("name", RESULTS, _T, "Name of the experiment.", metavar="NAME", default="profile"),
@@ -93,31 +95,31 @@ _ROWS = (
         "or none.", metavar="NAME", default="table"),
     Key("columns", RESULTS, _L, "Columns: gemmetry (all), summary, dispatch-profiler (the old "
         "CSV's), or names.", metavar="NAMES", unset="those of the format"),
-    Key("baseline", RESULTS, _T, "Provider, or provider:configuration, that the others are "
-        "compared with.", metavar="NAME", unset="a vendor's library, if one takes part"),
+    Key("baseline", RESULTS, _T, "Provider, or provider:configuration, with which the others are "
+        "compared.", metavar="NAME", unset="a vendor's library, if one takes part"),
     Key("matrix_sizes", GRID, _L, "Sizes MxNxK, in YAML [m, n, k]; one number is a square.",
-        metavar="SHAPES", unset="three squares where a switch below is on"),
+        metavar="SHAPES", unset="three squares if a switch below is on"),
     Key("precisions", GRID, _L, "Formats, as in fp32,fp16,bf16,int8.", metavar="DTYPES",
-        unset="f32, f16, bf16, s8 where their search is on"),
-    Key("batch_sizes", GRID, _L, "Batches; 1 is a plain matmul.", metavar="SIZES",
-        unset="1, 4, 16 where their search is on"),
-    Key("transpose_a", GRID, _F, "A is stored transposed (layout n).", unset="off"),
-    Key("transpose_b", GRID, _F, "B is stored transposed (layout n).", unset="off"),
-    Key("enable_size_search", GRID, _F, "All matrix sizes; off: the first only.",
-        unset="on for a list that is given"),
-    Key("enable_precision_search", GRID, _F, "All precisions; off: the first only.",
-        unset="on for a list that is given"),
-    Key("enable_layout_search", GRID, _F, "All four layout pairs.", unset="off"),
-    Key("enable_batch_search", GRID, _F, "All batch sizes; off: the first only.",
-        unset="on for a list that is given"),
-    Key("enable_rectangular", GRID, _F, "Also sizes that are not square; off: leave them out.",
-        unset="on for sizes that are given"),
-    Key("wait_steps", GRID, _T, "Launches before the warm-up, not measured either.",
+        unset="f32, f16, bf16, s8 if their search is on"),
+    Key("batch_sizes", GRID, _L, "Batch sizes; 1 is a plain matmul.", metavar="SIZES",
+        unset="1, 4, 16 if their search is on"),
+    Key("transpose_a", GRID, _F, "Store A transposed (layout n).", unset="off"),
+    Key("transpose_b", GRID, _F, "Store B transposed (layout n).", unset="off"),
+    Key("enable_size_search", GRID, _F, "Use all matrix sizes, not only the first.",
+        unset="on if a list is given"),
+    Key("enable_precision_search", GRID, _F, "Use all precisions, not only the first.",
+        unset="on if a list is given"),
+    Key("enable_layout_search", GRID, _F, "Use all four layout pairs.", unset="off"),
+    Key("enable_batch_search", GRID, _F, "Use all batch sizes, not only the first.",
+        unset="on if a list is given"),
+    Key("enable_rectangular", GRID, _F, "Include sizes that are not square.",
+        unset="on if sizes are given"),
+    Key("wait_steps", GRID, _T, "Launches before the warm-up, which are not measured either.",
         metavar="COUNT", default=0),
     Key("active_steps", GRID, _T, "Launches in each repeat.", metavar="COUNT",
-        unset="as the clock needs"),
-    Key("chakra_all_steps", GRID, _F, "`trace record`: the Chakra trace contains every launch of "
-        "waiting, warm-up and all repeats; off: those recorded in the first repeat.",
+        unset="as many as the clock requires"),
+    Key("chakra_all_steps", GRID, _F, "Let the Chakra trace of `trace record` contain every launch "
+        "of waiting, warm-up and all repeats, instead of those recorded in the first repeat.",
         default=False),
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from gemmetry.cli.trace.tables import Files, NoCache, Timings, finish
 
 
 class Rows(StrEnum):
-    """What a row of a file is."""
+    """What each row of a file describes."""
 
     MATCHED = "matched"
     KERNELS = "kernels"
@@ -29,17 +29,17 @@ def collectives(
         Rows,
         typer.Option(
             "--rows",
-            help="What a row of the file is: a matched collective, a kernel of a rank, a kind of "
-            "collective, or a rank. A json file contains everything.",
+            help="What each row of the file describes: a matched collective, a kernel of a rank, a "
+            "kind of collective, or a rank. A JSON file contains everything.",
         ),
     ] = Rows.MATCHED,
     no_cache: NoCache = False,
     timings: Timings = False,
 ) -> None:
-    """Collectives of all ranks side by side: latency, skew, stragglers, bandwidth.
+    """Compare the collectives of all ranks: latency, skew, stragglers, bandwidth.
 
-    Files are grouped into jobs by the job that they name, else by folder. Bandwidths are in
-    10^9 bytes/s as nccl-tests counts them. Exit status 1 if a file cannot be read and others can.
+    Files are grouped by the job that they name, or by folder if they name none. Bandwidths are in
+    10^9 bytes/s, as in nccl-tests. Exit status 1 if some of the files cannot be read.
     """
     from gemmetry.analysis.traces import collectives as tables
     from gemmetry.api.traces import Traces

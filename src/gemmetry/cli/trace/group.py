@@ -42,13 +42,13 @@ app = typer.Typer(
     cls=_Group,
     add_completion=False,
     no_args_is_help=True,
-    help="Record traces, and read any trace.",
+    help="Record and read traces.",
 )
 
 
 @app.callback()
 def _group() -> None:
-    """Record traces, and read any trace."""
+    """Record and read traces."""
 
 
 def _make(name: str) -> Any:

@@ -40,8 +40,8 @@ DEFAULTS = {
     "enable_batch_search": True,
     "enable_rectangular": False,
 }
-"""What help shows of ``api.trace_record.with_defaults``: where no shape is named, and neither
-formats nor layouts."""
+"""The defaults of ``api.trace_record.with_defaults`` in help, if no shapes, formats or layouts are
+given."""
 
 
 @partial(with_request, defaults=DEFAULTS)
@@ -55,16 +55,16 @@ def record(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Record a grid of products under torch's profiler: Kineto and Chakra traces.
+    """Record Kineto and Chakra traces of a grid of matrix products with torch's profiler.
 
-    One folder a configuration in the experiment, traces_matmul/config_0001, with CPU_trace.json
-    (Chakra) and one .pt.trace.json (Kineto) a repeat; traces_matmul/manifest.json says what each
-    is. Each repeat waits --wait-steps launches, warms up --warmup-iterations and records
-    --active-steps, --benchmark-repetitions times over.
+    Each configuration gets a folder in the experiment, such as traces_matmul/config_0001, with
+    CPU_trace.json (Chakra) and one .pt.trace.json (Kineto) per repeat; traces_matmul/manifest.json
+    lists them. Each of --benchmark-repetitions repeats waits for --wait-steps launches, warms up
+    with --warmup-iterations and records --active-steps.
 
-    Without options: the grid tracing document's settings, that is all square sizes, precisions,
-    layouts and batches. The same command resumes; with more of them, or more repeats, and the
-    same --experiment the grid grows.
+    Without options, the grid contains all its square sizes, precisions, layouts and batch sizes.
+    The same command resumes an interrupted run; with more of these, or more repeats, and the same
+    --experiment, the grid grows.
     """
     import typer
 

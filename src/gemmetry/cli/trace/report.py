@@ -21,7 +21,7 @@ def report(
             metavar="FILE",
             callback=split_outputs,
             help="Write a file; the suffix picks xlsx, html, json, md. A name without a suffix "
-            "is a folder with one csv file per sheet. May be given several times.",
+            "is a folder with one CSV file per sheet. May be given several times.",
         ),
     ],
     short_kernel_us: Annotated[
@@ -35,10 +35,11 @@ def report(
     no_cache: NoCache = False,
     timings: Timings = False,
 ) -> None:
-    """One report of traces: a workbook with TraceLens' sheets and ours, or a page with a timeline.
+    """Write a report of traces: a workbook with TraceLens' sheets and gemmetry's own, or a page
+    with a timeline.
 
-    With several files, sheets of single traces get a column that names the file; ranks of a job
-    are combined. Exit status 1 if a file cannot be read and others can.
+    With several files, sheets of single traces get a column that names the file, and the ranks of
+    a job are combined. Exit status 1 if some of the files cannot be read.
     """
     from gemmetry.api.traces import Traces
     from gemmetry.cli.console import command_line, note

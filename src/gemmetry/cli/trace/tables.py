@@ -56,9 +56,9 @@ def summary(
     no_cache: NoCache = False,
     timings: Timings = False,
 ) -> None:
-    """What the GPU did: computing, communicating, copying, idle, and its GEMM kernels.
+    """Show what the GPU did: computing, communication, copying, idle time, and its GEMM kernels.
 
-    Times are exact, in nanoseconds. Exit status 1 if a file cannot be read and others can.
+    Times are exact, in nanoseconds. Exit status 1 if some of the files cannot be read.
     """
     from gemmetry.api.traces import Traces
 
@@ -111,9 +111,10 @@ def gemms(
     no_cache: NoCache = False,
     timings: Timings = False,
 ) -> None:
-    """GEMM kernels by kernel and shape: how often, how long, TFLOP/s, share of the peak.
+    """List GEMM kernels by kernel and shape, with counts, times, TFLOP/s and share of the peak.
 
-    All files are taken together; --top is for the terminal, files and --json hold every row.
+    All files are combined. --top limits the terminal's table only; files and --json contain every
+    row.
     """
     from gemmetry.analysis.traces.tables import gemms_table
     from gemmetry.api.traces import Traces
@@ -146,8 +147,8 @@ def shapes(
             "-o",
             metavar="FILE",
             callback=split_outputs,
-            help="Write a file; yaml is a spec that gemmetry profile runs, the other suffixes "
-            "(csv, json, parquet, xlsx, md, html) are tables.",
+            help="Write a file: a spec for gemmetry profile (yaml), or a table (csv, json, "
+            "parquet, xlsx, md, html).",
         ),
     ] = None,
     spec: Annotated[
@@ -160,10 +161,7 @@ def shapes(
     no_cache: NoCache = False,
     timings: Timings = False,
 ) -> None:
-    """The distinct GEMMs of a workload with calls and time, as a table or a spec file.
-
-    gemmetry trace shapes TRACE --spec | gemmetry profile --spec -
-    """
+    """List the distinct GEMMs of a workload with calls and time, as a table or a spec file."""
     from gemmetry.analysis.traces.tables import shapes_table
     from gemmetry.api.traces import Traces
     from gemmetry.cli.tables import check_outputs
