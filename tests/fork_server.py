@@ -402,7 +402,7 @@ def _import_plain() -> None:
     import gemmetry.engine.workers.guardian
     import gemmetry.engine.workers.main
     import gemmetry.providers.null_provider.provider
-    import gemmetry.providers.numpy_provider
+    import gemmetry.providers.numpy_provider.provider
     import gemmetry.providers.registry  # noqa: F401
     from gemmetry.devices.blas_threads import set_blas_threads
 

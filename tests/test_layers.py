@@ -144,11 +144,9 @@ def test_no_import_within_a_function_of_the_domain_breaks_a_circle() -> None:
 
 
 NAMES_OF_PROVIDERS = {
-    "api/support.py": "what the page of support shows",
-    "cli/options.py": "help, which must not load what the set is made by",
+    "cli/options.py": "help, which would take a third longer if it loaded traits; a test of traits "
+    "compares the two",
     "cli/trace/record.py": "help, as above",
-    "domain/errors.py": "the planted bugs, which no suggestion names",
-    "specs/operations/defaults.py": "the dispatch profiler's own set, which is of IREE",
 }
 """Files that name a provider nevertheless, and why."""
 

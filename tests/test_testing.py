@@ -15,7 +15,7 @@ from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.iree_provider.provider import PROVIDER as IREE
 from gemmetry.providers.null_provider.provider import PROVIDER as NULL
-from gemmetry.providers.numpy_provider import NumpyProvider
+from gemmetry.providers.numpy_provider.provider import NumpyProvider
 from gemmetry.testing import EVERY_KIND, ProviderConformance
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "provider_plugin"

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import sys
 
-from gemmetry.api.support import PLACES, place_name, support_rows
+from gemmetry.api.support import place_name, support_rows
 from gemmetry.domain.target import parse_target
+from gemmetry.providers.traits import support_places
 
 _HEAD = """\
 # Support matrix
@@ -24,7 +25,7 @@ Architectures are queried without their devices, so that the page is the same on
 
 def support_page() -> str:
     """The whole page as Markdown."""
-    places = [place_name(provider, parse_target(target)) for provider, target in PLACES]
+    places = [place_name(provider, parse_target(target)) for provider, target in support_places()]
     reasons: dict[str, int] = {}
     lines = [f"| operation | {' | '.join(places)} |", "|---|" + "---|" * len(places)]
     for row in support_rows():

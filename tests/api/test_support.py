@@ -1,13 +1,14 @@
 from __future__ import annotations
 
-from gemmetry.api.support import PLACES, SAMPLES, support_rows
+from gemmetry.api.support import SAMPLES, support_rows
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import OperationKind
+from gemmetry.providers.traits import support_places
 
 
 def test_the_matrix_covers_every_kind_and_provider():
     assert {parse_operation(name).kind for _, name in SAMPLES} == set(OperationKind)
-    assert {provider for provider, _ in PLACES} == {"numpy", "torch", "iree", "triton"}
+    assert {provider for provider, _ in support_places()} == {"numpy", "torch", "iree", "triton"}
 
 
 def test_every_row_is_supported_somewhere():

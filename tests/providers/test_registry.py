@@ -37,6 +37,16 @@ def test_built_in_providers_are_found_by_their_file_names():
     assert all("_" not in name for name in registry.provider_names())
 
 
+def test_unlisted_providers_exist_for_those_who_name_them():
+    names = registry.provider_names()
+    assert "mutant" in names
+    assert list(names) == sorted(set(names) - {"mutant"})
+    assert len(names) == len(list(names))
+    with pytest.raises(UnknownNameError) as refused:
+        registry.load_provider("mutan")
+    assert "mutant" not in refused.value.hint
+
+
 @pytest.mark.parametrize("name", ["null", "numpy", "user"])
 def test_each_knows_its_own_name_and_gets_its_options(name):
     provider = registry.load_provider(name, {"some": "option"})
@@ -130,7 +140,7 @@ def test_a_plugin_may_refuse_its_options(declare, monkeypatch, tmp_path):
 
 def test_a_plugin_cannot_replace_a_built_in_provider(declare):
     declare(numpy="no_such_package_at_all:Thing")
-    assert registry.provider_names().count("numpy") == 1
+    assert list(registry.provider_names()).count("numpy") == 1
     assert type(registry.load_provider("numpy")).__name__ == "NumpyProvider"
 
 

@@ -8,8 +8,10 @@ from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.domain.outcome import Stage
 from gemmetry.domain.target import TargetKind
 from gemmetry.specs.loader import make_spec
-from gemmetry.specs.operations.defaults import LEGACY
+from gemmetry.specs.operations.defaults import legacy
 from gemmetry.specs.planning import make_plan
+
+LEGACY = legacy("iree")
 
 NAME = "matmul_3456x1024x2048_f16t_f16t_f16t_tile_config_128x128_32x5_tensorcore_mmasync"
 

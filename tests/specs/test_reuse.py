@@ -8,8 +8,10 @@ from gemmetry.domain.errors import EmptySelectionError, RequestError
 from gemmetry.domain.names import operation_name, parse_operation
 from gemmetry.specs.generated import Generated, add_generated
 from gemmetry.specs.loader import make_spec
-from gemmetry.specs.operations.defaults import LEGACY
+from gemmetry.specs.operations.defaults import legacy
 from gemmetry.specs.planning import make_plan
+
+LEGACY = legacy("iree")
 
 NAME = "matmul_768x512x1024_f16t_f16t_f16t"
 OTHER = "matmul_64x64x64_f32t_f32t_f32t"

@@ -10,8 +10,8 @@ from gemmetry.domain.contracts import Provider, ProviderTraits
 from gemmetry.domain.target import Target
 from gemmetry.providers.registry import (
     BrokenPluginError,
+    ProviderNames,
     UnavailableProvider,
-    listed_provider_names,
     load_provider,
     provider_names,
 )
@@ -24,15 +24,11 @@ class InstalledCatalogue:
     def __init__(self) -> None:
         self._loaded: list[tuple[str, dict[str, Any], Provider]] = []
 
-    def provider_names(self) -> Sequence[str]:
+    def provider_names(self) -> ProviderNames:
         return _names()
 
     def traits(self, name: str) -> ProviderTraits:
         return traits_of(name)
-
-    def listed_names(self) -> Sequence[str]:
-        """Those that compute for people; the planted bugs of ``verify self-test`` are its own."""
-        return listed_provider_names()
 
     def provider(self, name: str, options: Mapping[str, Any] | None = None) -> Provider:
         """The provider itself; one that cannot be imported as unavailable, with the reason.
@@ -59,5 +55,5 @@ class InstalledCatalogue:
 
 
 @cache
-def _names() -> tuple[str, ...]:
-    return tuple(provider_names())
+def _names() -> ProviderNames:
+    return provider_names()

@@ -12,20 +12,7 @@ from dataclasses import dataclass
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, parse_target
 from gemmetry.providers.registry import load_provider
-
-PLACES: tuple[tuple[str, str], ...] = (
-    ("numpy", "cpu"),
-    ("torch", "cpu"),
-    ("iree", "cpu"),
-    ("torch", "cuda-sm_90:0"),
-    ("triton", "cuda-sm_90"),
-    ("iree", "cuda-sm_80"),
-    ("iree", "cuda-sm_89"),
-    ("torch", "hip-gfx942:0"),
-    ("triton", "hip-gfx942"),
-    ("iree", "hip-gfx942"),
-)
-"""(provider, target) pairs that the matrix shows."""
+from gemmetry.providers.traits import support_places
 
 SAMPLES: tuple[tuple[str, str], ...] = (
     ("matmul f64", "matmul_512x512x512_f64t_f64t_f64t"),
@@ -81,7 +68,7 @@ def place_name(provider: str, target: Target) -> str:
 
 def support_rows() -> Iterator[SupportRow]:
     """The matrix, row by row; needs no device, only the providers' own rules."""
-    places = [(load_provider(name), parse_target(target)) for name, target in PLACES]
+    places = [(load_provider(name), parse_target(target)) for name, target in support_places()]
     for label, name in SAMPLES:
         operation = parse_operation(name)
         refusals = {

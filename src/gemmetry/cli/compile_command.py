@@ -53,11 +53,12 @@ def compile_dispatches(
     from gemmetry.cli.requests import Source, plan_request, read_request
     from gemmetry.cli.run import run_and_report
     from gemmetry.engine import compile_plan
-    from gemmetry.specs.operations.defaults import LEGACY
+    from gemmetry.providers.traits import legacy_provider
+    from gemmetry.specs.operations.defaults import legacy
 
     source = Source(given=given, spec=spec, settings=set or (), save=save_spec)
     request = read_request(source, **DEFAULTS)
-    prepared = plan_request(request, source, defaults=LEGACY)
+    prepared = plan_request(request, source, defaults=legacy(legacy_provider()))
     plan = compile_plan(prepared.plan)
     if not request.experiment:
         folder = prepared.experiment.parent / f"{plan.name}-{plan.hash}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from gemmetry.specs.keys import SETTINGS
 
 
-def _list(names: Callable[[], Sequence[str]]) -> Callable[[str], list[str]]:
+def _list(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
     """Completes the last item of a comma-separated list."""
 
     def complete(incomplete: str) -> list[str]:
@@ -22,10 +22,10 @@ def _list(names: Callable[[], Sequence[str]]) -> Callable[[str], list[str]]:
     return complete
 
 
-def _providers() -> Sequence[str]:
-    from gemmetry.providers.registry import listed_provider_names
+def _providers() -> Iterable[str]:
+    from gemmetry.providers.registry import provider_names
 
-    return listed_provider_names()
+    return provider_names()
 
 
 def _dtypes() -> Sequence[str]:

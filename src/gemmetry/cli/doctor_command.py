@@ -69,7 +69,7 @@ def _provider_rows() -> list[tuple[Any, ...]]:
 
     catalogue = InstalledCatalogue()
     rows: list[tuple[Any, ...]] = []
-    for name in catalogue.listed_names():
+    for name in catalogue.provider_names():
         provider = catalogue.provider(name)
         reason = provider.available()
         detail, next_step = reason or "", reason

@@ -56,12 +56,17 @@ def generate(
     """
     from gemmetry.cli.console import note
     from gemmetry.cli.requests import Source, plan_request, read_request
-    from gemmetry.specs.operations.defaults import LEGACY
+    from gemmetry.providers.traits import legacy_provider
+    from gemmetry.specs.operations.defaults import legacy
 
     source = Source(given=given, spec=spec, settings=set or (), save=save_spec)
     request = read_request(source, **DEFAULTS)
     prepared = plan_request(
-        request, source, defaults=LEGACY, shows_notes=verbose, takes_generated=False
+        request,
+        source,
+        defaults=legacy(legacy_provider()),
+        shows_notes=verbose,
+        takes_generated=False,
     )
     if dry_run:
         from gemmetry.cli.dry_run import print_plan

@@ -39,7 +39,7 @@ def providers(json: Json = False, output: Outputs = None) -> None:
     )
     catalogue = InstalledCatalogue()
     rows = []
-    for name in catalogue.listed_names():
+    for name in catalogue.provider_names():
         provider = catalogue.provider(name)
         reason = provider.available()
         targets = provider.targets() if reason is None else ()

@@ -28,7 +28,7 @@ LEGACY_DEFAULTS = {
     "device": "cuda-sm_80",
     "dispatches": "the dispatch profiler's 109, or all on other devices",
 }
-"""What help shows of ``specs.defaults.LEGACY``, whose module would take help too long to load."""
+"""What help shows of ``specs.operations.defaults.legacy``: it must not load what that needs."""
 
 
 def split_outputs(files: list[Path] | None) -> list[Path] | None:

@@ -278,8 +278,14 @@ class ProviderTraits:
     """``trace record`` takes it where a request names no provider."""
     spec_keys: tuple[str, ...] = ()
     """Keys of a spec that its constructor is given as options."""
+    is_listed: bool = True
+    """False: lists, completion and suggestions leave it out; it has to be named."""
+    is_dispatch_profilers: bool = False
+    """The dispatch profiler's own set of dispatches is for it."""
     legacy_label: str = ""
     """Its name in the dispatch profiler's formats, if that is another."""
+    support_targets: tuple[str, ...] = ()
+    """Names of the targets that the support matrix shows for it."""
     colour: int | None = None
     """Place in the palette of reports; None: one that follows from its name."""
 

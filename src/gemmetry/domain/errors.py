@@ -32,10 +32,6 @@ from collections.abc import Iterable
 _LISTED = 40
 """How many known names a message lists where none is similar."""
 
-UNLISTED_PROVIDERS = frozenset({"mutant"})
-"""Providers left out of lists, completion and suggestions: the deliberate bugs belong to ``verify
-self-test``, which names them itself."""
-
 
 class GemmetryError(Exception):
     """Root of the tree; catch this to catch everything gemmetry raises on purpose."""
@@ -68,7 +64,7 @@ class UnknownNameError(RequestError):
     names."""
 
     def __init__(self, what: str, name: str, known: Iterable[str], *, where: str = "") -> None:
-        names = sorted(set(known) - (UNLISTED_PROVIDERS if "provider" in what else set()))
+        names = sorted(set(known))
         near = nearest(name, names)
         if near:
             hint = f"Did you mean {' or '.join(near)}?"

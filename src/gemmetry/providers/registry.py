@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
 from gemmetry.domain.contracts import Executable, Provider, Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.errors import (
-    UNLISTED_PROVIDERS,
     GemmetryError,
     RequestError,
     UnknownNameError,
@@ -20,19 +19,32 @@ from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import Target
 from gemmetry.providers.base import BaseProvider
 from gemmetry.providers.isolated_plugin import IsolatedPlugin
-from gemmetry.providers.traits import builtin_module, builtin_names
+from gemmetry.providers.traits import builtin_module, builtin_names, traits_of
 
 ENTRY_POINT_GROUP = "gemmetry.providers"
 
 
-def provider_names() -> list[str]:
-    """Names of all providers, built in and from other packages, without importing any."""
-    return sorted({*builtin_names(), *_entry_points()})
+class ProviderNames(Collection[str]):
+    """Names of providers: all that exist are in it, and iteration gives those that are listed, in
+    alphabetical order. An unlisted provider must be named by whoever wants it."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._all = frozenset(names)
+        self._listed = sorted(name for name in self._all if traits_of(name).is_listed)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._all
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._listed)
+
+    def __len__(self) -> int:
+        return len(self._listed)
 
 
-def listed_provider_names() -> list[str]:
-    """:func:`provider_names` without unlisted providers."""
-    return [name for name in provider_names() if name not in UNLISTED_PROVIDERS]
+def provider_names() -> ProviderNames:
+    """Names of all providers, built in and from other packages, without loading any."""
+    return ProviderNames([*builtin_names(), *_entry_points()])
 
 
 class BrokenPluginError(RequestError):

@@ -11,6 +11,7 @@ from typing import cast
 
 from gemmetry import providers
 from gemmetry.domain.contracts import ProviderTraits
+from gemmetry.domain.target import TargetKind, parse_target
 
 _SUFFIX = "_provider"
 
@@ -54,3 +55,18 @@ def kernel_provider() -> str:
 def recording_provider() -> str:
     """The provider whose dispatches ``trace record`` records where none is named."""
     return next(name for name in builtin_names() if traits_of(name).records_traces)
+
+
+def legacy_provider() -> str:
+    """The provider that the dispatch profiler's own set of dispatches is for."""
+    return next(name for name in builtin_names() if traits_of(name).is_dispatch_profilers)
+
+
+def support_places() -> list[tuple[str, str]]:
+    """The (provider, target) pairs that the support matrix shows: by kind of device, vendor
+    libraries first."""
+    libraries = baseline_names(builtin_names())
+    names = [*libraries, *(name for name in builtin_names() if name not in libraries)]
+    places = [(name, target) for name in names for target in traits_of(name).support_targets]
+    kinds = list(TargetKind)
+    return sorted(places, key=lambda place: kinds.index(parse_target(place[1]).kind))

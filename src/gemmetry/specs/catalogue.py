@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from gemmetry.domain.contracts import ProviderTraits
@@ -12,8 +12,8 @@ from gemmetry.domain.target import Target
 class Catalogue(Protocol):
     """Answers about providers. Each answer may cost an import, so ask only what is needed."""
 
-    def provider_names(self) -> Sequence[str]:
-        """Names of all providers, without importing any."""
+    def provider_names(self) -> Collection[str]:
+        """Names of all providers, without loading any; iteration leaves out unlisted ones."""
 
     def traits(self, name: str) -> ProviderTraits:
         """What is known of a provider without loading it."""

@@ -33,7 +33,7 @@ _EMPTY_HINT = (
 class Known:
     """Names that a spec may use; None where the caller does not know them."""
 
-    providers: Sequence[str] | None = None
+    providers: Collection[str] | None = None
     columns: Sequence[str] | None = None
 
 

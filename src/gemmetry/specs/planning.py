@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -193,7 +193,7 @@ def _kernel(text: str, base: Path | None) -> str:
     return f"{file}:{function}"
 
 
-def _named(patterns: Sequence[str], known: Sequence[str]) -> list[NamedDispatch]:
+def _named(patterns: Sequence[str], known: Collection[str]) -> list[NamedDispatch]:
     found = (named_dispatch(pattern, known) for pattern in patterns)
     return [dispatch for dispatch in found if dispatch is not None]
 

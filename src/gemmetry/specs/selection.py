@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -235,7 +235,7 @@ class PatternSelection:
         }
 
 
-def named_dispatch(pattern: str, providers: Sequence[str]) -> NamedDispatch | None:
+def named_dispatch(pattern: str, providers: Collection[str]) -> NamedDispatch | None:
     """The dispatch that `pattern` names in full, or None if it is a pattern or an operation.
 
     `providers` are the names that may stand before a colon.
@@ -254,7 +254,7 @@ def named_dispatch(pattern: str, providers: Sequence[str]) -> NamedDispatch | No
     return NamedDispatch(operation=operation, configuration=configuration, provider=provider)
 
 
-def pattern_operation(pattern: str, providers: Sequence[str]) -> Operation | None:
+def pattern_operation(pattern: str, providers: Collection[str]) -> Operation | None:
     """The operation that stands whole at the front of a pattern, so that a shape that no flag gave
     can be made; None if the pattern leaves the operation open."""
     if pattern.startswith("re:") or "=" in pattern:
@@ -270,7 +270,7 @@ def pattern_operation(pattern: str, providers: Sequence[str]) -> Operation | Non
         return None
 
 
-def _split_provider(pattern: str, providers: Sequence[str]) -> tuple[str | None, str]:
+def _split_provider(pattern: str, providers: Collection[str]) -> tuple[str | None, str]:
     provider, colon, name = pattern.partition(":")
     if not colon:
         return None, pattern

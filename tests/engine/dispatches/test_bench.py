@@ -11,7 +11,7 @@ from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.dispatches.bench import Bench
 from gemmetry.engine.workers.protocol import Hello, Open, Trying, WireDispatch
 from gemmetry.providers.null_provider.provider import NullProvider
-from gemmetry.providers.numpy_provider import NumpyProvider
+from gemmetry.providers.numpy_provider.provider import NumpyProvider
 
 SMALL = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
 

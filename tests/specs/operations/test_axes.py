@@ -5,7 +5,9 @@ import pytest
 from gemmetry.domain.errors import RequestError
 from gemmetry.specs.loader import make_spec
 from gemmetry.specs.operations.axes import expand
-from gemmetry.specs.operations.defaults import FIRST_RUN_CPU, FIRST_RUN_GPU, LEGACY
+from gemmetry.specs.operations.defaults import FIRST_RUN_CPU, FIRST_RUN_GPU, legacy
+
+LEGACY = legacy("iree")
 
 
 def names(defaults=FIRST_RUN_CPU, **values):

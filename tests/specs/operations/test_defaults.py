@@ -5,8 +5,10 @@ import pytest
 from gemmetry.domain.operation import OperationKind
 from gemmetry.domain.target import TargetKind
 from gemmetry.specs.fields import canonical_dtypes
-from gemmetry.specs.operations.defaults import FIRST_RUN_CPU, FIRST_RUN_GPU, LEGACY, first_run
+from gemmetry.specs.operations.defaults import FIRST_RUN_CPU, FIRST_RUN_GPU, first_run, legacy
 from gemmetry.specs.operations.shapes import parse_shapes
+
+LEGACY = legacy("iree")
 
 
 @pytest.mark.parametrize("defaults", [FIRST_RUN_CPU, FIRST_RUN_GPU, LEGACY])

@@ -6,4 +6,10 @@
 
 from gemmetry.domain.contracts import ProviderTraits
 
-TRAITS = ProviderTraits(spec_keys=("iree_bin_dir",), legacy_label="IREE Codegen", colour=0)
+TRAITS = ProviderTraits(
+    spec_keys=("iree_bin_dir",),
+    is_dispatch_profilers=True,
+    legacy_label="IREE Codegen",
+    support_targets=("cpu", "cuda-sm_80", "cuda-sm_89", "hip-gfx942"),
+    colour=0,
+)

@@ -8,5 +8,5 @@ classes of ``unseen/``, whose author had not seen the checks.
 
 from gemmetry.domain.contracts import ProviderTraits
 
-TRAITS = ProviderTraits(is_default=False, colour=6)
+TRAITS = ProviderTraits(is_default=False, is_listed=False, colour=6)
 NAME = "mutant"

@@ -3,4 +3,9 @@ torch, the baseline of most comparisons. Start at ``provider.py``."""
 
 from gemmetry.domain.contracts import ProviderTraits
 
-TRAITS = ProviderTraits(baseline_rank=0, records_traces=True, colour=2)
+TRAITS = ProviderTraits(
+    baseline_rank=0,
+    records_traces=True,
+    support_targets=("cpu", "cuda-sm_90:0", "hip-gfx942:0"),
+    colour=2,
+)

@@ -7,4 +7,4 @@
 
 from gemmetry.domain.contracts import ProviderTraits
 
-TRAITS = ProviderTraits(colour=3)
+TRAITS = ProviderTraits(support_targets=("cuda-sm_90", "hip-gfx942"), colour=3)

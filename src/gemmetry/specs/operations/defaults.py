@@ -56,28 +56,30 @@ def _first_run(preset: str, dtype: str) -> Defaults:
 FIRST_RUN_CPU = _first_run("first", "f32")
 FIRST_RUN_GPU = _first_run("first_gpu", "bf16")
 
-LEGACY = Defaults(
-    kinds=(_MATMUL, _SPLIT_K, _BATCH),
-    shapes={
-        _MATMUL: PRESETS["legacy"].shapes,
-        _SPLIT_K: (LEGACY_SPLIT_K_SHAPE,),
-        _BATCH: (LEGACY_BATCH_SHAPE,),
-        _CONV: PRESETS["conv"].shapes,
-    },
-    dtypes={
-        _MATMUL: ("f16", "f32", "f16:f16:f32"),
-        _SPLIT_K: ("f16", "f32"),
-        _BATCH: ("f16", "f32"),
-        _CONV: ("f32",),
-    },
-    slices=LEGACY_SPLIT_K_SLICES,
-    provider="iree",
-    device="cuda-sm_80",
-    dispatches=("configuration=tile_config_*_tensorcore_mmasync",),
-)
-"""The dispatch profiler's own set: 109 dispatches for CUDA, made when `generate` or `compile`
-gets no options. Shapes that are given replace it, with every configuration of the provider;
-``--shapes legacy,768x512x1024`` measures both shapes."""
+
+def legacy(provider: str) -> Defaults:
+    """The dispatch profiler's own set: 109 dispatches for CUDA, made when `generate` or `compile`
+    gets no options. Shapes that are given replace it, with every configuration of `provider`;
+    ``--shapes legacy,768x512x1024`` measures both shapes."""
+    return Defaults(
+        kinds=(_MATMUL, _SPLIT_K, _BATCH),
+        shapes={
+            _MATMUL: PRESETS["legacy"].shapes,
+            _SPLIT_K: (LEGACY_SPLIT_K_SHAPE,),
+            _BATCH: (LEGACY_BATCH_SHAPE,),
+            _CONV: PRESETS["conv"].shapes,
+        },
+        dtypes={
+            _MATMUL: ("f16", "f32", "f16:f16:f32"),
+            _SPLIT_K: ("f16", "f32"),
+            _BATCH: ("f16", "f32"),
+            _CONV: ("f32",),
+        },
+        slices=LEGACY_SPLIT_K_SLICES,
+        provider=provider,
+        device="cuda-sm_80",
+        dispatches=("configuration=tile_config_*_tensorcore_mmasync",),
+    )
 
 
 def first_run(kind: TargetKind) -> Defaults:

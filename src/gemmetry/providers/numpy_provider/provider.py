@@ -9,7 +9,7 @@ import numpy as np
 
 from gemmetry.devices.blas_threads import blas_name, blas_threads, set_blas_threads
 from gemmetry.devices.host import HostBuffer, HostDevice
-from gemmetry.domain.contracts import Device, Executable, ProviderTraits, Workspace
+from gemmetry.domain.contracts import Device, Executable, Workspace
 from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Dispatch
 from gemmetry.domain.dtypes import F32, F64, S8, TF32
 from gemmetry.domain.errors import OutOfMemoryError, RequestError, UnsupportedError
@@ -159,5 +159,4 @@ def _launch_on_ones(operation: Operation) -> Callable[[], object]:
     return lambda: executable.run(inputs, output)
 
 
-TRAITS = ProviderTraits(baseline_rank=1, colour=1)
 PROVIDER = NumpyProvider

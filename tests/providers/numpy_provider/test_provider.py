@@ -8,7 +8,7 @@ from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.errors import RequestError, UnsupportedError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.numpy_provider import NumpyProvider, _launch_on_ones
+from gemmetry.providers.numpy_provider.provider import NumpyProvider, _launch_on_ones
 
 CPU = Target(TargetKind.CPU)
 
