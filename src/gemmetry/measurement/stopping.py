@@ -42,7 +42,9 @@ within a process differ from process to process: those of torch's products in bf
 
 DISTURBED_ROUNDS = 3 * MIN_ROUNDS
 """Least number of rounds where one of them is off by :data:`OFF`, however narrow the interval:
-among sixty comparisons the sign test allows no contrary pair out of 12, but seven out of 36."""
+among sixty comparisons the sign test allows no contrary pair out of 12, but seven out of 36. With
+more of them off, rounds continue until the test allows as many contrary pairs, or up to
+:data:`MOST_ROUNDS`."""
 
 OFF = 1.5
 """Ratio of a round's median to the median of all rounds beyond which something other than the
@@ -132,11 +134,20 @@ class StopPolicy:
             left = max(1, self._rounds - len(rounds))
             return min(max(min(size, room // left), self._first_size), room)
         width = rounds_half_width(rounds)
-        if width <= self._width and (len(rounds) >= self._disturbed_rounds or _agree(rounds)):
+        if width <= self._width and self._are_enough(rounds):
             return 0
         missing = min(self._missing(taken, width), room)
         share = missing / max(1, self._most_rounds - len(rounds))
         return min(max(size, math.ceil(share)), room)
+
+    def _are_enough(self, rounds: Sequence[Round]) -> bool:
+        """Whether as many contrary pairs as there are rounds that are off would still let the sign
+        test show what :data:`MIN_ROUNDS` pairs without any show."""
+        count, off = len(rounds), _count_off(rounds)
+        if off == 0 or count >= self._most_rounds:
+            return True
+        contrary = sum(math.comb(count, number) for number in range(off + 1))
+        return count >= self._disturbed_rounds and contrary <= 2 ** (count - self._rounds)
 
     def _delays_s(self, rounds: Sequence[Round], sample_s: float) -> float:
         """Time that delays have taken and that does not count: what rounds took in excess of
@@ -199,11 +210,11 @@ def _sample_s(rounds: Sequence[Round]) -> tuple[float, float]:
     return max(usual_s, 1e-9), max(mean_s, 1e-9)
 
 
-def _agree(rounds: Sequence[Round]) -> bool:
-    """Whether no round is off."""
+def _count_off(rounds: Sequence[Round]) -> int:
+    """How many rounds are off."""
     medians = np.array([np.median(item.samples_ns) for item in rounds])
     middle = float(np.median(medians))
-    return bool((medians <= OFF * middle).all() and (OFF * medians >= middle).all())
+    return int(((medians > OFF * middle) | (OFF * medians < middle)).sum())
 
 
 def _taken(rounds: Sequence[Round]) -> int:

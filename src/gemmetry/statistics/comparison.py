@@ -20,7 +20,7 @@ from gemmetry.statistics.intervals import (
     rounds_interval,
 )
 from gemmetry.statistics.quantiles import Samples, median
-from gemmetry.statistics.ranks import minimum_a_side, rank_sum_shift, sign_shift
+from gemmetry.statistics.ranks import Shift, minimum_a_side, rank_sum_shift, sign_shift
 
 RESAMPLES = 2000
 """Bootstrap resamples for a 95 % interval, whose ends then vary by about 1/20 of its width between
@@ -39,10 +39,17 @@ give intervals of ±3 % alone and ±5 % among 60: those of equal ones exclude 5 
 of 10,000 cases (``tests/statistics/test_verdicts.py``)."""
 
 SHARE_OF_ROUNDS = 0.9
-"""Share of the probability of error allotted to the comparison of rounds; the rest is for the
-intervals of the two medians, which decide where rounds do not. They mostly find gross differences
-on a busy machine, where single rounds are off by factors and the medians of forty are not, so a
-tenth is enough for them; and six pairs of rounds still show a difference at 95 %."""
+"""Share of the probability of error allotted to the first comparison of rounds, so that six pairs
+of rounds still show a difference at 95 %. The rest is for two others, which decide where that one
+does not: they mostly find gross differences on a busy machine, for which little is enough."""
+
+SHARE_OF_MEDIANS = 0.05
+"""For the intervals of the two medians, which samples that are off in many rounds do not move."""
+
+SHARE_OF_RANKS = 1 - SHARE_OF_ROUNDS - SHARE_OF_MEDIANS
+"""For the ranks of rounds whose signs do not decide. Where every fourth round of two dispatches is
+off by factors, signs need many pairs to outvote the contrary ones; a round that is off costs ranks
+less than that."""
 
 Rounds = Mapping[int, Samples]
 """Maps each turn to the samples of one round. Dispatches that share a turn were interleaved in
@@ -155,7 +162,8 @@ def compare_rounds(
 
     Where these leave the comparison undecided, the medians may decide it: the quotients of opposite
     ends of the two intervals that :func:`rounds_interval` returns bound the ratio of the medians
-    (Bonferroni). Both methods share the probability of error (:data:`SHARE_OF_ROUNDS`).
+    (Bonferroni). Where signs leave it undecided, the ranks of the same rounds are the last to
+    decide. The three share the probability of error (:data:`SHARE_OF_ROUNDS`).
 
     Args:
         confidence: of all intervals of the family together: each has 1 - (1 - confidence) / family
@@ -168,13 +176,12 @@ def compare_rounds(
     """
     left = {turn: _checked(samples, "a") for turn, samples in a.items() if len(samples)}
     right = {turn: _checked(samples, "b") for turn, samples in b.items() if len(samples)}
-    all_a, all_b = _together(left, "a"), _together(right, "b")
     each = _of_each(confidence, family, SHARE_OF_ROUNDS)
-    margin = math.log1p(relevant)
-    logs_a = {turn: math.log(median(samples)) for turn, samples in left.items()}
-    logs_b = {turn: math.log(median(samples)) for turn, samples in right.items()}
-    shared = sorted(left.keys() & right.keys())
-    fewest, needed = min(len(left), len(right)), minimum_a_side(each)
+    needed, shared = minimum_a_side(each), sorted(left.keys() & right.keys())
+    if len(shared) >= needed:
+        left, right = {t: left[t] for t in shared}, {t: right[t] for t in shared}
+    all_a, all_b = _together(left, "a"), _together(right, "b")
+    fewest = min(len(left), len(right))
     bare = Comparison(
         ratio=median(all_b) / median(all_a),
         interval=None,
@@ -186,56 +193,59 @@ def compare_rounds(
         relevant=relevant,
         family=family,
     )
+    logs_a, logs_b = ([math.log(median(s)) for s in side.values()] for side in (left, right))
     if len(shared) >= minimum_samples(each):
-        shift = sign_shift(
-            [logs_b[turn] - logs_a[turn] for turn in shared], confidence=each, margin=margin
-        )
         effect = float(np.mean([cliffs_delta(left[turn], right[turn]) for turn in shared]))
-        bare = dataclasses.replace(
-            bare, effect_size=effect, pairing=Pairing.ROUNDS, observations=len(shared)
-        )
+        signs = dataclasses.replace(bare, effect_size=effect, pairing=Pairing.ROUNDS)
+        margin = math.log1p(relevant)
+        shift = sign_shift(np.subtract(logs_b, logs_a), confidence=each, margin=margin)
+        found = _by_shift(signs, shift, SHARE_OF_ROUNDS)
     elif fewest >= needed:
-        shift = rank_sum_shift(
-            list(logs_a.values()), list(logs_b.values()), confidence=each, margin=margin
-        )
+        found = _by_ranks(bare, logs_a, logs_b, SHARE_OF_ROUNDS)
     else:
-        bare = dataclasses.replace(bare, note=_too_few(fewest, "round", needed, family))
-        return _by_medians(bare, left, right)
-    assert shift.interval is not None  # enough observations for an interval
+        found = dataclasses.replace(bare, note=_too_few(fewest, "round", needed, family))
+    if found.verdict is not Difference.UNDECIDED:
+        return found
+    others = [_by_medians(bare, left, right)]
+    if found.pairing is Pairing.ROUNDS:
+        others.append(_by_ranks(bare, logs_a, logs_b, SHARE_OF_RANKS))
+    return next((one for one in others if one.verdict is not Difference.UNDECIDED), found)
+
+
+def _by_shift(bare: Comparison, shift: Shift, share: float) -> Comparison:
+    """The comparison by a shift of logarithms that was tested with `share` of the probability of
+    error."""
+    if shift.interval is None:
+        return bare
     low, high = shift.interval
-    p_value = min(1.0, 2 * min(shift.p_greater, shift.p_less) / SHARE_OF_ROUNDS)
+    p_value = min(1.0, 2 * min(shift.p_greater, shift.p_less) / share)
     found = dataclasses.replace(bare, ratio=math.exp(shift.estimate))
-    found = _judged(found, (math.exp(low), math.exp(high)), p_value)
-    return _by_medians(found, left, right) if found.verdict is Difference.UNDECIDED else found
+    return _judged(found, (math.exp(low), math.exp(high)), p_value)
+
+
+def _by_ranks(bare: Comparison, a: Samples, b: Samples, share: float) -> Comparison:
+    """The comparison by the ranks of the logarithms of rounds."""
+    each = _of_each(bare.confidence, bare.family, share)
+    shift = rank_sum_shift(a, b, confidence=each, margin=math.log1p(bare.relevant))
+    return _by_shift(bare, shift, share)
 
 
 def _by_medians(
-    found: Comparison,
+    bare: Comparison,
     left: Mapping[int, npt.NDArray[np.float64]],
     right: Mapping[int, npt.NDArray[np.float64]],
 ) -> Comparison:
-    """The comparison by the intervals of the two medians where these decide it, else `found`."""
-    if min(len(left), len(right)) < minimum_a_side(found.confidence):
-        return found
-    each = _of_each(found.confidence, found.family, (1 - SHARE_OF_ROUNDS) / 2)
+    """The comparison by the intervals of the two medians."""
+    if bare.observations < minimum_a_side(bare.confidence):
+        return bare
+    each = _of_each(bare.confidence, bare.family, SHARE_OF_MEDIANS / 2)
     first, _ = rounds_interval(list(left.values()), each)
     second, _ = rounds_interval(list(right.values()), each)
     if first is None or second is None:
-        return found
+        return bare
     interval = second[0] / first[1], second[1] / first[0]
-    verdict = verdict_of(interval, found.relevant)
-    if verdict is Difference.UNDECIDED:
-        return found
-    return dataclasses.replace(
-        found,
-        ratio=median(_together(right, "b")) / median(_together(left, "a")),
-        interval=interval,
-        verdict=verdict,
-        pairing=Pairing.MEDIANS,
-        observations=min(len(left), len(right)),
-        p_value=None,
-        note="",
-    )
+    verdict = verdict_of(interval, bare.relevant)
+    return dataclasses.replace(bare, interval=interval, verdict=verdict, pairing=Pairing.MEDIANS)
 
 
 def compare_medians(
