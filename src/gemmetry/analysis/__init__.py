@@ -1,1 +1,1 @@
-"""Pure functions, table -> table."""
+"""Pure functions from tables to tables."""

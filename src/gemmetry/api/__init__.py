@@ -1,4 +1,4 @@
-"""The public Python surface. Start at ``results.py``."""
+"""The public Python interface. Start at ``results.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed here, for specs and listings."""
+"""The installed providers, for specs and listings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gemmetry.providers.traits import traits_of
 
 
 class InstalledCatalogue:
-    """Answers from the registry; each provider is made once for each set of options."""
+    """Answers from the registry; each provider is created once for each set of options."""
 
     def __init__(self) -> None:
         self._loaded: list[tuple[str, dict[str, Any], Provider]] = []
@@ -31,7 +31,8 @@ class InstalledCatalogue:
         return traits_of(name)
 
     def provider(self, name: str, options: Mapping[str, Any] | None = None) -> Provider:
-        """The provider itself; one that cannot be imported as unavailable, with the reason.
+        """The provider itself; a provider that cannot be imported is returned as unavailable, with
+        the reason.
 
         Raises:
             UnknownNameError: no such provider. RequestError: the provider refuses its options.

@@ -1,4 +1,4 @@
-"""``@gemmetry.bench``: profile a function of one's own where it is defined."""
+"""``@gemmetry.bench``: profile your own function where it is defined."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def bench(
     configurations: Sequence[Mapping[str, Any]] | None = None,
     **keywords: Any,
 ) -> Callable[[Callable[P, R]], Benchmarked[P, R]]:
-    """Make a function ``f(a, b, **configuration) -> C`` profile itself.
+    """Give a function ``f(a, b, **configuration) -> C`` a method that profiles it.
 
-    The function stays as it is and gains ``run(**overrides) -> Results``, which sends it through
-    the same verification, timing and comparison as every other provider::
+    The function itself is unchanged and gains ``run(**overrides) -> Results``, which sends it
+    through the same verification, timing and comparison as every other provider::
 
         @gemmetry.bench(m=[256, 512], n=256, k=256, dtypes=["f32"], tile=[16, 32])
         def my_gemm(a, b, tile=16):
@@ -56,7 +56,7 @@ def bench(
 
     Args:
         against: providers to compare with; default torch if it is installed, else numpy.
-        configurations: keyword values of the function, one mapping a configuration.
+        configurations: keyword values of the function, one mapping per configuration.
         keywords: a parameter of the function with its values (all combinations become
             configurations); ``m``, ``n``, ``k``, ``b`` with sizes; any key of a spec
             (``dtypes``, ``layouts``, ``time_budget``, ``device`` ...).
@@ -192,6 +192,6 @@ def kernel_text(function: Callable[..., Any], experiment: Any = None) -> str:
 
 
 def _is_module_file(source: Path) -> bool:
-    """False also for the files that IPython may dump single cells to."""
+    """False also for the files to which IPython may write single cells."""
     is_cell = source.parent.name.startswith("ipykernel_") or "ipython-input" in source.name
     return source.is_file() and source.suffix == ".py" and not is_cell

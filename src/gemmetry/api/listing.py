@@ -1,4 +1,4 @@
-"""What a plan holds, without running it."""
+"""Lists the dispatches of a plan without running it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ListedDispatch:
     operation: str
     configuration: str
     refusal: str
-    """Why the provider cannot do it; "" if it can."""
+    """Why the provider does not support it; "" if it does."""
 
     @property
     def name(self) -> str:

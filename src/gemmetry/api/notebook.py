@@ -1,4 +1,4 @@
-"""A function of a notebook or prompt as a file, so that worker processes can import it."""
+"""Writes a function of a notebook or prompt to a file, so that worker processes can import it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONSTANTS = (bool, int, float, str, bytes, type(None))
 
 
 def write_notebook_kernel(function: Callable[..., Any], folder: Path | None) -> Path:
-    """Write `function` and what it uses of its notebook to ``kernels/`` in `folder`.
+    """Write `function`, and everything of its notebook that it uses, to ``kernels/`` in `folder`.
 
     Raises:
         RequestError: its source is not known, or it uses something that cannot be written.
@@ -51,12 +51,12 @@ def kernel_source(function: Callable[..., Any]) -> str:
     _collect(function.__name__, function, parts, chain=function.__name__)
     imports = [text for text in parts.values() if text.startswith(("import ", "from "))]
     rest = [text for text in parts.values() if not text.startswith(("import ", "from "))]
-    # Annotations stay texts, so that what they name need not be there.
+    # Annotations stay texts, so that the names in them need not exist.
     return "\n".join(["from __future__ import annotations", *imports, "", *rest])
 
 
 def _collect(name: str, value: Any, parts: dict[str, str], *, chain: str) -> None:
-    """Add the text that makes `name` mean `value`, after what that needs itself."""
+    """Add the text that defines `name` as `value`, after the definitions that it needs."""
     if name in parts:
         return
     if isinstance(value, ModuleType):
@@ -66,7 +66,7 @@ def _collect(name: str, value: Any, parts: dict[str, str], *, chain: str) -> Non
     elif isinstance(value, FunctionType):
         if value.__closure__:
             raise _cannot(chain, f"{value.__name__} uses variables of a function around it")
-        parts[name] = ""  # breaks the circle of functions that call each other
+        parts[name] = ""  # breaks cycles of functions that call each other
         definition = _definition(value)
         for used in sorted(_global_names(value.__code__) | _default_names(definition)):
             if used in value.__globals__:
@@ -89,7 +89,7 @@ def _cannot(chain: str, why: str) -> RequestError:
 
 
 def _importable(value: Any) -> tuple[str, str] | None:
-    """(module, name) from which a worker can import `value`; None if it lives here only."""
+    """(module, name) from which a worker can import `value`; None if it exists only here."""
     module_name, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     module = sys.modules.get(module_name or "")
     if module is None or name is None or module_name == "__main__":

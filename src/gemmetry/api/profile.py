@@ -1,4 +1,4 @@
-"""Profile from Python: a spec or keyword values in, results out."""
+"""Profiles from Python: takes a spec or keyword values and returns results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmetry.domain.errors import StorageError
 
-# Specs take a tenth of a second to import, which reading traces need not wait for.
+# Specs take a tenth of a second to import, and reading traces does not need them.
 if TYPE_CHECKING:
     from gemmetry.api.results import Results
     from gemmetry.domain.dispatch import Plan
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gemmetry.specs.operations.defaults import Defaults
 
 STORED_SPEC = "spec.yaml"
-"""The request that an experiment's folder keeps."""
+"""File name of the request that an experiment's folder keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,12 @@ class Prepared:
 
     @property
     def generated(self) -> Path | None:
-        """Where sources go; None: into the experiment."""
+        """Folder for sources; None: the experiment."""
         return generated_folder(self.spec)
 
 
 def generated_folder(spec: ProfileSpec) -> Path | None:
-    """Where sources go that are kept outside the experiment; None: nowhere."""
+    """Folder for sources that are kept outside the experiment; None: there is none."""
     return None if spec.generated_dir is None else Path(spec.generated_dir) / "generated"
 
 
@@ -54,8 +54,8 @@ def read_spec(
     known: Known | None = None,
     place: Place | None = None,
 ) -> ProfileSpec:
-    """A spec from a file, a mapping or nothing, with `values` on top; mistakes in values stand
-    where `place` says.
+    """A spec from a file, a mapping or nothing, with `values` on top; `place` gives the place of a
+    mistake in a value.
 
     Raises:
         SpecError: every mistake, each with its place. RequestError: the file cannot be read.
@@ -95,7 +95,7 @@ def prepare(
     base: Path | None = None,
     takes_generated: bool = True,
 ) -> Prepared:
-    """Plan and folder of `spec`; nothing runs and nothing is written.
+    """The plan and the folder of `spec`; nothing runs and nothing is written.
 
     `takes_generated`: where `spec` names no problem, the plan is what ``generate`` wrote into its
     ``generated_dir``.
@@ -120,11 +120,11 @@ def prepare(
 def run_prepared(
     prepared: Prepared, *, listener: Listener, fresh: bool, command: str
 ) -> RunSummary:
-    """Run the plan, and leave the request in the experiment, from which reports take how to show
-    its results.
+    """Run the plan, and store the request in the experiment, from which reports take the
+    presentation of the results.
 
     Raises:
-        EnvironmentFailure: disk full, device lost ...; what was measured is kept.
+        EnvironmentFailure: disk full, device lost ...; earlier results are kept.
     """
     from gemmetry.engine import run
 
@@ -138,7 +138,7 @@ def run_prepared(
             generated=prepared.generated,
         )
     except BaseException:
-        with contextlib.suppress(StorageError):  # what ended the run says more
+        with contextlib.suppress(StorageError):  # the error that ended the run is more informative
             _keep_request(prepared)
         raise
     _keep_request(prepared)
@@ -177,7 +177,7 @@ def stored_baseline(experiment: Path) -> str | None:
     from gemmetry.specs.loader import load_spec
 
     path = experiment / STORED_SPEC
-    # Earlier versions left nothing but comments of a request without a key.
+    # Earlier versions wrote only comments for a request without a key.
     return load_spec(path, may_be_empty=True).baseline if path.is_file() else None
 
 
@@ -191,13 +191,13 @@ def profile(
 ) -> Results:
     """Generate, compile, verify and measure dispatches.
 
-    `spec` is a spec file's path, a mapping or a ProfileSpec; `values` are further keys, which
-    win: ``profile(shapes="512x512x512", dtypes=["f32", "bf16"], providers="torch,numpy")``.
-    The results stand in the folder `experiment` and are resumed from there; `fresh` starts over.
+    `spec` is a spec file's path, a mapping or a ProfileSpec; `values` are further keys, which win:
+    ``profile(shapes="512x512x512", dtypes=["f32", "bf16"], providers="torch,numpy")``. Results are
+    stored in the folder `experiment`, from which a run resumes; `fresh` starts over.
 
     Raises:
         RequestError: the request is wrong; the message lists every mistake.
-        EnvironmentFailure: disk full, device lost ...; what was measured is kept.
+        EnvironmentFailure: disk full, device lost ...; earlier results are kept.
     """
     from gemmetry.api.results import load
     from gemmetry.domain.events import ignore_events

@@ -29,7 +29,7 @@ class Results(Sequence[Record]):
 
     @property
     def records(self) -> Sequence[Record]:
-        """One record a dispatch, in the plan's order."""
+        """One record per dispatch, in the plan's order."""
         return self.result_set.records
 
     @property
@@ -51,7 +51,7 @@ class Results(Sequence[Record]):
     def compare(
         self, *others: Results, allow_different_inputs: bool = False
     ) -> ExperimentComparison:
-        """These results against `others`, dispatch by dispatch, with intervals and a verdict.
+        """These results compared with `others`, dispatch by dispatch, with intervals and verdicts.
 
         Raises:
             RequestError: the input distributions differ and `allow_different_inputs` is false.
@@ -62,11 +62,11 @@ class Results(Sequence[Record]):
         return compare(sets, allow_different_inputs=allow_different_inputs)
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """One flat dict a record with every column of docs/columns.md."""
+        """One flat dict per record, with every column of docs/columns.md."""
         return [row(record) for record in self.records]
 
     def to_polars(self, columns: Sequence[str] | None = None) -> polars.DataFrame:
-        """One row a record.
+        """One row per record.
 
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
@@ -79,7 +79,7 @@ class Results(Sequence[Record]):
         return made
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> pandas.DataFrame:
-        """One row a record.
+        """One row per record.
 
         Raises:
             RequestError: pandas, pyarrow or polars is not installed (extras ``pandas`` and

@@ -37,11 +37,12 @@ if TYPE_CHECKING:
 PROVIDER = NAME
 
 DEADLINES_S: Mapping[Stage, float] = {Stage.VERIFY: 20.0, Stage.MEASURE: 20.0}
-"""A mutant that hangs costs this long. The slowest that ends (Triton's interpreter, at `standard`)
-takes 2 to 4 s on two cores that others use as well."""
+"""A mutant that hangs costs this long. The slowest mutant that does not hang (Triton's interpreter,
+at `standard`) takes 2 to 4 s on two cores shared with other programs."""
 
 PARANOID_LONGER = 1.5
-"""How much more time `paranoid` has: the slowest that ends takes 17 s there."""
+"""How many times as long the deadline is at `paranoid`, where the slowest mutant that does not hang
+takes 17 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ class SelfTest:
     plan: Plan
     experiment: Path
     absent: Mapping[str, str]
-    """Configuration -> why this machine, or this request, leaves it out."""
+    """Configuration -> why it is left out on this machine or by this request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +120,10 @@ def run_self_test(
     fresh: bool = False,
     command: str = "",
 ) -> RunSummary:
-    """Run the plan, resuming what the folder holds.
+    """Run the plan, resuming from the folder's contents.
 
     Raises:
-        EnvironmentFailure: disk full, device lost ...; what is known is kept.
+        EnvironmentFailure: disk full, device lost ...; earlier results are kept.
     """
     from gemmetry.engine import run
 
@@ -130,7 +131,7 @@ def run_self_test(
 
 
 def matrix_of(prepared: SelfTest) -> KillMatrix:
-    """The kill matrix of what the experiment holds.
+    """The kill matrix of the experiment's results.
 
     Raises:
         RequestError: no experiment is there.
@@ -155,8 +156,8 @@ def self_test(
 ) -> KillMatrix:
     """Verify every planted kernel that can run here and score the checks.
 
-    Results stand in the folder `experiment` (default: ``gemmetry-out/self-test-<hash>``) and are
-    resumed from there as long as neither the plan nor gemmetry's own code changes.
+    Results are stored in the folder `experiment` (default: ``gemmetry-out/self-test-<hash>``), from
+    which a run resumes as long as neither the plan nor gemmetry's own code changes.
 
     Raises:
         RequestError: the request is wrong. EnvironmentFailure: the machine failed.
@@ -193,7 +194,8 @@ def _plan(chosen: Mapping[Target, Sequence[Mutant]], level: str) -> Plan:
 
 
 def _settings(level: str) -> RunSettings:
-    """Short timing, because some mutants are right until they are timed; no more than that."""
+    """The timing is short: it is needed only because some mutants are right until they are
+    timed."""
     defaults = RunSettings()
     longer = PARANOID_LONGER if level == VERIFICATION_LEVELS[-1] else 1.0
     own = {stage: seconds * longer for stage, seconds in DEADLINES_S.items()}
@@ -234,7 +236,8 @@ def _targets() -> tuple[Target, ...]:
 
 @cache
 def _code_digest() -> str:
-    """Of gemmetry's own sources: results of other code are not to be taken for this one's."""
+    """A digest of gemmetry's own sources, so that results of other code are not taken for results
+    of this code."""
     root = Path(gemmetry.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(_sources(root)):

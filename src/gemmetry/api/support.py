@@ -1,7 +1,6 @@
 """The support matrix: which provider can do which operation on which device, and why not.
 
-The answers come from the providers' own ``supports``, so the matrix cannot say anything else than
-a run would.
+The answers come from the providers' own ``supports``, so the matrix always agrees with a run.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ SAMPLES: tuple[tuple[str, str], ...] = (
         "conv2d_1x56x56x64_3x3x128_stride2x2_pad1x1_f16nhwc_f16hwcf_f16nhwc",
     ),
 )
-"""What a row is about, and the operation that represents it."""
+"""The label of a row, and the operation that represents it."""
 
 
 @dataclass(frozen=True, slots=True)

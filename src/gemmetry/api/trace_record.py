@@ -1,4 +1,5 @@
-"""Record the traces of a grid: a spec in, an experiment with one folder a configuration out."""
+"""Records the traces of a grid: takes a spec and creates an experiment with one folder per
+configuration."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ COLUMNS = (
     "trace_folder", "operation", "configuration", "outcome", "trace_operators", "trace_kernels",
     "verification", "reason",
 )  # fmt: skip
-"""What the table of a recording shows."""
+"""The columns in the table of a recording."""
 
 _NAMES_OPERATIONS = frozenset(("operation_kind", "dispatches"))
 _NAMES_FORMATS = frozenset((
@@ -41,11 +42,12 @@ _NAMES_SHAPES = frozenset((
 
 
 def with_defaults(spec: ProfileSpec) -> ProfileSpec:
-    """What a request to record means where it is silent: the grid tracing document's settings.
+    """The defaults of a request to record: the grid tracing document's settings.
 
-    That is its schedule, torch with its default configuration, all precisions and layouts where
+    These are its schedule, torch with its default configuration, all precisions and layouts where
     the request names neither, and all square sizes and batches where it names no shape. Where it
-    names operations or dispatches, these are all. Results are verified at the level ``quick``.
+    names operations or dispatches, only these are recorded. Results are verified at the level
+    ``quick``.
     """
     schedule = TraceSchedule()
     defaults: dict[str, Any] = {
@@ -117,12 +119,12 @@ def record_traces(
 ) -> Results:
     """Record dispatches under torch's profiler, as ``gemmetry trace record`` does.
 
-    Arguments as of :func:`gemmetry.profile`. Each record of the result has a ``trace``: its
-    folder in the experiment, the files there, and the checksums of inputs and output.
+    The arguments are those of :func:`gemmetry.profile`. Each record of the result has a ``trace``:
+    its folder in the experiment, the files there, and the checksums of inputs and output.
 
     Raises:
         RequestError: the request is wrong; the message lists every mistake.
-        EnvironmentFailure: disk full, device lost ...; what was recorded is kept.
+        EnvironmentFailure: disk full, device lost ...; earlier recordings are kept.
     """
     from gemmetry.api.results import load
 

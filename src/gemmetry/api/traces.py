@@ -1,4 +1,5 @@
-"""Traces for scripts and notebooks, and for the command line: read, summed up, as tables."""
+"""Traces for scripts, notebooks and the command line: reads them, summarises them, and returns
+tables."""
 
 from __future__ import annotations
 
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MOST_PROBLEMS = 5
-"""Of one file in :attr:`Traces.warnings`; :meth:`Traces.document` has all."""
+"""Most problems of one file in :attr:`Traces.warnings`; :meth:`Traces.document` has all."""
 
 
 class Summaries(NamedTuple):
-    """Summaries of files, of their steps, and what is outside these."""
+    """Summaries of files and of their steps, and the work outside of steps."""
 
     files: list[Summary]
     steps: list[Summary]
@@ -42,7 +43,7 @@ class Traces(Sequence[Trace]):
     """Traces of one or more files, and tables of them; a sequence of ``Trace``.
 
     Traces that :func:`load` returns are in memory. Without :meth:`keep`, each method reads the
-    files one by one and keeps none of them: call one.
+    files again, one by one, and keeps none of them, so call only one method.
 
     ``errors`` lists the files that could not be read, with the reason.
     """
@@ -77,7 +78,7 @@ class Traces(Sequence[Trace]):
         return self._noted(read_all)
 
     def _with_workbooks(self) -> Iterator[Trace | TraceLensReport]:
-        """The same with reports of TraceLens, in the order of the files."""
+        """The traces and the reports of TraceLens, in the order of the files."""
         return self._noted(read_any)
 
     def _noted(self, read: Callable[..., Iterator[T]]) -> Iterator[T]:
@@ -118,7 +119,7 @@ class Traces(Sequence[Trace]):
         return stage(self.times, name)
 
     def summaries(self, *, steps: bool = False) -> Summaries:
-        """What GPUs did in each file, also of workbooks, and in each step if `steps`.
+        """The GPU activity of each file, including workbooks, and of each step if `steps`.
 
         Raises:
             RequestError: none of the files can be read.
@@ -173,7 +174,7 @@ class Traces(Sequence[Trace]):
                 are_products = or_products and len(self.without_gpu) == len(self.names)
                 more = [row for one in workbooks for row in self._of_workbook(one, workbook_gemms)]
                 if are_products and len(self.names) > len(self.without_gpu):
-                    rows = []  # Times of the host would be added to times of a GPU.
+                    rows = []  # Otherwise times of the host would be added to times of a GPU.
                 rows = sorted([*rows, *more], key=lambda row: -row.sum_ns)
         self._check_any()
         return rows
@@ -183,7 +184,7 @@ class Traces(Sequence[Trace]):
 
         Args:
             short_kernel_us: kernels shorter than this are in the sheets of short kernels.
-            with_lanes: also gather what the timeline is drawn from.
+            with_lanes: also collect the data from which the timeline is drawn.
 
         Raises:
             RequestError: none of the files can be read, or a rank occurs twice in a job.
@@ -201,7 +202,7 @@ class Traces(Sequence[Trace]):
         return found
 
     def summary(self) -> polars.DataFrame:
-        """One row a file: counts, and exact times in µs (docs/traces.md defines them).
+        """One row per file: counts, and exact times in µs (docs/traces.md defines them).
 
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
@@ -211,7 +212,7 @@ class Traces(Sequence[Trace]):
         return _frame(summary_table(self.summaries().files))
 
     def steps(self) -> polars.DataFrame:
-        """One row a file and step, as :meth:`summary`.
+        """One row per file and step, like :meth:`summary`.
 
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
@@ -221,7 +222,7 @@ class Traces(Sequence[Trace]):
         return _frame(step_table(self.summaries(steps=True).steps))
 
     def gemms(self) -> polars.DataFrame:
-        """One row a GEMM kernel and shape, over all files, those with the most time first.
+        """One row per GEMM kernel and shape, over all files, those with the most time first.
 
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
@@ -231,8 +232,8 @@ class Traces(Sequence[Trace]):
         return _frame(gemms_table(self.gemm_rows()))
 
     def shapes(self) -> polars.DataFrame:
-        """One row a distinct GEMM, over all files, those with the most time first; if none
-        of them has work on a GPU, the products that operators of the host record.
+        """One row per distinct GEMM, over all files, those with the most time first; if no file has
+        work on a GPU, these are the products that operators of the host record.
 
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
@@ -272,7 +273,7 @@ class Traces(Sequence[Trace]):
         return spec_text(workload(self.gemm_rows(or_products=True)), self.names, top=top)
 
     def document(self, table: Table) -> dict[str, Any]:
-        """`table` and what of the files could not be read, for JSON."""
+        """`table` and the problems of the files that could not be read, for JSON."""
         from gemmetry.traces import TRACE_SCHEMA_VERSION
 
         return {
@@ -293,7 +294,8 @@ class Traces(Sequence[Trace]):
 
     @property
     def warnings(self) -> list[str]:
-        """What is missing of files that could be read; of each file the first problems."""
+        """The parts that are missing from files that could be read: the first problems of each
+        file."""
         found = [f"{file} is partial: events are missing" for file in self.partial]
         counts: dict[Path, int] = {}
         for file, problem in self.problems:
@@ -304,8 +306,8 @@ class Traces(Sequence[Trace]):
         return found + [f"{file}: and {count} more problems" for file, count in more if count > 0]
 
     def without_gpu_note(self, instead: str = "") -> str:
-        """Which files have no work on a GPU; "" if all have. `instead`: what is shown if none
-        has."""
+        """A sentence about the files without work on a GPU; "" if all have some. `instead`: what is
+        shown if none has."""
         files, count = self.without_gpu, len(self.names)
         if not files:
             return ""

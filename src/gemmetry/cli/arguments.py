@@ -31,7 +31,7 @@ class WorkbenchCommand(PlainHelp, TyperCommand):
     """A command whose arguments may be written in the old ways."""
 
     def __init__(self, name: str | None, *, help: str | None = None, **rest: Any) -> None:
-        # A docstring's line breaks are its source's, not the terminal's.
+        # A docstring's line breaks are those of its source, not of the terminal.
         paragraphs = (help or "").split("\n\n")
         text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
         super().__init__(name, help=text, **rest)
@@ -42,7 +42,7 @@ class WorkbenchCommand(PlainHelp, TyperCommand):
         try:
             return super().parse_args(ctx, list(normalize(args, options, has_arguments)))
         except PARSER_ERROR as error:
-            # Of an option without its value the parser does not say in which command.
+            # The parser does not report the command of an option without its value.
             error.ctx = getattr(error, "ctx", None) or ctx
             raise
 

@@ -106,10 +106,10 @@ def run(arguments: list[str] | None = None) -> int:
     status = 0
     try:
         try:
-            # Not standalone: the parser's own errors come here, to look like all others.
+            # Not standalone, so that the parser's own errors come here and look like all others.
             status = command.main(args=arguments, prog_name="gemmetry", standalone_mode=False) or 0
         finally:
-            # What cannot be written is reported here, not by the interpreter when it ends.
+            # Output that cannot be written is reported here, not by the interpreter when it ends.
             sys.stdout.flush()
     except GemmetryError as error:
         print_error(error)
@@ -122,7 +122,7 @@ def run(arguments: list[str] | None = None) -> int:
         status = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
     except OSError as error:
         if error.errno == errno.EPIPE:
-            return 1  # whoever reads has seen enough
+            return 1  # the reader has closed the pipe
         if error.errno not in _STORAGE:
             raise
         print_error(StorageError(f"cannot write the output: {error.strerror}",
@@ -149,6 +149,7 @@ def main() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        # It was reported; what is left would make the interpreter repeat it, and exit with 120.
+        # The error was reported; with unwritten output the interpreter would repeat it and exit
+        # with 120.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(status)

@@ -61,7 +61,7 @@ def warn_of_idle_patterns(prepared: Prepared) -> None:
     if not isinstance(selection, PatternSelection):
         return
     for text in selection.idle_patterns():
-        # A full name is made even where no provider lists its configuration.
+        # A full name is a dispatch even where no provider lists its configuration.
         if set(text) & set("*?[{=") or text.startswith("re:"):
             note(f"warning: the pattern {text!r} matches no dispatch")
 
@@ -77,7 +77,7 @@ def plan_request(
     """The plan of `spec`; notes about choices made by default are printed on stderr."""
     from gemmetry.api.profile import prepare
 
-    # Paths in a spec file are relative to it, those on the command line to where one stands.
+    # Paths in a spec file are relative to it, those on the command line to the working directory.
     is_from_file = source.spec is not None and not {"shapes", "kernel"} & set(source.given)
     base = source.spec.parent if is_from_file and source.spec is not None else None
     prepared = prepare(spec, defaults=defaults, base=base, takes_generated=takes_generated)

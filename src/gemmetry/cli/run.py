@@ -132,7 +132,7 @@ def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool
     check_baseline_provider(prepared)
     records_traces = prepared.plan.settings.trace is not None
     if rendering.html is None and not records_traces:  # Without times it would be empty.
-        # Nobody requested it, so a missing library or folder is no reason to stop.
+        # The user did not request it, so a missing library or folder is not a reason to stop.
         rendering = dataclasses.replace(rendering, html=default_html(prepared.experiment))
     progress = ProgressListener(stderr_console(), verbose=verbose)
     with reporting_what_is_kept(prepared.experiment, fresh=fresh), progress as listener:

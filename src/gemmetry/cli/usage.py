@@ -53,7 +53,7 @@ def _commands() -> Iterator[tuple[str, Any]]:
         command = load_command(name)
         yield f"gemmetry {name}", command
         if hasattr(command, "list_commands"):
-            context: Any = None  # groups of ours look at none
+            context: Any = None  # gemmetry's groups do not use it
             for below in command.list_commands(context):
                 yield f"gemmetry {name} {below}", command.get_command(context, below)
 

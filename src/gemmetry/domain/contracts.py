@@ -273,7 +273,7 @@ class ProviderTraits:
     """``--kernel`` gives it the functions that it runs."""
     baseline_rank: int | None = None
     """Place among the vendor libraries (cuBLAS, hipBLASLt, MKL, OpenBLAS), the best first, which
-    are what readers hold a kernel against; None: it is no such library."""
+    are what readers compare a kernel with; None: it is not such a library."""
     records_traces: bool = False
     """``trace record`` takes it where a request names no provider."""
     spec_keys: tuple[str, ...] = ()

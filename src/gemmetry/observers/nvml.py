@@ -101,7 +101,7 @@ class NvmlObserver:
         elif chosen.startswith("GPU-"):
             handle = nvml.nvmlDeviceGetHandleByUUID(chosen)
         else:
-            return None  # a MIG slice has no clock and power of its own
+            return None  # a MIG slice has no separate clock and power
         if product and str(nvml.nvmlDeviceGetName(handle)) != product:
             return self._only_one_called(product)
         return handle

@@ -1,4 +1,5 @@
-"""YAML and command line -> domain: shapes, ranges, selections, operations, plans.
+"""Converts YAML and the command line into domain objects: shapes, ranges, selections, operations,
+plans.
 
 Start at ``model.py`` (the keys), then ``planning.py`` (spec -> plan).
 """

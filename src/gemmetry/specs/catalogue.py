@@ -1,4 +1,4 @@
-"""What exists on this machine, as the caller states it; specs themselves look nothing up."""
+"""The providers of this machine, as the caller describes them; specs themselves look nothing up."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from gemmetry.domain.target import Target
 
 
 class Catalogue(Protocol):
-    """Answers about providers. Each answer may cost an import, so ask only what is needed."""
+    """Answers about providers. Each answer may cost an import, so only the needed ones should be
+    requested."""
 
     def provider_names(self) -> Collection[str]:
         """Names of all providers, without loading any; iteration leaves out unlisted ones."""
 
     def traits(self, name: str) -> ProviderTraits:
-        """What is known of a provider without loading it."""
+        """The traits of a provider, which are known without loading it."""
 
     def unavailable(self, name: str, options: Mapping[str, Any]) -> str | None:
         """None if the provider works here, else the reason and what to install."""

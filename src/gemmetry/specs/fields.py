@@ -1,4 +1,5 @@
-"""Types of spec fields: each reads what people write and refuses the rest with our messages."""
+"""Types of spec fields: each reads the forms that users write and rejects all others with
+gemmetry's messages."""
 
 from __future__ import annotations
 
@@ -102,7 +103,7 @@ def _sizes(value: Any) -> tuple[int | str, ...]:
 
 
 def canonical_dtypes(value: Any) -> str:
-    """``f32``, or ``f16:f16:f32`` for A, B and C; names by their aliases too.
+    """``f32``, or ``f16:f16:f32`` for A, B and C; aliases are accepted too.
 
     Raises:
         RequestError: not one, two or three formats. UnknownNameError: no such format.
@@ -197,7 +198,7 @@ def _shapes(value: Any) -> tuple[str, ...]:
 
 
 def _refuse_one_shape_or_squares(text: str, parts: list[str]) -> None:
-    """Refuse ``64,64,64``: it may mean M, N and K of one product or three squares."""
+    """Refuse ``64,64,64``, which may mean M, N and K of one product or three squares."""
     if "," in text and len(parts) in (3, 4) and all(part.isdecimal() for part in parts):
         raise RequestError(
             f"{text!r} may be one shape or {len(parts)} squares",
@@ -224,7 +225,7 @@ def _devices(value: Any) -> tuple[str, ...]:
 
 
 DEVICE_ALIASES = {"llvm-cpu": "cpu", "rocm": "hip", "vulkan-spirv": "vulkan", "gpu": "cuda"}
-"""Names of IREE's and torch's back ends that people type for a device."""
+"""Names of IREE's and torch's back ends that users type for a device."""
 
 
 def _tags(value: Any) -> dict[str, str]:

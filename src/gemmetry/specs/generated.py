@@ -1,5 +1,5 @@
-"""What ``generate`` wrote into a folder: the set of dispatches that ``compile`` and ``profile``
-take from there where their own request names no problem.
+"""The dispatches that ``generate`` wrote into a folder, which ``compile`` and ``profile`` use where
+their own request names no problem.
 
 The dispatch profiler kept the same in a pickle next to its sources; here it is ``dispatches.json``
 in the folder ``generated``, one entry for each operation, provider and target.
@@ -29,7 +29,7 @@ FILE_NAME = "dispatches.json"
 SCHEMA_VERSION = 1
 
 _FILTERS = frozenset(("operation_kind", "dtypes"))
-"""Keys that choose among the dispatches of a folder as they choose among all others."""
+"""Keys that select dispatches of a folder as they select among all others."""
 _HOW = frozenset(("wait_steps", "active_steps", "chakra_all_steps"))
 _PROBLEM = (
     frozenset(key.name for key in KEYS.values() if key.panel in (WHAT, GRID)) - _FILTERS - _HOW
@@ -38,11 +38,11 @@ _PROBLEM = (
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """The dispatches of one operation that one provider has sources of."""
+    """The dispatches of one operation for which one provider has sources."""
 
     provider: str
     target: str
-    """Name of the target that they were written for."""
+    """Name of the target for which they were written."""
     operation: Operation
     configurations: tuple[str, ...]
     source: str
@@ -55,13 +55,13 @@ class Generated:
 
 
 def names_a_problem(spec: ProfileSpec) -> bool:
-    """True if `spec` itself says what is computed, so that no folder is consulted."""
+    """True if `spec` itself specifies what is computed, so that no folder is consulted."""
     return bool(_PROBLEM & spec.model_fields_set)
 
 
 def read_generated(folder: Path) -> tuple[Generated, ...]:
-    """What `folder` holds; empty if ``generate`` never wrote there. An entry whose source is gone
-    is gone too.
+    """The entries of `folder`; empty if ``generate`` never wrote there. Entries whose source no
+    longer exists are left out.
 
     Raises:
         RequestError: the list cannot be read.
@@ -81,7 +81,7 @@ def read_generated(folder: Path) -> tuple[Generated, ...]:
 
 
 def wanted_of(spec: ProfileSpec, found: Sequence[Generated]) -> tuple[Generated, ...]:
-    """Those of `found` that the kinds and formats of `spec` leave."""
+    """Those of `found` that match the kinds and formats of `spec`."""
     kinds = frozenset(spec.operation_kind)
     return tuple(
         entry
@@ -92,7 +92,7 @@ def wanted_of(spec: ProfileSpec, found: Sequence[Generated]) -> tuple[Generated,
 
 
 def add_generated(folder: Path, entries: Iterable[Generated]) -> None:
-    """Add what was written to the folder's list; configurations of an operation are united.
+    """Add the written entries to the folder's list; configurations of an operation are merged.
 
     Raises:
         OSError: it cannot be written. RequestError: the list that is there cannot be read.
@@ -148,7 +148,7 @@ def _has_formats(operation: Operation, dtypes: str) -> bool:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Alone among the processes that generate into `folder`."""
+    """Excludes other processes that generate into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f".{FILE_NAME}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -31,23 +31,23 @@ _EMPTY_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Names that a spec may use; None where the caller does not know them."""
+    """The names that a spec may use; None where the caller does not know them."""
 
     providers: Collection[str] | None = None
     columns: Sequence[str] | None = None
 
 
 Place = Callable[[tuple[str | int, ...], bool], str]
-"""Location of a mistake, and whether the key is meant -> where it stands, for people."""
+"""Location of a mistake, and whether it is about the key -> a readable place."""
 
 
 def flag_place(location: tuple[str | int, ...], _of_key: bool) -> str:
-    """Where a mistake stands on a command line: the option's name."""
+    """The place of a mistake on a command line: the option's name."""
     return f"--{str(location[0]).replace('_', '-')}" if location else "the request"
 
 
 def command_place(settings: Collection[str]) -> Place:
-    """Where a mistake stands on a command line that gives the keys `settings` with ``--set``."""
+    """The place of a mistake on a command line that gives the keys `settings` with ``--set``."""
 
     def place(location: tuple[str | int, ...], of_key: bool) -> str:
         if location and location[0] in settings:
@@ -58,7 +58,7 @@ def command_place(settings: Collection[str]) -> Place:
 
 
 def key_place(location: tuple[str | int, ...], _of_key: bool) -> str:
-    """Where a mistake stands in a call: the key's name."""
+    """The place of a mistake in a call: the key's name."""
     return str(location[0]) if location else "the request"
 
 
@@ -71,10 +71,11 @@ def load_spec(
     may_be_empty: bool = False,
 ) -> ProfileSpec:
     """The spec in the YAML (or JSON) file `path`, or on standard input where it is ``-``, with
-    `overrides` on top, whose mistakes stand where `override_place` says.
+    `overrides` on top; `override_place` gives the place of a mistake in these.
 
-    A text without content is a mistake unless it `may_be_empty`: whatever was to write the spec
-    failed, and the default request in its place would run something else. ``{}`` is that request.
+    A text without content is a mistake unless it `may_be_empty`: the program that should have
+    written the spec failed, and the default request would run something else. ``{}`` is that
+    request.
 
     Raises:
         RequestError: the file cannot be read, or is empty.
@@ -103,7 +104,7 @@ def load_spec(
 def make_spec(
     values: Mapping[str, Any], *, known: Known = Known(), place: Place = flag_place
 ) -> ProfileSpec:
-    """A spec of `values`, keys as in a file; `place` says where a mistake stands.
+    """A spec from `values`, whose keys are as in a file; `place` gives the place of a mistake.
 
     Raises:
         SpecError: mistakes, one line each.
@@ -179,11 +180,12 @@ _LIMITS = {
     "less_than_equal": ("above", "le"),
     "less_than": ("not below", "lt"),
 }
-"""pydantic's type of a mistake -> how we say it, and its limit's name in the mistake's context."""
+"""pydantic's type of a mistake -> gemmetry's wording, and the name of the limit in the mistake's
+context."""
 
 
 def _message(error: Any, key: str) -> str:
-    """A mistake in the words of our own errors."""
+    """A mistake in the wording of gemmetry's own errors."""
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "literal_error":
         known = re.findall(r"'([^']*)'", context["expected"])

@@ -1,4 +1,4 @@
-"""The spec: everything that a request can say, as one validated object.
+"""The spec: everything that a request can specify, as one validated object.
 
 Keys have the names of the command line's options with ``_`` for ``-``; the keys of the grid
 tracing document are its settings in lower case.

@@ -1,4 +1,4 @@
-"""Spec -> plan: providers and targets that exist, operations, selection, settings."""
+"""Converts a spec into a plan: existing providers and targets, operations, selection, settings."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def make_plan(
     base: Path | None = None,
     generated: Path | None = None,
 ) -> Planned:
-    """The plan that `spec` asks for.
+    """The plan that `spec` requests.
 
-    `base` is the folder that paths in the spec are relative to (default: the working directory);
-    `defaults` fill what the spec leaves out (default: a first run on the device). `generated` is
-    a folder that ``generate`` may have written: where the spec names no problem, the plan is what
-    lies there.
+    Paths in the spec are relative to the folder `base` (default: the working directory); `defaults`
+    complete the spec (default: a first run on the device). `generated` is a folder that
+    ``generate`` may have written: where the spec names no problem, the plan consists of the
+    folder's dispatches.
 
     Raises:
         RequestError: a provider, device, shape or pattern does not exist or fit.
@@ -110,8 +110,8 @@ def make_plan(
 
 
 def _entries(spec: ProfileSpec, generated: Path | None) -> tuple[Generated, ...]:
-    """What `spec` takes from the folder `generated`; empty: it names what is computed itself, or
-    nothing was generated there."""
+    """The entries that `spec` uses from the folder `generated`; empty: the spec names what is
+    computed, or nothing was generated there."""
     if generated is None or names_a_problem(spec):
         return ()
     found = read_generated(generated)
@@ -204,7 +204,8 @@ def _selection(
     """The patterns of `spec`, else those of `defaults` (None: none)."""
     patterns = spec.dispatches
     if defaults is not None and not (patterns or spec.default_config):
-        # They name configurations of one provider on one kind of device; others have other names.
+        # They name configurations of one provider on one kind of device; those of other devices
+        # have other names.
         others = any(provider.name != defaults.provider for provider in spec.providers)
         if not others and all(target.kind is defaults.dispatches_for for target in targets):
             patterns = defaults.dispatches
@@ -220,7 +221,7 @@ def _selection(
 
 
 def run_settings(spec: ProfileSpec) -> RunSettings:
-    """How the spec wants the run done."""
+    """The settings of a run that the spec requests."""
     values = setting_values(dict(spec))
     values["warmup_iterations"] += spec.wait_steps
     values["launches_per_sample"] = values["launches_per_sample"] or spec.active_steps
@@ -272,7 +273,7 @@ def _provider_document(request: ProviderRequest) -> dict[str, Any]:
     kernels = request.options.get("kernel") or []
     digests = {}
     for kernel in [kernels] if isinstance(kernels, str) else kernels:
-        # An edited kernel is another plan: its old results must not be taken for its new ones.
+        # An edited kernel is another plan, as its old results must not be taken for new ones.
         file = Path(str(kernel).rpartition(":")[0])
         if file.is_file():
             digests[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()

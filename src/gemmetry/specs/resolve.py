@@ -1,4 +1,4 @@
-"""Providers and devices: what the request names, against what exists here."""
+"""Resolves the providers and devices that a request names against those that exist here."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def resolve_targets(
     defaults: Defaults | None,
     entries: Sequence[Generated] = (),
 ) -> tuple[list[Target], list[str]]:
-    """The requested devices or architectures, or the best device of the providers in question; of
-    generated dispatches (`entries`) those that they were written for.
+    """The requested devices or architectures, or the best device of the providers in question; for
+    generated dispatches (`entries`), the devices for which they were written.
 
     Raises:
         RequestError: a device is not here, or no provider works here.
@@ -61,7 +61,7 @@ def resolve_targets(
 def _known_targets(requests: Sequence[ProviderRequest], catalogue: Catalogue) -> list[Target]:
     requested = {request.name: request.options for request in requests}
     if all(catalogue.traits(name).takes_kernels for name in requested):
-        # A kernel of one's own may run wherever its baseline does.
+        # A user's kernel may run wherever its baseline does.
         names = (name for name in catalogue.provider_names() if catalogue.traits(name).is_default)
         requested |= {name: {} for name in names}
     targets: dict[Target, None] = {}
@@ -120,8 +120,8 @@ def resolve_providers(
     targets: Sequence[Target],
     catalogue: Catalogue,
 ) -> tuple[list[ProviderRequest], list[str]]:
-    """The providers in question, checked. If the spec names none: all available ones that serve
-    one of the targets, or a kernel of the user's with one library to compare it with.
+    """The providers that take part, checked. If the spec names none: all available ones that serve
+    one of the targets, or a user's kernel with one library to compare it with.
 
     Raises:
         RequestError: a provider does not work here, or none serves the targets.
@@ -153,7 +153,8 @@ def resolve_providers(
 
 
 def _baselines(catalogue: Catalogue) -> list[str]:
-    """What a kernel of one's own is compared with where no provider is named, the best first."""
+    """The providers with which a user's kernel is compared where no provider is named, the best
+    first."""
     ranks = {name: catalogue.traits(name).baseline_rank for name in catalogue.provider_names()}
     ranked = [(rank, name) for name, rank in ranks.items() if rank is not None]
     return [name for _, name in sorted(ranked)]

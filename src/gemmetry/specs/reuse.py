@@ -1,4 +1,5 @@
-"""A plan's dispatches out of a folder that ``generate`` wrote: which of them, on which target."""
+"""Selects a plan's dispatches from a folder that ``generate`` wrote: which of them, on which
+target."""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ _FOR_SUGGESTIONS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Reused:
-    """What a request takes from a folder."""
+    """The part of a folder that a request uses."""
 
     named: tuple[NamedDispatch, ...] = ()
     """Dispatches as they were generated."""
     operations: tuple[Operation, ...] = ()
-    """The folder's operations, if a provider takes part that it has no dispatches of."""
+    """The folder's operations, if a provider takes part for which it has no dispatches."""
     providers: frozenset[str] = frozenset()
-    """Whose dispatches `named` holds, so that they add no configuration of their own."""
+    """The providers whose dispatches are in `named`, so that they add no other configurations."""
     notes: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
@@ -43,7 +44,7 @@ class Reused:
 
 @dataclass(frozen=True)
 class WithoutReused:
-    """A selection that leaves out what `reused` names itself."""
+    """A selection that leaves out the dispatches that `reused` names."""
 
     reused: Reused
     inner: Selection
@@ -76,11 +77,11 @@ def reuse(
     default_only: bool,
     where: str,
 ) -> Reused:
-    """The dispatches of `entries` that `providers` can take on `targets`.
+    """The dispatches of `entries` that `providers` can use on `targets`.
 
-    A target gets what was written for its architecture, else for its kind of device. A provider
-    that the folder has nothing of for a target chooses configurations itself, for the folder's
-    operations.
+    A target gets the dispatches written for its architecture, otherwise those for its kind of
+    device. A provider for which the folder has nothing on a target chooses configurations itself,
+    for the folder's operations.
 
     Args:
         where: the folder, for messages.
@@ -145,8 +146,8 @@ def _notes(
     targets: Sequence[Target],
     where: str,
 ) -> tuple[str, ...]:
-    """What is taken from the folder, and for which kinds of device code in it is of no use here.
-    (Code for one architecture may serve another of the same kind.)"""
+    """The entries used from the folder, and the kinds of device whose code in it cannot be used
+    here. (Code for one architecture may serve another of the same kind.)"""
     written_for = ", ".join(dict.fromkeys(entry.target for entry in entries))
     names = list(named)
     notes = []

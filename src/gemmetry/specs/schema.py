@@ -34,8 +34,8 @@ def spec_schema() -> dict[str, Any]:
 
 
 def result_schema() -> dict[str, Any]:
-    """JSON schema of what ``--json`` prints: every key of a record is always there, null where
-    it does not apply."""
+    """JSON schema of the output of ``--json``: every key of a record is always there, null where it
+    does not apply."""
     record = {
         "type": "object",
         "properties": {column.name: _property(column) for column in COLUMNS},

@@ -46,19 +46,20 @@ _TEXTS: dict[str, _Get] = {
 }
 
 KEYS = (*_TEXTS, *_INTEGERS)
-"""What may stand before ``=``: the columns that are known before a dispatch runs, and `dtype`
-(of A)."""
+"""Names that may precede ``=``: the columns that are known before a dispatch runs, and `dtype` (of
+A)."""
 
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 _GLOB = re.compile(r"[*?\[{]")
 _REGEX = re.compile(r"[.^$+|()\\]")
-"""What a regular expression is known by; it stands in no name (docs/names.md)."""
+"""Characters that identify a regular expression, as no name contains them (docs/names.md)."""
 _BRACKETS = re.compile(r"\[[^\]]*\]")
-"""A class of characters, of globs and of regular expressions alike."""
+"""A class of characters, in globs and in regular expressions."""
 _OPEN = re.compile(r"[*?\[{.^$+|()\\]")
 """Where the fixed front of a pattern ends."""
 _NAME = re.compile(rf"(?:{'|'.join(OperationKind)})_\d")
-"""What begins like an operation's name is taken for one, so that a slip in it is reported."""
+"""Text that begins like an operation's name is treated as one, so that a typing mistake in it is
+reported."""
 
 
 def split_patterns(text: str) -> list[str]:
@@ -91,9 +92,9 @@ class Pattern:
 
 
 def parse_pattern(text: str) -> Pattern:
-    """``re:REGEX`` (searched in ``provider:name``), ``key=value``, what
-    :func:`is_regex_by_its_look` (searched in the name and in ``provider:name``), or a glob on
-    either. An operation's name stands for all its dispatches.
+    """``re:REGEX`` (searched in ``provider:name``), ``key=value``, an expression that
+    :func:`is_regex_by_its_look` recognises (searched in the name and in ``provider:name``), or a
+    glob on either. An operation's name selects all its dispatches.
 
     Raises:
         RequestError: the regular expression or the value cannot be read.
@@ -122,8 +123,8 @@ def parse_pattern(text: str) -> Pattern:
 
 def is_regex_by_its_look(text: str) -> bool:
     """True for a pattern without ``re:`` that can only be a regular expression, as the dispatch
-    profiler's document writes them (``matmul_.*_f32t_.*``): a ``.`` or another character of
-    :data:`_REGEX` stands in no name, so that as a glob it would select nothing."""
+    profiler's document writes them (``matmul_.*_f32t_.*``): no name contains a ``.`` or another
+    character of :data:`_REGEX`, so as a glob it would select nothing."""
     if text.startswith("re:") or "=" in text:
         return False
     _, _, name = text.rpartition(":")
@@ -195,7 +196,7 @@ class PatternSelection:
     exclude: tuple[Pattern, ...] = ()
     configurations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     _found: set[str] = field(default_factory=set, compare=False, repr=False)
-    """Texts of `include` that a dispatch was found for, so that idle ones can be listed."""
+    """Texts of `include` that selected a dispatch, so that the others can be listed."""
 
     @property
     def everything(self) -> bool:
@@ -221,8 +222,8 @@ class PatternSelection:
         return is_wanted
 
     def idle_patterns(self) -> list[str]:
-        """Patterns of `include` that have selected nothing, once :meth:`matches` was called for
-        every dispatch; empty if it was never called."""
+        """Patterns of `include` that selected nothing, after :meth:`matches` was called for every
+        dispatch; empty if it was never called."""
         texts = [pattern.text for pattern in self.include]
         return [text for text in texts if text not in self._found] if self._found else []
 
@@ -255,8 +256,8 @@ def named_dispatch(pattern: str, providers: Collection[str]) -> NamedDispatch | 
 
 
 def pattern_operation(pattern: str, providers: Collection[str]) -> Operation | None:
-    """The operation that stands whole at the front of a pattern, so that a shape that no flag gave
-    can be made; None if the pattern leaves the operation open."""
+    """The complete operation at the beginning of a pattern, so that a shape that no option gives
+    can be created; None if the pattern leaves the operation open."""
     if pattern.startswith("re:") or "=" in pattern:
         return None
     _, name = _split_provider(pattern, providers)

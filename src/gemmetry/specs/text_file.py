@@ -1,4 +1,4 @@
-"""Text files that a request names: read whole, or an error that says why not."""
+"""Reads the text files that a request names; an error explains why a file cannot be read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from gemmetry.domain.errors import RequestError
 
 STANDARD_INPUT = "-"
-"""The path that means it, where a caller allows it."""
+"""The path that means standard input, where a caller allows it."""
 
 
 def read_text_file(path: Path, what: str, *, hint: str, standard_input: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""Spec -> YAML text that reads back as the same spec."""
+"""Writes a spec as YAML text that reads back as the same spec."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _HEADER = """\
 
 
 def spec_text(spec: ProfileSpec) -> str:
-    """What was given (not what is default), in the order of the model's fields."""
+    """The given values (without defaults), in the order of the model's fields."""
     given = spec.model_dump(mode="json", exclude_unset=True)
     # JSON values are YAML too, and quoted texts cannot be taken for numbers or null.
     lines = [f"{name}: {json.dumps(_plain(value), ensure_ascii=False)}\n"
              for name, value in given.items()]  # fmt: skip
-    return _HEADER + ("".join(lines) or "{}\n")  # Without any key it would be no request at all.
+    return _HEADER + ("".join(lines) or "{}\n")  # Without any key the file would not be a request.
 
 
 def _plain(value: Any) -> Any:
-    """Without the parts that are empty, which a provider's options often are."""
+    """The value without its empty parts, as a provider's options often are empty."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items() if item not in ({}, [], None)}
     if isinstance(value, list):

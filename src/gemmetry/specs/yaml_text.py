@@ -1,7 +1,7 @@
-"""YAML with the places of its keys and values, and without the traps of YAML 1.1.
+"""Reads YAML with the places of its keys and values, and without the traps of YAML 1.1.
 
-``no``, ``on`` and ``12:30`` stay text, ``1e5`` and ``0o17`` are numbers, a key that stands twice
-is a mistake.
+``no``, ``on`` and ``12:30`` stay text, ``1e5`` and ``0o17`` are numbers, and a repeated key is a
+mistake.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ except ImportError:  # PyYAML built without libyaml
 Path = tuple[str | int, ...]
 
 MAX_NODES = 1_000_000
-"""Aliases can make a few lines stand for more values than memory holds, or for themselves."""
+"""Through aliases a few lines can represent more values than memory holds, or refer to
+themselves."""
 
 _PLAIN_TAGS = frozenset(("tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"))
 
 
 class _Loader(_BaseLoader):
-    """Safe loader that resolves only what YAML 1.2's core schema does."""
+    """A safe loader that resolves only the types of YAML 1.2's core schema."""
 
     yaml_implicit_resolvers: dict[str | None, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
 
@@ -61,7 +62,7 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _float)
 
 @dataclass
 class YamlDocument:
-    """The value of a YAML text, and where its parts stand (``line:column``, from 1)."""
+    """The value of a YAML text, and the places of its parts (``line:column``, from 1)."""
 
     value: Any
     file: str
@@ -69,15 +70,15 @@ class YamlDocument:
     values: dict[Path, str] = field(default_factory=dict)
     nodes: int = 0
     mistakes: list[str] = field(default_factory=list)
-    """What YAML itself allows but a spec does not: a key that stands twice."""
+    """A mistake that YAML itself allows but a spec does not: a repeated key."""
 
     @property
     def is_empty(self) -> bool:
-        """True if the text holds nothing but blanks and comments, or null."""
+        """True if the text contains only blanks and comments, or null."""
         return not self.values or self.value is None
 
     def place(self, path: Path, *, of_key: bool = False) -> str:
-        """``file:line:column`` of the deepest part of `path` that the text has."""
+        """``file:line:column`` of the deepest part of `path` that the text contains."""
         for length in range(len(path), -1, -1):
             part = path[:length]
             if of_key and part in self.keys:

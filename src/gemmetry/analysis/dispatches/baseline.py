@@ -28,7 +28,7 @@ def record_id(record: Record) -> RecordId:
 
 
 def problem_of(record: Record) -> Problem:
-    """The problem that the record's dispatch solves."""
+    """The problem that the record's dispatch computes."""
     return (record.target, record.device, record.operation, record.distribution)
 
 
@@ -52,14 +52,14 @@ def fastest(records: Iterable[Record]) -> Record | None:
 
 
 def grouped_by_speed(records: Iterable[Record]) -> list[Record]:
-    """The dispatches of a problem together, the fastest first, those without a time last."""
+    """The records grouped by problem, the fastest of each first and those without a time last."""
     return [
         record for group in group_by_problem(records).values() for record in sorted(group, key=rank)
     ]
 
 
 def rank(record: Record) -> float:
-    """What orders dispatches of a problem: the median, infinite without one."""
+    """The sort key of dispatches of a problem: the median, or infinity without one."""
     ns = duration_ns(record)
     return math.inf if ns is None else ns
 
@@ -74,7 +74,7 @@ def fastest_per_provider(records: Iterable[Record]) -> dict[str, Record]:
 
 
 def geometric_mean(values: Iterable[float]) -> float | None:
-    """exp(mean(log x)); None for no values. The mean of ratios that does not depend on which
+    """exp(mean(log x)); None without values. It is the mean of ratios that does not depend on which
     side is the baseline (Fleming and Wallace, CACM 29(3), 1986)."""
     logs = [math.log(value) for value in values]
     return math.exp(sum(logs) / len(logs)) if logs else None
@@ -82,7 +82,8 @@ def geometric_mean(values: Iterable[float]) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanSpeedup:
-    """Geometric mean of best-against-best over `problems` problems that both solved."""
+    """Geometric mean of the ratios of the best dispatches, over the `problems` problems that both
+    sides computed."""
 
     ratio: float
     problems: int
@@ -100,15 +101,15 @@ class Speedups:
     ratios: Mapping[RecordId, float]
     """Record -> baseline's median / record's median."""
     means: Mapping[str, MeanSpeedup]
-    """Provider -> mean over the problems that it and the baseline solved; without the provider
-    that is the baseline, but with the provider of a configuration that is."""
+    """Provider -> mean over the problems that it and the baseline computed. A provider that is the
+    baseline is left out; the provider of a configuration that is the baseline is included."""
 
     verdicts: Mapping[RecordId, Difference] = field(default_factory=dict)
     """Record -> whether it was shown to differ from the baseline; empty if not requested (see
     ``within.py``)."""
 
     def difference(self, record: Record) -> Difference | None:
-        """What was shown of the record against the baseline; None if they were not compared."""
+        """The verdict on the record compared with the baseline; None if they were not compared."""
         return self.verdicts.get(record_id(record))
 
     def of(self, record: Record) -> float | None:
@@ -118,7 +119,7 @@ class Speedups:
 
 def default_baseline(records: Iterable[Record]) -> str | None:
     """The provider to compare with when none is named: a vendor library if one was measured,
-    else None. None as well where only one provider was measured."""
+    otherwise None. It is also None where only one provider was measured."""
     measured = {record.provider for record in records if record.measurement is not None}
     if len(measured) < 2:
         return None
@@ -132,7 +133,7 @@ def is_of_baseline(record: Record, baseline: str) -> bool:
 
 
 def check_baseline(records: Iterable[Record], baseline: str) -> None:
-    """Refuse a baseline that none of `records` is of.
+    """Refuse a baseline to which none of `records` belongs.
 
     Raises:
         UnknownNameError: no record is of that provider or configuration.

@@ -1,4 +1,4 @@
-"""Experiments against each other: one row a dispatch, with an interval and a verdict."""
+"""Compares experiments: one row per dispatch, with an interval and a verdict."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ JoinKey = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One dispatch of a candidate against the same of the first experiment."""
+    """One dispatch of a candidate, compared with the same dispatch of the first experiment."""
 
     before: Record
     after: Record
     comparison: Comparison | None = None
-    """Candidate over first, by rounds where they are known; None where a side has no samples."""
+    """Ratio of the candidate to the first experiment, by rounds where they are known; None where a
+    side has no samples."""
     evidence: ComparisonEvidence | None = field(default=None, repr=False, compare=False)
     """What the comparison rests on."""
     note: str = ""
@@ -47,7 +48,7 @@ class Change:
 
     @property
     def difference(self) -> Difference | None:
-        """What was shown of two times, undecided where one has no samples; None where a side has no
+        """The verdict on two times, undecided where one has no samples; None where a side has no
         time."""
         if self.comparison is not None:
             return self.comparison.verdict
@@ -55,7 +56,7 @@ class Change:
 
     @property
     def verdict(self) -> str:
-        """One of :class:`Difference`, or what became of a side that has no time."""
+        """One of :class:`Difference`, or the outcome of a side that has no time."""
         if self.difference is not None:
             return str(self.difference)
         if self.after.outcome is not self.before.outcome:
@@ -65,7 +66,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateComparison:
-    """One candidate against the first experiment."""
+    """One candidate compared with the first experiment."""
 
     label: str
     title: str
@@ -82,7 +83,8 @@ class CandidateComparison:
 
     @property
     def geometric_mean(self) -> float | None:
-        """Of the ratios of duration of all dispatches that both measured; below 1 is faster."""
+        """Geometric mean of the ratios of duration of all dispatches that both measured; below 1 is
+        faster."""
         return geometric_mean(c.ratio for c in self.changes if c.ratio is not None)
 
     @property
@@ -90,7 +92,7 @@ class CandidateComparison:
         return [change for change in self.changes if change.is_regression]
 
     def counted(self, verdict: Difference) -> int:
-        """How many changes have that verdict."""
+        """The number of changes with that verdict."""
         return sum(change.difference is verdict for change in self.changes)
 
     @property
@@ -104,7 +106,7 @@ class CandidateComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ExperimentComparison:
-    """Every candidate against the first experiment."""
+    """Every candidate compared with the first experiment."""
 
     title: str
     candidates: tuple[CandidateComparison, ...]
@@ -119,7 +121,7 @@ class ExperimentComparison:
 
     @property
     def has_undecided(self) -> bool:
-        """True if too little was measured of any dispatch to know whether it became slower."""
+        """True if, for any dispatch, too little was measured to decide whether it became slower."""
         return any(candidate.counted(Difference.UNDECIDED) for candidate in self.candidates)
 
     def __repr__(self) -> str:
@@ -137,10 +139,10 @@ def compare(
     """Compare experiments, the first being the one that the others are compared with.
 
     Dispatches are joined on (target, provider, name). Relative differences up to `threshold` count
-    as none (None: :func:`default_threshold`). All comparisons of one candidate are judged together
-    (Bonferroni), so that all their intervals hold together with `confidence`, and the chance of a
-    single false verdict among them stays below 1 - `confidence`. A change is a regression if it is
-    shown to be slower, or if a dispatch that was ok no longer is.
+    as no difference (None: :func:`default_threshold`). All comparisons of one candidate are judged
+    together (Bonferroni), so that all their intervals hold together with `confidence`, and the
+    chance of a single false verdict among them stays below 1 - `confidence`. A change is a
+    regression if it is shown to be slower, or if a dispatch that was ok no longer is.
 
     Raises:
         RequestError: fewer than two experiments, none with a dispatch of the first, or inputs of
@@ -205,7 +207,7 @@ def change_between(
     after: Record,
     threshold: float | None = None,
 ) -> Change:
-    """What is known of one dispatch, to be judged with the others (:func:`judge_changes`)."""
+    """The change of one dispatch, to be judged together with the others (:func:`judge_changes`)."""
     if before.measurement is None or after.measurement is None:
         lost = before.outcome is Outcome.OK and after.outcome is not Outcome.OK
         note = after.reason if lost else ""
@@ -236,7 +238,8 @@ def _judged(change: Change, comparison: Comparison) -> Change:
 
 
 def _by_key(result_set: ResultSet, by_device: bool) -> dict[JoinKey, Record]:
-    """Records by what joins them; of a dispatch done in two environments the later one counts."""
+    """Records by the key that joins them; of a dispatch measured in two environments the later
+    record counts."""
     return {
         (record.target, record.device if by_device else "", record.provider, record.dispatch):
             record
@@ -285,7 +288,7 @@ def _input_differences(pairs: Iterable[tuple[Record, Record]]) -> list[str]:
 def _environment_differences(
     first: ResultSet, candidate: ResultSet, pairs: Iterable[tuple[Record, Record]]
 ) -> list[str]:
-    """One line a differing field, over every pair of environments that joined records ran in."""
+    """One line per differing field, for every pair of environments in which joined records ran."""
     found: dict[str, None] = {}
     for old, new in {(b.environment_id, a.environment_id): None for b, a in pairs}:
         mine, theirs = first.environments.get(old), candidate.environments.get(new)
@@ -299,7 +302,7 @@ def _environment_differences(
 
 
 def _is_same(first: ResultSet, candidate: ResultSet) -> bool:
-    """Whether both are one experiment: the same folder under two names, or a copy of it."""
+    """Whether both are the same experiment: one folder under two names, or a copy of it."""
     if first.path and candidate.path and realpath(first.path) == realpath(candidate.path):
         return True
     made = [(one.created, one.command, list(one.records)) for one in (first, candidate)]

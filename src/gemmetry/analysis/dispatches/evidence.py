@@ -1,4 +1,5 @@
-"""What a verdict about two measured dispatches rests on, and the verdicts of several together."""
+"""The evidence for a verdict about two measured dispatches, and the verdicts on several pairs
+together."""
 
 from __future__ import annotations
 
@@ -18,28 +19,28 @@ from gemmetry.statistics.comparison import (
 from gemmetry.statistics.quantiles import quantile
 
 DEFAULT_THRESHOLD = 0.02
-"""Relative difference between two runs that counts as none: the interval shows how sure a median is
-within its run, and runs of one binary differ by about this much from each other through memory
-layout and temperature (Mytkowicz et al., "Producing Wrong Data Without Doing Anything Obviously
-Wrong!", ASPLOS 2009, report layout effects of that order and above)."""
+"""Relative difference between two runs that counts as none. The interval shows the uncertainty of a
+median within its run, but runs of one binary differ by about this much because of memory layout and
+temperature (Mytkowicz et al., "Producing Wrong Data Without Doing Anything Obviously Wrong!",
+ASPLOS 2009, report layout effects of that order and above)."""
 
 INTERLEAVED_GPU = 0.005
-"""The same between dispatches of a GPU that were sampled in turns: what is left are the addresses
-of their buffers (docs/measurement.md, "Proof")."""
+"""The same between dispatches of a GPU that were sampled in turns, which differ only in the
+addresses of their buffers (docs/measurement.md, "Proof")."""
 
 ADDRESSES_NS = 60.0
-"""The least of it: the addresses of small matrices make a launch of 6 µs up to 51 ns slower, in
-every round alike (40 pairs of equal dispatches of 1024³ in bf16 on an H200)."""
+"""The least such difference in ns: the addresses of small matrices make a launch of 6 µs up to 51
+ns slower, equally in every round (40 pairs of equal dispatches of 1024³ in bf16 on an H200)."""
 
 INTERLEAVED_CPU = 0.02
-"""The same on a CPU, where addresses decide what shares a cache set."""
+"""The same on a CPU, where addresses decide which data share a cache set."""
 
 _DEVICE_METHODS = {"graph", "events"}
 _GAP_OF_EVENTS_NS = 2_000.0
 """Events show a launch longer than graphs do by the gap between launches: 1.2 µs for launches of
 6 µs and of 31 µs (torch.mm on an H200)."""
 _GAP_OF_WALL_CLOCK_NS = 100_000.0
-"""A wall clock also times the submission and the waiting for the device: some tens of µs."""
+"""A wall clock also measures the submission and the wait for the device: some tens of µs."""
 
 _FASTEST_PART = 0.1
 
@@ -48,19 +49,20 @@ Rounds = Mapping[int, Sequence[float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonEvidence:
-    """The samples of two dispatches, in ns per launch, and how they are to be compared."""
+    """The samples of two dispatches, in ns per launch, and how to compare them."""
 
     before: Record
     after: Record
     rounds: tuple[Rounds, Rounds] | None
-    """By turn; None where rounds are not known, or are none (a simulated device does not drift)."""
+    """By turn; None where rounds are not known, or are not used (a simulated device does not
+    drift)."""
     samples: tuple[Sequence[float], Sequence[float]]
     relevant: float
     """Relative differences up to this count as none."""
     note: str = ""
 
     def is_testable(self, confidence: float) -> bool:
-        """Whether the comparison could show a difference if it were made alone."""
+        """Whether the comparison could show a difference on its own."""
         first, second = self.rounds or self.samples
         return is_testable(len(first), len(second), confidence, by_rounds=self.rounds is not None)
 
@@ -103,7 +105,7 @@ def evidence_of(
     is_interleaved = not old.keys().isdisjoint(new.keys())
     if threshold is None:
         usual = default_threshold(after, is_interleaved=is_interleaved)
-        # What one dispatch shows from process to process, another may show against it.
+        # The spread of one dispatch between processes may also appear between two dispatches.
         threshold = max(usual, _process_spread(before), _process_spread(after))
     gap, note = _method_gap(before, after)
     samples = first.samples(before) or _joined(old), second.samples(after) or _joined(new)
@@ -124,8 +126,8 @@ def evidence_of(
 def judge_together(
     found: Sequence[ComparisonEvidence], confidence: float = 0.95
 ) -> list[Comparison]:
-    """The comparisons, with intervals that hold jointly with `confidence`, and the verdicts
-    that are read from these. What could not show a difference even alone does not count."""
+    """The comparisons, with intervals that hold jointly with `confidence`, and the verdicts that
+    are read from these. Comparisons that could not show a difference even alone do not count."""
     family = max(1, sum(one.is_testable(confidence) for one in found))
     return [one.compare(confidence, family) for one in found]
 
@@ -149,8 +151,8 @@ def _with_the_fastest(
     """The comparison with an interval that holds the ratio of the fastest samples as well.
 
     Other programs can only make samples longer, and can do so in every round: two threads of one
-    library share a processor as long as someone has the other. The fastest tenth is what the
-    kernels take without them.
+    library share a processor as long as another program uses the other one. The fastest tenth is
+    what the kernels take without other programs.
     """
     ratio = quantile(after, _FASTEST_PART) / quantile(before, _FASTEST_PART)
     why = f"disturbed, and the ratio of the fastest samples is {ratio:.3g}"
@@ -160,9 +162,9 @@ def _with_the_fastest(
 def _with_the_medians(
     found: Comparison, before: Measurement | None, after: Measurement | None
 ) -> Comparison:
-    """Undecided where no difference is shown, but the two medians, which stand next to the verdict,
-    have intervals that are further apart than what counts as none: then the rounds that were taken
-    in turns say something else than all rounds do."""
+    """Undecided where no difference is shown although the intervals of the two medians, which are
+    printed next to the verdict, are further apart than the difference that counts as none: the
+    rounds taken in turns then disagree with all rounds."""
     if found.verdict is not Difference.NONE_SHOWN or before is None or after is None:
         return found
     low, high = sorted((before, after), key=lambda m: m.median_ns)
@@ -180,7 +182,8 @@ def _with_the_medians(
 
 
 def _method_gap(before: Record, after: Record) -> tuple[float, str]:
-    """Relative difference that two timing methods may make of one launch, and what to say."""
+    """Relative difference that two timing methods may cause for one launch, and the note about
+    it."""
     if before.measurement is None or after.measurement is None:
         return 0.0, ""
     methods = {before.measurement.method, after.measurement.method}

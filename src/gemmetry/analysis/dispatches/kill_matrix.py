@@ -1,10 +1,11 @@
-"""Scores verification by planted kernels: which check killed which mutant, and what slipped past.
+"""Scores verification by planted kernels: which check killed which mutant, and which mutants
+survived.
 
 A *mutant* is a kernel with a planted bug; it is killed when its dispatch does not end as ``ok``
-(wrong, crashed, hung, rejected), because then no time of it is reported. A kernel that is right
-but tricky must come through: anything else is a *false alarm*. The share of mutants killed is the
-mutation score (Jia & Harman, "An Analysis and Survey of the Development of Mutation Testing",
-IEEE TSE 37(5), 2011).
+(wrong, crashed, hung, rejected), because then no time of it is reported. A kernel that is right but
+unusual must pass; otherwise it is a *false alarm*. The share of mutants killed is the mutation
+score (Jia & Harman, "An Analysis and Survey of the Development of Mutation Testing", IEEE TSE
+37(5), 2011).
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from gemmetry.domain.record import Record
 from gemmetry.providers.mutant_provider.mutant import Mutant
 
 NOT_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED, Outcome.COMPILE_ERROR)
-"""Outcomes after which nothing is known about the checks."""
+"""Outcomes after which the results of the checks are not known."""
 
 ENDINGS = (Outcome.CRASH, Outcome.TIMEOUT, Outcome.LAUNCH_ERROR, Outcome.OUT_OF_MEMORY)
-"""Outcomes that kill a mutant without any check: the engine's isolation and watchdog saw it."""
+"""Outcomes that kill a mutant without any check: the engine's isolation or watchdog caught it."""
 
 PASSED, WARNED, FAILED, NOT_APPLICABLE = "passed", "warned", "failed", "not applicable"
 
 
 _OF_THE_FIRST_RESULT = frozenset({"written", "values", "freivalds"})
-"""Checks that look at the elements of the first launch's result."""
+"""Checks that examine the elements of the first launch's result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,8 @@ class PlantedResult:
 
     @property
     def cells(self) -> dict[str, str]:
-        """Check -> ``passed``, ``warned``, ``failed`` or ``not applicable``; what ended it
-        without a check is ``failed`` under its outcome's name."""
+        """Check -> ``passed``, ``warned``, ``failed`` or ``not applicable``; an outcome that ended
+        it without a check counts as ``failed`` under its own name."""
         checks = {
             check: text.partition(":")[0] for check, text in self.record.verdict.checks.items()
         }
@@ -55,7 +56,7 @@ class PlantedResult:
 
     @property
     def killed_by(self) -> tuple[str, ...]:
-        """Checks that failed, and the outcome that ended it without one."""
+        """The checks that failed, and the outcome that ended it without a check."""
         return tuple(check for check, cell in self.cells.items() if cell == FAILED)
 
     @property
@@ -70,22 +71,22 @@ class PlantedResult:
 
     @property
     def is_flagged(self) -> bool:
-        """Whether a right kernel was not let through. A warning is an alarm as well, unless the
-        kernel declares what it is warned of."""
+        """Whether a right kernel was rejected. A warning is an alarm as well, unless the kernel
+        declares the property that caused it."""
         warned = self.record.verdict.status is Verification.WARNED and not self.planted.declared
         return self.record.outcome is not Outcome.OK or warned
 
     @property
     def is_killed_as_planned(self) -> bool:
-        """Whether one of the checks that the catalogue expects killed it: a mutant that dies of
-        something else may be broken in another way than was meant."""
+        """Whether one of the checks that the catalogue expects killed it: a mutant killed by
+        another check may be broken in a different way than intended."""
         expected = self.planted.killed_by
         return not expected or bool(set(expected) & set(self.killed_by))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotRun:
-    """A planted kernel, or a bug of the list without one, of which nothing is known here."""
+    """A planted kernel that did not run here, or a bug of the list without a kernel."""
 
     number: int
     name: str
@@ -94,7 +95,7 @@ class NotRun:
     is_bug: bool
     reason: str
     is_broken: bool = False
-    """True if its carrier works here and it did not run nevertheless."""
+    """True if it was in the plan but left no verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +103,10 @@ class RivalScore:
     """How another harness's check judges the same results."""
 
     judged: int
-    """Mutants that left a result to judge."""
+    """Number of mutants that left a result to judge."""
     let_through: tuple[str, ...]
     wrong_judged: int
-    """Those of them whose very first result is wrong; the others need another shape, input or
+    """Number of those whose very first result is wrong; the others need another shape, input or
     launch to show their bug, which these harnesses do not try."""
     wrong_let_through: tuple[str, ...]
     correct_judged: int
@@ -119,8 +120,8 @@ class KillMatrix:
     results: Sequence[PlantedResult]
     not_run: Sequence[NotRun] = ()
     unseen: KillMatrix | None = None
-    """The kernels that were written without a look at the checks, of which the others' score and
-    lists say nothing; None where none of them ran."""
+    """The kernels that were written without knowledge of the checks; the score and lists of the
+    others do not include them. None where none of them ran."""
 
     @cached_property
     def mutants(self) -> list[PlantedResult]:
@@ -149,7 +150,7 @@ class KillMatrix:
 
     @property
     def mutants_killed(self) -> int:
-        """Mutants killed wherever they ran."""
+        """Mutants that were killed on every device on which they ran."""
         return self.mutants_total - len(_names(self.survivors))
 
     @property
@@ -158,19 +159,19 @@ class KillMatrix:
 
     @property
     def bugs_covered(self) -> tuple[int, ...]:
-        """Numbers of the list of bugs of which at least one mutant ran."""
+        """Numbers of the bugs in the list for which at least one mutant ran."""
         return tuple(sorted({result.planted.number for result in self.mutants}))
 
     @property
     def is_perfect(self) -> bool:
-        """Every mutant killed, no right kernel flagged, none that could not be tried; how unseen
-        kernels fared is a measurement, and does not count."""
+        """Every mutant was killed, no right kernel was flagged, and none is broken; the score of
+        unseen kernels is a measurement and does not count."""
         return not (self.survivors or self.false_alarms or self.broken)
 
     @cached_property
     def checks(self) -> tuple[str, ...]:
-        """All checks, of unseen kernels too, in the order in which they run, then the outcomes
-        that killed."""
+        """All checks, including those of unseen kernels, in the order in which they run, followed
+        by the outcomes that killed mutants."""
         ordered: list[str] = []
         results = [*self.results, *(self.unseen.results if self.unseen else ())]
         for result in results:
@@ -186,7 +187,7 @@ class KillMatrix:
 
     @cached_property
     def kills(self) -> dict[str, int]:
-        """Check -> mutants that it killed, alone or with others."""
+        """Check -> mutants that it killed, alone or together with others."""
         return {
             check: sum(check in result.killed_by for result in self.mutants)
             for check in self.checks
@@ -216,8 +217,8 @@ def kill_matrix(
 ) -> KillMatrix:
     """Match records of the provider ``mutant`` with the catalogue.
 
-    Where no kernel of a carrier reached a check on a device, right ones included, the carrier does
-    not work there: nothing is known of its mutants, and none counts as killed.
+    Where no kernel of a carrier, not even a right one, reached a check on a device, the carrier
+    does not work there, and none of its mutants counts as killed.
 
     Args:
         planted: the whole catalogue.
@@ -253,7 +254,7 @@ def _place(result: PlantedResult) -> tuple[str, str]:
 
 
 def _unusable(results: Iterable[PlantedResult]) -> set[tuple[str, str]]:
-    """(carrier, device) where mutants and right kernels alike ended without a check."""
+    """(carrier, device) pairs for which mutants and right kernels alike ended without a check."""
     kinds: dict[tuple[str, str], set[bool]] = {}
     reached: set[tuple[str, str]] = set()
     for result in results:

@@ -1,4 +1,5 @@
-"""Who is fastest, on how many operations, by how much, and on how many of them that is shown."""
+"""Determines who is fastest, on how many operations, by how much, and for how many of them this is
+shown."""
 
 from __future__ import annotations
 
@@ -21,37 +22,40 @@ from gemmetry.domain.record import Record, ResultSet
 from gemmetry.statistics.comparison import Difference
 
 Bests = Mapping[str, Record]
-"""Contender -> its fastest record of one problem."""
+"""Contender -> its fastest record for one problem."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """The contender with the shortest median on most operations that several of them measured."""
+    """The contender with the shortest median on most of the operations that several contenders
+    measured."""
 
     name: str
     """A provider; a configuration where only one provider was measured."""
     is_configuration: bool
     operations: int
-    """That the leader and at least one other measured ok; the other counts are of these."""
+    """Operations that the leader and at least one other contender measured with the outcome ok; the
+    other counts refer to these."""
     fastest: int
     """Operations on which its median is the shortest."""
     shown: int
-    """Of those, on which every other contender's best was shown to be slower."""
+    """Number of those on which every other contender's best was shown to be slower."""
     ratio: float
     """Geometric mean over the operations of its speed relative to the best of the others."""
     marked: int
-    """Operations on which its measurement or that of the best other has marks of its own."""
+    """Operations on which its measurement, or that of the best other contender, has marks that the
+    rest of the run does not."""
     unverified: int
     """Operations on which its result was not verified."""
     undecided: int = 0
-    """Of the operations on which it is fastest, those on which too little was measured to
-    distinguish it from another contender's best."""
+    """Number of the operations on which it is fastest but too little was measured to distinguish it
+    from another contender's best."""
 
 
 def find_leader(result_set: ResultSet, marks: RunMarks) -> Leader | None:
     """The leader of an experiment; None where no operation was measured with two contenders.
 
-    Contenders are providers, or configurations where there is but one provider. The leader's best
+    Contenders are providers, or configurations where there is only one provider. The leader's best
     dispatch of each operation is compared with the best ones of the others, all comparisons judged
     together (:func:`compare_with_baseline`).
     """
@@ -106,8 +110,8 @@ def _bests(group: Sequence[Record], name: Callable[[Record], str]) -> Bests:
 
 
 def _most_often_fastest(contested: Mapping[Problem, Bests]) -> str | None:
-    """Of equally many, the one that is first by its ratio to the best of the others over all
-    operations that it measured."""
+    """The contender with the most wins; of several, the one with the highest mean ratio to the best
+    of the others over all operations that it measured."""
     wins: Counter[str] = Counter()
     ratios: dict[str, list[float]] = {}
     for bests in contested.values():
@@ -130,7 +134,7 @@ def _judged(
     leader: str,
     is_configuration: bool,
 ) -> Mapping[RecordId, Difference]:
-    """What was shown of each other contender's best against the leader's."""
+    """The verdict on each other contender's best dispatch compared with the leader's."""
     records = [record for bests in contested.values() for record in bests.values()]
     baseline = f"{records[0].provider}:{leader}" if is_configuration else leader
     (found,) = compare_with_baseline(replace(result_set, records=records), baseline).candidates

@@ -1,8 +1,8 @@
 """Which marks distinguish a measurement from its neighbours, and which describe the whole run.
 
-A mark that nearly every row of a run carries says something about the machine and nothing about the
-row. Records keep all of their marks; this module decides which of them a report shows in the row
-and which it states once.
+A mark that nearly every row of a run carries describes the machine and not the row. Records keep
+all of their marks; this module decides which of them a report shows in the row and which it states
+once.
 """
 
 from __future__ import annotations
@@ -18,45 +18,47 @@ from gemmetry.statistics.intervals import half_width
 from gemmetry.statistics.quantiles import quantile
 
 LEAST_ROWS = 4
-"""Measured rows of a device from which on they are neighbours: among fewer nothing is usual."""
+"""Least number of measured rows of a device that are compared with each other: with fewer rows
+nothing is usual."""
 
 COMMON_SHARE = 0.5
-"""A kind of mark on more than this share of a device's measured rows is a state of the run."""
+"""A kind of mark on more than this share of a device's measured rows describes the state of the
+run."""
 
 LENGTHENED = frozenset({"busy", "load average", "stalled", "two modes"})
-"""Kinds of samples that something else than the kernel made longer, or may have."""
+"""Kinds of marks for samples that something other than the kernel made longer, or may have."""
 
 DISTURBED = LENGTHENED | {"noisy"}
-"""Kinds that other programs cause. They have one cause and many forms, so rows that have any of
-them are counted together: where these are more than :data:`COMMON_SHARE`, every such kind that
-:data:`PART_SHARE` of the rows have is a state of the run."""
+"""Kinds that other programs cause. They have one cause in many forms, so rows with any of them are
+counted together: where these exceed :data:`COMMON_SHARE`, every such kind on at least
+:data:`PART_SHARE` of the rows describes the state of the run."""
 
 PART_SHARE = 0.25
-"""Fewer are what the upper quartile, by which readings are judged, leaves out anyway."""
+"""A smaller share lies above the upper quartile, by which readings are judged, in any case."""
 
 FENCE = 1.5
 """A reading above the upper quartile by more than this many interquartile ranges stands out (Tukey,
-"Exploratory Data Analysis", 1977): a quarter of the rows may be arbitrarily bad without moving the
-fence."""
+"Exploratory Data Analysis", 1977): a quarter of the rows may be arbitrarily bad without moving this
+limit."""
 
 LEAST_RATIO = 2.0
-"""It must also be this many times the median, because quartiles of a steady run are so close that
-small differences would lie beyond the fence."""
+"""It must also be this many times the median, because the quartiles of a steady run are so close
+that small differences would lie above the limit."""
 
 _OF_THE_KERNEL = ("remembers", "runs on", "host work")
-"""Kinds that call the row's time into question whatever its neighbours do."""
+"""Kinds that call the row's time into question whatever the marks of its neighbours."""
 
 _LOAD = "load average"
 
 
 def mark_kind(mark: str) -> str:
-    """What kind of mark it is: what stands before its colon; ``load average`` has none."""
+    """The kind of a mark: the text before its colon; ``load average`` has none."""
     return _LOAD if mark.startswith(_LOAD) else mark.partition(":")[0]
 
 
 def relative_half_width(measurement: Measurement) -> float | None:
-    """Half the width of the median's interval over the median, which is what sampling goes on for
-    and what the mark ``noisy`` is about; None without an interval."""
+    """Half the width of the median's interval divided by the median, which sampling narrows and
+    which the mark ``noisy`` reports; None without an interval."""
     low, high = measurement.ci_low_ns, measurement.ci_high_ns
     interval = None if low is None or high is None else (low, high)
     return half_width(interval, measurement.median_ns)
@@ -69,11 +71,12 @@ _READINGS: Mapping[str, Callable[[Measurement], float | None]] = {
     "stalled": lambda m: m.median_ns / m.min_ns if m.min_ns > 0 else None,
     "processes differ": lambda m: m.process_spread,
 }
-"""Kind -> how strongly a measurement has it; kinds without a reading are all alike."""
+"""Kind -> how strong the mark is, by a reading of the measurement; marks of kinds without a reading
+are all alike."""
 
 _LIMITS = {"noisy": WIDE}
 """Kind -> the reading above which a row keeps its mark however bad its neighbours are: where many
-rows have wide intervals, there is no fence that the widest would lie beyond."""
+rows have wide intervals, no limit would separate the widest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,22 +87,22 @@ class RunState:
     device: str
     measured: int
     common: Mapping[str, int]
-    """Kind of mark -> on how many of the measured rows, most first."""
+    """Kind of mark -> number of measured rows that have it, the most frequent first."""
     usual_half_width: float | None
     """Median over the rows; None where no interval is known."""
     fences: Mapping[str, float] = field(default_factory=dict)
-    """Kind -> the reading above which a row stands out from its neighbours all the same."""
+    """Kind -> the reading above which a row stands out from its neighbours nevertheless."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunMarks:
-    """The marks of a run, divided into what is common and what stands out."""
+    """The marks of a run, divided into those that are common and those that stand out."""
 
     states: Mapping[tuple[str, str], RunState]
-    """(target, device) -> what its measured rows have in common, which may be nothing."""
+    """(target, device) -> what its measured rows have in common, if anything."""
 
     def of(self, record: Record) -> tuple[str, ...]:
-        """The record's marks that its neighbours do not have in the same way."""
+        """The record's marks that distinguish it from its neighbours."""
         m = record.measurement
         if m is None:
             return ()
@@ -112,12 +115,12 @@ class RunMarks:
         return any(state.common for state in self.states.values())
 
     def counts(self, records: Iterable[Record]) -> dict[str, int]:
-        """Kind -> how many of `records` have such a mark of their own, most first."""
+        """Kind -> number of `records` on which such a mark stands out, the most frequent first."""
         return _counted({mark_kind(mark) for mark in self.of(record)} for record in records)
 
 
 def find_run_marks(records: Iterable[Record]) -> RunMarks:
-    """Divide the marks of `records`, each device's rows by themselves."""
+    """Divide the marks of `records`, separately for each device."""
     groups: dict[tuple[str, str], list[Measurement]] = {}
     for record in records:
         if record.measurement is not None:
@@ -145,7 +148,7 @@ def _state(target: str, device: str, measured: list[Measurement]) -> RunState:
 
 
 def _common(kinds: Sequence[Set[str]]) -> dict[str, int]:
-    """The kinds of the rows that are a state of their run."""
+    """The kinds of marks that describe the state of the rows' run."""
     rows = len(kinds)
     is_disturbed = sum(bool(found & DISTURBED) for found in kinds) > COMMON_SHARE * rows
     return {

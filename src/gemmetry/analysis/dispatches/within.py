@@ -1,4 +1,4 @@
-"""The dispatches of one experiment against a baseline among them."""
+"""Compares the dispatches of one experiment with a baseline among them."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def compare_with_baseline(
     threshold: float | None = None,
     confidence: float = 0.95,
 ) -> ExperimentComparison:
-    """Every measured dispatch against the baseline's fastest one of the same problem.
+    """Every measured dispatch compared with the baseline's fastest one of the same problem.
 
-    Dispatches of one problem are sampled in turns, so that rounds are compared in pairs, and all
-    comparisons are judged together. None of them is a regression: nothing changed.
+    Dispatches of one problem are sampled in turns, so rounds are compared in pairs, and all
+    comparisons are judged together. None of them is a regression, as nothing changed.
 
     Args:
         baseline: a provider, or ``provider:configuration``.
@@ -71,7 +71,7 @@ def compare_with_baseline(
 
 
 def judged_speedups(result_set: ResultSet, baseline: str) -> Speedups:
-    """Speeds relative to the baseline with what was shown of each.
+    """Speeds relative to the baseline, with the verdict on each.
 
     Raises:
         UnknownNameError: no record is of the baseline.
@@ -94,7 +94,7 @@ def _problems(result_set: ResultSet, baseline: str) -> Iterator[tuple[Record, li
 
 
 def _read_once(result_set: ResultSet, base: Record) -> ResultSet:
-    """A view that reads the rounds and samples of `base` from the store a single time."""
+    """A view of `base` that reads its rounds and samples from the store only once."""
     rounds = cache(lambda: result_set.rounds(base))
     samples = cache(lambda: result_set.samples(base))
     return replace(result_set, rounds=lambda _record: rounds(), samples=lambda _record: samples())

@@ -1,1 +1,1 @@
-"""What traces show, as tables and as the contents of a report."""
+"""Tables of traces, and the contents of a report."""

@@ -62,7 +62,7 @@ _KERNELS = (
 
 
 class _InJob(NamedTuple):
-    """A matched collective and the offsets of the job's clocks, {} where none are applied."""
+    """A matched collective and the offsets of the job's clocks; {} where no offset is applied."""
 
     one: Matched
     offsets_ns: Mapping[int, int]
@@ -118,7 +118,7 @@ _OF_SEVERAL_RANKS = frozenset((
     "start_skew_us", "end_skew_us", "last_rank", "latency_us", "corrected_start_skew_us",
     "corrected_end_skew_us", "corrected_last_rank",
 ))  # fmt: skip
-"""What one rank alone does not show."""
+"""Columns that a single rank does not show."""
 
 
 def _of_several(column: ItemColumn) -> ItemColumn:
@@ -144,7 +144,8 @@ _STRAGGLERS = (
 
 
 class _Clock(NamedTuple):
-    """The clock of a rank, and what the rank did on one clock; None where none is applied."""
+    """The clock of a rank, and its behaviour on the corrected clock; None where no offset is
+    applied."""
 
     offset: ClockOffset
     corrected: Straggler | None
@@ -189,7 +190,7 @@ class _Kind(NamedTuple):
     @classmethod
     def of(cls, kind: JobKind) -> _Kind:
         ones = kind.ones
-        # A kind holds matched collectives or kernels alone, as its job does.
+        # A kind holds either matched collectives or lone kernels, as its job does.
         together = [] if ones[0].is_lone else ones
         return cls(
             kind,
@@ -256,8 +257,8 @@ def _of_jobs(
 
 
 def matched_table(jobs: Iterable[JobCollectives]) -> Table:
-    """``collectives_matched``: matched collectives of all jobs; of a job without any, as of one
-    rank alone, each kernel with what is known of it. Waits are in :func:`kernels_table`."""
+    """``collectives_matched``: matched collectives of all jobs; for a job without any, such as one
+    of a single rank, each kernel with its known properties. Waits are in :func:`kernels_table`."""
     return _of_jobs(
         "collectives_matched",
         _LISTED,
@@ -318,8 +319,8 @@ def ranks_table(jobs: Iterable[JobCollectives]) -> Table:
 
 
 def clock_rows(found: JobCollectives) -> list[Row]:
-    """Every rank: what to add to its times to get those of the first, and who came last and waited
-    then; None where nothing is added to any."""
+    """For every rank, the offset to add to its times to convert them to those of the first, and
+    which ranks came last and waited with these offsets; None where no offset is applied."""
     return [record(_CLOCKS, one) for one in _clocks(found)]
 
 

@@ -37,12 +37,12 @@ from gemmetry.traces.tracelens.sheets import BY_NAME
 from gemmetry.traces.tracelens.tables import SHORT_KERNEL_US, trace_tables
 
 _MOST_RANKS = 3
-"""That are named one by one."""
+"""Most ranks that are named one by one."""
 
 
 @dataclass(frozen=True)
 class TraceReport:
-    """What was found in traces."""
+    """The contents of a report of traces."""
 
     tables: list[Table]
     """In the order of the workbook."""
@@ -53,12 +53,12 @@ class TraceReport:
     host_operators: list[HostOperator]
     """Of the traces without work on a GPU, all together."""
     host_products: list[GemmRow]
-    """Matrix products among them, with operators for kernels."""
+    """Matrix products among them, with operators in place of kernels."""
     without_gpu: list[Path]
     """Files without work on a GPU."""
     jobs: list[JobCollectives]
     devices: list[str]
-    """Products of the GPUs that worked, as far as the traces show."""
+    """Product names of the GPUs that worked, as far as the traces record them."""
     lanes: list[TimelineLane]
     """Of the timeline; [] unless it was requested."""
     errors: dict[str, str]
@@ -74,9 +74,10 @@ class TraceReport:
         return len(self.without_gpu) < len(self.summaries)
 
     def page_table(self, name: str) -> Table | None:
-        """What a page shows under the name of a sheet: the sheet, but operators of the host over
-        all files together, and their matrix products as ``host_products``; operators and kernels
-        of GPUs over all files together too (:func:`sum_over_files`); None if it is empty."""
+        """The table that a page shows under the name of a sheet; None if it is empty. It is the
+        sheet itself, except that operators of the host, and operators and kernels of GPUs, are
+        added up over all files (:func:`sum_over_files`), and that ``host_products`` are the host's
+        matrix products."""
         match name:
             case "host_operators":
                 table = host_operators_table(self.host_operators)
@@ -95,7 +96,7 @@ class TraceReport:
 
     def only_on(self, files: Set[Path]) -> str:
         """``rank 3``, ``ranks 0, 2`` or ``5 of 64 ranks``: which ranks of a job the traces `files`
-        are of; "" if they are of all its ranks, of several jobs, or the job has but one rank."""
+        are of; "" if they are of all its ranks, of several jobs, or the job has only one rank."""
         jobs = [job for job in self.jobs if len(job.job.ranks) > 1]
         for job in jobs:
             members = [one for one in job.job.ranks if one.span != (0, 0)]
@@ -110,20 +111,20 @@ class TraceReport:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the numbers has to know of these files."""
+        """Notes about these files that a reader of the numbers needs."""
         return [*self.warnings, *self.remarks]
 
     @property
     def warnings(self) -> list[str]:
-        """Of what is missing, or may not be as it seems."""
+        """Notes on data that are missing or may be misleading."""
         partial = [f"{s.file} is partial: events are missing" for s in self.summaries if s.partial]
         failed = [f"{file} could not be read: {why}" for file, why in self.errors.items()]
         return [*failed, *partial, *self.job_warnings]
 
     @property
     def job_warnings(self) -> list[str]:
-        """Of what is missing or doubtful between ranks."""
-        # What a single trace without communication shows of ranks changes no number.
+        """Notes on data between ranks that are missing or doubtful."""
+        # For a single trace without communication, missing ranks change no number.
         jobs = [j for j in self.jobs if len(j.job.ranks) > 1 or j.job.ranks[0].collectives]
         several = len(jobs) > 1
         return [
@@ -132,7 +133,7 @@ class TraceReport:
 
     @property
     def remarks(self) -> list[str]:
-        """Of what the files hold."""
+        """Notes on the contents of the files."""
         files = self.without_gpu
         if not files:
             return []
@@ -144,7 +145,7 @@ class TraceReport:
 
 @dataclass
 class _Gathered:
-    """What is kept of traces whose rows are gone."""
+    """The data kept of traces whose rows have been released."""
 
     short_kernel_us: float
     with_lanes: bool
@@ -193,12 +194,12 @@ def build_report(
     with_lanes: bool = False,
     times: dict[str, float] | None = None,
 ) -> TraceReport:
-    """The report of `traces`, which are taken one by one and not kept.
+    """The report of `traces`, which are read one by one and not kept.
 
     Args:
-        errors: files that could not be read; looked at when all traces are through.
-        with_lanes: also gather what the timeline is drawn from.
-        times: gets the seconds of each stage added: ``join``, ``tables``, ``timeline``.
+        errors: files that could not be read; examined after all traces have been read.
+        with_lanes: also collect the data from which the timeline is drawn.
+        times: the seconds of each stage are added to it: ``join``, ``tables``, ``timeline``.
 
     Raises:
         RequestError: a rank occurs twice in one job.
@@ -257,8 +258,8 @@ def _tracelens_tables(gathered: _Gathered, jobs: Sequence[JobCollectives]) -> li
 
 
 def _joined(name: str, parts: Sequence[tuple[str, Table]], column: str) -> Table:
-    """One table of those of several files or jobs, which `column` distinguishes ("": there is but
-    one)."""
+    """One table from those of several files or jobs, which `column` distinguishes ("": there is
+    only one)."""
     first = parts[0][1]
     if not column:
         return first

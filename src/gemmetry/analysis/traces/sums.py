@@ -1,4 +1,4 @@
-"""Sheets that have rows for each file, with all files together: what a page shows of them."""
+"""Adds up sheets that have rows for each file over all files, as a page shows them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gemmetry.traces.operators.host import HostOperator
 
 
 class _Sums(NamedTuple):
-    """How rows of several files become one."""
+    """How rows of several files are combined into one."""
 
     keys: tuple[str, ...]
-    """Columns that distinguish rows; all others that are not named below are left out."""
+    """Columns that identify a row; columns that are not named here or below are left out."""
     calls: str
     spent: str
-    """The column of time, by which rows are ordered."""
+    """The column of times by which rows are ordered."""
     percent: str
     """Of the sum of `spent`."""
     mean: str = ""
@@ -41,18 +41,18 @@ _SUMMED = {
 
 
 ONLY_ON = "only on"
-"""Column of the ranks that alone have a row."""
+"""Name of the column that lists the ranks of a row, where not all have it."""
 
 
 def sum_over_files(table: Table, only_on: Callable[[Set[Path]], str] = lambda _: "") -> Table:
-    """`table` with all files together, if it has operators or kernels of several; else itself.
+    """`table` added up over all files, if it has operators or kernels of several; otherwise itself.
 
-    Counts and times are added up, shares are of the sum of all, and those with the most time stand
+    Counts and times are added up, shares refer to the sum of all, and rows with the most time come
     first.
 
     Args:
-        only_on: what to say of a row that these files have, "" for nothing; the column
-            :data:`ONLY_ON` is there if it says anything of any row.
+        only_on: the text for a row that only these files have, "" for none; the column
+            :data:`ONLY_ON` exists if any row has a text.
     """
     how = _SUMMED.get(table.name)
     if how is None or "file" not in table.names:
@@ -78,7 +78,8 @@ def sum_over_files(table: Table, only_on: Callable[[Set[Path]], str] = lambda _:
 
 
 def with_only_on(table: Table, texts: Sequence[str]) -> Table:
-    """`table` with the column :data:`ONLY_ON`, if there is anything in `texts`, one a row."""
+    """`table` with the column :data:`ONLY_ON`, one of `texts` per row, if any of them is not
+    empty."""
     if not any(texts):
         return table
     rows = [(*row, text or None) for row, text in zip(table.rows, texts, strict=True)]
@@ -92,7 +93,7 @@ def _mean(how: _Sums, count: int, time: float) -> Sequence[float]:
 _NO_LAUNCH = "launch not in the trace"
 
 _WORDS = {"record_param_comms": "communication"}
-"""Categories that are named after an operator -> what such operators do."""
+"""Categories that are named after an operator -> the category of what such operators compute."""
 
 _PARTS = ("gemm", "attention", "other", "communication")
 _KINDS = {

@@ -66,7 +66,7 @@ _STEPS = (
 
 
 def summary_table(summaries: Iterable[Summary]) -> Table:
-    """``trace_summary``: one row a file. What a workbook does not record is None."""
+    """``trace_summary``: one row per file. Values that a workbook does not record are None."""
     rows = [
         [None if c.name in s.unknown else c.value(s) for c in _SUMMARY] for s in summaries
     ]  # fmt: skip
@@ -74,7 +74,7 @@ def summary_table(summaries: Iterable[Summary]) -> Table:
 
 
 def step_table(steps: Iterable[Summary]) -> Table:
-    """``trace_steps``: one row a file and step."""
+    """``trace_steps``: one row per file and step."""
     return table("trace_steps", _STEPS, steps)
 
 
@@ -137,7 +137,7 @@ def _gemm_columns(total_ns: int) -> tuple[ItemColumn, ...]:
 
 
 def gemms_table(rows: Sequence[GemmRow]) -> Table:
-    """``gemms``: one row a kernel and shape."""
+    """``gemms``: one row per kernel and shape."""
     return table("gemms", _gemm_columns(sum(row.sum_ns for row in rows)), rows)
 
 
@@ -162,13 +162,13 @@ _SHAPES = (
 
 
 def shapes_table(load: Workload) -> Table:
-    """``shapes``: one row a distinct GEMM."""
+    """``shapes``: one row per distinct GEMM."""
     return table("shapes", _SHAPES, load.gemms)
 
 
 def host_operators_table(rows: Sequence[HostOperator]) -> Table:
-    """``host_operators``: one row a file and an operator with the same input sizes and types;
-    shares are of the file's self time."""
+    """``host_operators``: one row per file and operator with the same input sizes and types; shares
+    refer to the file's self time."""
     whole: dict[Path | None, int] = {}
     for row in rows:
         whole[row.file] = whole.get(row.file, 0) + row.self_ns

@@ -70,7 +70,7 @@ def _import_numpy_alone() -> None:
     try:
         importlib.import_module("numpy")
     finally:
-        # What this process starts is to have what it was given.
+        # Processes started from here must have the given variables.
         del os.environ[_THREADS]
         if before is not None:
             os.environ[_THREADS] = before

@@ -20,7 +20,7 @@ Files = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE...",
-        readable=False,  # One that cannot be read is reported, and the others are done.
+        readable=False,  # A file that cannot be read is reported, and the others are read.
         help="Traces: Kineto (plain, gz, zst) or rocprofv3 (JSON, CSV, rocpd); folders are "
         "searched.",
     ),
@@ -37,7 +37,7 @@ FilesOrWorkbooks = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE...",
-        readable=False,  # One that cannot be read is reported, and the others are done.
+        readable=False,  # A file that cannot be read is reported, and the others are read.
         help="Traces: Kineto (plain, gz, zst) or rocprofv3 (JSON, CSV, rocpd); folders are "
         "searched. Also reports of TraceLens (xlsx).",
     ),

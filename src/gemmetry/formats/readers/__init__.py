@@ -28,31 +28,35 @@ class TraceFormat:
 
     name: str
     suffix: str
-    """Of its files, as in ``.json``; ``.gz`` and ``.zst`` may follow."""
+    """The suffixes of its files, such as ``.json``; ``.gz`` and ``.zst`` may follow."""
     summary: str = ""
-    """In the list of what is supported; empty for a format that is recognised and not read."""
+    """Its description in the list of supported formats; empty for a format that is recognised but
+    not read."""
     json_key: str = ""
     """A key that the outermost object of its JSON documents has, and of no other format."""
     counts: Callable[[bytes], bool] = lambda before: True
-    """Whether `json_key` shows the format behind this part of the document."""
+    """Whether `json_key` identifies the format after this beginning of the document."""
     begins: Callable[[bytes], bool] = lambda text: False
-    """Whether a file that is no JSON object is of this format, if it begins so, decompressed."""
+    """Whether a file that is not a JSON object has this format, given its decompressed
+    beginning."""
     confirmed: Callable[[Path], bool] = lambda path: True
-    """Whether a file that begins so holds a trace."""
+    """Whether a file with this beginning contains a trace."""
     read: Callable[[Path], TraceRows | None] | None = None
-    """The rows of a file; None where there are none. No function: the format is recognised only."""
+    """A function that returns the rows of a file, or None where it has none. Without it, the format
+    is only recognised."""
     problem: str = ""
-    """Why a file of this format is no trace, where that is known."""
+    """Why a file of this format is not a trace, where that is known."""
     hint: str = ""
-    """What to do then; empty: the list of what is supported."""
+    """The next step in that case; empty: the list of supported formats."""
     reads_unrecognised: bool = False
     """Also tries files that no format recognises."""
     own_name: re.Pattern[str] | None = None
-    """Names that only files of this format have: a damaged one counts as a trace."""
+    """File names that only this format has, so that a damaged file of this name counts as a
+    trace."""
     is_missed: Callable[[str], bool] = lambda name: True
-    """Whether a file of this suffix and name that cannot be opened counts as a trace."""
+    """Whether a file with this suffix and name that cannot be opened counts as a trace."""
     leads: Callable[[Path], bool] = lambda path: True
-    """Whether the file stands for its trace, where several files are one."""
+    """Whether the file represents its trace, where a trace has several files."""
     files: Callable[[Path], Sequence[Path]] = lambda path: (path,)
     """All files of the trace to which the file belongs."""
 
@@ -73,7 +77,7 @@ def supported() -> str:
 
 
 def read_stream(path: Path, read: Callable[[BinaryIO], TraceRows | None]) -> TraceRows | None:
-    """What `read` makes of the decompressed content of a file.
+    """The result of `read` for the decompressed content of a file.
 
     Raises:
         RequestError: the file cannot be opened.

@@ -1,4 +1,4 @@
-"""Chakra execution traces: recognised, and not read, because they have no times of a GPU."""
+"""Chakra execution traces, which are recognised but not read, as they have no GPU times."""
 
 from __future__ import annotations
 

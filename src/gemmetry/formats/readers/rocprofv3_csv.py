@@ -1,4 +1,5 @@
-"""CSV files of rocprofv3: those of one process are one trace; that of the kernels stands for it."""
+"""CSV files of rocprofv3: the files of one process are one trace, which the file of the kernels
+represents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workbooks: recognised, and no traces."""
+"""Workbooks, which are recognised but are not traces."""
 
 from __future__ import annotations
 

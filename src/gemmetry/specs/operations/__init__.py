@@ -1,1 +1,1 @@
-"""Operations that a request describes: shapes, ranges, formats, layouts, and their defaults."""
+"""The operations that a request describes: shapes, ranges, formats, layouts, and their defaults."""

@@ -1,4 +1,4 @@
-"""A spec's operations: which kinds, shapes and signatures its keys add up to."""
+"""Derives a spec's operations from its keys: kinds, shapes and signatures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _KINDS = tuple(OperationKind)
 
 @dataclass
 class _GivenShapes:
-    """Shapes of a request, sorted by the kind of operation that they are for."""
+    """Shapes of a request, by the kind of operation to which they apply."""
 
     plain: tuple[MatmulShape, ...] = ()
     batched: tuple[MatmulShape, ...] = ()
@@ -49,12 +49,12 @@ class _GivenShapes:
 
 @dataclass
 class Expansion:
-    """A spec's operations, its axes in canonical form, and what was left out."""
+    """A spec's operations, its axes in canonical form, and notes on what was left out."""
 
     operations: Operations
     document: dict[str, object]
     has_shapes: bool
-    """True if the spec gave shapes, so that the defaults' were not taken."""
+    """True if the spec gave shapes, so that the default shapes were not used."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -66,10 +66,10 @@ def expand(
     singles: Sequence[Operation] = (),
     use_default_shapes: bool = True,
 ) -> Expansion:
-    """The operations that `spec` asks for, with `singles` added.
+    """The operations that `spec` requests, with `singles` added.
 
-    `base` is the folder that files of shapes are relative to. Without `use_default_shapes` a spec
-    that gives no shape asks for `singles` alone.
+    Files of shapes are relative to the folder `base`. Without `use_default_shapes`, a spec that
+    gives no shape requests only `singles`.
 
     Raises:
         RequestError: a shape cannot be read or fits no requested kind, or no combination
@@ -136,7 +136,7 @@ def _given_shapes(
 
 
 def _refuse_missing(axes: Mapping[str, Sequence[int | str]]) -> None:
-    """Refuse a product of which a size is missing: any that was put in would be a guess."""
+    """Refuse a product with a missing size, for which any value would be a guess."""
     missing = [axis for axis, sizes in axes.items() if not sizes]
     if missing:
         given = [f"problem_{axis}" for axis, sizes in axes.items() if sizes] or ["problem_b"]

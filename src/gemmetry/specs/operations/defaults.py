@@ -1,4 +1,4 @@
-"""What a request means where it is silent: shapes and formats of each kind of operation."""
+"""The defaults of a request: shapes and formats of each kind of operation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class Defaults:
     dispatches: tuple[str, ...] = ()
     """Patterns when neither shapes nor patterns are given."""
     dispatches_for: TargetKind = TargetKind.CUDA
-    """The devices whose configurations `dispatches` names; on others all are taken."""
+    """The devices whose configurations `dispatches` names; on others all configurations are
+    used."""
 
 
 def _first_run(preset: str, dtype: str) -> Defaults:
@@ -58,9 +59,9 @@ FIRST_RUN_GPU = _first_run("first_gpu", "bf16")
 
 
 def legacy(provider: str) -> Defaults:
-    """The dispatch profiler's own set: 109 dispatches for CUDA, made when `generate` or `compile`
-    gets no options. Shapes that are given replace it, with every configuration of `provider`;
-    ``--shapes legacy,768x512x1024`` measures both shapes."""
+    """The dispatch profiler's own set: 109 dispatches for CUDA, used when `generate` or `compile`
+    gets no options. Given shapes replace it, with every configuration of `provider`; ``--shapes
+    legacy,768x512x1024`` measures both shapes."""
     return Defaults(
         kinds=(_MATMUL, _SPLIT_K, _BATCH),
         shapes={

@@ -1,4 +1,5 @@
-"""Axes -> operations, lazily: a signature is checked once, then shapes are attached to it."""
+"""Expands axes into operations, lazily: each signature is checked once, and then combined with
+shapes."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ class OperationBlock:
 
 
 class Operations:
-    """The operations of blocks plus single ones: lazy, re-iterable, without duplicates.
+    """The operations of blocks and single ones: lazy, re-iterable, without duplicates.
 
     Blocks must not overlap each other; a single operation that a block also contains is yielded
     once.

@@ -1,4 +1,4 @@
-"""The grid tracing document's settings -> shapes, formats and layouts.
+"""Converts the grid tracing document's settings into shapes, formats and layouts.
 
 A list is searched unless its switch is off, and then its first entry is the fixed value. A switch
 that is on without a list searches the list below.
@@ -17,8 +17,8 @@ from gemmetry.specs.operations.shapes import parse_shapes
 
 DEFAULT_SQUARES = ("512x512x512", "1024x1024x1024", "2048x2048x2048")
 CPU_SQUARES = ("64x64x64", "128x128x128", "256x256x256")
-"""What a recording takes instead on a CPU, on which 16 products of 2048³ take seconds in f32 and
-minutes in f16: the default grid is done in minutes there too."""
+"""Sizes used instead for a recording on a CPU, where 16 products of 2048³ take seconds in f32 and
+minutes in f16, so that the default grid takes minutes there too."""
 DEFAULT_RECTANGLES = ("1024x4096x1024", "4096x1024x1024", "1024x1024x4096")
 DEFAULT_PRECISIONS = ("f32", "f16", "bf16", "s8")
 """fp32, fp16, bf16 and int8, which the document lists."""

@@ -1,4 +1,4 @@
-"""Sizes as people write them: ``256``, ``64:1024:128``, ``log2:64:8192``, lists and mixes."""
+"""Reads sizes as users write them: ``256``, ``64:1024:128``, ``log2:64:8192``, lists and mixes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from gemmetry.domain.errors import EmptySelectionError, RequestError
 
 MAX_VALUES = 10_000_000
-"""More values than this in one axis is taken for a typing mistake, before memory is spent."""
+"""More values than this in one axis are treated as a typing mistake, before they use memory."""
 
 MAX_SIZE = 10**12 - 1
 """Largest size that an operation's name can hold (docs/names.md: 12 digits)."""
@@ -25,21 +25,21 @@ _SUFFIX = re.compile(r"\.[A-Za-z]\w*$")
 
 
 def split_files(text: str) -> list[str]:
-    """``a.csv,b.json`` -> both. A comma divides files only where every part ends in a suffix, so
-    that a name may hold commas."""
+    """``a.csv,b.json`` -> both. A comma separates files only where every part ends in a suffix, so
+    that a name may contain commas."""
     parts = [part.strip() for part in text.split(",")]
     return parts if all(map(_SUFFIX.search, parts)) else [text]
 
 
 def parse_sizes(items: Iterable[int | str] | int | str) -> tuple[int, ...]:
-    """All sizes that `items` name, in the order written, duplicates dropped.
+    """All sizes that `items` name, in the order written, without duplicates.
 
     ``start:stop:step`` excludes the end, as in the dispatch profiler; ``start:stop`` has step 1;
     ``log2:start:stop`` doubles from the start and includes the end.
 
     Raises:
         RequestError: an item cannot be read, or a size or step is zero or negative.
-        EmptySelectionError: a range, or all of `items`, holds nothing.
+        EmptySelectionError: a range, or all of `items`, is empty.
     """
     if isinstance(items, int | str):
         items = [items]

@@ -1,4 +1,4 @@
-"""Shapes as people write them: ``768x512x1024``, presets by name, and files of shapes."""
+"""Reads shapes as users write them: ``768x512x1024``, presets by name, and files of shapes."""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ def _parse_item(item: str, base: Path | None) -> Sequence[Shape]:
 
 
 def read_shapes(path: Path) -> list[Shape]:
-    """Shapes of a file: CSV with the columns m, n, k and batch (or those without a header),
-    YAML (a list of ``MxNxK`` texts or of mappings), or text with one shape a line, ``#`` comments.
+    """Shapes of a file: CSV with the columns m, n, k and batch (or those without a header), YAML (a
+    list of ``MxNxK`` texts or of mappings), or text with one shape per line and ``#`` comments.
 
     Raises:
         RequestError: the file cannot be read or holds no shape. SpecError: each line that is wrong.
