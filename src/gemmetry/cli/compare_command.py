@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -70,7 +69,7 @@ def compare(
     """
     from gemmetry.analysis.dispatches.comparison import compare as compare_all
     from gemmetry.analysis.dispatches.within import compare_with_baseline
-    from gemmetry.cli.console import note, stdout_console
+    from gemmetry.cli.console import note, print_json, stdout_console
     from gemmetry.cli.tables import check_outputs
     from gemmetry.domain.errors import RequestError
     from gemmetry.domain.units import parse_share
@@ -102,7 +101,7 @@ def compare(
         for experiment in opened:
             experiment.close()
     if json:
-        typer.echo(json_module.dumps(comparison_document(comparison), ensure_ascii=False))
+        print_json(comparison_document(comparison))
     else:
         print_comparison(comparison, stdout_console())
     fails = undecided is Undecided.FAIL and baseline is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -55,6 +55,13 @@ def note(text: str, *, command: str = "") -> None:
         print_pointer(text, command, stderr_console())
     else:
         print_line(Text(text), stderr_console(), indent=_INDENT)
+
+
+def print_json(document: Any, *, indent: int = 0) -> None:
+    """One JSON document on stdout; `indent` as in :func:`gemmetry.reports.tables.json.encoded`."""
+    from gemmetry.reports.tables.json import encoded
+
+    typer.echo(encoded(document, indent=indent).decode())
 
 
 def command_line() -> str:

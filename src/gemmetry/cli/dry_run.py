@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from gemmetry.cli.console import print_json
 from gemmetry.domain.columns import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -50,8 +49,7 @@ def print_plan(prepared: Prepared, *, as_json: bool) -> None:
             ],
             "plan": prepared.plan.document,
         }  # fmt: skip
-        json.dump(document, sys.stdout, ensure_ascii=False)
-        sys.stdout.write("\n")
+        print_json(document)
         return
     dispatches = "dispatch" if total == 1 else "dispatches"
     kinds = "operation" if len(operations) == 1 else "operations"

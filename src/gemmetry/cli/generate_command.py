@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import shlex
 from functools import partial
 from pathlib import Path
@@ -54,7 +53,7 @@ def generate(
     Without options, these are the 109 dispatches of IREE's dispatch profiler for CUDA sm_80. Given
     shapes replace that set; --shapes legacy,768x512x1024 adds a shape to its matmuls.
     """
-    from gemmetry.cli.console import note
+    from gemmetry.cli.console import note, print_json
     from gemmetry.cli.requests import Source, plan_request, read_request
     from gemmetry.providers.traits import legacy_provider
     from gemmetry.specs.operations.defaults import legacy
@@ -75,7 +74,7 @@ def generate(
         return
     files = generate_files(prepared)
     if json:
-        typer.echo(json_module.dumps({"schema_version": 1, "files": files}, ensure_ascii=False))
+        print_json({"schema_version": 1, "files": files})
         return
     folder = shlex.quote(str(request.generated_dir))
     note("compile them:", command=f"gemmetry compile --generated-dir {folder}")

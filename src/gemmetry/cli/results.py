@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from gemmetry.cli.console import note, stdout_console
+from gemmetry.cli.console import note, print_json, stdout_console
 
 if TYPE_CHECKING:
     from gemmetry.domain.record import ResultSet
@@ -88,8 +86,7 @@ def render(result_set: ResultSet, rendering: Rendering) -> None:
 
     if rendering.json:
         document = {**to_json_document(result_set), "command": result_set.command}
-        json.dump(document, sys.stdout, ensure_ascii=False, allow_nan=False)
-        sys.stdout.write("\n")
+        print_json(document)
     else:
         _print(result_set, rendering)
     for path in rendering.outputs:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gemmetry.cli.console import note, stdout_console
+from gemmetry.cli.console import note, print_json, stdout_console
 
 if TYPE_CHECKING:
     from gemmetry.domain.tables import Table
@@ -26,13 +24,11 @@ def emit(
     Raises:
         RequestError: a suffix is unknown or a library is missing. StorageError: not writable.
     """
-    from gemmetry.reports.tables.json_document import tables_document
-    from gemmetry.reports.tables.writing import write_tables
+    from gemmetry.reports.tables.writing import tables_document, write_tables
 
     check_outputs(outputs)
     if as_json:
-        json.dump(tables_document([table]), sys.stdout, ensure_ascii=False)
-        sys.stdout.write("\n")
+        print_json(tables_document([table]))
     else:
         (show or _print)(table)
     for path in outputs:

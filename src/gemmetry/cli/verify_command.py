@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -111,7 +110,7 @@ def self_test(
     status.
     """
     from gemmetry.api.self_test import matrix_of, prepare_self_test, run_self_test
-    from gemmetry.cli.console import command_line, note, stderr_console, stdout_console
+    from gemmetry.cli.console import command_line, note, print_json, stderr_console, stdout_console
     from gemmetry.cli.run import print_failure, reporting_what_is_kept
     from gemmetry.cli.tables import check_outputs
     from gemmetry.reports.progress import ProgressListener
@@ -132,7 +131,7 @@ def self_test(
     facts = _facts(prepared, level)
     if json:
         document = kill_matrix_document(matrix, facts)
-        typer.echo(json_module.dumps(document, ensure_ascii=False, allow_nan=False))
+        print_json(document)
     else:
         print_kill_matrix(matrix, stdout_console())
     for path in output or ():

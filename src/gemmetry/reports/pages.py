@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -11,6 +10,7 @@ from jinja2 import PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from gemmetry.domain.units import format_memory
+from gemmetry.reports.tables.json import encoded
 
 MEMORY = "_bytes"
 """Suffix of the fields of an environment that are sizes of memory."""
@@ -22,7 +22,7 @@ _PLACES = re.compile(r"(?<=[_,<(/])(?=[^\W_])|(?<=::)(?=[^\W_])")
 def embed_json(value: Any) -> str:
     """JSON for a ``<script type="application/json">``: no character in it can end the element or
     start another, and U+2028/2029 are escaped."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = encoded(value).decode()
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text

@@ -17,7 +17,7 @@ from gemmetry.reports.dispatches.records import (
 )
 from gemmetry.reports.tables.csv import csv_text
 from gemmetry.reports.tables.frames import frame
-from gemmetry.reports.tables.json_document import to_json_text
+from gemmetry.reports.tables.json import json_file
 from gemmetry.specs import schema
 from gemmetry.specs.schema import result_schema
 
@@ -82,7 +82,7 @@ REQUIRED = (
 
 
 def test_document_survives_json_and_has_every_key_in_every_record(result_set):
-    document = json.loads(to_json_text(to_json_document(result_set)))
+    document = json.loads(json_file(to_json_document(result_set)))
     assert document["schema_version"] == SCHEMA_VERSION
     assert len(document["records"]) == len(result_set.records)
     for record in document["records"]:

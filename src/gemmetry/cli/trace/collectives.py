@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from json import dumps
 from typing import Annotated
 
 import typer
@@ -43,9 +42,8 @@ def collectives(
     """
     from gemmetry.analysis.traces import collectives as tables
     from gemmetry.api.traces import Traces
-    from gemmetry.cli.console import note, stdout_console
+    from gemmetry.cli.console import note, print_json, stdout_console
     from gemmetry.cli.tables import check_outputs
-    from gemmetry.formats.naming import encodable
 
     check_outputs(output or ())
     traces = Traces(files, use_cache=not no_cache)
@@ -53,14 +51,14 @@ def collectives(
     document = tables.collectives_document(jobs, traces.failures) if json or output else {}
     with traces.stage("output"):
         if json:
-            typer.echo(encodable(dumps(document, allow_nan=False, ensure_ascii=False)))
+            print_json(document)
         else:
             from gemmetry.reports.traces.collective_text import print_jobs
 
             print_jobs(jobs, stdout_console())
         for path in output or ():
             from gemmetry.reports.tables.files import write_atomically
-            from gemmetry.reports.tables.json_document import to_json_text
+            from gemmetry.reports.tables.json import json_file
             from gemmetry.reports.tables.writing import write_tables
 
             makers = {
@@ -70,7 +68,7 @@ def collectives(
                 Rows.RANKS: tables.ranks_table,
             }
             if path.suffix.lower() == ".json":
-                write_atomically(path, to_json_text(document).encode())
+                write_atomically(path, json_file(document))
             else:
                 write_tables([makers[rows](jobs)], path)
             note(f"wrote {path}")

@@ -245,9 +245,9 @@ def finish(traces: Traces, wants_timings: bool) -> int:
 
 def _print_json(document: Mapping[str, Any]) -> None:
     """Times are Decimals with three places, and stay so."""
-    from gemmetry.reports.tables.json_encoding import encoded
+    from gemmetry.cli.console import print_json
 
-    typer.echo(encoded(document).decode())
+    print_json(document, indent=-1)
 
 
 def _write(table: Table, paths: Sequence[Path]) -> None:

@@ -23,7 +23,7 @@ from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.reports.comparisons.junit import comparison_junit
 from gemmetry.reports.lines import print_line
 from gemmetry.reports.tables.files import write_atomically
-from gemmetry.reports.tables.json_document import json_value, to_json_text
+from gemmetry.reports.tables.json import json_file, json_value
 from gemmetry.reports.tables.markdown import escape, markdown_table
 from gemmetry.reports.tables.terminal import GroupedRow, print_grouped
 from gemmetry.reports.tables.writing import FORMATS, check_suffix, write_tables
@@ -345,7 +345,7 @@ def write_comparison(
         case ".xml":
             write_atomically(path, comparison_junit(comparison, undecided_fails=undecided_fails))
         case ".json":
-            write_atomically(path, to_json_text(comparison_document(comparison)).encode())
+            write_atomically(path, json_file(comparison_document(comparison)))
         case suffix:
             write_tables([_table(comparison, shows_missing=suffix == ".html")], path)
 

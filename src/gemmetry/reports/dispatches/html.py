@@ -55,7 +55,7 @@ from gemmetry.reports.labels import (
 from gemmetry.reports.pages import embed_json, page_templates, template_text
 from gemmetry.reports.palette import COLOURS, DARK_COLOURS, SCALE, provider_places
 from gemmetry.reports.tables.files import write_atomically
-from gemmetry.reports.tables.json_document import json_value
+from gemmetry.reports.tables.json import json_value
 from gemmetry.reports.texts import first_line, printable
 
 _NOTEBOOK_ROWS = 50

@@ -13,7 +13,7 @@ from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Record, ResultSet
 from gemmetry.domain.tables import ColumnType, Table
 from gemmetry.reports.dispatches import dispatch_profiler
-from gemmetry.reports.tables.json_document import json_value
+from gemmetry.reports.tables.json import json_value
 
 SUMMARY = (
     "provider", "operation", "configuration", "outcome", "verification", "median_ns",

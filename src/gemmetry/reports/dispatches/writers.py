@@ -20,7 +20,7 @@ from gemmetry.reports.extras import check_installed
 from gemmetry.reports.tables.csv import append_csv, csv_text
 from gemmetry.reports.tables.files import write_atomically
 from gemmetry.reports.tables.frames import parquet
-from gemmetry.reports.tables.json_document import to_json_text
+from gemmetry.reports.tables.json import json_file
 from gemmetry.reports.tables.markdown import escape, table_lines
 from gemmetry.reports.tables.writing import LIBRARIES, check_suffix
 from gemmetry.reports.texts import printable
@@ -140,7 +140,7 @@ def _csv(result_set: ResultSet, options: _Options) -> bytes:
 
 
 def _json(result_set: ResultSet, options: _Options) -> bytes:
-    return to_json_text(to_json_document(result_set)).encode()
+    return json_file(to_json_document(result_set))
 
 
 def _parquet(result_set: ResultSet, options: _Options) -> bytes:

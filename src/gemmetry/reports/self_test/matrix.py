@@ -35,7 +35,7 @@ from gemmetry.reports.self_test.labels import (
 )
 from gemmetry.reports.self_test.page import kill_matrix_page
 from gemmetry.reports.tables.files import write_atomically
-from gemmetry.reports.tables.json_document import to_json_text
+from gemmetry.reports.tables.json import json_file
 from gemmetry.reports.tables.writing import check_suffix, write_tables
 from gemmetry.reports.texts import first_line, printable
 
@@ -122,7 +122,7 @@ def write_kill_matrix(matrix: KillMatrix, path: Path, facts: Facts) -> None:
         case ".md":
             write_atomically(path, kill_matrix_page(matrix, facts).encode())
         case ".json":
-            write_atomically(path, to_json_text(kill_matrix_document(matrix, facts)).encode())
+            write_atomically(path, json_file(kill_matrix_document(matrix, facts)))
         case _:
             write_tables([_table(matrix)], path)
 

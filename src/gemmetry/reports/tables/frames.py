@@ -10,7 +10,7 @@ from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.formats.naming import encodable
 from gemmetry.reports.extras import require
 from gemmetry.reports.tables.cells import cell_text
-from gemmetry.reports.tables.json_document import json_value
+from gemmetry.reports.tables.json import json_value
 
 _INTEGER_LIMIT = 2**63
 """Columns with larger integers become floats: a Parquet file has no type for them."""

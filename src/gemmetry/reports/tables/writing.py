@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+from gemmetry.domain.columns import SCHEMA_VERSION
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.tables import Table
 from gemmetry.reports.tables.csv import csv_text
 from gemmetry.reports.tables.files import write_atomically
 from gemmetry.reports.tables.frames import parquet
 from gemmetry.reports.tables.html import html_page
-from gemmetry.reports.tables.json_document import tables_document, to_json_text
+from gemmetry.reports.tables.json import json_file
 from gemmetry.reports.tables.markdown import markdown_text
 from gemmetry.reports.tables.xlsx import workbook
+
+
+def tables_document(tables: Sequence[Table]) -> dict[str, Any]:
+    """``schema_version``, and each table under its name as a list of objects."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        **{table.name: table.records() for table in tables},
+    }
 
 
 def _only(tables: Sequence[Table]) -> Table:
@@ -27,7 +37,7 @@ def _only(tables: Sequence[Table]) -> Table:
 
 FORMATS: dict[str, Callable[[Sequence[Table]], bytes]] = {
     ".csv": lambda tables: csv_text(_only(tables)).encode(),
-    ".json": lambda tables: to_json_text(tables_document(tables)).encode(),
+    ".json": lambda tables: json_file(tables_document(tables)),
     ".parquet": lambda tables: parquet(_only(tables)),
     ".xlsx": workbook,
     ".md": lambda tables: markdown_text(tables).encode(),

@@ -75,7 +75,7 @@ def write_report(report: TraceReport, path: Path, *, command: str = "") -> None:
 
 def report_json(report: TraceReport) -> bytes:
     """One JSON document: ``sheets`` with a list of rows each, ``notes`` and ``errors``."""
-    from gemmetry.reports.tables.json_encoding import encoded
+    from gemmetry.reports.tables.json import encoded
 
     return encoded(
         {
